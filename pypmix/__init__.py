@@ -1,0 +1,132 @@
+"""Pythonic PMIx: how the processes of a job find each other, exchange data, and hear of failures.
+
+Everything here is imported when it is first used, so that `import pypmix` costs a rank next to nothing.
+"""
+
+from __future__ import annotations
+
+from pypmix._version import __version__
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix import aio as aio
+    from pypmix.client import Client as Client
+    from pypmix.job import Job as Job
+    from pypmix.job import Node as Node
+    from pypmix.server import Server as Server
+    from pypmix.standard import attrs as attrs
+    from pypmix.standard.attr import Attr as Attr
+    from pypmix.standard.enums import AllocDirective as AllocDirective
+    from pypmix.standard.enums import CoordView as CoordView
+    from pypmix.standard.enums import DataType as DataType
+    from pypmix.standard.enums import DeviceType as DeviceType
+    from pypmix.standard.enums import EventCode as EventCode
+    from pypmix.standard.enums import InfoFlags as InfoFlags
+    from pypmix.standard.enums import IOFChannel as IOFChannel
+    from pypmix.standard.enums import JobState as JobState
+    from pypmix.standard.enums import LinkState as LinkState
+    from pypmix.standard.enums import Locality as Locality
+    from pypmix.standard.enums import Persist as Persist
+    from pypmix.standard.enums import ProcState as ProcState
+    from pypmix.standard.enums import Range as Range
+    from pypmix.standard.enums import Rank as Rank
+    from pypmix.standard.enums import Scope as Scope
+    from pypmix.standard.enums import Status as Status
+    from pypmix.standard.errors import EngineUnavailable as EngineUnavailable
+    from pypmix.standard.errors import LocalProtocolError as LocalProtocolError
+    from pypmix.standard.errors import LostConnection as LostConnection
+    from pypmix.standard.errors import NotFound as NotFound
+    from pypmix.standard.errors import NotInitialized as NotInitialized
+    from pypmix.standard.errors import NotSupported as NotSupported
+    from pypmix.standard.errors import OperationTimeout as OperationTimeout
+    from pypmix.standard.errors import PartialSuccess as PartialSuccess
+    from pypmix.standard.errors import PermissionDenied as PermissionDenied
+    from pypmix.standard.errors import PMIxError as PMIxError
+    from pypmix.standard.errors import ProtocolError as ProtocolError
+    from pypmix.standard.errors import RemoteProtocolError as RemoteProtocolError
+    from pypmix.standard.errors import Unreachable as Unreachable
+    from pypmix.standard.errors import WouldDeadlock as WouldDeadlock
+    from pypmix.standard.types import App as App
+    from pypmix.standard.types import Coord as Coord
+    from pypmix.standard.types import Cpuset as Cpuset
+    from pypmix.standard.types import DataArray as DataArray
+    from pypmix.standard.types import Device as Device
+    from pypmix.standard.types import DeviceDistance as DeviceDistance
+    from pypmix.standard.types import Endpoint as Endpoint
+    from pypmix.standard.types import Envar as Envar
+    from pypmix.standard.types import Geometry as Geometry
+    from pypmix.standard.types import Info as Info
+    from pypmix.standard.types import NodePid as NodePid
+    from pypmix.standard.types import Pdata as Pdata
+    from pypmix.standard.types import Proc as Proc
+    from pypmix.standard.types import ProcInfo as ProcInfo
+    from pypmix.standard.types import Query as Query
+    from pypmix.standard.types import RegAttr as RegAttr
+    from pypmix.standard.types import ResourceUnit as ResourceUnit
+    from pypmix.standard.types import Timeval as Timeval
+    from pypmix.standard.types import Topology as Topology
+    from pypmix.standard.types import Value as Value
+    from pypmix.standard.values import array as array
+    from pypmix.standard.values import byte as byte
+    from pypmix.standard.values import cint as cint
+    from pypmix.standard.values import cuint as cuint
+    from pypmix.standard.values import double as double
+    from pypmix.standard.values import float32 as float32
+    from pypmix.standard.values import info as info
+    from pypmix.standard.values import int8 as int8
+    from pypmix.standard.values import int16 as int16
+    from pypmix.standard.values import int32 as int32
+    from pypmix.standard.values import int64 as int64
+    from pypmix.standard.values import pid as pid
+    from pypmix.standard.values import size as size
+    from pypmix.standard.values import timestamp as timestamp
+    from pypmix.standard.values import typed as typed
+    from pypmix.standard.values import uint8 as uint8
+    from pypmix.standard.values import uint16 as uint16
+    from pypmix.standard.values import uint32 as uint32
+    from pypmix.standard.values import uint64 as uint64
+
+_HOME = {
+    "pypmix.client": "Client",
+    "pypmix.job": "Job Node",
+    "pypmix.server": "Server",
+    "pypmix.standard.attr": "Attr",
+    "pypmix.standard.enums": (
+        "AllocDirective CoordView DataType DeviceType EventCode InfoFlags IOFChannel JobState LinkState Locality "
+        "Persist ProcState Range Rank Scope Status"
+    ),
+    "pypmix.standard.errors": (
+        "EngineUnavailable LocalProtocolError LostConnection NotFound NotInitialized NotSupported OperationTimeout "
+        "PartialSuccess PermissionDenied PMIxError ProtocolError RemoteProtocolError Unreachable WouldDeadlock"
+    ),
+    "pypmix.standard.types": (
+        "App Coord Cpuset DataArray Device DeviceDistance Endpoint Envar Geometry Info NodePid Pdata Proc ProcInfo "
+        "Query RegAttr ResourceUnit Timeval Topology Value"
+    ),
+    "pypmix.standard.values": (
+        "array byte cint cuint double float32 info int8 int16 int32 int64 pid size timestamp typed uint8 uint16 uint32 "
+        "uint64"
+    ),
+}
+_NAMES = {name: module for module, names in _HOME.items() for name in names.split()}
+_NAMES["aio"] = "pypmix.aio"
+_NAMES["attrs"] = "pypmix.standard.attrs"
+
+__all__ = ["__version__", *_NAMES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> object:
+    module = _NAMES.get(name)
+    if module is None:
+        raise AttributeError(f"module 'pypmix' has no attribute {name!r}")
+    from sys import modules
+
+    __import__(module)
+    found = modules[module]
+    value = found if module.endswith("." + name) else getattr(found, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

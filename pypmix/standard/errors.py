@@ -1,0 +1,216 @@
+"""The errors that users see.
+
+Every failed operation raises a `PMIxError`, or one of its kinds, that names the operation, the procs, the status, the
+engine and what to try. Bad arguments raise Python's own `TypeError`, `ValueError` and `OverflowError` at the call.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pypmix.standard.enums import Status
+    from pypmix.standard.types import Proc
+
+SUCCESS = 0
+ERROR = -1
+ERR_PROC_ABORTED = -7
+ERR_PROC_REQUESTED_ABORT = -8
+ERR_EXISTS = -11
+ERR_INVALID_CRED = -12
+ERR_WOULD_BLOCK = -15
+ERR_UNKNOWN_DATA_TYPE = -16
+ERR_TYPE_MISMATCH = -18
+ERR_UNPACK_FAILURE = -20
+ERR_PACK_FAILURE = -21
+ERR_NO_PERMISSIONS = -23
+ERR_TIMEOUT = -24
+ERR_UNREACH = -25
+ERR_BAD_PARAM = -27
+ERR_RESOURCE_BUSY = -28
+ERR_OUT_OF_RESOURCE = -29
+ERR_INIT = -31
+ERR_NOMEM = -32
+ERR_NOT_FOUND = -46
+ERR_NOT_SUPPORTED = -47
+ERR_PARTIAL_SUCCESS = -52
+ERR_LOST_CONNECTION = -61
+OPERATION_SUCCEEDED = -157
+
+SUCCESSES = frozenset({SUCCESS, OPERATION_SUCCEEDED})
+
+
+class PMIxError(Exception):
+    """An operation failed; also the base of all of pypmix's own errors.
+
+    Attributes:
+        status: The `Status` that the operation ended with.
+        operation: Its name, such as `fence`.
+        detail: What happened, in words.
+        procs: The procs (or the group's members) that it was about.
+        engine: The engine that ran it, such as `python` or `native 5.0.11`.
+        missing: For collectives, the procs that had not arrived; None where the server does not tell.
+        hint: What to try.
+    """
+
+    default_status = ERROR
+
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        status: int | None = None,
+        operation: str = "",
+        procs: Iterable[Proc] = (),
+        engine: str = "",
+        missing: Iterable[Proc] | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(detail)
+        self.code = int(self.default_status if status is None else status)
+        self.operation = operation
+        self.detail = detail
+        self.procs = tuple(procs)
+        self.engine = engine
+        self.missing = None if missing is None else frozenset(missing)
+        self.hint = hint
+
+    @property
+    def status(self) -> Status:
+        from pypmix.standard.enums import Status
+
+        return Status(self.code)
+
+    def __str__(self) -> str:
+        parts = [self.operation or "PMIx"]
+        if self.procs:
+            shown = ", ".join(map(str, self.procs[:4]))
+            parts.append(f"of {shown}" + (f" and {len(self.procs) - 4} more" if len(self.procs) > 4 else ""))
+        text = " ".join(parts) + f": {self.detail or 'failed'} [{self.status.name} {self.code}"
+        text += f", engine {self.engine}]" if self.engine else "]"
+        if self.missing:
+            text += f"; still missing: {', '.join(map(str, sorted(self.missing)))}"
+        if self.hint:
+            text += f"; {self.hint}"
+        return text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.detail, self.__dict__)
+
+
+def _rebuild(cls: type[PMIxError], detail: str, state: dict[str, object]) -> PMIxError:
+    error = cls.__new__(cls, detail)
+    Exception.__init__(error, detail)
+    error.__dict__.update(state)
+    return error
+
+
+class NotFound(PMIxError, LookupError):
+    """`PMIX_ERR_NOT_FOUND`: nobody has the key, the proc or the nspace."""
+
+    default_status = ERR_NOT_FOUND
+
+
+class OperationTimeout(PMIxError, TimeoutError):
+    """`PMIX_ERR_TIMEOUT`: the time given to the operation ran out; `missing` names who had not arrived."""
+
+    default_status = ERR_TIMEOUT
+
+    def __str__(self) -> str:
+        return PMIxError.__str__(self)
+
+
+class NotSupported(PMIxError, NotImplementedError):
+    """`PMIX_ERR_NOT_SUPPORTED`: this library, server or host does not offer the operation."""
+
+    default_status = ERR_NOT_SUPPORTED
+
+
+class PartialSuccess(PMIxError):
+    """`PMIX_ERR_PARTIAL_SUCCESS`: the operation completed without some of its procs."""
+
+    default_status = ERR_PARTIAL_SUCCESS
+
+
+class LostConnection(PMIxError, ConnectionError):
+    """`PMIX_ERR_LOST_CONNECTION`: the server is gone; nothing but `close` works on this client any more."""
+
+    default_status = ERR_LOST_CONNECTION
+
+    def __str__(self) -> str:
+        return PMIxError.__str__(self)
+
+
+class Unreachable(PMIxError, ConnectionError):
+    """`PMIX_ERR_UNREACH`: no server could be reached, or it refused the connection."""
+
+    default_status = ERR_UNREACH
+
+    def __str__(self) -> str:
+        return PMIxError.__str__(self)
+
+
+class PermissionDenied(PMIxError, PermissionError):
+    """`PMIX_ERR_NO_PERMISSIONS` or `PMIX_ERR_INVALID_CRED`: the peer may not do this."""
+
+    default_status = ERR_NO_PERMISSIONS
+
+    def __str__(self) -> str:
+        return PMIxError.__str__(self)
+
+
+class NotInitialized(PMIxError):
+    """`PMIX_ERR_INIT`: the client or server is not open, or closed already."""
+
+    default_status = ERR_INIT
+
+
+class WouldDeadlock(PMIxError):
+    """`PMIX_ERR_WOULD_BLOCK`: a blocking call from a place that must not block, such as an event handler."""
+
+    default_status = ERR_WOULD_BLOCK
+
+
+class EngineUnavailable(PMIxError, ImportError):
+    """The requested engine cannot be used here; the text says why each candidate was refused."""
+
+    default_status = ERR_NOT_SUPPORTED
+
+    def __str__(self) -> str:
+        return PMIxError.__str__(self)
+
+
+class ProtocolError(PMIxError):
+    """The wire protocol was broken; one of its two kinds says by whom."""
+
+    default_status = ERR_UNPACK_FAILURE
+
+
+class LocalProtocolError(ProtocolError):
+    """This process asked for something that the protocol cannot express to this peer."""
+
+    default_status = ERR_PACK_FAILURE
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent bytes that do not parse; they were dropped whole."""
+
+
+BY_STATUS: dict[int, type[PMIxError]] = {
+    ERR_NOT_FOUND: NotFound,
+    ERR_TIMEOUT: OperationTimeout,
+    ERR_NOT_SUPPORTED: NotSupported,
+    ERR_PARTIAL_SUCCESS: PartialSuccess,
+    ERR_LOST_CONNECTION: LostConnection,
+    ERR_UNREACH: Unreachable,
+    ERR_NO_PERMISSIONS: PermissionDenied,
+    ERR_INVALID_CRED: PermissionDenied,
+    ERR_INIT: NotInitialized,
+    ERR_WOULD_BLOCK: WouldDeadlock,
+}
+
+
+def error_for(status: int) -> type[PMIxError]:
+    """Return the class of error that stands for a status."""
+    return BY_STATUS.get(status, PMIxError)

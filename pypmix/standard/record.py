@@ -1,0 +1,94 @@
+"""Small immutable records, declared as a class with annotations.
+
+The standard library's own generators of such classes cost more start-up time than everything else that a
+rank imports, so this one does without generated source.
+"""
+
+from __future__ import annotations
+
+from pypmix.standard._typing import dataclass_transform
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+
+def _fill(self: Any, fields: tuple[str, ...], defaults: dict[str, Any], args: Any, kwargs: Any) -> None:
+    name = type(self).__name__
+    if len(args) > len(fields):
+        raise TypeError(f"{name}() takes at most {len(fields)} arguments, {len(args)} were given")
+    put = object.__setattr__
+    for field, value in zip(fields, args, strict=False):
+        put(self, field, value)
+    for field in fields[len(args) :]:
+        if field in kwargs:
+            put(self, field, kwargs.pop(field))
+        elif field in defaults:
+            put(self, field, defaults[field])
+        else:
+            raise TypeError(f"{name}() lacks the argument {field!r}")
+    if kwargs:
+        raise TypeError(f"{name}() got an unexpected or repeated argument {next(iter(kwargs))!r}")
+
+
+@dataclass_transform(frozen_default=True)
+class RecordType(type):
+    """The metaclass: annotated names become slots, their assigned values become defaults."""
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> RecordType:
+        own = [field for field in namespace.get("__annotations__", ()) if not field.startswith("__")]
+        fields = tuple(own)
+        defaults: dict[str, Any] = {}
+        for base in bases:
+            fields = getattr(base, "__fields__", ()) + fields
+            defaults.update(getattr(base, "__defaults__", {}))
+        for field in own:
+            if field in namespace:
+                defaults[field] = namespace.pop(field)
+        namespace["__slots__"] = tuple(own)
+        namespace["__fields__"] = namespace["__match_args__"] = fields
+        namespace["__defaults__"] = defaults
+        return super().__new__(mcls, name, bases, namespace)
+
+
+class Record(metaclass=RecordType):
+    """Base of all records: positional or keyword construction, value equality, hashing, `replace`."""
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, *args, **kwargs):
+            _fill(self, self.__fields__, self.__defaults__, args, kwargs)
+            self.__validate__()
+
+    def __validate__(self) -> None:
+        """Check the fields; a subclass raises `TypeError` or `ValueError` here."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable; use replace({name}=...)")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple([getattr(self, field) for field in type(self).__fields__])  # type: ignore[attr-defined]
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with the named fields changed."""
+        fields = type(self).__fields__  # type: ignore[attr-defined]
+        return type(self)(**{**dict(zip(fields, self._values(), strict=True)), **changes})
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._values()))
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), self._values()
+
+    def __repr__(self) -> str:
+        fields = type(self).__fields__  # type: ignore[attr-defined]
+        shown = ", ".join(f"{f}={v!r}" for f, v in zip(fields, self._values(), strict=True))
+        return f"{type(self).__name__}({shown})"
