@@ -1,0 +1,155 @@
+"""The client in `async` and `await`; the sync one documents each operation in full."""
+
+from __future__ import annotations
+
+import anyio
+
+from pypmix.aio.pump import Pump
+from pypmix.client import ClientBase
+from pypmix.requests import MISSING, abort_op, fence_op, get_op, not_found, put_op
+from pypmix.standard.errors import ERROR, NotFound, PMIxError
+from pypmix.standard.ops import SCOPE_GLOBAL, Commit, Finalize
+from pypmix.standard.values import infos, to_python
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any, Self, TypeVar
+
+    from pypmix.requests import Infos, Key, Procs
+    from pypmix.standard.ops import Op
+    from pypmix.standard.types import Proc, Value
+
+    R = TypeVar("R")
+
+
+class Client(ClientBase):
+    """A process of a job, connected to the server that launched it; see `pypmix.Client` for the arguments.
+
+    It belongs to the event loop that opened it. Cancelling a call stops the waiting; the server may still carry the
+    operation out.
+    """
+
+    _pump: Pump
+
+    async def open(self) -> Self:
+        """`PMIx_Init`: connect to the server that launched this process; returns the client itself."""
+        self._open()
+        self._pump = Pump(self._session)
+        return self
+
+    async def close(self) -> None:
+        """Finalize if the client is open; calling it again does nothing."""
+        if self.is_open:
+            await self.finalize()
+
+    async def finalize(self, *, info: Infos = None) -> None:
+        """`PMIx_Finalize`: tell the server that this process is done, and disconnect."""
+        op = Finalize(infos(info))
+        if not self.is_open:
+            self._session.run(op)  # raises NotInitialized
+        session = self._forget()
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._pump.run(op)
+        finally:
+            self._pump.close()
+            session.close()
+
+    async def __aenter__(self) -> Self:
+        return self if self.is_open else await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self.is_open:
+            return
+        if error is None or isinstance(error, SystemExit) and not error.code:
+            await self.close()
+            return
+        try:
+            if self._abort_on_error:
+                with anyio.CancelScope(shield=True):
+                    await self.abort(ERROR, f"{type(error).__name__}: {error}")
+            await self.close()
+        except PMIxError:
+            pass  # the exception that is on its way tells more
+
+    async def put(self, key: Key, value: object, scope: int = SCOPE_GLOBAL) -> None:
+        """`PMIx_Put`: make a value available to other procs, from the next `commit` (or `fence`) on."""
+        self._session.run(put_op(key, value, scope))
+        self._dirty = True
+
+    async def commit(self) -> None:
+        """`PMIx_Commit`: hand what was put to the server; `fence` does so by itself."""
+        await self._run(Commit())
+        self._dirty = False
+
+    async def fence(
+        self,
+        procs: Procs = None,
+        *,
+        collect: bool = False,
+        timeout: float | None = None,
+        commit: bool = True,
+        info: Infos = None,
+    ) -> None:
+        """`PMIx_Fence`: wait until all of the procs have called it."""
+        op = fence_op(procs, collect, timeout, info)
+        if commit and self._dirty:
+            await self.commit()
+        await self._run(op)
+
+    async def get_value(
+        self,
+        key: Key,
+        proc: Proc | None = None,
+        *,
+        wait: float | bool | None = None,
+        optional: bool = False,
+        scope: int | None = None,
+        info: Infos = None,
+    ) -> Value:
+        """`PMIx_Get`, returning the value with its PMIx type."""
+        op = get_op(self._session.proc if proc is None else proc, key, wait, optional, scope, info)
+        try:
+            return await self._run(op)
+        except PMIxError as error:
+            other = not_found(op, wait, error)
+            if other is error:
+                raise
+            raise other from error
+
+    async def get(
+        self,
+        key: Key,
+        proc: Proc | None = None,
+        *,
+        default: Any = MISSING,
+        wait: float | bool | None = None,
+        optional: bool = False,
+        scope: int | None = None,
+        info: Infos = None,
+    ) -> Any:
+        """`PMIx_Get`: the value that a proc put under a key, or what the job info says under a reserved one."""
+        session = self._session
+        if wait is None and scope is None and info is None:
+            name = key if key.__class__ is str else str(key)
+            value = session.fetch_local(session.proc if proc is None else proc, name)
+            if value is not None:
+                return to_python(value)
+        try:
+            return to_python(await self.get_value(key, proc, wait=wait, optional=optional, scope=scope, info=info))
+        except NotFound:
+            if default is MISSING:
+                raise
+            return default
+
+    async def abort(self, code: int = ERROR, message: str = "", procs: Procs = None) -> None:
+        """`PMIx_Abort`: ask the host to end procs; returns when the request is accepted."""
+        await self._run(abort_op(code, message, procs))
+
+    async def _run(self, op: Op[R]) -> R:
+        if not self.is_open:
+            self._session.run(op)  # raises NotInitialized
+        return await self._pump.run(op)

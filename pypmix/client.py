@@ -1,0 +1,325 @@
+"""The client: a process's own view of PMIx, in blocking calls."""
+
+from __future__ import annotations
+
+from pypmix.engine.select import open_client
+from pypmix.job import Job, Node
+from pypmix.requests import (
+    CLOSED,
+    MISSING,
+    NOT_OPEN,
+    Closed,
+    abort_op,
+    fence_op,
+    get_op,
+    not_found,
+    put_op,
+)
+from pypmix.standard.errors import ERROR, NotFound, PMIxError, Unreachable
+from pypmix.standard.ops import SCOPE_GLOBAL, Commit, Finalize
+from pypmix.standard.types import Proc, Value
+from pypmix.standard.values import infos, to_python
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+    from typing import Any, Self
+
+    from pypmix.engine.base import ClientSession, EngineInfo
+    from pypmix.requests import Infos, Key, Procs
+
+SINGLETON = ("allow", "require", "forbid")
+
+
+class ClientBase:
+    """What the sync and the async client have in common: identity, and the reading of local data."""
+
+    def __init__(
+        self,
+        *,
+        engine: str | None = None,
+        env: Mapping[str, str] | None = None,
+        info: Infos = None,
+        singleton: str = "allow",
+        abort_on_error: bool = False,
+    ) -> None:
+        if singleton not in SINGLETON:
+            raise ValueError(f"singleton is one of {', '.join(SINGLETON)}, not {singleton!r}")
+        self._engine = engine
+        self._env = env
+        self._directives = infos(info)
+        self._singleton = singleton
+        self._abort_on_error = abort_on_error
+        self._session: ClientSession = NOT_OPEN  # type: ignore[assignment]
+        self._dirty = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client is between `open` and `close`."""
+        return not isinstance(self._session, Closed)
+
+    @property
+    def proc(self) -> Proc:
+        """The caller: its nspace and rank."""
+        return self._session.proc
+
+    @property
+    def nspace(self) -> str:
+        """The caller's namespace."""
+        return self._session.proc.nspace
+
+    @property
+    def rank(self) -> int:
+        """The caller's rank in its job."""
+        return self._session.proc.rank
+
+    @property
+    def singleton(self) -> bool:
+        """Whether no server launched this process, so that it is a job of its own."""
+        return self._session.singleton
+
+    @property
+    def engine(self) -> EngineInfo:
+        """The engine that this client runs on; as a string `python 5.0.11` or `native 4.2.2`."""
+        return self._session.info
+
+    @property
+    def server(self) -> str:
+        """The server as the environment names it; empty for a singleton."""
+        return self._session.server
+
+    @property
+    def job(self) -> Job:
+        """The caller's job, a collection of its procs."""
+        return Job(self._session)
+
+    @property
+    def node(self) -> Node:
+        """The node that the caller runs on."""
+        return Node(self._session)
+
+    def supports(self, feature: str) -> bool:
+        """Tell whether a feature works with this engine, library and server."""
+        return self._session.supports(feature)
+
+    def _open(self) -> None:
+        if self.is_open:
+            raise PMIxError("the client is open already", operation="open", hint="a client is opened once")
+        session = open_client(self._engine, self._env, self._directives)
+        wanted = self._singleton
+        if wanted != "allow" and session.singleton != (wanted == "require"):
+            session.close()
+            found = "no server launched this process" if session.singleton else "a server launched this process"
+            raise Unreachable(
+                f"{found}, and singleton={wanted!r}",
+                operation="open",
+                engine=str(session.info),
+                hint="start it with `pypmix run -n N python ...` or another PMIx launcher" if session.singleton else "",
+            )
+        self._session = session
+        self._dirty = False
+
+    def _forget(self) -> ClientSession:
+        session, self._session = self._session, CLOSED  # type: ignore[assignment]
+        return session
+
+    def __repr__(self) -> str:
+        name = f"{type(self).__module__}.{type(self).__name__}"
+        return f"<{name} {self.proc} [{self.engine}]>" if self.is_open else f"<{name}, not open>"
+
+
+class Client(ClientBase):
+    """A process of a job, connected to the server that launched it.
+
+    Use it as a context manager: entering connects (`PMIx_Init`), leaving finalizes (`PMIx_Finalize`). A process that
+    nobody launched is a job of one, a singleton. Blocking calls release the GIL; one client may serve many threads.
+
+    Args:
+        engine: `python`, `native` or `auto`; by default what `PYPMIX_ENGINE` says, else `auto`.
+        env: The environment that the launcher left; the process's own by default.
+        info: Infos or a mapping for `PMIx_Init`.
+        singleton: `allow`, `require` or `forbid` a process without a server.
+        abort_on_error: Abort the job when an exception leaves the `with` block.
+    """
+
+    def open(self) -> Self:
+        """`PMIx_Init`: connect to the server that launched this process; returns the client itself.
+
+        Raises:
+            EngineUnavailable: The requested engine cannot be used here.
+            Unreachable: The server cannot be reached or refuses this process.
+        """
+        self._open()
+        return self
+
+    def close(self) -> None:
+        """Finalize if the client is open; calling it again does nothing."""
+        if self.is_open:
+            self.finalize()
+
+    def finalize(self, *, info: Infos = None) -> None:
+        """`PMIx_Finalize`: tell the server that this process is done, and disconnect.
+
+        Args:
+            info: Understood: `attrs.EMBED_BARRIER`, a fence of the job before.
+
+        Raises:
+            NotInitialized: The client is not open.
+        """
+        op = Finalize(infos(info))
+        run = self._session.run
+        session = self._forget()
+        try:
+            run(op)
+        finally:
+            session.close()
+
+    def __enter__(self) -> Self:
+        return self if self.is_open else self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self.is_open:
+            return
+        if error is None or isinstance(error, SystemExit) and not error.code:
+            self.close()
+            return
+        try:
+            if self._abort_on_error:
+                self.abort(ERROR, f"{type(error).__name__}: {error}")
+            self.close()
+        except PMIxError:
+            pass  # the exception that is on its way tells more
+
+    def put(self, key: Key, value: object, scope: int = SCOPE_GLOBAL) -> None:
+        """`PMIx_Put`: make a value available to other procs, from the next `commit` (or `fence`) on.
+
+        Args:
+            key: At most 511 bytes, or an attribute; keys that start with `pmix` are the Standard's.
+            value: bool, int, float, str, bytes, a list or dict of these, a record, or an explicit type (`uint32(7)`).
+            scope: `Scope.LOCAL` (this node), `REMOTE` (other nodes), `GLOBAL` (all) or `INTERNAL` (this proc).
+
+        Raises:
+            TypeError, OverflowError, ValueError: The key or value is no PMIx key or value; nothing was put.
+
+        PMIx Standard: Process-Related Non-Reserved Keys, "Posting Key/Value Pairs".
+        """
+        self._session.run(put_op(key, value, scope))
+        self._dirty = True
+
+    def commit(self) -> None:
+        """`PMIx_Commit`: hand what was put to the server; `fence` does so by itself.
+
+        PMIx Standard: Process-Related Non-Reserved Keys, "Posting Key/Value Pairs".
+        """
+        self._session.run(Commit())
+        self._dirty = False
+
+    def fence(
+        self,
+        procs: Procs = None,
+        *,
+        collect: bool = False,
+        timeout: float | None = None,
+        commit: bool = True,
+        info: Infos = None,
+    ) -> None:
+        """`PMIx_Fence`: wait until all of the procs have called it.
+
+        Args:
+            procs: The participants, the caller among them; all of the job by default.
+            collect: Exchange what the participants have committed, so that a later `get` finds it near.
+            timeout: Seconds to wait; no limit by default. Whole seconds on the wire, a fraction is rounded up.
+            commit: Commit pending puts first.
+            info: Further infos or a mapping.
+
+        Raises:
+            OperationTimeout: Not all had come in time; `missing` names them if the server tells.
+            PartialSuccess: The others have come, but a participant ended without coming.
+            LostConnection: The server is gone.
+
+        PMIx Standard: Process-Related Non-Reserved Keys, "Synchronization and data exchange".
+        """
+        op = fence_op(procs, collect, timeout, info)
+        if commit and self._dirty:
+            self.commit()
+        self._session.run(op)
+
+    def get_value(
+        self,
+        key: Key,
+        proc: Proc | None = None,
+        *,
+        wait: float | bool | None = None,
+        optional: bool = False,
+        scope: int | None = None,
+        info: Infos = None,
+    ) -> Value:
+        """`PMIx_Get`, returning the value with its PMIx type; see `get`."""
+        op = get_op(self._session.proc if proc is None else proc, key, wait, optional, scope, info)
+        try:
+            return self._session.run(op)
+        except PMIxError as error:
+            other = not_found(op, wait, error)
+            if other is error:
+                raise
+            raise other from error
+
+    def get(
+        self,
+        key: Key,
+        proc: Proc | None = None,
+        *,
+        default: Any = MISSING,
+        wait: float | bool | None = None,
+        optional: bool = False,
+        scope: int | None = None,
+        info: Infos = None,
+    ) -> Any:
+        """`PMIx_Get`: the value that a proc put under a key, or what the job info says under a reserved one.
+
+        Args:
+            key: A key, or an attribute such as `attrs.JOB_SIZE`.
+            proc: Whose value; the caller's own by default. `Proc(nspace, Rank.WILDCARD)` is the job as a whole.
+            default: Returned instead of raising `NotFound`.
+            wait: Seconds to wait until the proc commits the key; False to take only what the server has by now;
+                None leaves it to the server, which gives a local proc about two seconds.
+            optional: Look only at what this process holds already; never ask the server.
+            scope: Take only a value that was put with this scope.
+            info: Further infos or a mapping.
+
+        Returns:
+            The value as a plain Python object; `get_value` keeps its PMIx type.
+
+        Raises:
+            NotFound: Nobody has it, and no default was given.
+            OperationTimeout: It did not come within `wait` seconds.
+
+        PMIx Standard: "Retrieval rules" of reserved and non-reserved keys.
+        """
+        session = self._session
+        if wait is None and scope is None and info is None:
+            name = key if key.__class__ is str else str(key)
+            value = session.fetch_local(session.proc if proc is None else proc, name)
+            if value is not None:
+                return to_python(value)
+        try:
+            return to_python(self.get_value(key, proc, wait=wait, optional=optional, scope=scope, info=info))
+        except NotFound:
+            if default is MISSING:
+                raise
+            return default
+
+    def abort(self, code: int = ERROR, message: str = "", procs: Procs = None) -> None:
+        """`PMIx_Abort`: ask the host to end procs; returns when the request is accepted.
+
+        Args:
+            code: The exit status to report, a 32-bit int.
+            message: What the host prints.
+            procs: Whom to end; all of the job by default.
+
+        PMIx Standard: "Process termination and abort".
+        """
+        self._session.run(abort_op(code, message, procs))

@@ -1,0 +1,148 @@
+"""What an engine is: the protocols that facades call and both engines implement."""
+
+from __future__ import annotations
+
+from pypmix.standard._typing import TypeVar
+from pypmix.standard.record import Record
+from pypmix.standard.types import Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from pypmix.standard.jobinfo import JobInfo
+    from pypmix.standard.ops import Op
+    from pypmix.standard.types import Value
+else:
+    from pypmix.standard._typing import Generic as Protocol
+
+R = TypeVar("R")
+Rc = TypeVar("Rc", contravariant=True)
+
+
+class EngineInfo(Record):
+    """Which engine a session runs on: its name, the release that it speaks, and the library where there is one."""
+
+    name: str
+    release: str
+    library: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.release}"
+
+
+class Done(Protocol[Rc]):
+    """What `submit` calls when an operation has ended: with its result, or with its error."""
+
+    def __call__(self, result: Rc | None, error: BaseException | None, /) -> None: ...
+
+
+class ClientSession(Protocol):
+    """An open client: one process's connection to its server, or a singleton without one."""
+
+    info: EngineInfo
+    proc: Proc
+    singleton: bool
+    server: str
+    """The server as the environment names it, `nspace.rank release`; empty for a singleton."""
+
+    def submit(self, op: Op[R], done: Done[R]) -> None:
+        """Start an operation and return at once.
+
+        `done` is called exactly once, possibly before this returns and possibly on another thread; it must not block.
+        Errors of the operation go to `done`; only a closed session raises here.
+        """
+
+    def run(self, op: Op[R]) -> R:
+        """Carry out an operation, block the calling thread until it has ended, and return its result.
+
+        Raises:
+            PMIxError: The operation failed.
+        """
+
+    def fetch_local(self, proc: Proc, key: str) -> Value | None:
+        """Return a value that is in this process already, without any wait or message; None if it is not."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that becomes readable when `poll` has work, or -1 where the engine has its own thread.
+
+        An event loop that watches it may use `submit` without any further thread.
+        """
+
+    def attach(self) -> None:
+        """Promise that somebody watches `fileno` and calls `poll`; the engine starts no thread of its own then."""
+
+    def detach(self) -> None:
+        """Take the promise of `attach` back."""
+
+    def poll(self) -> None:
+        """Take in what has arrived, without blocking, and complete the operations that it ends."""
+
+    def supports(self, feature: str) -> bool:
+        """Tell whether a feature (`fence.timeout`, ...) works with this engine and server."""
+
+    def close(self) -> None:
+        """Drop the connection without `Finalize`; what is pending fails with `LostConnection`. May be called twice."""
+
+
+class Upcall(Protocol):
+    """A request of a server to its host; answered once, now or later, from any thread."""
+
+    op: Op[object]
+
+    def reply(self, result: object = None) -> None:
+        """Answer with a result."""
+
+    def fail(self, error: BaseException) -> None:
+        """Answer with an error; a `PMIxError` passes its status on to the peer."""
+
+
+class Pending(Record):
+    """A collective or request that a server has begun and not ended: who has arrived, and who has not."""
+
+    operation: str
+    label: str
+    arrived: tuple[Proc, ...]
+    missing: tuple[Proc, ...]
+    since: float
+    """When the first participant arrived, on the clock of `time.monotonic`."""
+
+
+class ServerSession(Protocol):
+    """A running server of one node."""
+
+    info: EngineInfo
+    proc: Proc
+
+    def register_nspace(self, job: JobInfo) -> None:
+        """Take in the job info of an nspace, so that its clients can connect (`PMIx_server_register_nspace`).
+
+        Raises:
+            PMIxError: The nspace is registered already (`ERR_EXISTS`).
+        """
+
+    def deregister_nspace(self, nspace: str) -> None:
+        """Forget an nspace and all data of its procs; connected clients lose their connection."""
+
+    def register_client(self, proc: Proc, uid: int, gid: int) -> None:
+        """Expect a process of this node (`PMIx_server_register_client`); nobody else may connect under that name."""
+
+    def deregister_client(self, proc: Proc) -> None:
+        """A process has ended (`PMIx_server_deregister_client`): what still waits for it goes on without it."""
+
+    def client_env(self, proc: Proc) -> dict[str, str]:
+        """Return the environment variables that make a process the client `proc` (`PMIx_server_setup_fork`).
+
+        Variables of an outer job (`PMIX_*`) in the child's inherited environment must be dropped first.
+        """
+
+    def pending(self) -> list[Pending]:
+        """Return what is under way, oldest first."""
+
+    def close(self) -> None:
+        """Stop serving, close all connections and remove the server's files. May be called twice."""
+
+
+if TYPE_CHECKING:
+    OnUpcall = Callable[[Upcall], None]

@@ -1,0 +1,173 @@
+"""Which engine runs a session, and why the others do not.
+
+`PYPMIX_ENGINE` (or the `engine` argument) says `python`, `native` or `auto`. A requested engine never falls back to
+the other one. `auto` takes the native engine where a library of the server's own generation is found, because only
+inside a generation do natives' group operations understand each other, and the Python engine otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+
+from pypmix.standard.errors import EngineUnavailable
+from pypmix.standard.record import Record
+from pypmix.standard.releases import generation, parse_release
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pypmix.engine.base import ClientSession, OnUpcall, ServerSession
+    from pypmix.engine.native.library import Found
+    from pypmix.standard.types import Info
+
+ENGINES = ("auto", "native", "python")
+
+
+class Launcher(Record):
+    """What the environment says about the server that launched this process; all empty for a lone process."""
+
+    nspace: str = ""
+    rank: str = ""
+    server: str = ""
+    release: str = ""
+    pypmix: str = ""
+    gds: str = ""
+    psec: str = ""
+    buffer_type: str = ""
+    uris: tuple[tuple[str, str], ...] = ()
+
+
+class Choice(Record):
+    """The engine taken, why, and the native library that was looked up for it."""
+
+    engine: str
+    reason: str
+    native: Found | None = None
+
+
+def launcher(env: Mapping[str, str] | None = None) -> Launcher:
+    """Read what a PMIx server put into the environment of its client."""
+    env = os.environ if env is None else env
+    uris = tuple(sorted((name, env[name]) for name in env if name.startswith("PMIX_SERVER_URI")))
+    return Launcher(
+        nspace=env.get("PMIX_NAMESPACE", ""),
+        rank=env.get("PMIX_RANK", ""),
+        server=uris[0][1].partition(";")[0] if uris else "",
+        release=env.get("PMIX_VERSION", ""),
+        pypmix=env.get("PYPMIX_SERVER", ""),
+        gds=env.get("PMIX_GDS_MODULE", ""),
+        psec=env.get("PMIX_SECURITY_MODE", ""),
+        buffer_type=env.get("PMIX_BFROP_BUFFER_TYPE", ""),
+        uris=uris,
+    )
+
+
+def requested(engine: str | None, env: Mapping[str, str]) -> str:
+    """Return the engine asked for by argument or environment, `auto` by default; `ValueError` for anything else."""
+    name = engine or env.get("PYPMIX_ENGINE") or "auto"
+    if name not in ENGINES:
+        source = "engine" if engine else "PYPMIX_ENGINE"
+        raise ValueError(f"{source}={name!r} is no engine: it is one of {', '.join(ENGINES)}")
+    return name
+
+
+def choose(engine: str | None = None, env: Mapping[str, str] | None = None) -> Choice:
+    """Decide which engine a client in this environment runs on, without opening it.
+
+    Raises:
+        EngineUnavailable: The native engine was requested and cannot be used; the text says why.
+        ValueError: The engine asked for does not exist.
+    """
+    env = os.environ if env is None else env
+    name = requested(engine, env)
+    if name == "python":
+        return Choice("python", "requested")
+    if name == "native":
+        return _native(env)
+    here = launcher(env)
+    if not here.nspace:
+        return Choice("python", "no server launched this process, so there is none to match")
+    if here.pypmix:
+        return Choice("python", f"the server is pypmix {here.pypmix}")
+    try:
+        wanted = generation(parse_release(here.release))
+    except ValueError:
+        return Choice("python", "the server does not tell its release (PMIX_VERSION)")
+    found = _find(env, wanted)
+    if isinstance(found, str):
+        return Choice("python", found)
+    if found.library is None:
+        return Choice("python", f"no libpmix of the server's generation {wanted} was found", found)
+    return Choice("native", f"{found.library.path} is of the server's generation {wanted}", found)
+
+
+def _find(env: Mapping[str, str], wanted: str | None) -> Found | str:
+    from pypmix.engine import native
+
+    if native.missing:
+        return native.missing
+    from pypmix.engine.native.library import find_library
+
+    return find_library(env, wanted)
+
+
+def _native(env: Mapping[str, str]) -> Choice:
+    found = _find(env, None)
+    if isinstance(found, str):
+        raise EngineUnavailable(
+            f"the native engine was requested and cannot be used: {found}",
+            operation="open",
+            hint="run `pypmix doctor`, or set PYPMIX_ENGINE=python",
+        )
+    if found.library is None:
+        refused = "; ".join(f"{refusal.path}: {refusal.reason}" for refusal in found.refused)
+        raise EngineUnavailable(
+            f"the native engine was requested and no usable libpmix was found ({refused or 'no candidates'})",
+            operation="open",
+            hint="name one with PYPMIX_LIBPMIX=/path/to/libpmix.so.2, or set PYPMIX_ENGINE=python",
+        )
+    return Choice("native", "requested", found)
+
+
+def open_client(
+    engine: str | None = None,
+    env: Mapping[str, str] | None = None,
+    directives: tuple[Info, ...] = (),
+) -> ClientSession:
+    """Open a client session on the engine that `choose` takes.
+
+    Args:
+        engine: `python`, `native` or `auto`; None asks `PYPMIX_ENGINE`.
+        env: The environment that the launcher left; this process's own by default.
+        directives: Infos for `PMIx_Init`.
+
+    Raises:
+        EngineUnavailable: The requested engine cannot be used here.
+        Unreachable: There is a server, but it cannot be reached or refuses this process.
+    """
+    env = os.environ if env is None else env
+    choice = choose(engine, env)
+    if choice.engine == "python":
+        from pypmix.engine import python
+
+        return python.open_client(env, directives)
+    from pypmix.engine.native.session import open_client as open_native
+
+    assert choice.native is not None and choice.native.library is not None
+    return open_native(env, choice.native.library, directives)
+
+
+def open_server(on_upcall: OnUpcall, *, engine: str = "python", nspace: str | None = None) -> ServerSession:
+    """Start a server of this node.
+
+    Args:
+        on_upcall: Called with each request to the host, on the engine's thread; it must not block.
+        engine: `python`.
+        nspace: The server's own nspace; made from the pid if None.
+    """
+    if engine != "python":
+        raise EngineUnavailable(f"a server runs on the python engine, not on {engine!r}", operation="open")
+    from pypmix.engine.python.serversession import open_server as open_python
+
+    return open_python(on_upcall, nspace=nspace)

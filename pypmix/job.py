@@ -1,0 +1,135 @@
+"""What a process can read about its job and its node; all of it is in the process since it connected."""
+
+from __future__ import annotations
+
+from pypmix.standard import codes
+from pypmix.standard.errors import NotFound
+from pypmix.standard.ops import Get
+from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
+from pypmix.standard.values import to_python
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from pypmix.engine.base import ClientSession
+
+_OPTIONAL = (Info("pmix.optional", Value.unchecked(codes.BOOL, True)),)
+
+
+def read(session: ClientSession, proc: Proc, key: str) -> Any:
+    """Return what this process knows about a proc under a key, without asking the server; `NotFound` if nothing."""
+    value = session.fetch_local(proc, key)
+    return to_python(session.run(Get(proc, key, _OPTIONAL)) if value is None else value)
+
+
+class Job:
+    """The caller's job: an ordered collection of its procs, with what the job info says.
+
+    It may be passed wherever procs are wanted.
+    """
+
+    __slots__ = ("_procs", "_session")
+
+    def __init__(self, session: ClientSession) -> None:
+        self._session = session
+        self._procs: tuple[Proc, ...] | None = None
+
+    @property
+    def nspace(self) -> str:
+        """The job's namespace."""
+        return self._session.proc.nspace
+
+    @property
+    def size(self) -> int:
+        """The number of procs (`PMIX_JOB_SIZE`)."""
+        return len(self.procs)
+
+    @property
+    def procs(self) -> tuple[Proc, ...]:
+        """All procs of the job, by rank."""
+        if self._procs is None:
+            nspace = self.nspace
+            self._procs = tuple([Proc(nspace, rank) for rank in range(int(self._read("pmix.job.size")))])
+        return self._procs
+
+    @property
+    def universe_size(self) -> int:
+        """The number of procs that the session has room for (`PMIX_UNIV_SIZE`)."""
+        return int(self._read("pmix.univ.size"))
+
+    @property
+    def id(self) -> str:
+        """The id that the scheduler gave the job (`PMIX_JOBID`)."""
+        return str(self._read("pmix.jobid"))
+
+    @property
+    def number_of_nodes(self) -> int:
+        """The number of nodes that the job runs on (`PMIX_NUM_NODES`)."""
+        return int(self._read("pmix.num.nodes"))
+
+    @property
+    def number_of_apps(self) -> int:
+        """The number of applications in the job (`PMIX_JOB_NUM_APPS`)."""
+        return int(self._read("pmix.job.napps"))
+
+    def _read(self, key: str) -> Any:
+        return read(self._session, Proc.unchecked(self.nspace, RANK_WILDCARD), key)
+
+    def __getitem__(self, rank: int) -> Proc:
+        if not 0 <= rank < self.size:
+            raise IndexError(f"job {self.nspace} has ranks 0 to {self.size - 1}, not {rank}")
+        return self.procs[rank]
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[Proc]:
+        return iter(self.procs)
+
+    def __contains__(self, proc: object) -> bool:
+        return proc in self.procs
+
+    def __repr__(self) -> str:
+        return f"<Job {self.nspace} of {self.size}>"
+
+
+class Node:
+    """The node that the caller runs on."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: ClientSession) -> None:
+        self._session = session
+
+    @property
+    def hostname(self) -> str:
+        """The node's name as the host knows it (`PMIX_HOSTNAME`)."""
+        return str(self._own("pmix.hname"))
+
+    @property
+    def id(self) -> int:
+        """The node's number (`PMIX_NODEID`)."""
+        return int(self._own("pmix.nodeid"))
+
+    @property
+    def local_rank(self) -> int:
+        """The caller's rank among the procs of its job on this node (`PMIX_LOCAL_RANK`)."""
+        return int(self._own("pmix.lrank"))
+
+    @property
+    def local_procs(self) -> tuple[Proc, ...]:
+        """The procs of the caller's job on this node, by rank (`PMIX_LOCAL_PEERS`)."""
+        nspace = self._session.proc.nspace
+        peers = str(read(self._session, Proc.unchecked(nspace, RANK_WILDCARD), "pmix.lpeers"))
+        return tuple([Proc(nspace, int(rank)) for rank in peers.split(",") if rank])
+
+    def _own(self, key: str) -> Any:
+        return read(self._session, self._session.proc, key)
+
+    def __repr__(self) -> str:
+        try:
+            return f"<Node {self.hostname}>"
+        except NotFound:
+            return "<Node>"

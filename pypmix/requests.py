@@ -1,0 +1,122 @@
+"""What the sync and the async client share: turning the arguments of a call into an operation."""
+
+from __future__ import annotations
+
+from pypmix.standard import codes
+from pypmix.standard.attr import Attr
+from pypmix.standard.errors import NotFound, NotInitialized, OperationTimeout, PMIxError
+from pypmix.standard.ops import Abort, Fence, Get, Put
+from pypmix.standard.types import Info, Proc, Value
+from pypmix.standard.values import from_python, infos
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any, NoReturn
+
+    from pypmix.job import Job
+
+    Infos = Mapping[Any, object] | Iterable[Info] | None
+    Procs = Proc | Job | Iterable[Proc] | None
+    Key = str | Attr[Any]
+
+_TRUE = Value.unchecked(codes.BOOL, True)
+
+
+class Missing:
+    """The default of `default`: nothing was given, so a missing key is an error."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = Missing()
+
+
+class Closed:
+    """Stands where the session was before `open` and after `close`, and says so."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise NotInitialized(self._reason, operation="client", hint="use `with Client() as me:` or call open()")
+
+
+NOT_OPEN = Closed("the client is not open")
+CLOSED = Closed("the client is closed")
+
+
+def seconds(timeout: float) -> Info:
+    """Return PMIX_TIMEOUT, which counts whole seconds; a fraction is rounded up."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"a timeout is a number of seconds, not {type(timeout).__name__}")
+    if not 0 < timeout < 2**31:
+        raise ValueError(f"a timeout must be more than 0 and less than 2**31 seconds, not {timeout}")
+    return Info("pmix.timeout", Value.unchecked(codes.INT, -int(-timeout // 1)))
+
+
+def proc_tuple(procs: Procs) -> tuple[Proc, ...]:
+    """Return one proc, a job, or any iterable of procs as a tuple."""
+    if procs is None:
+        return ()
+    if isinstance(procs, Proc):
+        return (procs,)
+    if isinstance(procs, str):
+        raise TypeError(f"procs are Proc objects, not the string {procs!r}: an nspace is Proc(nspace, Rank.WILDCARD)")
+    found = tuple(procs)
+    if not found:
+        raise ValueError("an empty collection of procs; leave it out to mean all of your job")
+    return found
+
+
+def put_op(key: Key, value: object, scope: int) -> Put:
+    if isinstance(key, Attr):
+        return Put(key.key, key.value(value), int(scope))
+    return Put(key, from_python(value), int(scope))
+
+
+def fence_op(procs: Procs, collect: bool, timeout: float | None, info: Infos) -> Fence:
+    directives = infos(info)
+    if timeout is not None:
+        directives += (seconds(timeout),)
+    return Fence(proc_tuple(procs), bool(collect), directives)
+
+
+def get_op(
+    proc: Proc,
+    key: Key,
+    wait: float | bool | None,
+    optional: bool,
+    scope: int | None,
+    info: Infos,
+) -> Get:
+    directives = infos(info)
+    if wait is False or wait == 0 and wait is not None:
+        directives += (Info("pmix.immediate", _TRUE),)
+    elif wait is not None and wait is not True:
+        directives += (seconds(wait),)
+    if optional:
+        directives += (Info("pmix.optional", _TRUE),)
+    if scope is not None:
+        directives += (Info("pmix.scope", Value(codes.SCOPE, int(scope))),)
+    return Get(proc, str(key) if isinstance(key, Attr) else key, directives)
+
+
+def not_found(op: Get, wait: float | bool | None, error: PMIxError) -> PMIxError:
+    """Return the error of a get: who asked for no waiting is told that the key was not found, not of a timeout."""
+    if wait is not None or not isinstance(error, OperationTimeout):
+        return error
+    if any(item.key == "pmix.timeout" for item in op.directives):
+        return error
+    return NotFound(
+        f"{op.proc} has no {op.key!r} (the server gave up waiting for it)",
+        operation="get",
+        procs=(op.proc,),
+        engine=error.engine,
+        hint="was it put and committed? wait=SECONDS waits for it",
+    )
+
+
+def abort_op(code: int, message: str, procs: Procs) -> Abort:
+    return Abort(code, message, proc_tuple(procs))
