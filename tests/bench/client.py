@@ -1,0 +1,72 @@
+"""The Python side of the bench: the same operations as client.c, through pypmix."""
+
+import sys
+import time
+
+started = time.perf_counter()
+
+from pypmix import Client  # noqa: E402
+from pypmix.standard.types import Proc  # noqa: E402
+from pypmix.standard.values import uint32  # noqa: E402
+
+local, fences, collects = map(int, sys.argv[1:4])
+clock = time.perf_counter
+
+
+def median(times: list[float]) -> float:
+    return sorted(times)[len(times) // 2] * 1e6
+
+
+def timed(count: int, call: object, *args: object, **kwargs: object) -> float:
+    times = []
+    for _ in range(count):
+        begin = clock()
+        call(*args, **kwargs)  # type: ignore[operator]
+        times.append(clock() - begin)
+    return median(times)
+
+
+def server_ticks() -> int:
+    import os
+
+    fields = open(f"/proc/{os.getppid()}/stat").read().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+imported = clock()
+me = Client().open()
+result = {"import": (imported - started) * 1e6, "init": (clock() - imported) * 1e6}
+size = me.job.size
+peer = me.job[(me.rank + 1) % size]
+everyone = Proc(me.nspace, 0xFFFFFFFE)
+value = uint32(7)
+me.put("bench.key", value)
+me.fence(collect=True)
+me.get("bench.key", peer)
+me.fence()
+result["put"] = timed(local, me.put, "bench.key", value)
+me.commit()
+result["get own"] = timed(local, me.get, "bench.key")
+result["get peer"] = timed(local, me.get, "bench.key", peer)
+result["get job"] = timed(local, me.get, "pmix.job.size", everyone)
+me.fence()
+before = server_ticks()
+result["fence"] = timed(fences, me.fence)
+import os  # noqa: E402
+
+result["server cpu/msg"] = (server_ticks() - before) * 1e6 / os.sysconf("SC_CLK_TCK") / fences / size
+blob = bytes(1024)
+times = []
+for turn in range(collects):
+    me.put(f"bench.blob.{turn % 4}", blob)
+    me.fence()
+    begin = clock()
+    me.fence(collect=True)
+    times.append(clock() - begin)
+result["fence collect"] = median(times)
+
+import json  # noqa: E402
+
+with open(os.path.join(os.environ["BENCH_OUT"], f"{me.rank}.json"), "w") as out:
+    json.dump(result, out)
+me.close()

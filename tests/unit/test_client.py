@@ -1,0 +1,278 @@
+"""The sync and async clients turn calls into operations, errors into the right kind, and end as they should."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+from fake_session import FakeSession
+from pypmix import (
+    Client,
+    NotFound,
+    NotInitialized,
+    OperationTimeout,
+    PMIxError,
+    Proc,
+    Scope,
+    Unreachable,
+    aio,
+    attrs,
+    uint32,
+)
+from pypmix import client as client_module
+from pypmix.standard.ops import Abort, Commit, Fence, Finalize, Get, Put
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.anyio]
+
+ALL = Proc("job", 0xFFFFFFFE)
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> FakeSession:
+    fake = FakeSession()
+    monkeypatch.setattr(client_module, "open_client", lambda *_: fake)
+    return fake
+
+
+@pytest.fixture
+def me(session: FakeSession) -> Iterator[Client]:
+    with Client() as client:
+        yield client
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_client_knows_who_it_is(me: Client, session: FakeSession) -> None:
+    session.data[ALL, "pmix.job.size"] = uint32(3)
+    session.data[me.proc, "pmix.hname"] = attrs.HOSTNAME("n0").value
+    session.data[ALL, "pmix.lpeers"] = attrs.LOCAL_PEERS("0,2").value
+    assert (me.nspace, me.rank, str(me.engine)) == ("job", 1, "fake 1.0")
+    assert me.job.size == len(me.job) == 3
+    assert me.job[2] == Proc("job", 2)
+    assert list(me.job) == [Proc("job", rank) for rank in range(3)]
+    assert me.node.hostname == "n0"
+    assert me.node.local_procs == (Proc("job", 0), Proc("job", 2))
+    with pytest.raises(IndexError, match="ranks 0 to 2"):
+        me.job[3]
+
+
+def test_a_fence_commits_what_was_put_once(me: Client, session: FakeSession) -> None:
+    me.put("k", 1, scope=Scope.LOCAL)
+    me.fence(collect=True, timeout=1.5)
+    me.fence([Proc("job", 0), me.proc])
+    kinds = [type(op) for op in session.ops]
+    assert kinds == [Put, Commit, Fence, Fence]
+    assert session.ops[2] == Fence((), True, (attrs.TIMEOUT(2),))
+    assert session.ops[3].procs == (Proc("job", 0), Proc("job", 1))
+    me.put("k", 2)
+    me.fence(commit=False)
+    assert type(session.ops[-1]) is Fence
+    assert type(session.ops[-2]) is Put
+
+
+def test_get_looks_here_first(me: Client, session: FakeSession) -> None:
+    session.data[Proc("job", 0), "k"] = uint32(5)
+    assert me.get("k", Proc("job", 0)) == 5
+    assert session.ops == []
+    assert me.get("k", Proc("job", 0), scope=Scope.LOCAL, wait=3) == 5
+    assert session.ops == [Get(Proc("job", 0), "k", (attrs.TIMEOUT(3), attrs.DATA_SCOPE(Scope.LOCAL)))]
+
+
+def test_wait_says_how_long_a_get_may_take(me: Client, session: FakeSession) -> None:
+    session.answers[Get] = NotFound("nobody has it")
+    for wait, directives in [(None, ()), (False, (attrs.IMMEDIATE(True),)), (0, (attrs.IMMEDIATE(True),)),
+                             (0.2, (attrs.TIMEOUT(1),)), (True, ())]:  # fmt: skip
+        assert me.get("k", wait=wait, default="d") == "d"
+        assert session.ops[-1].directives == directives
+    assert me.get("k", optional=True, default=None) is None
+    assert session.ops[-1].directives == (attrs.OPTIONAL(True),)
+    for bad in (-1, "5", 2**40):
+        with pytest.raises((TypeError, ValueError)):
+            me.get("k", wait=bad)  # type: ignore[arg-type]
+
+
+def test_a_server_that_gives_up_means_not_found_unless_waiting_was_asked_for(
+    me: Client, session: FakeSession
+) -> None:
+    session.answers[Get] = OperationTimeout("2 s are over", operation="get")
+    with pytest.raises(NotFound, match="gave up waiting"):
+        me.get("k")
+    assert me.get("k", default=7) == 7
+    with pytest.raises(OperationTimeout):
+        me.get("k", wait=1, default=7)
+
+
+def test_bad_arguments_fail_at_the_call_and_nothing_is_asked(me: Client, session: FakeSession) -> None:
+    for call in (
+        lambda: me.put("k" * 600, 1),
+        lambda: me.put("k", object()),
+        lambda: me.put("k", 2**70),
+        lambda: me.fence("job"),  # type: ignore[arg-type]
+        lambda: me.fence([]),
+        lambda: me.fence(timeout=0),
+        lambda: me.get(""),
+        lambda: me.get("k", "job"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises((TypeError, ValueError, OverflowError)):
+            call()
+    assert session.ops == []
+
+
+def test_leaving_finalizes_once(session: FakeSession) -> None:
+    with Client() as me:
+        me.finalize()
+        with pytest.raises(NotInitialized):
+            me.finalize()
+    assert (session.ops, session.closed) == ([Finalize()], 1)
+    me.close()
+    assert session.closed == 1
+    for use in (lambda: me.put("k", 1), lambda: me.get("k"), lambda: me.fence(), lambda: me.rank):
+        with pytest.raises(NotInitialized, match="closed"):
+            use()
+
+
+def test_a_client_that_was_never_opened_says_so() -> None:
+    with pytest.raises(NotInitialized, match="not open.*with Client"):
+        Client().put("k", 1)
+
+
+def test_an_exception_finalizes_and_aborts_if_asked(session: FakeSession) -> None:
+    with pytest.raises(ZeroDivisionError), Client():
+        raise ZeroDivisionError
+    assert session.ops == [Finalize()]
+    with pytest.raises(ZeroDivisionError), Client(abort_on_error=True):
+        raise ZeroDivisionError("by zero")
+    assert session.ops[1:] == [Abort(-1, "ZeroDivisionError: by zero"), Finalize()]
+    session.answers[Finalize] = PMIxError("gone")
+    with pytest.raises(ZeroDivisionError), Client():
+        raise ZeroDivisionError
+    del session.answers[Finalize]
+    session.ops.clear()
+    with pytest.raises(SystemExit), Client(abort_on_error=True):
+        raise SystemExit(0)
+    assert session.ops == [Finalize()]
+
+
+def test_a_failed_finalize_still_closes(session: FakeSession) -> None:
+    session.answers[Finalize] = PMIxError("gone")
+    with pytest.raises(PMIxError, match="gone"), Client():
+        pass
+    assert session.closed == 1
+
+
+@pytest.mark.parametrize(("wanted", "singleton", "works"), [
+    ("allow", True, True), ("allow", False, True), ("require", True, True), ("require", False, False),
+    ("forbid", True, False), ("forbid", False, True),
+])  # fmt: skip
+def test_singletons_are_allowed_required_or_forbidden(
+    session: FakeSession, wanted: str, singleton: bool, works: bool
+) -> None:
+    session.singleton = singleton
+    if works:
+        assert Client(singleton=wanted).open().singleton == singleton
+    else:
+        with pytest.raises(Unreachable, match="singleton="):
+            Client(singleton=wanted).open()
+        assert session.closed == 1
+    with pytest.raises(ValueError, match="allow, require, forbid"):
+        Client(singleton="maybe")
+
+
+async def test_the_async_client_does_the_same(session: FakeSession) -> None:
+    session.data[Proc("job", 0), "k"] = uint32(5)
+    async with aio.Client() as me:
+        assert session.watched == 1
+        await me.put("k", 1)
+        await me.fence(collect=True)
+        assert await me.get("k", Proc("job", 0)) == 5
+        assert await me.get("k", Proc("job", 0), wait=1) == 5
+        session.answers[Get] = OperationTimeout("over")
+        assert await me.get("k", default=None) is None
+        with pytest.raises(OperationTimeout):
+            await me.get("k", wait=1)
+    assert [type(op) for op in session.ops] == [Put, Commit, Fence, Get, Get, Get, Finalize]
+    assert (session.closed, session.watched) == (1, 0)
+    for call in (me.fence, me.finalize, me.commit, me.abort):
+        with pytest.raises(NotInitialized):
+            await call()
+
+
+@pytest.mark.parametrize("readable", [True, False])
+async def test_many_tasks_wait_at_once_and_none_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch, readable: bool
+) -> None:
+    session = FakeSession(readable=readable)
+    monkeypatch.setattr(client_module, "open_client", lambda *_: session)
+    done: list[int] = []
+
+    async def fence(me: aio.Client, number: int) -> None:
+        await me.fence([Proc("job", number)])
+        done.append(number)
+
+    def settle_on_another_thread() -> None:
+        thread = threading.Thread(target=lambda: [session.settle() for _ in range(20)])
+        thread.start()
+        thread.join()
+
+    async with aio.Client() as me:
+        session.hold = True
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                for number in range(20):
+                    tasks.start_soon(fence, me, number)
+                await anyio.wait_all_tasks_blocked()
+                settle_on_another_thread()
+        assert sorted(done) == list(range(20))
+        session.hold = False
+
+
+@pytest.mark.parametrize("readable", [True, False])
+async def test_a_cancelled_reader_hands_over(monkeypatch: pytest.MonkeyPatch, readable: bool) -> None:
+    session = FakeSession(readable=readable)
+    monkeypatch.setattr(client_module, "open_client", lambda *_: session)
+    ended: list[str] = []
+
+    async with aio.Client() as me:
+        session.hold = True
+
+        async def cancelled() -> None:
+            with anyio.move_on_after(0.05):
+                await me.fence([Proc("job", 1)])
+            ended.append("cancelled")
+
+        async def waiting() -> None:
+            await me.fence([Proc("job", 2)])
+            ended.append("waited")
+
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(cancelled)
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(waiting)
+                while ended != ["cancelled"]:
+                    await anyio.sleep(0.01)
+                session.settle(1)
+        assert ended == ["cancelled", "waited"]
+        session.settle(0)  # the late answer of the cancelled one harms nobody
+        session.hold = False
+
+
+async def test_the_loop_runs_on_while_a_call_waits(session: FakeSession) -> None:
+    ticks = 0
+    async with aio.Client() as me:
+        session.hold = True
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(me.fence)
+                for _ in range(10):
+                    await anyio.sleep(0.005)
+                    ticks += 1
+                session.settle()
+        session.hold = False
+    assert ticks == 10

@@ -1,0 +1,89 @@
+"""Which engine is taken, and that a requested one never falls back."""
+
+from __future__ import annotations
+
+import pytest
+
+from pypmix import EngineUnavailable
+from pypmix.engine import select
+from pypmix.engine.native.library import Found, Library, Refusal
+
+pytestmark = pytest.mark.timeout(60)
+
+UNDER_5_0 = {
+    "PMIX_NAMESPACE": "job",
+    "PMIX_RANK": "0",
+    "PMIX_VERSION": "5.0.11rc1",
+    "PMIX_SERVER_URI41": "prterun-x@0.0;tcp4://127.0.0.1:1",
+}
+
+
+def library(text: str, release: tuple[int, int, int]) -> Library:
+    return Library(path="/lib/libpmix.so.2", version=text, release=release, origin="test")
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """Let the search find one library of 5.0, and record which generation was wanted."""
+    wanted: list[str | None] = []
+
+    def find(env: object, want: str | None) -> Found:
+        wanted.append(want)
+        ours = library("5.0.11", (5, 0, 11))
+        if want in (None, "5.0"):
+            return Found(ours, ())
+        return Found(None, (Refusal(path=ours.path, reason="it is 5.0", origin="test"),))
+
+    monkeypatch.setattr(select, "_find", find)
+    return wanted
+
+
+def test_auto_takes_native_inside_the_servers_generation(found: list[str | None]) -> None:
+    choice = select.choose(None, UNDER_5_0)
+    assert (choice.engine, found) == ("native", ["5.0"])
+    assert "generation 5.0" in choice.reason
+
+
+@pytest.mark.parametrize("release", ["4.2.2rc2", "6.1.0", "7.0.0a1"])
+def test_auto_takes_python_where_generations_differ(found: list[str | None], release: str) -> None:
+    choice = select.choose(None, {**UNDER_5_0, "PMIX_VERSION": release})
+    assert choice.engine == "python"
+    assert choice.native is not None
+    assert choice.native.refused
+
+
+@pytest.mark.parametrize("env", [{}, {**UNDER_5_0, "PMIX_VERSION": ""}, {**UNDER_5_0, "PYPMIX_SERVER": "2026.1"}])
+def test_auto_looks_for_no_library_where_none_could_match(found: list[str | None], env: dict[str, str]) -> None:
+    assert select.choose(None, env).engine == "python"
+    assert found == []
+
+
+def test_the_argument_goes_before_the_environment(found: list[str | None]) -> None:
+    assert select.choose("python", {**UNDER_5_0, "PYPMIX_ENGINE": "native"}).engine == "python"
+    assert select.choose(None, {**UNDER_5_0, "PYPMIX_ENGINE": "python"}).engine == "python"
+    assert select.choose("native", {}).engine == "native"
+
+
+def test_an_unknown_engine_is_named_with_its_source() -> None:
+    with pytest.raises(ValueError, match=r"PYPMIX_ENGINE='fast'.*auto, native, python"):
+        select.choose(None, {"PYPMIX_ENGINE": "fast"})
+    with pytest.raises(ValueError, match="engine='fast'"):
+        select.choose("fast", {})
+
+
+def test_a_requested_native_engine_says_why_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = (Refusal(path="/lib/libpmix.so.2", reason="it is 3.2", origin="loader"),)
+    monkeypatch.setattr(select, "_find", lambda env, want: Found(None, refusals))
+    with pytest.raises(EngineUnavailable, match=r"libpmix.so.2: it is 3.2"):
+        select.choose("native", {})
+    monkeypatch.setattr(select, "_find", lambda env, want: "the extension was not built")
+    with pytest.raises(EngineUnavailable, match="was not built"):
+        select.choose("native", UNDER_5_0)
+    assert select.choose("auto", UNDER_5_0).engine == "python"
+
+
+def test_the_launcher_is_read_from_the_environment() -> None:
+    here = select.launcher(UNDER_5_0)
+    assert (here.nspace, here.rank, here.release, here.server) == ("job", "0", "5.0.11rc1", "prterun-x@0.0")
+    assert here.uris == (("PMIX_SERVER_URI41", "prterun-x@0.0;tcp4://127.0.0.1:1"),)
+    assert select.launcher({}) == select.Launcher()
