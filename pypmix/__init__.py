@@ -17,10 +17,14 @@ if TYPE_CHECKING:
     from pypmix.standard import attrs as attrs
     from pypmix.standard.attr import Attr as Attr
     from pypmix.standard.enums import AllocDirective as AllocDirective
+    from pypmix.standard.enums import AllocInheritance as AllocInheritance
+    from pypmix.standard.enums import BindEnvelope as BindEnvelope
     from pypmix.standard.enums import CoordView as CoordView
     from pypmix.standard.enums import DataType as DataType
     from pypmix.standard.enums import DeviceType as DeviceType
     from pypmix.standard.enums import EventCode as EventCode
+    from pypmix.standard.enums import GroupOperation as GroupOperation
+    from pypmix.standard.enums import GroupOpt as GroupOpt
     from pypmix.standard.enums import InfoFlags as InfoFlags
     from pypmix.standard.enums import IOFChannel as IOFChannel
     from pypmix.standard.enums import JobState as JobState
@@ -30,8 +34,13 @@ if TYPE_CHECKING:
     from pypmix.standard.enums import ProcState as ProcState
     from pypmix.standard.enums import Range as Range
     from pypmix.standard.enums import Rank as Rank
+    from pypmix.standard.enums import ResBlockDirective as ResBlockDirective
     from pypmix.standard.enums import Scope as Scope
     from pypmix.standard.enums import Status as Status
+    from pypmix.standard.enums import StorageAccess as StorageAccess
+    from pypmix.standard.enums import StorageAccessType as StorageAccessType
+    from pypmix.standard.enums import StorageMedium as StorageMedium
+    from pypmix.standard.enums import StoragePersistence as StoragePersistence
     from pypmix.standard.errors import EngineUnavailable as EngineUnavailable
     from pypmix.standard.errors import LocalProtocolError as LocalProtocolError
     from pypmix.standard.errors import LostConnection as LostConnection
@@ -92,8 +101,9 @@ _HOME = {
     "pypmix.server": "Server",
     "pypmix.standard.attr": "Attr",
     "pypmix.standard.enums": (
-        "AllocDirective CoordView DataType DeviceType EventCode InfoFlags IOFChannel JobState LinkState Locality "
-        "Persist ProcState Range Rank Scope Status"
+        "AllocDirective AllocInheritance BindEnvelope CoordView DataType DeviceType EventCode GroupOperation "
+        "GroupOpt InfoFlags IOFChannel JobState LinkState Locality Persist ProcState Range Rank ResBlockDirective "
+        "Scope Status StorageAccess StorageAccessType StorageMedium StoragePersistence"
     ),
     "pypmix.standard.errors": (
         "EngineUnavailable LocalProtocolError LostConnection NotFound NotInitialized NotSupported OperationTimeout "

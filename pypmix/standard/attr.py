@@ -76,8 +76,10 @@ class Attr(Generic[T]):
         Releases are parallel branches, so `since` may name a floor for each of several; the floor of the
         release's own branch decides, and without one the floors of older branches do.
         """
-        if self.until and tuple(release[:2]) > parse_release(self.until)[:2]:
-            return False
+        if self.until:
+            numbers = self.until.count(".") + 1
+            if release[:numbers] > parse_release(self.until)[:numbers]:
+                return False
         branch = tuple(release[:2])
         floors = [parse_release(floor) for floor in self.since.split(",")]
         for floor in floors:

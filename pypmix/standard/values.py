@@ -50,7 +50,7 @@ RANGES: dict[int, tuple[int, int]] = {
     codes.STOR_PERSIST: (0, 2**64 - 1),
     codes.STOR_ACCESS_TYPE: (0, 2**16 - 1),
     codes.RESBLOCK_DIRECTIVE: (0, 2**8 - 1),
-    codes.ALLOC_INHERITANCE: (0, 2**8 - 1),
+    codes.ALLOC_INHERIT: (0, 2**8 - 1),
 }
 """Least and greatest value of every type whose data is an int."""
 
@@ -73,6 +73,7 @@ ENUMS: dict[int, str] = {
     codes.STOR_PERSIST: "StoragePersistence",
     codes.STOR_ACCESS_TYPE: "StorageAccessType",
     codes.RESBLOCK_DIRECTIVE: "ResBlockDirective",
+    codes.ALLOC_INHERIT: "AllocInheritance",
 }
 """The enum that a value of the type becomes in Python."""
 

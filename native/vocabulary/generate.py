@@ -1,0 +1,532 @@
+"""Write pypmix/standard/enums.py and attrs.py from the tables beside this file.
+
+Without arguments the modules are rewritten; with `--check` the exit code is 1 if they are not what the tables say.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).resolve().parent
+STANDARD = HERE.parent.parent / "pypmix" / "standard"
+WIDTH = 110
+MAX_MEANING = 120
+
+# The last patch of each branch that the tables know; NEVER stands for "no release of this branch".
+BRANCHES = {(4, 2): 9, (5, 0): 11, (6, 0): 0, (6, 1): 1, (7, 0): 0}
+NEVER = 999
+
+# The Python type of an attribute's value, by data type; all others are `object`.
+PYTHON_TYPES = {
+    "BOOL": "bool",
+    "STRING": "str",
+    "PROC_NSPACE": "str",
+    "FLOAT": "float",
+    "DOUBLE": "float",
+    "BYTE_OBJECT": "bytes",
+    "PROC": "Proc",
+}
+
+INT_TYPES = """
+    BYTE SIZE PID INT INT8 INT16 INT32 INT64 UINT UINT8 UINT16 UINT32 UINT64 TIME STATUS PERSIST POINTER SCOPE
+    DATA_RANGE INFO_DIRECTIVES DATA_TYPE PROC_STATE PROC_RANK ALLOC_DIRECTIVE IOF_CHANNEL JOB_STATE LINK_STATE
+    DEVTYPE LOCTYPE STOR_MEDIUM STOR_ACCESS STOR_PERSIST STOR_ACCESS_TYPE RESBLOCK_DIRECTIVE ALLOC_INHERIT
+"""
+PYTHON_TYPES |= dict.fromkeys(INT_TYPES.split(), "int")
+
+
+class BadTable(Exception):
+    """A table says something that cannot be."""
+
+
+class Enumeration(NamedTuple):
+    """A row of enums.tsv."""
+
+    name: str
+    kind: str
+    ctype: str
+    meaning: str
+
+
+class Constant(NamedTuple):
+    """A row of constants.tsv."""
+
+    enums: tuple[str, ...]
+    members: tuple[str, ...]
+    name: str
+    value: str
+    since: str
+    until: str
+    changed: str
+    meaning: str
+
+
+class Attribute(NamedTuple):
+    """A row of attributes.tsv."""
+
+    name: str
+    key: str
+    types: str
+    since: str
+    until: str
+    changed: str
+    meaning: str
+
+
+def rows(name: str, columns: int) -> list[list[str]]:
+    """Return the cells of a table, without its header line."""
+    out = []
+    for number, line in enumerate((HERE / name).read_text(encoding="utf-8").splitlines()[1:], 2):
+        cells = line.split("\t")
+        if len(cells) != columns:
+            raise BadTable(f"{name}:{number}: {len(cells)} columns, not {columns}")
+        if any(cell != cell.strip() for cell in cells):
+            raise BadTable(f"{name}:{number}: blanks around a cell")
+        out.append(cells)
+    return out
+
+
+def check_release(text: str, where: str) -> None:
+    parts = text.split(".")
+    if not all(part.isdigit() for part in parts) or len(parts) not in (2, 3):
+        raise BadTable(f"{where}: {text!r} is not a release")
+    branch = (int(parts[0]), int(parts[1]))
+    if branch not in BRANCHES:
+        raise BadTable(f"{where}: no branch {text!r}")
+    if len(parts) == 3 and not (0 < int(parts[2]) <= BRANCHES[branch] or int(parts[2]) == NEVER):
+        raise BadTable(f"{where}: no release {text!r}")
+
+
+def check_versions(since: str, until: str, changed: str, where: str) -> list[tuple[str, str]]:
+    """Check the three version columns and return the changes as (release, value)."""
+    floors = since.split(",")
+    for floor in floors:
+        check_release(floor, where)
+    order = [[int(part) for part in floor.split(".")] for floor in floors]
+    if order != sorted(order) or len({tuple(floor[:2]) for floor in order}) != len(order):
+        raise BadTable(f"{where}: since {since!r} must name rising branches, each once")
+    if until:
+        check_release(until, where)
+    changes = []
+    for change in changed.split(",") if changed else ():
+        release, _, value = change.partition("=")
+        check_release(release, where)
+        if not value:
+            raise BadTable(f"{where}: {change!r} is not release=value")
+        changes.append((release, value))
+    return changes
+
+
+def check_meaning(meaning: str, where: str) -> None:
+    if (
+        not meaning
+        or len(meaning) > MAX_MEANING
+        or not meaning.endswith(".")
+        or '"""' in meaning
+        or "\\" in meaning
+    ):
+        raise BadTable(
+            f"{where}: a meaning is one sentence of at most {MAX_MEANING} characters that ends in a period"
+        )
+
+
+def read_constants(enums: list[Enumeration]) -> list[Constant]:
+    known = {enum.name for enum in enums} | {"-"}
+    out: list[Constant] = []
+    values: dict[str, str] = {}
+    for enum_names, members, name, value, since, until, changed, meaning in rows("constants.tsv", 8):
+        where = f"constants.tsv: {name}"
+        row = Constant(
+            tuple(enum_names.split()), tuple(members.split()), name, value, since, until, changed, meaning
+        )
+        if not row.enums or not known.issuperset(row.enums):
+            raise BadTable(f"{where}: unknown enum in {enum_names!r}")
+        if name in values:
+            raise BadTable(f"{where}: stands twice")
+        if value.startswith("=") and value[1:] not in values:
+            raise BadTable(f"{where}: alias of {value[1:]!r}, which does not stand before it")
+        if row.enums != ("-",) and not value.startswith("="):
+            int(value, 0)
+        for member in row.members:
+            if not member.isidentifier():
+                raise BadTable(f"{where}: {member!r} cannot be a member's name")
+        check_versions(since, until, changed, where)
+        check_meaning(meaning, where)
+        values[name] = value
+        out.append(row)
+    return out
+
+
+def split_types(types: str, numbers: dict[str, int], where: str) -> tuple[list[str], str | None]:
+    """Return the type names of `PROC|DATA_ARRAY:PROC` and the element type of its array."""
+    names: list[str] = []
+    element: str | None = None
+    for part in types.split("|"):
+        name, _, of = part.partition(":")
+        if name not in numbers or (of and of not in numbers):
+            raise BadTable(f"{where}: unknown type {part!r}")
+        if of and name != "DATA_ARRAY":
+            raise BadTable(f"{where}: only an array has an element type, not {part!r}")
+        if name in names:
+            raise BadTable(f"{where}: {name} stands twice")
+        names.append(name)
+        element = of or element
+    return names, element
+
+
+def read_attributes(numbers: dict[str, int]) -> list[Attribute]:
+    out: list[Attribute] = []
+    by_name: dict[str, Attribute] = {}
+    keys: dict[str, str] = {}
+    for cells in rows("attributes.tsv", 7):
+        row = Attribute(*cells)
+        where = f"attributes.tsv: {row.name}"
+        if row.name in by_name:
+            raise BadTable(f"{where}: stands twice")
+        if not row.name.isidentifier():
+            raise BadTable(f"{where}: not a name")
+        if row.key.startswith("="):
+            if row.key[1:] not in by_name or row.types or row.changed:
+                raise BadTable(
+                    f"{where}: an alias names an attribute that stands before it, and nothing else"
+                )
+        else:
+            changes = check_versions(row.since, row.until, row.changed, where)
+            split_types(row.types, numbers, where)
+            newest = changes[-1][1] if changes else row.key
+            if newest in keys:
+                raise BadTable(f"{where}: key {newest!r} belongs to {keys[newest]}")
+            keys[newest] = row.name
+        check_meaning(row.meaning, where)
+        by_name[row.name] = row
+        out.append(row)
+    return out
+
+
+def comment(text: str, indent: str) -> list[str]:
+    """Return a docstring line, wrapped where it is too long."""
+    quoted = f'{indent}"""{text}"""'
+    if len(quoted) <= WIDTH:
+        return [quoted]
+    lines = textwrap.wrap(text, WIDTH - len(indent) - 3)
+    return [f'{indent}"""{lines[0]}', *(indent + line for line in lines[1:]), f'{indent}"""']
+
+
+def version_note(since: str, until: str, changed: str) -> str:
+    """Return what a docstring says about releases, nothing where the name is in all of them."""
+    notes = []
+    floors = [floor for floor in since.split(",") if not floor.endswith(f".{NEVER}")]
+    if floors != ["4.2"]:
+        notes.append("Since " + ", ".join(floors) + ".")
+    if until:
+        notes.append(f"Until {until}.")
+    for change in changed.split(",") if changed else ():
+        release, _, value = change.partition("=")
+        notes.append(f"`{value}` from {release}.")
+    return "".join(" " + note for note in notes)
+
+
+ENUMS_HEAD = '''\
+# Generated by native/vocabulary/generate.py from native/vocabulary/*.tsv: edit those.
+"""The Standard's enumerations: statuses, event codes, data types, states, directives and flags.
+
+Names are the Standard's without `PMIX_` and without the prefix that a class stands for. A number that no release
+of PMIx has named is never an error: an `IntEnum` makes a member called `UNKNOWN_9999`, or `UNKNOWN_N9999` for a
+negative number (`CUSTOM_N4242` for an event code of an application), which compares and pickles like any other;
+an `IntFlag` keeps the unknown bits.
+
+A class is made when it is first asked for: together they would cost a rank more than all else that it imports.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
+'''
+
+OPEN_ENUM = '''\
+class OpenEnum(IntEnum):
+    """Base of the enumerations: any integer has a member."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        if not isinstance(value, int):
+            return None
+        # Not kept: a peer could fill the memory with numbers that it makes up.
+        member = int.__new__(cls, value)
+        member._name_ = f"{cls._unnamed(value)}_{f'N{-value}' if value < 0 else value}"
+        member._value_ = int(value)
+        return member
+
+    @classmethod
+    def _unnamed(cls, value: int) -> str:
+        """Return the first part of the name of a number without a name."""
+        return "UNKNOWN"
+'''
+
+EVENT_ENUM = '''\
+class OpenEventEnum(OpenEnum):
+    """Base of the event codes: an application may add its own."""
+
+    @classmethod
+    def custom(cls, code: int) -> Self:
+        """Return the event code of an application's own event.
+
+        Args:
+            code: A number below `EXTERNAL_ERR_BASE` (-3000), so that it can never be one of the Standard's.
+
+        Raises:
+            TypeError: `code` is not an int.
+            ValueError: `code` is -3000 or above, or does not fit 32 bits.
+        """
+        if not isinstance(code, int) or isinstance(code, bool):
+            raise TypeError(f"an event code must be an int, not {type(code).__name__}")
+        if not -(2**31) <= code < EXTERNAL_ERR_BASE:
+            bounds = f"{-(2**31)} and {EXTERNAL_ERR_BASE - 1}"
+            raise ValueError(f"an application's event code lies between {bounds}, not {code}")
+        return cls(code)
+
+    @classmethod
+    def _unnamed(cls, value: int) -> str:
+        return "CUSTOM" if value < EXTERNAL_ERR_BASE else "UNKNOWN"
+'''
+
+MAKE_ENUM = """\
+    def __getattr__(name):
+        try:
+            base, doc, members = _MEMBERS[name]
+        except KeyError:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+        pairs = (member.split("=") for member in members.split())
+        made = base(name, [(member, int(number)) for member, number in pairs], module=__name__)
+        made.__doc__ = doc
+        # Of two threads that are here at the same time, one makes the class that both get.
+        return globals().setdefault(name, made)
+
+    def __dir__():
+        return sorted({*globals(), *_MEMBERS})
+"""
+
+
+def in_order(names: list[str]) -> list[str]:
+    """Return names as linters want `__all__`: constants first, numbers inside names by value."""
+
+    def key(name: str) -> tuple[bool, list[tuple[int, str]]]:
+        parts = re.split(r"(\d+)", name)
+        return not name.isupper(), [(int(part), "") if part.isdigit() else (0, part) for part in parts]
+
+    return sorted(names, key=key)
+
+
+def literal(value: str) -> str:
+    """Return a table's number as the source shows it."""
+    return "0x" + value[2:].upper() if value.startswith("0x") else value
+
+
+def base_of(enum: Enumeration) -> str:
+    if enum.kind not in ("IntEnum", "IntFlag"):
+        raise BadTable(f"enums.tsv: {enum.name} is neither an IntEnum nor an IntFlag")
+    return (
+        "IntFlag" if enum.kind == "IntFlag" else "OpenEventEnum" if enum.name == "EventCode" else "OpenEnum"
+    )
+
+
+def enum_lines(enum: Enumeration, constants: list[Constant]) -> tuple[list[str], list[str]]:
+    """Return the class as type checkers and people read it, and the row from which it is made at run time."""
+    doc = f"`{enum.ctype}`: {enum.meaning}"
+    lines = [f"    class {enum.name}({base_of(enum)}):", *comment(doc, "        ")]
+    taken: dict[int, str] = {}
+    first: dict[str, str] = {}
+    members: dict[str, int] = {}
+    values = {constant.name: constant.value for constant in constants}
+    for constant in constants:
+        if enum.name not in constant.enums:
+            continue
+        target = constant.value.removeprefix("=") if constant.value.startswith("=") else ""
+        written = values[target] if target else constant.value
+        number = int(written, 0)
+        if target not in first and number in taken:
+            raise BadTable(
+                f"constants.tsv: {constant.name} and {taken[number]} are both {number}; declare an alias"
+            )
+        taken.setdefault(number, constant.name)
+        first[constant.name] = constant.members[0]
+        for member in constant.members:
+            if member in members:
+                raise BadTable(f"constants.tsv: {enum.name}.{member} stands twice")
+            same = first[target] if target in first else constant.members[0]
+            value = literal(written) if member == same else same
+            members[member] = number
+            lines += ["", f"        {member} = {value}"]
+            note = version_note(constant.since, constant.until, constant.changed)
+            lines += comment(f"`PMIX_{constant.name}`. {constant.meaning}{note}", "        ")
+    if not members:
+        raise BadTable(f"enums.tsv: {enum.name} has no members")
+    text = textwrap.wrap(" ".join(f"{member}={number}" for member, number in members.items()), WIDTH - 12)
+    row = [f'        "{enum.name}": (', f"            {base_of(enum)},", f'            "{doc}",']
+    return lines, [
+        *row,
+        '            """',
+        *(" " * 12 + line for line in text),
+        '            """,',
+        "        ),",
+    ]
+
+
+def render_enums(enums: list[Enumeration], constants: list[Constant]) -> str:
+    lines = ENUMS_HEAD.splitlines()
+    plain = [constant for constant in constants if constant.enums == ("-",)]
+    exported = in_order([enum.name for enum in enums] + [member for row in plain for member in row.members])
+    lines += ["", "__all__ = [", *(f'    "{name}",' for name in exported), "]"]
+    for constant in plain:
+        value = f'"{constant.value}"' if constant.value.startswith("PMIX_") else literal(constant.value)
+        lines += ["", f"{constant.members[0]} = {value}"]
+        note = version_note(constant.since, constant.until, constant.changed)
+        lines += comment(f"`PMIX_{constant.name}`. {constant.meaning}{note}", "")
+    lines += ["", "", *OPEN_ENUM.splitlines(), "", "", *EVENT_ENUM.splitlines(), "", "", "if TYPE_CHECKING:"]
+    table: list[str] = []
+    for enum in enums:
+        text, row = enum_lines(enum, constants)
+        lines += ["", *text]
+        table += row
+    lines += ["", "else:", "    _MEMBERS = {", *table, "    }", "", *MAKE_ENUM.splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+ATTRS_HEAD = '''\
+# Generated by native/vocabulary/generate.py from native/vocabulary/attributes.tsv: edit that.
+"""The Standard's attributes as typed keys: `TIMEOUT(5)` makes an info of the right wire type.
+
+Names are the Standard's without `PMIX_`. The first words of each line are the data types that the value may have,
+the preferred one first.
+"""
+
+from __future__ import annotations
+
+from pypmix.standard.attr import Attr
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pypmix.standard.types import Proc
+'''
+
+BY_KEY = '''\
+_by_key: dict[str, Attr[Any]] = {}
+
+
+def by_key(key: str) -> Attr[Any] | None:
+    """Return the attribute of a key string, None if the Standard has none.
+
+    Some keys changed between releases: the attribute that has the key in the newest release wins.
+    """
+    if not _by_key:
+        names = globals()
+        found = [names[name] for name in __all__ if name != "by_key"]
+        table: dict[str, Attr[Any]] = {}
+        for attr in found:
+            table.setdefault(attr.other[-1][1] if attr.other else attr.key, attr)
+        for attr in found:
+            table.setdefault(attr.key, attr)
+            for _release, other in attr.other:
+                table.setdefault(other, attr)
+        _by_key.update(table)  # at once, so that no other thread finds it half full
+    return _by_key.get(key)
+'''
+
+
+def attr_lines(row: Attribute, numbers: dict[str, int], python_types: dict[str, str]) -> list[str]:
+    if row.key.startswith("="):
+        python_types[row.name] = python_types[row.key[1:]]
+        lines = [f"{row.name}: Attr[{python_types[row.name]}] = {row.key[1:]}"]
+        return lines + comment(row.meaning, "")
+    names, element = split_types(row.types, numbers, row.name)
+    python: list[str] = []
+    for name in names:
+        type_ = PYTHON_TYPES.get(name, "object")
+        if type_ not in python:
+            python.append(type_)
+    python_types[row.name] = "object" if "object" in python else " | ".join(python)
+    types = ", ".join(str(numbers[name]) for name in names) + ("," if len(names) == 1 else "")
+    arguments = [f'"{row.name}"', f'"{row.key}"', f"({types})"]
+    changes = check_versions(row.since, row.until, row.changed, row.name)
+    if row.since != "4.2":
+        arguments.append(f'"{row.since}"')
+    for name, value in (
+        ("element", str(numbers[element]) if element else ""),
+        ("until", f'"{row.until}"' if row.until else ""),
+        (
+            "other",
+            "(" + "".join(f'("{release}", "{key}"),' for release, key in changes) + ")" if changes else "",
+        ),
+    ):
+        if value:
+            arguments.append(f"{name}={value}")
+    lines = [f"{row.name}: Attr[{python_types[row.name]}] = Attr({', '.join(arguments)})"]
+    if len(lines[0]) > WIDTH:
+        head, _, rest = lines[0].partition(" = Attr(")
+        lines = [head + " = Attr(", "    " + rest[:-1], ")"]
+    note = version_note(row.since, row.until, row.changed)
+    return lines + comment(f"({row.types.replace('|', ' or ')}) {row.meaning}{note}", "")
+
+
+def render_attrs(attributes: list[Attribute], numbers: dict[str, int]) -> str:
+    lines = ATTRS_HEAD.splitlines()
+    lines += ["", "__all__ = ["]
+    lines += [f'    "{name}",' for name in [*in_order([row.name for row in attributes]), "by_key"]]
+    lines += ["]"]
+    python_types: dict[str, str] = {}
+    for row in attributes:
+        lines += ["", *attr_lines(row, numbers, python_types)]
+    lines += ["", "", *BY_KEY.splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def render() -> dict[Path, str]:
+    """Return the text of each generated module."""
+    enums = [Enumeration(*cells) for cells in rows("enums.tsv", 4)]
+    constants = read_constants(enums)
+    numbers = {
+        row.members[0]: int(row.value) for row in constants if "DataType" in row.enums and row.value[0] != "="
+    }
+    attributes = read_attributes(numbers)
+    return {
+        STANDARD / "enums.py": render_enums(enums, constants),
+        STANDARD / "attrs.py": render_attrs(attributes, numbers),
+    }
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in ([], ["--check"]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        modules = render()
+    except BadTable as error:
+        print(error, file=sys.stderr)
+        return 1
+    stale = [
+        path
+        for path, text in modules.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+    for path in stale:
+        if arguments:
+            print(
+                f"{path.name} is not what the tables say; run native/vocabulary/generate.py", file=sys.stderr
+            )
+        else:
+            path.write_text(modules[path], encoding="utf-8")
+    return 1 if arguments and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
