@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pypmix.engine.base import ClientSession, OnUpcall, ServerSession
-    from pypmix.engine.native.library import Found
+    from pypmix.engine.native.library import Availability, Found
     from pypmix.standard.types import Info
 
 ENGINES = ("auto", "native", "python")
@@ -44,6 +44,24 @@ class Choice(Record):
     engine: str
     reason: str
     native: Found | None = None
+
+
+class Report(Record):
+    """What `choose` sees and says in an environment, for a person to read.
+
+    Args:
+        launcher: What the environment says about the server.
+        native: The native engine, with every library that was looked at.
+        missing: Why this installation has no native engine; empty where it has one.
+        choice: The engine that a client would take; None where it would fail.
+        trouble: Why it would fail.
+    """
+
+    launcher: Launcher
+    native: Availability
+    missing: str = ""
+    choice: Choice | None = None
+    trouble: str = ""
 
 
 def launcher(env: Mapping[str, str] | None = None) -> Launcher:
@@ -130,6 +148,22 @@ def _native(env: Mapping[str, str]) -> Choice:
     return Choice("native", "requested", found)
 
 
+def report(env: Mapping[str, str] | None = None) -> Report:
+    """Look at everything that `choose` may look at, and load and change nothing."""
+    from pypmix.engine import native
+    from pypmix.engine.native.library import availability
+
+    env = os.environ if env is None else env
+    choice, trouble = None, ""
+    try:
+        choice = choose(None, env)
+    except EngineUnavailable as error:
+        trouble = error.detail
+    except ValueError as error:
+        trouble = str(error)
+    return Report(launcher(env), availability(env), native.missing, choice, trouble)
+
+
 def open_client(
     engine: str | None = None,
     env: Mapping[str, str] | None = None,
@@ -158,16 +192,23 @@ def open_client(
     return open_native(env, choice.native.library, directives)
 
 
-def open_server(on_upcall: OnUpcall, *, engine: str = "python", nspace: str | None = None) -> ServerSession:
+def open_server(
+    on_upcall: OnUpcall,
+    *,
+    engine: str = "python",
+    nspace: str | None = None,
+    tmpdir: str | None = None,
+) -> ServerSession:
     """Start a server of this node.
 
     Args:
         on_upcall: Called with each request to the host, on the engine's thread; it must not block.
         engine: `python`.
         nspace: The server's own nspace; made from the pid if None.
+        tmpdir: The folder that clients are told for temporary files; the system's by default.
     """
     if engine != "python":
         raise EngineUnavailable(f"a server runs on the python engine, not on {engine!r}", operation="open")
     from pypmix.engine.python.serversession import open_server as open_python
 
-    return open_python(on_upcall, nspace=nspace)
+    return open_python(on_upcall, nspace=nspace, tmpdir=tmpdir)

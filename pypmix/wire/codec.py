@@ -1,0 +1,309 @@
+"""Packed buffers: top-level packs of typed values, one after the other.
+
+A pack is the number of its values and the values; a described buffer names the types of both before them.
+"""
+
+from __future__ import annotations
+
+from pypmix.standard import codes
+from pypmix.standard.values import RECORDS, type_name
+from pypmix.wire import decode, encode
+from pypmix.wire.decode import RULE_SHIFT, UnknownType, broken
+from pypmix.wire.encode import BYTES, ENCODERS, rule_for
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any, Self
+
+    from pypmix.standard.errors import RemoteProtocolError
+    from pypmix.standard.releases import Release
+    from pypmix.standard.types import Value
+
+NEWEST = (7, 0, 0)
+
+PLAIN = 1
+DESCRIBED = 2
+
+_DESCRIBED_COUNT = codes.INT32
+_DECODERS = decode.DECODERS
+
+
+def one_of(type: int, buffer_type: int) -> bytes:
+    """Return what stands before a single value of a type."""
+    return _ONE[buffer_type][type]
+
+
+_ONE: dict[int, list[bytes]] = {
+    PLAIN: [b"\2"] * 128,
+    DESCRIBED: [b"\x09\2" + BYTES[type] for type in range(128)],
+}
+
+
+def _mistake(type: int, values: Iterable[Any], error: Exception) -> TypeError | None:
+    """Return the error that says better than `error` why values could not be encoded, None if that one says it well."""
+    wanted = RECORDS.get(type)
+    if wanted is not None:
+        for value in values:
+            if not isinstance(value, wanted):
+                return TypeError(f"{type_name(type)} cannot hold a {value.__class__.__name__}: {value!r:.80}")
+    if isinstance(error, AttributeError | IndexError | KeyError):
+        return TypeError(f"{type_name(type)} cannot hold {values!r:.80}: {error}")
+    return None
+
+
+class Packer:
+    """Packs values into a buffer.
+
+    Args:
+        buffer_type: 1 for a plain buffer, 2 for a described one.
+        release: The reader's; decides how an array without a type is sent.
+    """
+
+    __slots__ = ("_described", "_ones", "_parts", "_rule", "buffer_type")
+
+    def __init__(self, buffer_type: int = PLAIN, release: Release = NEWEST) -> None:
+        if buffer_type not in _ONE:
+            raise ValueError(f"a buffer type is 1 or 2, not {buffer_type!r}")
+        self.buffer_type = buffer_type
+        self._parts: list[bytes] = []
+        self._ones = _ONE[buffer_type]
+        self._described = buffer_type == DESCRIBED
+        self._rule = rule_for(release)
+
+    def pack(self, type: int, *values: Any) -> Self:
+        """Append one pack of values.
+
+        Args:
+            type: A `DataType`.
+            values: Data in the form of `pypmix.standard.values.check`.
+
+        Raises:
+            TypeError: A value is of another kind than the type holds.
+            OverflowError: A value is out of the type's range.
+        """
+        parts = self._parts
+        mark = len(parts)
+        try:
+            if len(values) == 1:
+                parts.append(self._ones[type])
+                ENCODERS[type](parts.append, values[0], self._rule)
+            else:
+                described = self._described
+                parts.append(BYTES[_DESCRIBED_COUNT] if described else b"")
+                parts.append(encode.zigzag(len(values)))
+                parts.append(encode.flex(type) if described else b"")
+                encode.many(parts.append, type, values, self._rule)
+        except Exception as error:
+            del parts[mark:]
+            mistake = _mistake(type, values, error)
+            if mistake is None:
+                raise
+            raise mistake from error
+        return self
+
+    def counted(self, type: int, values: Sequence[Any]) -> Self:
+        """Append a SIZE, and where there are any values, a pack of them."""
+        self.pack(codes.SIZE, len(values))
+        if values:
+            self.pack(type, *values)
+        return self
+
+    def pack_raw(self, data: bytes) -> Self:
+        """Append packs that were made for the same type of buffer."""
+        self._parts.append(data)
+        return self
+
+    def bytes(self) -> bytes:
+        """Return the buffer's contents."""
+        return b"".join(self._parts)
+
+
+class Unpacker:
+    """Unpacks a buffer, one pack after the other.
+
+    Args:
+        data: The buffer's contents.
+        buffer_type: 1 for a plain buffer, 2 for a described one.
+        release: The writer's; decides how an array without a type was sent.
+    """
+
+    __slots__ = ("_context", "_data", "_described", "_position", "buffer_type")
+
+    def __init__(self, data: bytes, buffer_type: int = PLAIN, release: Release = NEWEST) -> None:
+        if buffer_type not in _ONE:
+            raise ValueError(f"a buffer type is 1 or 2, not {buffer_type!r}")
+        self.buffer_type = buffer_type
+        self._data = bytes(data)
+        self._position = 0
+        self._described = buffer_type == DESCRIBED
+        self._context = rule_for(release) << RULE_SHIFT
+
+    @property
+    def position(self) -> int:
+        """How many bytes have been read."""
+        return self._position
+
+    def more(self) -> bool:
+        """Tell whether anything follows."""
+        return self._position < len(self._data)
+
+    def rest(self) -> bytes:
+        """Return what follows, and go to the end."""
+        start = self._position
+        self._position = len(self._data)
+        return self._data[start:]
+
+    def _head(self, type: int) -> tuple[int, int]:
+        """Read what stands before the values; return their number and where they start."""
+        data = self._data
+        pos = self._position
+        if self._described:
+            tag, pos = decode.flex(data, pos)
+            if tag != _DESCRIBED_COUNT:
+                raise broken(f"a described pack starts with INT32, not with {type_name(tag)}")
+        count, pos = decode.zigzag(data, pos)
+        if self._described:
+            tag, pos = decode.flex(data, pos)
+            if tag != type:
+                raise broken(f"{type_name(type)} is expected, {type_name(tag)} came")
+        if not 0 <= count <= 0x7FFFFFFF:
+            raise broken(f"{count} values are announced")
+        return count, pos
+
+    def unpack(self, type: int, limit: int | None = None) -> list[Any]:
+        """Read one pack of values.
+
+        Args:
+            type: A `DataType`.
+            limit: The most values to accept; None for as many as the buffer can hold.
+
+        Raises:
+            RemoteProtocolError: What follows is no such pack.
+        """
+        try:
+            count, pos = self._head(type)
+            if limit is not None and count > limit:
+                raise broken(f"{count} values of {type_name(type)} came where {limit} may")
+            found, self._position = decode.many(type, self._data, pos, count, self._context)
+        except IndexError:
+            raise self._cut(type) from None
+        return found
+
+    def one(self, type: int) -> Any:
+        """Read a pack of one value and return that value."""
+        data = self._data
+        pos = self._position
+        try:
+            if not self._described and data[pos] == 2:
+                pos += 1
+            else:
+                count, pos = self._head(type)
+                if count != 1:
+                    raise broken(f"{count} values of {type_name(type)} came where one is expected")
+            found, self._position = _DECODERS[type](data, pos, self._context)
+        except IndexError:
+            raise self._cut(type) from None
+        return found
+
+    def counted(self, type: int) -> tuple[Any, ...]:
+        """Read a SIZE, and where it is not 0, a pack of so many values."""
+        count = self.one(codes.SIZE)
+        if not count:
+            return ()
+        found = self.unpack(type, count)
+        if len(found) != count:
+            raise broken(f"{count} values of {type_name(type)} are announced, {len(found)} came")
+        return tuple(found)
+
+    def raw(self, type: int) -> bytes:
+        """Read one pack and return its exact bytes.
+
+        Where a value is of a type that nobody here knows, its end cannot be found; it is then taken to reach to the
+        end of the buffer.
+        """
+        start = self._position
+        try:
+            self.unpack(type)
+        except UnknownType:
+            self._position = len(self._data)
+        return self._data[start : self._position]
+
+    def skip(self, type: int) -> None:
+        """Read one pack and forget it."""
+        self.unpack(type)
+
+    def _cut(self, type: int) -> RemoteProtocolError:
+        return broken(f"the message ends in the middle of {type_name(type)}")
+
+
+def kvals(data: bytes, pos: int, buffer_type: int, release: Release = NEWEST) -> list[tuple[str, Value]]:
+    """Read packs of KVAL from `pos` to the end.
+
+    Raises:
+        RemoteProtocolError: Something else is among them.
+    """
+    found: list[tuple[str, Value]] = []
+    context = rule_for(release) << RULE_SHIFT
+    head = one_of(codes.KVAL, buffer_type)
+    skip = len(head)
+    size = len(data)
+    try:
+        while pos < size:
+            if data.startswith(head, pos):
+                key, pos = decode.key(data, pos + skip)
+                value, pos = decode.value_at(data, pos, context)
+                found.append((key, value))
+            else:
+                unpacker = Unpacker(data[pos:], buffer_type, release)
+                found += [(item.key, item.value) for item in unpacker.unpack(codes.KVAL)]
+                pos += unpacker.position
+    except IndexError:
+        raise broken("the message ends in the middle of KVAL") from None
+    return found
+
+
+def split_kvals(data: bytes, buffer_type: int, release: Release = NEWEST) -> list[tuple[str, bytes]]:
+    """Return the key and the exact bytes of each pack of KVAL, so that values can be passed on as they came.
+
+    Where a value is of a type that nobody here knows, its end cannot be found; it is then taken to be the last.
+
+    Raises:
+        RemoteProtocolError: Something else is among them, or a pack has not exactly one.
+    """
+    found: list[tuple[str, bytes]] = []
+    context = rule_for(release) << RULE_SHIFT
+    head = one_of(codes.KVAL, buffer_type)
+    skip = len(head)
+    size = len(data)
+    pos = 0
+    try:
+        while pos < size:
+            start = pos
+            if not data.startswith(head, pos):
+                raise broken("what follows is no pack of one KVAL")
+            key, pos = decode.key(data, pos + skip)
+            try:
+                type = data[pos]
+                if type > 127:
+                    type, _ = decode.tag_of(data, pos)
+                _, pos = _DECODERS[type](data, pos + 1, context)
+            except UnknownType:
+                pos = size
+            found.append((key, data[start:pos]))
+    except IndexError:
+        raise broken("the message ends in the middle of KVAL") from None
+    return found
+
+
+def encode_kval(buffer_type: int, key: str, value: Value, release: Release = NEWEST) -> bytes:
+    """Return one pack of a KVAL."""
+    parts = [one_of(codes.KVAL, buffer_type), encode.key_bytes(key)]
+    try:
+        ENCODERS[codes.VALUE](parts.append, value, rule_for(release))
+    except Exception as error:
+        mistake = _mistake(codes.VALUE, (value,), error)
+        if mistake is None:
+            raise
+        raise mistake from error
+    return b"".join(parts)

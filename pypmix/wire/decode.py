@@ -1,0 +1,790 @@
+"""Bytes to typed data: one function per data type, found by its number.
+
+Each takes the bytes, a position, and a context (the nesting depth in its low byte, the writer's rule for arrays
+without a type above), and returns the data, in the form of `pypmix.standard.values.check`, with the position behind
+it. What does not parse raises `RemoteProtocolError`; reading past the end raises `IndexError`, which whoever starts a
+decode turns into that.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from pypmix.standard import codes, types
+from pypmix.standard.errors import ERR_UNKNOWN_DATA_TYPE, RemoteProtocolError
+from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANK_UNDEF, DataArray, Info, Proc, Value
+from pypmix.standard.values import RANGES, type_name
+from pypmix.wire.encode import BYTES, TYPELESS_BARE, TYPELESS_MIXED, TYPELESS_SIZED
+from pypmix.wire.shapes import ONE_BYTE, OPAQUE, SIGNED, UNSIGNED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Decoder = Callable[[bytes, int, int], tuple[Any, int]]
+    Many = Callable[[bytes, int, int, int], tuple[list[Any], int]]
+
+MAX_DEPTH = 64
+"""How deep values may be nested."""
+
+RULE_SHIFT = 8
+_DEPTH_MASK = (1 << RULE_SHIFT) - 1
+_TYPES = 128
+_MAX_TEXT_OF_FLOAT = 400
+_POINTERS_MOST = 4096
+
+_new = tuple.__new__
+
+
+class UnknownType(RemoteProtocolError):
+    """A data type of which nobody here knows the length; `position` is where its data starts."""
+
+    default_status = ERR_UNKNOWN_DATA_TYPE
+
+
+def broken(text: str) -> RemoteProtocolError:
+    """Return the error for bytes that do not parse."""
+    return RemoteProtocolError(text, operation="unpack")
+
+
+def flex(data: bytes, pos: int) -> tuple[int, int]:
+    """Decode an unsigned integer of at most 64 bits."""
+    byte = data[pos]
+    pos += 1
+    if byte < 128:
+        return byte, pos
+    number = byte & 127
+    shift = 7
+    while True:
+        byte = data[pos]
+        pos += 1
+        if shift == 56:
+            return number | byte << 56, pos
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number, pos
+        shift += 7
+
+
+def zigzag(data: bytes, pos: int) -> tuple[int, int]:
+    """Decode a signed integer of at most 64 bits."""
+    number, pos = flex(data, pos)
+    return (~(number >> 1) if number & 1 else number >> 1), pos
+
+
+def count_of(data: bytes, pos: int) -> tuple[int, int]:
+    """Decode how many follow, as an INT32; each of them takes a byte at least."""
+    number, pos = flex(data, pos)
+    if number & 1 or number >> 1 > len(data) - pos:
+        raise _too_many(~(number >> 1) if number & 1 else number >> 1, data, pos)
+    return number >> 1, pos
+
+
+def size_of(data: bytes, pos: int) -> tuple[int, int]:
+    """Decode how many follow, as a SIZE; each of them takes a byte at least."""
+    number, pos = flex(data, pos)
+    if number > len(data) - pos:
+        raise _too_many(number, data, pos)
+    return number, pos
+
+
+def _too_many(number: int, data: bytes, pos: int) -> RemoteProtocolError:
+    return broken(f"{number} items are announced where {len(data) - pos} bytes follow")
+
+
+def tag_of(data: bytes, pos: int) -> tuple[int, int]:
+    """Decode a data type, one that is known here."""
+    number, pos = flex(data, pos)
+    if number >= _TYPES:
+        raise UnknownType(f"the data type {number} is not known", operation="unpack")
+    return number, pos
+
+
+def _beyond(type: int, number: int) -> RemoteProtocolError:
+    return broken(f"{number} is out of range for {type_name(type)}")
+
+
+def _unsigned(type: int) -> Decoder:
+    top = RANGES[type][1]
+
+    def decode(data: bytes, pos: int, context: int) -> tuple[int, int]:
+        byte = data[pos]
+        if byte < 128:
+            return byte, pos + 1
+        number, pos = flex(data, pos)
+        if number > top:
+            raise _beyond(type, number)
+        return number, pos
+
+    return decode
+
+
+def _signed(type: int) -> Decoder:
+    low, high = RANGES[type]
+
+    def decode(data: bytes, pos: int, context: int) -> tuple[int, int]:
+        number, pos = zigzag(data, pos)
+        if not low <= number <= high:
+            raise _beyond(type, number)
+        return number, pos
+
+    return decode
+
+
+def _byte(data: bytes, pos: int, context: int) -> tuple[int, int]:
+    return data[pos], pos + 1
+
+
+def _int8(data: bytes, pos: int, context: int) -> tuple[int, int]:
+    byte = data[pos]
+    return byte - 256 if byte > 127 else byte, pos + 1
+
+
+def _nothing(data: bytes, pos: int, context: int) -> tuple[None, int]:
+    return None, pos
+
+
+def _bool(data: bytes, pos: int, context: int) -> tuple[bool, int]:
+    return data[pos] != 0, pos + 1
+
+
+def _extent(data: bytes, pos: int) -> tuple[int, int]:
+    """Decode the length of a string; return where it starts and where it ends, with its NUL."""
+    size = data[pos]
+    pos += 1
+    if size > 127:
+        size, pos = flex(data, pos - 1)
+    if size & 1:
+        raise broken(f"a string has a length of {~(size >> 1)}")
+    return pos, pos + (size >> 1)
+
+
+def _string(data: bytes, pos: int, context: int) -> tuple[str | None, int]:
+    start, end = _extent(data, pos)
+    if start == end:
+        return None, end
+    if end > len(data):
+        raise _bad_string(data, end)
+    found = data[start : end - 1].decode("utf-8", "surrogateescape")
+    if data[end - 1] or "\0" in found:
+        raise _bad_string(data, end)
+    return found, end
+
+
+def _bad_string(data: bytes, end: int) -> RemoteProtocolError:
+    if end > len(data):
+        return broken(f"a string reaches {end - len(data)} bytes beyond the message")
+    return broken("a string does not end with its only NUL")
+
+
+def _text(data: bytes, pos: int) -> tuple[str, int]:
+    found, pos = _string(data, pos, 0)
+    if found is None:
+        raise broken("a string is missing")
+    return found, pos
+
+
+_KEYS: dict[bytes, str] = {}
+_KEYS_MOST = 4096
+
+
+def _learn(raw: bytes, data: bytes, end: int) -> str:
+    """Return a key or an nspace that has not been seen before, and remember it if it is short."""
+    if not raw:
+        raise broken("a name is missing")
+    if end > len(data) or raw.find(0) != len(raw) - 1:
+        raise _bad_string(data, end)
+    if len(raw) - 1 > MAX_KEYLEN:
+        raise broken(f"a key of {len(raw) - 1} bytes is longer than {MAX_KEYLEN}")
+    key = raw[:-1].decode("utf-8", "surrogateescape")
+    if len(raw) <= 64:
+        if len(_KEYS) >= _KEYS_MOST:
+            _KEYS.clear()
+        _KEYS[raw] = key
+    return key
+
+
+def key(data: bytes, pos: int) -> tuple[str, int]:
+    """Decode a key; those seen before cost one look-up."""
+    start, end = _extent(data, pos)
+    raw = data[start:end]
+    return _KEYS.get(raw) or _learn(raw, data, end), end
+
+
+def _nspace(data: bytes, pos: int, context: int) -> tuple[str, int]:
+    found, end = key(data, pos)
+    if end - pos > MAX_NSLEN and len(found.encode("utf-8", "surrogateescape")) > MAX_NSLEN:
+        raise broken(f"an nspace of {len(found)} characters is longer than {MAX_NSLEN}")
+    return found, end
+
+
+def _uint(data: bytes, pos: int, context: int) -> tuple[int, int]:
+    # Natives send it as an INT of the same bits.
+    number, pos = _int(data, pos, context)
+    return number & 0xFFFFFFFF, pos
+
+
+def _pid(data: bytes, pos: int, context: int) -> tuple[int, int]:
+    found, pos = _pids(data, pos, 1, context)
+    return found[0], pos
+
+
+def _pids(data: bytes, pos: int, count: int, context: int) -> tuple[list[int], int]:
+    found: list[int] = []
+    if not count:
+        return found, pos
+    tag, pos = tag_of(data, pos)
+    if tag not in _PID_TAGS:
+        raise broken(f"a pid cannot be a {type_name(tag)}")
+    decode = DECODERS[tag]
+    low, high = RANGES[codes.PID]
+    for _ in range(count):
+        number, pos = decode(data, pos, context)
+        if number > high and tag in (codes.UINT32, codes.UINT):
+            number -= 1 << 32
+        if not low <= number <= high:
+            raise _beyond(codes.PID, number)
+        found.append(number)
+    return found, pos
+
+
+_PID_TAGS = frozenset(range(codes.INT, codes.UINT64 + 1))
+
+
+def _time(data: bytes, pos: int, context: int) -> tuple[int, int]:
+    number, pos = flex(data, pos)
+    return number - (1 << 64) if number >> 63 else number, pos
+
+
+def _double(data: bytes, pos: int, context: int) -> tuple[float, int]:
+    shown, pos = _string(data, pos, context)
+    if shown is None:
+        return 0.0, pos
+    if len(shown) > _MAX_TEXT_OF_FLOAT or "_" in shown or not shown.isascii():
+        raise broken(f"{shown[:40]!r} is not a number")
+    try:
+        return float(shown), pos
+    except ValueError:
+        raise broken(f"{shown[:40]!r} is not a number") from None
+
+
+_FLOAT = struct.Struct("f")
+
+
+def _float(data: bytes, pos: int, context: int) -> tuple[float, int]:
+    number, pos = _double(data, pos, context)
+    try:
+        (number,) = _FLOAT.unpack(_FLOAT.pack(number))
+    except OverflowError:
+        number = float("inf") if number > 0 else -float("inf")
+    return number, pos
+
+
+def _timeval(data: bytes, pos: int, context: int) -> tuple[types.Timeval, int]:
+    sec, pos = _int64(data, pos, context)
+    usec, pos = _int64(data, pos, context)
+    return types.Timeval(sec, usec), pos
+
+
+def _deeper(context: int) -> int:
+    if context & _DEPTH_MASK >= MAX_DEPTH:
+        raise broken(f"values are nested more than {MAX_DEPTH} deep")
+    return context + 1
+
+
+def value_at(data: bytes, pos: int, context: int) -> tuple[Value, int]:
+    """Decode a type and the data of that type."""
+    type = data[pos]
+    pos += 1
+    if type > 127:
+        type, pos = tag_of(data, pos - 1)
+    held, pos = DECODERS[type](data, pos, context)
+    return _new(Value, (type, held)), pos
+
+
+def _value(data: bytes, pos: int, context: int) -> tuple[Value, int]:
+    return value_at(data, pos, _deeper(context))
+
+
+def _proc(data: bytes, pos: int, context: int) -> tuple[Proc, int]:
+    found, pos = procs(data, pos, 1, context)
+    return found[0], pos
+
+
+def procs(data: bytes, pos: int, count: int, context: int) -> tuple[list[Proc], int]:
+    """Decode procs, one after the other."""
+    found: list[Proc] = []
+    known = _KEYS
+    for _ in range(count):
+        size = data[pos]
+        if size > 127 or size & 1:
+            nspace, pos = _nspace(data, pos, context)
+        else:
+            start = pos + 1
+            pos = start + (size >> 1)
+            raw = data[start:pos]
+            nspace = known.get(raw) or _learn(raw, data, pos)
+        rank = data[pos]
+        pos += 1
+        if rank > 127:
+            rank, pos = flex(data, pos - 1)
+            if rank > RANK_UNDEF:
+                raise _beyond(codes.PROC_RANK, rank)
+        found.append(_new(Proc, (nspace, rank)))
+    return found, pos
+
+
+_VALUES: dict[int, Value] = {}
+"""Values whose data is one byte, by that byte and their type."""
+
+_INFOS: dict[bytes, Info] = {}
+"""Infos whose value is one byte, by their bytes: most infos of most messages are among them."""
+
+_INFOS_MOST = 4096
+
+
+def infos(data: bytes, pos: int, count: int, context: int) -> tuple[list[Info], int]:
+    """Decode infos, one after the other."""
+    found: list[Info] = []
+    known = _KEYS
+    single = _SINGLE
+    held: Any
+    for _ in range(count):
+        size = data[pos]
+        if size > 127 or size & 1:
+            name, end = key(data, pos)
+            start = 0
+        else:
+            start = pos + 1
+            end = start + (size >> 1)
+            if single[data[end + 1]]:
+                info = _INFOS.get(data[start : end + 3])
+                if info is not None:
+                    found.append(info)
+                    pos = end + 3
+                    continue
+            raw = data[start:end]
+            name = known.get(raw) or _learn(raw, data, end)
+        flags = data[end]
+        pos = end + 1
+        if flags > 127:
+            flags, pos = _flags(data, end, context)
+        type = data[pos]
+        pos += 1
+        if type > 127:
+            type, pos = tag_of(data, pos - 1)
+        if type == 3:
+            size = data[pos]
+            if size > 127 or size < 2 or size & 1:
+                held, pos = _string(data, pos, context)
+            else:
+                start = pos + 1
+                pos = start + (size >> 1)
+                held = data[start : pos - 1].decode("utf-8", "surrogateescape")
+                if data[pos - 1] or "\0" in held:
+                    raise _bad_string(data, pos)
+            found.append(_new(Info, (name, _new(Value, (type, held)), flags)))
+        elif single[type] and data[pos] < single[type]:
+            info = _new(Info, (name, _value_of(type, data[pos]), flags))
+            pos += 1
+            if start and pos == end + 3 and size <= 128:
+                _remember(data[start:pos], info)
+            found.append(info)
+        else:
+            held, pos = DECODERS[type](data, pos, context)
+            found.append(_new(Info, (name, _new(Value, (type, held)), flags)))
+    return found, pos
+
+
+def _value_of(type: int, byte: int) -> Value:
+    number = type << 8 | byte
+    value = _VALUES.get(number)
+    if value is None:
+        held, _ = DECODERS[type](BYTES[byte], 0, 0)
+        _VALUES[number] = value = Value.unchecked(type, held)
+    return value
+
+
+def _remember(raw: bytes, info: Info) -> None:
+    if len(_INFOS) >= _INFOS_MOST:
+        _INFOS.clear()
+    _INFOS[raw] = info
+
+
+def _info(data: bytes, pos: int, context: int) -> tuple[Info, int]:
+    found, pos = infos(data, pos, 1, _deeper(context))
+    return found[0], pos
+
+
+def _pdata(data: bytes, pos: int, context: int) -> tuple[types.Pdata, int]:
+    proc, pos = _proc(data, pos, context)
+    name, pos = key(data, pos)
+    value, pos = value_at(data, pos, _deeper(context))
+    return types.Pdata(proc, name, value), pos
+
+
+def _kval(data: bytes, pos: int, context: int) -> tuple[types.KeyValue, int]:
+    name, pos = key(data, pos)
+    value, pos = value_at(data, pos, _deeper(context))
+    return types.KeyValue(name, value), pos
+
+
+def _strings(data: bytes, pos: int) -> tuple[tuple[str, ...], int]:
+    count, pos = count_of(data, pos)
+    found = []
+    for _ in range(count):
+        item, pos = _text(data, pos)
+        found.append(item)
+    return tuple(found), pos
+
+
+def _sized(type: int, data: bytes, pos: int, context: int) -> tuple[tuple[Any, ...], int]:
+    count, pos = size_of(data, pos)
+    found, pos = many(type, data, pos, count, context)
+    return tuple(found), pos
+
+
+def _app(data: bytes, pos: int, context: int) -> tuple[types.App, int]:
+    cmd, pos = _string(data, pos, context)
+    argv, pos = _strings(data, pos)
+    env, pos = _strings(data, pos)
+    cwd, pos = _string(data, pos, context)
+    maxprocs, pos = _int(data, pos, context)
+    info, pos = _sized(codes.INFO, data, pos, _deeper(context))
+    return types.App(cmd, argv, env, cwd, maxprocs, info), pos
+
+
+def _query(data: bytes, pos: int, context: int) -> tuple[types.Query, int]:
+    keys, pos = _strings(data, pos)
+    qualifiers, pos = _sized(codes.INFO, data, pos, _deeper(context))
+    return types.Query(keys, qualifiers), pos
+
+
+def raw(data: bytes, pos: int, context: int) -> tuple[bytes, int]:
+    """Decode a length and as many bytes."""
+    size, pos = flex(data, pos)
+    end = pos + size
+    if end > len(data):
+        raise broken(f"{size} bytes are announced where {len(data) - pos} follow")
+    return data[pos:end], end
+
+
+def _buffer(data: bytes, pos: int, context: int) -> tuple[types.Buffer, int]:
+    kind = data[pos]
+    if kind not in (1, 2):
+        raise broken(f"a buffer has an unknown kind, {kind}")
+    held, pos = raw(data, pos + 1, context)
+    return types.Buffer(kind, held), pos
+
+
+def _pointer(data: bytes, pos: int, context: int) -> tuple[int, int]:
+    _ = data[pos]
+    return 0, pos + 1
+
+
+def _pointers(data: bytes, pos: int, count: int, context: int) -> tuple[list[int], int]:
+    if not count:
+        return [], pos
+    # However many they are, natives send one mark.
+    if count > _POINTERS_MOST:
+        raise broken(f"{count} pointers are announced; the limit is {_POINTERS_MOST}")
+    _ = data[pos]
+    return [0] * count, pos + 1
+
+
+def _proc_info(data: bytes, pos: int, context: int) -> tuple[types.ProcInfo, int]:
+    proc, pos = _proc(data, pos, context)
+    hostname, pos = _string(data, pos, context)
+    executable, pos = _string(data, pos, context)
+    pid, pos = _pid(data, pos, context)
+    return types.ProcInfo(proc, hostname, executable, pid, data[pos]), pos + 1
+
+
+def _array(data: bytes, pos: int, context: int) -> tuple[DataArray, int]:
+    found, pos = _strict_array(data, pos, context)
+    # Writers of 6.x send a size, which is 0, after an empty array's missing type, but nothing after a missing array.
+    if found.type == codes.UNDEF and context >> RULE_SHIFT == TYPELESS_MIXED and data[pos : pos + 1] == b"\0":
+        pos += 1
+    return found, pos
+
+
+def _strict_array(data: bytes, pos: int, context: int) -> tuple[DataArray, int]:
+    context = _deeper(context)
+    type, pos = tag_of(data, pos)
+    if type == codes.UNDEF:
+        if context >> RULE_SHIFT == TYPELESS_SIZED:
+            _, pos = flex(data, pos)
+        return DataArray(type, ()), pos
+    count, pos = flex(data, pos)
+    found, pos = many(type, data, pos, count, context)
+    return DataArray(type, tuple(found)), pos
+
+
+def _arrays(data: bytes, pos: int, count: int, context: int) -> tuple[list[DataArray], int]:
+    found: list[DataArray] = []
+    for _ in range(count):
+        item, pos = _strict_array(data, pos, context)
+        found.append(item)
+    return found, pos
+
+
+def many(type: int, data: bytes, pos: int, count: int, context: int) -> tuple[list[Any], int]:
+    """Decode `count` values of one type, one after the other."""
+    if type == codes.POINTER:
+        return _pointers(data, pos, count, context)
+    if count > len(data) - pos:
+        raise _too_many(count, data, pos)
+    at_once = _MANY.get(type)
+    if at_once is not None:
+        return at_once(data, pos, count, context)
+    decode = DECODERS[type]
+    found: list[Any] = []
+    for _ in range(count):
+        item, pos = decode(data, pos, context)
+        found.append(item)
+    return found, pos
+
+
+def _bytes(data: bytes, pos: int, count: int, context: int) -> tuple[list[int], int]:
+    return list(data[pos : pos + count]), pos + count
+
+
+def _envar(data: bytes, pos: int, context: int) -> tuple[types.Envar, int]:
+    name, pos = _string(data, pos, context)
+    value, pos = _string(data, pos, context)
+    separator = data[pos]
+    return types.Envar(name, value, chr(separator) if separator else ""), pos + 1
+
+
+def _coord(data: bytes, pos: int, context: int) -> tuple[types.Coord, int]:
+    view = data[pos]
+    coords, pos = _sized(codes.UINT32, data, pos + 1, context)
+    return types.Coord(view, coords), pos
+
+
+def _regattr(data: bytes, pos: int, context: int) -> tuple[types.RegAttr, int]:
+    name, pos = _string(data, pos, context)
+    attribute, pos = key(data, pos)
+    type, pos = DECODERS[codes.DATA_TYPE](data, pos, context)
+    description, pos = _strings(data, pos)
+    return types.RegAttr(name, attribute, type, description), pos
+
+
+def _regex(data: bytes, pos: int, context: int) -> tuple[bytes, int]:
+    from pypmix.wire.regex import extent
+
+    end = extent(data, pos)
+    found = data[pos:end]
+    return found if found.startswith(b"blob:\0") else found[:-1], end
+
+
+def _cpuset(data: bytes, pos: int, context: int) -> tuple[types.Cpuset, int]:
+    cpus, pos = _string(data, pos, context)
+    return types.Cpuset(cpus), pos
+
+
+def _geometry(data: bytes, pos: int, context: int) -> tuple[types.Geometry, int]:
+    fabric, pos = flex(data, pos)
+    uuid, pos = _string(data, pos, context)
+    osname, pos = _string(data, pos, context)
+    coordinates, pos = _sized(codes.COORD, data, pos, context)
+    return types.Geometry(fabric, uuid, osname, coordinates), pos
+
+
+def _device(data: bytes, pos: int, context: int) -> tuple[types.Device, int]:
+    uuid, pos = _string(data, pos, context)
+    osname, pos = _string(data, pos, context)
+    type, pos = flex(data, pos)
+    return types.Device(uuid, osname, type), pos
+
+
+def _distance(data: bytes, pos: int, context: int) -> tuple[types.DeviceDistance, int]:
+    device, pos = _device(data, pos, context)
+    least, pos = _uint16(data, pos, context)
+    most, pos = _uint16(data, pos, context)
+    return types.DeviceDistance(device.uuid, device.osname, device.type, least, most), pos
+
+
+def _endpoint(data: bytes, pos: int, context: int) -> tuple[types.Endpoint, int]:
+    uuid, pos = _string(data, pos, context)
+    osname, pos = _string(data, pos, context)
+    endpoint, pos = raw(data, pos, context)
+    return types.Endpoint(uuid, osname, endpoint), pos
+
+
+_SUPPORT_SIZES = (32, 31, 29, 27)
+"""How many flags hwloc has: 2.4 and later, 2.1, 2.0, 1.11."""
+
+
+def _topology(data: bytes, pos: int, context: int) -> tuple[types.Topology, int]:
+    xml, pos = _string(data, pos, context)
+    if xml is None or context >> RULE_SHIFT == TYPELESS_BARE:
+        return types.Topology(xml), pos
+    # Before 7 the flags follow, as many as the writer's hwloc has; nothing says how many.
+    for size in _SUPPORT_SIZES:
+        flags = data[pos : pos + size]
+        if len(flags) == size and max(flags) <= 1:
+            return types.Topology(xml, flags), pos + size
+    raise broken("the support flags of a topology are missing")
+
+
+def _resource_unit(data: bytes, pos: int, context: int) -> tuple[types.ResourceUnit, int]:
+    type, pos = flex(data, pos)
+    count, pos = flex(data, pos)
+    return types.ResourceUnit(type, count), pos
+
+
+def _node_pid(data: bytes, pos: int, context: int) -> tuple[types.NodePid, int]:
+    hostname, pos = _string(data, pos, context)
+    nodeid, pos = _uint32(data, pos, context)
+    pid, pos = _pid(data, pos, context)
+    return types.NodePid(hostname, nodeid, pid), pos
+
+
+def _regex2(data: bytes, pos: int, context: int) -> tuple[types.Regex2, int]:
+    encoding, pos = _string(data, pos, context)
+    held, pos = raw(data, pos, context)
+    return types.Regex2(encoding, held), pos
+
+
+def _proc_stats(data: bytes, pos: int, context: int) -> tuple[types.ProcStats, int]:
+    node, pos = _string(data, pos, context)
+    proc, pos = _proc(data, pos, context)
+    pid, pos = _pid(data, pos, context)
+    cmd, pos = _string(data, pos, context)
+    state = data[pos]
+    time, pos = _timeval(data, pos + 1, context)
+    priority, pos = _int32(data, pos, context)
+    threads, pos = _int16(data, pos, context)
+    pss, pos = _float(data, pos, context)
+    vsize, pos = _float(data, pos, context)
+    rss, pos = _float(data, pos, context)
+    processor, pos = _int16(data, pos, context)
+    sampled, pos = _timeval(data, pos, context)
+    # Natives hold these two as UINT16 and send them as INT16; percent_cpu and peak_vsize they leave out.
+    threads &= 0xFFFF
+    processor &= 0xFFFF
+    used = (0.0, priority, threads, pss, vsize, rss, 0.0, processor)
+    fields: tuple[Any, ...] = (node, proc, pid, cmd, state, time, *used, sampled)
+    return types.ProcStats(*fields), pos
+
+
+def _counters(data: bytes, pos: int, count: int) -> tuple[list[Any], int]:
+    name, pos = _string(data, pos, 0)
+    found: list[Any] = [name]
+    for _ in range(count):
+        counter, pos = flex(data, pos)
+        found.append(counter)
+    return found, pos
+
+
+def _disk_stats(data: bytes, pos: int, context: int) -> tuple[types.DiskStats, int]:
+    found, pos = _counters(data, pos, 11)
+    return types.DiskStats(*found), pos
+
+
+def _net_stats(data: bytes, pos: int, context: int) -> tuple[types.NetStats, int]:
+    found, pos = _counters(data, pos, 6)
+    return types.NetStats(*found), pos
+
+
+def _node_stats(data: bytes, pos: int, context: int) -> tuple[types.NodeStats, int]:
+    node, pos = _string(data, pos, context)
+    fields: list[Any] = [node]
+    for _ in range(11):
+        load, pos = _float(data, pos, context)
+        fields.append(load)
+    sampled, pos = _timeval(data, pos, context)
+    disks, pos = _sized(codes.DISK_STATS, data, pos, context)
+    nets, pos = _sized(codes.NET_STATS, data, pos, context)
+    fields += (sampled, disks, nets)
+    return types.NodeStats(*fields), pos
+
+
+def _unknown(type: int) -> Decoder:
+    def decode(data: bytes, pos: int, context: int) -> tuple[Any, int]:
+        raise UnknownType(f"the data type {type} is not known", operation="unpack")
+
+    return decode
+
+
+_uint16 = _unsigned(codes.UINT16)
+_uint32 = _unsigned(codes.UINT32)
+_flags = _unsigned(codes.INFO_DIRECTIVES)
+_int = _signed(codes.INT)
+_int16 = _signed(codes.INT16)
+_int32 = _signed(codes.INT32)
+_int64 = _signed(codes.INT64)
+
+DECODERS: list[Decoder] = [_unknown(type) for type in range(_TYPES)]
+"""The decoder of every data type, by its number."""
+
+_MANY: dict[int, Many] = {
+    codes.INFO: infos,
+    codes.PROC: procs,
+    codes.BYTE: _bytes,
+    codes.UINT8: _bytes,
+    codes.PID: _pids,
+    codes.DATA_ARRAY: _arrays,
+}
+
+_SINGLE = [0] * 256
+"""Below which first byte the data of a type is that one byte; 0 where it never is."""
+
+for _type in UNSIGNED:
+    DECODERS[_type] = _unsigned(_type)
+    _SINGLE[_type] = 128
+for _type in SIGNED:
+    DECODERS[_type] = _signed(_type)
+    _SINGLE[_type] = 128
+for _type in ONE_BYTE:
+    DECODERS[_type] = _byte
+    _SINGLE[_type] = 256
+for _type in OPAQUE:
+    DECODERS[_type] = raw
+for _type, _decoder in (
+    (codes.UNDEF, _nothing),
+    (codes.BOOL, _bool),
+    (codes.INT8, _int8),
+    (codes.STRING, _string),
+    (codes.UINT, _uint),
+    (codes.PID, _pid),
+    (codes.FLOAT, _float),
+    (codes.DOUBLE, _double),
+    (codes.TIMEVAL, _timeval),
+    (codes.TIME, _time),
+    (codes.VALUE, _value),
+    (codes.PROC, _proc),
+    (codes.APP, _app),
+    (codes.INFO, _info),
+    (codes.PDATA, _pdata),
+    (codes.BUFFER, _buffer),
+    (codes.KVAL, _kval),
+    (codes.POINTER, _pointer),
+    (codes.PROC_INFO, _proc_info),
+    (codes.DATA_ARRAY, _array),
+    (codes.QUERY, _query),
+    (codes.ENVAR, _envar),
+    (codes.COORD, _coord),
+    (codes.REGATTR, _regattr),
+    (codes.REGEX, _regex),
+    (codes.PROC_CPUSET, _cpuset),
+    (codes.GEOMETRY, _geometry),
+    (codes.DEVICE_DIST, _distance),
+    (codes.ENDPOINT, _endpoint),
+    (codes.TOPO, _topology),
+    (codes.PROC_NSPACE, _nspace),
+    (codes.PROC_STATS, _proc_stats),
+    (codes.DISK_STATS, _disk_stats),
+    (codes.NET_STATS, _net_stats),
+    (codes.NODE_STATS, _node_stats),
+    (codes.DEVICE, _device),
+    (codes.RESOURCE_UNIT, _resource_unit),
+    (codes.NODE_PID, _node_pid),
+    (codes.REGEX2, _regex2),
+):
+    DECODERS[_type] = _decoder
+for _type in (codes.BOOL, codes.INT8):
+    _SINGLE[_type] = 256
+_SINGLE[codes.UINT] = 128

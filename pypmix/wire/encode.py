@@ -1,0 +1,539 @@
+"""Typed data to bytes: one function per data type, found by its number.
+
+Each takes the `append` of a list of pieces, the data in the form of `pypmix.standard.values.check`, and the rule of the
+reader for arrays without a type (`rule_for`).
+"""
+
+from __future__ import annotations
+
+import struct
+from math import isnan
+
+from pypmix.standard import codes
+from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANK_UNDEF
+from pypmix.standard.values import RANGES, type_name
+from pypmix.wire.shapes import ONE_BYTE, OPAQUE, SIGNED, UNSIGNED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from pypmix.standard.releases import Release
+    from pypmix.standard.types import Info, Proc, Value
+
+    Add = Callable[[bytes], object]
+    Encoder = Callable[[Add, Any, int], None]
+
+TYPELESS_SIZED = 0
+"""A size follows the type of an array without a type: releases before 6."""
+TYPELESS_MIXED = 1
+"""Readers expect no size; writers send none for a missing array, and a zero for an empty one: 6.x."""
+TYPELESS_BARE = 2
+"""No size follows, and no flags follow a topology's XML: 7 and later."""
+
+_TYPES = 128
+_RULES = dict.fromkeys(range(6), TYPELESS_SIZED) | {6: TYPELESS_MIXED}
+
+BYTES: tuple[bytes, ...] = tuple([bytes((number,)) for number in range(256)])
+
+
+def rule_for(release: Release) -> int:
+    """Return the rule of a release for arrays without a type."""
+    return _RULES.get(release[0], TYPELESS_BARE)
+
+
+def flex(number: int) -> bytes:
+    """Return an unsigned integer of at most 64 bits: seven bits to a byte, the ninth byte whole."""
+    if number < 128:
+        return BYTES[number]
+    if number < 16384:
+        return bytes((number & 127 | 128, number >> 7))
+    out = bytearray()
+    while number > 127 and len(out) < 8:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def zigzag(number: int) -> bytes:
+    """Return a signed integer of at most 64 bits: its sign moved to the lowest bit, then `flex`."""
+    return flex(number << 1 if number >= 0 else ~(number << 1))
+
+
+def _beyond(type: int, number: int) -> OverflowError:
+    low, high = RANGES[type]
+    return OverflowError(f"{number} is out of range for {type_name(type)} ({low} to {high})")
+
+
+def _unsigned(type: int) -> Encoder:
+    top = RANGES[type][1]
+
+    def encode(add: Add, number: int, rule: int) -> None:
+        if 0 <= number < 128:
+            add(BYTES[number])
+        elif 0 <= number <= top:
+            add(flex(number))
+        else:
+            raise _beyond(type, number)
+
+    return encode
+
+
+def _signed(type: int) -> Encoder:
+    low, high = RANGES[type]
+
+    def encode(add: Add, number: int, rule: int) -> None:
+        if 0 <= number < 64:
+            add(BYTES[number << 1])
+        elif low <= number <= high:
+            add(zigzag(number))
+        else:
+            raise _beyond(type, number)
+
+    return encode
+
+
+def _single(type: int) -> Encoder:
+    low, high = RANGES[type]
+
+    def encode(add: Add, number: int, rule: int) -> None:
+        if not low <= number <= high:
+            raise _beyond(type, number)
+        add(BYTES[number & 255])
+
+    return encode
+
+
+def _nothing(add: Add, data: None, rule: int) -> None:
+    if data is not None:
+        raise TypeError(f"UNDEF holds nothing, not {data!r:.80}")
+
+
+def _bool(add: Add, data: bool, rule: int) -> None:
+    add(b"\1" if data else b"\0")
+
+
+def text(data: str) -> bytes:
+    """Return a string as it travels: its length with the NUL, its bytes, the NUL."""
+    if "\0" in data:
+        raise ValueError(f"STRING cannot hold a NUL character: {data!r:.80}")
+    raw = data.encode("utf-8", "surrogateescape")
+    size = len(raw) + 1
+    if size < 64:
+        return BYTES[size << 1] + raw + b"\0"
+    if size > 0x7FFFFFFF:
+        raise OverflowError(f"a string of {size - 1} bytes is longer than the wire can carry")
+    return flex(size << 1) + raw + b"\0"
+
+
+def _string(add: Add, data: str | None, rule: int) -> None:
+    add(b"\0" if data is None else text(data))
+
+
+_KEYS: dict[str, bytes] = {}
+_KEYS_MOST = 4096
+
+
+def key_bytes(key: str) -> bytes:
+    """Return a key as it travels; those seen before cost one look-up."""
+    found = _KEYS.get(key)
+    if found is None:
+        found = text(key)
+        if len(found) > MAX_KEYLEN:
+            size = len(key.encode("utf-8", "surrogateescape"))
+            if size > MAX_KEYLEN:
+                raise ValueError(f"a key of {size} bytes is longer than {MAX_KEYLEN}: {key[:40]!r}...")
+        elif len(found) <= 64:
+            if len(_KEYS) >= _KEYS_MOST:
+                _KEYS.clear()
+            _KEYS[str(key)] = found
+    return found
+
+
+def _nspace(add: Add, data: str, rule: int) -> None:
+    if len(data) > MAX_NSLEN:
+        raise ValueError(f"an nspace of {len(data)} characters is longer than {MAX_NSLEN}: {data[:40]!r}...")
+    add(key_bytes(data))
+
+
+def _uint(add: Add, number: int, rule: int) -> None:
+    if not 0 <= number <= 0xFFFFFFFF:
+        raise _beyond(codes.UINT, number)
+    # Natives send it as an INT of the same bits.
+    add(zigzag(number if number < 1 << 31 else number - (1 << 32)))
+
+
+def _pid(add: Add, number: int, rule: int) -> None:
+    _pids(add, (number,), rule)
+
+
+def _pids(add: Add, numbers: Iterable[int], rule: int) -> None:
+    low, high = RANGES[codes.PID]
+    # The type that they are sent as comes once, before all of them.
+    tag = b"\x0e"
+    for number in numbers:
+        if not low <= number <= high:
+            raise _beyond(codes.PID, number)
+        add(tag + flex(number & 0xFFFFFFFF))
+        tag = b""
+
+
+def _time(add: Add, number: int, rule: int) -> None:
+    low, high = RANGES[codes.TIME]
+    if not low <= number <= high:
+        raise _beyond(codes.TIME, number)
+    add(flex(number & 0xFFFFFFFFFFFFFFFF))
+
+
+def _double(add: Add, number: float, rule: int) -> None:
+    # Natives write six decimals and read anything that strtod takes, so more digits where six would lose some.
+    shown = "nan" if isnan(number) else f"{number:f}"
+    if float(shown) != number and shown != "nan":
+        shown = repr(float(number))
+    add(text(shown))
+
+
+_FLOAT = struct.Struct("f")
+
+
+def _float(add: Add, number: float, rule: int) -> None:
+    if isnan(number):
+        add(text("nan"))
+        return
+    wanted = _FLOAT.pack(number)
+    (number,) = _FLOAT.unpack(wanted)
+    shown = f"{number:f}"
+    digits = 6
+    while _FLOAT.pack(float(shown)) != wanted:
+        shown = f"{number:.{digits}g}"
+        digits += 1
+    add(text(shown))
+
+
+def _timeval(add: Add, data: Any, rule: int) -> None:
+    _int64(add, data.sec, rule)
+    _int64(add, data.usec, rule)
+
+
+def _value(add: Add, data: Value, rule: int) -> None:
+    type, held = data
+    add(flex(type))
+    ENCODERS[type](add, held, rule)
+
+
+def _proc(add: Add, data: Proc, rule: int) -> None:
+    nspace, rank = data
+    add(_KEYS.get(nspace) or key_bytes(nspace))
+    if 0 <= rank < 128:
+        add(BYTES[rank])
+    elif 0 <= rank <= RANK_UNDEF:
+        add(flex(rank))
+    else:
+        raise _beyond(codes.PROC_RANK, rank)
+
+
+_PLAIN: tuple[bytes, ...] = tuple([b"\0" + BYTES[number] for number in range(_TYPES)])
+
+
+def infos(add: Add, given: Iterable[Info], rule: int) -> None:
+    """Encode infos, one after the other."""
+    known = _KEYS
+    plain = _PLAIN
+    for key, (type, data), flags in given:
+        add(known.get(key) or key_bytes(key))
+        if flags:
+            _flags(add, flags, rule)
+            add(BYTES[type])
+        else:
+            add(plain[type])
+        ENCODERS[type](add, data, rule)
+
+
+def _info(add: Add, data: Info, rule: int) -> None:
+    infos(add, (data,), rule)
+
+
+def _pdata(add: Add, data: Any, rule: int) -> None:
+    _proc(add, data.proc, rule)
+    add(key_bytes(data.key))
+    _value(add, data.value, rule)
+
+
+def _kval(add: Add, data: Any, rule: int) -> None:
+    add(key_bytes(data.key))
+    _value(add, data.value, rule)
+
+
+def _strings(add: Add, given: Iterable[str], rule: int) -> None:
+    for item in given:
+        add(text(item))
+
+
+def _app(add: Add, data: Any, rule: int) -> None:
+    _string(add, data.cmd, rule)
+    add(zigzag(len(data.argv)))
+    _strings(add, data.argv, rule)
+    add(zigzag(len(data.env)))
+    _strings(add, data.env, rule)
+    _string(add, data.cwd, rule)
+    _int(add, data.maxprocs, rule)
+    add(flex(len(data.info)))
+    infos(add, data.info, rule)
+
+
+def _query(add: Add, data: Any, rule: int) -> None:
+    add(zigzag(len(data.keys)))
+    _strings(add, data.keys, rule)
+    add(flex(len(data.qualifiers)))
+    infos(add, data.qualifiers, rule)
+
+
+def _raw(add: Add, data: bytes, rule: int) -> None:
+    if not isinstance(data, bytes):
+        raise TypeError(f"bytes are wanted, not {data.__class__.__name__}")
+    add(flex(len(data)))
+    add(data)
+
+
+def _buffer(add: Add, data: Any, rule: int) -> None:
+    add(BYTES[data.kind])
+    _raw(add, data.data, rule)
+
+
+def _pointer(add: Add, data: int, rule: int) -> None:
+    add(b"\1")
+
+
+def _proc_info(add: Add, data: Any, rule: int) -> None:
+    _proc(add, data.proc, rule)
+    _string(add, data.hostname, rule)
+    _string(add, data.executable, rule)
+    _pid(add, data.pid, rule)
+    _state(add, data.state, rule)
+
+
+def _array(add: Add, data: Any, rule: int) -> None:
+    type, items = data.type, data.items
+    if type == codes.UNDEF:
+        add(b"\0\0" if rule == TYPELESS_SIZED else b"\0")
+        return
+    add(flex(type))
+    add(flex(len(items)))
+    many(add, type, items, rule)
+
+
+def many(add: Add, type: int, items: Iterable[Any], rule: int) -> None:
+    """Encode values of one type, one after the other."""
+    if type == codes.INFO:
+        infos(add, items, rule)
+    elif type == codes.POINTER:
+        # However many they are, natives send one mark.
+        for _ in items:
+            add(b"\1")
+            break
+    elif type == codes.PID:
+        _pids(add, items, rule)
+    else:
+        encode = ENCODERS[type]
+        for item in items:
+            encode(add, item, rule)
+
+
+def _envar(add: Add, data: Any, rule: int) -> None:
+    _string(add, data.name, rule)
+    _string(add, data.value, rule)
+    separator = data.separator.encode("latin-1")
+    if len(separator) > 1:
+        raise ValueError(f"a separator is one character, not {data.separator!r}")
+    add(separator or b"\0")
+
+
+def _coord(add: Add, data: Any, rule: int) -> None:
+    _uint8(add, data.view, rule)
+    add(flex(len(data.coords)))
+    many(add, codes.UINT32, data.coords, rule)
+
+
+def _regattr(add: Add, data: Any, rule: int) -> None:
+    _string(add, data.name, rule)
+    add(key_bytes(data.key))
+    ENCODERS[codes.DATA_TYPE](add, data.type, rule)
+    add(zigzag(len(data.description)))
+    _strings(add, data.description, rule)
+
+
+def _regex(add: Add, data: bytes, rule: int) -> None:
+    from pypmix.wire.regex import packed
+
+    add(packed(data))
+
+
+def _cpuset(add: Add, data: Any, rule: int) -> None:
+    _string(add, data.cpus, rule)
+
+
+def _geometry(add: Add, data: Any, rule: int) -> None:
+    _size(add, data.fabric, rule)
+    _string(add, data.uuid, rule)
+    _string(add, data.osname, rule)
+    add(flex(len(data.coordinates)))
+    many(add, codes.COORD, data.coordinates, rule)
+
+
+def _device(add: Add, data: Any, rule: int) -> None:
+    _string(add, data.uuid, rule)
+    _string(add, data.osname, rule)
+    _uint64(add, data.type, rule)
+
+
+def _distance(add: Add, data: Any, rule: int) -> None:
+    _device(add, data, rule)
+    _uint16(add, data.mindist, rule)
+    _uint16(add, data.maxdist, rule)
+
+
+def _endpoint(add: Add, data: Any, rule: int) -> None:
+    _string(add, data.uuid, rule)
+    _string(add, data.osname, rule)
+    _raw(add, data.endpoint, rule)
+
+
+def _topology(add: Add, data: Any, rule: int) -> None:
+    _string(add, data.xml, rule)
+    if data.xml is None or rule == TYPELESS_BARE:
+        return
+    if not data.support:
+        raise ValueError("releases before 7 expect the support flags of hwloc behind a topology's XML")
+    add(data.support)
+
+
+def _resource_unit(add: Add, data: Any, rule: int) -> None:
+    _uint64(add, data.type, rule)
+    _size(add, data.count, rule)
+
+
+def _node_pid(add: Add, data: Any, rule: int) -> None:
+    _string(add, data.hostname, rule)
+    _uint32(add, data.nodeid, rule)
+    _pid(add, data.pid, rule)
+
+
+def _regex2(add: Add, data: Any, rule: int) -> None:
+    _string(add, data.encoding, rule)
+    _raw(add, data.data, rule)
+
+
+def _as_int16(add: Add, number: int, rule: int) -> None:
+    # Natives hold these as UINT16 and send them as INT16.
+    _int16(add, number - 65536 if 32767 < number < 65536 else number, rule)
+
+
+def _proc_stats(add: Add, data: Any, rule: int) -> None:
+    # Natives leave percent_cpu and peak_vsize out.
+    _string(add, data.node, rule)
+    _proc(add, data.proc, rule)
+    _pid(add, data.pid, rule)
+    _string(add, data.cmd, rule)
+    _uint8(add, data.state, rule)
+    _timeval(add, data.time, rule)
+    _int32(add, data.priority, rule)
+    _as_int16(add, data.num_threads, rule)
+    _float(add, data.pss, rule)
+    _float(add, data.vsize, rule)
+    _float(add, data.rss, rule)
+    _as_int16(add, data.processor, rule)
+    _timeval(add, data.sample_time, rule)
+
+
+def _counters(add: Add, data: Any, rule: int) -> None:
+    name, *counters = data._values()
+    _string(add, name, rule)
+    for counter in counters:
+        _uint64(add, counter, rule)
+
+
+def _node_stats(add: Add, data: Any, rule: int) -> None:
+    node, *loads = data._values()
+    _string(add, node, rule)
+    for load in loads[:11]:
+        _float(add, load, rule)
+    _timeval(add, data.sample_time, rule)
+    add(flex(len(data.diskstats)))
+    many(add, codes.DISK_STATS, data.diskstats, rule)
+    add(flex(len(data.netstats)))
+    many(add, codes.NET_STATS, data.netstats, rule)
+
+
+def _refused(type: int) -> Encoder:
+    def encode(add: Add, data: Any, rule: int) -> None:
+        raise TypeError(f"{type_name(type)} is not a data type that pypmix can send")
+
+    return encode
+
+
+_size = _unsigned(codes.SIZE)
+_uint16 = _unsigned(codes.UINT16)
+_uint32 = _unsigned(codes.UINT32)
+_uint64 = _unsigned(codes.UINT64)
+_flags = _unsigned(codes.INFO_DIRECTIVES)
+_int = _signed(codes.INT)
+_int16 = _signed(codes.INT16)
+_int32 = _signed(codes.INT32)
+_int64 = _signed(codes.INT64)
+_uint8 = _single(codes.UINT8)
+_state = _single(codes.PROC_STATE)
+
+ENCODERS: list[Encoder] = [_refused(type) for type in range(_TYPES)]
+"""The encoder of every data type, by its number."""
+
+for _type in UNSIGNED:
+    ENCODERS[_type] = _unsigned(_type)
+for _type in SIGNED:
+    ENCODERS[_type] = _signed(_type)
+for _type in (*ONE_BYTE, codes.INT8):
+    ENCODERS[_type] = _single(_type)
+for _type in OPAQUE:
+    ENCODERS[_type] = _raw
+for _type, _encoder in (
+    (codes.UNDEF, _nothing),
+    (codes.BOOL, _bool),
+    (codes.STRING, _string),
+    (codes.UINT, _uint),
+    (codes.PID, _pid),
+    (codes.FLOAT, _float),
+    (codes.DOUBLE, _double),
+    (codes.TIMEVAL, _timeval),
+    (codes.TIME, _time),
+    (codes.VALUE, _value),
+    (codes.PROC, _proc),
+    (codes.APP, _app),
+    (codes.INFO, _info),
+    (codes.PDATA, _pdata),
+    (codes.BUFFER, _buffer),
+    (codes.KVAL, _kval),
+    (codes.POINTER, _pointer),
+    (codes.PROC_INFO, _proc_info),
+    (codes.DATA_ARRAY, _array),
+    (codes.QUERY, _query),
+    (codes.ENVAR, _envar),
+    (codes.COORD, _coord),
+    (codes.REGATTR, _regattr),
+    (codes.REGEX, _regex),
+    (codes.PROC_CPUSET, _cpuset),
+    (codes.GEOMETRY, _geometry),
+    (codes.DEVICE_DIST, _distance),
+    (codes.ENDPOINT, _endpoint),
+    (codes.TOPO, _topology),
+    (codes.PROC_NSPACE, _nspace),
+    (codes.PROC_STATS, _proc_stats),
+    (codes.DISK_STATS, _counters),
+    (codes.NET_STATS, _counters),
+    (codes.NODE_STATS, _node_stats),
+    (codes.DEVICE, _device),
+    (codes.RESOURCE_UNIT, _resource_unit),
+    (codes.NODE_PID, _node_pid),
+    (codes.REGEX2, _regex2),
+):
+    ENCODERS[_type] = _encoder

@@ -1,0 +1,115 @@
+"""The framing of messages after the handshake: a header of 16 bytes in network order, then the payload."""
+
+from __future__ import annotations
+
+import struct
+
+from pypmix.standard.errors import LocalProtocolError, RemoteProtocolError
+
+HEADER = struct.Struct("!iIII")
+"""Index of the peer, tag, bytes of payload, padding."""
+
+MAX_MESSAGE = 32 << 20
+"""What natives of 6.0 and later accept as the payload of one message, in bytes."""
+
+TAG_NOTIFY = 0
+TAG_HEARTBEAT = 1
+TAG_IOF = 2
+TAG_IOF_CONTROL = 3
+TAG_DATA_DELETE = 4
+TAG_DYNAMIC = 100
+"""Requests of a client take tags above this one; the reply carries the tag of its request."""
+
+_TAG_LAST = 0xFFFFFFFF
+_unpack_header = HEADER.unpack_from
+
+
+def next_tag(tag: int) -> int:
+    """Return the tag that a client uses after `tag`; start from `TAG_DYNAMIC`."""
+    return tag + 1 if TAG_DYNAMIC <= tag < _TAG_LAST else TAG_DYNAMIC + 1
+
+
+def frame(pindex: int, tag: int, payload: bytes) -> bytes:
+    """Return the whole frame of one message.
+
+    Args:
+        pindex: The index that the handshake gave to this client; 0 on a server.
+        tag: One of the fixed tags, or that of the request.
+        payload: The packed message; may be empty.
+
+    Raises:
+        LocalProtocolError: The payload has 4 GiB or more.
+    """
+    size = len(payload)
+    if size > 0xFFFFFFFF:
+        raise LocalProtocolError(f"a message of {size} bytes does not fit into one frame")
+    return HEADER.pack(pindex, tag, size, 0) + payload
+
+
+class FrameReader:
+    """Cuts a stream of bytes into messages.
+
+    Args:
+        limit: The longest payload to accept, in bytes.
+    """
+
+    __slots__ = ("_error", "_held", "_limit", "_need")
+
+    def __init__(self, limit: int = MAX_MESSAGE) -> None:
+        self._limit = limit
+        self._held = bytearray()
+        self._need = 16
+        self._error = ""
+
+    @property
+    def pending(self) -> int:
+        """Bytes that are held back until the rest of their message comes."""
+        return len(self._held)
+
+    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
+        """Take what a socket delivered; return the messages that are complete now, as (tag, payload).
+
+        Raises:
+            RemoteProtocolError: A payload is announced beyond the limit. What came in the same piece is lost, the
+                stream cannot be read any further, and every later call raises again.
+        """
+        size = len(data)
+        if not self._held and not self._error and size >= 16:
+            _, tag, length, _ = _unpack_header(data)
+            if length + 16 == size and length <= self._limit:
+                return [(tag, data[16:])]
+        return self._feed(data)
+
+    def _feed(self, data: bytes) -> list[tuple[int, bytes]]:
+        if self._error:
+            raise RemoteProtocolError(self._error, operation="receive")
+        held = self._held
+        if held:
+            held += data
+            if len(held) < self._need:
+                return []
+            view = memoryview(held)
+        else:
+            view = memoryview(data)
+        found: list[tuple[int, bytes]] = []
+        size = len(view)
+        position = 0
+        self._need = 16
+        with view:
+            while size - position >= 16:
+                _, tag, length, _ = _unpack_header(view, position)
+                if length > self._limit:
+                    self._error = f"a message of {length} bytes is announced; the limit is {self._limit}"
+                    self._held = bytearray()
+                    raise RemoteProtocolError(self._error, operation="receive")
+                end = position + 16 + length
+                if end > size:
+                    self._need = end - position
+                    break
+                found.append((tag, bytes(view[position + 16 : end])))
+                position = end
+            if not held:
+                held += view[position:]
+                return found
+        del held[:position]
+        return found

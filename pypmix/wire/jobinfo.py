@@ -1,0 +1,172 @@
+"""What a client learns of its job when it starts: the reply to REQ for a client of the `hash` store."""
+
+from __future__ import annotations
+
+from pypmix.standard import codes
+from pypmix.standard.errors import NotFound, RemoteProtocolError
+from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.types import DataArray, Info, Value
+from pypmix.wire.codec import NEWEST, Packer, Unpacker, encode_kval, kvals
+from pypmix.wire.decode import broken
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pypmix.standard.releases import Release
+
+NODE_ARRAY = "pmix.node.arr"
+APP_ARRAY = "pmix.app.arr"
+SESSION_ARRAY = "pmix.ssn.arr"
+PROC_ARRAY = "pmix.pdata"
+PROC_BLOB = "pmix.pblob"
+MAP_BLOB = "pmix.mblob"
+RANK = "pmix.rank"
+HOSTNAME = "pmix.hname"
+LOCAL_PEERS = "pmix.lpeers"
+
+_RESERVED = "pmix"
+_SHARED_MEMORY = "PMIX_GDS_SHMEM"
+
+Group = tuple[Info, ...]
+
+__all__ = ["JobInfo", "collect", "decode_jobinfo", "encode_jobinfo", "known_infos"]
+
+
+def known_infos(given: Iterable[Info], release: Release) -> list[Info]:
+    """Return those infos whose keys a client of this release takes, under the keys that it uses.
+
+    One reserved key that its dictionary lacks makes a native client drop all that follows.
+    """
+    from pypmix.standard.attrs import by_key
+
+    found = []
+    for info in given:
+        key, value, flags = info
+        if not key.startswith(_RESERVED):
+            found.append(info)
+            continue
+        attr = by_key(key)
+        if attr is not None and attr.known_to(release):
+            own = attr.key_for(release)
+            found.append(info if own == key else Info.unchecked(own, value, flags))
+    return found
+
+
+def encode_jobinfo(job: JobInfo, buffer_type: int, release: Release) -> bytes:
+    """Return the reply to REQ for a client of the `hash` store.
+
+    Args:
+        job: What to tell. Infos whose keys the client's release does not know are left out.
+        buffer_type: 1 for a plain buffer, 2 for a described one.
+        release: The client's.
+    """
+    packer = Packer(buffer_type, release).pack(codes.STRING, job.nspace)
+
+    def add(key: str, value: Value) -> None:
+        packer.pack_raw(encode_kval(buffer_type, key, value, release))
+
+    for info in known_infos(job.job, release):
+        add(info.key, info.value)
+    for key, groups in ((SESSION_ARRAY, job.sessions), (NODE_ARRAY, job.nodes), (APP_ARRAY, job.apps)):
+        for group in groups:
+            array = DataArray(codes.INFO, tuple(known_infos(group, release)))
+            add(key, Value.unchecked(codes.DATA_ARRAY, array))
+    for rank, group in job.procs:
+        inner = Packer(buffer_type, release).pack(codes.PROC_RANK, rank)
+        for info in known_infos(group, release):
+            inner.pack_raw(encode_kval(buffer_type, info.key, info.value, release))
+        add(PROC_BLOB, Value.unchecked(codes.BYTE_OBJECT, inner.bytes()))
+    return packer.bytes()
+
+
+def decode_jobinfo(data: bytes, buffer_type: int, release: Release = NEWEST) -> JobInfo:
+    """Return what a server tells of a job: its reply to REQ, or one of the objects of a connect's reply.
+
+    Keys that nobody here knows are kept.
+
+    Args:
+        data: An nspace and packs of KVAL.
+        buffer_type: 1 for a plain buffer, 2 for a described one.
+        release: The server's.
+
+    Raises:
+        NotFound: The server knows no such job.
+        RemoteProtocolError: The message does not parse, or describes shared memory instead of the job.
+    """
+    unpacker = Unpacker(data, buffer_type, release)
+    try:
+        nspace = unpacker.one(codes.STRING)
+    except RemoteProtocolError:
+        status = _lone_status(data, buffer_type)
+        if status is None:
+            raise
+        raise NotFound("the server has no job info", status=status, operation="init") from None
+    if nspace is None:
+        raise broken("job info names no nspace")
+    return collect(nspace, kvals(data, unpacker.position, buffer_type, release), buffer_type, release)
+
+
+def _lone_status(data: bytes, buffer_type: int) -> int | None:
+    unpacker = Unpacker(data, buffer_type)
+    try:
+        status: int = unpacker.one(codes.STATUS)
+    except RemoteProtocolError:
+        return None
+    return status if status < 0 and not unpacker.more() else None
+
+
+def collect(nspace: str, given: Iterable[tuple[str, Value]], buffer_type: int, release: Release = NEWEST) -> JobInfo:
+    """Sort the values that belong to a job by realm; see `decode_jobinfo`."""
+    job: list[Info] = []
+    groups: dict[str, list[Group]] = {NODE_ARRAY: [], APP_ARRAY: [], SESSION_ARRAY: []}
+    ranks: dict[int, list[Info]] = {}
+    for key, value in given:
+        if key in groups:
+            groups[key].append(_infos_of(key, value))
+        elif key == PROC_BLOB:
+            unpacker = Unpacker(_bytes_of(key, value), buffer_type, release)
+            infos = ranks.setdefault(unpacker.one(codes.PROC_RANK), [])
+            infos += [Info.unchecked(*pair, 0) for pair in kvals(unpacker.rest(), 0, buffer_type, release)]
+        elif key == PROC_ARRAY:
+            first, *others = _infos_of(key, value) or (None,)
+            if first is None or first.key != RANK or first.value.type != codes.PROC_RANK:
+                raise broken(f"{PROC_ARRAY} does not start with a rank")
+            ranks.setdefault(first.value.data, []).extend(others)
+        elif key == MAP_BLOB:
+            groups[NODE_ARRAY] += _map_of(_bytes_of(key, value), buffer_type, release)
+        elif key.startswith(_SHARED_MEMORY):
+            raise broken("the server describes its job info in shared memory; only the store `hash` can be read")
+        else:
+            job.append(Info.unchecked(key, value, 0))
+    procs = tuple([(rank, tuple(infos)) for rank, infos in ranks.items()])
+    nodes, apps, sessions = (tuple(groups[key]) for key in (NODE_ARRAY, APP_ARRAY, SESSION_ARRAY))
+    return JobInfo(nspace, tuple(job), nodes, apps, sessions, procs)
+
+
+def _infos_of(key: str, value: Value) -> Group:
+    if value.type != codes.DATA_ARRAY or value.data.type not in (codes.INFO, codes.UNDEF):
+        raise broken(f"{key} is no array of infos")
+    items: Group = value.data.items
+    return items
+
+
+def _bytes_of(key: str, value: Value) -> bytes:
+    if value.type != codes.BYTE_OBJECT:
+        raise broken(f"{key} is no byte object")
+    data: bytes = value.data
+    return data
+
+
+def _map_of(data: bytes, buffer_type: int, release: Release) -> list[Group]:
+    """Read the form of older servers: node names with the ranks on them."""
+    unpacker = Unpacker(data, buffer_type, release)
+    count = unpacker.one(codes.SIZE)
+    found: list[Group] = []
+    while unpacker.more() and len(found) < count:
+        for item in unpacker.unpack(codes.KVAL):
+            if item.value.type != codes.STRING:
+                raise broken(f"{MAP_BLOB} holds no list of ranks for {item.key!r}")
+            name = Value.unchecked(codes.STRING, item.key)
+            found.append((Info.unchecked(HOSTNAME, name, 0), Info.unchecked(LOCAL_PEERS, item.value, 0)))
+    return found

@@ -1,0 +1,288 @@
+"""Layouts: what a message consists of, as data. A layout is a name and a sequence of fields."""
+
+from __future__ import annotations
+
+from pypmix.standard import codes
+from pypmix.standard.errors import SUCCESSES
+from pypmix.wire.codec import Packer, Unpacker
+from pypmix.wire.decode import broken
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from pypmix.standard.releases import Release
+
+
+class Field:
+    """A part of a message, with the name of the value that it carries.
+
+    Attributes:
+        name: The name of the value.
+        optional: Whether the message may end before it.
+    """
+
+    __slots__ = ("name", "optional")
+
+    many = False
+
+    def __init__(self, name: str, optional: bool = False) -> None:
+        self.name = name
+        self.optional = optional
+
+    @property
+    def default(self) -> Any:
+        """What stands for a value that did not come."""
+        return () if self.many else None
+
+    def put(self, packer: Packer, value: Any) -> None:
+        """Append the value."""
+        raise NotImplementedError
+
+    def take(self, unpacker: Unpacker) -> Any:
+        """Read the value."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class One(Field):
+    """One value of a type, in a pack of its own."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, name: str, type: int, optional: bool = False) -> None:
+        super().__init__(name, optional)
+        self.type = type
+
+    def put(self, packer: Packer, value: Any) -> None:
+        packer.pack(self.type, value)
+
+    def take(self, unpacker: Unpacker) -> Any:
+        return unpacker.one(self.type)
+
+
+class Counted(One):
+    """A SIZE, and so many values of a type in one pack where there are any."""
+
+    __slots__ = ()
+
+    many = True
+
+    def put(self, packer: Packer, value: Any) -> None:
+        packer.counted(self.type, value)
+
+    def take(self, unpacker: Unpacker) -> Any:
+        return unpacker.counted(self.type)
+
+
+class CountedEach(One):
+    """A SIZE, and so many values of a type, each in a pack of its own."""
+
+    __slots__ = ()
+
+    many = True
+
+    def put(self, packer: Packer, value: Any) -> None:
+        packer.pack(codes.SIZE, len(value))
+        for item in value:
+            packer.pack(self.type, item)
+
+    def take(self, unpacker: Unpacker) -> Any:
+        found = []
+        for _ in range(unpacker.one(codes.SIZE)):
+            found.append(unpacker.one(self.type))
+        return tuple(found)
+
+
+class Each(One):
+    """Values of a type, each in a pack of its own, until the message ends."""
+
+    __slots__ = ()
+
+    many = True
+
+    def put(self, packer: Packer, value: Any) -> None:
+        for item in value:
+            packer.pack(self.type, item)
+
+    def take(self, unpacker: Unpacker) -> Any:
+        found = []
+        while unpacker.more():
+            found.append(unpacker.one(self.type))
+        return tuple(found)
+
+
+class Blocks(Field):
+    """Pairs of a scope and a buffer of KVALs, until the message ends; the buffers are kept as bytes."""
+
+    __slots__ = ()
+
+    many = True
+
+    def put(self, packer: Packer, value: Any) -> None:
+        from pypmix.standard.types import Buffer
+
+        for scope, data in value:
+            packer.pack(codes.SCOPE, scope).pack(codes.BUFFER, Buffer(packer.buffer_type, data))
+
+    def take(self, unpacker: Unpacker) -> Any:
+        found = []
+        while unpacker.more():
+            scope = unpacker.one(codes.SCOPE)
+            block = unpacker.one(codes.BUFFER)
+            if block.kind != unpacker.buffer_type:
+                raise broken(f"a buffer of kind {block.kind} came where {unpacker.buffer_type} was agreed")
+            found.append((scope, block.data))
+        return tuple(found)
+
+
+class Rest(Field):
+    """Whatever follows, as it came: packs of KVAL."""
+
+    __slots__ = ()
+
+    @property
+    def default(self) -> bytes:
+        return b""
+
+    def put(self, packer: Packer, value: Any) -> None:
+        packer.pack_raw(value)
+
+    def take(self, unpacker: Unpacker) -> Any:
+        return unpacker.rest()
+
+
+class Sentinel(One):
+    """A SIZE that stands for nothing where it has its greatest value, in 32 or 64 bits."""
+
+    __slots__ = ("nothing",)
+
+    def __init__(self, name: str, nothing: int, optional: bool = False) -> None:
+        super().__init__(name, codes.SIZE, optional)
+        self.nothing = nothing
+
+    def put(self, packer: Packer, value: Any) -> None:
+        packer.pack(codes.SIZE, self.nothing if value is None else value)
+
+    def take(self, unpacker: Unpacker) -> Any:
+        found = unpacker.one(codes.SIZE)
+        return None if found in (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF) else found
+
+
+class Flagged(One):
+    """A BOOL that says whether a SIZE follows, and that SIZE."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, codes.SIZE)
+
+    def put(self, packer: Packer, value: Any) -> None:
+        packer.pack(codes.BOOL, value is not None)
+        if value is not None:
+            packer.pack(codes.SIZE, value)
+
+    def take(self, unpacker: Unpacker) -> Any:
+        return unpacker.one(codes.SIZE) if unpacker.one(codes.BOOL) else None
+
+
+class Layout:
+    """What a message consists of.
+
+    Args:
+        name: What the message is called, for errors.
+        fields: Its fields, in order.
+        command: The number of the command that a request starts with; None for other messages.
+        reply: Whether it is a reply; those may end after any field, and one with a bad status consists of that.
+        known: Names that layouts of the same message have for other releases; `encode` takes and drops them.
+    """
+
+    __slots__ = ("_defaults", "_known", "command", "fields", "name", "reply")
+
+    def __init__(
+        self,
+        name: str,
+        fields: Iterable[Field],
+        command: int | None = None,
+        reply: bool = False,
+        known: Iterable[Field] = (),
+    ) -> None:
+        self.name = name
+        self.fields = tuple(fields)
+        self.command = command
+        self.reply = reply
+        others = {field.name: field.default for field in known}
+        self._defaults = others | {field.name: field.default for field in self.fields}
+        self._known = frozenset(self._defaults)
+
+    def encode(self, buffer_type: int, release: Release, **values: Any) -> bytes:
+        """Return the message with these values.
+
+        Args:
+            buffer_type: 1 for a plain buffer, 2 for a described one.
+            release: The reader's.
+            values: A value for every field; optional ones, and all that a message of this kind can hold in another
+                release only, may be left out.
+
+        Raises:
+            TypeError: A value is missing, or of another kind than its field holds, or belongs to no field.
+        """
+        unknown = values.keys() - self._known
+        if unknown:
+            raise TypeError(f"{self.name} has no {min(unknown)}")
+        packer = Packer(buffer_type, release)
+        if self.command is not None:
+            packer.pack(codes.COMMAND, self.command)
+        fields = self.fields
+        if self.reply and values.get("status", 0) not in SUCCESSES:
+            defaults = self._defaults
+            if all(name == "status" or value in (None, defaults[name]) for name, value in values.items()):
+                fields = fields[:1]
+        for position, field in enumerate(fields):
+            value = values.get(field.name)
+            if value is None:
+                value = field.default
+                if field.optional and not any(values.get(later.name) for later in fields[position + 1 :]):
+                    break
+                if value is None and not isinstance(field, Sentinel | Flagged) and not _nullable(field):
+                    raise TypeError(f"{self.name} needs {field.name}")
+            field.put(packer, value)
+        return packer.bytes()
+
+    def decode(self, data: bytes, buffer_type: int, release: Release) -> dict[str, Any]:
+        """Return the values of a message by the names of their fields.
+
+        Those that did not come are None, or an empty tuple where there may be many. What follows the last field is
+        ignored: newer releases add fields there.
+
+        Args:
+            data: The message; a request starts with its command.
+            buffer_type: 1 for a plain buffer, 2 for a described one.
+            release: The writer's.
+
+        Raises:
+            RemoteProtocolError: The message does not parse.
+        """
+        unpacker = Unpacker(data, buffer_type, release)
+        if self.command is not None:
+            command = unpacker.one(codes.COMMAND)
+            if command != self.command:
+                raise broken(f"{self.name} starts with command {self.command}, not {command}")
+        found = dict(self._defaults)
+        tolerant = False
+        for field in self.fields:
+            if not unpacker.more() and (tolerant or field.optional):
+                break
+            found[field.name] = field.take(unpacker)
+            tolerant = self.reply
+        return found
+
+    def __repr__(self) -> str:
+        return f"Layout({self.name!r}, {list(self.fields)!r})"
+
+
+def _nullable(field: Field) -> bool:
+    return isinstance(field, One) and field.type == codes.STRING

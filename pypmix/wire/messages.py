@@ -1,0 +1,561 @@
+"""The messages of every command, per release of the peer; and fast ways for those that jobs send most."""
+
+from __future__ import annotations
+
+from pypmix.standard import codes
+from pypmix.standard.errors import NotSupported
+from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value, check_name
+from pypmix.wire import decode, encode
+from pypmix.wire.codec import NEWEST, PLAIN, Packer, Unpacker, encode_kval, kvals, one_of, split_kvals
+from pypmix.wire.decode import RULE_SHIFT, broken
+from pypmix.wire.encode import BYTES, flex, rule_for, zigzag
+from pypmix.wire.layout import Blocks, Counted, CountedEach, Each, Field, Flagged, Layout, One, Rest, Sentinel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pypmix.standard.releases import Release
+
+__all__ = [
+    "COMMAND_NAMES",
+    "EVENT",
+    "IOF",
+    "Command",
+    "Layout",
+    "decode_commit",
+    "decode_fence",
+    "decode_get",
+    "decode_status",
+    "encode_commit",
+    "encode_fence",
+    "encode_get",
+    "encode_get_object",
+    "encode_kval",
+    "encode_status",
+    "parse_get_object",
+    "peek_command",
+    "reply_layout",
+    "request_layout",
+    "split_kvals",
+]
+
+
+class Command:
+    """What a request asks for: the number that it starts with."""
+
+    REQ = 0
+    ABORT = 1
+    COMMIT = 2
+    FENCENB = 3
+    GETNB = 4
+    FINALIZE = 5
+    PUBLISHNB = 6
+    LOOKUPNB = 7
+    UNPUBLISHNB = 8
+    SPAWNNB = 9
+    CONNECTNB = 10
+    DISCONNECTNB = 11
+    NOTIFY = 12
+    REGEVENTS = 13
+    DEREGEVENTS = 14
+    QUERY = 15
+    LOG = 16
+    ALLOC = 17
+    JOB_CONTROL = 18
+    MONITOR = 19
+    GET_CREDENTIAL = 20
+    VALIDATE_CRED = 21
+    IOF_PULL = 22
+    IOF_PUSH = 23
+    GROUP_CONSTRUCT = 24
+    GROUP_JOIN = 25
+    GROUP_INVITE = 26
+    GROUP_LEAVE = 27
+    GROUP_DESTRUCT = 28
+    IOF_DEREG = 29
+    FABRIC_REGISTER = 30
+    FABRIC_UPDATE = 31
+    COMPUTE_DEVICE_DISTANCES = 32
+    RESBLK = 34
+    SESSION_CTRL = 35
+    REQ_SYSINFO = 36
+    RESOLVE_PEERS = 37
+    RESOLVE_NODE = 38
+    GDS_FALLBACK = 39
+
+
+COMMAND_NAMES: dict[int, str] = {number: name for name, number in vars(Command).items() if name.isupper()}
+
+_PROCS = Counted("procs", codes.PROC)
+_INFOS = Counted("infos", codes.INFO)
+_UID = One("uid", codes.UINT32)
+_KEYS = CountedEach("keys", codes.STRING)
+_NSPACE = One("nspace", codes.STRING)
+_STATUS = One("status", codes.STATUS)
+_OBJECTS = Each("objects", codes.BYTE_OBJECT)
+_ID = One("group", codes.STRING)
+_JUST_STATUS: tuple[Field, ...] = (_STATUS,)
+_STATUS_INFOS: tuple[Field, ...] = (_STATUS, _INFOS)
+_JOB: tuple[Field, ...] = (_NSPACE, Rest("kvals"))
+
+_OLDEST: Release = (0, 0, 0)
+_MEMBERS_FROM: Release = (4, 2, 4)
+_RESOLVE_FROM: Release = (5, 0, 7)
+_SIX: Release = (6, 0, 0)
+_SEVEN: Release = (7, 0, 0)
+
+_REQUESTS: tuple[tuple[int, Release, tuple[Field, ...]], ...] = (
+    (Command.REQ, _OLDEST, ()),
+    (Command.ABORT, _OLDEST, (One("code", codes.STATUS), One("message", codes.STRING), _PROCS)),
+    (Command.COMMIT, _OLDEST, (Blocks("commits"),)),
+    (Command.FENCENB, _OLDEST, (_PROCS, _INFOS)),
+    (
+        Command.GETNB,
+        _OLDEST,
+        # A refresh of the cache asks for everything: it ends after the rank.
+        (
+            _NSPACE,
+            One("rank", codes.PROC_RANK),
+            Counted("infos", codes.INFO, optional=True),
+            One("key", codes.STRING, optional=True),
+        ),
+    ),
+    (Command.FINALIZE, _OLDEST, ()),
+    (Command.PUBLISHNB, _OLDEST, (_UID, _INFOS)),
+    (Command.LOOKUPNB, _OLDEST, (_UID, _KEYS, _INFOS)),
+    (Command.UNPUBLISHNB, _OLDEST, (_UID, _KEYS, _INFOS)),
+    (Command.SPAWNNB, _OLDEST, (_INFOS, Counted("apps", codes.APP))),
+    (Command.CONNECTNB, _OLDEST, (_PROCS, _INFOS)),
+    # What a client committed, and the job info of its nspace, an info each.
+    (Command.CONNECTNB, _SIX, (_PROCS, _INFOS, Each("trailers", codes.INFO, optional=True))),
+    (Command.DISCONNECTNB, _OLDEST, (_PROCS, _INFOS)),
+    (Command.NOTIFY, _OLDEST, (One("code", codes.STATUS), One("range", codes.DATA_RANGE), _INFOS)),
+    (Command.REGEVENTS, _OLDEST, (Counted("codes", codes.STATUS), _INFOS)),
+    (Command.DEREGEVENTS, _OLDEST, (Each("codes", codes.STATUS),)),
+    (Command.QUERY, _OLDEST, (Counted("queries", codes.QUERY),)),
+    (
+        Command.LOG,
+        _OLDEST,
+        (One("timestamp", codes.TIME), Counted("data", codes.INFO), Counted("directives", codes.INFO)),
+    ),
+    (Command.ALLOC, _OLDEST, (One("directive", codes.ALLOC_DIRECTIVE), _INFOS)),
+    (Command.JOB_CONTROL, _OLDEST, (_PROCS, _INFOS)),
+    (Command.MONITOR, _OLDEST, (One("monitor", codes.INFO), One("error", codes.STATUS), _INFOS)),
+    (Command.GET_CREDENTIAL, _OLDEST, (_INFOS,)),
+    (Command.VALIDATE_CRED, _OLDEST, (One("credential", codes.BYTE_OBJECT), _INFOS)),
+    (
+        Command.IOF_PULL,
+        _OLDEST,
+        (_PROCS, _INFOS, One("channels", codes.IOF_CHANNEL), One("local_id", codes.SIZE)),
+    ),
+    (Command.IOF_PUSH, _OLDEST, (_PROCS, _INFOS, One("data", codes.BYTE_OBJECT, optional=True))),
+    (Command.GROUP_CONSTRUCT, _OLDEST, (_ID, _PROCS, _INFOS)),
+    (Command.GROUP_DESTRUCT, _OLDEST, (_ID, _INFOS)),
+    (Command.GROUP_DESTRUCT, _MEMBERS_FROM, (_ID, Counted("members", codes.PROC), _INFOS)),
+    (Command.IOF_DEREG, _OLDEST, (_INFOS, One("remote_id", codes.SIZE))),
+    (Command.FABRIC_REGISTER, _OLDEST, (_INFOS,)),
+    (Command.FABRIC_UPDATE, _OLDEST, (One("index", codes.SIZE),)),
+    (
+        Command.COMPUTE_DEVICE_DISTANCES,
+        _OLDEST,
+        (One("topology", codes.TOPO), One("cpuset", codes.PROC_CPUSET), _INFOS),
+    ),
+    (
+        Command.RESBLK,
+        _SIX,
+        (
+            One("directive", codes.RESBLOCK_DIRECTIVE),
+            One("block", codes.STRING),
+            Counted("units", codes.RESOURCE_UNIT),
+            _INFOS,
+        ),
+    ),
+    (Command.SESSION_CTRL, _SIX, (One("session", codes.UINT32), _INFOS)),
+    (Command.RESOLVE_PEERS, _RESOLVE_FROM, (One("node", codes.STRING), _NSPACE)),
+    (Command.RESOLVE_NODE, _RESOLVE_FROM, (_NSPACE,)),
+    (Command.GDS_FALLBACK, _SEVEN, (One("module", codes.STRING),)),
+)
+"""What follows the command, from which release of the server on."""
+
+_REPLIES: tuple[tuple[int, Release, tuple[Field, ...]], ...] = (
+    (Command.REQ, _OLDEST, _JOB),
+    (Command.ABORT, _OLDEST, _JUST_STATUS),
+    (Command.COMMIT, _OLDEST, _JUST_STATUS),
+    (Command.FENCENB, _OLDEST, _JUST_STATUS),
+    (Command.GETNB, _OLDEST, (_STATUS, _OBJECTS)),
+    (Command.FINALIZE, _OLDEST, _JUST_STATUS),
+    (Command.PUBLISHNB, _OLDEST, _JUST_STATUS),
+    (Command.LOOKUPNB, _OLDEST, (_STATUS, Counted("data", codes.PDATA))),
+    (Command.UNPUBLISHNB, _OLDEST, _JUST_STATUS),
+    (Command.SPAWNNB, _OLDEST, (_STATUS, *_JOB)),
+    (Command.CONNECTNB, _OLDEST, (_STATUS, _OBJECTS)),
+    (Command.DISCONNECTNB, _OLDEST, _JUST_STATUS),
+    (Command.NOTIFY, _OLDEST, _JUST_STATUS),
+    (Command.REGEVENTS, _OLDEST, _JUST_STATUS),
+    # Nobody answers this one.
+    (Command.DEREGEVENTS, _OLDEST, ()),
+    (Command.QUERY, _OLDEST, _STATUS_INFOS),
+    (Command.LOG, _OLDEST, _JUST_STATUS),
+    (Command.ALLOC, _OLDEST, _STATUS_INFOS),
+    (Command.JOB_CONTROL, _OLDEST, _STATUS_INFOS),
+    (Command.MONITOR, _OLDEST, _STATUS_INFOS),
+    (Command.GET_CREDENTIAL, _OLDEST, (_STATUS, One("credential", codes.BYTE_OBJECT), _INFOS)),
+    (Command.VALIDATE_CRED, _OLDEST, _STATUS_INFOS),
+    (Command.IOF_PULL, _OLDEST, (_STATUS, One("remote_id", codes.SIZE))),
+    (Command.IOF_PUSH, _OLDEST, _JUST_STATUS),
+    (Command.GROUP_CONSTRUCT, _OLDEST, (_STATUS, Sentinel("context_id", 0xFFFFFFFFFFFFFFFF))),
+    (
+        Command.GROUP_CONSTRUCT,
+        _MEMBERS_FROM,
+        (_STATUS, Counted("members", codes.PROC), Sentinel("context_id", 0xFFFFFFFF), _OBJECTS),
+    ),
+    (
+        Command.GROUP_CONSTRUCT,
+        _SIX,
+        (
+            _STATUS,
+            Counted("members", codes.PROC),
+            Flagged("context_id"),
+            CountedEach("group_info", codes.INFO),
+        ),
+    ),
+    (Command.GROUP_DESTRUCT, _OLDEST, _JUST_STATUS),
+    (Command.IOF_DEREG, _OLDEST, _JUST_STATUS),
+    (Command.FABRIC_REGISTER, _OLDEST, _STATUS_INFOS),
+    (Command.FABRIC_UPDATE, _OLDEST, _STATUS_INFOS),
+    (Command.COMPUTE_DEVICE_DISTANCES, _OLDEST, (_STATUS, Counted("distances", codes.DEVICE_DIST))),
+    (Command.RESBLK, _SIX, _JUST_STATUS),
+    (Command.SESSION_CTRL, _SIX, _STATUS_INFOS),
+    (Command.RESOLVE_PEERS, _RESOLVE_FROM, (_STATUS, _PROCS)),
+    (Command.RESOLVE_NODE, _RESOLVE_FROM, (_STATUS, One("nodes", codes.STRING))),
+    (Command.GDS_FALLBACK, _SEVEN, _JOB),
+)
+"""What comes back, from which release on: the client's on a server, the server's on a client."""
+
+
+def _layouts(
+    rows: tuple[tuple[int, Release, tuple[Field, ...]], ...], reply: bool
+) -> dict[int, list[tuple[Release, Layout]]]:
+    known: dict[int, list[Field]] = {}
+    for command, _, fields in rows:
+        known.setdefault(command, []).extend(fields)
+    found: dict[int, list[tuple[Release, Layout]]] = {}
+    for command, floor, fields in rows:
+        name = f"{COMMAND_NAMES[command]} {'reply' if reply else 'request'}"
+        layout = Layout(name, fields, None if reply else command, reply, known[command])
+        found.setdefault(command, []).insert(0, (floor, layout))
+    return found
+
+
+_REQUEST_LAYOUTS = _layouts(_REQUESTS, reply=False)
+_REPLY_LAYOUTS = _layouts(_REPLIES, reply=True)
+
+
+def _find(layouts: dict[int, list[tuple[Release, Layout]]], command: int, release: Release) -> Layout:
+    for floor, layout in layouts.get(command, ()):
+        if release >= floor:
+            return layout
+    name = COMMAND_NAMES.get(command, f"command {command}")
+    shown = ".".join(map(str, release))
+    raise NotSupported(f"PMIx {shown} has no {name}", operation=name.lower())
+
+
+def request_layout(command: int, release: Release) -> Layout:
+    """Return the layout of a request.
+
+    Args:
+        command: One of the numbers of `Command`.
+        release: The server's on a client, the client's on a server.
+
+    Raises:
+        NotSupported: That release has no such command.
+    """
+    return _find(_REQUEST_LAYOUTS, command, release)
+
+
+def reply_layout(command: int, release: Release) -> Layout:
+    """Return the layout of the reply to a command; see `request_layout`."""
+    return _find(_REPLY_LAYOUTS, command, release)
+
+
+EVENT = Layout(
+    "event",
+    (
+        One("code", codes.STATUS),
+        One("source", codes.PROC),
+        _INFOS,
+        One("range", codes.DATA_RANGE, optional=True),
+    ),
+    Command.NOTIFY,
+)
+"""An event that a server delivers, on `TAG_NOTIFY`; servers before 5.0 and their caches leave the range out."""
+
+IOF = Layout(
+    "output",
+    (
+        One("source", codes.PROC),
+        One("channel", codes.IOF_CHANNEL),
+        One("handler", codes.SIZE),
+        _INFOS,
+        One("data", codes.BYTE_OBJECT),
+    ),
+)
+"""Output that a server forwards, on `TAG_IOF`."""
+
+
+def peek_command(data: bytes, buffer_type: int) -> int:
+    """Return the command that a request starts with.
+
+    Raises:
+        RemoteProtocolError: It starts with none.
+    """
+    if buffer_type == PLAIN and len(data) >= 2 and data[0] == 2:
+        return data[1]
+    command: int = Unpacker(data, buffer_type).one(codes.COMMAND)
+    return command
+
+
+_STATUSES: dict[tuple[int, int], bytes] = {}
+_STATUSES_MOST = 1024
+
+
+def encode_status(buffer_type: int, status: int) -> bytes:
+    """Return a reply that is a status and nothing else."""
+    found = _STATUSES.get((buffer_type, status))
+    if found is None:
+        found = Packer(buffer_type).pack(codes.STATUS, status).bytes()
+        if len(_STATUSES) < _STATUSES_MOST:
+            _STATUSES[buffer_type, status] = found
+    return found
+
+
+def decode_status(data: bytes, buffer_type: int) -> int:
+    """Return the status that a reply starts with.
+
+    Raises:
+        RemoteProtocolError: It starts with none.
+    """
+    if buffer_type == PLAIN and data[:2] == b"\2\0":
+        return 0
+    status: int = Unpacker(data, buffer_type).one(codes.STATUS)
+    return status
+
+
+def _head(command: int, buffer_type: int) -> bytes:
+    return one_of(codes.COMMAND, buffer_type) + BYTES[command]
+
+
+_HEADS = {(command, kind): _head(command, kind) for command in COMMAND_NAMES for kind in (1, 2)}
+_SIZES = {kind: one_of(codes.SIZE, kind) for kind in (1, 2)}
+_MAX_MEMO = 64
+_MAX_MEMO_BYTES = 4096
+
+
+def _counted(
+    parts: list[bytes], buffer_type: int, type: int, items: Sequence[Proc] | Sequence[Info], rule: int
+) -> None:
+    """Append a SIZE, and so many procs or infos in one pack where there are any."""
+    count = len(items)
+    parts.append(_SIZES[buffer_type])
+    parts.append(flex(count))
+    if count:
+        parts.append(one_of(type, buffer_type) if count == 1 else _pack_head(type, buffer_type, count))
+        encode.many(parts.append, type, items, rule)
+
+
+def _pack_head(type: int, buffer_type: int, count: int) -> bytes:
+    if buffer_type == PLAIN:
+        return zigzag(count)
+    return BYTES[codes.INT32] + zigzag(count) + BYTES[type]
+
+
+def encode_fence(
+    buffer_type: int, procs: Sequence[Proc], infos: Sequence[Info] = (), release: Release = NEWEST
+) -> bytes:
+    """Return the request of a fence: that of the FENCENB layout.
+
+    Args:
+        buffer_type: 1 for a plain buffer, 2 for a described one.
+        procs: Who takes part.
+        infos: Directives, such as `PMIX_COLLECT_DATA`.
+        release: The server's.
+    """
+    rule = rule_for(release)
+    parts = [_HEADS[Command.FENCENB, buffer_type]]
+    _counted(parts, buffer_type, codes.PROC, procs, rule)
+    _counted(parts, buffer_type, codes.INFO, infos, rule)
+    return b"".join(parts)
+
+
+_FENCES: dict[tuple[bytes, int, int], tuple[tuple[Proc, ...], tuple[Info, ...]]] = {}
+
+
+def decode_fence(data: bytes, buffer_type: int, release: Release = NEWEST) -> tuple[tuple[Proc, ...], tuple[Info, ...]]:
+    """Return the procs and the infos of a fence's request.
+
+    The participants of a fence send the same bytes, so the last few are remembered with what they mean.
+
+    Raises:
+        RemoteProtocolError: The message does not parse.
+    """
+    key = (data, buffer_type, rule_for(release))
+    found = _FENCES.get(key)
+    if found is None:
+        values = request_layout(Command.FENCENB, release).decode(data, buffer_type, release)
+        found = values["procs"], values["infos"]
+        if len(data) <= _MAX_MEMO_BYTES:
+            if len(_FENCES) >= _MAX_MEMO:
+                _FENCES.clear()
+            _FENCES[key] = found
+    return found
+
+
+def encode_get(
+    buffer_type: int,
+    nspace: str,
+    rank: int,
+    infos: Sequence[Info] = (),
+    key: str | None = None,
+    release: Release = NEWEST,
+) -> bytes:
+    """Return the request of a get: that of the GETNB layout.
+
+    Args:
+        buffer_type: 1 for a plain buffer, 2 for a described one.
+        nspace: The nspace whose data is wanted.
+        rank: The rank, or `Rank.WILDCARD` for the job's.
+        infos: Directives, such as `PMIX_IMMEDIATE`.
+        key: The key; None asks for all that there is.
+        release: The server's.
+    """
+    if not 0 <= rank <= RANK_UNDEF:
+        raise OverflowError(f"a rank lies between 0 and {RANK_UNDEF}, not {rank}")
+    string = one_of(codes.STRING, buffer_type)
+    parts = [
+        _HEADS[Command.GETNB, buffer_type],
+        string,
+        encode.key_bytes(nspace),
+        one_of(codes.PROC_RANK, buffer_type),
+        flex(rank),
+    ]
+    _counted(parts, buffer_type, codes.INFO, infos, rule_for(release))
+    if key is not None:
+        parts.append(string)
+        parts.append(encode.key_bytes(key))
+    return b"".join(parts)
+
+
+def decode_get(
+    data: bytes, buffer_type: int, release: Release = NEWEST
+) -> tuple[str, int, tuple[Info, ...], str | None]:
+    """Return nspace, rank, infos and key of a get's request.
+
+    Raises:
+        RemoteProtocolError: The message does not parse.
+    """
+    if buffer_type != PLAIN or not data.startswith(b"\2\4\2"):
+        values = request_layout(Command.GETNB, release).decode(data, buffer_type, release)
+        if values["nspace"] is None:
+            raise broken("GETNB request names no nspace")
+        return values["nspace"], values["rank"], values["infos"], values["key"]
+    size = len(data)
+    infos: tuple[Info, ...] = ()
+    key = None
+    try:
+        nspace, pos = decode.key(data, 3)
+        if data[pos] != 2:
+            raise broken("GETNB request has no single rank")
+        rank, pos = decode.DECODERS[codes.PROC_RANK](data, pos + 1, 0)
+        if pos < size:
+            if data[pos : pos + 2] == b"\2\0":
+                pos += 2
+            else:
+                rest = Unpacker(data[pos:], buffer_type, release)
+                infos = _INFOS.take(rest)
+                pos += rest.position
+            if pos < size:
+                if data[pos] != 2:
+                    raise broken("GETNB request has no single key")
+                key, _ = decode.key(data, pos + 1) if data[pos + 1] else (None, 0)
+    except IndexError:
+        raise broken("GETNB request ends in the middle of a field") from None
+    return nspace, rank, infos, key
+
+
+def encode_commit(buffer_type: int, commits: Iterable[tuple[int, bytes]]) -> bytes:
+    """Return the request of a commit: that of the COMMIT layout.
+
+    Args:
+        buffer_type: 1 for a plain buffer, 2 for a described one.
+        commits: Pairs of a scope and packs of KVAL; see `encode_kval`.
+    """
+    scope_head = one_of(codes.SCOPE, buffer_type)
+    buffer_head = one_of(codes.BUFFER, buffer_type) + BYTES[buffer_type]
+    parts = [_HEADS[Command.COMMIT, buffer_type]]
+    for scope, data in commits:
+        if not 0 <= scope <= 255:
+            raise OverflowError(f"a scope lies between 0 and 255, not {scope}")
+        parts += (scope_head, BYTES[scope], buffer_head, flex(len(data)), data)
+    return b"".join(parts)
+
+
+def decode_commit(data: bytes, buffer_type: int) -> tuple[tuple[int, bytes], ...]:
+    """Return the scopes and the packs of KVAL of a commit's request.
+
+    Raises:
+        RemoteProtocolError: The message does not parse.
+    """
+    if buffer_type != PLAIN or not data.startswith(b"\2\2"):
+        values = request_layout(Command.COMMIT, NEWEST).decode(data, buffer_type, NEWEST)
+        found: tuple[tuple[int, bytes], ...] = values["commits"]
+        return found
+    blocks = []
+    size = len(data)
+    pos = 2
+    try:
+        while pos < size:
+            if data[pos] != 2 or data[pos + 2] != 2 or data[pos + 3] != PLAIN:
+                raise broken("COMMIT request has no scope with a plain buffer where one should be")
+            scope = data[pos + 1]
+            block, pos = decode.raw(data, pos + 4, 0)
+            blocks.append((scope, block))
+    except IndexError:
+        raise broken("COMMIT request ends in the middle of a block") from None
+    return tuple(blocks)
+
+
+def parse_get_object(data: bytes, buffer_type: int, release: Release = NEWEST) -> tuple[Proc, list[tuple[str, Value]]]:
+    """Return whose data one of the objects of a get's reply holds, and that data.
+
+    Args:
+        data: One of `objects`.
+        buffer_type: 1 for a plain buffer, 2 for a described one.
+        release: The server's.
+
+    Raises:
+        RemoteProtocolError: The object does not parse.
+    """
+    head = one_of(codes.PROC, buffer_type)
+    if not data.startswith(head):
+        raise broken("an object of a get's reply does not start with a proc")
+    try:
+        found, pos = decode.procs(data, len(head), 1, rule_for(release) << RULE_SHIFT)
+    except IndexError:
+        raise broken("an object of a get's reply ends in the middle of its proc") from None
+    return found[0], kvals(data, pos, buffer_type, release)
+
+
+def encode_get_object(buffer_type: int, proc: Proc, kvals: Iterable[bytes]) -> bytes:
+    """Return an object of a get's reply.
+
+    Args:
+        buffer_type: 1 for a plain buffer, 2 for a described one.
+        proc: Whose data it is.
+        kvals: Packs of KVAL, made by `encode_kval` or kept from a commit.
+    """
+    check_name(proc[0], 255, "an nspace")
+    parts = [one_of(codes.PROC, buffer_type)]
+    encode.many(parts.append, codes.PROC, (proc,), 0)
+    parts += kvals
+    return b"".join(parts)
