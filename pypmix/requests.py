@@ -76,7 +76,13 @@ def put_op(key: Key, value: object, scope: int) -> Put:
     return Put(key, from_python(value), int(scope))
 
 
+_BARRIER = Fence()
+_EXCHANGE = Fence(collect=True)
+
+
 def fence_op(procs: Procs, collect: bool, timeout: float | None, info: Infos) -> Fence:
+    if procs is None and timeout is None and not info:
+        return _EXCHANGE if collect else _BARRIER
     directives = infos(info)
     if timeout is not None:
         directives += (seconds(timeout),)

@@ -68,12 +68,14 @@ def launcher(env: Mapping[str, str] | None = None) -> Launcher:
     """Read what a PMIx server put into the environment of its client."""
     env = os.environ if env is None else env
     uris = tuple(sorted((name, env[name]) for name in env if name.startswith("PMIX_SERVER_URI")))
+    server = uris[0][1].partition(";")[0] if uris else ""
+    nspace, _, version = env.get("PYPMIX_SERVER", "").partition(" ")
     return Launcher(
         nspace=env.get("PMIX_NAMESPACE", ""),
         rank=env.get("PMIX_RANK", ""),
-        server=uris[0][1].partition(";")[0] if uris else "",
+        server=server,
         release=env.get("PMIX_VERSION", ""),
-        pypmix=env.get("PYPMIX_SERVER", ""),
+        pypmix=version if nspace and nspace == server.rpartition(".")[0] else "",
         gds=env.get("PMIX_GDS_MODULE", ""),
         psec=env.get("PMIX_SECURITY_MODE", ""),
         buffer_type=env.get("PMIX_BFROP_BUFFER_TYPE", ""),

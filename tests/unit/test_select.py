@@ -16,6 +16,7 @@ UNDER_5_0 = {
     "PMIX_VERSION": "5.0.11rc1",
     "PMIX_SERVER_URI41": "prterun-x@0.0;tcp4://127.0.0.1:1",
 }
+OUR_SERVER = {**UNDER_5_0, "PYPMIX_SERVER": "prterun-x@0 2026.1"}
 
 
 def library(text: str, release: tuple[int, int, int]) -> Library:
@@ -52,10 +53,17 @@ def test_auto_takes_python_where_generations_differ(found: list[str | None], rel
     assert choice.native.refused
 
 
-@pytest.mark.parametrize("env", [{}, {**UNDER_5_0, "PMIX_VERSION": ""}, {**UNDER_5_0, "PYPMIX_SERVER": "2026.1"}])
+@pytest.mark.parametrize("env", [{}, {**UNDER_5_0, "PMIX_VERSION": ""}, OUR_SERVER])
 def test_auto_looks_for_no_library_where_none_could_match(found: list[str | None], env: dict[str, str]) -> None:
     assert select.choose(None, env).engine == "python"
     assert found == []
+
+
+def test_a_server_that_passes_our_mark_on_is_not_taken_for_ours(found: list[str | None]) -> None:
+    inherited = {**UNDER_5_0, "PYPMIX_SERVER": "pypmix-1 2026.1"}
+    assert select.launcher(OUR_SERVER).pypmix == "2026.1"
+    assert select.launcher(inherited).pypmix == ""
+    assert select.choose(None, inherited).engine == "native"
 
 
 def test_the_argument_goes_before_the_environment(found: list[str | None]) -> None:

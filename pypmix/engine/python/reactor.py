@@ -1,0 +1,407 @@
+"""The sockets, the clock and the one thread of a server: an epoll loop; no thread per client, no polling."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import heapq
+import os
+import select
+import socket
+import threading
+import time
+from collections import deque
+
+from pypmix.engine.python.peeruid import Owners
+from pypmix.standard.errors import NotInitialized
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from pypmix.engine.python.server import Owner
+
+    T = TypeVar("T")
+
+RECEIVE = 65536
+"""Bytes taken from a socket at a time. Buffers of 128 KiB and more make every call a pair of mmap and munmap."""
+
+BACKLOG = 4096
+ACCEPTS = 64
+"""Connections accepted in one turn, so that a burst of them does not keep those who are there waiting."""
+
+PAUSE = 0.1
+"""Seconds without accepting when the process has no descriptor left."""
+
+MAX_QUEUED = 64 << 20
+"""Bytes that may wait for one slow reader, besides the message that reaches the bound."""
+
+_READ = select.EPOLLIN
+_READ_WRITE = select.EPOLLIN | select.EPOLLOUT
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Timer:
+    """A call to come."""
+
+    __slots__ = ("_reactor", "function", "when")
+
+    def __init__(self, reactor: Reactor, when: float, function: Callable[[], None]) -> None:
+        self._reactor = reactor
+        self.when = when
+        self.function: Callable[[], None] | None = function
+
+    def __lt__(self, other: Timer) -> bool:
+        return self.when < other.when
+
+    def cancel(self) -> None:
+        """Do not call. May be called twice, and after the call."""
+        if self.function is not None:
+            self.function = None
+            self._reactor.cancelled += 1
+
+
+class Link:
+    """One connection. What is sent in a turn of the loop goes out at its end, in one piece."""
+
+    __slots__ = ("_backlog", "_closing", "_out", "_queued", "_reactor", "owner", "socket")
+
+    def __init__(self, reactor: Reactor, connection: socket.socket) -> None:
+        self._reactor = reactor
+        self._closing = False
+        self._out: list[bytes] = []
+        self._backlog: deque[memoryview] | None = None
+        self._queued = 0
+        self.owner: Owner | None = None
+        self.socket: socket.socket | None = connection
+
+    def send(self, data: bytes) -> None:
+        """Send without blocking; a reader who leaves too much lying is dropped."""
+        if not self._out and not self._closing:
+            self._reactor.dirty.append(self)
+        self._out.append(data)
+
+    def uid(self) -> int | None:
+        """Return the user at the other end as the kernel knows it; None where it does not tell."""
+        return None if self.socket is None else self._reactor.owners.uid(self.socket)
+
+    def close(self) -> None:
+        """Close after what was sent, as far as the socket takes it at once. May be called twice."""
+        if not self._closing:
+            self._closing = True
+            if not self._out:
+                self._reactor.dirty.append(self)
+
+    def flush(self) -> None:
+        """End a turn: give the socket what it takes, keep the rest."""
+        connection = self.socket
+        if connection is None:
+            return
+        out = self._out
+        if out:
+            data = out[0] if len(out) == 1 else b"".join(out)
+            out.clear()
+            sent = 0
+            if self._backlog is None:
+                try:
+                    sent = connection.send(data)
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    self._reactor.broken(self)
+                    return
+            if sent < len(data) and not self._closing:
+                self._keep(memoryview(data)[sent:])
+        if self._closing:
+            self._reactor.discard(self)
+
+    def _keep(self, data: memoryview) -> None:
+        if self._backlog is None:
+            self._backlog = deque()
+            self._reactor.watch(self, _READ_WRITE)
+        if self._queued > MAX_QUEUED:
+            self._reactor.broken(self, f"it does not read: {self._queued} bytes wait for it")
+            return
+        self._backlog.append(data)
+        self._queued += len(data)
+
+    def writable(self) -> None:
+        """The socket takes more of what was kept."""
+        connection, backlog = self.socket, self._backlog
+        if connection is None or backlog is None:
+            return
+        try:
+            while backlog:
+                data = backlog[0]
+                sent = connection.send(data)
+                self._queued -= sent
+                if sent < len(data):
+                    backlog[0] = data[sent:]
+                    return
+                backlog.popleft()
+        except BlockingIOError:
+            return
+        except OSError:
+            self._reactor.broken(self)
+            return
+        self._backlog = None
+        self._reactor.watch(self, _READ)
+
+
+class Reactor:
+    """The loop, and everything that runs in its thread.
+
+    Args:
+        name: The name of the thread.
+        log: Told what went wrong without anybody to tell it to.
+    """
+
+    def __init__(self, name: str, log: Callable[[str], None]) -> None:
+        self._log = log
+        self.dirty: list[Link] = []
+        self.cancelled = 0
+        self.owners = Owners()
+        self._links: dict[int, Link] = {}
+        self._calls: deque[Callable[[], None]] = deque()
+        self._timers: list[Timer] = []
+        self._listener: socket.socket | None = None
+        self._opened: Callable[[Link], None] | None = None
+        self._ending = self._stopping = False
+        self._lock = threading.Lock()
+        self._epoll = select.epoll()
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wakeup, _READ)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    # From any thread.
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run a function in the loop's thread, and return or raise what it does.
+
+        Raises:
+            NotInitialized: The loop has ended.
+        """
+        if threading.get_ident() == self._thread.ident:
+            return function()
+        ended = threading.Lock()
+        ended.acquire()
+        outcome: list[Any] = []
+
+        def run() -> None:
+            try:
+                outcome.append((function(), None))
+            except BaseException as error:
+                outcome.append((None, error))
+            ended.release()
+
+        self.post(run)
+        ended.acquire()
+        result, error = outcome[0]
+        if error is not None:
+            raise error
+        return result  # type: ignore[no-any-return]
+
+    def post(self, function: Callable[[], None]) -> None:
+        """Run a function in the loop's thread, soon.
+
+        Raises:
+            NotInitialized: The loop has ended.
+        """
+        # The loop runs what it finds after it has said that it stops, so nothing that gets past here is left lying.
+        self._calls.append(function)
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._lock:
+            if self._stopping:
+                raise NotInitialized("the server is closed")
+            os.eventfd_write(self._wakeup, 1)
+
+    def stop(self) -> None:
+        """End the loop and wait for its thread; close everything. May be called twice."""
+        if self._thread.ident is None:
+            if not self._stopping:
+                self._stopping = True
+                self._dispose()
+        elif threading.get_ident() == self._thread.ident:
+            self._ending = True
+        else:
+            with contextlib.suppress(NotInitialized):
+                self.post(self.stop)
+            self._thread.join()
+
+    # In the loop's thread.
+
+    def now(self) -> float:
+        """Return seconds on a clock that never goes back."""
+        return time.monotonic()
+
+    def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
+        """Call `function` after `delay` seconds."""
+        if self.cancelled > len(self._timers) // 2 + 64:
+            self._timers = [timer for timer in self._timers if timer.function is not None]
+            heapq.heapify(self._timers)
+            self.cancelled = 0
+        timer = Timer(self, time.monotonic() + delay, function)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    def listen(self, listener: socket.socket, opened: Callable[[Link], None]) -> None:
+        """Accept connections; `opened` is called with each."""
+        listener.setblocking(False)
+        self._listener = listener
+        self._opened = opened
+        self._epoll.register(listener, _READ)
+
+    def watch(self, link: Link, events: int) -> None:
+        """Set what a connection is watched for."""
+        if link.socket is not None:
+            self._epoll.modify(link.socket, events)
+
+    def discard(self, link: Link) -> None:
+        """Close a connection and forget it."""
+        connection, link.socket = link.socket, None
+        if connection is not None:
+            del self._links[connection.fileno()]
+            # A child that was forked may hold the socket too, so closing alone would neither end the connection nor
+            # take it out of the epoll set.
+            self._epoll.unregister(connection)
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+    def broken(self, link: Link, reason: str = "") -> None:
+        """A connection has ended from the other side, or has to end; tell its owner."""
+        owner, link.owner = link.owner, None
+        self.discard(link)
+        if owner is not None:
+            owner.lost(reason)
+
+    def _run(self) -> None:
+        try:
+            self._loop()
+        except BaseException as error:
+            self._log(f"the progress thread ends: {error!r}")
+            raise
+        finally:
+            with self._lock:
+                self._stopping = True
+            self._run_calls()
+            self._dispose()
+
+    def _loop(self) -> None:
+        links = self._links
+        poll = self._epoll.poll
+        timeout = -1.0
+        while not self._ending:
+            for fd, event in poll(timeout):
+                link = links.get(fd)
+                if link is None:
+                    self._service(fd)
+                    continue
+                try:
+                    if event & select.EPOLLOUT:
+                        link.writable()
+                    if event & ~select.EPOLLOUT and link.socket is not None:
+                        self._receive(link)
+                except Exception as error:
+                    self._log(f"a connection is dropped because of a fault here: {error!r}")
+                    self.broken(link)
+            if self._calls:
+                self._run_calls()
+            timeout = self._run_timers() if self._timers else -1.0
+            while self.dirty:
+                dirty, self.dirty = self.dirty, []
+                for link in dirty:
+                    link.flush()
+                timeout = self._run_timers() if self._timers else -1.0
+
+    def _receive(self, link: Link) -> None:
+        assert link.socket is not None
+        try:
+            data = link.socket.recv(RECEIVE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.broken(link)
+        elif link.owner is not None:
+            link.owner.received(data)
+
+    def _service(self, fd: int) -> None:
+        if fd == self._wakeup:
+            os.eventfd_read(fd)
+        elif self._listener is not None and fd == self._listener.fileno():
+            self._accept(self._listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(ACCEPTS):
+            try:
+                connection, _address = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _SHORT:
+                    self._log(f"no connection can be accepted: {error}; trying again every {PAUSE:g} s")
+                    self._epoll.modify(listener, 0)
+                    self.call_later(PAUSE, lambda: self._epoll.modify(listener, _READ))
+                    return
+                continue
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            link = Link(self, connection)
+            self._links[connection.fileno()] = link
+            self._epoll.register(connection, _READ)
+            assert self._opened is not None
+            self._opened(link)
+
+    def _run_calls(self) -> None:
+        calls = self._calls
+        while calls:
+            function = calls.popleft()
+            try:
+                function()
+            except Exception as error:
+                self._log(f"a call failed: {error!r}")
+
+    def _run_timers(self) -> float:
+        """Run the timers that are due; return the seconds until the next one, -1 if there is none."""
+        timers = self._timers
+        while timers:
+            first = timers[0]
+            if first.function is None:
+                heapq.heappop(timers)
+                self.cancelled -= 1
+                continue
+            left = first.when - time.monotonic()
+            if left > 0:
+                return left
+            heapq.heappop(timers)
+            function, first.function = first.function, None
+            try:
+                function()
+            except Exception as error:
+                self._log(f"a timer failed: {error!r}")
+            timers = self._timers
+        return -1.0
+
+    def _dispose(self) -> None:
+        for link in list(self._links.values()):
+            link.owner = None
+            self.discard(link)
+        if self._listener is not None:
+            with contextlib.suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+            self._listener = None
+        self._timers.clear()
+        self.owners.close()
+        self._epoll.close()
+        with self._lock:
+            os.close(self._wakeup)

@@ -1,0 +1,577 @@
+"""The server of one node as a state machine: messages and answers of the host go in, messages and upcalls go out.
+
+It reads no socket and no clock, so that it runs over TCP as well as over a simulated network on virtual time. All its
+methods belong to one thread.
+"""
+
+from __future__ import annotations
+
+from pypmix.engine.base import Pending
+from pypmix.engine.python.collectives import Collectives
+from pypmix.engine.python.modex import REFRESH_CACHE, TIMEOUT, Modex, is_true, seconds
+from pypmix.engine.python.serverdata import Store
+from pypmix.standard.errors import (
+    ERR_BAD_PARAM,
+    ERR_INIT,
+    ERR_INVALID_CRED,
+    ERR_NOT_SUPPORTED,
+    ERR_OUT_OF_RESOURCE,
+    ERROR,
+    SUCCESS,
+    NotFound,
+    PMIxError,
+    RemoteProtocolError,
+)
+from pypmix.standard.ops import (
+    ClientAborted,
+    ClientConnected,
+    ClientFinalized,
+    ClientLost,
+)
+from pypmix.standard.releases import parse_release, release_text
+from pypmix.standard.types import Proc
+from pypmix.wire.frames import HEADER, TAG_DYNAMIC, FrameReader, frame
+from pypmix.wire.handshake import FLAG_CLIENT, HelloReader, encode_reply, parse_native_credential
+from pypmix.wire.messages import (
+    Command,
+    decode_fence,
+    encode_status,
+    peek_command,
+    request_layout,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, Protocol
+
+    from pypmix.engine.python.collectives import Clock, Collective, Roster, Timer
+    from pypmix.engine.python.serverdata import Process
+    from pypmix.standard.jobinfo import JobInfo
+    from pypmix.standard.ops import Op
+    from pypmix.standard.releases import Release
+    from pypmix.wire.handshake import Hello
+
+    class Owner(Protocol):
+        """Who is told what happens on a connection."""
+
+        def received(self, data: bytes) -> None: ...
+
+        def lost(self, reason: str = "") -> None:
+            """The other side has closed the connection, or it had to be ended. Nothing more comes after that."""
+
+    class Link(Protocol):
+        """One connection, as the machine sees it."""
+
+        owner: Owner | None
+
+        def send(self, data: bytes) -> None:
+            """Send without blocking, now or at the end of this turn; must not call the machine."""
+
+        def close(self) -> None:
+            """Close after what was sent; `lost` is not called."""
+
+        def uid(self) -> int | None:
+            """Return the user at the other end, where that can be known better than from what it says."""
+
+    class Host(Protocol):
+        """The host's side."""
+
+        def upcall(self, op: Op[None], answer: Callable[[BaseException | None], None]) -> None:
+            """Ask the host; `answer` is to be called once, on the machine's thread, now or later."""
+
+        def log(self, text: str) -> None:
+            """Note something that a person who runs the server should know."""
+
+    Ticket = tuple["Peer", int]
+    Plan = tuple[bytes, Roster[Process, Ticket], bool, float]
+
+BFROPS = frozenset({"v4", "v41", "v51", "v61"})
+"""The encodings that are the same bytes in all that is used here."""
+
+FLOOR = (4, 1, 0)
+"""The oldest release whose clients speak one of them."""
+
+HEEDING = (((5, 0, 9), (6, 0, 0)), ((6, 1, 0), (1 << 16, 0, 0)))
+"""Releases, from and before, whose clients heed the status of a refusal.
+
+The others go on as if they were welcome, and may wait for ever; they understand a connection that closes.
+"""
+
+HANDSHAKE_SECONDS = 5.0
+MAX_STRANGERS = 1024
+"""How many connections may be without a name at a time; the oldest one goes first."""
+
+MAX_EARLY = 1 << 16
+LINGER_SECONDS = 2.0
+"""How long the connection of a process that has ended may still deliver what it sent."""
+
+MAX_PLANS = 1024
+MAX_PLAN = 64 << 10
+MAX_CODES = 4096
+MAX_LOGGED = 10_000
+
+COLLECT = "pmix.collect"
+PPID = "pmix.ppid"
+
+
+class Stranger:
+    """A connection that has not said who it is, or whose acceptance the host still considers."""
+
+    __slots__ = ("deadline", "early", "link", "reader", "server")
+
+    def __init__(self, server: Server, link: Link, deadline: float) -> None:
+        self.server = server
+        self.link = link
+        self.deadline = deadline
+        self.reader: HelloReader | None = HelloReader()
+        self.early = b""
+
+    def received(self, data: bytes) -> None:
+        if self.reader is None:
+            self.early += data
+            if len(self.early) > MAX_EARLY:
+                self.server.refuse(self, "it went on before it was accepted")
+            return
+        try:
+            hello = self.reader.feed(data)
+        except RemoteProtocolError as error:
+            self.server.refuse(self, error.detail)
+            return
+        if hello is not None:
+            self.early = self.reader.rest
+            self.reader = None
+            self.server.greeted(self, hello)
+
+    def lost(self, reason: str = "") -> None:
+        self.server.strangers.pop(self, None)
+        self.link.owner = None
+
+
+class Peer:
+    """One connection of a proc of this node; a proc and its own children may have several."""
+
+    __slots__ = (
+        "buffer_type",
+        "bundle",
+        "codes",
+        "finalized",
+        "link",
+        "open",
+        "plan",
+        "process",
+        "reader",
+        "release",
+        "server",
+        "usual",
+        "waiting",
+    )
+
+    def __init__(self, server: Server, link: Link, process: Process, release: Release, buffer_type: int) -> None:
+        self.server = server
+        self.link = link
+        self.process = process
+        self.release = release
+        self.buffer_type = buffer_type
+        self.reader = FrameReader()
+        self.open = True
+        self.finalized = False
+        self.usual: bytes | None = None
+        self.plan: Plan | None = None
+        self.bundle: Roster[Process, Ticket] | None = None
+        self.codes: set[int] = set()
+        self.waiting = 0
+
+    def received(self, data: bytes) -> None:
+        try:
+            messages = self.reader.feed(data)
+        except RemoteProtocolError as error:
+            self.server.drop(self, error.detail)
+            return
+        for tag, payload in messages:
+            # Most of a job's messages repeat its last fence byte by byte.
+            if payload == self.usual and self.plan is not None:
+                _, roster, collect, timeout = self.plan
+                try:
+                    self.server.collectives.join(roster, self.process, (self, tag), collect, timeout)
+                except PMIxError as error:
+                    self.status(tag, error.code)
+            else:
+                self.server.request(self, tag, payload)
+                if not self.open:
+                    return
+
+    def lost(self, reason: str = "") -> None:
+        self.server.lost(self, reason)
+
+    def send(self, tag: int, payload: bytes) -> None:
+        if self.open:
+            self.link.send(frame(0, tag, payload))
+
+    def status(self, tag: int, status: int) -> None:
+        self.send(tag, encode_status(self.buffer_type, status))
+
+
+class Server:
+    """The machine.
+
+    Args:
+        clock: Where time comes from.
+        host: Who answers upcalls.
+    """
+
+    def __init__(self, clock: Clock, host: Host) -> None:
+        self._clock = clock
+        self._host = host
+        self.store = Store()
+        self.collectives: Collectives[Process, Ticket] = Collectives(clock, self._fenced)
+        self.strangers: dict[Stranger, None] = {}
+        self._strangers_timer: Timer | None = None
+        self._peers: dict[Process, list[Peer]] = {}
+        self.modex = Modex(clock, self.store, self._everyone)
+        self._plans: dict[tuple[bytes, int, Release], Plan] = {}
+        self._logged: set[tuple[object, str]] = set()
+        self._pindex = 0
+        self._handlers: dict[int, Callable[[Peer, int, bytes], None]] = {
+            Command.REQ: self._job_info,
+            Command.ABORT: self._abort,
+            Command.COMMIT: self.modex.commit,
+            Command.FENCENB: self._fence,
+            Command.GETNB: self.modex.get,
+            Command.FINALIZE: self._finalize,
+            Command.REGEVENTS: self._register_events,
+            Command.DEREGEVENTS: self._deregister_events,
+            REFRESH_CACHE: self.modex.refresh_cache,
+        }
+
+    # What the host registers.
+
+    def register_nspace(self, job: JobInfo) -> None:
+        """See `ServerSession.register_nspace`."""
+        namespace = self.store.add(job)
+        try:
+            namespace.pack(1, (7, 0, 0))
+        except BaseException:
+            self.store.remove(job.nspace)
+            raise
+
+    def deregister_nspace(self, nspace: str) -> None:
+        """See `ServerSession.deregister_nspace`."""
+        namespace = self.store.remove(nspace)
+        if namespace is None:
+            return
+        self._plans.clear()
+        for peer in self._everyone():
+            peer.usual = peer.plan = peer.bundle = None
+        for process in namespace.processes.values():
+            for peer in self._peers.get(process, [])[:]:
+                self._disconnect(peer)
+            if not process.left:
+                self._depart(process, lost=True)
+            self.collectives.back(process)
+        self.modex.forsake(namespace)
+
+    def register_client(self, proc: Proc, uid: int, gid: int) -> None:
+        """See `ServerSession.register_client`."""
+        process = self.store.process(proc)
+        process.registered = True
+        process.uid = uid
+        process.gid = gid
+        process.left = False
+        self.collectives.back(process)
+
+    def deregister_client(self, proc: Proc) -> None:
+        """See `ServerSession.deregister_client`."""
+        process = self.store.process(proc)
+        process.registered = False
+        peers = self._peers.get(process)
+        if not peers:
+            if not process.left:
+                self._depart(process, lost=True)
+            return
+
+        # The process has ended, but what it sent before may still be on its way: its own finalize, for one.
+        def linger() -> None:
+            if not process.registered:
+                for peer in self._peers.get(process, [])[:]:
+                    peer.lost()
+
+        self._clock.call_later(LINGER_SECONDS, linger)
+
+    def pending(self) -> list[Pending]:
+        """See `ServerSession.pending`."""
+        found = self.collectives.pending() + self.modex.pending()
+        return sorted(found, key=lambda entry: entry.since)
+
+    def close(self) -> None:
+        """Close all connections; nobody is answered any more."""
+        for stranger in list(self.strangers):
+            self._dismiss(stranger)
+        for peer in list(self._everyone()):
+            self._disconnect(peer)
+
+    # Connections.
+
+    def _everyone(self) -> Iterator[Peer]:
+        for peers in self._peers.values():
+            yield from peers
+
+    def opened(self, link: Link) -> None:
+        """Somebody has connected."""
+        while len(self.strangers) >= MAX_STRANGERS:
+            self.refuse(next(iter(self.strangers)), "too many connections wait for their handshake")
+        stranger = Stranger(self, link, self._clock.now() + HANDSHAKE_SECONDS)
+        link.owner = stranger
+        self.strangers[stranger] = None
+        if self._strangers_timer is None:
+            self._strangers_timer = self._clock.call_later(HANDSHAKE_SECONDS, self._expire_strangers)
+
+    def _expire_strangers(self) -> None:
+        self._strangers_timer = None
+        now = self._clock.now()
+        for stranger in list(self.strangers):
+            if stranger.deadline > now:
+                delay = stranger.deadline - now
+                self._strangers_timer = self._clock.call_later(delay, self._expire_strangers)
+                return
+            self.refuse(stranger, f"its handshake was not complete after {HANDSHAKE_SECONDS:g} s")
+
+    def _dismiss(self, stranger: Stranger) -> None:
+        self.strangers.pop(stranger, None)
+        stranger.link.owner = None
+        stranger.link.close()
+
+    def refuse(self, stranger: Stranger, reason: str, who: object = "a connection", status: int = 0) -> None:
+        """End a connection that is no client's, with a status if there is one."""
+        self._log(who, f"refused: {reason}")
+        if status:
+            stranger.link.send(encode_reply(status, None))
+        self._dismiss(stranger)
+
+    def greeted(self, stranger: Stranger, hello: Hello) -> None:
+        """A connection has said who it is."""
+        self.strangers.pop(stranger, None)
+        try:
+            release = parse_release(hello.version)
+        except ValueError:
+            release = (0, 0, 0)
+        try:
+            process = self._identify(hello, release)
+            uid = stranger.link.uid()
+            if uid not in (None, 0, process.uid):
+                raise PMIxError(f"its socket belongs to user {uid}, not {process.uid}", status=ERR_INVALID_CRED)
+        except PMIxError as error:
+            who = f"{hello.nspace}:{hello.rank}"[:300]
+            self.refuse(stranger, error.detail, who, _heeded(error, release))
+            return
+        pid = next((info.value.data for info in hello.infos if info.key == PPID), None)
+
+        def answer(error: BaseException | None) -> None:
+            if stranger.link.owner is not stranger:
+                return
+            if not process.registered or self.store.get(process.namespace.name) is not process.namespace:
+                error = NotFound("it is not expected any more")
+            if error is not None:
+                self.refuse(stranger, f"the host refused it: {error}", process.proc, _heeded(error, release))
+                return
+            self._admit(stranger, process, release, hello.buffer_type)
+
+        pid = pid if isinstance(pid, int) else None
+        op = ClientConnected(process.proc, pid, release_text(release), hello.infos)
+        self._host.upcall(op, answer)
+
+    def _identify(self, hello: Hello, release: Release) -> Process:
+        """Return who a client is, if it may be that and can be served."""
+        if hello.flag != FLAG_CLIENT:
+            raise PMIxError(f"tools (kind {hello.flag}) are not served", status=ERR_NOT_SUPPORTED)
+        if release < FLOOR or hello.bfrops not in BFROPS:
+            detail = f"release {hello.version!r} with encoding {hello.bfrops!r} is not served"
+            raise PMIxError(detail, status=ERR_NOT_SUPPORTED)
+        if hello.gds != "hash":
+            raise PMIxError(f"it wants the data store {hello.gds!r}, only hash is served", status=ERR_NOT_SUPPORTED)
+        if hello.psec != "native":
+            detail = f"it uses the security module {hello.psec!r}, only native is taken"
+            raise PMIxError(detail, status=ERR_INVALID_CRED)
+        try:
+            uid, gid = parse_native_credential(hello.credential)
+        except RemoteProtocolError as error:
+            raise PMIxError(error.detail, status=ERR_INVALID_CRED) from None
+        process = self.store.process(Proc.unchecked(hello.nspace or "", hello.rank or 0))
+        if not process.registered:
+            raise NotFound("no such process is expected")
+        if (uid, gid) != (process.uid, process.gid):
+            detail = f"it is of user {uid} and group {gid}, expected are {process.uid} and {process.gid}"
+            raise PMIxError(detail, status=ERR_INVALID_CRED)
+        return process
+
+    def _admit(self, stranger: Stranger, process: Process, release: Release, buffer_type: int) -> None:
+        link = stranger.link
+        peer = Peer(self, link, process, release, buffer_type)
+        link.owner = peer
+        self._peers.setdefault(process, []).append(peer)
+        process.left = False
+        self.collectives.back(process)
+        self._pindex = (self._pindex + 1) & 0x7FFFFFFF
+        link.send(encode_reply(SUCCESS, self._pindex))
+        if stranger.early:
+            peer.received(stranger.early)
+
+    def drop(self, peer: Peer, reason: str) -> None:
+        """End a connection that cannot be understood any more, as if it had been lost."""
+        peer.link.close()
+        self.lost(peer, reason)
+
+    def lost(self, peer: Peer, reason: str = "") -> None:
+        """A connection has ended, for a reason if it was ended on this side."""
+        if reason:
+            self._log(peer.process.proc, f"dropped: {reason}")
+        self._disconnect(peer)
+        process = peer.process
+        if peer.finalized:
+            return
+        if process in self._peers:
+            self.collectives.withdraw(process, lambda ticket: ticket[0] is peer)
+            return
+        self._depart(process, lost=True)
+        self._host.upcall(ClientLost(process.proc), _ignore)
+
+    def _disconnect(self, peer: Peer) -> None:
+        if not peer.open:
+            return
+        peer.open = False
+        peer.usual = peer.plan = peer.bundle = None
+        peer.link.owner = None
+        peer.link.close()
+        peers = self._peers[peer.process]
+        peers.remove(peer)
+        if not peers:
+            del self._peers[peer.process]
+        self.modex.forget(peer)
+
+    def _depart(self, process: Process, lost: bool) -> None:
+        """A proc takes part in nothing any more, and commits nothing any more."""
+        process.left = True
+        self.collectives.leave(process, lost)
+        self.modex.forsake(process)
+
+    # Requests.
+
+    def request(self, peer: Peer, tag: int, payload: bytes) -> None:
+        """Carry out a request, or answer it with the status that says why not."""
+        if tag <= TAG_DYNAMIC:
+            return
+        command = -1
+        try:
+            command = peek_command(payload, peer.buffer_type)
+            handler = self._handlers.get(command)
+            if handler is None:
+                raise PMIxError(f"command {command} is not served", status=ERR_NOT_SUPPORTED)
+            if peer.finalized:
+                raise PMIxError("it has finalized already", status=ERR_INIT)
+            handler(peer, tag, payload)
+            return
+        except RemoteProtocolError as error:
+            self._log(peer.process.proc, f"request {command} does not parse: {error.detail}")
+            status = error.code
+        except PMIxError as error:
+            status = error.code
+        except Exception as error:
+            import traceback
+
+            trace = "".join(traceback.format_exception(error))
+            self._log(peer.process.proc, f"request {command} failed because of a fault here: {trace}")
+            status = ERROR
+        if command != Command.DEREGEVENTS:
+            peer.status(tag, status or ERROR)
+
+    def _decode(self, peer: Peer, command: int, payload: bytes) -> dict[str, Any]:
+        return request_layout(command, peer.release).decode(payload, peer.buffer_type, peer.release)
+
+    def _job_info(self, peer: Peer, tag: int, payload: bytes) -> None:
+        peer.send(tag, peer.process.namespace.pack(peer.buffer_type, peer.release).reply)
+
+    def _abort(self, peer: Peer, tag: int, payload: bytes) -> None:
+        fields = self._decode(peer, Command.ABORT, payload)
+        op = ClientAborted(peer.process.proc, fields["code"], fields["message"] or "", tuple(fields["procs"]))
+        self._host.upcall(op, lambda error: peer.status(tag, _status_of(error)))
+
+    def _finalize(self, peer: Peer, tag: int, payload: bytes) -> None:
+        process = peer.process
+        peer.finalized = True
+        peer.usual = peer.plan = None
+        peer.codes.clear()
+        if all(other.finalized for other in self._peers[process]):
+            self._depart(process, lost=False)
+        self._host.upcall(ClientFinalized(process.proc), lambda error: peer.status(tag, _status_of(error)))
+
+    def _register_events(self, peer: Peer, tag: int, payload: bytes) -> None:
+        fields = self._decode(peer, Command.REGEVENTS, payload)
+        if len(peer.codes) + len(fields["codes"]) > MAX_CODES:
+            raise PMIxError(f"more than {MAX_CODES} event codes", status=ERR_OUT_OF_RESOURCE)
+        peer.codes.update(fields["codes"])
+        peer.status(tag, SUCCESS)
+
+    def _deregister_events(self, peer: Peer, tag: int, payload: bytes) -> None:
+        peer.codes.difference_update(self._decode(peer, Command.DEREGEVENTS, payload)["codes"])
+
+    # Fence.
+
+    def _fence(self, peer: Peer, tag: int, payload: bytes) -> None:
+        name = payload, peer.buffer_type, peer.release
+        plan = self._plans.get(name)
+        if plan is None:
+            procs, infos = decode_fence(payload, peer.buffer_type, peer.release)
+            members = self.store.expand(procs)
+            collect, timeout = False, 0.0
+            for info in infos:
+                if info.key == COLLECT:
+                    collect = is_true(info)
+                elif info.key == TIMEOUT:
+                    timeout = seconds(info)
+            plan = payload, self.collectives.roster("fence", members), collect, timeout
+            if len(payload) <= MAX_PLAN:
+                if len(self._plans) >= MAX_PLANS:
+                    self._plans.clear()
+                self._plans[name] = plan
+        interned, roster, collect, timeout = plan
+        if peer.process not in roster.members:
+            raise PMIxError("it is not one of the procs that it names", status=ERR_BAD_PARAM)
+        if len(payload) <= MAX_PLAN:
+            peer.usual, peer.plan = interned, plan
+        self.collectives.join(roster, peer.process, (peer, tag), collect, timeout)
+
+    def _fenced(self, collective: Collective[Process, Ticket], status: int) -> None:
+        kind = last = 0
+        data = b""
+        for peer, tag in collective.arrived.values():
+            if tag != last or peer.buffer_type != kind:
+                kind, last = peer.buffer_type, tag
+                payload = encode_status(kind, status)
+                data = HEADER.pack(0, tag, len(payload), 0) + payload
+            if peer.open:
+                peer.link.send(data)
+        if collective.collect:
+            for peer, _ in collective.arrived.values():
+                peer.bundle = collective.roster
+
+    def _log(self, who: object, text: str) -> None:
+        """Tell the host, once."""
+        if (who, text) in self._logged or len(self._logged) >= MAX_LOGGED:
+            return
+        self._logged.add((who, text))
+        self._host.log(f"{who} {text}")
+
+
+def _ignore(_error: BaseException | None) -> None:
+    """What answers an upcall that nobody waits for."""
+
+
+def _heeded(error: BaseException, release: Release) -> int:
+    """Return the status that tells a client of a refusal, 0 where it would not heed one."""
+    return _status_of(error) if any(floor <= release < end for floor, end in HEEDING) else 0
+
+
+def _status_of(error: BaseException | None) -> int:
+    if error is None:
+        return SUCCESS
+    return (error.code if isinstance(error, PMIxError) else ERROR) or ERROR

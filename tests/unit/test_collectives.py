@@ -1,0 +1,270 @@
+"""Proves that the tracker ends every operation exactly once, whoever joins, leaves or is late."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pypmix.engine.python.collectives import MAX_OPENED, Collectives
+from pypmix.standard.errors import ERR_OUT_OF_RESOURCE, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESS, PMIxError
+from pypmix.standard.types import Proc
+
+
+class Member:
+    def __init__(self, rank):
+        self.proc = Proc("job", rank)
+
+    def __repr__(self):
+        return str(self.proc)
+
+
+class Clock:
+    def __init__(self):
+        self.time = 0.0
+        self.timers = []
+        self.number = count()
+
+    def now(self):
+        return self.time
+
+    def call_later(self, delay, function):
+        entry = [self.time + delay, next(self.number), function]
+        heapq.heappush(self.timers, entry)
+        return type("Timer", (), {"cancel": lambda self: entry.__setitem__(2, None)})()
+
+    def advance(self, seconds):
+        end = self.time + seconds
+        while self.timers and self.timers[0][0] <= end:
+            self.time, _, function = heapq.heappop(self.timers)
+            if function:
+                function()
+        self.time = end
+
+
+class World:
+    def __init__(self, size):
+        self.clock = Clock()
+        self.ended = []
+        self.members = [Member(rank) for rank in range(size)]
+        self.tracker = Collectives(self.clock, self.done)
+
+    def done(self, collective, status):
+        self.ended.append((status, dict(collective.arrived)))
+
+    def roster(self, *ranks, operation="fence"):
+        return self.tracker.roster(operation, [self.members[rank] for rank in ranks])
+
+    def join(self, ranks, rank, ticket, **more):
+        self.tracker.join(self.roster(*ranks), self.members[rank], ticket, **more)
+
+    def tickets(self):
+        return [(status, sorted(arrived.values())) for status, arrived in self.ended]
+
+
+@pytest.fixture
+def world():
+    return World(4)
+
+
+def test_ends_when_the_last_one_arrives(world):
+    world.join((0, 1, 2), 0, "a")
+    world.join((0, 1, 2), 2, "c")
+    assert not world.ended
+    world.join((0, 1, 2), 1, "b")
+    assert world.tickets() == [(SUCCESS, ["a", "b", "c"])]
+    assert not world.tracker.pending()
+
+
+def test_order_and_repetition_of_procs_do_not_matter(world):
+    assert world.roster(2, 0, 1) is world.roster(0, 1, 2, 2)
+    assert world.roster(0, 1) is not world.roster(0, 1, 2)
+    assert world.roster(0, 1) is not world.roster(0, 1, operation="connect")
+
+
+def test_a_second_call_belongs_to_the_next_operation(world):
+    world.join((0, 1), 0, "first")
+    world.join((0, 1), 0, "second")
+    assert not world.ended
+    world.join((0, 1), 1, "other first")
+    assert world.tickets() == [(SUCCESS, ["first", "other first"])]
+    world.join((0, 1), 1, "other second")
+    assert world.tickets()[1] == (SUCCESS, ["other second", "second"])
+
+
+def test_different_sets_run_side_by_side(world):
+    world.join((0, 1), 0, "01")
+    world.join((0, 2), 0, "02")
+    world.join((0, 2), 2, "20")
+    assert world.tickets() == [(SUCCESS, ["02", "20"])]
+    assert [entry.missing for entry in world.tracker.pending()] == [(Proc("job", 1),)]
+
+
+def test_pending_says_who_and_since_when(world):
+    world.clock.advance(5)
+    world.join((0, 1, 2), 1, "b")
+    world.clock.advance(5)
+    world.join((0, 1, 2), 2, "c")
+    (entry,) = world.tracker.pending()
+    assert (entry.operation, entry.since) == ("fence", 5)
+    assert entry.arrived == (Proc("job", 1), Proc("job", 2))
+    assert entry.missing == (Proc("job", 0),)
+
+
+def test_the_others_go_on_without_a_lost_one(world):
+    world.join((0, 1, 2), 0, "a")
+    world.join((0, 1, 2), 1, "b")
+    world.tracker.leave(world.members[2], lost=True)
+    assert world.tickets() == [(ERR_PARTIAL_SUCCESS, ["a", "b"])]
+
+
+def test_a_lost_one_takes_its_contribution_along(world):
+    world.join((0, 1, 2), 0, "a")
+    world.join((0, 1, 2), 1, "b")
+    world.tracker.leave(world.members[0], lost=True)
+    world.join((0, 1, 2), 2, "c")
+    assert world.tickets() == [(ERR_PARTIAL_SUCCESS, ["b", "c"])]
+
+
+def test_a_finalized_one_is_no_failure(world):
+    world.join((0, 1), 0, "a")
+    world.tracker.leave(world.members[1], lost=False)
+    world.join((0, 1), 0, "again")
+    assert world.tickets() == [(SUCCESS, ["a"]), (SUCCESS, ["again"])]
+
+
+def test_what_a_finalized_one_contributed_counts(world):
+    world.join((0, 1), 0, "a")
+    world.tracker.leave(world.members[0], lost=False)
+    world.join((0, 1), 1, "b")
+    assert world.tickets() == [(SUCCESS, ["a", "b"])]
+
+
+def test_who_was_lost_before_is_not_waited_for(world):
+    world.tracker.leave(world.members[1], lost=True)
+    world.join((0, 1), 0, "a")
+    assert world.tickets() == [(ERR_PARTIAL_SUCCESS, ["a"])]
+    world.tracker.back(world.members[1])
+    world.join((0, 1), 0, "a")
+    assert len(world.ended) == 1
+
+
+def test_who_comes_back_can_still_join_what_went_on_without_it(world):
+    world.join((0, 1, 2), 0, "a")
+    world.tracker.leave(world.members[1], lost=False)
+    world.tracker.back(world.members[1])
+    world.join((0, 1, 2), 1, "b")
+    world.join((0, 1, 2), 2, "c")
+    assert world.tickets() == [(SUCCESS, ["a", "b", "c"])]
+
+
+def test_nobody_left_is_nobody_answered(world):
+    world.join((0, 1), 0, "a")
+    world.tracker.leave(world.members[0], lost=True)
+    assert not world.ended
+    assert not world.tracker.pending()
+
+
+def test_a_withdrawn_contribution_is_awaited_again(world):
+    world.join((0, 1, 2), 0, "a")
+    world.join((0, 1, 2), 1, "b")
+    world.tracker.withdraw(world.members[1], lambda ticket: ticket == "b")
+    world.join((0, 1, 2), 2, "c")
+    assert not world.ended
+    world.join((0, 1, 2), 1, "b2")
+    assert world.tickets() == [(SUCCESS, ["a", "b2", "c"])]
+
+
+def test_timeout_answers_those_who_wait(world):
+    world.join((0, 1, 2), 0, "a", timeout=3)
+    world.clock.advance(2)
+    world.join((0, 1, 2), 1, "b", timeout=3)
+    world.clock.advance(0.9)
+    assert not world.ended
+    world.clock.advance(0.1)
+    assert world.tickets() == [(ERR_TIMEOUT, ["a", "b"])]
+    world.join((0, 1, 2), 2, "c")
+    assert [entry.arrived for entry in world.tracker.pending()] == [(Proc("job", 2),)]
+
+
+def test_a_timer_does_not_outlive_its_operation(world):
+    world.join((0, 1), 0, "a", timeout=3)
+    world.join((0, 1), 1, "b")
+    world.join((0, 1), 0, "next")
+    world.clock.advance(10)
+    assert world.tickets() == [(SUCCESS, ["a", "b"])]
+
+
+def test_nobody_can_begin_without_end(world):
+    for number in range(MAX_OPENED):
+        world.join((0, 1), 0, number)
+    with pytest.raises(PMIxError) as info:
+        world.join((0, 1), 0, "one more")
+    assert info.value.code == ERR_OUT_OF_RESOURCE
+    world.join((0, 1, 2), 2, "somebody else")
+    world.join((0, 1), 1, "the other")
+    world.join((0, 1), 0, "room again")
+
+
+SETS = st.lists(st.integers(0, 3), min_size=1, max_size=4).map(lambda ranks: tuple(sorted(set(ranks))))
+STEPS = st.one_of(
+    st.tuples(st.just("join"), st.integers(0, 3), SETS, st.sampled_from((0, 0, 5))),
+    st.tuples(st.just("leave"), st.integers(0, 3), st.booleans()),
+    st.tuples(st.just("back"), st.integers(0, 3)),
+    st.tuples(st.just("wait"), st.integers(1, 6)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(STEPS, max_size=40))
+def test_every_call_ends_once(steps):
+    world = World(4)
+    tickets = count()
+    open_calls = {}
+    lost_ever = set()
+    seen = 0
+    left = set()
+    for kind, *args in steps:
+        if kind == "join":
+            rank, ranks, timeout = args
+            ranks = tuple(sorted({*ranks, rank}))
+            if rank in left:
+                continue
+            ticket = next(tickets)
+            open_calls[ticket] = rank, ranks, timeout
+            world.join(ranks, rank, ticket, timeout=timeout)
+        elif kind == "leave":
+            rank, lost = args
+            if rank in left:
+                continue
+            left.add(rank)
+            if lost:
+                lost_ever.add(rank)
+                open_calls = {ticket: call for ticket, call in open_calls.items() if call[0] != rank}
+            world.tracker.leave(world.members[rank], lost)
+        elif kind == "back":
+            left.discard(args[0])
+            world.tracker.back(world.members[args[0]])
+        else:
+            world.clock.advance(args[0])
+        for status, arrived in world.ended[seen:]:
+            calls = [open_calls.pop(ticket) for ticket in arrived.values()]
+            (ranks,) = {call[1] for call in calls}
+            assert {call[0] for call in calls} == {member.proc.rank for member in arrived}
+            if status == ERR_TIMEOUT:
+                assert any(call[2] for call in calls)
+            else:
+                assert status == SUCCESS or lost_ever & set(ranks)
+        seen = len(world.ended)
+        shown = Counter(proc.rank for entry in world.tracker.pending() for proc in entry.arrived)
+        assert shown == Counter(call[0] for call in open_calls.values())
+        assert all(entry.arrived and entry.missing for entry in world.tracker.pending())
+    for member in world.members:
+        world.tracker.leave(member, lost=False)
+    finished = {ticket for _, arrived in world.ended[seen:] for ticket in arrived.values()}
+    assert finished == set(open_calls)
+    assert not world.tracker.pending()

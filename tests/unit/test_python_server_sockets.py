@@ -1,0 +1,442 @@
+"""Proves that a running server withstands what sockets bring: stalls, garbage, crowds, slow readers, its end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from pypmix.engine.python import reactor, server
+from pypmix.engine.python.peeruid import NOBODY, Owners
+from pypmix.engine.python.serversession import open_server
+from pypmix.standard import attrs, codes, ops
+from pypmix.standard.errors import (
+    ERR_BAD_PARAM,
+    ERR_NO_PERMISSIONS,
+    ERR_NOT_FOUND,
+    ERR_PARTIAL_SUCCESS,
+    ERR_UNPACK_FAILURE,
+    SUCCESS,
+    NotInitialized,
+    PermissionDenied,
+    PMIxError,
+)
+from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.types import RANK_WILDCARD, Proc, Value
+from pypmix.wire.frames import FrameReader, frame
+from pypmix.wire.handshake import Hello, ReplyReader, encode_hello, native_credential
+from pypmix.wire.messages import (
+    Command,
+    decode_status,
+    encode_commit,
+    encode_fence,
+    encode_get,
+    encode_kval,
+    request_layout,
+)
+
+WAIT = 10
+
+
+class Host:
+    """A server with jobs, and what it asked and said."""
+
+    def __init__(self, size=4):
+        self.upcalls = []
+        self.log = []
+        self.sockets = []
+        self.answer = lambda upcall: upcall.reply()
+        self.session = open_server(self.on_upcall, on_log=self.log.append)
+        self.add("job", size)
+
+    def on_upcall(self, upcall):
+        self.upcalls.append(upcall.op)
+        self.answer(upcall)
+
+    def add(self, nspace, size):
+        self.session.register_nspace(JobInfo(nspace, (attrs.JOB_SIZE(size),)))
+        for rank in range(size):
+            self.session.register_client(Proc(nspace, rank), os.getuid(), os.getgid())
+
+    def raw(self):
+        self.sockets.append(socket.create_connection(("127.0.0.1", self.session.port), timeout=WAIT))
+        return self.sockets[-1]
+
+    def close(self):
+        self.session.close()
+        for connection in self.sockets:
+            connection.close()
+
+    def client(self, rank=0, nspace="job", **changes):
+        return Client(self, rank, nspace, **changes)
+
+    def until(self, condition):
+        deadline = time.monotonic() + WAIT
+        while not condition():
+            assert time.monotonic() < deadline, "it did not happen in time"
+            time.sleep(0.005)
+
+
+def hello(rank, nspace, **changes):
+    """Return the first message of a client of this user."""
+    fields = {"version": "5.0.11", "bfrops": "v41", "buffer_type": 1, "gds": "hash", "psec": "native"}
+    credential = native_credential(os.getuid(), os.getgid())
+    named = {"credential": credential, "flag": 0, "uid": None, "gid": None, "nspace": nspace, "rank": rank}
+    return encode_hello(Hello(**{**fields, **named, **changes}))
+
+
+class Client:
+    """A client that blocks."""
+
+    def __init__(self, host, rank, nspace, **changes):
+        self.nspace = nspace
+        self.socket = host.raw()
+        self.socket.sendall(hello(rank, nspace, **changes))
+        reader = ReplyReader()
+        self.welcome = None
+        while self.welcome is None:
+            data = self.socket.recv(8)
+            assert data, "refused without a word"
+            self.welcome = reader.feed(data)
+        self.reader = FrameReader()
+        self.waiting = []
+        self.tag = 100
+
+    def send(self, payload):
+        self.tag += 1
+        self.socket.sendall(frame(0, self.tag, payload))
+        return self.tag
+
+    def reply(self):
+        while not self.waiting:
+            data = self.socket.recv(1 << 16)
+            if not data:
+                return None
+            self.waiting += self.reader.feed(data)
+        return self.waiting.pop(0)
+
+    def status(self, payload):
+        tag = self.send(payload)
+        answered, data = self.reply()
+        assert answered == tag
+        return decode_status(data, 1)
+
+    def fence(self, *ranks):
+        procs = [Proc(self.nspace, rank) for rank in ranks or (RANK_WILDCARD,)]
+        return encode_fence(1, procs)
+
+    def ended(self):
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def close(self):
+        self.socket.close()
+
+
+@pytest.fixture
+def host():
+    host = Host()
+    yield host
+    host.close()
+
+
+def resident():
+    """Return the memory of this process in kilobytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4
+
+
+def fine(host, rank=3):
+    """Tell whether the server still serves a new client."""
+    client = host.client(rank)
+    try:
+        return client.welcome[0] == SUCCESS and client.status(client.fence(rank)) == SUCCESS
+    finally:
+        client.status(request_layout(Command.FINALIZE, (5, 0, 0)).encode(1, (5, 0, 0)))
+        client.close()
+
+
+def test_a_half_sent_handshake_stalls_nobody(host, monkeypatch):
+    monkeypatch.setattr(server, "HANDSHAKE_SECONDS", 2.0)
+    stalled = [host.raw() for _ in range(20)]
+    for connection in stalled[10:]:
+        connection.sendall(struct.pack("=iIII", -1, 0xFFFFFFFF, 100, 0) + b"native")
+    started = time.monotonic()
+    assert fine(host)
+    assert time.monotonic() - started < 1.5
+    for connection in stalled:
+        assert connection.recv(1) == b""
+        connection.close()
+    assert 1.5 < time.monotonic() - started < WAIT
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        os.urandom(4096),
+        struct.pack("=iIII", -1, 0xFFFFFFFF, 0x7FFFFFFF, 0),
+        struct.pack("=iIII", -1, 0xFFFFFFFF, 40, 0) + b"\xff" * 40,
+        struct.pack("=iIII", -1, 0xFFFFFFFF, 0, 0),
+    ],
+    ids=["http", "random", "2 GiB", "nonsense", "empty"],
+)
+def test_garbage_is_dropped(host, data):
+    connection = host.raw()
+    connection.sendall(data)
+    try:
+        assert connection.recv(1) == b""
+    except ConnectionResetError:
+        pass
+    connection.close()
+    assert fine(host)
+
+
+@pytest.mark.parametrize("length", [0x80000000, 0xFFFFFFFF, (32 << 20) + 1])
+def test_an_enormous_length_ends_the_connection_at_once(host, length):
+    bad, good = host.client(0), host.client(1)
+    good.send(good.fence(0, 1))
+    bad.socket.sendall(struct.pack("!iIII", 0, 101, length, 0))
+    assert bad.ended()
+    _, data = good.reply()
+    assert decode_status(data, 1) == ERR_PARTIAL_SUCCESS
+    host.until(lambda: any("job:0" in line for line in host.log))
+    assert fine(host)
+
+
+def test_garbage_after_the_handshake_is_answered(host):
+    client = host.client(0)
+    assert client.status(b"\2\3\2\x05garbage") == ERR_UNPACK_FAILURE
+    assert client.status(client.fence(0)) == SUCCESS
+
+
+def test_a_key_of_600_characters(host):
+    client, other = host.client(0), host.client(1)
+    kval = encode_kval(1, "x" * 500, Value(codes.STRING, "v"))
+    start = kval.index(b"x" * 500)
+    long = kval[: start - 2] + bytes((1202 & 127 | 128, 1202 >> 7)) + b"x" * 100 + kval[start:]
+    assert client.status(encode_commit(1, [(1, long)])) in (ERR_BAD_PARAM, ERR_UNPACK_FAILURE)
+    assert client.status(client.fence(0)) == SUCCESS
+    assert other.status(encode_get(1, "job", 0, (attrs.IMMEDIATE(True),), "x" * 500)) == ERR_NOT_FOUND
+
+
+def test_a_wrong_nspace_is_told_so(host):
+    client = host.client(0, nspace="jab")
+    assert client.welcome[0] == ERR_NOT_FOUND
+    assert client.ended()
+    assert "jab" in host.log[0]
+    assert fine(host)
+
+
+def test_another_user_cannot_pose_as_this_one(host):
+    if os.getuid() != 0:
+        pytest.skip("this needs root, to run a process as another user")
+    program = (
+        "import os, socket, sys; 'localhost'.encode('idna'); os.setuid(int(sys.argv[3])); "
+        "connection = socket.create_connection(('127.0.0.1', int(sys.argv[1])), 10); "
+        "connection.sendall(bytes.fromhex(sys.argv[2])); print(connection.recv(4).hex())"
+    )
+    for user, status in ((65534, b"\xff\xff\xff\xf4"), (0, b"\0\0\0\0")):
+        said = subprocess.run(
+            [sys.executable, "-c", program, str(host.session.port), hello(0, "job").hex(), str(user)],
+            capture_output=True,
+            text=True,
+            timeout=WAIT,
+            check=True,
+        )
+        assert bytes.fromhex(said.stdout.strip()) == status
+    assert "65534" in host.log[0]
+
+
+def test_the_owner_of_a_connection_is_known(host):
+    owners = Owners()
+    listener = socket.create_server(("127.0.0.1", 0))
+    here = socket.create_connection(listener.getsockname(), timeout=WAIT)
+    there, _ = listener.accept()
+    try:
+        if owners.uid(there) is None:
+            pytest.skip("this kernel does not tell whose a socket is (inet_diag)")
+        assert owners.uid(there) == os.getuid()
+        here.close()
+        host.until(lambda: owners.uid(there) == NOBODY)
+    finally:
+        owners.close()
+        for each in (here, there, listener):
+            each.close()
+    assert owners.uid(host.raw()) is None
+
+
+def test_a_message_in_small_pieces(host):
+    client = host.client(0)
+    message = frame(0, 101, client.fence(0))
+    for position in range(len(message)):
+        client.socket.sendall(message[position : position + 1])
+        time.sleep(0.001)
+    assert client.reply()[0] == 101
+
+
+def test_a_slow_reader_harms_nobody_and_is_dropped(host, monkeypatch):
+    monkeypatch.setattr(reactor, "MAX_QUEUED", 8 << 20)
+    lazy, other = host.client(0), host.client(1)
+    blob = Value(codes.BYTE_OBJECT, bytes(1 << 20))
+    assert other.status(encode_commit(1, [(1, encode_kval(1, "blob", blob))])) == SUCCESS
+    request = encode_get(1, "job", 1, (), "blob")
+    for _ in range(100):
+        if any("does not read" in line for line in host.log):
+            break
+        lazy.send(request)
+        started = time.monotonic()
+        assert other.status(other.fence(1)) == SUCCESS
+        assert time.monotonic() - started < 5
+    else:
+        pytest.fail("it was not dropped")
+    host.until(lambda: ops.ClientLost(Proc("job", 0)) in host.upcalls)
+    assert other.status(other.fence(1)) == SUCCESS
+
+
+def test_a_reader_that_is_slow_for_a_while_gets_everything(host):
+    lazy, other = host.client(0), host.client(1)
+    blob = Value(codes.BYTE_OBJECT, bytes(1 << 20))
+    other.status(encode_commit(1, [(1, encode_kval(1, "blob", blob))]))
+    tags = [lazy.send(encode_get(1, "job", 1, (), "blob")) for _ in range(20)]
+    time.sleep(0.2)
+    for tag in tags:
+        answered, data = lazy.reply()
+        assert answered == tag
+        assert len(data) > 1 << 20
+
+
+def test_a_crowd_of_clients():
+    size = 400
+    host = Host(size)
+    try:
+        rss = resident()
+        clients = [host.client(rank) for rank in range(size)]
+        for _ in range(3):
+            for client in clients:
+                client.send(client.fence())
+            assert {decode_status(client.reply()[1], 1) for client in clients} == {SUCCESS}
+        grown = resident() - rss
+        assert grown / size < 16, "kilobytes for both ends of a connection"
+        threads = [thread for thread in threading.enumerate() if thread.name.startswith("pypmix-server")]
+        assert len(threads) == 1
+        for client in clients:
+            client.close()
+        host.until(lambda: sum(isinstance(op, ops.ClientLost) for op in host.upcalls) == size)
+    finally:
+        host.close()
+
+
+def test_upcalls_may_be_answered_from_any_thread(host):
+    host.answer = lambda upcall: threading.Timer(0.05, upcall.reply).start()
+    client = host.client(0)
+    assert client.welcome[0] == SUCCESS
+    host.answer = lambda upcall: threading.Thread(target=upcall.fail, args=(PMIxError("x", status=-7),)).start()
+    abort = request_layout(Command.ABORT, (5, 0, 0)).encode(1, (5, 0, 0), code=3, message="m", procs=())
+    assert client.status(abort) == -7
+    assert host.upcalls[-1] == ops.ClientAborted(Proc("job", 0), 3, "m", ())
+
+
+def test_only_the_first_answer_of_a_host_counts(host):
+    def twice(upcall):
+        upcall.fail(PermissionDenied("no"))
+        upcall.reply()
+
+    host.answer = twice
+    assert host.client(0).welcome[0] == ERR_NO_PERMISSIONS
+
+
+def test_a_host_that_fails_refuses(host):
+    host.answer = lambda upcall: 1 // 0
+    client = host.client(0)
+    assert client.welcome[0] not in (None, SUCCESS)
+    assert any("ZeroDivisionError" in line for line in host.log)
+    host.answer = lambda upcall: upcall.reply()
+    assert fine(host)
+
+
+def test_what_is_under_way_can_be_asked(host):
+    client = host.client(0)
+    client.send(client.fence(0, 2))
+    host.until(host.session.pending)
+    (entry,) = host.session.pending()
+    assert (entry.operation, entry.arrived, entry.missing) == ("fence", (Proc("job", 0),), (Proc("job", 2),))
+    assert 0 <= time.monotonic() - entry.since < WAIT
+
+
+def test_registrations_from_many_threads(host):
+    threads = [threading.Thread(target=host.add, args=(f"job-{number}", 3)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    assert all(host.client(2, nspace=f"job-{number}").welcome[0] == SUCCESS for number in range(8))
+
+
+def test_a_deregistered_job_is_cut_off(host):
+    host.add("other", 1)
+    client = host.client(0, nspace="other")
+    host.session.deregister_nspace("other")
+    assert client.ended()
+    assert host.client(0, nspace="other").welcome[0] == ERR_NOT_FOUND
+
+
+def test_job_info_that_cannot_be_sent_is_refused_at_once(host):
+    with pytest.raises(ValueError, match="job size"):
+        host.session.register_nspace(JobInfo("bad", (attrs.JOB_SIZE(4_000_000_000),)))
+    host.add("bad", 1)
+
+
+def test_the_environment_of_a_client(host):
+    env = host.session.client_env(Proc("job", 2))
+    assert env["PMIX_NAMESPACE"] == "job"
+    assert env["PMIX_RANK"] == "2"
+    nspace, _, rest = env["PMIX_SERVER_URI41"].partition(";")
+    assert nspace == f"{host.session.proc.nspace}.0"
+    assert rest == f"tcp4://127.0.0.1:{host.session.port}"
+    assert env["PMIX_SECURITY_MODE"] == "native"
+    assert env["PMIX_GDS_MODULE"] == "hash"
+    assert [name for name in env if name.startswith("PMIX_SERVER_URI")] == ["PMIX_SERVER_URI41"]
+    assert env["PYPMIX_SERVER"]
+
+
+def test_only_the_loopback_interface_is_served(host):
+    own = [line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    ports = [address for address in own if int(address.split(":")[1], 16) == host.session.port]
+    assert ports
+    assert all(address.startswith("0100007F:") for address in ports)
+
+
+def test_the_end():
+    host = Host()
+    client = host.client(0)
+    client.send(client.fence())
+    host.until(host.session.pending)
+    host.session.close()
+    host.session.close()
+    assert client.ended()
+    with pytest.raises(NotInitialized):
+        host.session.register_client(Proc("job", 0), 0, 0)
+    with pytest.raises(ConnectionRefusedError):
+        host.raw()
+    assert not any(isinstance(op, ops.ClientLost) for op in host.upcalls)
+    host.close()
+
+
+def test_an_upcall_answered_after_the_end():
+    host = Host()
+    kept = []
+    host.answer = kept.append
+    host.raw().sendall(hello(0, "job"))
+    host.until(lambda: kept)
+    host.close()
+    kept[0].reply()
+    kept[0].fail(PMIxError("late"))

@@ -1,0 +1,356 @@
+"""Proves that the server's loop runs calls and timers, sends in one piece, keeps order, and lets go of everything."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from pypmix.engine.python import reactor as module
+from pypmix.engine.python.reactor import Link, Reactor
+from pypmix.standard.errors import NotInitialized
+
+WAIT = 10
+
+
+class Owner:
+    """Keeps what comes; echoes it where told to."""
+
+    def __init__(self, link, echo=False):
+        self.link = link
+        self.data = b""
+        self.came = threading.Event()
+        self.ended = threading.Event()
+        self.reason = None
+        self.echo = echo
+
+    def received(self, data):
+        self.data += data
+        if self.echo:
+            self.link.send(data)
+        self.came.set()
+
+    def lost(self, reason=""):
+        self.reason = reason
+        self.ended.set()
+
+
+class Loop:
+    """A reactor with a listener, and the connections that it accepted."""
+
+    def __init__(self, echo=False):
+        self.log = []
+        self.owners = []
+        self.accepted = threading.Semaphore(0)
+        self.reactor = Reactor("loop", self.log.append)
+        listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.address = listener.getsockname()
+        self.echo = echo
+        self.reactor.listen(listener, self.opened)
+        self.reactor.start()
+
+    def opened(self, link):
+        link.owner = Owner(link, self.echo)
+        self.owners.append(link.owner)
+        self.accepted.release()
+
+    def connect(self):
+        client = socket.create_connection(self.address, timeout=WAIT)
+        assert self.accepted.acquire(timeout=WAIT)
+        return client, self.owners[-1]
+
+
+@pytest.fixture
+def loop():
+    loop = Loop()
+    yield loop
+    loop.reactor.stop()
+
+
+def receive(client, size):
+    data = b""
+    while len(data) < size:
+        piece = client.recv(1 << 20)
+        assert piece, "the connection ended"
+        data += piece
+    return data
+
+
+def test_a_call_returns_or_raises(loop):
+    assert loop.reactor.call(lambda: threading.current_thread().name) == "loop"
+    with pytest.raises(ZeroDivisionError):
+        loop.reactor.call(lambda: 1 // 0)
+    assert loop.reactor.call(lambda: loop.reactor.call(lambda: 5)) == 5
+
+
+def test_calls_from_many_threads(loop):
+    done = []
+    threads = [
+        threading.Thread(target=lambda: [loop.reactor.call(lambda: done.append(1)) for _ in range(100)])
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    assert len(done) == 400
+
+
+def test_timers(loop):
+    fired = []
+    over = threading.Event()
+
+    def plan():
+        loop.reactor.call_later(0.06, lambda: fired.append("late"))
+        loop.reactor.call_later(0.02, lambda: fired.append("early"))
+        loop.reactor.call_later(0.03, lambda: 1 // 0)
+        loop.reactor.call_later(0.04, lambda: fired.append("never")).cancel()
+        loop.reactor.call_later(0.08, over.set)
+
+    started = time.monotonic()
+    loop.reactor.call(plan)
+    assert over.wait(WAIT)
+    assert time.monotonic() - started >= 0.08
+    assert fired == ["early", "late"]
+    assert "ZeroDivisionError" in loop.log[0]
+
+
+def test_cancelled_timers_do_not_pile_up(loop):
+    def churn():
+        for _ in range(10_000):
+            loop.reactor.call_later(1000, print).cancel()
+        return len(loop.reactor._timers)
+
+    assert loop.reactor.call(churn) < 1000
+
+
+def test_an_idle_loop_costs_nothing(loop):
+    client, _ = loop.connect()
+    with client:
+        loop.reactor.call(lambda: loop.reactor.call_later(1000, print))
+        turns = loop.reactor.call(lambda: time.thread_time())
+        time.sleep(0.3)
+        assert loop.reactor.call(lambda: time.thread_time()) - turns < 0.02
+
+
+def test_messages_of_a_turn_go_out_in_one_piece():
+    sent = []
+
+    class Socket:
+        def send(self, data):
+            sent.append(bytes(data))
+            return len(data)
+
+    stub = SimpleNamespace(dirty=[])
+    link = Link(stub, Socket())
+    link.send(b"one")
+    link.send(b"two")
+    assert not sent
+    assert stub.dirty == [link]
+    link.flush()
+    assert sent == [b"onetwo"]
+
+
+def test_what_a_slow_reader_gets_is_whole_and_in_order(loop):
+    client, owner = loop.connect()
+    with client:
+        pieces = [bytes((number,)) * 100_000 for number in range(200)]
+        for piece in pieces:
+            loop.reactor.call(lambda piece=piece: owner.link.send(piece))
+        expected = b"".join(pieces)
+        assert receive(client, len(expected)) == expected
+        client.sendall(b"still there")
+        assert owner.came.wait(WAIT)
+
+
+def test_who_does_not_read_is_dropped_and_nobody_else(loop, monkeypatch):
+    monkeypatch.setattr(module, "MAX_QUEUED", 1 << 20)
+    lazy, owner = loop.connect()
+    with lazy:
+        other, other_owner = loop.connect()
+        with other:
+            for _ in range(200):
+                loop.reactor.call(lambda: owner.link.send(b"x" * 100_000))
+                if owner.ended.is_set():
+                    break
+            assert owner.ended.is_set()
+            assert "does not read" in owner.reason
+            loop.reactor.call(lambda: other_owner.link.send(b"hello"))
+            assert receive(other, 5) == b"hello"
+
+
+def test_one_message_may_be_longer_than_the_bound(loop, monkeypatch):
+    monkeypatch.setattr(module, "MAX_QUEUED", 1 << 10)
+    client, owner = loop.connect()
+    with client:
+        loop.reactor.call(lambda: owner.link.send(b"x" * (8 << 20)))
+        assert len(receive(client, 8 << 20)) == 8 << 20
+
+
+def test_close_sends_what_was_said_before(loop):
+    client, owner = loop.connect()
+    with client:
+
+        def end():
+            owner.link.send(b"farewell")
+            owner.link.close()
+            owner.link.close()
+
+        loop.reactor.call(end)
+        assert receive(client, 8) == b"farewell"
+        assert client.recv(1) == b""
+    assert not owner.ended.is_set()
+
+
+def test_the_other_side_closes(loop):
+    client, owner = loop.connect()
+    client.close()
+    assert owner.ended.wait(WAIT)
+    assert owner.reason == ""
+    loop.reactor.call(lambda: owner.link.send(b"into the void"))
+    loop.reactor.call(lambda: owner.link.close())
+
+
+def test_a_reset_ends_only_that_connection(loop):
+    client, owner = loop.connect()
+    other, other_owner = loop.connect()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    client.close()
+    assert owner.ended.wait(WAIT)
+    with other:
+        other.sendall(b"x")
+        assert other_owner.came.wait(WAIT)
+
+
+def test_a_fault_of_an_owner_ends_only_that_connection(loop):
+    client, owner = loop.connect()
+    other, other_owner = loop.connect()
+    owner.received = lambda data: 1 // 0
+    with client, other:
+        client.sendall(b"x")
+        assert owner.ended.wait(WAIT)
+        assert "ZeroDivisionError" in loop.log[0]
+        other.sendall(b"x")
+        assert other_owner.came.wait(WAIT)
+
+
+def test_a_copy_of_the_socket_in_a_child_keeps_nothing_alive(loop):
+    client, owner = loop.connect()
+    with client:
+        copy = loop.reactor.call(lambda: os.dup(owner.link.socket.fileno()))
+        try:
+            loop.reactor.call(owner.link.close)
+            assert client.recv(1) == b""
+            spent = loop.reactor.call(time.thread_time)
+            time.sleep(0.2)
+            assert loop.reactor.call(time.thread_time) - spent < 0.02
+        finally:
+            os.close(copy)
+
+
+def test_a_burst_of_connections():
+    loop = Loop(echo=True)
+    try:
+        clients = [socket.create_connection(loop.address, timeout=WAIT) for _ in range(300)]
+        for client in clients:
+            client.sendall(b"ping")
+        for client in clients:
+            assert receive(client, 4) == b"ping"
+            client.close()
+    finally:
+        loop.reactor.stop()
+
+
+def test_no_descriptor_left_is_a_pause_and_no_end(loop):
+    first, _ = loop.connect()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.dup(0)
+    queued = socket.socket()
+    queued.settimeout(WAIT)
+    try:
+        os.close(spare)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(queued.fileno(), first.fileno()) + 1, hard))
+        # Descriptors below the limit that are free would still be given out.
+        held = []
+        try:
+            while True:
+                held.append(os.dup(0))
+        except OSError:
+            pass
+        queued.connect(loop.address)
+        deadline = time.monotonic() + WAIT
+        while not loop.log and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert "accepted" in loop.log[0]
+        spent = loop.reactor.call(time.thread_time)
+        time.sleep(0.2)
+        assert loop.reactor.call(time.thread_time) - spent < 0.05
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert loop.accepted.acquire(timeout=WAIT)
+    queued.sendall(b"x")
+    assert loop.owners[-1].came.wait(WAIT)
+    queued.close()
+    first.close()
+
+
+def test_stop_lets_go_of_everything():
+    before = set(os.listdir("/proc/self/fd"))
+    threads = threading.active_count()
+    loop = Loop()
+    client, owner = loop.connect()
+    loop.reactor.stop()
+    loop.reactor.stop()
+    assert client.recv(1) == b""
+    client.close()
+    assert not owner.ended.is_set()
+    assert set(os.listdir("/proc/self/fd")) == before
+    assert threading.active_count() == threads
+    with pytest.raises(NotInitialized):
+        loop.reactor.call(lambda: None)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(loop.address, timeout=WAIT)
+
+
+def test_stop_from_the_loop_itself():
+    loop = Loop()
+    loop.reactor.call(loop.reactor.stop)
+    loop.reactor.stop()
+    with pytest.raises(NotInitialized):
+        loop.reactor.post(lambda: None)
+
+
+def test_a_loop_that_never_started_can_be_stopped():
+    before = set(os.listdir("/proc/self/fd"))
+    reactor = Reactor("idle", print)
+    reactor.stop()
+    reactor.stop()
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_calls_that_race_with_stop_end():
+    for _ in range(20):
+        loop = Loop()
+        outcomes = []
+
+        def caller(loop=loop, outcomes=outcomes):
+            try:
+                while True:
+                    loop.reactor.call(lambda: None)
+            except NotInitialized:
+                outcomes.append("closed")
+
+        threads = [threading.Thread(target=caller) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        loop.reactor.stop()
+        for thread in threads:
+            thread.join(WAIT)
+        assert outcomes == ["closed"] * 3
