@@ -1,20 +1,15 @@
 """Waiting for operations without a thread: whoever waits also takes in what arrives, for all.
 
-An engine that reads a socket lets it be watched; one that completes operations on a thread of its own has its
-completions carried over by an eventfd, so that everything runs in the event loop's thread and that thread is never
-waited for.
+Every session has a descriptor that is readable when there is something to take in, so that completions run in the
+event loop's thread, and no other thread ever waits for it.
 """
 
 from __future__ import annotations
-
-import os
-from collections import deque
 
 import anyio
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import TypeVar
 
     from pypmix.engine.base import ClientSession
@@ -45,56 +40,20 @@ class _Waiter:
             self.wakeup.set()
 
 
-class Courier:
-    """Carries completions from an engine's thread into the event loop's."""
-
-    def __init__(self) -> None:
-        self._queue: deque[Callable[[], None]] = deque()
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-
-    def fileno(self) -> int:
-        return self._fd
-
-    def send(self, completion: Callable[[], None]) -> None:
-        self._queue.append(completion)
-        os.eventfd_write(self._fd, 1)
-
-    def poll(self) -> None:
-        try:
-            os.eventfd_read(self._fd)
-        except BlockingIOError:
-            pass
-        while self._queue:
-            self._queue.popleft()()
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-
 class Pump:
     """Runs a session's operations for the tasks of one event loop."""
 
     def __init__(self, session: ClientSession) -> None:
         self._session = session
         self._fd = session.fileno()
-        self._courier = Courier() if self._fd < 0 else None
-        self._poll = session.poll
-        if self._courier is not None:
-            self._fd = self._courier.fileno()
-            self._poll = self._courier.poll
-        else:
-            session.attach()
+        session.attach()
         self._waiters: set[_Waiter] = set()
         self._reading = False
 
     async def run(self, op: Op[R]) -> R:
         """Start an operation and wait for its end; a cancelled wait leaves the operation to itself."""
         waiter = _Waiter()
-        courier = self._courier
-        if courier is None:
-            self._session.submit(op, waiter.settle)
-        else:
-            self._session.submit(op, lambda result, error: courier.send(lambda: waiter.settle(result, error)))
+        self._session.submit(op, waiter.settle)
         if not waiter.done:
             self._waiters.add(waiter)
             try:
@@ -115,7 +74,7 @@ class Pump:
             self._reading = True
             try:
                 await anyio.wait_readable(self._fd)
-                self._poll()
+                self._session.poll()
             finally:
                 self._reading = False
                 self._hand_over(waiter)
@@ -129,7 +88,4 @@ class Pump:
 
     def close(self) -> None:
         """Stop watching the session."""
-        if self._courier is not None:
-            self._courier.close()
-        else:
-            self._session.detach()
+        self._session.detach()

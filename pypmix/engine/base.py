@@ -65,9 +65,10 @@ class ClientSession(Protocol):
         """Return a value that is in this process already, without any wait or message; None if it is not."""
 
     def fileno(self) -> int:
-        """Return a descriptor that becomes readable when `poll` has work, or -1 where the engine has its own thread.
+        """Return a descriptor that becomes readable when `poll` has work.
 
-        An event loop that watches it may use `submit` without any further thread.
+        An event loop that watches it may use `submit` without any further thread. It is -1 for a session whose
+        operations all end inside `submit`.
         """
 
     def attach(self) -> None:

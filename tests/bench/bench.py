@@ -47,7 +47,7 @@ def import_times(rounds: int) -> None:
     for _ in range(7 * rounds):
         for name, code in cases.items():
             begin = time.perf_counter()
-            subprocess.run([sys.executable, "-I", "-c", code], check=True)
+            subprocess.run([sys.executable, "-c", code], check=True)
             times[name].append((time.perf_counter() - begin) * 1e3)
     bare = statistics.median(times["interpreter"])
     print("\nstart-up, ms (median; above the bare interpreter)")
@@ -63,7 +63,9 @@ def measure(command: list[str], env: dict[str, str], ranks: int) -> dict[str, fl
         )
         files = list(Path(out).glob("*.json"))
         if done.returncode or len(files) != ranks:
-            raise RuntimeError(f"{' '.join(command)}: exit {done.returncode}, {len(files)} results\n{done.stderr[-2000:]}")
+            raise RuntimeError(
+                f"{' '.join(command)}: exit {done.returncode}, {len(files)} results\n{done.stderr[-2000:]}"
+            )
         results = [json.loads(file.read_text()) for file in files]
     return {name: statistics.median([result[name] for result in results if name in result]) for name in OPERATIONS}
 
@@ -73,6 +75,7 @@ def main() -> int:
     parser.add_argument("--ranks", default="2,8,32,64")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a rank finds compiled modules where they were installed
     import_times(options.rounds)
     prterun = os.environ.get("PYPMIX_TEST_PRTERUN")
     if not prterun:

@@ -29,7 +29,8 @@ def timed(count: int, call: object, *args: object, **kwargs: object) -> float:
 def server_ticks() -> int:
     import os
 
-    fields = open(f"/proc/{os.getppid()}/stat").read().rpartition(")")[2].split()
+    with open(f"/proc/{os.getppid()}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
 

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from wire import strategies
-from wire.recorded import messages as recorded_messages
-from wire.recorded import sessions
 
 from pypmix.standard.errors import NotFound, NotSupported, RemoteProtocolError
 from pypmix.wire import handshake, jobinfo, messages, regex
 from pypmix.wire.codec import Unpacker, kvals, split_kvals
 from pypmix.wire.frames import FrameReader
+from wire import strategies
+from wire.recorded import messages as recorded_messages
+from wire.recorded import sessions
 
 EXAMPLES = int(os.environ.get("PYPMIX_FUZZ_EXAMPLES", "60"))
 pytestmark = pytest.mark.timeout(60 + EXAMPLES // 2)

@@ -14,11 +14,11 @@ from pypmix.standard.types import Proc, Value
 class FakeSession:
     """Completes operations at once, or when `settle` is called where `hold` is set."""
 
-    def __init__(self, *, readable: bool = True, singleton: bool = False) -> None:
+    def __init__(self) -> None:
         self.info = EngineInfo("fake", "1.0")
         self.proc = Proc("job", 1)
         self.server = "server.0 1.0"
-        self.singleton = singleton
+        self.singleton = False
         self.ops: list[Any] = []
         self.answers: dict[type, object] = {}
         self.data: dict[tuple[Proc, str], Value] = {}
@@ -26,7 +26,7 @@ class FakeSession:
         self.closed = 0
         self.watched = 0
         self._held: list[tuple[Any, Callable[..., None]]] = []
-        self._pipe = os.pipe() if readable else None
+        self._pipe = os.pipe()
 
     def _outcome(self, op: Any) -> tuple[Any, BaseException | None]:
         self.ops.append(op)
@@ -50,21 +50,16 @@ class FakeSession:
             done(*self._outcome(op))
 
     def settle(self, index: int = 0) -> None:
-        """Make one held operation complete: by `poll` where the session is readable, at once otherwise."""
-        if self._pipe is None:
-            op, done = self._held.pop(index)
-            done(*self._outcome(op))
-        else:
-            os.write(self._pipe[1], bytes([index]))
+        """Make one held operation complete by the next `poll`."""
+        os.write(self._pipe[1], bytes([index]))
 
     def fetch_local(self, proc: Proc, key: str) -> Value | None:
         return self.data.get((proc, key))
 
     def fileno(self) -> int:
-        return -1 if self._pipe is None else self._pipe[0]
+        return self._pipe[0]
 
     def poll(self) -> None:
-        assert self._pipe is not None
         for index in os.read(self._pipe[0], 100):
             op, done = self._held.pop(index)
             done(*self._outcome(op))

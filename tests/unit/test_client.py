@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from fake_session import FakeSession
 from pypmix import (
     Client,
     NotFound,
@@ -24,6 +23,7 @@ from pypmix import (
 )
 from pypmix import client as client_module
 from pypmix.standard.ops import Abort, Commit, Fence, Finalize, Get, Put
+from unit.fake_session import FakeSession
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.anyio]
 
@@ -97,9 +97,7 @@ def test_wait_says_how_long_a_get_may_take(me: Client, session: FakeSession) -> 
             me.get("k", wait=bad)  # type: ignore[arg-type]
 
 
-def test_a_server_that_gives_up_means_not_found_unless_waiting_was_asked_for(
-    me: Client, session: FakeSession
-) -> None:
+def test_a_server_that_gives_up_means_not_found_unless_waiting_was_asked_for(me: Client, session: FakeSession) -> None:
     session.answers[Get] = OperationTimeout("2 s are over", operation="get")
     with pytest.raises(NotFound, match="gave up waiting"):
         me.get("k")
@@ -203,12 +201,7 @@ async def test_the_async_client_does_the_same(session: FakeSession) -> None:
             await call()
 
 
-@pytest.mark.parametrize("readable", [True, False])
-async def test_many_tasks_wait_at_once_and_none_is_forgotten(
-    monkeypatch: pytest.MonkeyPatch, readable: bool
-) -> None:
-    session = FakeSession(readable=readable)
-    monkeypatch.setattr(client_module, "open_client", lambda *_: session)
+async def test_many_tasks_wait_at_once_and_none_is_forgotten(session: FakeSession) -> None:
     done: list[int] = []
 
     async def fence(me: aio.Client, number: int) -> None:
@@ -232,10 +225,7 @@ async def test_many_tasks_wait_at_once_and_none_is_forgotten(
         session.hold = False
 
 
-@pytest.mark.parametrize("readable", [True, False])
-async def test_a_cancelled_reader_hands_over(monkeypatch: pytest.MonkeyPatch, readable: bool) -> None:
-    session = FakeSession(readable=readable)
-    monkeypatch.setattr(client_module, "open_client", lambda *_: session)
+async def test_a_cancelled_reader_hands_over(session: FakeSession) -> None:
     ended: list[str] = []
 
     async with aio.Client() as me:

@@ -19,7 +19,8 @@ HEAVY = {
 
 def imported(code: str) -> set[str]:
     """The modules that a fresh interpreter, with no site packages, holds after running `code`."""
-    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); before = set(sys.modules); {code}; print(*(set(sys.modules) - before))"
+    setup = f"import sys; sys.path.insert(0, {str(ROOT)!r}); before = set(sys.modules)"
+    program = f"{setup}; {code}; print(*(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
     return {name.partition(".")[0] for name in done.stdout.split() if not name.startswith("pypmix")}

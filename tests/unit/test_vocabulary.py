@@ -187,9 +187,7 @@ def test_a_code_that_is_no_int_is_refused(code: Any) -> None:
 
 
 def test_the_codes_of_the_wire_are_the_data_types() -> None:
-    wire = {
-        name: number for name, number in vars(codes).items() if name.isupper() and isinstance(number, int)
-    }
+    wire = {name: number for name, number in vars(codes).items() if name.isupper() and isinstance(number, int)}
     unknown = {name: number for name, number in wire.items() if DataType(number).name.startswith("UNKNOWN")}
     assert not unknown
     assert {number for number in DataType if number != DataType.DATA_TYPE_MAX} == set(wire.values())
@@ -199,9 +197,7 @@ def test_every_attribute_has_types_and_its_own_key() -> None:
     types = {int(type_) for type_ in DataType} - {int(DataType.DATA_TYPE_MAX)}
     for attr in ATTRIBUTES:
         assert attr.types and types.issuperset(attr.types), attr.name
-        assert attr.element is None or (attr.element in types and DataType.DATA_ARRAY in attr.types), (
-            attr.name
-        )
+        assert attr.element is None or (attr.element in types and DataType.DATA_ARRAY in attr.types), attr.name
         assert len(attr.key.encode()) <= enums.MAX_KEYLEN and attr.key.startswith("pmix."), attr.name
     newest = [attr.key_for((7, 0, 0)) for attr in unique(ATTRIBUTES)]
     assert len(newest) == len(set(newest))
@@ -417,9 +413,7 @@ FACTS: list[tuple[Attr[Any], str, list[DataType], list[tuple[int, int, int]], li
 ]
 
 
-@pytest.mark.parametrize(
-    ("attr", "key", "types", "known", "unknown"), FACTS, ids=lambda value: str(value)[:40]
-)
+@pytest.mark.parametrize(("attr", "key", "types", "known", "unknown"), FACTS, ids=lambda value: str(value)[:40])
 def test_well_known_attributes(
     attr: Attr[Any],
     key: str,
@@ -471,9 +465,7 @@ def installed_headers() -> Path | None:
 
 def header_names(folder: Path) -> dict[str, int | str]:
     """Return what the headers define, by name without `PMIX_`: macros with a value, and the members of enums."""
-    text = "".join(
-        (folder / f"pmix_{name}.h").read_text() for name in ("common", "deprecated", "server", "tool")
-    )
+    text = "".join((folder / f"pmix_{name}.h").read_text() for name in ("common", "deprecated", "server", "tool"))
     text = re.sub(r"/\*.*?\*/", " ", text.replace("\\\n", " "), flags=re.DOTALL)
     text = re.sub(r'("[^"\n]*")|//[^\n]*', lambda found: found[1] or "", text)
     raw: dict[str, str] = dict(
@@ -488,11 +480,7 @@ def header_names(folder: Path) -> dict[str, int | str]:
     def number(expression: str) -> int | None:
         expression = expression.replace("UINT32_MAX", "0xffffffff").replace("UINT8_MAX", "0xff")
         expression = re.sub(r"PMIX_\w+", lambda name: f"({number(raw.get(name[0], '?'))})", expression)
-        return (
-            int(eval(expression, {"__builtins__": {}}))
-            if re.fullmatch(r"[-+() 0-9a-fA-FxX]+", expression)
-            else None
-        )
+        return int(eval(expression, {"__builtins__": {}})) if re.fullmatch(r"[-+() 0-9a-fA-FxX]+", expression) else None
 
     found: dict[str, int | str] = {}
     for name, expression in raw.items():
@@ -507,9 +495,7 @@ def test_the_installed_headers_agree() -> None:
     if folder is None:
         pytest.skip("needs the headers of PMIx (Debian package libpmix-dev)")
     version = dict(
-        re.findall(
-            r"#define PMIX_VERSION_(MAJOR|MINOR|RELEASE) (\d+)", (folder / "pmix_version.h").read_text()
-        )
+        re.findall(r"#define PMIX_VERSION_(MAJOR|MINOR|RELEASE) (\d+)", (folder / "pmix_version.h").read_text())
     )
     release = (int(version["MAJOR"]), int(version["MINOR"]), int(version["RELEASE"]))
     if release[:2] not in generate.BRANCHES:
@@ -520,9 +506,7 @@ def test_the_installed_headers_agree() -> None:
         attr = getattr(attrs, row[0])
         if attr.known_to(release):
             ours[row[0]] = attr.key_for(release)
-    for enum_names, member, name, _value, since, until, changed, _meaning in generate.rows(
-        "constants.tsv", 8
-    ):
+    for enum_names, member, name, _value, since, until, changed, _meaning in generate.rows("constants.tsv", 8):
         if not Attr(name, "", (), since, None, until or None).known_to(release):
             continue
         for enum_name in enum_names.split():
@@ -537,6 +521,4 @@ def test_the_installed_headers_agree() -> None:
     theirs.pop("HAVE_VISIBILITY", None)
     assert sorted(theirs.keys() - ours.keys()) == []
     assert len(theirs) > 850
-    assert {
-        name: (value, theirs.get(name)) for name, value in ours.items() if theirs.get(name) != value
-    } == {}
+    assert {name: (value, theirs.get(name)) for name, value in ours.items() if theirs.get(name) != value} == {}

@@ -8,9 +8,8 @@ import pickle
 import sys
 from typing import Any
 
-from wire import abi
-
 from pypmix.standard import codes
+from wire import abi
 
 
 class Driver:

@@ -7,7 +7,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from wire.recorded import Session, messages, sessions
 
 from pypmix.standard import codes
 from pypmix.standard.errors import RemoteProtocolError
@@ -31,6 +30,7 @@ from pypmix.wire.messages import (
     encode_status,
     parse_get_object,
 )
+from wire.recorded import Session, messages, sessions
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -8,7 +8,6 @@ import struct
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
-from wire import strategies
 
 from pypmix.standard import codes
 from pypmix.standard.errors import RemoteProtocolError
@@ -16,6 +15,7 @@ from pypmix.standard.types import DataArray, Info, KeyValue, Proc, Topology, Val
 from pypmix.standard.values import NAMES, RANGES
 from pypmix.wire import decode, encode
 from pypmix.wire.codec import Packer, Unpacker, encode_kval, kvals, split_kvals
+from wire import strategies
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from wire import strategies
 
 from pypmix.standard.errors import LocalProtocolError, RemoteProtocolError
 from pypmix.standard.types import Info, Value
@@ -22,6 +21,7 @@ from pypmix.wire.handshake import (
     native_credential,
     parse_native_credential,
 )
+from wire import strategies
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from wire import strategies
 
 from pypmix.standard import codes
 from pypmix.standard.errors import NotSupported, RemoteProtocolError
@@ -34,6 +33,7 @@ from pypmix.wire.messages import (
     reply_layout,
     request_layout,
 )
+from wire import strategies
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from wire import abi, strategies
-from wire.libpmix import VARIABLE, find_libpmix
 
 import pypmix
 from pypmix.standard import codes
@@ -24,6 +22,8 @@ from pypmix.standard.releases import Release, parse_release
 from pypmix.standard.types import Cpuset, DataArray, Value
 from pypmix.standard.values import NAMES
 from pypmix.wire.codec import Packer, Unpacker
+from wire import abi, strategies
+from wire.libpmix import VARIABLE, find_libpmix
 
 pytestmark = pytest.mark.timeout(60)
 
