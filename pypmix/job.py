@@ -123,7 +123,8 @@ class Node:
         """The procs of the caller's job on this node, by rank (`PMIX_LOCAL_PEERS`)."""
         nspace = self._session.proc.nspace
         peers = str(read(self._session, Proc.unchecked(nspace, RANK_WILDCARD), "pmix.lpeers"))
-        return tuple([Proc(nspace, int(rank)) for rank in peers.split(",") if rank])
+        # prterun does not list them in order.
+        return tuple(sorted([Proc(nspace, int(rank)) for rank in peers.split(",") if rank]))
 
     def _own(self, key: str) -> Any:
         return read(self._session, self._session.proc, key)

@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
 
-def _fill(self: Any, fields: tuple[str, ...], defaults: dict[str, Any], args: Any, kwargs: Any) -> None:
-    name = type(self).__name__
+def _arguments(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """Return a value for each field, from what a call gave and from the defaults."""
+    name, fields, defaults = cls.__name__, cls.__fields__, cls.__defaults__
     if len(args) > len(fields):
         raise TypeError(f"{name}() takes at most {len(fields)} arguments, {len(args)} were given")
-    put = object.__setattr__
-    for field, value in zip(fields, args, strict=False):
-        put(self, field, value)
+    values = list(args)
     for field in fields[len(args) :]:
         if field in kwargs:
-            put(self, field, kwargs.pop(field))
+            values.append(kwargs.pop(field))
         elif field in defaults:
-            put(self, field, defaults[field])
+            values.append(defaults[field])
         else:
             raise TypeError(f"{name}() lacks the argument {field!r}")
     if kwargs:
         raise TypeError(f"{name}() got an unexpected or repeated argument {next(iter(kwargs))!r}")
+    return values
 
 
 @dataclass_transform(frozen_default=True)
@@ -48,7 +48,10 @@ class RecordType(type):
         namespace["__slots__"] = tuple(own)
         namespace["__fields__"] = namespace["__match_args__"] = fields
         namespace["__defaults__"] = defaults
-        return super().__new__(mcls, name, bases, namespace)
+        cls = super().__new__(mcls, name, bases, namespace)
+        # The slots' own setters, because __setattr__ refuses and object.__setattr__ is slower.
+        cls.__setters__ = tuple([getattr(cls, field).__set__ for field in fields])  # type: ignore[attr-defined]
+        return cls
 
 
 class Record(metaclass=RecordType):
@@ -57,7 +60,12 @@ class Record(metaclass=RecordType):
     if not TYPE_CHECKING:
 
         def __init__(self, *args, **kwargs):
-            _fill(self, self.__fields__, self.__defaults__, args, kwargs)
+            cls = self.__class__
+            setters = cls.__setters__
+            if kwargs or len(args) != len(setters):
+                args = _arguments(cls, args, kwargs)
+            for put, value in zip(setters, args, strict=True):
+                put(self, value)
             self.__validate__()
 
     def __validate__(self) -> None:

@@ -1,0 +1,41 @@
+"""Describes the native engine's extension to cffi: our declarations of the PMIx ABI, and the shim behind them.
+
+No PMIx header is read and nothing is linked with libpmix; the shim opens it at run time.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import cffi
+
+HERE = Path(__file__).resolve().parent
+MODULE = "pypmix.engine.native._ffi"
+DECLARATIONS = ("system.h", "pmix.h", "call.h", "shim.h")
+SHIM = ("library.c", "values.c", "calls.c")
+
+PREAMBLE = '#include "shim.h"'
+
+
+def builder() -> cffi.FFI:
+    """Return the cffi description of the extension, ready to emit its C source."""
+    ffi = cffi.FFI()
+    for name in DECLARATIONS:
+        ffi.cdef((HERE / "cdef" / name).read_text())
+    ffi.set_source(MODULE, PREAMBLE)
+    return ffi
+
+
+def sources() -> list[str]:
+    """Return the C files of the shim, relative to the project."""
+    return [f"{HERE.name}/shim/{name}" for name in SHIM]
+
+
+def headers() -> list[str]:
+    """Return the headers that the C files include, relative to the project."""
+    return [f"{HERE.name}/shim/shim.h", *(f"{HERE.name}/cdef/{name}" for name in DECLARATIONS)]
+
+
+if __name__ == "__main__":
+    builder().emit_c_code(sys.argv[1])

@@ -1,0 +1,481 @@
+/*
+ * Operations with a completion: the library's callback comes on its progress thread, which never waits for Python. It
+ * leaves the outcome in the call, and wakes the thread that waits for it or the descriptor of the queue that it is for.
+ */
+
+#include "shim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct pypmix_queue {
+    int read_fd;
+    int write_fd;
+    pypmix_call *active; /* started and not taken yet, linked by previous and next */
+    pypmix_call *ready;  /* ended, oldest first, linked by next */
+    pypmix_call *last;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+pypmix_queue *pypmix_queue_new(void)
+{
+    int ends[2];
+    pypmix_queue *queue = calloc(1, sizeof(*queue));
+
+    if (NULL == queue) {
+        return NULL;
+    }
+    if (0 != pipe(ends)) {
+        free(queue);
+        return NULL;
+    }
+    for (int n = 0; n < 2; n++) {
+        fcntl(ends[n], F_SETFL, O_NONBLOCK);
+        fcntl(ends[n], F_SETFD, FD_CLOEXEC);
+    }
+    queue->read_fd = ends[0];
+    queue->write_fd = ends[1];
+    return queue;
+}
+
+int pypmix_queue_fd(pypmix_queue *queue)
+{
+    return queue->read_fd;
+}
+
+void pypmix_queue_wake(pypmix_queue *queue)
+{
+    char byte = 0;
+    ssize_t written;
+
+    /* a full pipe is awake already */
+    do {
+        written = write(queue->write_fd, &byte, 1);
+    } while (written < 0 && EINTR == errno);
+}
+
+void pypmix_queue_drain(pypmix_queue *queue)
+{
+    char bytes[256];
+    ssize_t size;
+
+    do {
+        size = read(queue->read_fd, bytes, sizeof(bytes));
+    } while ((ssize_t) sizeof(bytes) == size || (size < 0 && EINTR == errno));
+}
+
+/* Returns when the queue may have something, or when a signal came. */
+void pypmix_queue_wait(pypmix_queue *queue)
+{
+    struct pollfd watched = {.fd = queue->read_fd, .events = POLLIN};
+
+    (void) poll(&watched, 1, -1);
+}
+
+static void unlink_active(pypmix_call *call)
+{
+    pypmix_queue *queue = call->queue;
+
+    if (NULL == queue) {
+        return;
+    }
+    if (NULL != call->previous) {
+        call->previous->next = call->next;
+    } else {
+        queue->active = call->next;
+    }
+    if (NULL != call->next) {
+        call->next->previous = call->previous;
+    }
+    call->queue = NULL;
+    call->next = call->previous = NULL;
+}
+
+static void drop_value(pmix_value_t *value)
+{
+    if (NULL != value) {
+        pypmix_value_clear(value);
+        free(value);
+    }
+}
+
+/* What the library may read no longer. */
+static void drop_inputs(pypmix_call *call)
+{
+    free(call->procs);
+    pypmix_infos_free(call->infos, call->ninfos);
+    call->procs = NULL;
+    call->infos = NULL;
+    call->ninfos = 0;
+}
+
+static void destroy(pypmix_call *call)
+{
+    drop_value(call->value);
+    drop_inputs(call);
+    sem_destroy(&call->done);
+    free(call);
+}
+
+/*
+ * With the lock held: note an outcome. Returns whether somebody waits for it in C, who is then to be woken by a post
+ * of `done` after the lock has been given back: a waiter that woke up to a held lock would sleep again at once.
+ */
+static bool settle(pypmix_call *call, pmix_status_t result)
+{
+    pypmix_queue *queue = call->queue;
+
+    call->result = result;
+    unlink_active(call);
+    if (call->waited) {
+        return true;
+    }
+    if (NULL == queue->ready) {
+        queue->ready = call;
+        pypmix_queue_wake(queue);
+    } else {
+        queue->last->next = call;
+    }
+    queue->last = call;
+    return false;
+}
+
+static void keep(pypmix_call *call, pmix_value_t *value)
+{
+    if (NULL != value && pypmix_is_word(value->type)) {
+        call->kind = value->type;
+        call->word = pypmix_word(value);
+        free(value);
+    } else {
+        call->value = value;
+    }
+}
+
+static void completed(pmix_status_t status, pmix_value_t *value, pypmix_call *call)
+{
+    bool orphan;
+    bool wake = false;
+
+    pthread_mutex_lock(&lock);
+    call->library_holds = false;
+    orphan = !call->caller_holds;
+    if (PYPMIX_PENDING == call->result) {
+        keep(call, value);
+        value = NULL;
+        wake = settle(call, PMIX_OPERATION_SUCCEEDED == status ? PMIX_SUCCESS : status);
+    }
+    pthread_mutex_unlock(&lock);
+    drop_value(value);
+    if (wake) {
+        sem_post(&call->done);
+    } else if (orphan) {
+        destroy(call);
+    }
+}
+
+static void op_done(pmix_status_t status, void *cbdata)
+{
+    completed(status, NULL, cbdata);
+}
+
+/* The value changes hands with the callback: no release from 4.2 to 7 frees it afterwards. */
+static void value_done(pmix_status_t status, pmix_value_t *value, void *cbdata)
+{
+    completed(status, value, cbdata);
+}
+
+/*
+ * A call may be used again once it has ended and Python has read it: a get of what is in this process costs a few
+ * microseconds, so that memory for each would show.
+ */
+pypmix_call *pypmix_call_new(void)
+{
+    pypmix_call *call = calloc(1, sizeof(*call));
+
+    if (NULL != call) {
+        sem_init(&call->done, 0, 0);
+        call->caller_holds = true;
+    }
+    return call;
+}
+
+static void begin(
+    pypmix_call *call, pypmix_queue *queue, bool waited, pmix_proc_t *procs, size_t nprocs, pmix_info_t *infos,
+    size_t ninfos)
+{
+    drop_value(call->value);
+    drop_inputs(call);
+    call->status = call->result = PYPMIX_PENDING;
+    call->kind = 0;
+    call->value = NULL;
+    call->procs = procs;
+    call->nprocs = nprocs;
+    call->infos = infos;
+    call->ninfos = ninfos;
+    call->waited = waited;
+    call->library_holds = true;
+    pthread_mutex_lock(&lock);
+    call->queue = queue;
+    call->next = queue->active;
+    call->previous = NULL;
+    if (NULL != queue->active) {
+        queue->active->previous = call;
+    }
+    queue->active = call;
+    pthread_mutex_unlock(&lock);
+}
+
+/* The library took the call with `status`; unless that is success, its callback will not come. */
+static void begun(pypmix_call *call, pmix_status_t status)
+{
+    if (PMIX_SUCCESS != status) {
+        completed(status, NULL, call);
+    }
+}
+
+/* As strncpy, which would clear the rest of the field as well. */
+static void name(char *field, const char *text, size_t size)
+{
+    size_t length = strnlen(text, size - 1);
+
+    memcpy(field, text, length);
+    field[length] = '\0';
+}
+
+static void start_get(pypmix_call *call, const char *nspace, pmix_rank_t rank, const char *key)
+{
+    name(call->proc.nspace, nspace, sizeof(call->proc.nspace));
+    call->proc.rank = rank;
+    name(call->key, key, sizeof(call->key));
+    if (NULL == pypmix_lib.Get_nb) {
+        begun(call, PMIX_ERR_NOT_SUPPORTED);
+    } else {
+        begun(call, pypmix_lib.Get_nb(&call->proc, call->key, call->infos, call->ninfos, value_done, call));
+    }
+}
+
+static void start_fence(pypmix_call *call)
+{
+    if (NULL == pypmix_lib.Fence_nb) {
+        begun(call, PMIX_ERR_NOT_SUPPORTED);
+    } else {
+        begun(call, pypmix_lib.Fence_nb(call->procs, call->nprocs, call->infos, call->ninfos, op_done, call));
+    }
+}
+
+static double now(clockid_t clock)
+{
+    struct timespec time;
+
+    clock_gettime(clock, &time);
+    return (double) time.tv_sec + (double) time.tv_nsec * 1e-9;
+}
+
+/* The post of an outcome that is known has come or is about to; whoever frees the call must have taken it. */
+static void take_post(pypmix_call *call)
+{
+    while (0 != sem_wait(&call->done)) {
+    }
+    call->status = call->result;
+}
+
+/*
+ * Returns when the call has ended, when `timeout` seconds are over (a negative one never is), which ends it too, or
+ * when a signal came: then it is still pending, so that Python can run its handlers and wait again.
+ */
+void pypmix_wait(pypmix_call *call, double timeout)
+{
+    double deadline, left, until;
+    struct timespec wake;
+    bool ended;
+
+    if (timeout < 0) {
+        if (0 == sem_wait(&call->done)) {
+            call->status = call->result;
+        }
+        return;
+    }
+    deadline = now(CLOCK_MONOTONIC) + timeout;
+    while (0 < (left = deadline - now(CLOCK_MONOTONIC))) {
+        /* a semaphore waits by the wall clock, which may be set: look again at least once a minute */
+        until = now(CLOCK_REALTIME) + (left < 60 ? left : 60);
+        wake.tv_sec = (time_t) until;
+        wake.tv_nsec = (long) ((until - (double) wake.tv_sec) * 1e9);
+        if (0 == sem_timedwait(&call->done, &wake)) {
+            call->status = call->result;
+            return;
+        }
+        if (EINTR == errno) {
+            return;
+        }
+    }
+    pthread_mutex_lock(&lock);
+    ended = PYPMIX_PENDING != call->result;
+    if (!ended) {
+        call->result = call->status = PMIX_ERR_TIMEOUT;
+        unlink_active(call);
+    }
+    pthread_mutex_unlock(&lock);
+    if (ended) {
+        take_post(call);
+    }
+}
+
+void pypmix_get(
+    pypmix_call *call, pypmix_queue *queue, const char *nspace, pmix_rank_t rank, const char *key, pmix_info_t *infos,
+    size_t ninfos, double timeout)
+{
+    begin(call, queue, true, NULL, 0, infos, ninfos);
+    start_get(call, nspace, rank, key);
+    pypmix_wait(call, timeout);
+    if (PMIX_SUCCESS == call->status) {
+        drop_inputs(call);
+    }
+}
+
+/* A get that asks nobody: PMIX_OPTIONAL is made here because it is the most frequent directive of all. */
+void pypmix_get_optional(
+    pypmix_call *call, pypmix_queue *queue, const char *nspace, pmix_rank_t rank, const char *key)
+{
+    pmix_info_t *optional = calloc(1, sizeof(*optional));
+
+    if (NULL == optional) {
+        call->status = PMIX_ERR_NOMEM;
+        return;
+    }
+    strcpy(optional->key, "pmix.optional");
+    optional->value.type = 1;
+    optional->value.data.flag = true;
+    pypmix_get(call, queue, nspace, rank, key, optional, 1, -1);
+}
+
+void pypmix_fence(
+    pypmix_call *call, pypmix_queue *queue, pmix_proc_t *procs, size_t nprocs, pmix_info_t *infos, size_t ninfos,
+    double timeout)
+{
+    begin(call, queue, true, procs, nprocs, infos, ninfos);
+    start_fence(call);
+    pypmix_wait(call, timeout);
+    if (PMIX_SUCCESS == call->status) {
+        drop_inputs(call);
+    }
+}
+
+pmix_status_t pypmix_get_submit(
+    pypmix_queue *queue, uint64_t token, const char *nspace, pmix_rank_t rank, const char *key, pmix_info_t *infos,
+    size_t ninfos)
+{
+    pypmix_call *call = pypmix_call_new();
+
+    if (NULL == call) {
+        pypmix_infos_free(infos, ninfos);
+        return PMIX_ERR_NOMEM;
+    }
+    call->token = token;
+    begin(call, queue, false, NULL, 0, infos, ninfos);
+    start_get(call, nspace, rank, key);
+    return PMIX_SUCCESS;
+}
+
+pmix_status_t pypmix_fence_submit(
+    pypmix_queue *queue, uint64_t token, pmix_proc_t *procs, size_t nprocs, pmix_info_t *infos, size_t ninfos)
+{
+    pypmix_call *call = pypmix_call_new();
+
+    if (NULL == call) {
+        free(procs);
+        pypmix_infos_free(infos, ninfos);
+        return PMIX_ERR_NOMEM;
+    }
+    call->token = token;
+    begin(call, queue, false, procs, nprocs, infos, ninfos);
+    start_fence(call);
+    return PMIX_SUCCESS;
+}
+
+pypmix_call *pypmix_queue_pop(pypmix_queue *queue)
+{
+    pypmix_call *call;
+
+    pthread_mutex_lock(&lock);
+    call = queue->ready;
+    if (NULL != call) {
+        queue->ready = call->next;
+        call->next = NULL;
+        call->status = call->result;
+    }
+    pthread_mutex_unlock(&lock);
+    return call;
+}
+
+/* Python is done with a call, whether it has ended or not. */
+void pypmix_call_free(pypmix_call *call)
+{
+    bool ended, last;
+
+    pthread_mutex_lock(&lock);
+    ended = PYPMIX_PENDING != call->result;
+    if (!ended) {
+        call->result = PMIX_ERR_TIMEOUT;
+        unlink_active(call);
+    }
+    pthread_mutex_unlock(&lock);
+    if (ended && PYPMIX_PENDING == call->status) {
+        take_post(call);
+    }
+    pthread_mutex_lock(&lock);
+    call->caller_holds = false;
+    last = !call->library_holds;
+    pthread_mutex_unlock(&lock);
+    if (last) {
+        destroy(call);
+    }
+}
+
+/* End everything that is under way; the library's own answers, if they still come, are dropped. */
+void pypmix_queue_fail(pypmix_queue *queue, pmix_status_t status)
+{
+    pypmix_call *waited = NULL;
+
+    pthread_mutex_lock(&lock);
+    while (NULL != queue->active) {
+        pypmix_call *call = queue->active;
+        if (settle(call, status)) {
+            call->next = waited;
+            waited = call;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    while (NULL != waited) {
+        pypmix_call *call = waited;
+        waited = call->next;
+        sem_post(&call->done);
+    }
+}
+
+/* The time of a submitted operation is over. */
+void pypmix_queue_expire(pypmix_queue *queue, uint64_t token)
+{
+    pthread_mutex_lock(&lock);
+    for (pypmix_call *call = queue->active; NULL != call; call = call->next) {
+        if (!call->waited && token == call->token) {
+            (void) settle(call, PMIX_ERR_TIMEOUT);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* After pypmix_queue_fail, when nothing is left to pop. */
+void pypmix_queue_free(pypmix_queue *queue)
+{
+    close(queue->read_fd);
+    close(queue->write_fd);
+    free(queue);
+}

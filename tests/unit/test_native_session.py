@@ -1,0 +1,492 @@
+"""The native engine's session over every libpmix and launcher of this machine: what it returns, raises and survives."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import machine, processes
+
+pytestmark = pytest.mark.timeout(90)
+
+PRELUDE = """
+import os, signal, sys, threading, time, warnings
+from pypmix.engine.native.library import find_library
+from pypmix.engine.native.session import open_client
+from pypmix.standard.codes import *
+from pypmix.standard.errors import *
+from pypmix.standard.ops import *
+from pypmix.standard.types import *
+from pypmix.standard.values import *
+
+def opened():
+    return open_client(os.environ, find_library(os.environ).library)
+
+def caught(kind, call, *args):
+    try:
+        result = call(*args)
+    except kind as error:
+        return error
+    raise AssertionError(f"{result!r} instead of {kind.__name__}")
+
+def submitted(session, op, seconds=10):
+    ended, outcome = threading.Event(), []
+    def done(result, error):
+        outcome.append((result, error))
+        ended.set()
+    session.submit(op, done)
+    assert ended.wait(seconds), f"{op} did not end"
+    assert len(outcome) == 1
+    return outcome[0]
+
+OPTIONAL = Info("pmix.optional", Value(BOOL, True))
+IMMEDIATE = Info("pmix.immediate", Value(BOOL, True))
+LIMIT = Info("pmix.timeout", Value(INT, 1))
+me = opened()
+job = Proc(me.proc.nspace, RANK_WILDCARD)
+other = Proc(me.proc.nspace, 1 - me.proc.rank) if me.proc.rank < 2 else None
+"""
+
+
+def python(code: str, folder: Path) -> list[str]:
+    path = folder / "program.py"
+    path.write_text(PRELUDE + code)
+    return [sys.executable, str(path)]
+
+
+def environment(**more: str) -> dict[str, str]:
+    paths = [str(machine.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**machine.clean_environment(), "PYTHONPATH": os.pathsep.join(paths), **more}
+
+
+def finished(command: list[str], env: dict[str, str], limit: float = 40) -> tuple[int, str]:
+    """Run a command and everything that it starts to its end; return its exit code and output."""
+    mark = f"{os.getpid()}-{time.monotonic_ns()}"
+    env = {**env, processes.MARK: mark}
+    try:
+        done = subprocess.run(
+            command, env=env, timeout=limit, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+    finally:
+        processes.kill(mark)
+    return done.returncode, done.stdout.decode(errors="replace")
+
+
+@pytest.fixture(params=[lib.release for lib in machine.libraries()] or ["none"])
+def lone(request: pytest.FixtureRequest, tmp_path: Path) -> object:
+    """Run code as a process that nobody launched, on each libpmix."""
+    lib = machine.library(request.param)
+    if lib is None or not machine.extension():
+        machine.lacking("a libpmix or the native engine's extension")
+    path = lib.path
+
+    def run(code: str, **env: str) -> str:
+        code_, output = finished(python(code, tmp_path), environment(PYPMIX_LIBPMIX=path, **env))
+        assert code_ == 0, output
+        return output
+
+    return run
+
+
+def launch(name: str, ranks: int, command: list[str], env: dict[str, str], limit: float = 40) -> tuple[int, str]:
+    launcher = machine.launcher(name)
+    assert launcher is not None
+    options = machine.PRTERUN_OPTIONS if name.startswith("prterun") else machine.MPIRUN_OPTIONS
+    return finished([launcher.path, *options, "-n", str(ranks), *command], env, limit)
+
+
+@pytest.fixture(params=[found.name for found in machine.launchers()] or ["none"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> object:
+    """Run code as the two ranks of a job under each native launcher, with the launcher's own libpmix."""
+    if machine.launcher(request.param) is None or not machine.extension():
+        machine.lacking("a native launcher or the native engine's extension")
+
+    def run(code: str, code_expected: int | None = 0) -> str:
+        code_, output = launch(request.param, 2, python(code, tmp_path), environment())
+        if code_expected is not None:
+            assert code_ == code_expected, output
+        return output
+
+    run.launcher = request.param  # type: ignore[attr-defined]
+    return run
+
+
+def test_a_singleton_is_a_job_of_one(lone) -> None:
+    lone("""
+assert me.singleton and me.server == "" and me.proc.rank == 0 and me.info.name == "native"
+assert me.run(Get(job, "pmix.job.size")).data == 1
+me.run(Put("k", Value(INT16, -5)))
+assert me.run(Get(me.proc, "k")) == Value(INT16, -5) == me.fetch_local(me.proc, "k")
+me.run(Commit())
+me.run(Fence())
+me.run(Fence((me.proc,), collect=True))
+me.run(Fence((job,)))
+error = caught(Unreachable, me.run, Fence((Proc(me.proc.nspace, 1),)))
+assert "singleton" in str(error)
+assert isinstance(submitted(me, Fence((Proc("x", 0),)))[1], Unreachable)
+caught(Unreachable, me.run, Abort(1, "x"))
+assert not me.supports("abort") and me.supports("fence") and not me.supports("nonsense")
+assert me.fetch_local(me.proc, "nobody") is None
+for directives in ((), (OPTIONAL,), (IMMEDIATE,), (LIMIT,)):
+    error = caught(NotFound, me.run, Get(me.proc, "nobody", directives))
+    assert error.operation == "get" and error.procs == (me.proc,) and error.engine == str(me.info)
+me.run(Finalize())
+caught(NotInitialized, me.run, Finalize())
+caught(NotInitialized, me.run, Commit())
+caught(NotInitialized, me.submit, Commit(), None)
+caught(NotInitialized, me.fetch_local, me.proc, "k")
+me.close()
+me.close()
+""")
+
+
+def test_submitted_operations_end_once_each(lone) -> None:
+    lone("""
+me.run(Put("k", uint32(9)))
+assert submitted(me, Get(me.proc, "k")) == (Value(UINT32, 9), None)
+assert submitted(me, Put("l", uint32(10))) == (None, None)
+assert submitted(me, Get(me.proc, "l")) == (Value(UINT32, 10), None)
+for op in (Commit(), Fence()):
+    assert submitted(me, op) == (None, None)
+assert isinstance(submitted(me, Get(me.proc, "nobody"))[1], NotFound)
+assert isinstance(submitted(me, ClientConnected(me.proc))[1], NotSupported)
+assert submitted(me, Finalize()) == (None, None)
+caught(NotInitialized, me.run, Commit())
+me.close()
+assert threading.enumerate() == [threading.main_thread()]
+""")
+
+
+def test_a_watched_session_completes_in_poll_and_starts_no_thread(lone) -> None:
+    lone("""
+import select
+me.run(Put("k", uint32(9)))
+me.attach()
+outcomes = []
+for _ in range(100):
+    me.submit(Get(me.proc, "k"), lambda *outcome: outcomes.append((threading.current_thread(), *outcome)))
+while len(outcomes) < 100:
+    assert select.select([me.fileno()], [], [], 10)[0], "the descriptor does not become readable"
+    me.poll()
+assert outcomes == [(threading.main_thread(), Value(UINT32, 9), None)] * 100
+assert threading.enumerate() == [threading.main_thread()]
+assert not select.select([me.fileno()], [], [], 0)[0], "it stays readable with nothing to do"
+me.submit(Get(me.proc, "k"), lambda *outcome: outcomes.append(outcome))
+me.detach()
+end = time.monotonic() + 10
+while len(outcomes) == 100 and time.monotonic() < end:
+    time.sleep(0.01)
+assert outcomes[100:] == [(Value(UINT32, 9), None)]
+me.run(Finalize())
+me.close()
+""")
+
+
+def test_reserved_keys_are_kept_and_sent_to_nobody(lone) -> None:
+    lone("""
+me.run(Put("pmix.mine", uint32(1)))
+assert me.run(Get(me.proc, "pmix.mine")) == me.fetch_local(me.proc, "pmix.mine") == Value(UINT32, 1)
+assert submitted(me, Get(me.proc, "pmix.mine")) == (Value(UINT32, 1), None)
+caught(NotFound, me.run, Get(Proc(me.proc.nspace, 1), "pmix.mine"))
+me.run(Finalize())
+""")
+
+
+def test_questions_that_crash_some_releases_are_answered(lone) -> None:
+    lone("""
+nobody = Proc(me.proc.nspace, RANK_INVALID)
+major, minor, patch = map(int, me.info.release.split("."))
+number = Value(UINT32, major << 16 | minor << 8 | patch)
+for proc, key, value in ((nobody, "pmix.rank", Value(PROC_RANK, 0)), (me.proc, "pmix.vers.num", number)):
+    assert me.run(Get(proc, key)) == me.fetch_local(proc, key) == value
+    assert submitted(me, Get(proc, key)) == (value, None)
+me.run(Finalize())
+""")
+
+
+def test_sessions_of_one_process_share_the_library(lone) -> None:
+    lone("""
+second = opened()
+assert second.proc == me.proc
+second.run(Put("k", uint32(3)))
+second.run(Finalize())
+second.close()
+assert me.run(Get(me.proc, "k")) == Value(UINT32, 3)
+me.run(Finalize())
+me.close()
+if me.supports("finalize") and tuple(map(int, me.info.release.split("."))) < (5, 0, 9):
+    third = opened()
+    third.run(Put("k", uint32(4)))
+    assert third.run(Get(third.proc, "k")) == Value(UINT32, 4)
+    third.run(Finalize())
+else:
+    error = caught(EngineUnavailable, opened)
+    assert "again" in str(error)
+""")
+
+
+def test_a_fork_is_refused_and_the_parent_goes_on(lone) -> None:
+    lone("""
+pid = os.fork()
+if pid == 0:
+    error = caught(PMIxError, me.run, Commit())
+    os._exit(0 if "fork" in str(error) else 1)
+assert os.waitpid(pid, 0)[1] == 0
+me.run(Fence())
+me.run(Finalize())
+""")
+
+
+def test_a_process_that_forgets_to_finalize_ends(lone) -> None:
+    started = time.monotonic()
+    output = lone("""
+me.submit(Get(Proc("elsewhere", 0), "nobody", (LIMIT,)), lambda *outcome: None)
+me.submit(Commit(), lambda *outcome: None)
+print("end of program")
+""")
+    assert "end of program" in output and time.monotonic() - started < 20
+
+
+def test_values_that_libpmix_would_mangle_are_refused_by_name(lone) -> None:
+    lone("""
+warnings.simplefilter("error")
+for value in (Value(POINTER, 4096), Value(PROC_CPUSET, Cpuset("0-1")), Value(IOF_CHANNEL, 1)):
+    error = caught(NotSupported, me.run, Put("k", value))
+    assert error.operation == "put" and type_name(value.type) in str(error) and error.engine
+caught(NotFound, me.run, Get(me.proc, "k", (OPTIONAL,)))
+try:
+    me.run(Put("k", double(0.1234567)))
+except UserWarning as warning:
+    assert type(warning).__name__ == "PrecisionWarning"
+else:
+    raise AssertionError("no warning")
+me.run(Put("k", double(0.25)))
+caught(ValueError, me.run, Get(me.proc, "k", (Info.unchecked("k" * 600, Value(BOOL, True), 0),)))
+me.run(Finalize())
+""")
+
+
+def test_another_environment_than_the_process_has_is_refused(lone) -> None:
+    lone("""
+error = caught(ValueError, open_client, {**os.environ, "PMIX_NAMESPACE": "x"}, find_library(os.environ).library)
+assert "PMIX_NAMESPACE" in str(error)
+me.run(Finalize())
+""")
+
+
+@pytest.mark.parametrize(
+    ("variables", "kind"),
+    [
+        (
+            {"PMIX_SERVER_URI41": "x@0.0;tcp4://127.0.0.1:9", "PMIX_SERVER_URI4": "x@0.0;tcp4://127.0.0.1:9"},
+            "Unreachable",
+        ),
+        ({"PMIX_SERVER_URI41": "gibberish", "PMIX_SERVER_URI4": "gibberish"}, "Unreachable"),
+        ({}, "Unreachable"),
+        ({"PMIX_RANK": "zero"}, "Unreachable"),
+    ],
+    ids=["dead", "gibberish", "none", "rank"],
+)
+def test_a_server_that_is_not_there_is_unreachable(tmp_path: Path, variables: dict[str, str], kind: str) -> None:
+    if not machine.libraries() or not machine.extension():
+        machine.lacking("a libpmix or the native engine's extension")
+    code = PRELUDE.replace("me = opened()", "").partition("job =")[0]
+    path = tmp_path / "program.py"
+    path.write_text(code + "\nerror = caught(PMIxError, opened)\nprint(type(error).__name__, error)\n")
+    for lib in machine.libraries():
+        env = environment(**{"PYPMIX_LIBPMIX": lib.path, "PMIX_NAMESPACE": "ns", "PMIX_RANK": "0", **variables})
+        status, output = finished([sys.executable, str(path)], env)
+        assert status == 0, f"{lib.release}: {output}"
+        assert f"{kind} open: " in output, f"{lib.release}: {output}"
+
+
+def test_two_ranks_exchange_what_they_put(pair) -> None:
+    output = pair("""
+assert not me.singleton and me.run(Get(job, "pmix.job.size")).data == 2
+rank = me.proc.rank
+me.run(Put("number", uint32(rank + 10)))
+me.run(Put("text", from_python("grüße" * 1000)))
+me.run(Put("bytes", from_python(bytes(range(256)) * 300)))
+me.run(Put("nested", from_python({"a": 1, "b": {"c": ["x", "y"], "d": b"\\0"}})))
+me.run(Put("empty", array(STRING, [])))
+me.run(Put("k" * 511, Value(INT8, -128)))
+me.run(Commit())
+me.run(Fence(collect=True))
+assert me.run(Get(other, "number")) == Value(UINT32, 11 - rank)
+assert me.fetch_local(other, "number") in (Value(UINT32, 11 - rank), None)
+assert to_python(me.run(Get(other, "text"))) == "grüße" * 1000
+assert me.run(Get(other, "text")).type == STRING == me.run(Get(me.proc, "text")).type
+assert me.run(Get(other, "bytes")).data == bytes(range(256)) * 300
+assert me.run(Get(other, "nested")) == from_python({"a": 1, "b": {"c": ["x", "y"], "d": b"\\0"}})
+assert me.run(Get(other, "empty")) == array(STRING, [])
+assert me.run(Get(other, "k" * 511)) == Value(INT8, -128)
+for directives, kind in (((OPTIONAL,), NotFound), ((IMMEDIATE,), NotFound), ((LIMIT,), OperationTimeout)):
+    error = caught(kind, me.run, Get(other, "nobody", directives))
+    assert "nobody" in str(error) and error.procs == (other,)
+    assert type(submitted(me, Get(other, "nobody", directives))[1]) is kind
+assert submitted(me, Fence()) == (None, None)
+me.run(Finalize((Info("pmix.embed.barrier", Value(BOOL, True)),)))
+print("done", rank)
+""")
+    assert set(re.findall(r"done \d", output)) == {"done 0", "done 1"}
+
+
+def test_a_blocked_call_lets_other_threads_run_and_heeds_signals(pair) -> None:
+    output = pair("""
+if me.proc.rank == 0:
+    def after(seconds, number):
+        threading.Timer(seconds, os.kill, (os.getpid(), number)).start()
+    after(0.3, signal.SIGINT)
+    started = time.monotonic()
+    caught(KeyboardInterrupt, me.run, Get(other, "never"))
+    assert time.monotonic() - started < 5
+    signals = []
+    signal.signal(signal.SIGUSR1, lambda *_: signals.append(me.run(Get(job, "pmix.job.size")).data))
+    after(0.2, signal.SIGUSR1)
+    assert me.run(Get(other, "late")) == Value(UINT32, 5) and signals == [2]
+    ticks, stop = [], threading.Event()
+    def tick():
+        while not stop.wait(0.005):
+            ticks.append(1)
+    thread = threading.Thread(target=tick)
+    thread.start()
+    me.run(Fence())
+    stop.set()
+    thread.join()
+    assert len(ticks) > 50, f"{len(ticks)} ticks in a fence of a second"
+else:
+    time.sleep(1)
+    me.run(Put("late", uint32(5)))
+    me.run(Commit())
+    time.sleep(1)
+    me.run(Fence())
+me.run(Finalize())
+print("done", me.proc.rank)
+""")
+    assert output.count("done") == 2, output
+
+
+def test_a_fence_that_not_all_come_to_times_out_blocking_and_submitted(pair) -> None:
+    pair("""
+if me.proc.rank == 0:
+    started = time.monotonic()
+    error = caught(OperationTimeout, me.run, Fence(directives=(LIMIT,)))
+    assert error.operation == "fence" and error.procs == (job,) and error.missing is None
+    result, error = submitted(me, Fence((me.proc, other), directives=(LIMIT,)))
+    assert isinstance(error, OperationTimeout), (result, error)
+    assert time.monotonic() - started < 8
+else:
+    time.sleep(4)
+me.run(Finalize())
+""")
+
+
+def test_many_threads_share_a_session(pair) -> None:
+    pair("""
+me.run(Put("k", uint32(me.proc.rank)))
+me.run(Commit())
+me.run(Fence(collect=True))
+wrong = []
+def work(n):
+    for i in range(100):
+        me.run(Put(f"t{n}.{i}", uint32(i)))
+        if me.run(Get(me.proc, f"t{n}.{i}")).data != i or me.run(Get(other, "k")).data != other.rank:
+            wrong.append((n, i))
+threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert not wrong, wrong
+me.run(Fence())
+me.run(Finalize())
+""")
+
+
+def test_finalize_ends_what_is_under_way(pair) -> None:
+    pair("""
+if me.proc.rank == 0:
+    outcomes = []
+    me.submit(Get(other, "never"), lambda *outcome: outcomes.append(outcome))
+    blocked = []
+    thread = threading.Thread(target=lambda: blocked.append(caught(PMIxError, me.run, Get(other, "never either"))))
+    thread.start()
+    time.sleep(0.3)
+    me.run(Finalize())
+    me.close()
+    thread.join(10)
+    assert [type(error) for _result, error in outcomes] == [LostConnection], outcomes
+    assert [type(error) for error in blocked] == [LostConnection], blocked
+else:
+    time.sleep(1)
+    me.run(Finalize())
+""")
+
+
+def test_abort_ends_the_job(pair) -> None:
+    output = pair(
+        """
+if me.proc.rank == 0:
+    me.run(Abort(7, "enough"))
+time.sleep(20)
+print("still here")
+""",
+        None,
+    )
+    assert "still here" not in output
+
+
+def test_the_loss_of_the_server_is_reported_by_every_call(pair, tmp_path: Path) -> None:
+    """Rank 0 kills the launcher; both ranks leave what they see in a file, since nobody forwards their output."""
+    code = f"""
+import traceback
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+report = open({str(tmp_path)!r} + f"/rank{{me.proc.rank}}", "w", buffering=1)
+try:
+    me.run(Put("k", uint32(1)))
+    me.run(Commit())
+    me.run(Fence())
+    outcomes = []
+    me.submit(Get(other, "never"), lambda *outcome: outcomes.append(outcome))
+    if me.proc.rank == 0:
+        threading.Timer(0.5, os.kill, (os.getppid(), signal.SIGKILL)).start()
+        caught(LostConnection, me.run, Fence())
+    else:
+        caught(LostConnection, me.run, Get(other, "never"))
+    for op in (Fence(), Commit(), Get(other, "k2"), Put("z", uint32(1)), Abort(1)):
+        error = caught(LostConnection, me.run, op)
+        assert error.operation == op.name and "server" in str(error)
+    end = time.monotonic() + 5
+    while not outcomes and time.monotonic() < end:
+        time.sleep(0.01)
+    assert [type(error) for _result, error in outcomes] == [LostConnection], outcomes
+    me.run(Finalize())
+    me.close()
+    report.write("fine\\n")
+except BaseException:
+    traceback.print_exc(file=report)
+"""
+    path = tmp_path / "program.py"
+    path.write_text(PRELUDE + code)
+    launcher = machine.launcher(pair.launcher)
+    assert launcher is not None
+    options = machine.PRTERUN_OPTIONS if launcher.name.startswith("prterun") else machine.MPIRUN_OPTIONS
+    mark = f"{os.getpid()}-{time.monotonic_ns()}"
+    command = [launcher.path, *options, "-n", "2", sys.executable, str(path)]
+    started = subprocess.Popen(
+        command, env={**environment(), processes.MARK: mark}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        assert started.wait(30) == -signal.SIGKILL
+        assert not processes.wait_gone(mark, 15)
+    finally:
+        processes.kill(mark)
+    reports = [(tmp_path / f"rank{rank}").read_text() for rank in (0, 1)]
+    assert reports == ["fine\n", "fine\n"], "\n".join(reports)
