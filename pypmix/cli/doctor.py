@@ -1,0 +1,193 @@
+"""`pypmix doctor`: shows a diagnosis as text or as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import sys
+from typing import TextIO
+
+from pypmix._version import __version__
+from pypmix.cli.diagnosis import Diagnosis
+from pypmix.standard.releases import release_text
+
+GROUPS_NOTE = (
+    "group operations of native libraries work only among one generation (4.2; 5.0; 6.1 and 7), so `auto` takes "
+    "the native engine only where a library of the server's own generation is found"
+)
+
+
+def as_json(diagnosis: Diagnosis) -> str:
+    """Return the diagnosis as one JSON object."""
+    choice = diagnosis.report.choice
+    library = choice.native.library if choice is not None and choice.native is not None else None
+    return (
+        json.dumps(
+            {
+                "usable": diagnosis.usable,
+                "pypmix": __version__,
+                "python": {"version": platform.python_version(), "executable": sys.executable},
+                "engines": [
+                    {"name": "python", "usable": True, "reason": _python_reason()},
+                    {
+                        "name": "native",
+                        "usable": diagnosis.report.native.usable,
+                        "reason": _native_reason(diagnosis),
+                    },
+                ],
+                "libraries": [
+                    {
+                        "path": each.path,
+                        "origin": each.origin,
+                        "version": each.version,
+                        "release": release_text(each.release),
+                        "generation": each.generation,
+                    }
+                    for each in diagnosis.report.native.libraries
+                ],
+                "refused": [
+                    {"path": each.path, "origin": each.origin, "reason": each.reason}
+                    for each in diagnosis.report.native.refused
+                ],
+                "settings": diagnosis.settings,
+                "launcher": _launcher(diagnosis),
+                "verdict": {
+                    "engine": choice.engine if choice is not None else None,
+                    "reason": choice.reason if choice is not None else diagnosis.report.trouble,
+                    "library": library.path if library is not None and choice and choice.engine == "native" else None,
+                    "note": GROUPS_NOTE,
+                },
+                "metadata": [
+                    {"version": each.version, "path": each.path, "own": each.own} for each in diagnosis.metadata
+                ],
+                "warnings": diagnosis.warnings,
+                "fixes": diagnosis.fixes,
+            },
+            indent=2,
+        )
+        + "\n"
+    )
+
+
+def _launcher(diagnosis: Diagnosis) -> dict[str, object] | None:
+    here = diagnosis.report.launcher
+    if not here.nspace and not here.uris:
+        return None
+    return {
+        "nspace": here.nspace,
+        "rank": here.rank,
+        "server": here.server,
+        "release": here.release,
+        "pypmix": here.pypmix or None,
+        "generation": diagnosis.generation or None,
+        "gds": here.gds,
+        "psec": here.psec,
+        "buffer_type": here.buffer_type,
+        "uris": dict(here.uris),
+    }
+
+
+def _python_reason() -> str:
+    return "needs no library; speaks OpenPMIx's own protocol, releases 4.2 to 7"
+
+
+def _native_reason(diagnosis: Diagnosis) -> str:
+    if not diagnosis.report.missing:
+        return diagnosis.report.native.reason
+    if "compiler" in diagnosis.report.missing:
+        return f"native engine not built: {diagnosis.report.missing}; install a C compiler and reinstall"
+    return f"native engine not usable: {diagnosis.report.missing}"
+
+
+def as_text(diagnosis: Diagnosis, out: TextIO) -> str:
+    """Return the diagnosis as text for `out`: fitted to a terminal, unwrapped for anything else."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    terminal = out.isatty()
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for label, line, style in _lines(diagnosis):
+        table.add_row(label, Text(line, style=style))
+    # Paths that are folded at 80 columns can neither be read by grep nor copied.
+    width = _columns(out) if terminal else 100_000
+    console = Console(file=io.StringIO(), width=width, force_terminal=terminal, highlight=False)
+    with console.capture() as capture:
+        console.print(table)
+    return "".join([line.rstrip() + "\n" for line in capture.get().splitlines()])
+
+
+def _columns(out: TextIO) -> int:
+    try:
+        # The terminals that launchers give to their ranks say 0.
+        return os.get_terminal_size(out.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+def _lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
+    """Return label, text and style of each line."""
+    good, bad, plain = "green", "red", ""
+    lines = [
+        ("pypmix", f"{__version__}, Python {platform.python_version()} ({sys.executable})", plain),
+        ("python engine", f"usable: {_python_reason()}", good),
+        (
+            "native engine",
+            f"usable: {_native_reason(diagnosis)}" if diagnosis.report.native.usable else _native_reason(diagnosis),
+            good if diagnosis.report.native.usable else "yellow",
+        ),
+    ]
+    label = "libraries"
+    for library in diagnosis.report.native.libraries:
+        lines.append((label, f"{library.path}  {library.version}, found by {library.origin}", plain))
+        label = ""
+    for refusal in diagnosis.report.native.refused:
+        lines.append((label, f"{refusal.path}  refused: {refusal.reason} (found by {refusal.origin})", "yellow"))
+        label = ""
+    if label:
+        lines.append((label, "no libpmix.so.2 was found", plain))
+    lines += [("environment", f"{name}={value}", plain) for name, value in diagnosis.settings.items()]
+    lines += _launcher_lines(diagnosis)
+    if diagnosis.report.choice is not None:
+        lines.append(
+            (
+                "verdict",
+                f"a client here runs on the {diagnosis.report.choice.engine} engine: {diagnosis.report.choice.reason}",
+                good,
+            )
+        )
+    else:
+        lines.append(("verdict", f"a client here cannot run: {diagnosis.report.trouble}", bad))
+    lines.append(("", GROUPS_NOTE, "dim"))
+    lines += [("WARNING", text, "yellow") for text in diagnosis.warnings]
+    lines += [("fix", text, "bold") for text in diagnosis.fixes]
+    return lines
+
+
+def _launcher_lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
+    here = diagnosis.report.launcher
+    if not here.nspace and not here.uris:
+        return [("launcher", "none: this process was not started by a PMIx server; a client is a singleton", "")]
+    server = (
+        f"pypmix {here.pypmix}" if here.pypmix else f"release {here.release or 'not told (PMIX_VERSION is not set)'}"
+    )
+    if diagnosis.generation:
+        server += f", generation {diagnosis.generation}"
+    lines = [
+        (
+            "launcher",
+            f"{here.nspace}:{here.rank}, served by {here.server or 'nobody: no PMIX_SERVER_URI* is set'}",
+            "",
+        ),
+        ("", f"server {server}", ""),
+        ("", f"gds={here.gds or '-'} psec={here.psec or '-'} buffers={here.buffer_type or '-'}", ""),
+    ]
+    names: dict[str, list[str]] = {}
+    for name, uri in here.uris:
+        names.setdefault(uri, []).append(name)
+    lines += [("", f"{uri} in {', '.join(same)}", "") for uri, same in names.items()]
+    return lines

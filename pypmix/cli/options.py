@@ -1,0 +1,186 @@
+"""The command line of `pypmix run`: a table of its options, and what reads a command line by it.
+
+The help that typer shows is made from the same table. The grammar is not one that typer or argparse knows:
+options end at the first word that is none, all that follows belongs to the program, and `:` starts the next
+application.
+"""
+
+from __future__ import annotations
+
+import os
+
+from pypmix.engine.select import ENGINES
+from pypmix.host.job import Application
+from pypmix.standard.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FLAG, NUMBER, SECONDS, TEXT, SETTING, ENGINE = "flag", "number", "seconds", "text", "setting", "engine"
+
+
+class Option(Record):
+    """An option of `pypmix run`: its field, its names, what it takes, and its help."""
+
+    field: str
+    names: tuple[str, ...]
+    kind: str
+    metavar: str
+    help: str
+    per_app: bool = False
+
+
+OPTIONS = (
+    Option("np", ("-n", "--np", "-np"), NUMBER, "N", "Number of ranks of the application; 1 if not given.", True),
+    Option(
+        "env",
+        ("-x",),
+        SETTING,
+        "NAME[=VALUE]",
+        "Set an environment variable for the ranks of the application, or pass on one of an outer job. Repeatable.",
+        True,
+    ),
+    Option("wdir", ("--wdir", "-wdir"), TEXT, "DIR", "Working directory of the application's ranks.", True),
+    Option("tag_output", ("--tag-output",), FLAG, "", "Start each line of output with its rank and stream."),
+    Option(
+        "timeout",
+        ("--timeout",),
+        SECONDS,
+        "SECONDS",
+        "End the job after this time and say what it waited for.",
+    ),
+    Option("engine", ("--engine",), ENGINE, "|".join(ENGINES), "Engine of the ranks' clients (PYPMIX_ENGINE)."),
+)
+
+HELP = ("--help", "-h")
+
+_BY_NAME = {name: option for option in OPTIONS for name in option.names}
+
+
+class UsageError(Exception):
+    """A command line that cannot be carried out; the text says why."""
+
+
+class Request(Record):
+    """What a command line of `pypmix run` asks for."""
+
+    apps: tuple[Application, ...] = ()
+    tag_output: bool = False
+    timeout: float | None = None
+    help: bool = False
+
+
+def parse(words: Sequence[str], env: Mapping[str, str]) -> Request:
+    """Read the words that follow `pypmix run`.
+
+    Args:
+        words: The command line.
+        env: The environment that `-x NAME` takes its values from.
+
+    Raises:
+        UsageError: It cannot be carried out.
+    """
+    apps: list[Application] = []
+    job: dict[str, object] = {}
+    for segment in _segments(words):
+        given, program = _options(segment)
+        if "help" in given:
+            return Request(help=True)
+        if not program:
+            raise UsageError("no program to run was given" + (" after ':'" if apps else ""))
+        settings = given.pop("env", [])
+        assert isinstance(settings, list)
+        wdir = str(given.pop("wdir", ""))
+        np = given.pop("np", 1)
+        assert isinstance(np, int)
+        apps.append(
+            Application(
+                tuple(program),
+                np,
+                tuple([pair for setting in settings for pair in _setting(setting, env)]),
+                os.path.abspath(wdir) if wdir else "",
+            )
+        )
+        job.update(given)
+    engine = job.pop("engine", None)
+    if engine is not None:
+        apps = [app.replace(env=(*app.env, ("PYPMIX_ENGINE", str(engine)))) for app in apps]
+    timeout, tag_output = job.get("timeout"), job.get("tag_output")
+    assert timeout is None or isinstance(timeout, float)
+    return Request(tuple(apps), bool(tag_output), timeout)
+
+
+def _segments(words: Sequence[str]) -> list[list[str]]:
+    segments: list[list[str]] = [[]]
+    for word in words:
+        if word == ":":
+            segments.append([])
+        else:
+            segments[-1].append(word)
+    return segments
+
+
+def _options(words: list[str]) -> tuple[dict[str, object], list[str]]:
+    """Return the options at the start of an application's words, and the words of its program."""
+    given: dict[str, object] = {}
+    rest = list(words)
+    while rest and rest[0].startswith("-") and rest[0] != "-":
+        word = rest.pop(0)
+        if word == "--":
+            break
+        if word in HELP:
+            return {"help": True}, []
+        name, joined, value = word, "", ""
+        if word.startswith("--"):
+            name, joined, value = word.partition("=")
+        elif word not in _BY_NAME and word[:2] in _BY_NAME:
+            name, joined, value = word[:2], "=", word[2:]
+        option = _BY_NAME.get(name)
+        if option is None:
+            raise UsageError(f"there is no option {name}")
+        if option.kind == FLAG:
+            if joined:
+                raise UsageError(f"{name} takes no value")
+            given[option.field] = True
+            continue
+        if not joined:
+            if not rest:
+                raise UsageError(f"{name} needs a value: {name} {option.metavar}")
+            value = rest.pop(0)
+        if option.kind == SETTING:
+            settings = given.setdefault(option.field, [])
+            assert isinstance(settings, list)
+            settings.append(value)
+        else:
+            given[option.field] = _value(name, option.kind, value)
+    return given, rest
+
+
+def _value(name: str, kind: str, text: str) -> object:
+    if kind == NUMBER:
+        if not (text.isascii() and text.isdigit() and int(text) >= 1):
+            raise UsageError(f"{name} takes a whole number of at least 1, not {text!r}")
+        return int(text)
+    if kind == SECONDS:
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds < 1e9:
+            raise UsageError(f"{name} takes a number of seconds above 0, not {text!r}")
+        return seconds
+    if kind == ENGINE and text not in ENGINES:
+        raise UsageError(f"{name} takes {', '.join(ENGINES[:-1])} or {ENGINES[-1]}, not {text!r}")
+    if not text:
+        raise UsageError(f"{name} takes a value that is not empty")
+    return text
+
+
+def _setting(text: str, env: Mapping[str, str]) -> list[tuple[str, str]]:
+    name, equals, value = text.partition("=")
+    if not name:
+        raise UsageError(f"-x takes NAME=VALUE or NAME, not {text!r}")
+    if equals:
+        return [(name, value)]
+    return [(name, env[name])] if name in env else []

@@ -1,0 +1,79 @@
+"""`pypmix run`: run a job on this node."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+from pypmix.cli.options import UsageError, parse
+from pypmix.host.local import LocalHost
+from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND
+from pypmix.standard.errors import PMIxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+USAGE = 2
+
+
+def run(words: Sequence[str]) -> int:
+    """Carry out `pypmix run` and return the job's exit code.
+
+    Args:
+        words: The command line after `run`.
+    """
+    try:
+        request = parse(words, os.environ)
+        if request.help:
+            from pypmix.cli.app import show_run_help
+
+            show_run_help()
+            return 0
+        _occupy_standard_descriptors()
+        host = LocalHost(request.apps, tag_output=request.tag_output, timeout=request.timeout, own_process=True)
+    except (UsageError, ValueError, OverflowError) as error:
+        say(f"{error}\nTry 'pypmix run --help'.")
+        return USAGE
+    try:
+        outcome = host.run()
+    except OSError as error:
+        return _refused(error)
+    except PMIxError as error:
+        say(str(error))
+        return 1
+    if outcome.reason:
+        say(outcome.reason)
+    return outcome.code
+
+
+def _refused(error: OSError) -> int:
+    """Say why the job was not started, and return what a shell would."""
+    if isinstance(error, FileNotFoundError):
+        if error.strerror == os.strerror(errno.ENOENT):
+            say(f"program not found: {error.filename}")
+        else:
+            say(f"{error.strerror}: {error.filename}")
+        return NOT_FOUND
+    if isinstance(error, PermissionError) and error.filename:
+        say(f"cannot execute {error.filename}: {error.strerror}")
+        return CANNOT_EXECUTE
+    say(str(error))
+    return 1
+
+
+def say(text: str) -> None:
+    """Write a message of the launcher's own to its standard error."""
+    try:
+        print(f"pypmix run: {text}", file=sys.stderr, flush=True)
+    except (OSError, AttributeError):
+        # Nobody is there to read it.
+        return
+
+
+def _occupy_standard_descriptors() -> None:
+    """See to it that descriptors 0 to 2 are open, so that no pipe or socket of ours takes their place."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)

@@ -1,0 +1,216 @@
+"""A job as its resource manager describes it: which applications, how many ranks of each, on which nodes."""
+
+from __future__ import annotations
+
+from pypmix.standard import attrs
+from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.record import Record
+from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Info, Proc, check_name
+
+LOCAL_RANKS_MAX = 0xFFFF
+"""PMIX_LOCAL_RANK and PMIX_NODE_RANK are 16 bits wide."""
+
+
+class Application(Record):
+    """One program of a job and the ranks that run it.
+
+    Args:
+        argv: The program and its arguments.
+        np: The number of ranks, at least 1.
+        env: Pairs of name and value that are added to the ranks' environment.
+        wdir: The ranks' working directory; empty means the launcher's own.
+    """
+
+    argv: tuple[str, ...]
+    np: int = 1
+    env: tuple[tuple[str, str], ...] = ()
+    wdir: str = ""
+
+    def __validate__(self) -> None:
+        if not self.argv or not self.argv[0]:
+            raise ValueError("an application needs a program to run: argv is a tuple that starts with its name")
+        if type(self.np) is not int:
+            raise TypeError(f"the number of ranks must be an int, not {type(self.np).__name__}")
+        if self.np < 1:
+            raise ValueError(f"the number of ranks must be at least 1, not {self.np}")
+        for text in (*self.argv, self.wdir, *[part for pair in self.env for part in pair]):
+            if "\0" in text:
+                raise ValueError(f"a command line and an environment cannot hold a NUL character: {text!r:.80}")
+        for name, _ in self.env:
+            if not name or "=" in name:
+                raise ValueError(f"{name!r} is not the name of an environment variable")
+
+
+def check_local_size(size: int) -> None:
+    """Raise `OverflowError` if that many ranks cannot be numbered on one node."""
+    if size > LOCAL_RANKS_MAX:
+        raise OverflowError(f"a node holds {LOCAL_RANKS_MAX} ranks, not {size}")
+
+
+class Node(Record):
+    """A node of a job.
+
+    Args:
+        hostname: The node's name, the same string wherever it is named.
+        ranks: The ranks that run there.
+    """
+
+    hostname: str
+    ranks: tuple[int, ...]
+
+    def __validate__(self) -> None:
+        if not self.hostname or "," in self.hostname:
+            raise ValueError(f"{self.hostname!r} cannot name a node")
+        check_local_size(len(self.ranks))
+
+
+class Slot(Record):
+    """Where one rank of a job stands: its application, its place in it, its node, its place there."""
+
+    rank: int
+    app: int
+    app_rank: int
+    node: int
+    local_rank: int
+
+
+class Job(Record):
+    """A job before it runs: its applications and the placement of its ranks.
+
+    Ranks are numbered through the applications in their order.
+
+    Args:
+        nspace: The job's namespace, at most 255 bytes.
+        apps: The applications (MPMD if more than one).
+        nodes: The nodes with their ranks; together they hold every rank exactly once.
+        session: PMIX_SESSION_ID.
+        tmpdir: The job's directory on each node, which the host makes and removes; empty for none.
+        wdir: The launcher's working directory, where applications run that name no other.
+    """
+
+    nspace: str
+    apps: tuple[Application, ...]
+    nodes: tuple[Node, ...]
+    session: int = 0
+    tmpdir: str = ""
+    wdir: str = ""
+
+    def __validate__(self) -> None:
+        if not check_name(self.nspace, MAX_NSLEN, "an nspace"):
+            raise ValueError("an nspace must not be empty")
+        if not self.apps:
+            raise ValueError("a job needs an application")
+        if self.size >= RANK_VALID:
+            raise OverflowError(f"a job holds less than {RANK_VALID} ranks, not {self.size}")
+        names = [node.hostname for node in self.nodes]
+        if len(set(names)) != len(names):
+            raise ValueError(f"a node is listed twice: {', '.join(names)}")
+        placed = sorted([rank for node in self.nodes for rank in node.ranks])
+        if placed != list(range(self.size)):
+            raise ValueError(
+                f"the nodes must hold each of the ranks 0 to {self.size - 1} once; they hold {placed!r:.80}"
+            )
+
+    @property
+    def size(self) -> int:
+        """The number of ranks (PMIX_JOB_SIZE)."""
+        return sum([app.np for app in self.apps])
+
+    def proc(self, rank: int) -> Proc:
+        """Return the proc of a rank."""
+        return Proc.unchecked(self.nspace, rank)
+
+    def slots(self) -> list[Slot]:
+        """Return where each rank stands, by rank."""
+        places = {
+            rank: (number, local)
+            for number, node in enumerate(self.nodes)
+            for local, rank in enumerate(sorted(node.ranks))
+        }
+        found: list[Slot] = []
+        for number, app in enumerate(self.apps):
+            for app_rank in range(app.np):
+                rank = len(found)
+                found.append(Slot(rank, number, app_rank, *places[rank]))
+        return found
+
+    def procdir(self, rank: int) -> str:
+        """Return the directory of a rank below `tmpdir`."""
+        return f"{self.tmpdir}/{rank}"
+
+    def info(self) -> JobInfo:
+        """Return the job info that every client of this job is given when it connects."""
+        return JobInfo(
+            self.nspace,
+            job=tuple(self._job()),
+            nodes=tuple([tuple(self._node(number, node)) for number, node in enumerate(self.nodes)]),
+            apps=tuple(self._apps()),
+            sessions=((attrs.SESSION_ID(self.session), attrs.UNIV_SIZE(self.size)),),
+            procs=tuple([(slot.rank, tuple(self._proc(slot))) for slot in self.slots()]),
+        )
+
+    def _job(self) -> list[Info]:
+        # Libraries file the lone keys of the session under the id that they have read by then: it comes
+        # first.
+        found = [
+            attrs.SESSION_ID(self.session),
+            attrs.UNIV_SIZE(self.size),
+            attrs.JOB_SIZE(self.size),
+            attrs.MAX_PROCS(self.size),
+            attrs.JOBID(self.nspace),
+            attrs.NUM_NODES(len(self.nodes)),
+            attrs.JOB_NUM_APPS(len(self.apps)),
+            attrs.NODE_LIST(",".join([node.hostname for node in self.nodes])),
+        ]
+        if self.tmpdir:
+            found += [attrs.TMPDIR(self.tmpdir), attrs.NSDIR(self.tmpdir), attrs.TDIR_RMCLEAN(True)]
+        return found
+
+    def _node(self, number: int, node: Node) -> list[Info]:
+        ranks = sorted(node.ranks)
+        found = [
+            attrs.NODEID(number),
+            attrs.HOSTNAME(node.hostname),
+            attrs.LOCAL_SIZE(len(ranks)),
+            attrs.NODE_SIZE(len(ranks)),
+            attrs.LOCAL_PEERS(",".join(map(str, ranks))),
+            attrs.LOCAL_PROCS([self.proc(rank) for rank in ranks]),
+        ]
+        if ranks:
+            found.append(attrs.LOCALLDR(ranks[0]))
+        return found
+
+    def _apps(self) -> list[tuple[Info, ...]]:
+        nodes_of: list[set[int]] = [set() for _ in self.apps]
+        for slot in self.slots():
+            nodes_of[slot.app].add(slot.node)
+        found: list[tuple[Info, ...]] = []
+        first = 0
+        for number, app in enumerate(self.apps):
+            infos = [
+                attrs.APPNUM(number),
+                attrs.APP_SIZE(app.np),
+                attrs.APPLDR(first),
+                attrs.APP_ARGV(" ".join(app.argv)),
+                attrs.NUM_NODES(len(nodes_of[number])),
+            ]
+            if app.wdir or self.wdir:
+                infos.append(attrs.WDIR(app.wdir or self.wdir))
+            found.append(tuple(infos))
+            first += app.np
+        return found
+
+    def _proc(self, slot: Slot) -> list[Info]:
+        found = [
+            attrs.RANK(slot.rank),
+            attrs.APPNUM(slot.app),
+            attrs.LOCAL_RANK(slot.local_rank),
+            attrs.NODE_RANK(slot.local_rank),
+            attrs.NODEID(slot.node),
+            attrs.HOSTNAME(self.nodes[slot.node].hostname),
+            attrs.GLOBAL_RANK(slot.rank),
+            attrs.APP_RANK(slot.app_rank),
+        ]
+        if self.tmpdir:
+            found.append(attrs.PROCDIR(self.procdir(slot.rank)))
+        return found

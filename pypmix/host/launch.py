@@ -1,0 +1,156 @@
+"""Starting processes on this node: their environment, their program, their place among other processes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_OUTER = ("PMIX_", "OMPI_", "PRTE_")
+_PARAMETERS = ("PMIX_MCA_", "OMPI_MCA_", "PRTE_MCA_")
+_JOB_MARKS = ("PMIX_NAMESPACE", "PRTE_LAUNCHED", "OMPI_COMM_WORLD_RANK")
+
+# Python ignores these; a child would inherit that.
+_DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ)
+
+# What process-wide state each rank takes here: two pipes, its pidfd, its connection.
+DESCRIPTORS_PER_RANK = 4
+
+
+def inherited_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Return what a rank inherits: all but what belongs to an outer job.
+
+    Inside an outer job everything under `PMIX_`, `OMPI_` and `PRTE_` is that job's, MCA parameters too, since
+    launchers set their own there. Outside of one the MCA parameters are the user's and stay.
+    """
+    inside = any(mark in env for mark in _JOB_MARKS)
+    return {
+        name: value
+        for name, value in env.items()
+        if not name.startswith(_OUTER) or (not inside and name.startswith(_PARAMETERS))
+    }
+
+
+def find_program(name: str, env: Mapping[str, str], wdir: str = "") -> str:
+    """Return the path of the program that `name` stands for, as a shell in `wdir` would find it.
+
+    Raises:
+        FileNotFoundError: There is none.
+        PermissionError: There is one, but it cannot be executed.
+    """
+    # Not shutil.which: importing shutil takes longer than starting a rank.
+    if "/" in name:
+        candidates = [name]
+    else:
+        candidates = [os.path.join(folder, name) for folder in env.get("PATH", os.defpath).split(os.pathsep)]
+    refused = ""
+    for candidate in candidates:
+        path = os.path.join(wdir, candidate) if wdir else candidate
+        if os.path.isfile(path):
+            if os.access(path, os.X_OK):
+                return os.path.abspath(path)
+            refused = refused or path
+        elif os.path.isdir(path) and "/" in name:
+            refused = path
+    if refused:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), refused)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+
+
+def spawn(
+    path: str,
+    argv: Iterable[str],
+    env: Mapping[str, str],
+    files: tuple[int, int, int],
+    wdir: str = "",
+) -> int:
+    """Start a process in a session of its own and return its pid, which is its process group too.
+
+    Args:
+        path: The program.
+        argv: Its command line, the name first.
+        env: Its whole environment.
+        files: The descriptors to give it as its standard input, output and error.
+        wdir: Its working directory; empty for this process's own.
+
+    Raises:
+        OSError: It cannot be executed; the error names the file.
+    """
+    if wdir:
+        # posix_spawn cannot change the directory. subprocess can, and costs 5 ms to import.
+        import subprocess
+
+        stdin, stdout, stderr = files
+        process = subprocess.Popen(
+            list(argv), executable=path, env=env, cwd=wdir, stdin=stdin, stdout=stdout, stderr=stderr,
+            start_new_session=True,
+        )  # fmt: skip
+        # Its end is noticed and collected here, as for all others; say so, or it warns that nobody waits.
+        process.returncode = 0
+        return process.pid
+    actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(files)]
+    return os.posix_spawn(path, list(argv), env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_DEFAULTED)
+
+
+def open_pidfd(pid: int) -> int:
+    """Return a descriptor that becomes readable when a process ends, or -1 where the kernel (before 5.3) has none."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return -1
+
+
+def explain(error: OSError, path: str) -> str:
+    """Say why a program that exists could not be executed."""
+    if error.errno == errno.ENOENT and os.path.isfile(path):
+        return f"{path} exists, but the interpreter that its first line names does not"
+    if error.errno == errno.ENOEXEC:
+        return f"{path} is neither a binary of this machine nor a script with a #! line"
+    return f"{error.filename or path}: {error.strerror}"
+
+
+def signal_group(group: int, signum: int) -> bool:
+    """Send a signal to a process group; tell whether there was anybody to take it."""
+    try:
+        os.killpg(group, signum)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        # Somebody is there who has become another user.
+        return True
+    return True
+
+
+def raise_descriptor_limit(ranks: int) -> tuple[int, int] | None:
+    """Make room for the descriptors of a large job; return the former limits where they had to be changed.
+
+    Raises:
+        OSError: The hard limit does not allow so many.
+    """
+    wanted = ranks * DESCRIPTORS_PER_RANK + 64
+    if wanted <= 256:
+        return None
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or wanted <= soft:
+        return None
+    if hard != resource.RLIM_INFINITY and wanted > hard:
+        raise OSError(errno.EMFILE, f"{ranks} ranks need {wanted} open files here and the limit is {hard} (ulimit -Hn)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return soft, hard
+
+
+def restore_descriptor_limit(pid: int, limits: tuple[int, int]) -> None:
+    """Give a process, 0 for this one, the limits that this one had."""
+    import resource
+
+    try:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+    except (ProcessLookupError, PermissionError):
+        # It has ended already, or become another user.
+        return

@@ -1,0 +1,111 @@
+"""The event loop of a host: descriptors, timers, and calls from other threads."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import selectors
+import time
+from collections import deque
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Callback = Callable[[], None]
+
+READ = selectors.EVENT_READ
+WRITE = selectors.EVENT_WRITE
+
+
+class Timer:
+    """A call that is due at a time of `time.monotonic`; `cancel` may be called at any time."""
+
+    __slots__ = ("callback", "due")
+
+    def __init__(self, due: float, callback: Callback) -> None:
+        self.due = due
+        self.callback: Callback | None = callback
+
+    def cancel(self) -> None:
+        """Have the call not happen."""
+        self.callback = None
+
+    def __lt__(self, other: Timer) -> bool:
+        return self.due < other.due
+
+
+class Loop:
+    """Runs callbacks on the thread that calls `run`; only `post` may be used from others."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._timers: list[Timer] = []
+        self._posted: deque[Callback] = deque()
+        self._wake_read, self.wake_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector.register(self._wake_read, READ, self._woken)
+
+    def watch(self, fd: int, events: int, callback: Callback) -> None:
+        """Call `callback` whenever `fd` is ready."""
+        self._selector.register(fd, events, callback)
+
+    def unwatch(self, fd: int) -> None:
+        """Forget `fd`; to be called before it is closed."""
+        self._selector.unregister(fd)
+
+    def later(self, delay: float, callback: Callback) -> Timer:
+        """Call `callback` after `delay` seconds."""
+        timer = Timer(time.monotonic() + delay, callback)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    def post(self, callback: Callback) -> None:
+        """Call `callback` on the loop's thread, soon; from any thread."""
+        self._posted.append(callback)
+        self.wake()
+
+    def wake(self) -> None:
+        """End the current wait; from any thread or signal handler."""
+        try:
+            os.write(self.wake_fd, b"\0")
+        except BlockingIOError:
+            # Thousands of wake-ups wait already.
+            return
+
+    def run_posted(self) -> None:
+        """Carry out what other threads have posted by now."""
+        while self._posted:
+            self._posted.popleft()()
+
+    def run(self, until: Callable[[], bool], every: float | None = None) -> None:
+        """Run until the condition holds; it is asked after each round, and at least each `every` seconds."""
+        while not until():
+            for key, _ in self._selector.select(self._wait(every)):
+                # A callback of this round may have forgotten a descriptor that is ready too.
+                if self._selector.get_map().get(key.fd) is key:
+                    key.data()
+            self.run_posted()
+            now = time.monotonic()
+            while self._timers and (self._timers[0].callback is None or self._timers[0].due <= now):
+                callback = heapq.heappop(self._timers).callback
+                if callback is not None:
+                    callback()
+
+    def _wait(self, longest: float | None) -> float | None:
+        if self._posted:
+            return 0
+        while self._timers and self._timers[0].callback is None:
+            heapq.heappop(self._timers)
+        if not self._timers:
+            return longest
+        wait = max(0.0, self._timers[0].due - time.monotonic())
+        return wait if longest is None else min(wait, longest)
+
+    def _woken(self) -> None:
+        os.read(self._wake_read, 4096)
+
+    def close(self) -> None:
+        """Close the loop's own descriptors."""
+        self._selector.close()
+        os.close(self._wake_read)
+        os.close(self.wake_fd)

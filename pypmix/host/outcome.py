@@ -1,0 +1,73 @@
+"""How a job ended, in a number for the shell and words for a person."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from pypmix.standard.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pypmix.engine.base import Pending
+    from pypmix.standard.types import Proc
+
+TIMED_OUT = 124
+"""The exit code of a job that ran out of time, the one of timeout(1)."""
+
+CANNOT_EXECUTE = 126
+NOT_FOUND = 127
+
+SHOWN = 16
+"""How many procs a message names before it says how many more there are."""
+
+
+class Outcome(Record):
+    """The end of a job.
+
+    Args:
+        code: The exit code: 0 if all ranks exited with 0, otherwise that of the rank or cause that ended the
+            job, and 128 + n for signal n.
+        reason: Why the job was ended before its time; empty if it was not.
+    """
+
+    code: int
+    reason: str = ""
+
+
+def exit_code(status: int) -> int:
+    """Return the exit code that stands for an abort status: its low byte, and never 0 for a failure."""
+    return status & 0xFF or (1 if status else 0)
+
+
+def signal_text(signum: int) -> str:
+    """Return a signal as people know it, `signal 11 (SIGSEGV)`."""
+    try:
+        return f"signal {signum} ({signal.Signals(signum).name})"
+    except ValueError:
+        return f"signal {signum}"
+
+
+def listed(items: Sequence[str]) -> str:
+    """Return items as a list in a sentence, shortened."""
+    more = len(items) - SHOWN
+    return ", ".join(items[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def pending_text(pending: Sequence[Pending], who: Callable[[Proc], str]) -> list[str]:
+    """Return one line for each collective or request that has not ended: who is missing, and since when."""
+    now = time.monotonic()
+    lines: list[str] = []
+    for item in pending:
+        name = item.operation + (f" {item.label}" if item.label else "")
+        missing = listed([who(proc) for proc in item.missing])
+        if item.operation == "get":
+            asking = listed([who(proc) for proc in item.arrived])
+            line = f"{name}: {asking} has waited {now - item.since:.1f} s for {missing}"
+        else:
+            arrived, size = len(item.arrived), len(item.arrived) + len(item.missing)
+            line = f"{name}: {arrived} of {size} arrived, first {now - item.since:.1f} s ago; missing: {missing}"
+        lines.append(line)
+    return lines

@@ -1,0 +1,234 @@
+"""Forwarding of the ranks' output: whole lines, in order per rank, never a byte lost or changed."""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+
+from pypmix.host.loop import READ, WRITE, Loop
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LINE_LIMIT = 1 << 20
+"""A longer line is passed on in pieces, so that a rank that never ends its line cannot fill the memory."""
+
+BACKLOG_LIMIT = 1 << 20
+"""With more than this waiting for a slow reader, ranks are no longer read and block in their own writes."""
+
+READ_SIZE = 1 << 16
+
+PIPE_MAX = 1 << 20
+"""No pipe of an ordinary user holds more."""
+
+PROMPT_DELAY = 0.1
+"""Seconds after which a terminal is shown a line that has not been ended: it may be a question."""
+
+
+class Sink:
+    """Where lines go: a descriptor of this process, which is never allowed to block the loop.
+
+    Args:
+        loop: The loop to wait in while the reader of `fd` is slow.
+        fd: The descriptor.
+        on_broken: Called once, with the error, when it takes nothing any more.
+    """
+
+    def __init__(self, loop: Loop, fd: int, on_broken: Callable[[OSError], None]) -> None:
+        self._loop = loop
+        self.fd = fd
+        self._on_broken = on_broken
+        self._backlog = bytearray()
+        self._waiting = False
+        self._paused: list[Stream] = []
+        self._open: Stream | None = None
+        self.broken = False
+        self.terminal = os.isatty(fd)
+        mode = os.fstat(fd).st_mode
+        self._blocks = not stat.S_ISREG(mode)
+        self._poll = select.poll()
+        if self._blocks:
+            self._poll.register(fd, select.POLLOUT)
+
+    @property
+    def empty(self) -> bool:
+        """Whether all that was written has been handed over."""
+        return not self._backlog
+
+    def write(self, stream: Stream | None, data: bytes | bytearray) -> None:
+        """Take data of a stream; another stream's line that is still open is ended first."""
+        if self.broken or not data:
+            return
+        if self._open is not None and self._open is not stream:
+            self._backlog += b"\n"
+        self._backlog += data
+        self._open = None if data.endswith(b"\n") else stream
+        self._flush()
+
+    def is_open(self, stream: Stream) -> bool:
+        """Tell whether the last thing written was an unfinished line of this stream."""
+        return self._open is stream
+
+    def pause(self, stream: Stream) -> bool:
+        """Remember a stream that is to wait, if there is too much to hand over; it is resumed later."""
+        if len(self._backlog) <= BACKLOG_LIMIT:
+            return False
+        self._paused.append(stream)
+        return True
+
+    def _flush(self) -> None:
+        try:
+            while self._backlog and (not self._blocks or self._poll.poll(0)):
+                # A pipe that is ready takes PIPE_BUF bytes without blocking, and only so many.
+                piece = self._backlog[: select.PIPE_BUF] if self._blocks else self._backlog
+                del self._backlog[: os.write(self.fd, piece)]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self.broken = True
+            self._backlog.clear()
+            self._on_broken(error)
+        if bool(self._backlog) != self._waiting:
+            self._waiting = not self._waiting
+            if self._waiting:
+                self._loop.watch(self.fd, WRITE, self._flush)
+            else:
+                self._loop.unwatch(self.fd)
+        if self._paused and len(self._backlog) <= BACKLOG_LIMIT // 2:
+            paused, self._paused = self._paused, []
+            for stream in paused:
+                stream.resume()
+
+    def abandon(self) -> None:
+        """Give up what nobody has read yet."""
+        self._backlog.clear()
+        if self._waiting:
+            self._waiting = False
+            self._loop.unwatch(self.fd)
+
+
+class Stream:
+    """One output of one rank, passed on line by line.
+
+    Args:
+        loop: The loop to read in.
+        fd: What to read from, made by `channel`; closed by the stream.
+        sink: Where the lines go.
+        tag: What each line starts with; empty for nothing.
+    """
+
+    def __init__(self, loop: Loop, fd: int, sink: Sink, tag: bytes = b"") -> None:
+        self._loop = loop
+        self._fd = fd
+        self._sink = sink
+        self._tag = tag
+        self._held = bytearray()
+        self._watched = False
+        self._prompt = False
+        self.resume()
+
+    def resume(self) -> None:
+        """Read again after a pause."""
+        if self._fd >= 0 and not self._watched:
+            self._watched = True
+            self._loop.watch(self._fd, READ, self._ready)
+
+    def _ready(self) -> None:
+        if self._read() and self._watched and self._sink.pause(self):
+            self._watched = False
+            self._loop.unwatch(self._fd)
+
+    def _read(self) -> int:
+        """Take in one read; return its size, 0 if there is nothing to read now."""
+        if self._fd < 0:
+            return 0
+        try:
+            data = os.read(self._fd, READ_SIZE)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            # What a terminal says when its other side is gone.
+            data = b""
+        if data:
+            self._feed(data)
+        else:
+            self.close()
+        return len(data)
+
+    def _feed(self, data: bytes) -> None:
+        end = data.rfind(b"\n") + 1
+        if end:
+            self._pass_on(self._held + data[:end])
+            self._held = bytearray(data[end:])
+        else:
+            self._held += data
+        if len(self._held) > LINE_LIMIT:
+            self._show()
+        elif self._held and self._sink.terminal and not self._prompt:
+            self._prompt = True
+            self._loop.later(PROMPT_DELAY, self._show)
+
+    def _show(self) -> None:
+        """Pass on a line that has not been ended."""
+        self._prompt = False
+        held, self._held = self._held, bytearray()
+        if held:
+            self._pass_on(held)
+
+    def _pass_on(self, data: bytearray) -> None:
+        self._sink.write(self, self._tagged(data) if self._tag else data)
+
+    def _tagged(self, data: bytearray) -> bytearray:
+        whole = data.endswith(b"\n")
+        lines = (data[:-1] if whole else data).replace(b"\n", b"\n" + self._tag)
+        if not self._sink.is_open(self):
+            lines[:0] = self._tag
+        return lines + b"\n" if whole else lines
+
+    def finish(self) -> None:
+        """The rank has ended: pass on all that it wrote, its unfinished last line too."""
+        # What it started may still write; what it wrote itself is in the pipe.
+        taken = 0
+        while taken < PIPE_MAX and (size := self._read()):
+            taken += size
+        if self._held or self._sink.is_open(self):
+            held, self._held = self._held, bytearray()
+            # Tagged output is lines by definition. Untagged output stays as it was written; the sink ends the
+            # line when another rank's follows.
+            if self._tag:
+                held += b"\n"
+            self._pass_on(held)
+
+    def close(self) -> None:
+        """Stop reading; what is held is passed on."""
+        if self._fd < 0:
+            return
+        if self._watched:
+            self._watched = False
+            self._loop.unwatch(self._fd)
+        os.close(self._fd)
+        self._fd = -1
+        self.finish()
+
+
+def channel(fd: int) -> tuple[int, int]:
+    """Return a read end for a `Stream` and a write end for a rank whose output goes to `fd` in the end.
+
+    A rank whose output will be shown on a terminal is given one: programs write each line at once there, and in blocks
+    into a pipe. Its settings change no byte.
+    """
+    if os.isatty(fd):
+        import termios
+
+        reader, writer = os.openpty()
+        settings = termios.tcgetattr(writer)
+        settings[1] &= ~termios.OPOST
+        settings[3] &= ~(termios.ECHO | termios.ICANON | termios.ISIG | termios.IEXTEN)
+        termios.tcsetattr(writer, termios.TCSANOW, settings)
+        termios.tcsetwinsize(writer, termios.tcgetwinsize(fd))
+    else:
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(reader, False)
+    return reader, writer

@@ -1,0 +1,180 @@
+"""LocalHost and Server as parts of other programs: from any thread, several at once, and nothing left of them."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from cli.command import ROOT
+
+from pypmix import Server
+from pypmix.engine.base import Upcall
+from pypmix.host import Application, Job, LocalHost, Node, Outcome
+from pypmix.standard.errors import NotInitialized, PMIxError
+from pypmix.standard.ops import ClientConnected, ClientFinalized
+from pypmix.standard.types import Proc
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "tmp").mkdir()
+    return {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": str(ROOT)}
+
+
+def shell(text: str, np: int = 1) -> Application:
+    return Application(("sh", "-c", text), np)
+
+
+def test_an_outcome(env: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert LocalHost([shell("echo $PMIX_RANK", 2)], env=env).run() == Outcome(0)
+    assert sorted(capfd.readouterr().out.split()) == ["0", "1"]
+    assert os.listdir(env["TMPDIR"]) == []
+
+
+def test_a_failure_has_a_code_and_a_reason(env: dict[str, str]) -> None:
+    outcome = LocalHost([shell("exit 5")], env=env).run()
+    assert outcome.code == 5
+    assert outcome.reason.startswith("rank 0 (pid ")
+
+
+def test_no_descriptor_and_no_child_is_left(env: dict[str, str]) -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        LocalHost([shell("sleep 60 & exit 0", 3)], env=env).run()
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_kernel_without_pidfds(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    assert LocalHost([shell("exit 0", 3)], env=env).run() == Outcome(0)
+    outcome = LocalHost([shell("[ $PMIX_RANK = 1 ] || sleep 60; kill -9 $$", 3)], env=env).run()
+    assert outcome.code == 137
+    assert "rank 1 " in outcome.reason
+
+
+def test_several_hosts_at_once_in_threads(env: dict[str, str]) -> None:
+    outcomes: list[Outcome] = []
+
+    def run(code: int) -> None:
+        outcomes.append(LocalHost([shell(f"exit {code}", 2)], env=env).run())
+
+    threads = [threading.Thread(target=run, args=(code,)) for code in (0, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(outcome.code for outcome in outcomes) == [0, 3, 4]
+
+
+def test_an_interrupt_from_another_thread(env: dict[str, str]) -> None:
+    host = LocalHost([shell("sleep 60", 2)], env=env)
+    timer = threading.Timer(0.3, host.interrupt, [signal.SIGTERM])
+    timer.start()
+    assert host.run() == Outcome(143, "ended by signal 15 (SIGTERM)")
+
+
+def test_the_grace(env: dict[str, str]) -> None:
+    started = time.monotonic()
+    host = LocalHost([shell("trap '' TERM; while :; do sleep 0.1; done")], env=env, grace=0.5, timeout=0.3)
+    assert host.run().code == 124
+    assert 0.7 < time.monotonic() - started < 4
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_a_timeout_must_be_positive(timeout: float) -> None:
+    with pytest.raises(ValueError, match="timeout"):
+        LocalHost([shell("true")], timeout=timeout)
+
+
+def test_a_program_that_does_not_exist(env: dict[str, str]) -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(FileNotFoundError, match="no-such-program"):
+        LocalHost([Application(("no-such-program",))], env=env).run()
+    assert os.listdir(env["TMPDIR"]) == []
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_limits_are_given_back(env: dict[str, str]) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, before[1]))
+    try:
+        assert LocalHost([shell("exit 0", 60)], env=env).run() == Outcome(0)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (200, before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+CLIENT = """
+from pypmix import Client
+with Client() as me:
+    me.fence()
+    print(me.rank, me.job.size, me.node.hostname)
+"""
+
+
+def test_a_server_by_itself(env: dict[str, str]) -> None:
+    seen: list[object] = []
+
+    def on_upcall(upcall: Upcall) -> None:
+        seen.append(upcall.op)
+        upcall.reply()
+
+    job = Job("mine", (Application(("x",), 2),), (Node("here", (0, 1)),))
+    with Server(on_upcall) as server:
+        server.register_nspace(job.info())
+        with pytest.raises(PMIxError):
+            server.register_nspace(job.info())
+        processes = []
+        for rank in (0, 1):
+            server.register_client(job.proc(rank))
+            child = {**env, **server.client_env(job.proc(rank)), "PYPMIX_ENGINE": "python"}
+            processes.append(subprocess.Popen([sys.executable, "-c", CLIENT], env=child, stdout=subprocess.PIPE))
+            if rank == 0:
+                deadline = time.monotonic() + 10
+                while not (pending := server.pending()) and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                assert [item.missing for item in pending] == [(Proc("mine", 1),)]
+        outputs = [process.communicate(timeout=20)[0] for process in processes]
+    assert outputs == [b"0 2 here\n", b"1 2 here\n"]
+    kinds = [type(op) for op in seen]
+    assert kinds.count(ClientConnected) == kinds.count(ClientFinalized) == 2
+
+
+def test_a_server_by_default_lets_clients_come_and_go_and_refuses_the_rest(env: dict[str, str]) -> None:
+    job = Job("mine", (Application(("x",)),), (Node("here", (0,)),))
+    program = "from pypmix import Client, NotSupported\nwith Client() as me:\n    try: me.abort(3)\n"
+    program += "    except NotSupported: print('no')"
+    with Server() as server:
+        server.register_nspace(job.info())
+        server.register_client(job.proc(0))
+        child = {**env, **server.client_env(job.proc(0)), "PYPMIX_ENGINE": "python"}
+        ended = subprocess.run([sys.executable, "-c", program], env=child, capture_output=True, timeout=20)
+    assert ended.stdout == b"no\n", ended.stderr
+
+
+def test_a_server_that_is_not_open() -> None:
+    server = Server()
+    with pytest.raises(NotInitialized, match="with Server"):
+        server.pending()
+    server.open()
+    assert server.open() is server
+    assert server.proc.nspace
+    assert server.engine.name == "python"
+    server.close()
+    server.close()
+    with pytest.raises(NotInitialized):
+        server.client_env(Proc("x", 0))
+
+
+def test_a_server_on_an_engine_that_cannot_serve() -> None:
+    with pytest.raises(PMIxError, match="native"):
+        Server(engine="native").open()

@@ -1,0 +1,384 @@
+"""`pypmix run` ends: its exit code and its one message, and never a process or a file left behind, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cli.command import Command
+
+from harness import processes
+
+SH = ("sh", "-c")
+
+# A rank that tells its pid, by rank, and waits.
+WAIT = "echo $$ > pid.$PMIX_RANK; sleep 60 & wait"
+
+CLIENT = """
+import os, sys, time
+from pypmix import Client
+def tell(name):
+    with open(f"{name}.{os.environ['PMIX_RANK']}", "w") as file:
+        file.write(f"{os.getpid()}\\n")
+def hang():
+    time.sleep(60)
+me = Client().open()
+rank = me.rank
+"""
+
+
+def client(text: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", CLIENT + text)
+
+
+@pytest.mark.parametrize("code", [1, 7, 255])
+def test_the_first_rank_that_fails_gives_the_code_and_ends_the_job(command: Command, code: int) -> None:
+    ended = command("run", "-n", 3, *SH, f"[ $PMIX_RANK = 1 ] || sleep 60; echo $$ > pid.1; exit {code}")
+    assert ended.code == code
+    pid = (command.folder / "pid.1").read_text().strip()
+    assert ended.message == (f"pypmix run: rank 1 (pid {pid}) exited with code {code}; 2 other ranks were ended")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_a_rank_that_is_killed_ends_the_job_and_is_named(command: Command, signum: signal.Signals) -> None:
+    ended = command(
+        "run", "-n", 4, *SH, f"[ $PMIX_RANK = 2 ] || sleep 60; echo $$ > pid.2; ulimit -c 0; kill -{signum} $$"
+    )
+    assert ended.code == 128 + signum
+    pid = (command.folder / "pid.2").read_text().strip()
+    assert ended.message == (
+        f"pypmix run: rank 2 (pid {pid}) was killed by signal {int(signum)} ({signum.name}); 3 other ranks were ended"
+    )
+
+
+def test_a_rank_that_really_segfaults_is_named(command: Command) -> None:
+    crash = "import ctypes, os, resource, time; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); "
+    crash += "ctypes.string_at(0) if os.environ['PMIX_RANK'] == '0' else time.sleep(60)"
+    ended = command("run", "-n", 2, sys.executable, "-c", crash)
+    assert ended.code == 139
+    assert "rank 0 (pid " in ended.message
+    assert "was killed by signal 11 (SIGSEGV)" in ended.message
+
+
+def test_ranks_that_ignore_sigterm_are_killed(command: Command) -> None:
+    started = time.monotonic()
+    text = "trap '' TERM; if [ $PMIX_RANK = 0 ]; then sleep 0.3; exit 3; fi; while :; do sleep 1; done"
+    assert command("run", "-n", 2, *SH, text).code == 3
+    assert time.monotonic() - started < 10
+
+
+def test_stopped_ranks_end_too(command: Command) -> None:
+    text = "if [ $PMIX_RANK = 0 ]; then sleep 0.3; exit 3; fi; kill -STOP $$"
+    started = time.monotonic()
+    assert command("run", "-n", 3, *SH, text).code == 3
+    assert time.monotonic() - started < 4.5
+
+
+@pytest.mark.parametrize("options", [[], ["--wdir", "/"]])
+def test_ranks_have_the_usual_signal_dispositions(command: Command, options: list[str]) -> None:
+    ended = command("run", "-n", 2, *options, *SH, "yes | head -n 1; grep -E 'Sig(Blk|Ign)' /proc/self/status")
+    assert ended.err == b""
+    masks = [line for line in ended.lines if line.startswith("Sig")]
+    assert len(masks) == 4
+    # glibc's spawn ignores two signals of its own, beyond the 31 that programs know.
+    assert not any(int(mask.split()[1], 16) & 0x7FFFFFFF for mask in masks)
+
+
+@pytest.mark.parametrize("options", [[], ["--wdir", "/"]])
+def test_ranks_lead_sessions_and_inherit_nothing_else(command: Command, options: list[str]) -> None:
+    program = "import os; print(os.getsid(0) == os.getpgrp() == os.getpid(), *sorted(os.listdir('/proc/self/fd'))[:-1])"
+    ended = command("run", "-n", 2, *options, sys.executable, "-c", program)
+    assert ended.lines == ["True 0 1 2"] * 2
+
+
+def test_success_is_silent(command: Command) -> None:
+    ended = command("run", "-n", 3, *client("me.fence(); me.close()"))
+    assert (ended.code, ended.out, ended.err) == (0, b"", b"")
+
+
+def test_exit_without_finalize_ends_the_job(command: Command) -> None:
+    ended = command("run", "-n", 2, *client("os._exit(0) if rank == 1 else hang()"))
+    assert ended.code == 1
+    assert "rank 1 (pid " in ended.message
+    assert "exited with code 0 without calling finalize; 1 other rank was ended" in ended.message
+
+
+def test_exit_without_ever_initializing_is_fine(command: Command) -> None:
+    ended = command("run", "-n", 2, *SH, "exit 0")
+    assert (ended.code, ended.err) == (0, b"")
+
+
+def test_a_death_in_a_fence_names_the_dead_and_not_those_who_waited(command: Command) -> None:
+    text = "tell('pid')\nif rank == 1: time.sleep(0.3); os.kill(os.getpid(), 9)\nme.fence()"
+    ended = command("run", "-n", 3, *client(text))
+    assert ended.code == 137
+    pid = (command.folder / "pid.1").read_text().strip()
+    assert f"pypmix run: rank 1 (pid {pid}) was killed by signal 9 (SIGKILL)" in ended.message
+
+
+@pytest.mark.parametrize("status", [1, 42])
+def test_abort_ends_the_job_with_its_status_and_message(command: Command, status: int) -> None:
+    text = f"tell('pid')\nme.fence()\nif rank == 1: me.abort({status}, 'the mesh is torn')\nhang()"
+    ended = command("run", "-n", 3, *client(text))
+    assert ended.code == status
+    pid = (command.folder / "pid.1").read_text().strip()
+    assert ended.message == (
+        f"pypmix run: rank 1 (pid {pid}) called abort with status {status}: the mesh is torn; 2 other ranks were ended"
+    )
+
+
+def test_abort_of_one_rank_ends_it_alone(command: Command) -> None:
+    text = "tell('pid')\nme.fence()\nif rank == 1: me.abort(9, 'just that one', [me.job[2]])\nif rank == 2: hang()\n"
+    ended = command("run", "-n", 3, *client(text + "print('on', rank); me.close()"))
+    assert ended.code == 9
+    assert sorted(ended.lines) == ["on 0", "on 1"]
+    pids = [(command.folder / f"pid.{rank}").read_text().strip() for rank in range(3)]
+    assert ended.message == (
+        f"pypmix run: rank 1 (pid {pids[1]}) called abort with status 9: just that one; it ended rank 2 (pid {pids[2]})"
+    )
+
+
+def test_the_time_limit_names_who_waits_for_whose_data(command: Command) -> None:
+    text = "tell('pid')\nme.fence()\nme.get('never', proc=me.job[0], wait=50) if rank == 1 else hang()"
+    ended = command("run", "-n", 2, "--timeout", 2, *client(text))
+    assert ended.code == 124
+    pids = [(command.folder / f"pid.{rank}").read_text().strip() for rank in range(2)]
+    assert "get never" in ended.message
+    assert f": rank 1 (pid {pids[1]}) has waited " in ended.message
+    assert f" s for rank 0 (pid {pids[0]})" in ended.message
+
+
+def test_the_time_limit_names_who_is_missing_in_what(command: Command) -> None:
+    text = "tell('pid')\nme.fence() if rank != 2 else hang()"
+    ended = command("run", "-n", 4, "--timeout", 2, *client(text))
+    assert ended.code == 124
+    pid = (command.folder / "pid.2").read_text().strip()
+    lines = [line for line in ended.message.splitlines() if "pypmix run" in line or line.startswith("  ")]
+    assert lines[0] == "pypmix run: the job did not end within 2 s and was ended"
+    assert "fence" in ended.message
+    assert "3 of 4 arrived" in ended.message
+    assert f"missing: rank 2 (pid {pid})" in ended.message
+
+
+def test_the_time_limit_names_ranks_that_never_initialized(command: Command) -> None:
+    ended = command("run", "-n", 2, "--timeout", "0.5", "sleep", 60)
+    assert ended.code == 124
+    assert "running without having initialized: rank 0 (pid " in ended.message
+    assert "rank 1 (pid " in ended.message
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_is_passed_on_and_ends_the_job(command: Command, signum: signal.Signals) -> None:
+    name = signum.name[3:]
+    text = f"trap 'echo got $PMIX_RANK; exit 0' {name}; echo $$ > pid.$PMIX_RANK; while :; do sleep 0.05; done"
+    process = command.start("run", "-n", 3, *SH, text)
+    command.wait_for("pid", 3)
+    process.send_signal(signum)
+    ended = command.end(process)
+    assert ended.code == 128 + signum
+    assert sorted(ended.lines) == ["got 0", "got 1", "got 2"]
+    assert ended.message == f"pypmix run: ended by signal {int(signum)} ({signum.name})"
+    assert command.left() == []
+
+
+def test_a_second_interrupt_kills_at_once(command: Command) -> None:
+    process = command.start(
+        "run", "-n", 2, *SH, "trap '' INT TERM; echo $$ > pid.$PMIX_RANK; while :; do sleep 0.05; done"
+    )
+    command.wait_for("pid", 2)
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert command.end(process).code == 130
+    assert time.monotonic() - started < 4.5
+
+
+def test_a_rank_in_a_call_that_no_interrupt_reaches_ends_soon(command: Command) -> None:
+    process = command.start("run", "-n", 2, *SH, "trap '' INT; echo $$ > pid.$PMIX_RANK; sleep 60 & wait")
+    command.wait_for("pid", 2)
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert command.end(process).code == 130
+    assert time.monotonic() - started < 4.5
+
+
+def test_user_signals_are_passed_on_and_end_nothing(command: Command) -> None:
+    text = "trap 'echo usr $PMIX_RANK; exit 0' USR1; echo $$ > pid.$PMIX_RANK; while :; do sleep 0.05; done"
+    process = command.start("run", "-n", 2, *SH, text)
+    command.wait_for("pid", 2)
+    process.send_signal(signal.SIGUSR1)
+    ended = command.end(process)
+    assert ended.code == 0
+    assert sorted(ended.lines) == ["usr 0", "usr 1"]
+
+
+def test_an_ignored_signal_stays_ignored(command: Command) -> None:
+    line = f"trap '' HUP; exec {sys.executable} -m pypmix run -n 2 sh -c '{WAIT}'"
+    process = command.start_shell(line)
+    command.wait_for("pid", 2)
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.3)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert command.end(process).code == 143
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_signals_leave_nothing_of_pmix_ranks_in_a_fence(command: Command, signum: signal.Signals) -> None:
+    process = command.start("run", "-n", 4, *client("tell('pid')\nme.fence() if rank else hang()"))
+    command.wait_for("pid", 4)
+    process.send_signal(signum)
+    assert command.end(process).code == 128 + signum
+    assert command.left() == []
+
+
+def test_what_ranks_leave_behind_ends_with_the_job(command: Command) -> None:
+    text = "sleep 60 & setsid sleep 60 & (setsid sh -c 'trap \"\" HUP; sleep 60' &); exit 0"
+    started = time.monotonic()
+    assert command("run", "-n", 2, *SH, text).code == 0
+    assert time.monotonic() - started < 4.5
+    assert processes.marked(command.mark) == []
+
+
+def test_what_ranks_leave_behind_and_ignores_sigterm_is_killed(command: Command) -> None:
+    assert command("run", *SH, "setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' & sleep 0.5; exit 0").code == 0
+    assert processes.marked(command.mark) == []
+
+
+@pytest.mark.parametrize("text", [WAIT, "echo $$ > pid.$PMIX_RANK; setsid sleep 60 & sleep 60 & wait"])
+def test_a_killed_launcher_leaves_nothing(command: Command, text: str) -> None:
+    process = command.start("run", "-n", 3, *SH, text)
+    command.wait_for("pid", 3)
+    os.kill(process.pid, signal.SIGKILL)
+    assert command.end(process).code == -9
+    assert command.left() == []
+
+
+def test_a_killed_launcher_leaves_no_rank_that_hides(command: Command) -> None:
+    process = command.start("run", "-n", 2, *SH, "echo $$ > pid.$PMIX_RANK; exec env -i sleep 60")
+    ranks = [Path("/proc") / pid for pid in command.wait_for("pid", 2)]
+    os.kill(process.pid, signal.SIGKILL)
+    command.end(process)
+    deadline = time.monotonic() + 5
+    while any(rank.exists() for rank in ranks) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(rank.exists() for rank in ranks)
+
+
+def test_pmix_ranks_of_a_killed_launcher_end(command: Command) -> None:
+    process = command.start("run", "-n", 3, *client("tell('pid')\nme.fence() if rank else hang()"))
+    command.wait_for("pid", 3)
+    os.kill(process.pid, signal.SIGKILL)
+    command.end(process)
+    assert command.left() == []
+
+
+def test_a_killed_launcher_leaves_nothing_of_the_jobs_in_its_job(command: Command) -> None:
+    inner = f"exec {sys.executable} -m pypmix run -n 2 sh -c '{WAIT.replace('$PMIX_RANK', '$$')}'"
+    process = command.start("run", "-n", 2, *SH, inner)
+    command.wait_for("pid", 4)
+    os.kill(process.pid, signal.SIGKILL)
+    assert command.end(process).code == -9
+    assert command.left() == []
+
+
+def test_files_in_the_job_folder_are_removed(command: Command) -> None:
+    text = "d=$(ls -d $TMPDIR/pypmix-*); mkdir -p $d/a/b; touch $d/a/b/c; ln -s / $d/a/link; ls -ld $d | cut -c1-10"
+    ended = command("run", *SH, text)
+    assert (ended.code, ended.lines) == (0, ["drwx------"])
+    assert list(command.temporary.iterdir()) == []
+    assert Path("/etc").is_dir()
+
+
+def test_a_program_that_is_not_found(command: Command) -> None:
+    ended = command("run", "-n", 2, "no-such-program", "x")
+    assert ended.code == 127
+    assert ended.message == "pypmix run: program not found: no-such-program"
+
+
+def test_a_program_that_is_not_found_starts_nothing(command: Command) -> None:
+    ended = command("run", "touch", "was-here", ":", "./no-such-program")
+    assert ended.code == 127
+    assert ended.message == "pypmix run: program not found: ./no-such-program"
+    assert not (command.folder / "was-here").exists()
+
+
+def test_a_program_that_cannot_be_executed(command: Command) -> None:
+    (command.folder / "plain").write_text("text")
+    ended = command("run", "./plain")
+    assert ended.code == 126
+    assert ended.message.startswith("pypmix run: cannot execute ")
+    assert "plain: Permission denied" in ended.message
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "part"),
+    [
+        ("#!/no/such/interpreter\n", 127, "the interpreter that its first line names does not"),
+        ("\0\0", 126, "neither a binary"),
+    ],
+)
+def test_a_program_that_the_kernel_refuses(command: Command, text: str, code: int, part: str) -> None:
+    (command.folder / "odd").write_text(text)
+    (command.folder / "odd").chmod(0o755)
+    ended = command("run", "-n", 2, "./odd")
+    assert ended.code == code
+    assert ended.message.startswith("pypmix run: cannot start rank 0: ")
+    assert part in ended.message
+
+
+def test_a_working_directory_that_does_not_exist(command: Command) -> None:
+    ended = command("run", "--wdir", "nowhere", "true")
+    assert ended.code == 127
+    assert ended.message == f"pypmix run: no such working directory: {command.folder}/nowhere"
+
+
+def test_a_temporary_folder_that_cannot_be_used_is_replaced(command: Command) -> None:
+    assert command("run", "true", env={"TMPDIR": "/no/such/folder"}).code == 0
+
+
+@pytest.mark.parametrize("ranks", [32, 96])
+def test_many_ranks(command: Command, ranks: int) -> None:
+    ended = command("run", "-n", ranks, *SH, "echo $PMIX_RANK")
+    assert ended.code == 0
+    assert sorted(map(int, ended.lines)) == list(range(ranks))
+
+
+def test_more_ranks_than_open_files_are_allowed(command: Command) -> None:
+    line = f"ulimit -Sn 128; exec {sys.executable} -m pypmix run -n 60 sh -c 'sleep 0.5; ulimit -Sn'"
+    ended = command.end(command.start_shell(line))
+    assert ended.code == 0
+    assert ended.lines == ["128"] * 60
+
+
+def test_too_few_open_files_are_said_plainly(command: Command) -> None:
+    ended = command.end(command.start_shell(f"ulimit -n 128; exec {sys.executable} -m pypmix run -n 60 true"))
+    assert ended.code == 1
+    assert "60 ranks need 304 open files here and the limit is 128 (ulimit -Hn)" in ended.message
+
+
+def test_a_job_inside_of_a_job(command: Command) -> None:
+    inner = f"{sys.executable} -m pypmix run -n 2 sh -c 'echo inner $PMIX_NAMESPACE $PMIX_RANK'"
+    ended = command("run", "-n", 2, *SH, f"echo outer $PMIX_NAMESPACE $PMIX_RANK; {inner}")
+    assert ended.code == 0
+    words = [line.split() for line in ended.lines]
+    assert len({nspace for kind, nspace, _ in words if kind == "outer"}) == 1
+    assert len({nspace for kind, nspace, _ in words if kind == "inner"}) == 2
+    assert sorted((kind, rank) for kind, _, rank in words) == sorted(
+        [("outer", "0"), ("outer", "1")] + 2 * [("inner", "0"), ("inner", "1")]
+    )
+
+
+def test_ending_the_outer_job_ends_the_inner_one(command: Command) -> None:
+    inner = f"exec {sys.executable} -m pypmix run -n 2 sh -c '{WAIT.replace('$PMIX_RANK', '$$')}'"
+    process = command.start("run", "-n", 2, *SH, inner)
+    command.wait_for("pid", 4)
+    process.send_signal(signal.SIGTERM)
+    assert command.end(process).code == 143
+    assert command.left() == []

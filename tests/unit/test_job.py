@@ -1,0 +1,225 @@
+"""The description of a job: its placement is checked, its job info has the keys, types and values that clients need."""
+
+from __future__ import annotations
+
+import pytest
+
+from pypmix.host.job import Application, Job, Node
+from pypmix.host.launch import find_program, inherited_environment
+from pypmix.standard import codes
+from pypmix.standard.attrs import by_key
+from pypmix.standard.types import Info, Proc, Value
+
+JOB = Job(
+    "demo@1",
+    apps=(Application(("./a", "-v", "x y"), 3, wdir="/work"), Application(("b",), 2)),
+    nodes=(Node("n0", (0, 3, 1)), Node("n1", (2, 4))),
+    session=77,
+    tmpdir="/tmp/demo",
+    wdir="/home",
+)
+
+
+def data(infos: tuple[Info, ...]) -> dict[str, object]:
+    found = {info.key: info.value.data for info in infos}
+    assert len(found) == len(infos)
+    return found
+
+
+def test_job_level() -> None:
+    infos = JOB.info().job
+    assert infos[0].key == "pmix.session.id"
+    assert data(infos) == {
+        "pmix.session.id": 77,
+        "pmix.univ.size": 5,
+        "pmix.job.size": 5,
+        "pmix.max.size": 5,
+        "pmix.jobid": "demo@1",
+        "pmix.num.nodes": 2,
+        "pmix.job.napps": 2,
+        "pmix.nlist": "n0,n1",
+        "pmix.tmpdir": "/tmp/demo",
+        "pmix.nsdir": "/tmp/demo",
+        "pmix.tdir.rmclean": True,
+    }
+
+
+def test_node_level() -> None:
+    first, second = [data(infos) for infos in JOB.info().nodes]
+    procs = first.pop("pmix.lprocs")
+    assert procs.type == codes.PROC  # type: ignore[attr-defined]
+    assert procs.items == tuple(Proc("demo@1", rank) for rank in (0, 1, 3))  # type: ignore[attr-defined]
+    assert first == {
+        "pmix.nodeid": 0,
+        "pmix.hname": "n0",
+        "pmix.local.size": 3,
+        "pmix.node.size": 3,
+        "pmix.lpeers": "0,1,3",
+        "pmix.lldr": 0,
+    }
+    assert (second["pmix.nodeid"], second["pmix.lpeers"], second["pmix.lldr"]) == (1, "2,4", 2)
+
+
+def test_application_level() -> None:
+    first, second = [data(infos) for infos in JOB.info().apps]
+    assert first == {
+        "pmix.appnum": 0,
+        "pmix.app.size": 3,
+        "pmix.aldr": 0,
+        "pmix.app.argv": "./a -v x y",
+        "pmix.num.nodes": 2,
+        "pmix.wdir": "/work",
+    }
+    assert second == {
+        "pmix.appnum": 1,
+        "pmix.app.size": 2,
+        "pmix.aldr": 3,
+        "pmix.app.argv": "b",
+        "pmix.num.nodes": 2,
+        "pmix.wdir": "/home",
+    }
+
+
+def test_rank_level() -> None:
+    procs = dict(JOB.info().procs)
+    assert sorted(procs) == [0, 1, 2, 3, 4]
+    assert data(procs[3]) == {
+        "pmix.rank": 3,
+        "pmix.appnum": 1,
+        "pmix.lrank": 2,
+        "pmix.nrank": 2,
+        "pmix.nodeid": 0,
+        "pmix.hname": "n0",
+        "pmix.grank": 3,
+        "pmix.apprank": 0,
+        "pmix.pdir": "/tmp/demo/3",
+    }
+    assert [data(procs[rank])["pmix.lrank"] for rank in range(5)] == [0, 1, 0, 2, 1]
+    assert [data(procs[rank])["pmix.apprank"] for rank in range(5)] == [0, 1, 2, 0, 1]
+
+
+def test_session_level() -> None:
+    (session,) = JOB.info().sessions
+    assert [info.key for info in session] == ["pmix.session.id", "pmix.univ.size"]
+
+
+# What Open MPI and the C libraries read with a fixed type.
+WIRE_TYPES = {
+    "pmix.job.size": codes.UINT32,
+    "pmix.univ.size": codes.UINT32,
+    "pmix.session.id": codes.UINT32,
+    "pmix.lrank": codes.UINT16,
+    "pmix.nrank": codes.UINT16,
+    "pmix.nodeid": codes.UINT32,
+    "pmix.appnum": codes.UINT32,
+    "pmix.rank": codes.PROC_RANK,
+    "pmix.grank": codes.PROC_RANK,
+    "pmix.apprank": codes.PROC_RANK,
+    "pmix.lldr": codes.PROC_RANK,
+    "pmix.aldr": codes.PROC_RANK,
+    "pmix.lpeers": codes.STRING,
+    "pmix.lprocs": codes.DATA_ARRAY,
+    "pmix.tdir.rmclean": codes.BOOL,
+}
+
+
+def test_every_key_is_known_and_has_its_type() -> None:
+    info = JOB.info()
+    levels = [info.job, *info.nodes, *info.apps, *info.sessions, *[infos for _, infos in info.procs]]
+    seen = {}
+    for each in [entry for level in levels for entry in level]:
+        attribute = by_key(each.key)
+        assert attribute is not None, each.key
+        assert each.value.type in attribute.types
+        # A value of another range would not survive the wire.
+        assert Value(each.value.type, each.value.data) == each.value
+        seen[each.key] = each.value.type
+    assert {key: seen.get(key) for key in WIRE_TYPES} == WIRE_TYPES
+
+
+def test_no_folder_no_keys_about_it() -> None:
+    info = JOB.replace(tmpdir="").info()
+    keys = {entry.key for level in (info.job, *[infos for _, infos in info.procs]) for entry in level}
+    assert not keys & {"pmix.tmpdir", "pmix.nsdir", "pmix.pdir", "pmix.tdir.rmclean"}
+
+
+def test_a_node_may_be_empty() -> None:
+    nodes = (Node("n0", (0, 1, 2, 3, 4)), Node("spare", ()))
+    spare = data(JOB.replace(nodes=nodes).info().nodes[1])
+    assert (spare["pmix.local.size"], spare["pmix.lpeers"]) == (0, "")
+    assert "pmix.lldr" not in spare
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [(), (Node("n", (0, 1, 2, 3)),), (Node("n", (0, 1, 2, 3, 4, 5)),), (Node("n", (0, 1, 2)), Node("m", (2, 3, 4)))],
+)
+def test_each_rank_has_one_place(nodes: tuple[Node, ...]) -> None:
+    with pytest.raises(ValueError, match="each of the ranks 0 to 4 once"):
+        JOB.replace(nodes=nodes)
+
+
+def test_nodes_have_names_of_their_own() -> None:
+    with pytest.raises(ValueError, match="listed twice"):
+        JOB.replace(nodes=(Node("n", (0, 1, 2)), Node("n", (3, 4))))
+
+
+@pytest.mark.parametrize("hostname", ["", "a,b"])
+def test_a_node_needs_a_name(hostname: str) -> None:
+    with pytest.raises(ValueError, match="cannot name a node"):
+        Node(hostname, ())
+
+
+def test_a_node_holds_as_many_ranks_as_can_be_numbered() -> None:
+    Node("n", tuple(range(65535)))
+    with pytest.raises(OverflowError, match="65535"):
+        Node("n", tuple(range(65536)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"argv": ()}, ValueError),
+        ({"argv": ("",)}, ValueError),
+        ({"argv": ("a\0b",)}, ValueError),
+        ({"argv": ("a",), "np": 0}, ValueError),
+        ({"argv": ("a",), "np": True}, TypeError),
+        ({"argv": ("a",), "np": 1.0}, TypeError),
+        ({"argv": ("a",), "env": (("A=B", "c"),)}, ValueError),
+        ({"argv": ("a",), "env": (("", "c"),)}, ValueError),
+        ({"argv": ("a",), "wdir": "\0"}, ValueError),
+    ],
+)
+def test_an_application_that_cannot_run(arguments: dict[str, object], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Application(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("nspace", ["", "x" * 256])
+def test_a_job_needs_a_name_that_fits(nspace: str) -> None:
+    with pytest.raises(ValueError, match="nspace"):
+        JOB.replace(nspace=nspace)
+
+
+def test_the_environment_of_an_outer_job_is_dropped() -> None:
+    user = {"PATH": "/bin", "OMPI_MCA_pml": "ob1", "PMIXER": "1", "PYPMIX_ENGINE": "python"}
+    assert inherited_environment({**user, "PMIX_VERSION": "5", "PRTE_X": "1", "OMPI_X": "1"}) == user
+    inside = inherited_environment({**user, "PMIX_NAMESPACE": "n", "PMIX_MCA_gds": "hash"})
+    assert inside == {"PATH": "/bin", "PMIXER": "1", "PYPMIX_ENGINE": "python"}
+
+
+def test_programs_are_found_as_a_shell_finds_them(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "first" / "tool").write_text("not executable")
+    (tmp_path / "second" / "tool").write_text("#!/bin/sh\n")
+    (tmp_path / "second" / "tool").chmod(0o755)
+    both = {"PATH": f"{tmp_path}/none:{tmp_path}/first:{tmp_path}/second"}
+    assert find_program("tool", both) == f"{tmp_path}/second/tool"
+    assert find_program("second/tool", {}, str(tmp_path)) == f"{tmp_path}/second/tool"
+    with pytest.raises(PermissionError, match="first/tool"):
+        find_program("tool", {"PATH": f"{tmp_path}/first"})
+    with pytest.raises(PermissionError):
+        find_program(str(tmp_path), {})
+    with pytest.raises(FileNotFoundError, match="tool"):
+        find_program("tool", {"PATH": str(tmp_path)})
