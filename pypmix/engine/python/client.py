@@ -1,0 +1,851 @@
+"""The client's side of the protocol as a state machine: no sockets, threads or clocks.
+
+Operations, received bytes and the time go in; bytes to send (`out`), ended calls (`Call.outcome`, `finished`) and the
+next moment to look at the clock (`deadline`) come out. The caller serialises the calls.
+
+An exception of a signal handler can strike between any two steps of Python code. So that it loses nobody's reply, each
+change that matters is one assignment or one call of a C function, and `resume` does over what was cut short.
+"""
+
+from __future__ import annotations
+
+from pypmix.engine.python import datastore
+from pypmix.engine.python.datastore import PLAIN, TIMEOUT, DataStore, Wanted, is_true, seconds
+from pypmix.standard import codes, types
+from pypmix.standard.errors import (
+    ERR_LOST_CONNECTION,
+    ERR_NOT_FOUND,
+    ERR_TIMEOUT,
+    SUCCESSES,
+    LocalProtocolError,
+    LostConnection,
+    NotFound,
+    NotInitialized,
+    NotSupported,
+    PMIxError,
+    RemoteProtocolError,
+    Unreachable,
+    error_for,
+)
+from pypmix.standard.ops import (
+    RESERVED_PREFIX,
+    SCOPE_INTERNAL,
+    SCOPE_REMOTE,
+    Abort,
+    Commit,
+    Fence,
+    Finalize,
+    Get,
+    Op,
+    Put,
+)
+from pypmix.standard.record import Record
+from pypmix.standard.releases import release_text
+from pypmix.standard.types import Info, Proc, Value
+from pypmix.wire.codec import Unpacker, encode_kval, kvals
+from pypmix.wire.frames import MAX_MESSAGE, TAG_DYNAMIC, FrameReader, frame, next_tag
+from pypmix.wire.handshake import Hello, ReplyReader, encode_hello
+from pypmix.wire.messages import (
+    Command,
+    decode_status,
+    encode_commit,
+    encode_fence,
+    encode_get,
+    parse_get_object,
+    reply_layout,
+    request_layout,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from pypmix.engine.base import Done
+    from pypmix.standard.releases import Release
+
+    Outcome = tuple[Any, BaseException | None]
+
+ENGINE = "python"
+
+COLLECT_DATA = "pmix.collect"
+EMBED_BARRIER = "pmix.embed.barrier"
+
+ERR_EXISTS_OUTSIDE_SCOPE = -62
+
+FINALIZE_WAIT = 2.0
+"""Seconds that the server's answer to a finalize is waited for; natives take the same."""
+
+PART_WAIT = 0.25
+"""Seconds that the server gets to close its end after a finalize.
+
+Until it has seen the end of a connection, a server may take its client for a participant of the next fence who has
+gone: who opens again at once would be left out.
+"""
+
+TIMEOUT_GRACE = 0.5
+"""Seconds that a server gets beyond `PMIX_TIMEOUT` to report it; some releases ignore the directive."""
+
+_TRUE = Value.unchecked(codes.BOOL, True)
+_COLLECT = Info.unchecked(COLLECT_DATA, _TRUE, 0)
+_IMMEDIATE = Info.unchecked(datastore.IMMEDIATE, _TRUE, 0)
+_REMOTE = Info.unchecked(datastore.DATA_SCOPE, Value.unchecked(codes.SCOPE, SCOPE_REMOTE), 0)
+_SCOPE_NAMES = {1: "LOCAL", 2: "REMOTE", 3: "GLOBAL", 4: "INTERNAL"}
+
+
+class Open(Op[None]):
+    """The handshake and the request for the job info."""
+
+
+class Server(Record):
+    """What the environment tells of the server.
+
+    Attributes:
+        name: Its `nspace.rank`.
+        release: Its release.
+        buffer_type: The kind of buffer that it wants, 1 plain or 2 described.
+        shared_store: Whether native clients of its node leave their data in shared memory that only they can read
+            (the stores ds12 and ds21 of 4.x).
+    """
+
+    name: str
+    release: Release
+    buffer_type: int = 1
+    shared_store: bool = False
+
+
+class Call:
+    """One operation under way.
+
+    Attributes:
+        op: The operation.
+        done: What to call when it has ended; None where somebody waits for `outcome` instead.
+        outcome: Its result and its error, once it has ended.
+        deadline: When to give up, on the clock of the caller; None for never.
+    """
+
+    __slots__ = (
+        "deadline",
+        "done",
+        "failure",
+        "followers",
+        "infos",
+        "op",
+        "outcome",
+        "phase",
+        "sent",
+        "tag",
+        "tried",
+        "wanted",
+    )
+
+    def __init__(self, op: Op[Any], done: Done[Any] | None) -> None:
+        self.op = op
+        self.done = done
+        self.outcome: Outcome | None = None
+        self.deadline: float | None = None
+        self.tag = 0
+        self.wanted = PLAIN
+        self.infos: tuple[Info, ...] = ()
+        self.tried = False
+        self.phase = ""
+        self.failure: PMIxError | None = None
+        self.sent: list[tuple[int, dict[str, bytes]]] = []
+        self.followers: list[Call] = []
+
+
+class _Intake:
+    """What arrived since the last moment when nothing was left over, and how far it has been dealt with."""
+
+    __slots__ = ("chunks", "fed", "handled", "reader")
+
+    def __init__(self) -> None:
+        self.chunks: list[bytes] = []
+        self.fed = 0
+        self.handled = 0
+        self.reader = FrameReader()
+
+
+class Client:
+    """The state machine of one client.
+
+    Args:
+        proc: The client itself.
+        store: What it knows.
+        server: Its server; None for a singleton, which has none.
+    """
+
+    def __init__(self, proc: Proc, store: DataStore, server: Server | None) -> None:
+        self.proc = proc
+        self.store = store
+        self.server = server
+        self.release: Release = server.release if server else (0, 0, 0)
+        self.engine = f"{ENGINE} {release_text(self.release)}" if server else ENGINE
+        self.buffer_type = server.buffer_type if server else 1
+        self.out: tuple[bytes, list[int]] = (b"", [])
+        """The bytes to send, and the lengths of their beginnings that the transport has sent already."""
+        self.intake = _Intake()
+        self.finished: list[Call] = []
+        """Ended calls whose `done` the transport is to call."""
+        self.collected = False
+        self.closed: Callable[[], PMIxError] | None = None
+        """What to raise for further operations, once there can be none; the transport closes the socket."""
+        self._calls: dict[int, Call] = {}
+        self._timed: list[Call] = []
+        self._gets: dict[Proc, Call] = {}
+        self._tag = TAG_DYNAMIC
+        self._pindex = 0
+        self.parting = False
+        """Whether the transport is to end its sending side now."""
+        self._opening: Call | None = None
+        self._parting: Call | None = None
+        self._reply_reader = ReplyReader()
+        self._finalizing = False
+        self._now = 0.0
+        self.misdirected = False
+        """Whether the job info came in the form of another data store; connecting anew helps."""
+
+    # What the caller wants
+
+    def connect(self, hello: Hello, deadline: float | None) -> Call:
+        """Begin the handshake; the call ends when the job info is here."""
+        call = self._opening = Call(Open(), None)
+        self._set_deadline(call, deadline)
+        self._push(encode_hello(hello))
+        return call
+
+    def start(self, op: Op[Any], done: Done[Any] | None, now: float) -> Call:
+        """Begin an operation.
+
+        Raises:
+            PMIxError: The client is closed.
+            LocalProtocolError: The operation cannot be expressed to this server.
+        """
+        if self.closed is not None:
+            raise self._named(self.closed(), op)
+        if self._finalizing:
+            raise self._named(NotInitialized("the client is being finalized"), op)
+        call = Call(op, done)
+        start = _STARTS.get(type(op))
+        if start is None:
+            raise self._named(NotSupported(f"this engine has no {op.name}"), op)
+        self._now = now
+        try:
+            start(self, call)
+        except RemoteProtocolError as error:
+            # What the server told of a proc is unpacked when somebody asks for it.
+            self._end(call, error=self._named(error, op))
+        return call
+
+    def abandon(self, call: Call) -> None:
+        """Nobody waits for a call any more; its reply will be taken in and nobody told."""
+        call.done = None
+        if call.outcome is None:
+            call.outcome = None, None
+        if call in self._timed:
+            self._timed.remove(call)
+
+    def waiting(self) -> bool:
+        """Tell whether somebody is to be called when something arrives."""
+        return any(call.done is not None and call.outcome is None for call in self._everyone())
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `tick` for those calls that nobody waits for, None for never; waiters know their own."""
+        if not self._timed:
+            return None
+        return min([call.deadline for call in self._timed if call.done and call.deadline is not None], default=None)
+
+    # What happens
+
+    def take(self, now: float) -> None:
+        """Deal with the chunks that have been appended to `intake.chunks`; an empty one is the end of the stream."""
+        self._now = now
+        intake = self.intake
+        if self._opening is not None:
+            self._take_opening(intake)
+            return
+        chunks = intake.chunks
+        try:
+            while intake.fed < len(chunks):
+                chunk = chunks[intake.fed]
+                if not chunk:
+                    self.lost("the server closed the connection")
+                    return
+                for tag, payload in intake.reader.feed(chunk):
+                    self._dispatch(tag, payload)
+                    intake.handled += 1
+                intake.fed += 1
+        except RemoteProtocolError as error:
+            self._broken(error)
+            return
+        if not intake.reader.pending and self.intake is intake:
+            self.intake = _Intake()
+
+    def resume(self) -> None:
+        """Do over what an exception of a signal handler has cut short in `take`."""
+        for call in self._everyone():
+            if call.outcome is not None and call.done is not None:
+                self._end(call)
+        old = self.intake
+        if self._opening is not None or self.closed is not None or not old.chunks:
+            return
+        new = _Intake()
+        new.chunks = old.chunks
+        new.handled = old.handled
+        try:
+            frames = []
+            for chunk in old.chunks:
+                if chunk:
+                    frames += new.reader.feed(chunk)
+            for tag, payload in frames[old.handled :]:
+                self._dispatch(tag, payload)
+                new.handled += 1
+        except RemoteProtocolError as error:
+            self._broken(error)
+            return
+        new.fed = len(new.chunks)
+        self.intake = new if new.reader.pending else _Intake()
+        if not all(old.chunks):
+            self.lost("the server closed the connection")
+
+    def tick(self, now: float) -> None:
+        """Give up what has waited too long."""
+        self._now = now
+        for call in list(self._timed):
+            if call.deadline is not None and now >= call.deadline:
+                self._timed.remove(call)
+                self._expire(call)
+
+    def lost(self, reason: str) -> None:
+        """The connection has ended."""
+        if self._parting is not None:
+            self._finalized(self._parting)
+        else:
+            self._shut(reason, lambda: LostConnection(reason))
+
+    def close(self) -> None:
+        """End without a word to the server."""
+        self._shut(
+            "the client was closed",
+            lambda: NotInitialized("the client is closed", hint="open a new one"),
+        )
+
+    def sent(self) -> None:
+        """Note that the transport has sent something."""
+        data, sent = self.out
+        if sum(sent) >= len(data):
+            self.out = b"", []
+
+    def unsent(self) -> memoryview:
+        """Return what is still to be sent."""
+        data, sent = self.out
+        return memoryview(data)[sum(sent) :]
+
+    # Inside
+
+    def _everyone(self) -> list[Call]:
+        calls = list(self._calls.values())
+        for call in list(calls):
+            calls += call.followers
+        return calls + [call for call in (self._opening, self._parting) if call is not None]
+
+    def _push(self, data: bytes) -> None:
+        old, sent = self.out
+        left = len(old) - sum(sent)
+        self.out = (data if not left else old[len(old) - left :] + data), []
+
+    def _request(self, call: Call, payload: bytes) -> None:
+        old = call.tag
+        tag = self._tag = next_tag(self._tag)
+        while tag in self._calls:
+            tag = self._tag = next_tag(tag)
+        if len(payload) > MAX_MESSAGE and self.release >= (6, 0, 0):
+            raise LocalProtocolError(
+                f"a message of {len(payload)} bytes is longer than this server accepts, {MAX_MESSAGE}",
+                operation=call.op.name,
+                engine=self.engine,
+                procs=self._procs_of(call.op),
+                hint="put less before each commit" if isinstance(call.op, Commit) else "",
+            )
+        message = frame(self._pindex, tag, payload)
+        self._calls[tag] = call
+        self._push(message)
+        call.tag = tag
+        self._calls.pop(old, None)
+
+    def _set_deadline(self, call: Call, deadline: float | None) -> None:
+        if deadline is not None:
+            call.deadline = deadline
+            self._timed.append(call)
+
+    def _end(self, call: Call, result: object = None, error: BaseException | None = None) -> None:
+        if call.outcome is None:
+            call.outcome = result, error
+        if call.done is not None:
+            self.finished.append(call)
+        if call in self._timed:
+            self._timed.remove(call)
+
+    def _dispatch(self, tag: int, payload: bytes) -> None:
+        call = self._calls.get(tag)
+        if call is None or call.tag != tag:
+            # Events, output and late replies; an unknown tag is nobody's business.
+            return
+        if not payload:
+            self._end(call, error=self._error(call, ERR_LOST_CONNECTION, "the server answered nothing"))
+        else:
+            try:
+                _REPLIES[type(call.op)](self, call, payload)
+            except RemoteProtocolError:
+                raise
+            except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
+                raise RemoteProtocolError(f"the server's answer makes no sense: {error!r}") from error
+        if call.tag == tag:
+            self._calls.pop(tag, None)
+
+    def _broken(self, error: RemoteProtocolError) -> None:
+        detail = error.detail
+        self._shut(
+            f"the server broke the protocol: {detail}",
+            lambda: LostConnection(f"the connection was closed because the server broke the protocol: {detail}"),
+            lambda: RemoteProtocolError(detail, hint="the connection is closed now"),
+        )
+
+    def _shut(
+        self,
+        reason: str,
+        closed: Callable[[], PMIxError],
+        pending: Callable[[], PMIxError] | None = None,
+    ) -> None:
+        if self.closed is None:
+            self.closed = closed
+        for call in self._everyone():
+            if call.outcome is None:
+                if _ends_by_loss(call):
+                    self._end(call, error=call.failure)
+                else:
+                    error = pending() if pending else LostConnection(f"{reason} while this was under way")
+                    self._end(call, error=self._named(error, call.op))
+        self._calls.clear()
+        self._gets.clear()
+        self._timed.clear()
+        self.out = b"", []
+
+    def _expire(self, call: Call) -> None:
+        op = call.op
+        if isinstance(op, Finalize):
+            if call.phase == "barrier":
+                call.failure = self._error(call, ERR_TIMEOUT, f"no answer to the barrier within {_timeout_of(op)} s")
+                self._leave(call)
+            else:
+                # Natives leave as well when the server does not answer in time.
+                self._finalized(call)
+        elif isinstance(op, Open):
+            detail = "the server accepted the connection and did not finish the handshake in time"
+            hint = "is it alive? `attrs.TIMEOUT` sets how long to wait for it"
+            self._end(call, error=self._named(Unreachable(detail, hint=hint), op))
+        else:
+            detail = f"no answer of the server within {_timeout_of(op)} s"
+            self._end(call, error=self._error(call, ERR_TIMEOUT, detail))
+
+    def _named(self, error: PMIxError, op: Op[Any]) -> PMIxError:
+        error.operation = op.name
+        error.engine = self.engine
+        error.procs = error.procs or self._procs_of(op)
+        return error
+
+    def _procs_of(self, op: Op[Any]) -> tuple[Proc, ...]:
+        if isinstance(op, Get):
+            return (op.proc,)
+        if isinstance(op, Fence):
+            return op.procs or (Proc.unchecked(self.proc.nspace, types.RANK_WILDCARD),)
+        return op.procs if isinstance(op, Abort) and op.procs else (self.proc,)
+
+    def _error(self, call: Call, status: int, detail: str = "", hint: str = "") -> PMIxError:
+        kind = error_for(status)
+        return self._named(kind(detail or "the server refused it", status=status, hint=hint), call.op)
+
+    # The handshake
+
+    def _take_opening(self, intake: _Intake) -> None:
+        call = self._opening
+        assert call is not None
+        for chunk in intake.chunks[intake.fed :]:
+            intake.fed += 1
+            if not chunk:
+                self._refused(call)
+                return
+            try:
+                answer = self._reply_reader.feed(chunk)
+            except RemoteProtocolError as error:
+                self._broken(error)
+                return
+            if answer is None:
+                continue
+            status, pindex = answer
+            if status:
+                self._refused(call, status)
+                return
+            self._pindex = pindex
+            self._opening = None
+            rest = [self._reply_reader.rest] if self._reply_reader.rest else []
+            left = intake.chunks[intake.fed :]
+            self.intake = _Intake()
+            self.intake.chunks += rest + left
+            # Servers up to 6.x keep one data store per nspace: whoever connects last decides in which form this
+            # request is answered, so it must follow the handshake at once.
+            self._request(call, request_layout(Command.REQ, self.release).encode(self.buffer_type, self.release))
+            self.take(self._now)
+            return
+
+    def _refused(self, call: Call, status: int = 0) -> None:
+        if status == -14:
+            detail = "the server asks for a security exchange that this engine does not have"
+        elif status:
+            detail = f"the server refused the handshake with status {status}"
+        else:
+            detail = (
+                "the server closed the connection during the handshake, which is how it refuses a client: "
+                f"{self.proc} is not registered there (or is by another user), or it lacks what was asked for"
+            )
+        hint = "check PMIX_NAMESPACE, PMIX_RANK, PMIX_SERVER_URI* and PMIX_SECURITY_MODE"
+        error = Unreachable(detail, hint=hint)
+        self._end(call, error=self._named(error, call.op))
+        self._opening = None
+        self._shut(detail, lambda: Unreachable(detail, hint=hint))
+
+    def _opened(self, call: Call, payload: bytes) -> None:
+        unpacker = Unpacker(payload, self.buffer_type, self.release)
+        try:
+            nspace = unpacker.one(codes.STRING)
+        except RemoteProtocolError:
+            status = decode_status(payload, self.buffer_type)
+            error = self._error(call, status, "the server has no job info for this nspace")
+            self._end(call, error=error)
+            return
+        if not nspace:
+            raise RemoteProtocolError("job info names no nspace")
+        pairs = kvals(payload, unpacker.position, self.buffer_type, self.release)
+        if any(key.startswith("PMIX_GDS_SHMEM") for key, _ in pairs):
+            # Somebody of this nspace connected in between and took the server's choice of store with them.
+            self.misdirected = True
+            error = RemoteProtocolError(
+                "the server describes its job info in shared memory",
+                hint="set PMIX_MCA_gds=hash for the server",
+            )
+            self._end(call, error=self._named(error, call.op))
+            return
+        self.store.add_job_values(nspace, pairs, self.buffer_type, self.release)
+        self._end(call)
+
+    # Put, commit
+
+    def _put(self, call: Call) -> None:
+        op = call.op
+        assert isinstance(op, Put)
+        private = op.scope == SCOPE_INTERNAL or op.key.startswith(RESERVED_PREFIX) or self.server is None
+        packed = b"" if private else encode_kval(self.buffer_type, op.key, op.value, self.release)
+        self.store.put(op.key, op.value, op.scope, packed)
+        self._end(call)
+
+    def _commit(self, call: Call) -> None:
+        if self.server is None:
+            self._end(call)
+            return
+        call.sent = self.store.unsent()
+        blocks = [(scope, b"".join(values.values())) for scope, values in call.sent]
+        self._request(call, encode_commit(self.buffer_type, blocks))
+
+    def _committed(self, call: Call, payload: bytes) -> None:
+        status = decode_status(payload, self.buffer_type)
+        if status in SUCCESSES:
+            self.store.delivered(call.sent)
+        self._end_with(call, status)
+
+    def _end_with(self, call: Call, status: int) -> None:
+        self._end(call, error=None if status in SUCCESSES else self._error(call, status))
+
+    # Fence
+
+    def _fence(self, call: Call) -> None:
+        op = call.op
+        assert isinstance(op, Fence)
+        if self.server is None:
+            everybody = (self.proc.nspace, types.RANK_WILDCARD)
+            if all(proc in (self.proc, everybody) for proc in op.procs):
+                self._end(call)
+            else:
+                self._end(call, error=self._alone(call))
+            return
+        infos = op.directives
+        if op.collect and not any(info.key == COLLECT_DATA for info in infos):
+            infos = (_COLLECT, *infos)
+        call.infos = infos
+        limit = _timeout_of(op) if op.directives else 0
+        self._set_deadline(call, self._now + limit + TIMEOUT_GRACE if limit else None)
+        self._request(call, encode_fence(self.buffer_type, self._procs_of(op), infos, self.release))
+
+    def _fenced(self, call: Call, payload: bytes) -> None:
+        status = decode_status(payload, self.buffer_type)
+        if status in SUCCESSES:
+            if any(info.key == COLLECT_DATA and is_true(info.value) for info in call.infos):
+                self.collected = True
+            self._end(call)
+        else:
+            self._end(call, error=self._error(call, status, _FENCE_FAILURES.get(status, "")))
+
+    def _alone(self, call: Call) -> PMIxError:
+        error = Unreachable("this process is a singleton: no server launched it, so there is nobody else")
+        error.hint = "start it with a launcher, such as `pypmix run`"
+        return self._named(error, call.op)
+
+    # Get
+
+    def _get(self, call: Call) -> None:
+        op = call.op
+        assert isinstance(op, Get)
+        wanted = call.wanted = Wanted(op.directives) if op.directives else PLAIN
+        proc = op.proc if op.proc[0] else Proc.unchecked(self.proc[0], op.proc[1])
+        own = proc == self.proc
+        # A scope asks for a part of a peer's data, of which what is here tells nothing.
+        if own or not (wanted.refresh or wanted.scoped):
+            value = self.store.find(proc, op.key, wanted)
+            if value is not None:
+                self._end(call, value)
+                return
+        if own and wanted.scoped:
+            other = self.store.outside_scope(op.key, wanted.scope)
+            if other:
+                detail = f"{op.key!r} was put with scope {other}, not {_SCOPE_NAMES[wanted.scope]}"
+                self._end(call, error=self._named(NotFound(detail, status=ERR_EXISTS_OUTSIDE_SCOPE), op))
+                return
+        if wanted.optional or self.server is None:
+            self._end(call, error=self._not_found(call, ERR_NOT_FOUND))
+            return
+        self._set_deadline(call, self._now + wanted.timeout + TIMEOUT_GRACE if wanted.timeout else None)
+        call.infos = op.directives
+        rank = proc[1]
+        if op.key.startswith(RESERVED_PREFIX):
+            if self.release < (5, 0, 0) and proc[0] != self.proc[0]:
+                # 4.x servers know the values of other jobs as a whole only.
+                rank = types.RANK_WILDCARD
+            elif not wanted.immediate:
+                # What belongs to the Standard is there from the start or never: nobody waits for it.
+                call.infos = (*call.infos, _IMMEDIATE)
+        elif call.infos == ():
+            first = self._gets.get(proc)
+            if first is not None and first.outcome is None:
+                # The reply brings all that there is of the proc.
+                first.followers.append(call)
+                return
+            self._gets[proc] = call
+        self._ask(call, Proc.unchecked(proc[0], rank))
+
+    def _ask(self, call: Call, proc: Proc) -> None:
+        op = call.op
+        assert isinstance(op, Get)
+        self._request(call, encode_get(self.buffer_type, proc[0], proc[1], call.infos, op.key, self.release))
+
+    def _got(self, call: Call, payload: bytes) -> None:
+        op = call.op
+        assert isinstance(op, Get)
+        wanted = call.wanted
+        reply = reply_layout(Command.GETNB, self.release).decode(payload, self.buffer_type, self.release)
+        status = reply["status"]
+        proc = op.proc if op.proc[0] else Proc.unchecked(self.proc[0], op.proc[1])
+        value: Value | None = None
+        if status in SUCCESSES:
+            if wanted.refresh and reply["objects"]:
+                self.store.forget(proc)
+            for item in reply["objects"]:
+                source, values = parse_get_object(item, self.buffer_type, self.release)
+                self.store.add(source, values)
+                if wanted.scoped:
+                    value = next((found for key, found in values if key == op.key), value)
+            if not wanted.scoped:
+                value = self.store.find(proc, op.key, wanted)
+        if value is not None:
+            self._end(call, value)
+        elif call.outcome is None and self._ask_again(call, proc, status):
+            return
+        else:
+            self._end(call, error=self._get_failure(call, status))
+        if self._gets.get(proc) is call:
+            del self._gets[proc]
+        for follower in list(call.followers):
+            self._follow(follower, proc)
+        call.followers.clear()
+
+    def _follow(self, call: Call, proc: Proc) -> None:
+        if call.outcome is not None or call.tag:
+            return
+        op = call.op
+        assert isinstance(op, Get)
+        value = self.store.find(proc, op.key, call.wanted)
+        if value is not None:
+            self._end(call, value)
+        else:
+            self._ask(call, proc)
+
+    def _ask_again(self, call: Call, proc: Proc, status: int) -> bool:
+        """Ask once more where a server is known to answer the first question badly."""
+        op = call.op
+        wanted = call.wanted
+        assert isinstance(op, Get) and self.server is not None
+        if call.tried:
+            return False
+        if wanted.refresh and status in SUCCESSES:
+            # The server has nothing fresher of a proc of its own node, and then sends nothing.
+            call.tried = True
+            call.infos = tuple([info for info in call.infos if info.key != datastore.GET_REFRESH_CACHE])
+        elif (
+            self.server.shared_store
+            and not wanted.scope
+            and (status == ERR_NOT_FOUND or status in SUCCESSES)
+            and not op.key.startswith(RESERVED_PREFIX)
+        ):
+            # Native peers of this node have left their data in shared memory; what they put with REMOTE or GLOBAL is
+            # also with the server.
+            call.tried = True
+            call.infos = (*call.infos, _REMOTE)
+        else:
+            return False
+        self._ask(call, proc)
+        return True
+
+    def _get_failure(self, call: Call, status: int) -> PMIxError:
+        op = call.op
+        assert isinstance(op, Get)
+        if status in SUCCESSES or status == ERR_NOT_FOUND:
+            return self._not_found(call, ERR_NOT_FOUND)
+        if status == ERR_TIMEOUT:
+            waited = f"within {call.wanted.timeout} s" if call.wanted.timeout else "before the server gave up"
+            return self._error(
+                call,
+                status,
+                f"{op.key!r} did not come {waited} ({self._circumstances(call)})",
+                "has the proc put and committed it? `attrs.TIMEOUT` sets how long to wait, "
+                "`attrs.IMMEDIATE` not to wait at all",
+            )
+        return self._error(call, status, f"the server could not answer for {op.key!r}")
+
+    def _not_found(self, call: Call, status: int) -> PMIxError:
+        op = call.op
+        assert isinstance(op, Get)
+        hint = ""
+        nspace = op.proc[0] or self.proc[0]
+        job = Proc.unchecked(nspace, types.RANK_WILDCARD)
+        if op.proc[1] != types.RANK_WILDCARD and self.store.find(job, op.key, PLAIN) is not None:
+            hint = "this is a value of the job: ask for it with Rank.WILDCARD"
+        elif self.server is None:
+            hint = "this process is a singleton and knows only what it has put itself"
+        elif call.wanted.optional:
+            hint = "`attrs.OPTIONAL` forbids to ask the server"
+        elif not op.key.startswith(RESERVED_PREFIX) and not self.collected:
+            hint = "has the proc committed it, and has there been a fence with collect=True?"
+        error = NotFound(f"nobody has {op.key!r} of {op.proc} ({self._circumstances(call)})", status=status, hint=hint)
+        return self._named(error, op)
+
+    def _circumstances(self, call: Call) -> str:
+        scope = _SCOPE_NAMES.get(call.wanted.scope, "any")
+        return f"scope {scope}, {'after' if self.collected else 'without'} a collecting fence"
+
+    # Abort, finalize
+
+    def _abort(self, call: Call) -> None:
+        op = call.op
+        assert isinstance(op, Abort)
+        if self.server is None:
+            self._end(call, error=self._alone(call))
+            return
+        layout = request_layout(Command.ABORT, self.release)
+        self._request(
+            call,
+            layout.encode(self.buffer_type, self.release, code=op.code, message=op.message or None, procs=op.procs),
+        )
+
+    def _answered(self, call: Call, payload: bytes) -> None:
+        self._end_with(call, decode_status(payload, self.buffer_type))
+
+    def _finalize(self, call: Call) -> None:
+        op = call.op
+        assert isinstance(op, Finalize)
+        self._finalizing = True
+        if self.server is None:
+            self._finalized(call)
+        elif any(info.key == EMBED_BARRIER and is_true(info.value) for info in op.directives):
+            call.phase = "barrier"
+            limit = _timeout_of(op)
+            self._set_deadline(call, self._now + limit + TIMEOUT_GRACE if limit else None)
+            procs = (Proc.unchecked(self.proc.nspace, types.RANK_WILDCARD),)
+            self._request(call, encode_fence(self.buffer_type, procs, (), self.release))
+        else:
+            self._leave(call)
+
+    def _leave(self, call: Call) -> None:
+        call.phase = "leave"
+        if call not in self._timed:
+            self._timed.append(call)
+        call.deadline = self._now + FINALIZE_WAIT
+        layout = request_layout(Command.FINALIZE, self.release)
+        self._request(call, layout.encode(self.buffer_type, self.release))
+
+    def _left(self, call: Call, payload: bytes) -> None:
+        if call.phase != "barrier":
+            self._part(call)
+            return
+        status = decode_status(payload, self.buffer_type)
+        if status not in SUCCESSES:
+            call.failure = self._error(call, status, "the barrier before it failed")
+        self._leave(call)
+
+    def _part(self, call: Call) -> None:
+        call.phase = "part"
+        call.deadline = self._now + PART_WAIT
+        self._parting = call
+        self.parting = True
+
+    def _finalized(self, call: Call) -> None:
+        self._end(call, error=call.failure)
+        self._shut(
+            "the client was finalized",
+            lambda: NotInitialized("the client is finalized", hint="open a new one"),
+        )
+
+
+def _timeout_of(op: Op[Any]) -> int:
+    for info in getattr(op, "directives", ()):
+        if info.key == TIMEOUT:
+            return seconds(info.value)
+    return 0
+
+
+def _ends_by_loss(call: Call) -> bool:
+    """A server that ends the job, or that has let this client go, need not answer first."""
+    return isinstance(call.op, Abort) or (isinstance(call.op, Finalize) and call.phase in ("leave", "part"))
+
+
+_FENCE_FAILURES = {
+    ERR_TIMEOUT: "not everybody had come when the time ran out",
+    -52: "it ended without some of the procs",
+    ERR_LOST_CONNECTION: "a participant has lost its connection to its server",
+}
+
+_STARTS: dict[type, Callable[[Client, Call], None]] = {
+    Put: Client._put,
+    Commit: Client._commit,
+    Fence: Client._fence,
+    Get: Client._get,
+    Abort: Client._abort,
+    Finalize: Client._finalize,
+}
+
+_REPLIES: dict[type, Callable[[Client, Call, bytes], None]] = {
+    Open: Client._opened,
+    Commit: Client._committed,
+    Fence: Client._fenced,
+    Get: Client._got,
+    Abort: Client._answered,
+    Finalize: Client._left,
+}

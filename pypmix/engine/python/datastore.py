@@ -1,0 +1,512 @@
+"""What a client knows without asking: its own puts, what it fetched, and the job info of each nspace.
+
+The store answers `PMIx_Get` as natives' `hash` store does, level by level: values of a proc under its rank, values
+of the job under `Rank.WILDCARD`, and those of nodes, applications and sessions in tables of their own.
+"""
+
+from __future__ import annotations
+
+from pypmix.standard import codes, types
+from pypmix.standard.errors import RemoteProtocolError
+from pypmix.standard.ops import RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_INTERNAL, SCOPE_LOCAL, SCOPE_REMOTE
+from pypmix.standard.types import DataArray, Proc, Value
+from pypmix.wire.codec import Unpacker, kvals
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pypmix.standard.jobinfo import JobInfo
+    from pypmix.standard.releases import Release
+    from pypmix.standard.types import Info
+
+    Table = dict[str, Value]
+    KeyedValues = Iterable[tuple[str, Value]]
+
+# Importing `attrs` costs more than the rest of a client's start: the few keys that the rules need stand here.
+APPNUM = "pmix.appnum"
+APP_INFO = "pmix.app.info"
+APP_INFO_ARRAY = "pmix.app.arr"
+DATA_SCOPE = "pmix.scope"
+GET_REFRESH_CACHE = "pmix.get.refresh"
+HOSTNAME = "pmix.hname"
+HOSTNAME_ALIASES = "pmix.alias"
+IMMEDIATE = "pmix.immediate"
+JOB_INFO = "pmix.job.info"
+LOCAL_PEERS = "pmix.lpeers"
+LOCAL_SIZE = "pmix.local.size"
+NODEID = "pmix.nodeid"
+NODE_INFO = "pmix.node.info"
+NODE_INFO_ARRAY = "pmix.node.arr"
+OPTIONAL = "pmix.optional"
+MAP_BLOB = "pmix.mblob"
+PROC_BLOB = "pmix.pblob"
+PROC_DATA = "pmix.pdata"
+QUALIFIED_VALUE = "pmix.qual.val"
+RANK = "pmix.rank"
+SESSION_ID = "pmix.session.id"
+SESSION_INFO = "pmix.ssn.info"
+SESSION_INFO_ARRAY = "pmix.ssn.arr"
+TIMEOUT = "pmix.timeout"
+VERSION_NUMERIC = "pmix.vers.num"
+
+NODE_KEYS = frozenset(
+    {
+        HOSTNAME,
+        HOSTNAME_ALIASES,
+        NODEID,
+        "pmix.pmem",
+        LOCAL_PEERS,
+        "pmix.lprocs",
+        "pmix.lcpus",
+        LOCAL_SIZE,
+        "pmix.node.size",
+        "pmix.lldr",
+        "pmix.ndosub",
+        "pmix.fab.devs",
+        "pmix.fab.coord",
+        "pmix.fabdev.coord",
+        "pmix.fabdev",
+        "pmix.fabdev.idx",
+        "pmix.fabdev.nm",
+        "pmix.fabdev.vndr",
+        "pmix.fabdev.btyp",
+        "pmix.fabdev.vendid",
+        "pmix.fabdev.driver",
+        "pmix.fabdev.fmwr",
+        "pmix.fabdev.addr",
+        "pmix.fabdev.mtu",
+        "pmix.fabdev.speed",
+        "pmix.fabdev.state",
+        "pmix.fabdev.type",
+        "pmix.fabdev.pcidevid",
+    }
+)
+"""Keys that are about a node unless a directive says otherwise."""
+
+APP_KEYS = frozenset(
+    {
+        "pmix.app.size",
+        "pmix.aldr",
+        "pmix.app.argv",
+        "pmix.wdir",
+        "pmix.pset.nm",
+        "pmix.pset.mems",
+        "pmix.apmap.type",
+        "pmix.apmap.regex",
+    }
+)
+"""Keys that are about an application."""
+
+SESSION_KEYS = frozenset(
+    {
+        SESSION_ID,
+        "pmix.clid",
+        "pmix.univ.size",
+        "pmix.tmpdir",
+        "pmix.tdir.rmclean",
+        "pmix.fqdn",
+        "pmix.rm.name",
+        "pmix.rm.version",
+    }
+)
+"""Keys that are about a session."""
+
+LEVEL_OF = dict.fromkeys(NODE_KEYS, "node") | dict.fromkeys(APP_KEYS, "app") | dict.fromkeys(SESSION_KEYS, "session")
+LEVEL_BY_DIRECTIVE = {NODE_INFO: "node", APP_INFO: "app", SESSION_INFO: "session", JOB_INFO: "job"}
+
+QUALIFIER_FLAG = 8
+
+_VALID = types.RANK_VALID
+_WILDCARD = types.RANK_WILDCARD
+_UNDEF = types.RANK_UNDEF
+
+
+class Wanted:
+    """The directives of a get, read once."""
+
+    __slots__ = (
+        "appnum",
+        "hostname",
+        "immediate",
+        "level",
+        "nodeid",
+        "optional",
+        "qualifiers",
+        "refresh",
+        "scope",
+        "session",
+        "timeout",
+    )
+
+    def __init__(self, directives: tuple[Info, ...] = ()) -> None:
+        self.optional = self.immediate = self.refresh = False
+        self.timeout = 0
+        self.scope = 0
+        self.level = ""
+        self.hostname: str | None = None
+        self.nodeid: int | None = None
+        self.appnum: int | None = None
+        self.session: int | None = None
+        self.qualifiers: frozenset[tuple[str, object]] = frozenset()
+        for info in directives:
+            self._read(info)
+
+    def _read(self, info: Info) -> None:
+        key, value, flags = info
+        if flags & QUALIFIER_FLAG:
+            self.qualifiers |= {(key, value.data)}
+        elif key == OPTIONAL:
+            self.optional = is_true(value)
+        elif key == IMMEDIATE:
+            self.immediate = is_true(value)
+        elif key == GET_REFRESH_CACHE:
+            self.refresh = is_true(value)
+        elif key == TIMEOUT:
+            self.timeout = seconds(value)
+        elif key == DATA_SCOPE:
+            self.scope = int(value.data)
+        elif key in LEVEL_BY_DIRECTIVE:
+            if is_true(value):
+                self.level = LEVEL_BY_DIRECTIVE[key]
+        elif key == HOSTNAME:
+            self.hostname = value.data
+        elif key == NODEID:
+            self.nodeid = int(value.data)
+        elif key == APPNUM:
+            self.appnum = int(value.data)
+        elif key == SESSION_ID:
+            self.session = int(value.data)
+
+    @property
+    def scoped(self) -> bool:
+        """Whether only a part of a peer's data is asked for, so that what was fetched before tells nothing."""
+        return self.scope in (SCOPE_LOCAL, SCOPE_REMOTE)
+
+
+PLAIN = Wanted()
+_EMPTY: Table = {}
+
+
+def is_true(value: Value) -> bool:
+    """Read a flag: natives take an info without a value as true, and the strings that C programs use."""
+    if value.type == codes.UNDEF:
+        return True
+    if isinstance(value.data, str):
+        return value.data.strip().lower() not in ("", "0", "f", "false", "n", "no")
+    return bool(value.data)
+
+
+def seconds(value: Value) -> int:
+    """Read a timeout; 0 means none."""
+    return max(0, int(value.data))
+
+
+class DataStore:
+    """All that one client knows.
+
+    Args:
+        proc: The client itself.
+        hostname: The name of its node.
+        release: The server's, for `VERSION_NUMERIC`.
+    """
+
+    def __init__(self, proc: Proc, hostname: str, release: Release) -> None:
+        self.proc = proc
+        self.hostname = hostname
+        self._procs: dict[Proc, Table] = {proc: {}}
+        self._own = self._procs[proc]
+        self._scoped: dict[int, Table] = {SCOPE_LOCAL: {}, SCOPE_REMOTE: {}}
+        self._unsent: dict[int, dict[str, bytes]] = {SCOPE_LOCAL: {}, SCOPE_REMOTE: {}}
+        self._qualified: dict[tuple[Proc, str], dict[frozenset[tuple[str, object]], Value]] = {}
+        self._nodes: dict[str, list[Table]] = {}
+        self._apps: dict[str, list[Table]] = {}
+        self._sessions: dict[str, list[Table]] = {}
+        self._packed: dict[Proc, tuple[bytes, int, Release]] = {}
+        major, minor, patch = release
+        self._version = Value.unchecked(codes.UINT32, major << 16 | minor << 8 | patch)
+
+    def put(self, key: str, value: Value, scope: int, packed: bytes) -> None:
+        """Keep an own value; `packed` is what a commit sends, empty for what stays private."""
+        if packed:
+            for block in (SCOPE_LOCAL, SCOPE_REMOTE):
+                if scope in (block, SCOPE_GLOBAL):
+                    self._scoped[block][key] = value
+                    self._unsent[block][key] = packed
+        self._own[key] = value
+
+    def keep(self, key: str, value: Value) -> None:
+        """Keep something that this process knows of itself."""
+        self._own[key] = value
+
+    def unsent(self) -> list[tuple[int, dict[str, bytes]]]:
+        """Return copies of what no commit has delivered yet, by block, in the order of the wire."""
+        return [(scope, dict(values)) for scope, values in self._unsent.items() if values]
+
+    def delivered(self, blocks: Iterable[tuple[int, dict[str, bytes]]]) -> None:
+        """Forget what a commit has delivered, except for what was put anew in the meantime."""
+        for scope, sent in blocks:
+            values = self._unsent[scope]
+            for key, packed in sent.items():
+                if values.get(key) is packed:
+                    del values[key]
+
+    def add_job(self, job: JobInfo) -> None:
+        """Take in the job info of an nspace."""
+        self.add(Proc.unchecked(job.nspace, _WILDCARD), [(key, value) for key, value, _ in job.job])
+        for tables, arrays in ((self._nodes, job.nodes), (self._apps, job.apps), (self._sessions, job.sessions)):
+            for infos in arrays:
+                self._add_array(tables, job.nspace, infos)
+        for rank, infos in job.procs:
+            self.add(Proc.unchecked(job.nspace, rank), [(key, value) for key, value, _ in infos])
+
+    def add_job_values(self, nspace: str, values: KeyedValues, buffer_type: int, release: Release) -> None:
+        """Take in what a server sends of a job.
+
+        What it says of each proc stays packed until somebody asks for that proc: a big job has many.
+        """
+        rest = []
+        for key, value in values:
+            if key == PROC_BLOB:
+                if value.type != codes.BYTE_OBJECT:
+                    raise RemoteProtocolError(f"{key} is no byte object")
+                unpacker = Unpacker(value.data, buffer_type, release)
+                proc = Proc.unchecked(nspace, unpacker.one(codes.PROC_RANK))
+                self._unpack(proc)
+                self._packed[proc] = unpacker.rest(), buffer_type, release
+            elif key == MAP_BLOB:
+                from pypmix.wire.jobinfo import collect
+
+                self.add_job(collect(nspace, [(key, value)], buffer_type, release))
+            else:
+                rest.append((key, value))
+        self.add(Proc.unchecked(nspace, _WILDCARD), rest)
+
+    def add(self, proc: Proc, values: KeyedValues) -> None:
+        """Take in what the server says of a proc, or of its job where the rank is WILDCARD."""
+        if proc[1] == _UNDEF:
+            proc = Proc.unchecked(proc[0], self.proc[1])
+        table = self._procs.get(proc)
+        if table is None:
+            table = self._procs[proc] = {}
+        own = table is self._own
+        for key, value in values:
+            array = self._array_tables(key)
+            if array is not None:
+                self._add_array(array, proc[0], _items(value))
+            elif key == PROC_DATA:
+                self._add_proc_data(proc[0], _items(value))
+            elif key == QUALIFIED_VALUE:
+                self._add_qualified(proc, _items(value))
+            elif own:
+                # What this process has put since is newer than what the server tells.
+                table.setdefault(key, value)
+            else:
+                table[key] = value
+
+    def forget(self, proc: Proc) -> None:
+        """Drop what was fetched of a peer, so that it is asked for again."""
+        if proc != self.proc and proc[1] != _WILDCARD:
+            table = self._procs.get(proc, {})
+            for key in [key for key in table if not key.startswith(RESERVED_PREFIX)]:
+                del table[key]
+
+    def lookup(self, proc: Proc, key: str) -> Value | None:
+        """Return what a get without directives finds here, None if nothing."""
+        table = self._procs.get(proc)
+        if table is not None:
+            value = table.get(key)
+            if value is not None:
+                return value
+        return self.find(proc, key, PLAIN)
+
+    def find(self, proc: Proc, key: str, wanted: Wanted) -> Value | None:
+        """Return what a get with directives finds here, None if nothing."""
+        if not proc[0]:
+            proc = Proc.unchecked(self.proc[0], proc[1])
+        if wanted.qualifiers:
+            return self._qualified.get((proc, key), {}).get(wanted.qualifiers)
+        if proc == self.proc and wanted.scoped:
+            return self._scoped[wanted.scope].get(key)
+        if key == VERSION_NUMERIC:
+            return self._version
+        if key == RANK and proc[1] == types.RANK_INVALID and proc[0] == self.proc[0]:
+            return Value.unchecked(codes.PROC_RANK, self.proc[1])
+        level = wanted.level or LEVEL_OF.get(key, "")
+        value = None
+        if level == "node":
+            value = self._node_value(proc, key, wanted)
+        elif level == "app":
+            value = self._app_value(proc, key, wanted)
+        elif level == "session":
+            value = self._session_value(proc, key, wanted)
+        elif level == "job":
+            proc = Proc.unchecked(proc[0], _WILDCARD)
+        if value is None and (not level or level == "job" or not wanted.level):
+            value = self._plain(proc, key, level)
+        return value
+
+    def outside_scope(self, key: str, scope: int) -> str:
+        """Return the scope under which this process put a key that is not in `scope`, or an empty string."""
+        for other, name in ((SCOPE_LOCAL, "LOCAL"), (SCOPE_REMOTE, "REMOTE")):
+            if other != scope and key in self._scoped[other]:
+                return name
+        return "INTERNAL" if key in self._own and scope != SCOPE_INTERNAL else ""
+
+    def _plain(self, proc: Proc, key: str, level: str) -> Value | None:
+        if proc[1] == _UNDEF:
+            return self._anybody(proc[0], key)
+        value = self._of(proc, key)
+        if value is None and level:
+            # Servers may send what is about the own node, app or session among the values of the job.
+            value = self._of(Proc.unchecked(proc[0], _WILDCARD), key)
+        return value
+
+    def _anybody(self, nspace: str, key: str) -> Value | None:
+        """Rank UNDEF: the key is unique in the nspace, so whoever has it."""
+        for proc in self._known(nspace):
+            value = self._procs[proc].get(key)
+            if value is not None:
+                return value
+        return None
+
+    def _unpack(self, proc: Proc) -> None:
+        packed = self._packed.get(proc)
+        if packed is not None:
+            data, buffer_type, release = packed
+            self.add(proc, kvals(data, 0, buffer_type, release))
+            self._packed.pop(proc, None)
+
+    def _table(self, proc: Proc) -> Table:
+        if self._packed:
+            self._unpack(proc)
+        return self._procs.get(proc, _EMPTY)
+
+    def _known(self, nspace: str) -> list[Proc]:
+        """Return the procs of an nspace of which anything is known, with all of it unpacked."""
+        for proc in [proc for proc in list(self._packed) if proc[0] == nspace]:
+            self._unpack(proc)
+        return sorted([proc for proc in list(self._procs) if proc[0] == nspace])
+
+    def _array_tables(self, key: str) -> dict[str, list[Table]] | None:
+        if key == NODE_INFO_ARRAY:
+            return self._nodes
+        if key == APP_INFO_ARRAY:
+            return self._apps
+        if key == SESSION_INFO_ARRAY:
+            return self._sessions
+        return None
+
+    def _add_array(self, tables: dict[str, list[Table]], nspace: str, infos: Iterable[Info]) -> None:
+        new = {key: value for key, value, _ in infos}
+        known = tables.setdefault(nspace, [])
+        name = NODEID if tables is self._nodes else APPNUM if tables is self._apps else SESSION_ID
+        for table in known:
+            if _same(table, new, name) or (tables is self._nodes and _same(table, new, HOSTNAME)):
+                table.update(new)
+                return
+        known.append(new)
+
+    def _add_proc_data(self, nspace: str, infos: tuple[Info, ...]) -> None:
+        if infos and infos[0].key == RANK:
+            self.add(Proc.unchecked(nspace, infos[0].value.data), [(key, value) for key, value, _ in infos[1:]])
+
+    def _add_qualified(self, proc: Proc, infos: tuple[Info, ...]) -> None:
+        if infos:
+            key, value, _ = infos[0]
+            qualifiers = frozenset([(name, given.data) for name, given, _ in infos[1:]])
+            self._qualified.setdefault((proc, key), {})[qualifiers] = value
+
+    def _of(self, proc: Proc, key: str) -> Value | None:
+        return self._table(proc).get(key)
+
+    def _node_value(self, proc: Proc, key: str, wanted: Wanted) -> Value | None:
+        nspace, rank = proc
+        host, nodeid = wanted.hostname, wanted.nodeid
+        if host is None and nodeid is None:
+            if rank > _VALID:
+                proc = Proc.unchecked(self.proc[0], self.proc[1])
+            known = self._of(proc, HOSTNAME)
+            host = known.data if known is not None else self.hostname if proc == self.proc else None
+            known = self._of(proc, NODEID)
+            nodeid = known.data if known is not None else None
+        node = self._node(nspace, host, nodeid)
+        if node is not None:
+            value = node.get(key)
+            if value is None and key in (LOCAL_PEERS, LOCAL_SIZE):
+                value = self._count_peers(nspace, node, key)
+            if value is not None:
+                return value
+        if key == HOSTNAME and host is not None:
+            return Value.unchecked(codes.STRING, host)
+        if key == NODEID and nodeid is not None:
+            return Value.unchecked(codes.UINT32, nodeid)
+        return None
+
+    def _node(self, nspace: str, host: str | None, nodeid: int | None) -> Table | None:
+        for node in self._nodes.get(nspace, ()):
+            number = node.get(NODEID)
+            if nodeid is not None and number is not None:
+                if number.data == nodeid:
+                    return node
+            elif host is not None:
+                name, aliases = node.get(HOSTNAME), node.get(HOSTNAME_ALIASES)
+                if name is not None and name.data == host:
+                    return node
+                if aliases is not None and host in str(aliases.data).split(","):
+                    return node
+        return None
+
+    def _count_peers(self, nspace: str, node: Table, key: str) -> Value | None:
+        """Servers that tell each proc's node need not tell each node's procs."""
+        ranks = []
+        for proc in self._known(nspace):
+            if proc[1] <= _VALID:
+                table = self._procs[proc]
+                name = NODEID if NODEID in node and NODEID in table else HOSTNAME
+                if _same(table, node, name):
+                    ranks.append(proc[1])
+        if not ranks:
+            return None
+        if key == LOCAL_SIZE:
+            return Value.unchecked(codes.UINT32, len(ranks))
+        return Value.unchecked(codes.STRING, ",".join(map(str, sorted(ranks))))
+
+    def _app_value(self, proc: Proc, key: str, wanted: Wanted) -> Value | None:
+        nspace, rank = proc
+        appnum = wanted.appnum
+        if appnum is None:
+            known = self._of(proc if rank <= _VALID else self.proc, APPNUM)
+            if known is None and rank <= _VALID and proc != self.proc:
+                return None
+            appnum = 0 if known is None else known.data
+        if key == APPNUM:
+            return Value.unchecked(codes.UINT32, appnum)
+        for app in self._apps.get(nspace, ()):
+            number = app.get(APPNUM)
+            if (0 if number is None else number.data) == appnum:
+                return app.get(key)
+        return None
+
+    def _session_value(self, proc: Proc, key: str, wanted: Wanted) -> Value | None:
+        number = wanted.session
+        if number is None:
+            known = self._of(Proc.unchecked(proc[0], _WILDCARD), SESSION_ID)
+            number = None if known is None else known.data
+        for session in self._sessions.get(proc[0], ()):
+            own = session.get(SESSION_ID)
+            if number is None or own is None or own.data == number:
+                return session.get(key)
+        if wanted.session is None and key != SESSION_ID:
+            return self._of(Proc.unchecked(proc[0], _WILDCARD), key)
+        return None
+
+
+def _items(value: Value) -> tuple[Info, ...]:
+    data = value.data
+    return data.items if isinstance(data, DataArray) and data.type == codes.INFO else ()
+
+
+def _same(one: Table, other: Table, key: str) -> bool:
+    mine, theirs = one.get(key), other.get(key)
+    return mine is not None and theirs is not None and mine.data == theirs.data

@@ -1,0 +1,300 @@
+"""Opening a client on the Python engine: what the environment says, the handshake, and the session that results."""
+
+from __future__ import annotations
+
+import os
+from time import monotonic
+
+from pypmix.engine.base import EngineInfo
+from pypmix.engine.python.client import ENGINE, Client, Server
+from pypmix.engine.python.datastore import DataStore
+from pypmix.standard import codes
+from pypmix.standard.errors import NotSupported, Unreachable
+from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.ops import Get
+from pypmix.standard.releases import parse_release, release_text
+from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Info, Proc, Value
+from pypmix.wire.handshake import FLAG_CLIENT, Hello, native_credential
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from pypmix.engine.base import Done
+    from pypmix.engine.python.transport import Connection
+    from pypmix.standard._typing import TypeVar
+    from pypmix.standard.ops import Op
+    from pypmix.standard.releases import Release
+
+    R = TypeVar("R")
+
+URI_VARIABLES = tuple("PMIX_SERVER_URI" + generation for generation in ("61", "51", "41", "4", "3", "21", "20", "2"))
+"""Where servers leave their address, newest first; the text is the same in each."""
+
+OLDEST = (4, 1, 0)
+"""The first release with the encoding `v41`, which all later ones take."""
+
+NEWEST = (7, 0, 0)
+
+ENCODING = "v41"
+STORE = "hash"
+
+OPEN_WAIT = 60.0
+"""Seconds that a server may take for the handshake and the job info; natives wait for ever."""
+
+FEATURES: dict[str, Release] = {
+    "put": OLDEST,
+    "commit": OLDEST,
+    "fence": OLDEST,
+    "fence.collect": OLDEST,
+    "fence.timeout": OLDEST,
+    "get": OLDEST,
+    "get.timeout": OLDEST,
+    "get.immediate": OLDEST,
+    "get.refresh": OLDEST,
+    "abort": OLDEST,
+    "finalize": OLDEST,
+}
+"""What works with this engine, and the first release of a server with which it does."""
+
+_LONE = frozenset(FEATURES) - {"abort"}
+
+
+class Session:
+    """An open client; see `pypmix.engine.base.ClientSession`."""
+
+    def __init__(self, machine: Client, connection: Connection | None) -> None:
+        self.proc = machine.proc
+        self.singleton = connection is None
+        release = machine.release if machine.server else NEWEST
+        self.info = EngineInfo(ENGINE, release_text(release))
+        self.server = f"{machine.server.name} {release_text(release)}" if machine.server else ""
+        self._machine = machine
+        self._connection = connection
+        self._fetch = machine.store.lookup
+
+    def submit(self, op: Op[R], done: Done[R]) -> None:
+        if self._connection is not None:
+            self._connection.submit(op, done)
+            return
+        outcome = self._machine.start(op, None, 0.0).outcome
+        assert outcome is not None
+        done(*outcome)
+
+    def run(self, op: Op[R]) -> R:
+        machine = self._machine
+        if type(op) is Get and not op.directives and machine.closed is None:
+            value: Any = self._fetch(op.proc, op.key)
+            if value is not None:
+                return value  # type: ignore[no-any-return]
+        if self._connection is not None:
+            return self._connection.run(op)  # type: ignore[no-any-return]
+        outcome = machine.start(op, None, 0.0).outcome
+        assert outcome is not None
+        result, error = outcome
+        if error is not None:
+            raise error
+        return result  # type: ignore[no-any-return]
+
+    def fetch_local(self, proc: Proc, key: str) -> Value | None:
+        return self._fetch(proc, key)
+
+    def fileno(self) -> int:
+        return -1 if self._connection is None else self._connection.fileno()
+
+    def attach(self) -> None:
+        if self._connection is not None:
+            self._connection.attach()
+
+    def detach(self) -> None:
+        if self._connection is not None:
+            self._connection.detach()
+
+    def poll(self) -> None:
+        if self._connection is not None:
+            self._connection.poll()
+
+    def supports(self, feature: str) -> bool:
+        if self.singleton:
+            return feature in _LONE
+        return feature in FEATURES and self._machine.release >= FEATURES[feature]
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        else:
+            self._machine.close()
+
+
+def open_client(env: Mapping[str, str] | None = None, directives: tuple[Info, ...] = ()) -> Session:
+    """Open a client (`PMIx_Init`): connect to the server that the environment names, or be a singleton without one.
+
+    Args:
+        env: The environment that the launcher left; this process's own by default.
+        directives: `attrs.TIMEOUT` bounds the handshake, 60 s by default.
+
+    Raises:
+        Unreachable: There should be a server, and it cannot be reached or refuses this process.
+        NotSupported: Its release, or its security, is none that this engine has.
+        OperationTimeout: It took too long.
+    """
+    env = os.environ if env is None else env
+    if "PMIX_NAMESPACE" not in env:
+        return Session(singleton(env), None)
+    proc = _identity(env)
+    name, address = _address(env)
+    server = Server(
+        name,
+        _release(env),
+        2 if env.get("PMIX_BFROP_BUFFER_TYPE") == "PMIX_BFROP_BUFFER_FULLY_DESC" else 1,
+        any(store in ("ds12", "ds21") for store in env.get("PMIX_GDS_MODULE", "").split(",")),
+    )
+    hello = _hello(env, proc, server)
+    from pypmix.engine.python.transport import Connection, connect
+
+    deadline = monotonic() + (_limit(directives) or OPEN_WAIT)
+    hostname = env.get("PMIX_HOSTNAME") or os.uname().nodename
+    tries = 3
+    while True:
+        tries -= 1
+        store = DataStore(proc, hostname, server.release)
+        machine = Client(proc, store, server)
+        connection = Connection(connect(address), machine)
+        try:
+            call = machine.connect(hello, deadline)
+            connection.open(call)
+        except BaseException:
+            connection.close()
+            raise
+        assert call.outcome is not None
+        error = call.outcome[1]
+        if error is None:
+            nspace, _, rank = name.rpartition(".")
+            store.keep("pmix.srv.nspace", Value.unchecked(codes.STRING, nspace))
+            store.keep("pmix.srv.rank", Value.unchecked(codes.PROC_RANK, int(rank)))
+            store.keep("pmix.srvr.uri", Value.unchecked(codes.STRING, f"{name};{address}"))
+            return Session(machine, connection)
+        connection.close()
+        if not tries or not machine.misdirected:
+            raise error
+
+
+def singleton(env: Mapping[str, str]) -> Client:
+    """Return the machine of a process that no server launched: a job of its own, of one proc."""
+    hostname = env.get("PMIX_HOSTNAME") or os.uname().nodename
+    nspace = f"singleton.{hostname}.{os.getpid()}"[:MAX_NSLEN]
+    proc = Proc(nspace, 0)
+    store = DataStore(proc, hostname, NEWEST)
+    one = Value.unchecked(codes.UINT32, 1)
+    zero = Value.unchecked(codes.UINT32, 0)
+    first = Value.unchecked(codes.UINT16, 0)
+    rank = Value.unchecked(codes.PROC_RANK, 0)
+    host = Value.unchecked(codes.STRING, hostname)
+    job = {
+        "pmix.job.size": one,
+        "pmix.univ.size": one,
+        "pmix.max.size": one,
+        "pmix.num.nodes": one,
+        "pmix.job.napps": one,
+        "pmix.jobid": Value.unchecked(codes.STRING, nspace),
+        "pmix.nlist": host,
+    }
+    node = {
+        "pmix.hname": host,
+        "pmix.nodeid": zero,
+        "pmix.local.size": one,
+        "pmix.node.size": one,
+        "pmix.lpeers": Value.unchecked(codes.STRING, "0"),
+        "pmix.lldr": rank,
+    }
+    app = {"pmix.appnum": zero, "pmix.app.size": one, "pmix.aldr": rank}
+    own = {
+        "pmix.rank": rank,
+        "pmix.grank": rank,
+        "pmix.apprank": rank,
+        "pmix.appnum": zero,
+        "pmix.lrank": first,
+        "pmix.nrank": first,
+        "pmix.nodeid": zero,
+        "pmix.hname": host,
+    }
+    store.add_job(JobInfo(nspace, _infos(job), (_infos(node),), (_infos(app),), (), ((0, _infos(own)),)))
+    return Client(proc, store, None)
+
+
+def _infos(values: dict[str, Value]) -> tuple[Info, ...]:
+    return tuple([Info.unchecked(key, value, 0) for key, value in values.items()])
+
+
+def _identity(env: Mapping[str, str]) -> Proc:
+    text = env.get("PMIX_RANK", "")
+    if not text.isdecimal() or int(text) > RANK_VALID:
+        raise _bad_environment(f"PMIX_RANK={text!r:.40} is no rank, although PMIX_NAMESPACE is set")
+    try:
+        if not env["PMIX_NAMESPACE"]:
+            raise ValueError("it is empty")
+        return Proc(env["PMIX_NAMESPACE"], int(text))
+    except ValueError as error:
+        raise _bad_environment(f"PMIX_NAMESPACE is no nspace: {error}") from None
+
+
+def _address(env: Mapping[str, str]) -> tuple[str, str]:
+    uri = next((env[name] for name in URI_VARIABLES if env.get(name)), None)
+    if uri is None:
+        raise _bad_environment("PMIX_NAMESPACE is set, but no PMIX_SERVER_URI* tells where the server is")
+    name, _, address = uri.partition(";")
+    nspace, _, rank = name.rpartition(".")
+    if not nspace or not rank.isdecimal() or not address:
+        raise _bad_environment(f"{uri!r:.200} is no address of a server (nspace.rank;tcp4://address:port)")
+    return name, address.partition(";")[0]
+
+
+def _bad_environment(detail: str) -> Unreachable:
+    return Unreachable(
+        detail, operation="open", engine=ENGINE, hint="unset PMIX_NAMESPACE to run without a server, as a singleton"
+    )
+
+
+def _release(env: Mapping[str, str]) -> Release:
+    text = env.get("PMIX_VERSION", "")
+    try:
+        release = parse_release(text)
+    except ValueError:
+        release = (0, 0, 0)
+    if release < OLDEST:
+        said = f"release {text!r:.40}" if text else "no release (PMIX_VERSION is not set)"
+        raise NotSupported(
+            f"the server names {said}: an unsupported release; this engine speaks to {release_text(OLDEST)} and later",
+            operation="open",
+            engine=ENGINE,
+            hint="try PYPMIX_ENGINE=native",
+        )
+    return release
+
+
+def _hello(env: Mapping[str, str], proc: Proc, server: Server) -> Hello:
+    offered = env.get("PMIX_SECURITY_MODE") or "native"
+    for module in offered.split(","):
+        if module in ("native", "none"):
+            credential = native_credential(os.geteuid(), os.getegid()) if module == "native" else b""
+            break
+    else:
+        raise NotSupported(
+            f"the server offers the security modules {offered!r:.100}, and this engine has native and none",
+            operation="open",
+            engine=ENGINE,
+            hint="try PYPMIX_ENGINE=native",
+        )
+    # Some servers fit their answers to the release that the client names, others do not: naming theirs suits both.
+    version = env["PMIX_VERSION"][:64]
+    return Hello(
+        module, credential, FLAG_CLIENT, None, None, proc[0], proc[1], version, ENCODING, server.buffer_type, STORE
+    )
+
+
+def _limit(directives: tuple[Info, ...]) -> int:
+    for info in directives:
+        if info.key == "pmix.timeout":
+            return max(0, int(info.value.data))
+    return 0
