@@ -42,6 +42,7 @@ from pypmix.standard.ops import (
 from pypmix.standard.record import Record
 from pypmix.standard.releases import release_text
 from pypmix.standard.types import Info, Proc, Value
+from pypmix.wire.additions import decode_late
 from pypmix.wire.codec import Unpacker, encode_kval, kvals
 from pypmix.wire.frames import MAX_MESSAGE, TAG_DYNAMIC, FrameReader, frame, next_tag
 from pypmix.wire.handshake import Hello, ReplyReader, encode_hello
@@ -593,7 +594,10 @@ class Client:
                 self.collected = True
             self._end(call)
         else:
-            self._end(call, error=self._error(call, status, _FENCE_FAILURES.get(status, "")))
+            error = self._error(call, status, _FENCE_FAILURES.get(status, ""))
+            missing = decode_late(payload, self.buffer_type)
+            error.missing = None if missing is None else frozenset(missing)
+            self._end(call, error=error)
 
     def _alone(self, call: Call) -> PMIxError:
         error = Unreachable("this process is a singleton: no server launched it, so there is nobody else")

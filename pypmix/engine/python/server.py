@@ -16,6 +16,7 @@ from pypmix.standard.errors import (
     ERR_INVALID_CRED,
     ERR_NOT_SUPPORTED,
     ERR_OUT_OF_RESOURCE,
+    ERR_TIMEOUT,
     ERROR,
     SUCCESS,
     NotFound,
@@ -30,6 +31,7 @@ from pypmix.standard.ops import (
 )
 from pypmix.standard.releases import parse_release, release_text
 from pypmix.standard.types import Proc
+from pypmix.wire.additions import encode_late, greeted
 from pypmix.wire.frames import HEADER, TAG_DYNAMIC, FrameReader, frame
 from pypmix.wire.handshake import FLAG_CLIENT, HelloReader, encode_reply, parse_native_credential
 from pypmix.wire.messages import (
@@ -160,6 +162,7 @@ class Peer:
         "open",
         "plan",
         "process",
+        "pypmix",
         "reader",
         "release",
         "server",
@@ -167,12 +170,13 @@ class Peer:
         "waiting",
     )
 
-    def __init__(self, server: Server, link: Link, process: Process, release: Release, buffer_type: int) -> None:
+    def __init__(self, server: Server, link: Link, process: Process, release: Release, hello: Hello) -> None:
         self.server = server
         self.link = link
         self.process = process
         self.release = release
-        self.buffer_type = buffer_type
+        self.buffer_type = hello.buffer_type
+        self.pypmix = greeted(hello.infos)
         self.reader = FrameReader()
         self.open = True
         self.finalized = False
@@ -374,7 +378,7 @@ class Server:
             if error is not None:
                 self.refuse(stranger, f"the host refused it: {error}", process.proc, _heeded(error, release))
                 return
-            self._admit(stranger, process, release, hello.buffer_type)
+            self._admit(stranger, process, release, hello)
 
         pid = pid if isinstance(pid, int) else None
         op = ClientConnected(process.proc, pid, release_text(release), hello.infos)
@@ -404,9 +408,9 @@ class Server:
             raise PMIxError(detail, status=ERR_INVALID_CRED)
         return process
 
-    def _admit(self, stranger: Stranger, process: Process, release: Release, buffer_type: int) -> None:
+    def _admit(self, stranger: Stranger, process: Process, release: Release, hello: Hello) -> None:
         link = stranger.link
-        peer = Peer(self, link, process, release, buffer_type)
+        peer = Peer(self, link, process, release, hello)
         link.owner = peer
         self._peers.setdefault(process, []).append(peer)
         process.left = False
@@ -540,7 +544,18 @@ class Server:
             peer.usual, peer.plan = interned, plan
         self.collectives.join(roster, peer.process, (peer, tag), collect, timeout)
 
+    def _tell_missing(self, collective: Collective[Process, Ticket]) -> None:
+        missing = sorted([process.proc for process in collective.missing()])
+        for peer, tag in collective.arrived.values():
+            if peer.pypmix:
+                peer.send(tag, encode_late(peer.buffer_type, ERR_TIMEOUT, missing))
+            else:
+                peer.status(tag, ERR_TIMEOUT)
+
     def _fenced(self, collective: Collective[Process, Ticket], status: int) -> None:
+        if status == ERR_TIMEOUT:
+            self._tell_missing(collective)
+            return
         kind = last = 0
         data = b""
         for peer, tag in collective.arrived.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from time import monotonic
 
+from pypmix._version import __version__
 from pypmix.engine.base import EngineInfo
 from pypmix.engine.python.client import ENGINE, Client, Server
 from pypmix.engine.python.datastore import DataStore
@@ -14,6 +15,7 @@ from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import Get
 from pypmix.standard.releases import parse_release, release_text
 from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Info, Proc, Value
+from pypmix.wire.additions import greeting
 from pypmix.wire.handshake import FLAG_CLIENT, Hello, native_credential
 
 TYPE_CHECKING = False
@@ -288,8 +290,21 @@ def _hello(env: Mapping[str, str], proc: Proc, server: Server) -> Hello:
         )
     # Some servers fit their answers to the release that the client names, others do not: naming theirs suits both.
     version = env["PMIX_VERSION"][:64]
+    ours = env.get("PYPMIX_SERVER", "").partition(" ")[0]
+    infos = (greeting(__version__),) if ours and ours == server.name.rpartition(".")[0] else ()
     return Hello(
-        module, credential, FLAG_CLIENT, None, None, proc[0], proc[1], version, ENCODING, server.buffer_type, STORE
+        module,
+        credential,
+        FLAG_CLIENT,
+        None,
+        None,
+        proc[0],
+        proc[1],
+        version,
+        ENCODING,
+        server.buffer_type,
+        STORE,
+        infos,
     )
 
 
