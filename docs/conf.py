@@ -1,0 +1,43 @@
+"""Sphinx's configuration of the documentation."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent / "_ext")]
+
+from pypmix._version import __version__  # noqa: E402
+
+project = "pypmix"
+author = "The pypmix developers"
+copyright = f"2026, {author}"
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "vocabulary"]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = f"pypmix {release}"
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+default_role = "code"
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+
+nitpick_ignore_regex = [
+    # Names of the standard library, which has its own documentation.
+    ("py:.*", r"(collections\.abc|typing|types|asyncio)\..*"),
+    ("py:(class|exc|obj)", r"(TypeError|ValueError|OverflowError|LookupError|TimeoutError|ConnectionError|IndexError)"),
+    ("py:(class|exc|obj)", r"(NotImplementedError|PermissionError|ImportError|Exception|BaseException|TracebackType)"),
+    ("py:(class|obj)", r"(int|str|bool|float|bytes|tuple|dict|list|object|None|Self|Any|Iterable|Iterator|Mapping)"),
+    # Type variables and aliases that signatures show.
+    ("py:(class|obj)", r"(T|R|Key|Infos|Procs|Release|EngineInfo|ClientSession|The caller|optional)"),
+    # Parts of the package that are not public.
+    ("py:.*", r"pypmix\.(engine|requests|wire)\..*"),
+]

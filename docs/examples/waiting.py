@@ -1,0 +1,27 @@
+"""Values that come late, values that never come, and peers that do not arrive."""
+
+import time
+
+from pypmix import Client, NotFound, OperationTimeout
+
+with Client() as me:
+    first, last = me.job[0], me.job[me.job.size - 1]
+    if me.proc == first:
+        time.sleep(0.2)
+        me.put("port", 5000)
+        me.commit()
+    print("port:", me.get("port", first, wait=10))  # waits until rank 0 has committed it
+
+    print("speed:", me.get("speed", first, default="unknown", wait=False))  # nobody has it: no error
+    try:
+        me.get("speed", first, wait=False)
+    except NotFound as error:
+        print(error)
+
+    if me.proc == first:
+        try:
+            me.fence([first, last], timeout=1)  # the last rank does not come
+        except OperationTimeout as error:
+            print(error)
+            print("missing:", sorted(error.missing or ()))  # a pypmix server names them
+    me.fence(timeout=30)

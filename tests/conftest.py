@@ -1,0 +1,108 @@
+"""What all tests share: the header, the watch for crashes of a previous session, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from harness import machine, processes
+from harness.running import alone, job_folder, launch, pytest_generate_tests, run
+
+__all__ = ["alone", "job_folder", "launch", "pytest_generate_tests", "run"]
+
+SESSIONS = "pypmix-sessions"
+CRASHED = pytest.StashKey[list[str]]()
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    return [*machine.describe(), *(f"WARNING: {text}" for text in config.stash.get(CRASHED, []))]
+
+
+def _started_at(pid: int) -> str:
+    """Return when a process started, in the kernel's clock; empty if there is none with this pid."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(*features): what the test needs of a pairing; see harness/pairings.py")
+    config.addinivalue_line("markers", "forms(*names): the forms that a scenario exists in, of sync and asyncio")
+    config.addinivalue_line("markers", "servers(*patterns): the servers that the test is about")
+    config.addinivalue_line("markers", "clients(*patterns): the clients that the test is about")
+    if not hasattr(config, "workerinput"):
+        signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, _frame: object) -> None:
+    """End the session in order when it is told to end, so that no job stays behind."""
+    raise KeyboardInterrupt(f"signal {number}")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    config = session.config
+    if not hasattr(config, "workerinput") and getattr(config, "cache", None) is not None:
+        _watch_for_crashes(config)
+
+
+def _watch_for_crashes(config: pytest.Config) -> None:
+    """Note this session, and find those that began, did not finish and do not live: no segfault tells more."""
+    assert config.cache is not None
+    folder = config.cache.mkdir(SESSIONS)
+    crashed = []
+    for path in folder.iterdir():
+        pid, _, started = path.name.partition("-")
+        if _started_at(int(pid)) != started:
+            crashed.append(f"a previous session ({path.read_text()}) crashed or was killed")
+            path.unlink()
+    own = folder / f"{os.getpid()}-{_started_at(os.getpid())}"
+    own.write_text(f"pid {os.getpid()}, {time.strftime('%F %T')}, {' '.join(sys.argv[1:])}")
+    config.stash[CRASHED] = crashed
+    config.add_cleanup(lambda: own.unlink(missing_ok=True))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Refuse to claim success right after a crash; the next run is judged on its own again."""
+    if session.config.stash.get(CRASHED, []) and exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for text in config.stash.get(CRASHED, []):
+        terminalreporter.write_line(f"{text}: this session does not count as a success; run it again", red=True)
+
+
+_spawned = False
+
+
+def _audit(event: str, _arguments: object) -> None:
+    global _spawned
+    if event in ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"):
+        _spawned = True
+
+
+sys.addaudithook(_audit)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_behind(monkeypatch: pytest.MonkeyPatch):
+    """Fail a test after which a process that it started still runs, and kill that."""
+    global _spawned
+    _spawned = False
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("PYPMIX_TEST_OWNER", mark)
+    yield
+    if _spawned:
+        left = processes.wait_gone(mark, 2.0, variable="PYPMIX_TEST_OWNER")
+        if left:
+            text = processes.tree(left)
+            processes.kill(mark, variable="PYPMIX_TEST_OWNER")
+            pytest.fail(f"processes stayed behind:\n{text}", pytrace=False)

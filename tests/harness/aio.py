@@ -1,0 +1,24 @@
+"""What scenarios use besides pypmix, to be awaited; in a scenario's blocking form `harness.sync` takes its place."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from harness.sync import read, write
+from pypmix.aio import Client
+
+__all__ = ["Client", "hear", "sleep", "tell"]
+
+sleep = asyncio.sleep
+
+
+async def tell(name: str, text: str = "") -> None:
+    write(name, text)
+
+
+async def hear(name: str, seconds: float = 10.0) -> str:
+    deadline = time.monotonic() + seconds
+    while (text := read(name, deadline)) is None:
+        await asyncio.sleep(0.002)
+    return text

@@ -1,0 +1,205 @@
+"""Jobs of real processes: started under a server, watched with a time limit, and leaving nothing behind."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness import machine, processes
+
+TIME_LIMIT = 30.0
+
+
+class Rank(NamedTuple):
+    """What one rank of a job left: its result, or the error that its scenario raised."""
+
+    rank: int
+    engine: str
+    result: Any
+    error: BaseException | None
+    traceback: str
+
+
+class JobFailed(AssertionError):
+    """A job did not end as the test demands; the text is the job's report."""
+
+
+class Job:
+    """A command that runs, with everything that it starts, in a folder of its own.
+
+    Args:
+        command: The command line.
+        folder: An empty folder for the job's temporary files and results.
+        environment: Additions to the environment.
+        limit: Seconds until the job counts as hung: what it does then is reported, and it is killed.
+        stdin: What the command reads; nothing if None.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+        limit: float = TIME_LIMIT,
+        stdin: str | None = None,
+    ) -> None:
+        self.command = list(command)
+        self.limit = limit
+        self.mark = uuid.uuid4().hex
+        self.temporary = folder / "t"
+        self.results = folder / "results"
+        self.marks = folder / "marks"
+        self.stacks = folder / "stacks"
+        for path in (self.temporary, self.results, self.marks, self.stacks):
+            path.mkdir(parents=True)
+        self._stdin = folder / "stdin"
+        self._stdin.write_text(stdin or "")
+        self._stdout = folder / "stdout"
+        self._stderr = folder / "stderr"
+        self.exit_code: int | None = None
+        self.seconds = 0.0
+        self.hung = ""
+        paths = [str(machine.TESTS / "harness" / "site"), str(machine.TESTS)]
+        paths += filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        self.environment = {
+            **machine.clean_environment(),
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONFAULTHANDLER": "1",
+            "TMPDIR": str(self.temporary),
+            "PYPMIX_TEST_RESULTS": str(self.results),
+            "PYPMIX_TEST_MARKS": str(self.marks),
+            processes.STACKS: str(self.stacks),
+            processes.MARK: self.mark,
+            **(environment or {}),
+        }
+
+    def start(self) -> Job:
+        self._started = time.monotonic()
+        with self._stdin.open() as stdin, self._stdout.open("wb") as out, self._stderr.open("wb") as err:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=stdin,
+                stdout=out,
+                stderr=err,
+                env=self.environment,
+                cwd=self.temporary.parent,
+                start_new_session=True,
+            )
+        return self
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the command itself, not to what it started."""
+        self._process.send_signal(number)
+
+    def wait(self) -> Job:
+        """Wait for the command's end; past the limit, note what hangs and kill it all."""
+        try:
+            self.exit_code = self._process.wait(self.limit - (time.monotonic() - self._started))
+        except subprocess.TimeoutExpired:
+            self.hung = processes.report(self.mark, self.stacks)
+            self.kill()
+        self.seconds = time.monotonic() - self._started
+        return self
+
+    def wait_gone(self, seconds: float) -> list[processes.Process]:
+        """Wait until every process of the job has ended, and return those that have not."""
+        return processes.wait_gone(self.mark, seconds)
+
+    def kill(self) -> None:
+        processes.kill(self.mark)
+        self._process.wait(5)
+
+    def told(self) -> dict[str, str]:
+        """What scenarios have told so far (`harness.sync.tell`): names and texts."""
+        return {path.name: path.read_text() for path in self.marks.iterdir() if not path.name.startswith(".")}
+
+    def tell(self, name: str) -> None:
+        """Tell the scenarios something."""
+        (self.marks / name).touch()
+
+    def hear(self, name: str, seconds: float = 10.0) -> str:
+        """Wait until a scenario has told `name`, and return the text."""
+        deadline = time.monotonic() + seconds
+        while name not in (told := self.told()):
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                self.hung = processes.report(self.mark, self.stacks)
+                self.kill()
+                raise JobFailed(f"nobody told {name!r}\n{self.report()}")
+            time.sleep(0.005)
+        return told[name]
+
+    @property
+    def stdout(self) -> str:
+        return self._stdout.read_text(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        return self._stderr.read_text(errors="replace")
+
+    @property
+    def ranks(self) -> dict[int, Rank]:
+        """What the ranks left that came to their end, by rank."""
+        found = {}
+        for path in sorted(self.results.glob("*.pickle")):
+            left = Rank(*pickle.loads(path.read_bytes()))
+            found[left.rank] = left
+        return found
+
+    def returned(self) -> list[Any]:
+        """Return what the scenario returned on every rank, in the order of ranks.
+
+        Raises:
+            JobFailed: The job hung or failed, or a rank raised an error.
+        """
+        ranks = self.ranks
+        if self.hung or self.exit_code != 0 or any(rank.error for rank in ranks.values()):
+            raise JobFailed(self.report())
+        return [ranks[number].result for number in sorted(ranks)]
+
+    def leftovers(self) -> list[str]:
+        """Return, and remove, what the job left: processes that still live and files in its temporary folder."""
+        living = self.wait_gone(2.0)
+        left = [f"process {process.pid} {process.command}" for process in living]
+        processes.kill(self.mark)
+        for path in sorted(self.temporary.rglob("*")):
+            if not path.is_dir():
+                left.append(f"file {path.relative_to(self.temporary)}")
+        return left
+
+    def report(self) -> str:
+        """Return all that is known about the job's end, for a person."""
+        end = f"hung, killed after {self.limit:g} s" if self.hung else f"exit code {self.exit_code}"
+        lines = [f"job: {' '.join(self.command)}", f"end: {end}, {self.seconds:.2f} s"]
+        for rank in self.ranks.values():
+            if rank.error is not None:
+                lines.append(f"rank {rank.rank} [{rank.engine}] raised:\n{rank.traceback}")
+            else:
+                lines.append(f"rank {rank.rank} [{rank.engine}] returned {str(rank.result)[:300]}")
+        for name, text in (("stdout", self.stdout), ("stderr", self.stderr)):
+            if text:
+                lines.append(f"--- {name}\n{text[-6000:]}")
+        if self.hung:
+            lines.append(f"--- when it hung\n{self.hung}")
+        return "\n".join(lines)
+
+
+def scenario_command(name: str, form: str, arguments: Mapping[str, object]) -> list[str]:
+    """Return the command line of a rank that runs a scenario.
+
+    Args:
+        name: Module and function, such as `modex.exchange`.
+        form: `sync` or `asyncio`.
+        arguments: The scenario's own arguments; plain literals.
+    """
+    return [sys.executable, str(machine.TESTS / "harness" / "rank.py"), name, form, repr(dict(arguments))]

@@ -1,0 +1,196 @@
+"""The pairings of a server with a client that the shared suite runs on, and what each of them lacks.
+
+A feature that a pairing lacks is declared in `LACKS`, with the reason; the tests that need it say so with
+`@pytest.mark.needs(...)`. They are then expected to fail, or skipped where trying does harm, and either way the report
+shows the reason.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import sys
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from harness import machine
+
+SERVERS = ("python-server", "prterun-5.0.11", "mpirun-4.1.4")
+CLIENTS = ("python-client", "native-4.2.2", "native-5.0.11")
+
+
+class Lack(NamedTuple):
+    """A feature that pairings lack: patterns of server and client, the reason, and whether trying it does harm.
+
+    Without harm the test must fail on these pairings, so that the table cannot become outdated unseen; with harm (a
+    crash, a hang, an outcome that varies) it is skipped.
+    """
+
+    feature: str
+    server: str
+    client: str
+    reason: str
+    harm: bool = False
+
+
+LACKS = (
+    Lack("abort message", "prterun-5.0.*", "*", "the wheel's prterun does not find its own help texts"),
+    Lack(
+        "abort and finalize at once",
+        "prterun-5.0.*",
+        "*",
+        "it sometimes hangs for ever when a rank finalizes while its abort ends the job",
+        harm=True,
+    ),
+    Lack(
+        "abort and finalize at once",
+        "mpirun-4.1.*",
+        "*",
+        "it sometimes hangs for ever when a rank finalizes while its abort ends the job",
+        harm=True,
+    ),
+    Lack("abort message", "mpirun-4.1.*", "*", "this mpirun ends an aborted job without a word"),
+    Lack(
+        "every rank is told of a failed fence",
+        "prterun-5.0.*",
+        "*",
+        "a server of libpmix 5.0 tells one of its waiting clients of the failure and the others of a success",
+    ),
+    Lack("the missing are named", "prterun*", "*", "native servers do not say who is missing"),
+    Lack("the missing are named", "mpirun*", "*", "native servers do not say who is missing"),
+    Lack("the missing are named", "*", "native*", "libpmix hands its caller a status and nothing more"),
+    Lack("job info of apps", "mpirun-4.1.*", "*", "it registers no info about applications"),
+    Lack("refreshed get", "prterun*", "native-4.2.*", "PMIX_GET_REFRESH_CACHE is an attribute from 5.0 on"),
+    Lack("refreshed get", "prterun*", "native-5.0.8", "libpmix 5.0.8 answers from its cache in spite of the attribute"),
+    Lack("refreshed get", "mpirun-4.1.*", "native-5.0.*", "a 4.2 server does not know PMIX_GET_REFRESH_CACHE"),
+    Lack("refreshed get", "mpirun-4.1.*", "python-client", "a 4.2 server does not know PMIX_GET_REFRESH_CACHE"),
+    Lack(
+        "LOCAL data of C ranks",
+        "mpirun-4.1.*",
+        "c-client",
+        "C ranks with libpmix 4.2 put LOCAL data into shared memory that only such ranks read",
+        harm=True,
+    ),
+    Lack(
+        "open again",
+        "*",
+        "native-5.0.11",
+        "libpmix 5.0.11 corrupts its memory when it is initialized a second time, so that the engine refuses to",
+    ),
+    Lack(
+        "open again",
+        "mpirun-4.1.*",
+        "native-4.2.*",
+        "after a finalize the job info in the server's shared memory is gone, so that the engine refuses to",
+    ),
+    Lack(
+        "a get waits through other commits",
+        "prterun*",
+        "*",
+        "native servers answer a waiting get when the proc commits next, with or without the key",
+    ),
+    Lack(
+        "a get waits through other commits",
+        "mpirun*",
+        "native*",
+        "native servers answer a waiting get when the proc commits next, with or without the key",
+    ),
+    Lack("exact floats", "*", "native*", "libpmix sends floats as text with six decimals"),
+    Lack("exact floats", "prterun*", "python-client", "the server writes what it relays anew, with six decimals"),
+    Lack("exact floats", "mpirun*", "python-client", "the server writes what it relays anew, with six decimals"),
+    Lack(
+        "REMOTE stays off the own node",
+        "mpirun-4.1.*",
+        "*-client",
+        "a server of libpmix 4.2 hides what its native clients put unless it is asked for REMOTE data",
+    ),
+)
+
+
+class Part(NamedTuple):
+    """A command that some ranks of a job run, with additions to their environment."""
+
+    ranks: int
+    command: Sequence[str]
+    environment: Mapping[str, str] = MappingProxyType({})
+
+
+class Pairing(NamedTuple):
+    server: str
+    client: str
+
+    def __str__(self) -> str:
+        return f"{self.server}/{self.client}"
+
+    def lack(self, feature: str) -> Lack | None:
+        """Return why this pairing does not have a feature, None if it has."""
+        for lack in LACKS:
+            if (
+                lack.feature == feature
+                and fnmatch.fnmatchcase(self.server, lack.server)
+                and fnmatch.fnmatchcase(self.client, lack.client)
+            ):
+                return lack
+        return None
+
+    def require(self) -> None:
+        """Skip the test if this machine lacks the server or the client."""
+        require_server(self.server)
+        require_client(self.client)
+
+
+def servers() -> list[str]:
+    """Return the names of the servers that are tested or at hand."""
+    return [*SERVERS, *(found.name for found in machine.launchers() if found.name not in SERVERS)]
+
+
+def clients() -> list[str]:
+    """Return the names of the clients that are tested, and of those whose libraries were asked for by path."""
+    found = [f"native-{library.release}" for library in machine.libraries() if library.asked_for]
+    return [*CLIENTS, *(name for name in found if name not in CLIENTS)]
+
+
+def require_server(name: str) -> None:
+    if name != "python-server" and machine.launcher(name) is None:
+        machine.lacking(f"the server {name}")
+
+
+def require_client(name: str) -> None:
+    if name == "python-client":
+        return
+    if not machine.extension():
+        machine.lacking("the native engine's extension (pypmix was installed without a C compiler)")
+    require_library(name.removeprefix("native-"))
+
+
+def require_library(release: str) -> machine.Library:
+    library = machine.library(release)
+    if library is None:
+        machine.lacking(f"libpmix {release}")
+    assert library is not None
+    return library
+
+
+def client_environment(name: str) -> dict[str, str]:
+    """Return the variables that make pypmix use this client."""
+    if name == "python-client":
+        return {"PYPMIX_ENGINE": "python"}
+    library = require_library(name.removeprefix("native-"))
+    return {"PYPMIX_ENGINE": "native", "PYPMIX_LIBPMIX": library.path}
+
+
+def command_line(server: str, parts: Sequence[Part], options: Sequence[str] = ()) -> list[str]:
+    """Return the command that runs the parts as one job under a server."""
+    if server == "python-server":
+        start = [sys.executable, "-m", "pypmix", "run"]
+    else:
+        launcher = machine.launcher(server)
+        assert launcher is not None, server
+        wide = machine.PRTERUN_OPTIONS if server.startswith("prterun") else machine.MPIRUN_OPTIONS
+        start = [launcher.path, *wide]
+    line = [*start, *options]
+    for number, part in enumerate(parts):
+        variables = [f"{name}={value}" for name, value in part.environment.items()]
+        command = [*(("env", *variables) if variables else ()), *part.command]
+        line += [*((":",) if number else ()), "-n", str(part.ranks), *command]
+    return line

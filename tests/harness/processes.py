@@ -1,0 +1,119 @@
+"""Processes of a test, found by a mark in their environment: their tree, their stacks, and their end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+MARK = "PYPMIX_TEST_MARK"
+STACKS = "PYPMIX_TEST_STACKS"
+
+STACK_SIGNAL = signal.SIGRTMIN + 7
+"""As `sitecustomize` has it; launchers pass SIGUSR1 and SIGUSR2 on to their ranks."""
+
+
+class Process(NamedTuple):
+    pid: int
+    parent: int
+    state: str
+    command: str
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def _process(pid: int) -> Process | None:
+    after_name = _read(pid, "stat").rpartition(b") ")[2].split()
+    if not after_name:
+        return None
+    command = _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
+    return Process(pid, int(after_name[1]), after_name[0].decode(), command)
+
+
+def marked(mark: str, variable: str = MARK) -> list[Process]:
+    """Return the living processes, but for this one, whose environment holds the mark."""
+    needle = f"{variable}={mark}\0".encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid() and needle in _read(int(name), "environ") + b"\0":
+            process = _process(int(name))
+            if process and process.state not in "ZX":
+                found.append(process)
+    return found
+
+
+def wait_gone(mark: str, seconds: float, variable: str = MARK) -> list[Process]:
+    """Wait until no marked process is left, and return those that still are."""
+    deadline = time.monotonic() + seconds
+    while (left := marked(mark, variable)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return left
+
+
+def kill(mark: str, variable: str = MARK) -> None:
+    """Kill every marked process."""
+    for _ in range(20):
+        left = marked(mark, variable)
+        if not left:
+            return
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def tree(processes: list[Process]) -> str:
+    """Return the processes as an indented tree."""
+    known = {process.pid: process for process in processes}
+    lines = []
+
+    def show(process: Process, depth: int) -> None:
+        waits = _read(process.pid, "wchan").decode(errors="replace")
+        lines.append(f"{'  ' * depth}{process.pid} {process.state} {waits} {process.command}")
+        for child in processes:
+            if child.parent == process.pid:
+                show(child, depth + 1)
+
+    for process in processes:
+        if process.parent not in known:
+            show(process, 0)
+    return "\n".join(lines)
+
+
+def _catches_stack_signal(pid: int) -> bool:
+    for line in _read(pid, "status").splitlines():
+        if line.startswith(b"SigCgt:"):
+            return bool(int(line.split()[1], 16) & 1 << (STACK_SIGNAL - 1))
+    return False
+
+
+def stacks(processes: list[Process], folder: Path) -> str:
+    """Return the Python stacks of the processes that `sitecustomize` prepared for it."""
+    asked = []
+    for process in processes:
+        if (folder / str(process.pid)).exists() and _catches_stack_signal(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, STACK_SIGNAL)
+                asked.append(process)
+    time.sleep(0.3)
+    texts = []
+    for process in asked:
+        text = (folder / str(process.pid)).read_text(errors="replace")
+        texts.append(f"--- stacks of {process.pid} {process.command}\n{text}")
+    return "\n".join(texts)
+
+
+def report(mark: str, folder: Path) -> str:
+    """Return what the marked processes are doing now."""
+    living = marked(mark)
+    if not living:
+        return "no process of the test is left"
+    return f"processes:\n{tree(living)}\n{stacks(living, folder)}"

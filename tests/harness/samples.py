@@ -1,0 +1,80 @@
+"""Values of every kind that ranks exchange, as Python sees them: name, what is put, its PMIx type."""
+
+from __future__ import annotations
+
+import pypmix
+from pypmix import (
+    DataType,
+    Envar,
+    Persist,
+    Proc,
+    ProcInfo,
+    ProcState,
+    Range,
+    Scope,
+    Status,
+    Timeval,
+    Value,
+)
+
+LONG = "long \N{LATIN SMALL LETTER E WITH ACUTE} " * 2200
+"""Above 20,000 bytes, where natives compress what they are given."""
+
+
+def samples() -> dict[str, Value]:
+    """Return a value of every type that both engines and all servers carry."""
+    integers = {
+        "byte": (DataType.BYTE, 0, 255),
+        "size": (DataType.SIZE, 0, 2**64 - 1),
+        "pid": (DataType.PID, 0, 2**31 - 1),
+        "int": (DataType.INT, -(2**31), 2**31 - 1),
+        "int8": (DataType.INT8, -128, 127),
+        "int16": (DataType.INT16, -(2**15), 2**15 - 1),
+        "int32": (DataType.INT32, -(2**31), 2**31 - 1),
+        "int64": (DataType.INT64, -(2**63), 2**63 - 1),
+        "uint": (DataType.UINT, 0, 2**32 - 1),
+        "uint8": (DataType.UINT8, 0, 255),
+        "uint16": (DataType.UINT16, 0, 2**16 - 1),
+        "uint32": (DataType.UINT32, 0, 2**32 - 1),
+        "uint64": (DataType.UINT64, 0, 2**64 - 1),
+        "time": (DataType.TIME, 0, 2**40),
+    }
+    found = {}
+    for name, (kind, least, most) in integers.items():
+        found[f"{name}.least"] = Value(kind, least)
+        found[f"{name}.most"] = Value(kind, most)
+    return found | {
+        "bool.true": Value(DataType.BOOL, True),
+        "bool.false": Value(DataType.BOOL, False),
+        "string": Value(DataType.STRING, "plain"),
+        "string.empty": Value(DataType.STRING, ""),
+        "string.unicode": Value(DataType.STRING, "h\u00e9llo \N{SNOWMAN} \N{GRINNING FACE}"),
+        "string.long": Value(DataType.STRING, LONG),
+        "float": Value(DataType.FLOAT, 1.5),
+        "double": Value(DataType.DOUBLE, -2.25),
+        "bytes": Value(DataType.BYTE_OBJECT, bytes(range(256))),
+        "bytes.long": Value(DataType.BYTE_OBJECT, bytes(range(256)) * 80),
+        "timeval": Value(DataType.TIMEVAL, Timeval(5, 999_999)),
+        "status": Value(DataType.STATUS, Status.ERR_TIMEOUT),
+        "proc": Value(DataType.PROC, Proc("somewhere", 7)),
+        "rank": Value(DataType.PROC_RANK, 3),
+        "procinfo": Value(
+            DataType.PROC_INFO, ProcInfo(Proc("somewhere", 1), "host", "/bin/true", 4711, ProcState.RUNNING)
+        ),
+        "envar": Value(DataType.ENVAR, Envar("PATH", "/opt/bin", ":")),
+        "persist": Value(DataType.PERSIST, Persist.APP),
+        "scope": Value(DataType.SCOPE, Scope.REMOTE),
+        "range": Value(DataType.DATA_RANGE, Range.SESSION),
+        "state": Value(DataType.PROC_STATE, ProcState.CONNECTED),
+        "array.string": pypmix.array(DataType.STRING, ["a", "", "\N{SNOWMAN}"]),
+        "array.uint32": pypmix.array(DataType.UINT32, range(100)),
+        "array.proc": pypmix.array(DataType.PROC, [Proc("a", 0), Proc("b", 1)]),
+        "array.info": pypmix.array(DataType.INFO, [pypmix.info("one", 1), pypmix.info("two", "zwei")]),
+        "array.nested": pypmix.array(
+            DataType.INFO,
+            [
+                pypmix.info("inner", pypmix.array(DataType.INFO, [pypmix.info("deep", [1, 2, 3])])),
+                pypmix.info("bytes", b"\0\1"),
+            ],
+        ),
+    }

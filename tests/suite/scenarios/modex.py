@@ -1,0 +1,220 @@
+"""Put, commit, fence and get between ranks."""
+
+from __future__ import annotations
+
+import time
+
+from harness.aio import hear, sleep, tell
+from harness.samples import samples
+from pypmix import NotFound, PMIxError, Proc, Rank, Scope, attrs
+
+
+async def attempt(call):
+    """Return what a call returns or raises, and how long it took."""
+    began = time.monotonic()
+    try:
+        result = await call()
+    except PMIxError as error:
+        result = error
+    return result, time.monotonic() - began
+
+
+async def exchange(me, collect):
+    await me.put("endpoint", f"tcp://{me.node.hostname}:{5000 + me.rank}")
+    await me.put("number", me.rank * 11)
+    await me.fence(collect=collect, timeout=20)
+    return {proc.rank: (await me.get("endpoint", proc), await me.get("number", proc)) for proc in me.job}
+
+
+async def every_type(me):
+    values = samples()
+    for name, value in values.items():
+        await me.put(name, value)
+    await me.fence(collect=True, timeout=20)
+    peer = me.job[(me.rank + 1) % me.job.size]
+    seen = {name: await me.get_value(name, peer) for name in values}
+    await me.fence(timeout=20)
+    return seen
+
+
+async def inferred(me, values):
+    """Plain Python values come back as they went."""
+    for name, value in values.items():
+        await me.put(name, value)
+    await me.fence(collect=True, timeout=20)
+    peer = me.job[(me.rank + 1) % me.job.size]
+    return {name: await me.get(name, peer) for name in values}
+
+
+async def scopes(me):
+    for scope in Scope.LOCAL, Scope.REMOTE, Scope.GLOBAL, Scope.INTERNAL:
+        await me.put(f"in.{scope.name}", f"{scope.name} of {me.rank}", scope=scope)
+    await me.fence(collect=True, timeout=20)
+    peer = me.job[(me.rank + 1) % me.job.size]
+    names = [scope.name for scope in (Scope.LOCAL, Scope.REMOTE, Scope.GLOBAL, Scope.INTERNAL)]
+    own = {name: await me.get(f"in.{name}", default=None, wait=False) for name in names}
+    theirs = {name: await me.get(f"in.{name}", peer, default=None, wait=False) for name in names}
+    await me.fence(timeout=20)
+    return own, theirs
+
+
+async def two_commits(me):
+    """A second commit adds keys to those of the first."""
+    peer = me.job[(me.rank + 1) % me.job.size]
+    await me.put("first", 1)
+    await me.put("changing", "before")
+    await me.commit()
+    await me.fence(collect=True, timeout=20)
+    before = await me.get("changing", peer), await me.get("first", peer)
+    await me.fence(timeout=20)
+    await me.put("second", 2)
+    await me.put("changing", "after")
+    await me.commit()
+    await me.fence(collect=True, timeout=20)
+    second = await me.get("second", peer)
+    own = await me.get("changing")
+    await me.fence(timeout=20)
+    return {"before": before, "second": second, "own": own}
+
+
+async def refreshed(me):
+    """Who asks with a refresh sees the value that was changed since."""
+    peer = me.job[(me.rank + 1) % me.job.size]
+    await me.put("changing", "before")
+    await me.fence(collect=True, timeout=20)
+    before = await me.get("changing", peer)
+    await me.fence(timeout=20)
+    await me.put("changing", "after")
+    await me.fence(collect=True, timeout=20)
+    after = await me.get("changing", peer, info={attrs.GET_REFRESH_CACHE: True})
+    await me.fence(timeout=20)
+    return before, after
+
+
+async def own_data(me):
+    """What a process put itself is there at once; others see it from the commit on."""
+    peer = me.job[(me.rank + 1) % me.job.size]
+    await me.put("draft", f"of {me.rank}")
+    own = await me.get("draft"), await me.get("draft", me.proc), await me.get("draft", optional=True)
+    await me.fence(commit=False, timeout=20)
+    early = await me.get("draft", peer, default="not yet", wait=False)
+    await me.fence(commit=False, timeout=20)
+    await me.fence(timeout=20)
+    late = await me.get("draft", peer, wait=10)
+    await me.fence(timeout=20)
+    return {"own": own, "early": early, "late": late}
+
+
+async def missing(me):
+    """All the ways to ask for a key that nobody has."""
+    peer = me.job[(me.rank + 1) % me.job.size]
+    await me.put("something", 1)
+    await me.fence(timeout=20)
+    found = {
+        "immediate": await attempt(lambda: me.get("no.such.key", peer, wait=False)),
+        "optional": await attempt(lambda: me.get("no.such.key", peer, optional=True)),
+        "own": await attempt(lambda: me.get("no.such.key", wait=False)),
+        "default": await attempt(lambda: me.get("no.such.key", peer, default="fallback", wait=False)),
+    }
+    await me.fence(timeout=20)
+    return found
+
+
+async def missing_reserved(me):
+    """A key of the Standard that the host does not provide is missing at once, of ranks and of the job."""
+    peer = me.job[(me.rank + 1) % me.job.size]
+    job = Proc(me.nspace, Rank.WILDCARD)
+    found = {
+        "rank": await attempt(lambda: me.get(attrs.FABRIC_ENDPT, peer)),
+        "job": await attempt(lambda: me.get(attrs.PARENT_ID, job)),
+    }
+    await me.fence(timeout=20)
+    return found
+
+
+async def missing_in_time(me, wait):
+    peer = me.job[(me.rank + 1) % me.job.size]
+    found = await attempt(lambda: me.get("no.such.key", peer, wait=wait))
+    await me.fence(timeout=20)
+    return found
+
+
+async def strangers(me):
+    """Procs that do not exist."""
+    return {
+        "nspace": await attempt(lambda: me.get("key", Proc("no.such.nspace", 0), wait=False)),
+        "rank": await attempt(lambda: me.get("key", Proc(me.nspace, me.job.size + 5), wait=False)),
+    }
+
+
+async def awaited(me):
+    """Rank 0 asks for a key that rank 1 commits only when it knows that rank 0 is asking."""
+    if me.rank == 0:
+        await tell("asking")
+        result = await attempt(lambda: me.get("late", me.job[1], wait=10))
+    else:
+        await hear("asking")
+        await sleep(0.3)
+        await me.put("late", "there")
+        await me.commit()
+        result = None
+    await me.fence(timeout=20)
+    return result
+
+
+async def awaited_through_another_commit(me):
+    """While rank 0 waits for a key, rank 1 commits something else first."""
+    if me.rank == 0:
+        await tell("asking")
+        result = await attempt(lambda: me.get("late", me.job[1], wait=10))
+    else:
+        await hear("asking")
+        await sleep(0.2)
+        await me.put("early", "something else")
+        await me.commit()
+        await sleep(0.2)
+        await me.put("late", "there")
+        await me.commit()
+        result = None
+    await me.fence(timeout=20)
+    return result
+
+
+async def many_keys(me, count):
+    for number in range(count):
+        await me.put(f"key.{number}", number * me.rank)
+    await me.fence(collect=True, timeout=20)
+    total = 0
+    for proc in me.job:
+        for number in range(count):
+            total += await me.get(f"key.{number}", proc)
+    await me.fence(timeout=20)
+    return total
+
+
+async def refused_puts(me):
+    """Mistakes are errors at the call and leave everything else as it was."""
+    await me.put("good", "kept")
+    errors = {}
+    mistakes = {
+        "long key": ("k" * 600, 1),
+        "empty key": ("", 1),
+        "key with NUL": ("a\0b", 1),
+        "unsupported value": ("x", object()),
+        "string with NUL": ("x", "a\0b"),
+        "too large": ("x", 2**64),
+    }
+    for name, (key, value) in mistakes.items():
+        try:
+            await me.put(key, value)
+        except (TypeError, ValueError, OverflowError) as error:
+            errors[name] = error
+    await me.fence(collect=True, timeout=20)
+    peer = me.job[(me.rank + 1) % me.job.size]
+    kept = await me.get("good", peer)
+    try:
+        await me.get("x", peer, wait=False)
+    except NotFound:
+        errors["x was not put"] = True
+    await me.fence(timeout=20)
+    return errors, kept

@@ -1,0 +1,48 @@
+"""The programs that the documentation shows run as they stand there, on every pairing."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from harness import machine, pairings
+from harness.pairings import Part
+
+EXAMPLES = machine.ROOT / "docs" / "examples"
+
+EXPECTED = {
+    "hello": r"hello from {rank} of 3 on \S+  \[\w+ \S+\]",
+    "putget": r"rank {rank} of 3 knows \{{0: 'tcp://\S+:5000', 1: 'tcp://\S+:5001', 2: 'tcp://\S+:5002'\}}",
+    "putget_async": r"rank {rank} of 3 knows \['tcp://\S+:5000', 'tcp://\S+:5001', 'tcp://\S+:5002'\]",
+    "waiting": r"port: 5000",
+}
+
+
+def test_every_example_is_tested():
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == EXPECTED.keys()
+
+
+@pytest.mark.forms("sync")
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_example(run, name):
+    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    line = pairings.command_line(run.server, [Part(3, command)])
+    job = run.begin(line, environment=pairings.client_environment(run.client)).wait()
+    assert job.exit_code == 0, job.report()
+    for rank in range(3):
+        assert re.search(EXPECTED[name].format(rank=rank), job.stdout), job.report()
+
+
+@pytest.mark.forms("sync")
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_example_without_a_launcher(alone, name):
+    """A lone process is a job of one; the same file runs."""
+    environment = {**machine.clean_environment(), **pairings.client_environment(alone.client)}
+    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, cwd=os.sep)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
