@@ -122,16 +122,8 @@ def check_versions(since: str, until: str, changed: str, where: str) -> list[tup
 
 
 def check_meaning(meaning: str, where: str) -> None:
-    if (
-        not meaning
-        or len(meaning) > MAX_MEANING
-        or not meaning.endswith(".")
-        or '"""' in meaning
-        or "\\" in meaning
-    ):
-        raise BadTable(
-            f"{where}: a meaning is one sentence of at most {MAX_MEANING} characters that ends in a period"
-        )
+    if not meaning or len(meaning) > MAX_MEANING or not meaning.endswith(".") or '"""' in meaning or "\\" in meaning:
+        raise BadTable(f"{where}: a meaning is one sentence of at most {MAX_MEANING} characters that ends in a period")
 
 
 def read_constants(enums: list[Enumeration]) -> list[Constant]:
@@ -140,9 +132,7 @@ def read_constants(enums: list[Enumeration]) -> list[Constant]:
     values: dict[str, str] = {}
     for enum_names, members, name, value, since, until, changed, meaning in rows("constants.tsv", 8):
         where = f"constants.tsv: {name}"
-        row = Constant(
-            tuple(enum_names.split()), tuple(members.split()), name, value, since, until, changed, meaning
-        )
+        row = Constant(tuple(enum_names.split()), tuple(members.split()), name, value, since, until, changed, meaning)
         if not row.enums or not known.issuperset(row.enums):
             raise BadTable(f"{where}: unknown enum in {enum_names!r}")
         if name in values:
@@ -191,9 +181,7 @@ def read_attributes(numbers: dict[str, int]) -> list[Attribute]:
             raise BadTable(f"{where}: not a name")
         if row.key.startswith("="):
             if row.key[1:] not in by_name or row.types or row.changed:
-                raise BadTable(
-                    f"{where}: an alias names an attribute that stands before it, and nothing else"
-                )
+                raise BadTable(f"{where}: an alias names an attribute that stands before it, and nothing else")
         else:
             changes = check_versions(row.since, row.until, row.changed, where)
             split_types(row.types, numbers, where)
@@ -265,6 +253,10 @@ class OpenEnum(IntEnum):
         member._value_ = int(value)
         return member
 
+    def __reduce_ex__(self, protocol: object) -> tuple[type[Self], tuple[int]]:
+        # Some releases of Python 3.11 pickle members by name, which a number without one does not have.
+        return type(self), (int(self),)
+
     @classmethod
     def _unnamed(cls, value: int) -> str:
         """Return the first part of the name of a number without a name."""
@@ -333,9 +325,7 @@ def literal(value: str) -> str:
 def base_of(enum: Enumeration) -> str:
     if enum.kind not in ("IntEnum", "IntFlag"):
         raise BadTable(f"enums.tsv: {enum.name} is neither an IntEnum nor an IntFlag")
-    return (
-        "IntFlag" if enum.kind == "IntFlag" else "OpenEventEnum" if enum.name == "EventCode" else "OpenEnum"
-    )
+    return "IntFlag" if enum.kind == "IntFlag" else "OpenEventEnum" if enum.name == "EventCode" else "OpenEnum"
 
 
 def enum_lines(enum: Enumeration, constants: list[Constant]) -> tuple[list[str], list[str]]:
@@ -353,9 +343,7 @@ def enum_lines(enum: Enumeration, constants: list[Constant]) -> tuple[list[str],
         written = values[target] if target else constant.value
         number = int(written, 0)
         if target not in first and number in taken:
-            raise BadTable(
-                f"constants.tsv: {constant.name} and {taken[number]} are both {number}; declare an alias"
-            )
+            raise BadTable(f"constants.tsv: {constant.name} and {taken[number]} are both {number}; declare an alias")
         taken.setdefault(number, constant.name)
         first[constant.name] = constant.members[0]
         for member in constant.members:
@@ -494,9 +482,7 @@ def render() -> dict[Path, str]:
     """Return the text of each generated module."""
     enums = [Enumeration(*cells) for cells in rows("enums.tsv", 4)]
     constants = read_constants(enums)
-    numbers = {
-        row.members[0]: int(row.value) for row in constants if "DataType" in row.enums and row.value[0] != "="
-    }
+    numbers = {row.members[0]: int(row.value) for row in constants if "DataType" in row.enums and row.value[0] != "="}
     attributes = read_attributes(numbers)
     return {
         STANDARD / "enums.py": render_enums(enums, constants),
@@ -513,16 +499,10 @@ def main(arguments: list[str]) -> int:
     except BadTable as error:
         print(error, file=sys.stderr)
         return 1
-    stale = [
-        path
-        for path, text in modules.items()
-        if not path.exists() or path.read_text(encoding="utf-8") != text
-    ]
+    stale = [path for path, text in modules.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in stale:
         if arguments:
-            print(
-                f"{path.name} is not what the tables say; run native/vocabulary/generate.py", file=sys.stderr
-            )
+            print(f"{path.name} is not what the tables say; run native/vocabulary/generate.py", file=sys.stderr)
         else:
             path.write_text(modules[path], encoding="utf-8")
     return 1 if arguments and stale else 0

@@ -93,6 +93,10 @@ class OpenEnum(IntEnum):
         member._value_ = int(value)
         return member
 
+    def __reduce_ex__(self, protocol: object) -> tuple[type[Self], tuple[int]]:
+        # Some releases of Python 3.11 pickle members by name, which a number without one does not have.
+        return type(self), (int(self),)
+
     @classmethod
     def _unnamed(cls, value: int) -> str:
         """Return the first part of the name of a number without a name."""

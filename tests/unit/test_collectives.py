@@ -18,6 +18,7 @@ from pypmix.standard.types import Proc
 class Member:
     def __init__(self, rank):
         self.proc = Proc("job", rank)
+        self.opened = 1
 
     def __repr__(self):
         return str(self.proc)
@@ -130,11 +131,54 @@ def test_a_lost_one_takes_its_contribution_along(world):
     assert world.tickets() == [(ERR_PARTIAL_SUCCESS, ["b", "c"])]
 
 
-def test_a_finalized_one_is_no_failure(world):
+def test_a_finalized_one_is_missed_by_what_is_under_way(world):
     world.join((0, 1), 0, "a")
     world.tracker.leave(world.members[1], lost=False)
+    assert world.tickets() == [(ERR_PARTIAL_SUCCESS, ["a"])]
+
+
+def test_a_finalized_one_that_may_come_back_is_waited_for(world):
+    world.tracker.leave(world.members[1], lost=False)
+    world.join((0, 1), 0, "a")
+    assert not world.ended
+    world.tracker.back(world.members[1])
+    world.join((0, 1), 1, "b")
+    assert world.tickets() == [(SUCCESS, ["a", "b"])]
+
+
+def test_who_opens_again_is_not_failed_by_the_others_last_finalize(world):
+    world.members[0].opened = 2
+    world.join((0, 1), 0, "a")
+    world.tracker.leave(world.members[1], lost=False)
+    assert not world.ended
+    world.members[1].opened = 2
+    world.tracker.back(world.members[1])
+    world.join((0, 1), 1, "b")
+    assert world.tickets() == [(SUCCESS, ["a", "b"])]
+
+
+def test_who_opens_again_alone_is_told_when_the_other_ends(world):
+    world.members[0].opened = 2
+    world.join((0, 1), 0, "a")
+    world.tracker.leave(world.members[1], lost=False)
+    world.tracker.ended(world.members[1])
+    assert world.tickets() == [(ERR_PARTIAL_SUCCESS, ["a"])]
+
+
+def test_a_finalized_one_that_has_ended_is_not_waited_for(world):
+    world.tracker.leave(world.members[1], lost=False)
+    world.join((0, 1), 0, "a")
+    world.tracker.ended(world.members[1])
     world.join((0, 1), 0, "again")
-    assert world.tickets() == [(SUCCESS, ["a"]), (SUCCESS, ["again"])]
+    assert world.tickets() == [(ERR_PARTIAL_SUCCESS, ["a"]), (ERR_PARTIAL_SUCCESS, ["again"])]
+
+
+def test_what_an_ended_one_contributed_counts(world):
+    world.join((0, 1), 0, "a")
+    world.tracker.leave(world.members[0], lost=False)
+    world.tracker.ended(world.members[0])
+    world.join((0, 1), 1, "b")
+    assert world.tickets() == [(SUCCESS, ["a", "b"])]
 
 
 def test_what_a_finalized_one_contributed_counts(world):
@@ -159,7 +203,7 @@ def test_who_comes_back_can_still_join_what_went_on_without_it(world):
     world.tracker.back(world.members[1])
     world.join((0, 1, 2), 1, "b")
     world.join((0, 1, 2), 2, "c")
-    assert world.tickets() == [(SUCCESS, ["a", "b", "c"])]
+    assert world.tickets() == [(ERR_PARTIAL_SUCCESS, ["a", "b", "c"])]
 
 
 def test_nobody_left_is_nobody_answered(world):
@@ -225,7 +269,7 @@ def test_every_call_ends_once(steps):
     world = World(4)
     tickets = count()
     open_calls = {}
-    lost_ever = set()
+    left_ever = set()
     seen = 0
     left = set()
     for kind, *args in steps:
@@ -242,8 +286,8 @@ def test_every_call_ends_once(steps):
             if rank in left:
                 continue
             left.add(rank)
+            left_ever.add(rank)
             if lost:
-                lost_ever.add(rank)
                 open_calls = {ticket: call for ticket, call in open_calls.items() if call[0] != rank}
             world.tracker.leave(world.members[rank], lost)
         elif kind == "back":
@@ -258,7 +302,7 @@ def test_every_call_ends_once(steps):
             if status == ERR_TIMEOUT:
                 assert any(call[2] for call in calls)
             else:
-                assert status == SUCCESS or lost_ever & set(ranks)
+                assert status == SUCCESS or left_ever & set(ranks)
         seen = len(world.ended)
         shown = Counter(proc.rank for entry in world.tracker.pending() for proc in entry.arrived)
         assert shown == Counter(call[0] for call in open_calls.values())

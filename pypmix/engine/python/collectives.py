@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     class Participant(Protocol):
         """A process that may take part; compared and hashed by identity."""
 
+        opened: int
+        """How often it has connected anew."""
+
         @property
         def proc(self) -> Proc: ...
 
@@ -66,7 +69,7 @@ class Collective(Generic[M, T]):
         arrived: Who has called it, with what its owner needs for the answer.
         gone: Who will not come any more.
         awaited: How many may still come.
-        lost: Whether anyone was lost without having finalized.
+        lost: Whether it goes on without anyone, be it finalized or lost.
         collect: Whether anyone asked for the others' data.
         opener: Who came first.
         since: When that was.
@@ -106,7 +109,7 @@ class Collectives(Generic[M, T]):
         self._rosters: weakref.WeakValueDictionary[tuple[str, frozenset[M]], Roster[M, T]]
         self._rosters = weakref.WeakValueDictionary()
         self._running: dict[Collective[M, T], None] = {}
-        self._gone: dict[M, bool] = {}
+        self._gone: set[M] = set()
         self._opened: dict[M, int] = {}
 
     def roster(self, operation: str, members: Iterable[M]) -> Roster[M, T]:
@@ -150,31 +153,44 @@ class Collectives(Generic[M, T]):
             collective.timer = self._clock.call_later(timeout, lambda: self._end(collective, ERR_TIMEOUT))
 
     def leave(self, member: M, lost: bool) -> None:
-        """A member will not take part in anything any more, unless it comes back.
+        """A member has finalized, or is lost: whatever is under way and waits for it ends without success.
+
+        One that has finalized may come back: later operations wait for that, and so do those that somebody has begun
+        who has come back more often already. One that is lost will not.
 
         Args:
             member: Who.
-            lost: It did not finalize: what it has contributed is void, and the others complete without success.
+            lost: It did not finalize: what it has contributed is void.
         """
-        self._gone[member] = lost
+        if lost:
+            self._gone.add(member)
         for collective in list(self._running):
             if member not in collective.roster.members or collective not in self._running:
                 continue
-            if lost:
-                collective.lost = True
             if member in collective.arrived:
                 if not lost:
                     continue
                 del collective.arrived[member]
-                collective.gone.add(member)
-            elif member not in collective.gone:
-                collective.gone.add(member)
+            elif member in collective.gone or self._returns(member, collective):
+                continue
+            else:
                 collective.awaited -= 1
+            collective.gone.add(member)
+            collective.lost = True
             self._settle(collective)
+
+    def _returns(self, member: M, collective: Collective[M, T]) -> bool:
+        """Tell whether a member is to be waited for, because somebody there has come back more often than it yet."""
+        return member not in self._gone and any(other.opened > member.opened for other in collective.arrived)
+
+    def ended(self, member: M) -> None:
+        """A member that has finalized will not come back."""
+        self._gone.add(member)
+        self.leave(member, lost=False)
 
     def back(self, member: M) -> None:
         """A member that had left is there again, and will be waited for from the next operation on."""
-        self._gone.pop(member, None)
+        self._gone.discard(member)
 
     def withdraw(self, member: M, void: Callable[[T], bool]) -> None:
         """Take back the contributions of a member whose ticket is void; the member itself stays."""
@@ -206,10 +222,10 @@ class Collectives(Generic[M, T]):
         self._opened[member] = opened + 1
         collective: Collective[M, T] = Collective(roster, member, self._clock.now())
         if self._gone:
-            gone = roster.members & self._gone.keys()
+            gone = roster.members & self._gone
             collective.gone = set(gone)
             collective.awaited -= len(gone)
-            collective.lost = any(self._gone[other] for other in gone)
+            collective.lost = bool(gone)
         roster.running.append(collective)
         self._running[collective] = None
         return collective

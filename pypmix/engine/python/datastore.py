@@ -10,6 +10,7 @@ from pypmix.standard import codes, types
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.ops import RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_INTERNAL, SCOPE_LOCAL, SCOPE_REMOTE
 from pypmix.standard.types import DataArray, Proc, Value
+from pypmix.standard.values import to_python
 from pypmix.wire.codec import Unpacker, kvals
 
 TYPE_CHECKING = False
@@ -298,11 +299,14 @@ class DataStore:
                 self._add_proc_data(proc[0], _items(value))
             elif key == QUALIFIED_VALUE:
                 self._add_qualified(proc, _items(value))
-            elif own:
-                # What this process has put since is newer than what the server tells.
-                table.setdefault(key, value)
             else:
-                table[key] = value
+                if value[0] in _COMPRESSED:
+                    value = _inflated(value)
+                if own:
+                    # What this process has put since is newer than what the server tells.
+                    table.setdefault(key, value)
+                else:
+                    table[key] = value
 
     def forget(self, proc: Proc) -> None:
         """Drop what was fetched of a peer, so that it is asked for again."""
@@ -500,6 +504,17 @@ class DataStore:
         if wanted.session is None and key != SESSION_ID:
             return self._of(Proc.unchecked(proc[0], _WILDCARD), key)
         return None
+
+
+_COMPRESSED = {codes.COMPRESSED_STRING: codes.STRING, codes.COMPRESSED_BYTE_OBJECT: codes.BYTE_OBJECT}
+
+
+def _inflated(value: Value) -> Value:
+    """Return what a native client put before its library compressed it; a damaged value stays as it came."""
+    try:
+        return Value.unchecked(_COMPRESSED[value[0]], to_python(value))
+    except ValueError:
+        return value
 
 
 def _items(value: Value) -> tuple[Info, ...]:

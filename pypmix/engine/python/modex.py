@@ -224,6 +224,10 @@ class Modex:
             self._answer(waiting.peer, waiting.tag, waiting.asked.scope, committed)
         elif exists:
             self._give_up(waiting, ERR_NOT_FOUND)
+        elif not waiting.peer.pypmix and waiting.place is committed:
+            # libpmix asks once for all gets of a proc that wait at a time: the others wait for this answer too.
+            self._end_wait(waiting)
+            self._answer(waiting.peer, waiting.tag, waiting.asked.scope, committed)
 
     def _end_wait(self, waiting: Waiting) -> None:
         waits = self._waiting[waiting.place]

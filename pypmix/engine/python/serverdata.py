@@ -58,7 +58,7 @@ def _packed(stored: Stored, buffer_type: int) -> bytes:
 class Process:
     """A proc of this node: what it may connect as, and what it has committed."""
 
-    __slots__ = ("_objects", "data", "gid", "left", "namespace", "proc", "registered", "uid")
+    __slots__ = ("_objects", "data", "gid", "left", "namespace", "opened", "proc", "registered", "uid")
 
     def __init__(self, namespace: Namespace, rank: int) -> None:
         self.namespace = namespace
@@ -66,6 +66,7 @@ class Process:
         self.registered = False
         self.uid = self.gid = -1
         self.left = False
+        self.opened = 0
         self.data: dict[Name, Stored] = {}
         self._objects: dict[tuple[int, int], bytes] = {}
 
