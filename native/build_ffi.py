@@ -13,7 +13,7 @@ import cffi
 HERE = Path(__file__).resolve().parent
 MODULE = "pypmix.engine.native._ffi"
 DECLARATIONS = ("system.h", "pmix.h", "call.h", "shim.h")
-SHIM = ("library.c", "values.c", "calls.c")
+SHIM = ("library.c", "values.c", "calls.c", "publish.c")
 
 PREAMBLE = '#include "shim.h"'
 

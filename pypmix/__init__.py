@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pypmix.client import Client as Client
     from pypmix.job import Job as Job
     from pypmix.job import Node as Node
+    from pypmix.published import Published as Published
+    from pypmix.published import PublishedData as PublishedData
     from pypmix.server import Server as Server
     from pypmix.standard import attrs as attrs
     from pypmix.standard.attr import Attr as Attr
@@ -98,6 +100,7 @@ if TYPE_CHECKING:
 _HOME = {
     "pypmix.client": "Client",
     "pypmix.job": "Job Node",
+    "pypmix.published": "Published PublishedData",
     "pypmix.server": "Server",
     "pypmix.standard.attr": "Attr",
     "pypmix.standard.enums": (

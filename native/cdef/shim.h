@@ -49,6 +49,20 @@ pmix_status_t pypmix_fence_submit(
     pypmix_queue *queue, uint64_t token, pmix_proc_t *procs, size_t nprocs, pmix_info_t *infos, size_t ninfos);
 void pypmix_call_free(pypmix_call *call);
 
+/* publish.c: the same way; keys end with a NULL and become the call's as well, a publish takes none */
+void pypmix_publish(
+    pypmix_call *call, pypmix_queue *queue, char **keys, pmix_info_t *infos, size_t ninfos, double timeout);
+void pypmix_lookup(
+    pypmix_call *call, pypmix_queue *queue, char **keys, pmix_info_t *infos, size_t ninfos, double timeout);
+void pypmix_unpublish(
+    pypmix_call *call, pypmix_queue *queue, char **keys, pmix_info_t *infos, size_t ninfos, double timeout);
+pmix_status_t pypmix_publish_submit(
+    pypmix_queue *queue, uint64_t token, char **keys, pmix_info_t *infos, size_t ninfos);
+pmix_status_t pypmix_lookup_submit(
+    pypmix_queue *queue, uint64_t token, char **keys, pmix_info_t *infos, size_t ninfos);
+pmix_status_t pypmix_unpublish_submit(
+    pypmix_queue *queue, uint64_t token, char **keys, pmix_info_t *infos, size_t ninfos);
+
 /* values.c: memory that PMIx's structures are made of, and their end */
 void *pypmix_alloc(size_t count, size_t size);
 char *pypmix_copy(const char *bytes, size_t size);
@@ -56,4 +70,5 @@ void pypmix_release(void *memory);
 size_t pypmix_size_of(pmix_data_type_t type);
 void pypmix_value_clear(pmix_value_t *value);
 void pypmix_infos_free(pmix_info_t *infos, size_t count);
+void pypmix_strings_free(char **strings);
 void pypmix_elements_free(pmix_data_type_t type, void *elements, size_t count);

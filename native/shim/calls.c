@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define PDATA 25
+
 struct pypmix_queue {
     int read_fd;
     int write_fd;
@@ -106,19 +108,30 @@ static void drop_value(pmix_value_t *value)
 }
 
 /* What the library may read no longer. */
-static void drop_inputs(pypmix_call *call)
+void pypmix_drop_inputs(pypmix_call *call)
 {
     free(call->procs);
+    pypmix_strings_free(call->keys);
     pypmix_infos_free(call->infos, call->ninfos);
     call->procs = NULL;
+    call->keys = NULL;
     call->infos = NULL;
     call->ninfos = 0;
 }
 
-static void destroy(pypmix_call *call)
+static void drop_results(pypmix_call *call)
 {
     drop_value(call->value);
-    drop_inputs(call);
+    pypmix_elements_free(PDATA, call->data, call->ndata);
+    call->value = NULL;
+    call->data = NULL;
+    call->ndata = 0;
+}
+
+static void destroy(pypmix_call *call)
+{
+    drop_results(call);
+    pypmix_drop_inputs(call);
     sem_destroy(&call->done);
     free(call);
 }
@@ -157,7 +170,8 @@ static void keep(pypmix_call *call, pmix_value_t *value)
     }
 }
 
-static void completed(pmix_status_t status, pmix_value_t *value, pypmix_call *call)
+static void completed(
+    pmix_status_t status, pmix_value_t *value, pmix_pdata_t *data, size_t ndata, pypmix_call *call)
 {
     bool orphan;
     bool wake = false;
@@ -167,11 +181,15 @@ static void completed(pmix_status_t status, pmix_value_t *value, pypmix_call *ca
     orphan = !call->caller_holds;
     if (PYPMIX_PENDING == call->result) {
         keep(call, value);
+        call->data = data;
+        call->ndata = ndata;
         value = NULL;
+        data = NULL;
         wake = settle(call, PMIX_OPERATION_SUCCEEDED == status ? PMIX_SUCCESS : status);
     }
     pthread_mutex_unlock(&lock);
     drop_value(value);
+    pypmix_elements_free(PDATA, data, ndata);
     if (wake) {
         sem_post(&call->done);
     } else if (orphan) {
@@ -179,15 +197,21 @@ static void completed(pmix_status_t status, pmix_value_t *value, pypmix_call *ca
     }
 }
 
-static void op_done(pmix_status_t status, void *cbdata)
+void pypmix_op_done(pmix_status_t status, void *cbdata)
 {
-    completed(status, NULL, cbdata);
+    completed(status, NULL, NULL, 0, cbdata);
+}
+
+/* `data` is malloc's and changes hands. */
+void pypmix_data_done(pmix_status_t status, pmix_pdata_t *data, size_t ndata, pypmix_call *call)
+{
+    completed(status, NULL, data, ndata, call);
 }
 
 /* The value changes hands with the callback: no release from 4.2 to 7 frees it afterwards. */
 static void value_done(pmix_status_t status, pmix_value_t *value, void *cbdata)
 {
-    completed(status, value, cbdata);
+    completed(status, value, NULL, 0, cbdata);
 }
 
 /*
@@ -205,17 +229,17 @@ pypmix_call *pypmix_call_new(void)
     return call;
 }
 
-static void begin(
-    pypmix_call *call, pypmix_queue *queue, bool waited, pmix_proc_t *procs, size_t nprocs, pmix_info_t *infos,
-    size_t ninfos)
+void pypmix_begin(
+    pypmix_call *call, pypmix_queue *queue, bool waited, pmix_proc_t *procs, size_t nprocs, char **keys,
+    pmix_info_t *infos, size_t ninfos)
 {
-    drop_value(call->value);
-    drop_inputs(call);
+    drop_results(call);
+    pypmix_drop_inputs(call);
     call->status = call->result = PYPMIX_PENDING;
     call->kind = 0;
-    call->value = NULL;
     call->procs = procs;
     call->nprocs = nprocs;
+    call->keys = keys;
     call->infos = infos;
     call->ninfos = ninfos;
     call->waited = waited;
@@ -232,10 +256,10 @@ static void begin(
 }
 
 /* The library took the call with `status`; unless that is success, its callback will not come. */
-static void begun(pypmix_call *call, pmix_status_t status)
+void pypmix_begun(pypmix_call *call, pmix_status_t status)
 {
     if (PMIX_SUCCESS != status) {
-        completed(status, NULL, call);
+        completed(status, NULL, NULL, 0, call);
     }
 }
 
@@ -254,18 +278,18 @@ static void start_get(pypmix_call *call, const char *nspace, pmix_rank_t rank, c
     call->proc.rank = rank;
     name(call->key, key, sizeof(call->key));
     if (NULL == pypmix_lib.Get_nb) {
-        begun(call, PMIX_ERR_NOT_SUPPORTED);
+        pypmix_begun(call, PMIX_ERR_NOT_SUPPORTED);
     } else {
-        begun(call, pypmix_lib.Get_nb(&call->proc, call->key, call->infos, call->ninfos, value_done, call));
+        pypmix_begun(call, pypmix_lib.Get_nb(&call->proc, call->key, call->infos, call->ninfos, value_done, call));
     }
 }
 
 static void start_fence(pypmix_call *call)
 {
     if (NULL == pypmix_lib.Fence_nb) {
-        begun(call, PMIX_ERR_NOT_SUPPORTED);
+        pypmix_begun(call, PMIX_ERR_NOT_SUPPORTED);
     } else {
-        begun(call, pypmix_lib.Fence_nb(call->procs, call->nprocs, call->infos, call->ninfos, op_done, call));
+        pypmix_begun(call, pypmix_lib.Fence_nb(call->procs, call->nprocs, call->infos, call->ninfos, pypmix_op_done, call));
     }
 }
 
@@ -331,11 +355,11 @@ void pypmix_get(
     pypmix_call *call, pypmix_queue *queue, const char *nspace, pmix_rank_t rank, const char *key, pmix_info_t *infos,
     size_t ninfos, double timeout)
 {
-    begin(call, queue, true, NULL, 0, infos, ninfos);
+    pypmix_begin(call, queue, true, NULL, 0, NULL, infos, ninfos);
     start_get(call, nspace, rank, key);
     pypmix_wait(call, timeout);
     if (PMIX_SUCCESS == call->status) {
-        drop_inputs(call);
+        pypmix_drop_inputs(call);
     }
 }
 
@@ -359,11 +383,11 @@ void pypmix_fence(
     pypmix_call *call, pypmix_queue *queue, pmix_proc_t *procs, size_t nprocs, pmix_info_t *infos, size_t ninfos,
     double timeout)
 {
-    begin(call, queue, true, procs, nprocs, infos, ninfos);
+    pypmix_begin(call, queue, true, procs, nprocs, NULL, infos, ninfos);
     start_fence(call);
     pypmix_wait(call, timeout);
     if (PMIX_SUCCESS == call->status) {
-        drop_inputs(call);
+        pypmix_drop_inputs(call);
     }
 }
 
@@ -378,7 +402,7 @@ pmix_status_t pypmix_get_submit(
         return PMIX_ERR_NOMEM;
     }
     call->token = token;
-    begin(call, queue, false, NULL, 0, infos, ninfos);
+    pypmix_begin(call, queue, false, NULL, 0, NULL, infos, ninfos);
     start_get(call, nspace, rank, key);
     return PMIX_SUCCESS;
 }
@@ -394,7 +418,7 @@ pmix_status_t pypmix_fence_submit(
         return PMIX_ERR_NOMEM;
     }
     call->token = token;
-    begin(call, queue, false, procs, nprocs, infos, ninfos);
+    pypmix_begin(call, queue, false, procs, nprocs, NULL, infos, ninfos);
     start_fence(call);
     return PMIX_SUCCESS;
 }

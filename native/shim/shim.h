@@ -25,6 +25,7 @@
 
 typedef void (*pmix_op_cbfunc_t)(pmix_status_t status, void *cbdata);
 typedef void (*pmix_value_cbfunc_t)(pmix_status_t status, pmix_value_t *value, void *cbdata);
+typedef void (*pmix_lookup_cbfunc_t)(pmix_status_t status, pmix_pdata_t data[], size_t ndata, void *cbdata);
 
 /*
  * The functions of the library, bound when it is opened; one that the release lacks is NULL.
@@ -43,6 +44,12 @@ typedef void (*pmix_value_cbfunc_t)(pmix_status_t status, pmix_value_t *value, v
     ROW(pmix_status_t, Get_nb,                                                                                     \
         (const pmix_proc_t *proc, const char *key, const pmix_info_t *info, size_t ninfo,                          \
          pmix_value_cbfunc_t cbfunc, void *cbdata))                                                                \
+    ROW(pmix_status_t, Publish_nb,                                                                                 \
+        (const pmix_info_t *info, size_t ninfo, pmix_op_cbfunc_t cbfunc, void *cbdata))                            \
+    ROW(pmix_status_t, Lookup_nb,                                                                                  \
+        (char **keys, const pmix_info_t *info, size_t ninfo, pmix_lookup_cbfunc_t cbfunc, void *cbdata))           \
+    ROW(pmix_status_t, Unpublish_nb,                                                                               \
+        (char **keys, const pmix_info_t *info, size_t ninfo, pmix_op_cbfunc_t cbfunc, void *cbdata))               \
     ROW(pmix_status_t, Parse_cpuset_string, (const char *text, pmix_cpuset_t *cpuset))                             \
     ROW(pmix_status_t, server_generate_cpuset_string, (const pmix_cpuset_t *cpuset, char **text))                  \
     ROW(void, Cpuset_destruct, (pmix_cpuset_t * cpuset))                                                           \
@@ -73,6 +80,8 @@ struct pypmix_call {
     uint64_t word;
     uint64_t token;
     pmix_value_t *value;
+    pmix_pdata_t *data;
+    size_t ndata;
     sem_t done;
     pmix_status_t result;
     bool waited;
@@ -85,11 +94,24 @@ struct pypmix_call {
     size_t nprocs;
     pmix_info_t *infos;
     size_t ninfos;
+    char **keys;
     pmix_proc_t proc;
     pmix_key_t key;
 };
 
 #include "../cdef/shim.h"
+
+/*
+ * calls.c, for the files of single operations: a call with its inputs (`procs` and `keys` may be NULL) begins, the
+ * library has taken it with a status, its callback has come, its inputs are no longer needed.
+ */
+void pypmix_begin(
+    pypmix_call *call, pypmix_queue *queue, bool waited, pmix_proc_t *procs, size_t nprocs, char **keys,
+    pmix_info_t *infos, size_t ninfos);
+void pypmix_begun(pypmix_call *call, pmix_status_t status);
+void pypmix_op_done(pmix_status_t status, void *cbdata);
+void pypmix_data_done(pmix_status_t status, pmix_pdata_t *data, size_t ndata, pypmix_call *call);
+void pypmix_drop_inputs(pypmix_call *call);
 
 /* Whether a type is a mere number, held in the value itself. */
 bool pypmix_is_word(pmix_data_type_t type);

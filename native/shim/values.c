@@ -119,7 +119,7 @@ void pypmix_release(void *memory)
     free(memory);
 }
 
-static void free_strings(char **strings)
+void pypmix_strings_free(char **strings)
 {
     if (NULL != strings) {
         for (size_t n = 0; NULL != strings[n]; n++) {
@@ -154,15 +154,15 @@ static void clear(pmix_data_type_t type, void *element)
     case APP: {
         pmix_app_t *app = element;
         free(app->cmd);
-        free_strings(app->argv);
-        free_strings(app->env);
+        pypmix_strings_free(app->argv);
+        pypmix_strings_free(app->env);
         free(app->cwd);
         pypmix_infos_free(app->info, app->ninfo);
         break;
     }
     case QUERY: {
         pmix_query_t *query = element;
-        free_strings(query->keys);
+        pypmix_strings_free(query->keys);
         pypmix_infos_free(query->qualifiers, query->nqual);
         break;
     }
@@ -189,7 +189,7 @@ static void clear(pmix_data_type_t type, void *element)
     case REGATTR: {
         pmix_regattr_t *attribute = element;
         free(attribute->name);
-        free_strings(attribute->description);
+        pypmix_strings_free(attribute->description);
         break;
     }
     case PROC_CPUSET:

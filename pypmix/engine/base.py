@@ -88,9 +88,19 @@ class ClientSession(Protocol):
 
 
 class Upcall(Protocol):
-    """A request of a server to its host; answered once, now or later, from any thread."""
+    """A request of a server to its host; answered once, now or later, from any thread.
+
+    Attributes:
+        op: What is asked.
+        requestor: The client that asks, None where no client does.
+        uid: The user that the server knows this client to be, whatever it says itself; None without a client.
+        gid: Its group.
+    """
 
     op: Op[object]
+    requestor: Proc | None
+    uid: int | None
+    gid: int | None
 
     def reply(self, result: object = None) -> None:
         """Answer with a result."""

@@ -8,6 +8,7 @@ import socket
 import time
 
 from pypmix.host import launch, orphans
+from pypmix.host.directory import Directory, Who
 from pypmix.host.folders import remove, temporary_folder, working_directory
 from pypmix.host.guard import Guard
 from pypmix.host.job import Application, Job, Node, check_local_size
@@ -26,8 +27,17 @@ from pypmix.host.output import Sink, Stream, channel
 from pypmix.host.rank import CONNECTED, FINALIZED, STARTED, Rank
 from pypmix.host.signals import Signals
 from pypmix.server import Server
-from pypmix.standard.errors import NotSupported
-from pypmix.standard.ops import ClientAborted, ClientConnected, ClientFinalized, ClientLost
+from pypmix.standard.errors import NotSupported, PMIxError
+from pypmix.standard.ops import (
+    PERSIST_APP,
+    ClientAborted,
+    ClientConnected,
+    ClientFinalized,
+    ClientLost,
+    Lookup,
+    Publish,
+    Unpublish,
+)
 from pypmix.standard.types import RANK_WILDCARD
 
 TYPE_CHECKING = False
@@ -35,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pypmix.engine.base import Upcall
-    from pypmix.standard.types import Proc
+    from pypmix.standard.types import Pdata, Proc
 
 GRACE = 5.0
 """Seconds that ranks have between the request to end and SIGKILL."""
@@ -101,6 +111,7 @@ class LocalHost:
         self._ranks = [Rank(self.job.proc(rank)) for rank in range(size)]
         self._running = 0
         self._loop = Loop()
+        self._directory = Directory(self._loop.later)
         self._sinks: dict[int, Sink] = {}
         self._guard: Guard | None = None
         self._outcome: Outcome | None = None
@@ -241,10 +252,52 @@ class LocalHost:
                 pass
             case ClientAborted():
                 self._loop.post(lambda: self._aborted(op))
+            case Publish() | Lookup() | Unpublish():
+                self._loop.post(lambda: self._consult(upcall))
+                return
             case _:
                 upcall.fail(NotSupported("LocalHost does not offer it", operation=op.name))
                 return
         upcall.reply()
+
+    def _consult(self, upcall: Upcall) -> None:
+        """Have the directory answer; one thread for all of it, so that nothing in it can meet."""
+        op = upcall.op
+        assert upcall.requestor is not None and upcall.uid is not None and upcall.gid is not None
+        who = Who(upcall.requestor, upcall.uid, upcall.gid)
+
+        def found(data: tuple[Pdata, ...], error: PMIxError | None) -> None:
+            if error is None:
+                upcall.reply(data)
+            else:
+                upcall.fail(error)
+
+        try:
+            match op:
+                case Publish():
+                    self._directory.publish(who, op)
+                    rank = self._ranks[who.proc.rank]
+                    if not rank.alive:
+                        # It did not wait for the answer, and what lasts as long as itself is over.
+                        self._retire(rank)
+                    upcall.reply()
+                case Lookup():
+                    self._directory.lookup(who, op, found)
+                case Unpublish():
+                    self._directory.unpublish(who, op)
+                    upcall.reply()
+        except PMIxError as error:
+            upcall.fail(error)
+
+    def _retire(self, rank: Rank) -> None:
+        """Remove what was published for as long as a rank, or the application that it was the last of, has lived."""
+        self._directory.leave(rank.proc)
+        if not self._directory:
+            return
+        apps = [slot.app for slot in self.job.slots()]
+        same = [other for other in self._ranks if apps[other.proc.rank] == apps[rank.proc.rank]]
+        if not any(other.alive for other in same):
+            self._directory.forget({other.proc for other in same}, PERSIST_APP)
 
     def _note(self, proc: Proc, stage: str) -> None:
         if proc.nspace == self.job.nspace and proc.rank < len(self._ranks):
@@ -284,6 +337,7 @@ class LocalHost:
         for stream in rank.streams:
             stream.finish()
         self._server.deregister_client(rank.proc)
+        self._retire(rank)
         return True
 
     def _forget(self, rank: Rank) -> None:

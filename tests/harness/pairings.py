@@ -63,7 +63,6 @@ LACKS = (
     Lack("refreshed get", "prterun*", "native-4.2.*", "PMIX_GET_REFRESH_CACHE is an attribute from 5.0 on"),
     Lack("refreshed get", "prterun*", "native-5.0.8", "libpmix 5.0.8 answers from its cache in spite of the attribute"),
     Lack("refreshed get", "mpirun-4.1.*", "native-5.0.*", "a 4.2 server does not know PMIX_GET_REFRESH_CACHE"),
-    Lack("refreshed get", "mpirun-4.1.*", "python-client", "a 4.2 server does not know PMIX_GET_REFRESH_CACHE"),
     Lack(
         "LOCAL data of C ranks",
         "mpirun-4.1.*",
@@ -79,6 +78,13 @@ LACKS = (
     ),
     Lack(
         "open again",
+        "prterun-5.0.*",
+        "python-client",
+        "now and then this server answers a fence of processes that have opened again with an error (-33)",
+        harm=True,
+    ),
+    Lack(
+        "open again",
         "mpirun-4.1.*",
         "native-4.2.*",
         "after a finalize the job info in the server's shared memory is gone, so that the engine refuses to",
@@ -88,6 +94,12 @@ LACKS = (
         "prterun*",
         "*",
         "native servers answer a waiting get when the proc commits next, with or without the key",
+    ),
+    Lack(
+        "a get waits through other commits",
+        "python-server",
+        "native*",
+        "libpmix asks once for all gets of a proc that wait at a time, so the next commit has to answer them all",
     ),
     Lack(
         "a get waits through other commits",
@@ -104,6 +116,17 @@ LACKS = (
         "*-client",
         "a server of libpmix 4.2 hides what its native clients put unless it is asked for REMOTE data",
     ),
+    Lack("duplicate keys are refused", "prterun*", "*", "it publishes a key twice and answers with either value"),
+    Lack("duplicate keys are refused", "mpirun*", "*", "it publishes a key twice and answers with either value"),
+    Lack("unpublish tells of keys that are not the caller's", "prterun*", "*", "it reports a success in any case"),
+    Lack("unpublish tells of keys that are not the caller's", "mpirun*", "*", "it reports a success in any case"),
+    Lack("unpublish of everything", "mpirun*", "*", "it refuses an unpublish that names no keys"),
+    Lack("a lookup of several keys", "mpirun*", "*", "of several keys of one publisher it finds one"),
+    Lack("a lookup waits for all of its keys", "prterun*", "*", "it answers when one of the keys is there"),
+    Lack("a lookup waits for all of its keys", "mpirun*", "*", "it answers when one of the keys is there"),
+    Lack("a range of the proc itself", "mpirun*", "*", "it shows others what was published to PROC_LOCAL"),
+    Lack("data that ends with its publisher", "prterun*", "*", "it keeps what was published with PERSIST_PROC"),
+    Lack("data that ends with its publisher", "mpirun*", "*", "it keeps what was published with PERSIST_PROC"),
 )
 
 

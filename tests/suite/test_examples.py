@@ -18,6 +18,7 @@ EXPECTED = {
     "hello": r"hello from {rank} of 3 on \S+  \[\w+ \S+\]",
     "putget": r"rank {rank} of 3 knows \{{0: 'tcp://\S+:5000', 1: 'tcp://\S+:5001', 2: 'tcp://\S+:5002'\}}",
     "putget_async": r"rank {rank} of 3 knows \['tcp://\S+:5000', 'tcp://\S+:5001', 'tcp://\S+:5002'\]",
+    "publish": r"acme\.port is tcp://10\.0\.0\.1:7777 by rank 0",
     "waiting": r"port: 5000",
 }
 

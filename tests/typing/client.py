@@ -5,7 +5,23 @@ from __future__ import annotations
 from typing import Any, assert_type
 
 import pypmix
-from pypmix import Client, Info, NotFound, OperationTimeout, PMIxError, Proc, Rank, Scope, Status, Value, aio, attrs
+from pypmix import (
+    Client,
+    Info,
+    NotFound,
+    OperationTimeout,
+    Persist,
+    PMIxError,
+    Proc,
+    Published,
+    PublishedData,
+    Rank,
+    Scope,
+    Status,
+    Value,
+    aio,
+    attrs,
+)
 
 
 def identity() -> None:
@@ -48,6 +64,16 @@ def values() -> None:
     assert_type(Proc("nspace", 0).rank, int)
 
 
+def published(me: Client) -> None:
+    assert_type(me.publish({"port": 1}, persist=Persist.PROC), None)
+    found = me.lookup_all(["port"], wait=True, count=1)
+    assert_type(found, PublishedData)
+    assert_type(found["port"], Published)
+    assert_type(found["port"].by, Proc)
+    assert_type(found.missing, frozenset[str])
+    assert_type(me.unpublish("port"), None)
+
+
 def errors(me: Client) -> None:
     try:
         me.fence(timeout=1)
@@ -65,6 +91,9 @@ async def in_an_event_loop() -> None:
         assert_type(await me.get("key"), Any)
         assert_type(await me.get_value("key"), Value)
         assert_type(await me.fence(timeout=5), None)
+        assert_type(await me.publish({"port": 1}), None)
+        assert_type(await me.lookup("port", wait=5), Any)
+        assert_type(await me.lookup_all(["port"]), PublishedData)
         assert_type(me.rank, int)
 
 
@@ -73,6 +102,8 @@ def mistakes(me: Client) -> None:
     me.put(5, "value")  # type: ignore[arg-type]
     me.fence(timeout="soon")  # type: ignore[arg-type]
     me.get("key", "nspace")  # type: ignore[arg-type]
+    me.lookup(["key"])  # type: ignore[arg-type]
+    me.unpublish(5)  # type: ignore[arg-type]
     attrs.TIMEOUT("soon")  # type: ignore[arg-type]
     me.rank = 3  # type: ignore[misc]
     Proc("nspace")  # type: ignore[call-arg]

@@ -33,7 +33,8 @@ from pypmix.standard.errors import (
     RemoteProtocolError,
 )
 from pypmix.standard.jobinfo import JobInfo
-from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, DataArray, Info, Proc, Value
+from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, DataArray, Info, Pdata, Proc, Value
+from pypmix.wire.additions import greeting
 from pypmix.wire.codec import Packer, Unpacker
 from pypmix.wire.frames import TAG_DATA_DELETE, TAG_HEARTBEAT, FrameReader, frame
 from pypmix.wire.handshake import Hello, ReplyReader, encode_hello, native_credential
@@ -188,6 +189,7 @@ class World:
         self.timers = []
         self.number = count()
         self.upcalls = []
+        self.askers = []
         self.logged = []
         self.answer = answer
         self.server = Server(self, self)
@@ -207,10 +209,11 @@ class World:
         heapq.heappush(self.timers, (self.time + delay, next(self.number), timer))
         return timer
 
-    def upcall(self, op, answer):
+    def upcall(self, op, answer, process=None):
         self.upcalls.append(op)
+        self.askers.append(process)
         if self.answer is True:
-            answer(None)
+            answer(None, None)
         else:
             self.answer.append(answer)
 
@@ -334,9 +337,9 @@ def test_the_host_decides():
     yes, no, gone = (Client(world, rank).connect() for rank in range(3))
     assert yes.welcome is None
     gone.die()
-    answers[0](None)
-    answers[1](PermissionDenied("not you"))
-    answers[2](None)
+    answers[0](None, None)
+    answers[1](None, PermissionDenied("not you"))
+    answers[2](None, None)
     yes.read()
     no.read()
     assert yes.welcome[0] == SUCCESS
@@ -352,7 +355,7 @@ def test_what_comes_before_the_host_has_decided_is_served_after():
     client.asked[101] = True
     client.link.owner.received(client.hello + request)
     assert not client.link.out
-    answers[0](None)
+    answers[0](None, None)
     client.read()
     assert client.replies[101]
 
@@ -425,7 +428,7 @@ def test_a_clone_that_finalizes_does_not_take_its_proc_along(world):
     clone.die()
     assert other.status(tag) is None
     first.ask(Command.FINALIZE)
-    assert other.status(tag) == SUCCESS
+    assert other.status(tag) == ERR_PARTIAL_SUCCESS
 
 
 def test_a_proc_may_come_back_after_finalize(world):
@@ -446,6 +449,61 @@ def test_two_nspaces_of_one_name_cannot_be(world):
 
 
 # Requests that are none.
+
+
+@pytest.mark.parametrize("kind", [1, 2], ids=["plain", "described"])
+def test_publish_goes_to_the_host_in_the_name_of_whom_the_server_knows(kind):
+    pending = []
+    world = World(answer=True)
+    (client,) = world.clients(1, buffer_type=kind)
+    world.answer = pending
+    custom = attrs.ACCESS_USERIDS(DataArray(codes.UINT32, (7,)))
+    infos = (Info("port", text("x")), attrs.RANGE(3), Info("n", text("y")), attrs.PERSISTENCE(1), custom)
+    tag = client.ask(Command.PUBLISHNB, uid=0, infos=infos)
+    assert world.upcalls[-1] == ops.Publish((infos[0], infos[2]), 3, 1, (custom,))
+    assert (world.askers[-1].proc, world.askers[-1].uid) == (client.proc, UID)
+    assert client.status(tag) is None
+    pending.pop()(None, None)
+    assert client.status(tag) == SUCCESS
+    tag = client.ask(Command.UNPUBLISHNB, uid=0, keys=("port",), infos=())
+    assert world.upcalls[-1] == ops.Unpublish(("port",))
+    pending.pop()(None, PMIxError("no", status=ERR_NOT_FOUND))
+    assert client.status(tag) == ERR_NOT_FOUND
+    tag = client.ask(Command.UNPUBLISHNB, uid=0, keys=(), infos=())
+    assert world.upcalls[-1] == ops.Unpublish()
+
+
+@pytest.mark.parametrize(
+    ("release", "found", "status"),
+    [
+        ("5.0.11", ("a", "b"), SUCCESS),
+        ("7.0.0", ("a", "b"), SUCCESS),
+        ("5.0.11", ("b",), SUCCESS),
+        ("7.0.0", ("b",), ERR_PARTIAL_SUCCESS),
+        ("7.0.0", (), ERR_NOT_FOUND),
+    ],
+)
+def test_lookup_answers_in_the_way_that_the_client_understands(world, release, found, status):
+    pending = []
+    (client,) = world.clients(1, version=release)
+    world.answer = pending
+    tag = client.ask(Command.LOOKUPNB, uid=0, keys=("a", "b", "a"), infos=(attrs.WAIT(0),))
+    assert world.upcalls[-1].keys == ("a", "b")
+    data = tuple(Pdata(Proc("job", 2), key, text(key)) for key in found)
+    pending.pop()(data, None)
+    assert client.status(tag) == status
+    reply = reply_layout(Command.LOOKUPNB, (5, 0, 11)).decode(client.replies[tag], 1, (5, 0, 11))
+    assert reply["data"] == data
+
+
+def test_the_answer_to_a_lookup_of_a_client_that_has_gone_is_dropped(world):
+    pending = []
+    (client,) = world.clients(1)
+    world.answer = pending
+    client.ask(Command.LOOKUPNB, uid=0, keys=("a",), infos=())
+    answer = pending.pop()
+    client.die()
+    answer((Pdata(Proc("job", 2), "a", text("x")),), None)
 
 
 def test_framing_that_is_lost_ends_the_connection_and_nothing_else(world):
@@ -473,7 +531,13 @@ def test_framing_that_is_lost_ends_the_connection_and_nothing_else(world):
         (b"\2\1\2", ERR_UNPACK_FAILURE),
         (b"\2\x21\2", ERR_UNPACK_FAILURE),
         (b"\2\x63", ERR_NOT_SUPPORTED),
-        *((bytes((2, command)), ERR_NOT_SUPPORTED) for command in (6, 7, 8, 9, 10, 11, 12, 15, 16, 17, 18, 19)),
+        *((bytes((2, command)), ERR_UNPACK_FAILURE) for command in (6, 7, 8)),
+        (request_layout(7, (5, 0, 11)).encode(1, (5, 0, 11), uid=1, keys=("a" * 600,), infos=()), ERR_BAD_PARAM),
+        (request_layout(7, (5, 0, 11)).encode(1, (5, 0, 11), uid=1, keys=("",), infos=()), ERR_BAD_PARAM),
+        (request_layout(7, (5, 0, 11)).encode(1, (5, 0, 11), uid=1, keys=(), infos=()), ERR_BAD_PARAM),
+        (request_layout(7, (5, 0, 11)).encode(1, (5, 0, 11), uid=1, keys=(None,), infos=()), ERR_BAD_PARAM),
+        (request_layout(6, (5, 0, 11)).encode(1, (5, 0, 11), uid=1, infos=()), ERR_BAD_PARAM),
+        *((bytes((2, command)), ERR_NOT_SUPPORTED) for command in (9, 10, 11, 12, 15, 16, 17, 18, 19)),
         *((bytes((2, command)), ERR_NOT_SUPPORTED) for command in (20, 21, 22, 23, 24, 27, 28, 29, 30, 37, 38, 39)),
     ],
 )
@@ -614,7 +678,8 @@ def test_a_process_that_has_ended_may_still_deliver_its_finalize(world):
     assert a.status(tag) is None
     b.ask(Command.FINALIZE)
     b.die()
-    assert a.status(tag) == SUCCESS
+    assert a.status(tag) == ERR_PARTIAL_SUCCESS
+    assert a.status(a.fence(*pair)) == ERR_PARTIAL_SUCCESS
     assert not any(isinstance(op, ops.ClientLost) for op in world.upcalls)
 
 
@@ -654,17 +719,17 @@ def test_abort_and_finalize_wait_for_the_host():
     answers = []
     world = World(answer=answers)
     client = Client(world, 0).connect()
-    answers.pop()(None)
+    answers.pop()(None, None)
     client.read()
     targets = (Proc("job", 1),)
     tag = client.ask(Command.ABORT, code=-7, message="over", procs=targets)
     assert client.status(tag) is None
     assert world.upcalls[-1] == ops.ClientAborted(client.proc, -7, "over", targets)
-    answers.pop()(PMIxError("no", status=ERR_NOT_SUPPORTED))
+    answers.pop()(None, PMIxError("no", status=ERR_NOT_SUPPORTED))
     assert client.status(tag) == ERR_NOT_SUPPORTED
     tag = client.ask(Command.FINALIZE)
     assert client.status(tag) is None
-    answers.pop()(None)
+    answers.pop()(None, None)
     assert client.status(tag) == SUCCESS
     client.die()
     assert [type(op).__name__ for op in world.upcalls] == ["ClientConnected", "ClientAborted", "ClientFinalized"]
@@ -805,8 +870,17 @@ def test_scopes_side_by_side_in_one_commit(three):
     assert seen(attrs.DATA_SCOPE(GLOBAL)) == {"both", "here", "there"}
 
 
-def test_get_waits_for_the_commit(world):
+def test_the_next_commit_answers_all_gets_of_a_native(world):
     a, b = world.clients(0, 1)
+    tag = b.get(0, "k")
+    a.commit(("other", text("v")))
+    assert b.value(tag, 0, "other") == text("v")
+    assert not world.server.pending()
+
+
+def test_get_of_pypmix_waits_for_the_commit(world):
+    (a,) = world.clients(0)
+    (b,) = world.clients(1, infos=(greeting("2026.1"),))
     tag = b.get(0, "k")
     a.commit(("other", text("v")))
     assert b.status(tag) is None
@@ -1047,8 +1121,7 @@ def test_every_request_is_answered_once_and_in_time(steps):
     fences, gets = [], []
     data: dict[tuple[int, str], str] = {}
     numbers = count()
-    lost = set()
-    finalized = set()
+    gone = set()
 
     def check():
         for client in live.values():
@@ -1057,7 +1130,7 @@ def test_every_request_is_answered_once_and_in_time(steps):
             status = client.status(tag) if client.link.owner else None
             assert status in (None, SUCCESS, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT)
             if status == ERR_PARTIAL_SUCCESS:
-                assert lost & members
+                assert gone & members
             if status == ERR_TIMEOUT:
                 assert timeout or any(entry[3] for entry in fences if entry[2] == members)
         for client, tag, rank, key in gets:
@@ -1074,11 +1147,10 @@ def test_every_request_is_answered_once_and_in_time(steps):
         if kind == "connect":
             if client is None:
                 live[rank] = Client(world, rank).connect()
-                finalized.discard(rank)
         elif client is None:
             if kind == "ended":
                 world.server.deregister_client(Proc("job", rank))
-                lost.add(rank)
+                gone.add(rank)
                 world.server.register_client(Proc("job", rank), UID, GID)
         elif kind == "fence":
             members = {*args[1], rank} if args[1] else set(range(SIZE))
@@ -1093,12 +1165,12 @@ def test_every_request_is_answered_once_and_in_time(steps):
             gets.append((client, client.get(args[1], args[2], *infos), args[1], args[2]))
         elif kind == "finalize":
             assert client.status(client.ask(Command.FINALIZE)) == SUCCESS
-            finalized.add(rank)
+            gone.add(rank)
             client.read()
             client.die()
             del live[rank]
         elif kind == "die":
-            lost.add(rank)
+            gone.add(rank)
             client.die()
             del live[rank]
         check()
@@ -1116,6 +1188,9 @@ def test_every_request_is_answered_once_and_in_time(steps):
     for client in live.values():
         tag = client.ask(Command.FINALIZE)
         assert client.status(tag) == SUCCESS
+    gone.update(range(SIZE))
+    for rank in range(SIZE):
+        world.server.deregister_client(Proc("job", rank))
     check()
     assert not any(client.asked for client in live.values())
     assert not world.server.pending()

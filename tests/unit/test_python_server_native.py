@@ -11,6 +11,7 @@ import pytest
 
 from harness import machine
 from pypmix.engine.python.serversession import open_server
+from pypmix.server import accept
 from pypmix.standard import attrs, ops
 from pypmix.standard.errors import PermissionDenied
 from pypmix.standard.jobinfo import JobInfo
@@ -291,7 +292,7 @@ def test_abort(program, library):
 
 
 def test_what_is_not_served_says_so(program, library):
-    job = Job(program, "unserved", [library], size=1)
+    job = Job(program, "unserved", [library], size=1, answer=accept)
     assert job.lines(0) == ["publish -47", "query -47", "construct -47", "done"], job.output
 
 

@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from time import monotonic
 
 from pypmix.engine.native._ffi import lib
+from pypmix.engine.native.publishing import CALLS
 from pypmix.engine.native.quirks import deadline, ordered
 from pypmix.engine.native.structs import text
 
@@ -68,6 +69,12 @@ class Background:
         token = self._enter(op, done)
         status = lib.pypmix_fence_submit(self._queue, token, procs, count, infos, ninfos)
         self._entered(token, status, limit)
+
+    def publishing(self, op: Any, done: Report) -> None:
+        """Start a publish, lookup or unpublish."""
+        arguments, limit = self._session._publishing.arguments(op)
+        token = self._enter(op, done)
+        self._entered(token, CALLS[type(op)][1](self._queue, token, *arguments), limit)
 
     def call(self, op: Op[Any], done: Report) -> None:
         """Run an operation that the library only has in a blocking form, on a thread that does these in order."""

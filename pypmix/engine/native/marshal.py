@@ -67,6 +67,15 @@ def precision(kind: int, numbers: Sequence[float]) -> None:
             return
 
 
+def plain(value: Value) -> Value:
+    """Return the string that releases from 5.0 on compress by themselves when it is long."""
+    try:
+        contents = inflate(value.data).rstrip(b"\0")
+    except ValueError:
+        return value
+    return Value.unchecked(codes.STRING, contents.decode("utf-8", "surrogateescape"))
+
+
 class Marshal:
     """Builds and reads C structures for a library of one release."""
 
@@ -96,6 +105,28 @@ class Marshal:
         for n, proc in enumerate(given):
             structs.put_proc(array[n], proc)
         return array, len(given)
+
+    def keys(self, given: Sequence[str]) -> Any:
+        """Return the keys as C strings with a NULL behind them, NULL for none."""
+        if not given:
+            return NULL
+        holder = ffi.new("pmix_query_t *")
+        try:
+            structs.fill_strings(holder, "keys", given)
+        except BaseException:
+            lib.pypmix_strings_free(holder.keys)
+            raise
+        return holder.keys
+
+    def published(self, array: Any, count: int) -> tuple[types.Pdata, ...]:
+        """Return an array of `pmix_pdata_t`, without the entries that nobody has filled."""
+        found = [self._get_pdata(array[n]) for n in range(count) if array[n].value.type != codes.UNDEF]
+        return tuple(
+            [
+                item.replace(value=plain(item.value)) if item.value.type == codes.COMPRESSED_STRING else item
+                for item in found
+            ]
+        )
 
     def value(self, value: Value) -> Any:
         """Return a `pmix_value_t` in memory that Python owns; `clear` frees what it points to."""

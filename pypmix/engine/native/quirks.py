@@ -29,10 +29,17 @@ FEATURES: dict[str, Release] = {
     "get.timeout": OLDEST,
     "get.immediate": OLDEST,
     "get.refresh": (5, 0, 0),
+    "publish": OLDEST,
+    "lookup": OLDEST,
+    "lookup.wait": OLDEST,
+    "unpublish": OLDEST,
     "abort": OLDEST,
     "finalize": OLDEST,
 }
 """What works with this engine, and the first release of a library with which it does."""
+
+NOT_ALONE = frozenset({"publish", "lookup", "lookup.wait", "unpublish", "abort"})
+"""What needs a server, so that a singleton does not have it."""
 
 GRACE = 0.5
 """What the library's own answer to a timeout may take, in seconds, before the engine gives its own."""

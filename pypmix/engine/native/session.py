@@ -14,9 +14,11 @@ import os
 from pypmix.engine.base import EngineInfo
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.library import open_library
-from pypmix.engine.native.marshal import INTEGERS, Marshal, precision
+from pypmix.engine.native.marshal import INTEGERS, Marshal, plain, precision
+from pypmix.engine.native.publishing import CALLS, Publishing
 from pypmix.engine.native.quirks import (
     FEATURES,
+    NOT_ALONE,
     RANK,
     REFRESH,
     TIMEOUT,
@@ -46,7 +48,7 @@ from pypmix.standard.errors import (
 )
 from pypmix.standard.releases import parse_release, release_text
 from pypmix.standard.types import RANK_INVALID, RANK_WILDCARD, Info, Proc, Value
-from pypmix.standard.values import RANGES, inflate
+from pypmix.standard.values import RANGES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -131,6 +133,8 @@ class NativeSession:
             ops.Abort: self._abort,
             ops.Finalize: self._finalize,
         }
+        self._publishing = Publishing(self)
+        self._runners.update(dict.fromkeys(CALLS, self._publishing.run))
         self._words = (frozenset(INTEGERS) | {codes.BOOL}) - self._marshal.refused
         self._background: Background | None = None
         self._spare: list[Any] = []
@@ -208,6 +212,9 @@ class NativeSession:
             elif kind is ops.Fence and not self._alone(asked):
                 self._behind().fence(asked, done)
                 return
+            elif kind in CALLS and not self.singleton:
+                self._behind().publishing(asked, done)
+                return
             elif kind in self._runners:
                 self._behind().call(asked, done)
                 return
@@ -232,7 +239,7 @@ class NativeSession:
         """Tell whether a feature works with this library."""
         if feature not in FEATURES or self._release < FEATURES[feature]:
             return False
-        return feature != "abort" or not self.singleton
+        return feature not in NOT_ALONE or not self.singleton
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when `poll` has something to complete."""
@@ -372,6 +379,8 @@ class NativeSession:
 
     def _outcome(self, op: Op[Any], call: Any) -> Any:
         """Return the result of a submitted operation that has ended, or raise its error."""
+        if type(op) in CALLS:
+            return self._publishing.outcome(op, call)
         status = self._ended(call, -1)
         if type(op) is ops.Get:
             if status:
@@ -405,13 +414,21 @@ class NativeSession:
             return call
 
     def _ended(self, call: Any, limit: float) -> int:
-        """Return the status of a call that was waited for; one that has failed is freed.
+        """Return the status of a call that was waited for; one that has failed is freed."""
+        status: int = call.status
+        if status == 0:
+            return 0
+        status = self._waited(call, limit)
+        if status:
+            lib.pypmix_call_free(call)
+        return status
+
+    def _waited(self, call: Any, limit: float) -> int:
+        """Return the status of a call that was waited for.
 
         The wait goes on after a signal whose handler returned, and is given up when it raised.
         """
         status: int = call.status
-        if status == 0:
-            return 0
         if status == PENDING:
             import time
 
@@ -423,8 +440,6 @@ class NativeSession:
             except BaseException:
                 lib.pypmix_call_free(call)
                 raise
-        if status:
-            lib.pypmix_call_free(call)
         return status
 
     def _take(self, call: Any) -> Value:
@@ -583,15 +598,6 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
-
-
-def plain(value: Value) -> Value:
-    """Return the string that releases from 5.0 on compress by themselves when it is long."""
-    try:
-        contents = inflate(value.data).rstrip(b"\0")
-    except ValueError:
-        return value
-    return Value.unchecked(codes.STRING, contents.decode("utf-8", "surrogateescape"))
 
 
 def _server(env: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ change that matters is one assignment or one call of a C function, and `resume` 
 
 from __future__ import annotations
 
-from pypmix.engine.python import datastore
+from pypmix.engine.python import datastore, publishing
 from pypmix.engine.python.datastore import PLAIN, TIMEOUT, DataStore, Wanted, is_true, seconds
 from pypmix.standard import codes, types
 from pypmix.standard.errors import (
@@ -380,6 +380,11 @@ class Client:
             call.deadline = deadline
             self._timed.append(call)
 
+    def _bound(self, call: Call) -> None:
+        """Give up when the operation's own timeout has passed and the server has not answered."""
+        limit = _timeout_of(call.op)
+        self._set_deadline(call, self._now + limit + TIMEOUT_GRACE if limit else None)
+
     def _end(self, call: Call, result: object = None, error: BaseException | None = None) -> None:
         if call.outcome is None:
             call.outcome = result, error
@@ -583,8 +588,7 @@ class Client:
         if op.collect and not any(info.key == COLLECT_DATA for info in infos):
             infos = (_COLLECT, *infos)
         call.infos = infos
-        limit = _timeout_of(op) if op.directives else 0
-        self._set_deadline(call, self._now + limit + TIMEOUT_GRACE if limit else None)
+        self._bound(call)
         self._request(call, encode_fence(self.buffer_type, self._procs_of(op), infos, self.release))
 
     def _fenced(self, call: Call, payload: bytes) -> None:
@@ -667,7 +671,9 @@ class Client:
                 self.store.add(source, values)
                 if wanted.scoped:
                     value = next((found for key, found in values if key == op.key), value)
-            if not wanted.scoped:
+            # What is here may be what the refresh is to replace.
+            stale = wanted.refresh and not reply["objects"]
+            if not wanted.scoped and (call.tried or not stale):
                 value = self.store.find(proc, op.key, wanted)
         if value is not None:
             self._end(call, value)
@@ -780,8 +786,7 @@ class Client:
             self._finalized(call)
         elif any(info.key == EMBED_BARRIER and is_true(info.value) for info in op.directives):
             call.phase = "barrier"
-            limit = _timeout_of(op)
-            self._set_deadline(call, self._now + limit + TIMEOUT_GRACE if limit else None)
+            self._bound(call)
             procs = (Proc.unchecked(self.proc.nspace, types.RANK_WILDCARD),)
             self._request(call, encode_fence(self.buffer_type, procs, (), self.release))
         else:
@@ -843,6 +848,7 @@ _STARTS: dict[type, Callable[[Client, Call], None]] = {
     Get: Client._get,
     Abort: Client._abort,
     Finalize: Client._finalize,
+    **publishing.STARTS,
 }
 
 _REPLIES: dict[type, Callable[[Client, Call, bytes], None]] = {
@@ -852,4 +858,5 @@ _REPLIES: dict[type, Callable[[Client, Call, bytes], None]] = {
     Get: Client._got,
     Abort: Client._answered,
     Finalize: Client._left,
+    **publishing.REPLIES,
 }

@@ -10,6 +10,7 @@ from pypmix.engine.base import Pending
 from pypmix.engine.python.collectives import Collectives
 from pypmix.engine.python.modex import REFRESH_CACHE, TIMEOUT, Modex, is_true, seconds
 from pypmix.engine.python.serverdata import Store
+from pypmix.engine.python.services import Services, status_of
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
     ERR_INIT,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, Protocol
 
+    from pypmix.engine.base import Done, R
     from pypmix.engine.python.collectives import Clock, Collective, Roster, Timer
     from pypmix.engine.python.serverdata import Process
     from pypmix.standard.jobinfo import JobInfo
@@ -79,8 +81,8 @@ if TYPE_CHECKING:
     class Host(Protocol):
         """The host's side."""
 
-        def upcall(self, op: Op[None], answer: Callable[[BaseException | None], None]) -> None:
-            """Ask the host; `answer` is to be called once, on the machine's thread, now or later."""
+        def upcall(self, op: Op[R], answer: Done[R], process: Process | None = None) -> None:
+            """Ask the host on behalf of a proc; `answer` is called once, on the machine's thread, now or later."""
 
         def log(self, text: str) -> None:
             """Note something that a person who runs the server should know."""
@@ -246,6 +248,7 @@ class Server:
             Command.REGEVENTS: self._register_events,
             Command.DEREGEVENTS: self._deregister_events,
             REFRESH_CACHE: self.modex.refresh_cache,
+            **Services(host).handlers,
         }
 
     # What the host registers.
@@ -272,6 +275,8 @@ class Server:
                 self._disconnect(peer)
             if not process.left:
                 self._depart(process, lost=True)
+            else:
+                self.collectives.ended(process)
             self.collectives.back(process)
         self.modex.forsake(namespace)
 
@@ -288,6 +293,8 @@ class Server:
         """See `ServerSession.deregister_client`."""
         process = self.store.process(proc)
         process.registered = False
+        if process.left:
+            self.collectives.ended(process)
         peers = self._peers.get(process)
         if not peers:
             if not process.left:
@@ -370,7 +377,7 @@ class Server:
             return
         pid = next((info.value.data for info in hello.infos if info.key == PPID), None)
 
-        def answer(error: BaseException | None) -> None:
+        def answer(_result: None, error: BaseException | None) -> None:
             if stranger.link.owner is not stranger:
                 return
             if not process.registered or self.store.get(process.namespace.name) is not process.namespace:
@@ -382,7 +389,7 @@ class Server:
 
         pid = pid if isinstance(pid, int) else None
         op = ClientConnected(process.proc, pid, release_text(release), hello.infos)
-        self._host.upcall(op, answer)
+        self._host.upcall(op, answer, process)
 
     def _identify(self, hello: Hello, release: Release) -> Process:
         """Return who a client is, if it may be that and can be served."""
@@ -412,7 +419,10 @@ class Server:
         link = stranger.link
         peer = Peer(self, link, process, release, hello)
         link.owner = peer
-        self._peers.setdefault(process, []).append(peer)
+        peers = self._peers.setdefault(process, [])
+        if all(other.finalized for other in peers):
+            process.opened += 1
+        peers.append(peer)
         process.left = False
         self.collectives.back(process)
         self._pindex = (self._pindex + 1) & 0x7FFFFFFF
@@ -437,7 +447,7 @@ class Server:
             self.collectives.withdraw(process, lambda ticket: ticket[0] is peer)
             return
         self._depart(process, lost=True)
-        self._host.upcall(ClientLost(process.proc), _ignore)
+        self._host.upcall(ClientLost(process.proc), _ignore, process)
 
     def _disconnect(self, peer: Peer) -> None:
         if not peer.open:
@@ -497,7 +507,7 @@ class Server:
     def _abort(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = self._decode(peer, Command.ABORT, payload)
         op = ClientAborted(peer.process.proc, fields["code"], fields["message"] or "", tuple(fields["procs"]))
-        self._host.upcall(op, lambda error: peer.status(tag, _status_of(error)))
+        self._host.upcall(op, lambda _result, error: peer.status(tag, status_of(error)), peer.process)
 
     def _finalize(self, peer: Peer, tag: int, payload: bytes) -> None:
         process = peer.process
@@ -506,7 +516,10 @@ class Server:
         peer.codes.clear()
         if all(other.finalized for other in self._peers[process]):
             self._depart(process, lost=False)
-        self._host.upcall(ClientFinalized(process.proc), lambda error: peer.status(tag, _status_of(error)))
+            if not process.registered:
+                self.collectives.ended(process)
+        op = ClientFinalized(process.proc)
+        self._host.upcall(op, lambda _result, error: peer.status(tag, status_of(error)), process)
 
     def _register_events(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = self._decode(peer, Command.REGEVENTS, payload)
@@ -577,16 +590,10 @@ class Server:
         self._host.log(f"{who} {text}")
 
 
-def _ignore(_error: BaseException | None) -> None:
+def _ignore(_result: None, _error: BaseException | None) -> None:
     """What answers an upcall that nobody waits for."""
 
 
 def _heeded(error: BaseException, release: Release) -> int:
     """Return the status that tells a client of a refusal, 0 where it would not heed one."""
-    return _status_of(error) if any(floor <= release < end for floor, end in HEEDING) else 0
-
-
-def _status_of(error: BaseException | None) -> int:
-    if error is None:
-        return SUCCESS
-    return (error.code if isinstance(error, PMIxError) else ERROR) or ERROR
+    return status_of(error) if any(floor <= release < end for floor, end in HEEDING) else 0

@@ -16,8 +16,10 @@ from pypmix.standard.types import MAX_NSLEN, Proc, check_name
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
-    from pypmix.engine.base import OnUpcall, Pending
+    from pypmix.engine.base import Done, OnUpcall, Pending, R
+    from pypmix.engine.python.serverdata import Process
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.ops import Op
 
@@ -32,29 +34,32 @@ put where the server is older, and this one carries deletions out.
 class HostUpcall:
     """One question to the host."""
 
-    __slots__ = ("_answer", "_lock", "_reactor", "op")
+    __slots__ = ("_answer", "_lock", "_reactor", "gid", "op", "requestor", "uid")
 
-    def __init__(self, reactor: Reactor, op: Op[None], answer: Callable[[BaseException | None], None]) -> None:
+    def __init__(self, reactor: Reactor, op: Op[Any], answer: Done[Any], process: Process | None) -> None:
         self.op: Op[object] = op
+        self.requestor: Proc | None = process.proc if process else None
+        self.uid: int | None = process.uid if process else None
+        self.gid: int | None = process.gid if process else None
         self._reactor = reactor
         self._lock = threading.Lock()
-        self._answer: Callable[[BaseException | None], None] | None = answer
+        self._answer: Done[Any] | None = answer
 
     def reply(self, result: object = None) -> None:
         """Answer with a result. Only the first answer counts."""
-        self._done(None)
+        self._done(result, None)
 
     def fail(self, error: BaseException) -> None:
         """Answer with an error; a `PMIxError` passes its status on to the client."""
-        self._done(error)
+        self._done(None, error)
 
-    def _done(self, error: BaseException | None) -> None:
+    def _done(self, result: object, error: BaseException | None) -> None:
         with self._lock:
             answer, self._answer = self._answer, None
         if answer is None:
             return
         try:
-            self._reactor.post(lambda: answer(error))
+            self._reactor.post(lambda: answer(result, error))
         except NotInitialized:
             return
 
@@ -86,9 +91,9 @@ class ServerSession:
 
     # What the machine asks of its host, in the reactor's thread.
 
-    def upcall(self, op: Op[None], answer: Callable[[BaseException | None], None]) -> None:
+    def upcall(self, op: Op[R], answer: Done[R], process: Process | None = None) -> None:
         """Pass an upcall on; see `server.Host`."""
-        upcall = HostUpcall(self._reactor, op, answer)
+        upcall = HostUpcall(self._reactor, op, answer, process)
         try:
             self._on_upcall(upcall)
         except Exception as error:
@@ -165,7 +170,7 @@ def open_server(
     Args:
         on_upcall: Called with each `Upcall`, on the server's own thread; it must not block, and may answer later from
             any thread. The operations are `ClientConnected` (an error refuses the client), `ClientFinalized`,
-            `ClientAborted` and `ClientLost`.
+            `ClientAborted`, `ClientLost`, `Publish`, `Lookup` and `Unpublish`.
         nspace: The server's own name; `pypmix-` and the pid by default.
         host: The name of this node; the system's host name by default.
         tmpdir: The folder that clients are told for temporary files; the system's by default.

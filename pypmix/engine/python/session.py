@@ -55,12 +55,16 @@ FEATURES: dict[str, Release] = {
     "get.timeout": OLDEST,
     "get.immediate": OLDEST,
     "get.refresh": OLDEST,
+    "publish": OLDEST,
+    "lookup": OLDEST,
+    "lookup.wait": OLDEST,
+    "unpublish": OLDEST,
     "abort": OLDEST,
     "finalize": OLDEST,
 }
 """What works with this engine, and the first release of a server with which it does."""
 
-_LONE = frozenset(FEATURES) - {"abort"}
+_LONE = frozenset(FEATURES) - {"publish", "lookup", "lookup.wait", "unpublish", "abort"}
 
 
 class Session:

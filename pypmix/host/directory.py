@@ -1,0 +1,291 @@
+"""The directory of a host: what procs have published, who may look it up, and until when it stays.
+
+It is of one node and one session. All calls belong to one thread, that of the loop which `later` is of.
+"""
+
+from __future__ import annotations
+
+from pypmix.standard import codes
+from pypmix.standard.enums import Persist, Range, Status
+from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PermissionDenied, PMIxError
+from pypmix.standard.ops import Lookup, Publish, Unpublish
+from pypmix.standard.record import Record
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Pdata, Proc, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+    from typing import Any, Protocol
+
+    class Timer(Protocol):
+        def cancel(self) -> None: ...
+
+    Later = Callable[[float, Callable[[], None]], Timer]
+    Answer = Callable[[tuple[Pdata, ...], PMIxError | None], None]
+
+WAIT = "pmix.wait"
+TIMEOUT = "pmix.timeout"
+RANGE = "pmix.range"
+CUSTOM_RANGE = "pmix.evrange"
+PERMISSIONS = "pmix.aperms"
+USERS = "pmix.auids"
+GROUPS = "pmix.agids"
+
+NARROWEST_FIRST = (
+    Range.PROC_LOCAL,
+    Range.CUSTOM,
+    Range.NAMESPACE,
+    Range.LOCAL,
+    Range.SESSION,
+    Range.GLOBAL,
+    Range.RM,
+)
+"""Where a key is published to several ranges that a proc is in, it gets the value that is meant for the fewest."""
+
+MAX_ENTRIES = 100_000
+
+
+class Who(Record):
+    """A proc, with the user and the group that the server knows it to be of."""
+
+    proc: Proc
+    uid: int
+    gid: int
+
+
+class Entry(Record):
+    """A published value, and who may look it up."""
+
+    owner: Who
+    info: Info
+    range: int
+    persistence: int
+    procs: frozenset[Proc]
+    users: frozenset[int]
+    groups: frozenset[int]
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What no other value may have as well: the key, within one range of one user."""
+        return self.info.key, self.owner.uid, self.range, _extent(self.range, self.owner.proc, self.procs)
+
+    def open_to(self, who: Who) -> bool:
+        """Tell whether a proc may look the value up."""
+        if not _within(self.range, self.owner.proc, who.proc, self.procs):
+            return False
+        return who.uid == self.owner.uid or who.uid in self.users or who.gid in self.groups
+
+
+class Search:
+    """A lookup under way."""
+
+    def __init__(self, who: Who, op: Lookup, answer: Answer) -> None:
+        self.who = who
+        self.op = op
+        self.answer = answer
+        self.timer: Timer | None = None
+        self.range = int(_data(op.directives, RANGE, Range.GLOBAL))
+        self.procs = _procs(op.directives)
+        wait = _data(op.directives, WAIT, False)
+        self.waits = wait is not False
+        count = 0 if wait is True else int(wait)
+        self.count = min(count, len(op.keys)) if count > 0 else len(op.keys)
+
+    def admits(self, entry: Entry) -> bool:
+        """Tell whether a value is one that is looked for."""
+        return entry.open_to(self.who) and _within(self.range, self.who.proc, entry.owner.proc, self.procs)
+
+
+class Directory:
+    """The published values, and the lookups that wait for some.
+
+    Args:
+        later: Calls a function after some seconds.
+    """
+
+    def __init__(self, later: Later) -> None:
+        self._later = later
+        self._entries: dict[str, dict[tuple[object, ...], Entry]] = {}
+        self._size = 0
+        self._searches: dict[Search, None] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    def publish(self, who: Who, op: Publish) -> None:
+        """Publish all values or, where that fails, none.
+
+        Raises:
+            PMIxError: A key is there already in this range, or the directory is full.
+            NotSupported: A directive asks for what is not offered.
+        """
+        procs = _procs(op.directives) if op.range == Range.CUSTOM else frozenset()
+        if op.range == Range.CUSTOM and not procs:
+            raise PMIxError("a custom range names no procs", status=Status.ERR_BAD_PARAM, operation="publish")
+        users, groups = _permissions(op.directives)
+        entries = [Entry(who, info, op.range, op.persistence, procs, users, groups) for info in op.infos]
+        for entry in entries:
+            if entry.place in self._entries.get(entry.info.key, {}):
+                raise PMIxError(
+                    f"{entry.info.key!r} is published to this range already",
+                    status=Status.ERR_DUPLICATE_KEY,
+                    operation="publish",
+                )
+        if self._size + len(entries) > MAX_ENTRIES:
+            raise PMIxError("the directory is full", status=Status.ERR_OUT_OF_RESOURCE, operation="publish")
+        for entry in entries:
+            self._entries.setdefault(entry.info.key, {})[entry.place] = entry
+        self._size += len(entries)
+        keys = {entry.info.key for entry in entries}
+        for search in list(self._searches):
+            if not keys.isdisjoint(search.op.keys):
+                self._try(search)
+
+    def lookup(self, who: Who, op: Lookup, answer: Answer) -> None:
+        """Look keys up; `answer` is called once, now or when what is waited for has come or the time is over."""
+        search = Search(who, op, answer)
+        if self._try(search):
+            return
+        if not search.waits:
+            self._end(search)
+            return
+        self._searches[search] = None
+        limit = _data(op.directives, TIMEOUT, 0)
+        if limit:
+            search.timer = self._later(float(limit), lambda: self._expire(search))
+
+    def unpublish(self, who: Who, op: Unpublish) -> None:
+        """Take back values of the proc itself: those under the keys, or all.
+
+        Raises:
+            NotFound: It has published none of these.
+            PermissionDenied: Another proc has.
+        """
+        wanted = _data(op.directives, RANGE, None)
+        found = [entry for entry in self._all(op.keys) if wanted is None or entry.range == wanted]
+        own = [entry for entry in found if entry.owner.proc == who.proc]
+        for entry in own:
+            self._remove(entry)
+        if own or not op.keys:
+            return
+        if any(entry.open_to(who) for entry in found):
+            raise PermissionDenied("another proc has published it", operation="unpublish", procs=(who.proc,))
+        raise NotFound("this proc has published none of these keys", operation="unpublish", procs=(who.proc,))
+
+    def forget(self, procs: Collection[Proc], persistence: int) -> None:
+        """Remove what these procs have published for so long."""
+        for entry in list(self._all(())):
+            if entry.persistence == persistence and entry.owner.proc in procs:
+                self._remove(entry)
+
+    def leave(self, proc: Proc) -> None:
+        """A proc has ended: what it has published to last as long as itself goes, and its lookups end."""
+        self.forget((proc,), Persist.PROC)
+        for search in [search for search in self._searches if search.who.proc == proc]:
+            self._drop(search)
+
+    def _all(self, keys: Collection[str]) -> Iterator[Entry]:
+        for key in keys or self._entries:
+            yield from self._entries.get(key, {}).values()
+
+    def _remove(self, entry: Entry) -> None:
+        places = self._entries[entry.info.key]
+        del places[entry.place]
+        self._size -= 1
+        if not places:
+            del self._entries[entry.info.key]
+
+    def _found(self, search: Search) -> list[Entry]:
+        found = []
+        for key in search.op.keys:
+            entries = [entry for entry in self._all((key,)) if search.admits(entry)]
+            if entries:
+                found.append(min(entries, key=lambda entry: NARROWEST_FIRST.index(Range(entry.range))))
+        return found
+
+    def _try(self, search: Search) -> bool:
+        """Answer a lookup if it has what it looks for."""
+        found = self._found(search)
+        if len(found) < search.count:
+            return False
+        self._deliver(search, found)
+        return True
+
+    def _deliver(self, search: Search, found: list[Entry]) -> None:
+        self._drop(search)
+        for entry in found:
+            if entry.persistence == Persist.FIRST_READ:
+                self._remove(entry)
+        search.answer(tuple([Pdata(entry.owner.proc, entry.info.key, entry.info.value) for entry in found]), None)
+
+    def _expire(self, search: Search) -> None:
+        self._end(search, OperationTimeout("it was not published in time", operation="lookup"))
+
+    def _end(self, search: Search, error: PMIxError | None = None) -> None:
+        """End a lookup with what there is."""
+        found = self._found(search)
+        if found:
+            self._deliver(search, found)
+            return
+        self._drop(search)
+        search.answer((), error or NotFound("nobody has published it", operation="lookup"))
+
+    def _drop(self, search: Search) -> None:
+        self._searches.pop(search, None)
+        if search.timer is not None:
+            search.timer.cancel()
+
+
+def _within(range: int, center: Proc, other: Proc, procs: frozenset[Proc]) -> bool:
+    """Tell whether `other` is in the range of `center`; on one node of one session, most of them are everybody."""
+    if range == Range.PROC_LOCAL:
+        return center == other
+    if range == Range.NAMESPACE:
+        return center.nspace == other.nspace
+    if range == Range.CUSTOM:
+        return any(proc.nspace == other.nspace and proc.rank in (other.rank, RANK_WILDCARD) for proc in procs)
+    return range in (Range.LOCAL, Range.SESSION, Range.GLOBAL)
+
+
+def _extent(range: int, owner: Proc, procs: frozenset[Proc]) -> object:
+    """Return what tells two ranges of the same kind apart."""
+    if range == Range.PROC_LOCAL:
+        return owner
+    if range == Range.NAMESPACE:
+        return owner.nspace
+    return procs
+
+
+def _data(infos: Iterable[Info], key: str, default: Any) -> Any:
+    for info in infos:
+        if info.key == key:
+            if not isinstance(info.value.data, int):
+                raise PMIxError(f"{key} is a number", status=Status.ERR_BAD_PARAM)
+            return info.value.data
+    return default
+
+
+def _items(value: Value, kind: int) -> tuple[Any, ...]:
+    """Return one value, or the elements of an array of them."""
+    data = value.data
+    if value.type == kind:
+        return (data,)
+    if isinstance(data, DataArray) and data.type == kind:
+        return data.items
+    raise PMIxError("a directive is of another type than the Standard says", status=Status.ERR_BAD_PARAM)
+
+
+def _procs(infos: Iterable[Info]) -> frozenset[Proc]:
+    return frozenset([proc for info in infos if info.key == CUSTOM_RANGE for proc in _items(info.value, codes.PROC)])
+
+
+def _permissions(infos: Iterable[Info]) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the users and the groups that may look a value up besides its owner's own user."""
+    found: dict[str, set[int]] = {USERS: set(), GROUPS: set()}
+    for info in infos:
+        if info.key == PERMISSIONS:
+            for item in _items(info.value, codes.INFO):
+                if item.key not in found:
+                    raise NotSupported(f"access by {item.key!r} is not offered", operation="publish")
+                found[item.key].update(_items(item.value, codes.UINT32))
+    return frozenset(found[USERS]), frozenset(found[GROUPS])

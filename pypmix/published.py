@@ -1,0 +1,40 @@
+"""What a lookup returns."""
+
+from __future__ import annotations
+
+from pypmix.standard.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from pypmix.standard.types import Proc
+
+    Base = dict[str, "Published"]
+else:
+    Base = dict
+
+
+class Published(Record):
+    """A value that somebody has published.
+
+    Attributes:
+        value: The value as a plain Python object.
+        by: The proc that published it.
+    """
+
+    value: Any
+    by: Proc
+
+
+class PublishedData(Base):
+    """What a lookup of several keys has found: a dict of keys and `Published` values, in the order asked for.
+
+    Attributes:
+        missing: The keys that nobody has published where the caller may look them up.
+    """
+
+    def __init__(self, found: Mapping[str, Published], keys: Iterable[str] = ()) -> None:
+        super().__init__(found)
+        self.missing: frozenset[str] = frozenset(keys) - found.keys()

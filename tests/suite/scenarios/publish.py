@@ -1,0 +1,272 @@
+"""Publish, lookup and unpublish between ranks."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from harness.aio import hear, sleep, tell
+from harness.samples import samples
+from pypmix import Persist, PMIxError, Range
+
+
+async def attempt(call):
+    """Return what a call returns or raises, and how long it took."""
+    began = time.monotonic()
+    try:
+        result = await call()
+    except PMIxError as error:
+        result = error
+    return result, time.monotonic() - began
+
+
+async def exchange(me):
+    """Every rank publishes a key of its own and looks up those of all."""
+    await me.publish({f"port.{me.rank}": f"tcp://{me.rank}"})
+    await me.fence(timeout=20)
+    found = await me.lookup_all([f"port.{rank}" for rank in range(me.job.size)])
+    await me.fence(timeout=20)
+    return {key: (item.value, item.by.rank, item.by.nspace == me.nspace) for key, item in found.items()}, found.missing
+
+
+async def every_type(me):
+    values = samples()
+    if me.rank == 0:
+        await me.publish(values)
+        await tell("published")
+    else:
+        await hear("published")
+    seen = {key: item.value for key, item in (await me.lookup_all(values)).items()}
+    await me.fence(timeout=20)
+    return seen
+
+
+async def awaited(me, key):
+    """Rank 1 publishes only when rank 0 has been asking for a while."""
+    result = None
+    if me.rank == 0:
+        await tell("asking")
+        result = await attempt(lambda: me.lookup(key, wait=10))
+    else:
+        await hear("asking")
+        await sleep(0.3)
+        await me.publish({key: "there"})
+    await me.fence(timeout=20)
+    return result
+
+
+async def awaited_one_by_one(me):
+    """Rank 0 waits for keys that come one after the other."""
+    result = None
+    if me.rank == 0:
+        await tell("asking")
+        result, _ = await attempt(lambda: me.lookup_all(["one", "two", "three"], wait=10))
+        result = {key: item.value for key, item in result.items()}
+    else:
+        await hear("asking")
+        for number, key in enumerate(("one", "two", "three")):
+            await sleep(0.1)
+            await me.publish({key: number})
+    await me.fence(timeout=20)
+    return result
+
+
+async def awaited_some(me):
+    """Rank 0 waits for any two of three keys, of which one never comes."""
+    result = None
+    if me.rank == 0:
+        await tell("asking")
+        result, _ = await attempt(lambda: me.lookup_all(["one", "gone", "two"], wait=True, count=2))
+        result = {key: item.value for key, item in result.items()}
+    else:
+        await hear("asking")
+        for number, key in enumerate(("one", "two")):
+            await sleep(0.1)
+            await me.publish({key: number})
+    await me.fence(timeout=20)
+    return result
+
+
+async def missing(me):
+    found = {
+        "plain": await attempt(lambda: me.lookup("no.such.key")),
+        "default": await attempt(lambda: me.lookup("no.such.key", default="fallback")),
+        "several": await attempt(lambda: me.lookup_all(["no.such.key", "nor.this"])),
+        "in time": await attempt(lambda: me.lookup("no.such.key", wait=1)),
+    }
+    await me.fence(timeout=20)
+    return found
+
+
+async def partial(me, wait):
+    if me.rank == 0:
+        await me.publish({"here": 1, "here.too": 2})
+    await me.fence(timeout=20)
+    found = await me.lookup_all(["here", "gone", "here.too"], wait=wait)
+    await me.fence(timeout=20)
+    return {key: item.value for key, item in found.items()}, found.missing
+
+
+async def taken_back(me):
+    if me.rank == 0:
+        await me.publish({"kept": 1})
+        await me.publish({"taken": 2})
+    await me.fence(timeout=20)
+    before = await me.lookup("taken")
+    await me.fence(timeout=20)
+    if me.rank == 0:
+        await me.unpublish("taken")
+    await me.fence(timeout=20)
+    between = await me.lookup("taken", default="gone"), await me.lookup("kept")
+    await me.fence(timeout=20)
+    if me.rank == 0:
+        await me.publish({"taken": "again"})
+    await me.fence(timeout=20)
+    return before, between, await me.lookup("taken")
+
+
+async def all_taken_back(me):
+    await me.publish({f"first.{me.rank}": 1, f"second.{me.rank}": 2})
+    await me.fence(timeout=20)
+    if me.rank == 0:
+        await me.unpublish()
+    await me.fence(timeout=20)
+    return [await me.lookup(f"{name}.{rank}", default="gone") for rank in (0, 1) for name in ("first", "second")]
+
+
+async def foreign(me):
+    """Rank 1 tries to take back what rank 0 has published."""
+    if me.rank == 0:
+        await me.publish({"mine": 1})
+    await me.fence(timeout=20)
+    error = None
+    if me.rank == 1:
+        error, _ = await attempt(lambda: me.unpublish("mine"))
+    await me.fence(timeout=20)
+    return error, await me.lookup("mine", default="gone")
+
+
+async def twice(me):
+    """The same key, in one range and in another."""
+    results = None
+    if me.rank == 0:
+        await me.publish({"key": "session"})
+        again, _ = await attempt(lambda: me.publish({"other": 0, "key": "again"}))
+        await me.publish({"key": "own"}, range=Range.PROC_LOCAL)
+        results = again, await me.lookup("other", default="not published")
+    await me.fence(timeout=20)
+    value = await me.lookup("key")
+    await me.fence(timeout=20)
+    return results, value
+
+
+async def ranges(me):
+    if me.rank == 0:
+        for item in Range.LOCAL, Range.NAMESPACE, Range.SESSION, Range.GLOBAL, Range.PROC_LOCAL:
+            await me.publish({f"in.{item.name}": item.name}, range=item)
+    await me.fence(timeout=20)
+    names = ("LOCAL", "NAMESPACE", "SESSION", "GLOBAL", "PROC_LOCAL")
+    found = {name: await me.lookup(f"in.{name}", default=None) for name in names}
+    await me.fence(timeout=20)
+    return found
+
+
+async def read_once(me):
+    if me.rank == 0:
+        await me.publish({"once": 1}, persist=Persist.FIRST_READ)
+        first = await me.lookup("once", default="gone")
+    await me.fence(timeout=20)
+    second = await me.lookup("once", default="gone")
+    await me.fence(timeout=20)
+    return (first if me.rank == 0 else None), second
+
+
+def ended(pid):
+    """Tell whether a process has ended, be it that its parent has not taken note yet."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(") ")[2].startswith("Z")
+    except OSError:
+        return True
+
+
+async def outlived(me):
+    """Rank 1 publishes and ends; rank 0 looks what is left."""
+    if me.rank == 1:
+        await me.publish({"with.me": 1}, persist=Persist.PROC)
+        await me.publish({"after.me": 2}, persist=Persist.SESSION)
+        await tell("ending", str(os.getpid()))
+        return None
+    pid = int(await hear("ending"))
+    while not ended(pid):
+        await sleep(0.01)
+    await sleep(0.3)
+    return await me.lookup("with.me", default="gone"), await me.lookup("after.me", default="gone")
+
+
+async def refused(me):
+    """Mistakes are errors at the call and leave everything else as it was."""
+    errors = {}
+    mistakes = {
+        "nothing": lambda: me.publish({}),
+        "long key": lambda: me.publish({"k" * 600: 1}),
+        "empty key": lambda: me.publish({"": 1}),
+        "key with NUL": lambda: me.publish({"a\0b": 1}),
+        "reserved key": lambda: me.publish({"pmix.mine": 1}),
+        "unsupported value": lambda: me.publish({"x": object()}),
+        "no range": lambda: me.publish({"x": 1}, range=99),
+        "no persistence": lambda: me.publish({"x": 1}, persist=77),
+        "string for keys": lambda: me.lookup_all("abc"),
+        "no keys": lambda: me.lookup_all([]),
+        "empty lookup": lambda: me.lookup(""),
+        "None": lambda: me.lookup(None),
+        "negative wait": lambda: me.lookup("x", wait=-1),
+        "long unpublish": lambda: me.unpublish("k" * 600),
+    }
+    for name, mistake in mistakes.items():
+        try:
+            await mistake()
+        except (TypeError, ValueError, OverflowError) as error:
+            errors[name] = type(error).__name__
+    await me.publish({f"good.{me.rank}": "kept"})
+    kept = await me.lookup(f"good.{me.rank}")
+    await me.fence(timeout=20)
+    return errors, kept
+
+
+async def lonely(me):
+    errors = {}
+    for name, call in {
+        "publish": lambda: me.publish({"x": 1}),
+        "lookup": lambda: me.lookup("x"),
+        "unpublish": lambda: me.unpublish("x"),
+    }.items():
+        try:
+            await call()
+        except PMIxError as error:
+            errors[name] = error
+    return errors, [me.supports(name) for name in ("publish", "lookup", "lookup.wait", "unpublish")]
+
+
+def interrupted(me):
+    """A signal whose handler raises ends a lookup that waits for ever, and nothing else."""
+    import signal
+
+    class Enough(Exception):
+        pass
+
+    def enough(*_):
+        raise Enough
+
+    signal.signal(signal.SIGALRM, enough)
+    seen = []
+    for _ in range(3):
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            me.lookup("never", wait=True)
+        except Enough:
+            seen.append("interrupted")
+    me.publish({f"fine.{me.rank}": 1})
+    seen.append(me.lookup(f"fine.{me.rank}"))
+    me.fence(timeout=20)
+    return seen
