@@ -11,6 +11,7 @@ except ImportError as error:
     if error.name == "_cffi_backend":
         missing = "the package cffi, which the native engine runs on, is not installed"
     elif error.name == "pypmix.engine.native":
-        missing = "pypmix was installed without its extension, because no C compiler was at hand"
+        folder = __path__[0].removesuffix("/engine/native")
+        missing = f"{folder} has no extension: it was installed without a C compiler, or is a source tree"
     else:
         missing = f"the extension does not load: {error}"

@@ -837,6 +837,8 @@ def _ends_by_loss(call: Call) -> bool:
 
 _FENCE_FAILURES = {
     ERR_TIMEOUT: "not everybody had come when the time ran out",
+    ERR_NOT_FOUND: "the server does not know all of the procs",
+    -27: "the server does not take these procs: is the caller one of them?",
     -52: "it ended without some of the procs",
     ERR_LOST_CONNECTION: "a participant has lost its connection to its server",
 }
