@@ -77,6 +77,13 @@ LACKS = (
         "libpmix 5.0.11 corrupts its memory when it is initialized a second time, so that the engine refuses to",
     ),
     Lack(
+        "every call notices a lost server",
+        "*",
+        "native*",
+        "libpmix forgets a call that it takes at the very moment at which it loses its server, one time in ten here",
+        harm=True,
+    ),
+    Lack(
         "open again",
         "prterun-5.0.*",
         "python-client",

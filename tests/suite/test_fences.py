@@ -64,6 +64,7 @@ def test_someone_leaves_without_finalize(run, how):
 
 
 @pytest.mark.servers("python-server", "prterun*")
+@pytest.mark.needs("every call notices a lost server")
 def test_a_server_that_dies(run):
     """Every operation on a lost server fails promptly and says so; closing is quiet."""
     job = run.start("fences.server_dies", ranks=2, leaves_files=True)
