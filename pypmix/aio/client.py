@@ -6,38 +6,42 @@ import anyio
 
 from pypmix.aio.pump import Pump
 from pypmix.client import ClientBase
+from pypmix.late import TOPICS, late
 from pypmix.requests import (
     MISSING,
     abort_op,
     fence_op,
     get_op,
-    looked_up,
-    lookup_op,
     not_found,
-    publish_op,
     put_op,
-    retries,
-    unpublish_op,
 )
 from pypmix.standard.errors import ERROR, NotFound, PMIxError
-from pypmix.standard.ops import PERSIST_APP, RANGE_SESSION, SCOPE_GLOBAL, Commit, Finalize
+from pypmix.standard.ops import SCOPE_GLOBAL, Commit, Finalize
 from pypmix.standard.values import infos, to_python
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
     from types import TracebackType
     from typing import Any, Self, TypeVar
 
-    from pypmix.published import PublishedData
+    from pypmix.aio.operations.publishing import Publishing
     from pypmix.requests import Infos, Key, Procs
     from pypmix.standard.ops import Op
-    from pypmix.standard.types import Info, Pdata, Proc, Value
+    from pypmix.standard.types import Proc, Value
 
     R = TypeVar("R")
 
 
-class Client(ClientBase):
+if TYPE_CHECKING:
+
+    class Operations(Publishing): ...
+else:
+
+    class Operations: ...
+
+
+@late("pypmix.aio.operations", TOPICS)
+class Client(ClientBase, Operations):
     """A process of a job, connected to the server that launched it; see `pypmix.Client` for the arguments.
 
     It belongs to the event loop that opened it. Cancelling a call stops the waiting; the server may still carry the
@@ -158,66 +162,6 @@ class Client(ClientBase):
             if default is MISSING:
                 raise
             return default
-
-    async def publish(
-        self,
-        values: Mapping[Any, object] | Iterable[Info],
-        *,
-        range: int = RANGE_SESSION,
-        persist: int = PERSIST_APP,
-        timeout: float | None = None,
-        info: Infos = None,
-    ) -> None:
-        """`PMIx_Publish`: make values known under keys that others look up, in whatever job they are."""
-        await self._run(publish_op(values, range, persist, timeout, info))
-
-    async def lookup(
-        self,
-        key: str,
-        *,
-        default: Any = MISSING,
-        wait: float | bool | None = None,
-        range: int | None = None,
-        info: Infos = None,
-    ) -> Any:
-        """`PMIx_Lookup` of one key: the value that somebody has published under it."""
-        op = lookup_op((key,), wait, None, range, info)
-        try:
-            return looked_up(op, await self._run(op))[key].value
-        except NotFound:
-            if default is MISSING:
-                raise
-            return default
-
-    async def lookup_all(
-        self,
-        keys: Iterable[str],
-        *,
-        wait: float | bool | None = None,
-        count: int | None = None,
-        range: int | None = None,
-        info: Infos = None,
-    ) -> PublishedData:
-        """`PMIx_Lookup` of several keys: as many of them as there are."""
-        op = lookup_op(keys, wait, count, range, info)
-        try:
-            return looked_up(op, await self._run(op))
-        except NotFound:
-            return looked_up(op, ())
-        except PMIxError as error:
-            found: list[Pdata] = []
-            for single in retries(op, error):
-                try:
-                    found += await self._run(single)
-                except NotFound:
-                    continue
-            if not found:
-                raise
-            return looked_up(op, found)
-
-    async def unpublish(self, *keys: str, range: int | None = None, info: Infos = None) -> None:
-        """`PMIx_Unpublish`: take back what the caller has published; all of it if no keys are named."""
-        await self._run(unpublish_op(keys, range, info))
 
     async def abort(self, code: int = ERROR, message: str = "", procs: Procs = None) -> None:
         """`PMIx_Abort`: ask the host to end procs; returns when the request is accepted."""

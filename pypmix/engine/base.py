@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from pypmix.standard.jobinfo import JobInfo
-    from pypmix.standard.ops import Op
-    from pypmix.standard.types import Value
+    from pypmix.standard.ops import Notification, Op, Output
+    from pypmix.standard.types import Info, Value
 else:
     from pypmix.standard._typing import Generic as Protocol
 
@@ -87,6 +87,26 @@ class ClientSession(Protocol):
         """Drop the connection without `Finalize`; what is pending fails with `LostConnection`. May be called twice."""
 
 
+class Delivery(Protocol):
+    """An event at one handler of its process; answered once, now or later, from any thread.
+
+    Attributes:
+        notification: The event.
+        results: What the handlers before this one have handed on.
+    """
+
+    notification: Notification
+    results: tuple[Info, ...]
+
+    def done(self, status: int = -331, results: tuple[Info, ...] = ()) -> None:
+        """Let the chain of handlers go on, or end it with `EVENT_ACTION_COMPLETE`.
+
+        Args:
+            status: How it was handled: `EVENT_NO_ACTION_TAKEN` by default, another of these, or an error.
+            results: What the handlers that follow, and a server that waits for the outcome, are told.
+        """
+
+
 class Upcall(Protocol):
     """A request of a server to its host; answered once, now or later, from any thread.
 
@@ -147,6 +167,12 @@ class ServerSession(Protocol):
 
         Variables of an outer job (`PMIX_*`) in the child's inherited environment must be dropped first.
         """
+
+    def notify(self, event: Notification) -> None:
+        """Raise an event (`PMIx_Notify_event`); its range says which clients and tools of this server hear of it."""
+
+    def deliver_output(self, output: Output) -> None:
+        """Pass on what a proc wrote to all who have asked for it (`PMIx_server_IOF_deliver`)."""
 
     def pending(self) -> list[Pending]:
         """Return what is under way, oldest first."""

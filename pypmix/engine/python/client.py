@@ -9,7 +9,7 @@ change that matters is one assignment or one call of a C function, and `resume` 
 
 from __future__ import annotations
 
-from pypmix.engine.python import datastore, publishing
+from pypmix.engine.python import datastore
 from pypmix.engine.python.datastore import PLAIN, TIMEOUT, DataStore, Wanted, is_true, seconds
 from pypmix.standard import codes, types
 from pypmix.standard.errors import (
@@ -72,6 +72,9 @@ ENGINE = "python"
 COLLECT_DATA = "pmix.collect"
 EMBED_BARRIER = "pmix.embed.barrier"
 
+TOPICS = frozenset({"connecting", "control", "events", "fabric", "forwarding", "publishing", "queries", "spawning"})
+"""The modules of `pypmix.standard.ops`, and of `clientside`, that are imported when they are needed."""
+
 ERR_EXISTS_OUTSIDE_SCOPE = -62
 
 FINALIZE_WAIT = 2.0
@@ -96,6 +99,13 @@ _SCOPE_NAMES = {1: "LOCAL", 2: "REMOTE", 3: "GLOBAL", 4: "INTERNAL"}
 
 class Open(Op[None]):
     """The handshake and the request for the job info."""
+
+
+class _Told(Op[None]):
+    """What somebody is told without having asked."""
+
+
+_TOLD = _Told()
 
 
 class Server(Record):
@@ -203,6 +213,12 @@ class Client:
         self._reply_reader = ReplyReader()
         self._finalizing = False
         self._now = 0.0
+        self.listeners: dict[int, Callable[[bytes], None]] = {}
+        """Who takes messages that answer no request, by their tag."""
+        self.at_loss: list[Callable[[], None]] = []
+        """What to do when there can be no further operations."""
+        self.enter: Callable[[Callable[[], None]], None] = lambda step: step()
+        """Takes a step of this machine from any thread that is not in it already; the transport sets it."""
         self.misdirected = False
         """Whether the job info came in the form of another data store; connecting anew helps."""
 
@@ -227,7 +243,7 @@ class Client:
         if self._finalizing:
             raise self._named(NotInitialized("the client is being finalized"), op)
         call = Call(op, done)
-        start = _STARTS.get(type(op))
+        start = _STARTS.get(type(op)) or _late(type(op))
         if start is None:
             raise self._named(NotSupported(f"this engine has no {op.name}"), op)
         self._now = now
@@ -246,9 +262,15 @@ class Client:
         if call in self._timed:
             self._timed.remove(call)
 
+    def tell(self, function: Callable[[Any], None], argument: object) -> None:
+        """Have the transport call a function, as it calls `done`: without its lock, and in the right thread."""
+        call = Call(_TOLD, lambda result, _error: function(result))
+        call.outcome = argument, None
+        self.finished.append(call)
+
     def waiting(self) -> bool:
         """Tell whether somebody is to be called when something arrives."""
-        return any(call.done is not None and call.outcome is None for call in self._everyone())
+        return bool(self.listeners) or any(call.done is not None and call.outcome is None for call in self._everyone())
 
     @property
     def deadline(self) -> float | None:
@@ -396,7 +418,10 @@ class Client:
     def _dispatch(self, tag: int, payload: bytes) -> None:
         call = self._calls.get(tag)
         if call is None or call.tag != tag:
-            # Events, output and late replies; an unknown tag is nobody's business.
+            # Late replies, and what nobody has asked for, are nobody's business.
+            listener = self.listeners.get(tag)
+            if listener is not None:
+                listener(payload)
             return
         if not payload:
             self._end(call, error=self._error(call, ERR_LOST_CONNECTION, "the server answered nothing"))
@@ -436,7 +461,10 @@ class Client:
         self._calls.clear()
         self._gets.clear()
         self._timed.clear()
+        self.listeners.clear()
         self.out = b"", []
+        while self.at_loss:
+            self.at_loss.pop(0)()
 
     def _expire(self, call: Call) -> None:
         op = call.op
@@ -843,6 +871,21 @@ _FENCE_FAILURES = {
     ERR_LOST_CONNECTION: "a participant has lost its connection to its server",
 }
 
+
+def _late(kind: type) -> Callable[[Client, Call], None] | None:
+    """Import what carries out operations that not every rank uses."""
+    topic = kind.__module__.rpartition(".")[2]
+    if topic not in TOPICS:
+        return None
+    from sys import modules
+
+    name = f"pypmix.engine.python.clientside.{topic}"
+    __import__(name)
+    _STARTS.update(modules[name].STARTS)
+    _REPLIES.update(modules[name].REPLIES)
+    return _STARTS.get(kind)
+
+
 _STARTS: dict[type, Callable[[Client, Call], None]] = {
     Put: Client._put,
     Commit: Client._commit,
@@ -850,7 +893,6 @@ _STARTS: dict[type, Callable[[Client, Call], None]] = {
     Get: Client._get,
     Abort: Client._abort,
     Finalize: Client._finalize,
-    **publishing.STARTS,
 }
 
 _REPLIES: dict[type, Callable[[Client, Call, bytes], None]] = {
@@ -860,5 +902,4 @@ _REPLIES: dict[type, Callable[[Client, Call, bytes], None]] = {
     Get: Client._got,
     Abort: Client._answered,
     Finalize: Client._left,
-    **publishing.REPLIES,
 }

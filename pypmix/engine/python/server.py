@@ -10,7 +10,7 @@ from pypmix.engine.base import Pending
 from pypmix.engine.python.collectives import Collectives
 from pypmix.engine.python.modex import REFRESH_CACHE, TIMEOUT, Modex, is_true, seconds
 from pypmix.engine.python.serverdata import Store
-from pypmix.engine.python.services import Services, status_of
+from pypmix.engine.python.serverside.services import Services, status_of
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
     ERR_INIT,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done, R
     from pypmix.engine.python.collectives import Clock, Collective, Roster, Timer
     from pypmix.engine.python.serverdata import Process
+    from pypmix.engine.python.serverside.topic import Topic
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.ops import Op
     from pypmix.standard.releases import Release
@@ -227,14 +228,14 @@ class Server:
     """
 
     def __init__(self, clock: Clock, host: Host) -> None:
-        self._clock = clock
-        self._host = host
+        self.clock = clock
+        self.host = host
         self.store = Store()
         self.collectives: Collectives[Process, Ticket] = Collectives(clock, self._fenced)
         self.strangers: dict[Stranger, None] = {}
         self._strangers_timer: Timer | None = None
         self._peers: dict[Process, list[Peer]] = {}
-        self.modex = Modex(clock, self.store, self._everyone)
+        self.modex = Modex(clock, self.store, self.everyone)
         self._plans: dict[tuple[bytes, int, Release], Plan] = {}
         self._logged: set[tuple[object, str]] = set()
         self._pindex = 0
@@ -248,8 +249,10 @@ class Server:
             Command.REGEVENTS: self._register_events,
             Command.DEREGEVENTS: self._deregister_events,
             REFRESH_CACHE: self.modex.refresh_cache,
-            **Services(host).handlers,
         }
+        self.topics: tuple[Topic, ...] = (Services(self),)
+        for topic in self.topics:
+            self._handlers.update(topic.handlers)
 
     # What the host registers.
 
@@ -268,7 +271,7 @@ class Server:
         if namespace is None:
             return
         self._plans.clear()
-        for peer in self._everyone():
+        for peer in self.everyone():
             peer.usual = peer.plan = peer.bundle = None
         for process in namespace.processes.values():
             for peer in self._peers.get(process, [])[:]:
@@ -279,6 +282,8 @@ class Server:
                 self.collectives.ended(process)
             self.collectives.back(process)
         self.modex.forsake(namespace)
+        for topic in self.topics:
+            topic.deregistered(namespace)
 
     def register_client(self, proc: Proc, uid: int, gid: int) -> None:
         """See `ServerSession.register_client`."""
@@ -307,23 +312,30 @@ class Server:
                 for peer in self._peers.get(process, [])[:]:
                     peer.lost()
 
-        self._clock.call_later(LINGER_SECONDS, linger)
+        self.clock.call_later(LINGER_SECONDS, linger)
 
     def pending(self) -> list[Pending]:
         """See `ServerSession.pending`."""
         found = self.collectives.pending() + self.modex.pending()
+        for topic in self.topics:
+            found += topic.pending()
         return sorted(found, key=lambda entry: entry.since)
 
     def close(self) -> None:
         """Close all connections; nobody is answered any more."""
         for stranger in list(self.strangers):
             self._dismiss(stranger)
-        for peer in list(self._everyone()):
+        for peer in list(self.everyone()):
             self._disconnect(peer)
 
     # Connections.
 
-    def _everyone(self) -> Iterator[Peer]:
+    def peers(self, process: Process) -> list[Peer]:
+        """Return the connections of a proc."""
+        return self._peers.get(process, [])
+
+    def everyone(self) -> Iterator[Peer]:
+        """Return all connections."""
         for peers in self._peers.values():
             yield from peers
 
@@ -331,19 +343,19 @@ class Server:
         """Somebody has connected."""
         while len(self.strangers) >= MAX_STRANGERS:
             self.refuse(next(iter(self.strangers)), "too many connections wait for their handshake")
-        stranger = Stranger(self, link, self._clock.now() + HANDSHAKE_SECONDS)
+        stranger = Stranger(self, link, self.clock.now() + HANDSHAKE_SECONDS)
         link.owner = stranger
         self.strangers[stranger] = None
         if self._strangers_timer is None:
-            self._strangers_timer = self._clock.call_later(HANDSHAKE_SECONDS, self._expire_strangers)
+            self._strangers_timer = self.clock.call_later(HANDSHAKE_SECONDS, self._expire_strangers)
 
     def _expire_strangers(self) -> None:
         self._strangers_timer = None
-        now = self._clock.now()
+        now = self.clock.now()
         for stranger in list(self.strangers):
             if stranger.deadline > now:
                 delay = stranger.deadline - now
-                self._strangers_timer = self._clock.call_later(delay, self._expire_strangers)
+                self._strangers_timer = self.clock.call_later(delay, self._expire_strangers)
                 return
             self.refuse(stranger, f"its handshake was not complete after {HANDSHAKE_SECONDS:g} s")
 
@@ -389,7 +401,7 @@ class Server:
 
         pid = pid if isinstance(pid, int) else None
         op = ClientConnected(process.proc, pid, release_text(release), hello.infos)
-        self._host.upcall(op, answer, process)
+        self.host.upcall(op, answer, process)
 
     def _identify(self, hello: Hello, release: Release) -> Process:
         """Return who a client is, if it may be that and can be served."""
@@ -427,6 +439,8 @@ class Server:
         self.collectives.back(process)
         self._pindex = (self._pindex + 1) & 0x7FFFFFFF
         link.send(encode_reply(SUCCESS, self._pindex))
+        for topic in self.topics:
+            topic.connected(peer)
         if stranger.early:
             peer.received(stranger.early)
 
@@ -447,7 +461,7 @@ class Server:
             self.collectives.withdraw(process, lambda ticket: ticket[0] is peer)
             return
         self._depart(process, lost=True)
-        self._host.upcall(ClientLost(process.proc), _ignore, process)
+        self.host.upcall(ClientLost(process.proc), _ignore, process)
 
     def _disconnect(self, peer: Peer) -> None:
         if not peer.open:
@@ -461,12 +475,16 @@ class Server:
         if not peers:
             del self._peers[peer.process]
         self.modex.forget(peer)
+        for topic in self.topics:
+            topic.disconnected(peer)
 
     def _depart(self, process: Process, lost: bool) -> None:
         """A proc takes part in nothing any more, and commits nothing any more."""
         process.left = True
         self.collectives.leave(process, lost)
         self.modex.forsake(process)
+        for topic in self.topics:
+            topic.departed(process, lost)
 
     # Requests.
 
@@ -507,7 +525,7 @@ class Server:
     def _abort(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = self._decode(peer, Command.ABORT, payload)
         op = ClientAborted(peer.process.proc, fields["code"], fields["message"] or "", tuple(fields["procs"]))
-        self._host.upcall(op, lambda _result, error: peer.status(tag, status_of(error)), peer.process)
+        self.host.upcall(op, lambda _result, error: peer.status(tag, status_of(error)), peer.process)
 
     def _finalize(self, peer: Peer, tag: int, payload: bytes) -> None:
         process = peer.process
@@ -519,7 +537,7 @@ class Server:
             if not process.registered:
                 self.collectives.ended(process)
         op = ClientFinalized(process.proc)
-        self._host.upcall(op, lambda _result, error: peer.status(tag, status_of(error)), process)
+        self.host.upcall(op, lambda _result, error: peer.status(tag, status_of(error)), process)
 
     def _register_events(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = self._decode(peer, Command.REGEVENTS, payload)
@@ -587,7 +605,7 @@ class Server:
         if (who, text) in self._logged or len(self._logged) >= MAX_LOGGED:
             return
         self._logged.add((who, text))
-        self._host.log(f"{who} {text}")
+        self.host.log(f"{who} {text}")
 
 
 def _ignore(_result: None, _error: BaseException | None) -> None:

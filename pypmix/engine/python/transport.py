@@ -28,6 +28,7 @@ from pypmix.standard.errors import NotInitialized, Unreachable, WouldDeadlock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from pypmix.engine.base import Done
@@ -130,6 +131,7 @@ class Connection:
         self._recv = sock.recv
         self._send = sock.send
         self._machine = machine
+        machine.enter = self.enter
         # Reentrant, so that a signal handler that strikes inside is told of the deadlock instead of being in it.
         self.lock: Any = _thread.RLock()
         self._reader: _Waiter | None = None
@@ -189,6 +191,21 @@ class Connection:
             self._stuck = bool(self._machine.out[0])
             self._arrange()
         self._deliver(True)
+
+    def enter(self, step: Callable[[], None]) -> None:
+        """Take a step of the machine; for those whom it has told something and who have an answer."""
+        if self.lock._is_owned():
+            raise WouldDeadlock(
+                "this thread is inside of the client: this is a signal handler",
+                hint="set a flag here and act on it later",
+            )
+        with self.lock:
+            step()
+            self._flush()
+            self._stuck = bool(self._machine.out[0])
+            self._settle()
+            self._arrange()
+        self._deliver()
 
     def poll(self) -> None:
         """See `ClientSession.poll`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypmix.engine.python.serverside.topic import Topic
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
     ERR_NOT_FOUND,
@@ -23,10 +24,9 @@ from pypmix.wire.messages import Command, reply_layout, request_layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
-    from pypmix.engine.python.server import Host, Peer
+    from pypmix.engine.python.server import Peer, Server
 
 RANGE = "pmix.range"
 PERSISTENCE = "pmix.persist"
@@ -45,15 +45,15 @@ def status_of(error: BaseException | None) -> int:
     return (error.code if isinstance(error, PMIxError) else ERROR) or ERROR
 
 
-class Services:
+class Services(Topic):
     """Publish, lookup and unpublish.
 
     The user that these requests name is ignored: the upcall tells whom the server has admitted.
     """
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self.handlers: dict[int, Callable[[Peer, int, bytes], None]] = {
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self.handlers = {
             Command.PUBLISHNB: self._publish,
             Command.LOOKUPNB: self._lookup,
             Command.UNPUBLISHNB: self._unpublish,
@@ -72,12 +72,12 @@ class Services:
             else:
                 data.append(info)
         op = _made(Publish, tuple(data), terms[RANGE], terms[PERSISTENCE], tuple(directives))
-        self._host.upcall(op, lambda _result, error: peer.status(tag, status_of(error)), peer.process)
+        self.server.host.upcall(op, lambda _result, error: peer.status(tag, status_of(error)), peer.process)
 
     def _unpublish(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = _fields(peer, Command.UNPUBLISHNB, payload)
         op = _made(Unpublish, tuple(dict.fromkeys(fields["keys"])), fields["infos"])
-        self._host.upcall(op, lambda _result, error: peer.status(tag, status_of(error)), peer.process)
+        self.server.host.upcall(op, lambda _result, error: peer.status(tag, status_of(error)), peer.process)
 
     def _lookup(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = _fields(peer, Command.LOOKUPNB, payload)
@@ -92,7 +92,7 @@ class Services:
             layout = reply_layout(Command.LOOKUPNB, peer.release)
             peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=status, data=found))
 
-        self._host.upcall(op, answer, peer.process)
+        self.server.host.upcall(op, answer, peer.process)
 
 
 def _fields(peer: Peer, command: int, payload: bytes) -> dict[str, Any]:

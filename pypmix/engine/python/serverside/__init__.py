@@ -1,0 +1,1 @@
+"""What a server does besides fences and modex."""

@@ -1,0 +1,22 @@
+# Made from pypmix/aio/operations by native/blocking.py: change it there.
+"""What the operations of a topic need of the client that they are methods of."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    from pypmix.engine.base import ClientSession
+    from pypmix.standard.ops import Op
+
+    R = TypeVar("R")
+
+
+class Asks:
+    """A client, as its operations see it."""
+
+    if TYPE_CHECKING:
+        _session: ClientSession
+
+        def _run(self, op: Op[R]) -> R: ...

@@ -1,0 +1,105 @@
+"""What a process asks of the resource manager: logs, job control, allocations, monitors, credentials."""
+
+from __future__ import annotations
+
+from pypmix.standard.ops.core import Op, instances
+from pypmix.standard.ops.events import check_code
+from pypmix.standard.record import Record
+from pypmix.standard.types import Info, Proc
+
+
+class Log(Op[None]):
+    """`PMIx_Log`: write data to channels such as `attrs.LOG_STDERR`. Also an upcall.
+
+    Understood directives: `attrs.LOG_SOURCE`, `attrs.LOG_TIMESTAMP`, `attrs.LOG_GENERATE_TIMESTAMP`,
+    `attrs.LOG_TAG_OUTPUT`, `attrs.LOG_TIMESTAMP_OUTPUT`, `attrs.LOG_XML_OUTPUT`, `attrs.LOG_ONCE`.
+
+    Attributes:
+        timestamp: When it was asked for, in seconds since 1970; engines fill in 0.
+    """
+
+    data: tuple[Info, ...]
+    directives: tuple[Info, ...] = ()
+    timestamp: int = 0
+
+    def __validate__(self) -> None:
+        instances("data", self.data, Info)
+        if not self.data:
+            raise ValueError("there is nothing to log")
+        instances("directives", self.directives, Info)
+
+
+class JobControl(Op[tuple[Info, ...]]):
+    """`PMIx_Job_control`: signal, kill, pause or otherwise steer procs; none named means the caller's nspace.
+
+    Also an upcall. Understood directives: `attrs.JOB_CTRL_SIGNAL`, `attrs.JOB_CTRL_KILL`,
+    `attrs.JOB_CTRL_TERMINATE`, `attrs.JOB_CTRL_PAUSE`, `attrs.JOB_CTRL_RESUME`, `attrs.REGISTER_CLEANUP`, ...
+    """
+
+    targets: tuple[Proc, ...] = ()
+    directives: tuple[Info, ...] = ()
+
+    def __validate__(self) -> None:
+        instances("targets", self.targets, Proc)
+        instances("directives", self.directives, Info)
+
+
+class AllocationRequest(Op[tuple[Info, ...]]):
+    """`PMIx_Allocation_request`: new resources, more or fewer of them (`AllocDirective`). Also an upcall."""
+
+    directive: int
+    directives: tuple[Info, ...] = ()
+
+    def __validate__(self) -> None:
+        if not isinstance(self.directive, int) or not 0 <= self.directive < 256:
+            raise ValueError(f"{self.directive!r} is no AllocDirective")
+        instances("directives", self.directives, Info)
+
+
+class ProcessMonitor(Op[tuple[Info, ...]]):
+    """`PMIx_Process_monitor`: watch heartbeats, a file, or cancel that; `error` is the event raised. Also an upcall."""
+
+    monitor: Info
+    error: int
+    directives: tuple[Info, ...] = ()
+
+    def __validate__(self) -> None:
+        if not isinstance(self.monitor, Info):
+            raise TypeError(f"what to monitor is an Info, not {type(self.monitor).__name__}")
+        check_code(self.error)
+        instances("directives", self.directives, Info)
+
+
+class Heartbeat(Op[None]):
+    """`PMIx_Heartbeat`: tell the server that this process lives. Also an upcall, without an answer."""
+
+
+class Credential(Record):
+    """A credential, and what came with it."""
+
+    data: bytes
+    infos: tuple[Info, ...] = ()
+
+
+class GetCredential(Op[Credential]):
+    """`PMIx_Get_credential`: a credential of the caller. Also an upcall.
+
+    Understood directives: `attrs.CRED_TYPE`, `attrs.TIMEOUT`.
+    """
+
+    directives: tuple[Info, ...] = ()
+
+    def __validate__(self) -> None:
+        instances("directives", self.directives, Info)
+
+
+class ValidateCredential(Op[tuple[Info, ...]]):
+    """`PMIx_Validate_credential`: whose credential this is; an error if it is not valid. Also an upcall."""
+
+    credential: bytes
+    directives: tuple[Info, ...] = ()
+
+    def __validate__(self) -> None:
+        if not isinstance(self.credential, bytes):
+            raise TypeError(f"a credential is bytes, not {type(self.credential).__name__}")
+        instances("directives", self.directives, Info)

@@ -1,0 +1,36 @@
+"""Fabrics, and how far devices are."""
+
+from __future__ import annotations
+
+from pypmix.standard.ops.core import Op, instances
+from pypmix.standard.types import Cpuset, DeviceDistance, Info, Topology
+
+
+class FabricRegister(Op[tuple[Info, ...]]):
+    """`PMIx_Fabric_register`: ask for a fabric's information. Also an upcall."""
+
+    directives: tuple[Info, ...] = ()
+
+    def __validate__(self) -> None:
+        instances("directives", self.directives, Info)
+
+
+class FabricUpdate(Op[tuple[Info, ...]]):
+    """`PMIx_Fabric_update`: what is new of a registered fabric. Also an upcall."""
+
+    index: int
+
+
+class ComputeDistances(Op[tuple[DeviceDistance, ...]]):
+    """`PMIx_Compute_distances`: how far the devices of a node are from a binding. Also an upcall."""
+
+    topology: Topology
+    cpuset: Cpuset
+    directives: tuple[Info, ...] = ()
+
+    def __validate__(self) -> None:
+        if not isinstance(self.topology, Topology):
+            raise TypeError(f"a topology is a Topology, not a {type(self.topology).__name__}")
+        if not isinstance(self.cpuset, Cpuset):
+            raise TypeError(f"a binding is a Cpuset, not a {type(self.cpuset).__name__}")
+        instances("directives", self.directives, Info)

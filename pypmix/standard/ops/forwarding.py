@@ -1,0 +1,87 @@
+"""Output of procs to whoever asks for it, and input to procs."""
+
+from __future__ import annotations
+
+from pypmix.standard.ops.core import Op, instances
+from pypmix.standard.record import Record
+from pypmix.standard.types import Info, Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STDIN = 1
+STDOUT = 2
+STDERR = 4
+DIAG = 8
+
+
+class Output(Record):
+    """A piece of a proc's output.
+
+    Attributes:
+        source: The proc that wrote it.
+        channel: An `IOFChannel`.
+        data: The bytes; none at all is the end of that channel.
+        infos: What came with it.
+    """
+
+    source: Proc
+    channel: int
+    data: bytes
+    infos: tuple[Info, ...] = ()
+
+
+def _channels(channels: object, allowed: int) -> None:
+    if not isinstance(channels, int) or not 0 < channels <= allowed:
+        raise ValueError(f"{channels!r} is no sum of IOFChannel values")
+
+
+class IOFPull(Op[int]):
+    """`PMIx_IOF_pull`: have a function called with what procs write; returns an id. Also an upcall.
+
+    The engine calls `handler` on a thread of its own, where it must neither block nor raise. A rank may be
+    `Rank.WILDCARD`. As an upcall it has no handler: the host is asked to deliver that output to the server.
+    Understood directives: `attrs.IOF_CACHE_SIZE`, `attrs.IOF_DROP_OLDEST`, `attrs.IOF_DROP_NEWEST`,
+    `attrs.IOF_BUFFERING_SIZE`, `attrs.IOF_BUFFERING_TIME`, `attrs.IOF_TAG_OUTPUT`, `attrs.IOF_TIMESTAMP_OUTPUT`,
+    `attrs.IOF_XML_OUTPUT`.
+    """
+
+    procs: tuple[Proc, ...]
+    channels: int
+    directives: tuple[Info, ...] = ()
+    handler: Callable[[Output], None] | None = None
+
+    def __validate__(self) -> None:
+        instances("procs", self.procs, Proc)
+        if not self.procs:
+            raise ValueError("there are no procs to pull the output of")
+        _channels(self.channels, STDOUT | STDERR | DIAG)
+        instances("directives", self.directives, Info)
+
+
+class IOFDeregister(Op[None]):
+    """`PMIx_IOF_deregister`: no more of that output. Also an upcall."""
+
+    id: int
+    directives: tuple[Info, ...] = ()
+
+    def __validate__(self) -> None:
+        instances("directives", self.directives, Info)
+
+
+class IOFPush(Op[None]):
+    """`PMIx_IOF_push`: give bytes to the standard input of procs; no bytes at all is its end. Also an upcall.
+
+    Understood directives: `attrs.IOF_PUSH_STDIN`, `attrs.IOF_COMPLETE`.
+    """
+
+    procs: tuple[Proc, ...]
+    data: bytes = b""
+    directives: tuple[Info, ...] = ()
+
+    def __validate__(self) -> None:
+        instances("procs", self.procs, Proc)
+        if not isinstance(self.data, bytes):
+            raise TypeError(f"input is bytes, not {type(self.data).__name__}")
+        instances("directives", self.directives, Info)

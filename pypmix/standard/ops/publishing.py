@@ -1,0 +1,87 @@
+"""Publish, lookup and unpublish."""
+
+from __future__ import annotations
+
+from pypmix.standard.ops.core import RESERVED_PREFIX, Op, check_key, instances
+from pypmix.standard.types import Info, Pdata
+
+RANGE_SESSION = 4
+RANGE_CUSTOM = 6
+RANGES = range(1, 8)
+"""What data can be published to: `Range.RM` to `Range.PROC_LOCAL`."""
+
+PERSIST_FIRST_READ = 1
+PERSIST_PROC = 2
+PERSIST_APP = 3
+PERSISTENCES = range(5)
+"""How long published data can last: `Persist.INDEF` to `Persist.SESSION`."""
+
+
+def _published_key(key: str) -> None:
+    check_key(key)
+    if key.startswith(RESERVED_PREFIX):
+        raise ValueError(f"{key!r} starts with {RESERVED_PREFIX!r}: such keys are the Standard's and not published")
+
+
+def _keys(keys: object) -> None:
+    if not isinstance(keys, tuple):
+        raise TypeError(f"keys must be a tuple, not {type(keys).__name__}")
+    for key in keys:
+        _published_key(key)
+    if len(set(keys)) != len(keys):
+        raise ValueError("a key is named twice")
+
+
+class Publish(Op[None]):
+    """`PMIx_Publish`: make values known to others under keys, independent of put and commit. Also an upcall.
+
+    Understood directives: `attrs.TIMEOUT`, `attrs.ACCESS_PERMISSIONS`, and with `Range.CUSTOM` the procs in
+    `attrs.EVENT_CUSTOM_RANGE`.
+    """
+
+    infos: tuple[Info, ...]
+    range: int = RANGE_SESSION
+    persistence: int = PERSIST_APP
+    directives: tuple[Info, ...] = ()
+
+    def __validate__(self) -> None:
+        instances("infos", self.infos, Info)
+        if not self.infos:
+            raise ValueError("there is nothing to publish")
+        _keys(tuple([info.key for info in self.infos]))
+        if self.range not in RANGES:
+            raise ValueError(f"{self.range!r} is no range to publish to")
+        if self.persistence not in PERSISTENCES:
+            raise ValueError(f"{self.persistence!r} is no persistence to publish with")
+        instances("directives", self.directives, Info)
+
+
+class Lookup(Op[tuple[Pdata, ...]]):
+    """`PMIx_Lookup`: what was published under keys, as far as the caller may see it. Also an upcall.
+
+    The result is what was found, which may be less than all; where nothing was found, that is an error.
+    Understood directives: `attrs.WAIT`, `attrs.TIMEOUT`, `attrs.RANGE`.
+    """
+
+    keys: tuple[str, ...]
+    directives: tuple[Info, ...] = ()
+
+    def __validate__(self) -> None:
+        _keys(self.keys)
+        if not self.keys:
+            raise ValueError("there is no key to look up")
+        instances("directives", self.directives, Info)
+
+
+class Unpublish(Op[None]):
+    """`PMIx_Unpublish`: take back what the caller published, all of it if no keys are named. Also an upcall.
+
+    Understood directives: `attrs.RANGE`, `attrs.TIMEOUT`.
+    """
+
+    keys: tuple[str, ...] = ()
+    directives: tuple[Info, ...] = ()
+
+    def __validate__(self) -> None:
+        _keys(self.keys)
+        instances("directives", self.directives, Info)

@@ -1,0 +1,54 @@
+"""What can be asked about the system, its jobs and their procs."""
+
+from __future__ import annotations
+
+from pypmix.standard import types
+from pypmix.standard.ops.core import Op, instances
+from pypmix.standard.types import Info, Proc, Query, check_name
+
+
+class QueryInfo(Op[tuple[Info, ...]]):
+    """`PMIx_Query_info`: values for keys such as `attrs.QUERY_NAMESPACES`. Also an upcall.
+
+    The result is what was found, in the order in which the queries name it and one info for each key; it may be less
+    than was asked for. Where nothing was found, that is an error.
+    """
+
+    queries: tuple[Query, ...]
+
+    def __validate__(self) -> None:
+        instances("queries", self.queries, Query)
+        if not self.queries:
+            raise ValueError("there is nothing to query")
+        for query in self.queries:
+            if not isinstance(query.keys, tuple) or not query.keys:
+                raise ValueError("a query needs a tuple of at least one key")
+            for key in query.keys:
+                check_name(key, types.MAX_KEYLEN, "a key")
+            instances("qualifiers", query.qualifiers, Info)
+
+
+def _names(node: str | None, nspace: str | None) -> None:
+    if node is not None:
+        check_name(node, 1024, "a node's name")
+    if nspace is not None:
+        check_name(nspace, types.MAX_NSLEN, "an nspace")
+
+
+class ResolvePeers(Op[tuple[Proc, ...]]):
+    """`PMIx_Resolve_peers`: the procs of an nspace (None: of all) that run on a node (None: the caller's own)."""
+
+    node: str | None = None
+    nspace: str | None = None
+
+    def __validate__(self) -> None:
+        _names(self.node, self.nspace)
+
+
+class ResolveNodes(Op[tuple[str, ...]]):
+    """`PMIx_Resolve_nodes`: the nodes on which procs of an nspace run; None means all nspaces."""
+
+    nspace: str | None = None
+
+    def __validate__(self) -> None:
+        _names(None, self.nspace)

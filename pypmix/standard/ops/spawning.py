@@ -1,0 +1,28 @@
+"""Starting jobs."""
+
+from __future__ import annotations
+
+from pypmix.standard.ops.core import Op, instances
+from pypmix.standard.types import App, Info
+
+
+class Spawn(Op[str]):
+    """`PMIx_Spawn`: start a job; returns its nspace. Also an upcall.
+
+    The caller holds the job info of the new nspace when it ends. Understood directives are those of the Standard's
+    "Spawn-specific constants and attributes", of the job in `directives` and of an application in its infos.
+    """
+
+    apps: tuple[App, ...]
+    directives: tuple[Info, ...] = ()
+
+    def __validate__(self) -> None:
+        instances("apps", self.apps, App)
+        if not self.apps:
+            raise ValueError("there is no application to spawn")
+        for app in self.apps:
+            if not app.cmd and not app.argv:
+                raise ValueError("an application needs a command")
+            if not isinstance(app.maxprocs, int) or app.maxprocs < 1:
+                raise ValueError(f"an application has at least one process, not {app.maxprocs!r}")
+        instances("directives", self.directives, Info)
