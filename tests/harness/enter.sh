@@ -3,8 +3,8 @@
 #
 # To be started in a mount namespace of its own (`unshare --mount`): what is mounted here ends with the command. The root
 # is not written to: its parts are mounted, with the checkout and pypmix's PACKAGE at its PLACE, on an empty file system.
-# Only the job's FOLDER is shared for writing, and the root's store of Python bytecode. Each step replaces this process,
-# so that its pid is the command's.
+# Only the job's FOLDER is shared for writing, and the root's store of Python bytecode. The command takes this process's
+# place, and with it its pid.
 set -eu
 root=$1 folder=$2 package=$3 place=$4 checkout=$5
 shift 5
@@ -32,4 +32,4 @@ show bind,ro "$checkout" "$checkout"
 show bind,ro "$package" "$place/pypmix"
 show bind "$root/bytecode" /bytecode
 show bind "$folder" "$folder"
-exec chroot "$new" /usr/bin/env -C "$folder" PYTHONPYCACHEPREFIX=/bytecode "$@"
+exec chroot "$new" /usr/bin/env -C "$folder" -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=/bytecode "$@"

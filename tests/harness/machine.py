@@ -1,4 +1,4 @@
-"""What this machine has to test with: libpmix libraries, launchers, a C compiler, and the built extension.
+"""What this machine has to test with: libpmix libraries, launchers, a Debian root, a C compiler, the built extension.
 
 More than the folder that `provision.py` fills and the well-known places hold may be named in `PYPMIX_TEST_LIBPMIX`
 (paths separated like those of `PATH`), `PYPMIX_TEST_PRTERUN` and `PYPMIX_TEST_MPIRUN`.
@@ -15,12 +15,15 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from harness import provision
+from harness import provision, provision_forky
+from harness.provision_forky import Root
 
 TESTS = Path(__file__).resolve().parent.parent
 ROOT = TESTS.parent
@@ -116,6 +119,41 @@ def launcher(name: str) -> Launcher | None:
     return next((found for found in launchers() if found.name == name), None)
 
 
+def root() -> Root | None:
+    """Return the Debian root with a newer PMIx than the machine's own, None if it was not built."""
+    return provision_forky.root()
+
+
+def enter(command: Sequence[str], folder: Path) -> list[str]:
+    """Return the command that runs another one in the Debian root, with its Python where this one's is asked for.
+
+    Args:
+        command: The command; the checkout and pypmix are where it expects them.
+        folder: Where it runs, and the one place of the machine that it may write to.
+    """
+    import pypmix
+
+    found = root()
+    assert found is not None
+    package = Path(pypmix.__file__).resolve().parent
+    start = ["unshare", "--mount", "sh", str(TESTS / "harness" / "enter.sh")]
+    inside = ["python3" if word == sys.executable else word for word in command]
+    return [*start, *map(str, (found.folder, folder, package, found.packages, ROOT)), *inside]
+
+
+@functools.cache
+def root_lacking() -> str:
+    """Return what keeps tests out of the Debian root, empty if nothing does."""
+    if root() is None:
+        return f"the Debian {provision_forky.SUITE} root that tests/harness/provision_forky.py builds"
+    if os.geteuid() != 0:
+        return f"root's rights, to enter the Debian {provision_forky.SUITE} root"
+    with tempfile.TemporaryDirectory() as folder:
+        if not answer(*enter(["echo", "inside"], Path(folder))):
+            return f"mount namespaces, to enter the Debian {provision_forky.SUITE} root"
+    return ""
+
+
 @functools.cache
 def extension() -> bool:
     """Tell whether the native engine's extension was built."""
@@ -158,6 +196,11 @@ def describe() -> list[str]:
     for found in launchers():
         lines.append(f"server: {found.name} (PMIx {found.pmix}), {found.path}")
     missing = []
+    debian = root()
+    if debian:
+        lines.append(f"Debian root: {debian.pmix}, PRRTE {debian.prrte}, Python {debian.python}, {debian.folder}")
+    if root_lacking():
+        missing.append(root_lacking())
     if not compiler():
         missing.append("a C compiler")
     if not pmix_headers():

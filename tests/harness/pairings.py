@@ -18,6 +18,11 @@ from harness import machine
 SERVERS = ("python-server", "prterun-5.0.11", "mpirun-4.1.4")
 CLIENTS = ("python-client", "native-4.2.2", "native-5.0.11")
 
+ROOT_RELEASE = machine.leading_release(found.pmix) if (found := machine.root()) else "7.0.0"
+ROOT_SERVER = f"prterun-{ROOT_RELEASE}"
+ROOT_CLIENT = f"native-{ROOT_RELEASE}"
+"""The server and the client that live in the Debian root, and whose jobs run there."""
+
 
 class Lack(NamedTuple):
     """A feature that pairings lack: patterns of server and client, the reason, and whether trying it does harm.
@@ -50,6 +55,7 @@ LACKS = (
         harm=True,
     ),
     Lack("abort message", "mpirun-4.1.*", "*", "this mpirun ends an aborted job without a word"),
+    Lack("abort message", "prterun-7.*", "*", "this prterun says who has aborted the job, and nothing of the message"),
     Lack(
         "every rank is told of a failed fence",
         "prterun-5.0.*",
@@ -75,13 +81,6 @@ LACKS = (
         "*",
         "native-5.0.11",
         "libpmix 5.0.11 corrupts its memory when it is initialized a second time, so that the engine refuses to",
-    ),
-    Lack(
-        "every call notices a lost server",
-        "python-server",
-        "native*",
-        "now and then a call that begins as the server dies does not end (4.2.2 and 5.0.11; the cause is not proven)",
-        harm=True,
     ),
     Lack(
         "open again",
@@ -129,11 +128,69 @@ LACKS = (
     Lack("unpublish tells of keys that are not the caller's", "mpirun*", "*", "it reports a success in any case"),
     Lack("unpublish of everything", "mpirun*", "*", "it refuses an unpublish that names no keys"),
     Lack("a lookup of several keys", "mpirun*", "*", "of several keys of one publisher it finds one"),
-    Lack("a lookup waits for all of its keys", "prterun*", "*", "it answers when one of the keys is there"),
+    Lack("a lookup waits for all of its keys", "prterun-5.*", "*", "it answers when one of the keys is there"),
     Lack("a lookup waits for all of its keys", "mpirun*", "*", "it answers when one of the keys is there"),
     Lack("a range of the proc itself", "mpirun*", "*", "it shows others what was published to PROC_LOCAL"),
-    Lack("data that ends with its publisher", "prterun*", "*", "it keeps what was published with PERSIST_PROC"),
+    Lack("data that ends with its publisher", "prterun-5.*", "*", "it keeps what was published with PERSIST_PROC"),
+    Lack("connect", "mpirun*", "*", "after a connect it never ends", harm=True),
+    Lack(
+        "events beyond the node",
+        "mpirun*",
+        "*",
+        "it never answers who raises an event for more than its node",
+        harm=True,
+    ),
     Lack("data that ends with its publisher", "mpirun*", "*", "it keeps what was published with PERSIST_PROC"),
+    Lack(
+        "attribute support",
+        "mpirun-4.1.*",
+        "native-4.2.*",
+        "a server of libpmix 4.2 crashes when it is asked",
+        harm=True,
+    ),
+    Lack("the nodes of no job", "prterun-5.0.*", "*", "it names its nodes for a job that nobody knows"),
+    Lack("signals by job control", "mpirun-4.1.*", "*", "it reports a success and sends no signal"),
+    Lack("targets of job control", "prterun-5.0.*", "*", "whomever a signal is for, all procs of the job get it"),
+    Lack("termination by job control", "prterun-5.0.*", "*", "its server answers with NOT_SUPPORTED"),
+    Lack("termination by job control", "mpirun-4.1.*", "*", "it reports a success and does nothing"),
+    Lack("pausing by job control", "prterun-5.0.*", "*", "its server answers with NOT_SUPPORTED"),
+    Lack("pausing by job control", "mpirun-4.1.*", "*", "it reports a success and does nothing"),
+    Lack(
+        "unknown targets are refused",
+        "prterun-5.0.*",
+        "*",
+        "whomever a signal is for, all procs of the job get it",
+        harm=True,
+    ),
+    Lack("unknown targets are refused", "mpirun-4.1.*", "*", "it reports a success and does nothing"),
+    Lack(
+        "alarms reach who has asked for them",
+        "prterun*",
+        "*",
+        "native servers do not send an alarm to the proc that they name as its source",
+    ),
+    Lack(
+        "alarms reach who has asked for them",
+        "mpirun*",
+        "*",
+        "native servers do not send an alarm to the proc that they name as its source",
+    ),
+    Lack("credentials", "prterun-5.0.*", "*", "its server answers with NOT_SUPPORTED"),
+    Lack("credentials", "mpirun-4.1.*", "*", "its server answers with NOT_SUPPORTED"),
+    Lack("output for clients", "mpirun*", "*", "its server answers pulls of clients with NOT_SUPPORTED"),
+    Lack(
+        "what was kept comes before what is new",
+        "prterun*",
+        "*",
+        "a server of libpmix passes new output on while what it has kept still waits for the answer to the pull",
+        harm=True,
+    ),
+    Lack("input from clients", "mpirun*", "*", "its server answers pushes of clients with NOT_SUPPORTED"),
+    Lack("input for every rank", "prterun-5.0.*", "*", "only the first proc of a spawned job has an input there"),
+    Lack("the parent of a spawned job", "mpirun*", "*", "it does not tell a job who has spawned it"),
+    Lack("the end of a spawned job", "mpirun*", "*", "its server fails to pass the event on"),
+    Lack("a spawn that fails is reported", "prterun*", "*", "it reports a success, and ends the job at once"),
+    Lack("a spawn that fails is reported", "mpirun*", "*", "it ends the caller's job as well"),
 )
 
 
@@ -151,6 +208,18 @@ class Pairing(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.server}/{self.client}"
+
+    @property
+    def in_root(self) -> bool:
+        """Whether the job runs in the Debian root."""
+        return self.server == ROOT_SERVER or self.client == ROOT_CLIENT
+
+    @property
+    def exists(self) -> bool:
+        """Whether the two can meet: the root holds neither the machine's other servers nor its libraries."""
+        return not self.in_root or (
+            self.server in ("python-server", ROOT_SERVER) and self.client in ("python-client", ROOT_CLIENT)
+        )
 
     def lack(self, feature: str) -> Lack | None:
         """Return why this pairing does not have a feature, None if it has."""
@@ -171,17 +240,21 @@ class Pairing(NamedTuple):
 
 def servers() -> list[str]:
     """Return the names of the servers that are tested or at hand."""
-    return [*SERVERS, *(found.name for found in machine.launchers() if found.name not in SERVERS)]
+    names = [*SERVERS, ROOT_SERVER]
+    return [*names, *(found.name for found in machine.launchers() if found.name not in names)]
 
 
 def clients() -> list[str]:
     """Return the names of the clients that are tested, and of those whose libraries were asked for by path."""
+    names = [*CLIENTS, ROOT_CLIENT]
     found = [f"native-{library.release}" for library in machine.libraries() if library.asked_for]
-    return [*CLIENTS, *(name for name in found if name not in CLIENTS)]
+    return [*names, *(name for name in found if name not in names)]
 
 
 def require_server(name: str) -> None:
-    if name != "python-server" and machine.launcher(name) is None:
+    if name == ROOT_SERVER:
+        require_root()
+    elif name != "python-server" and machine.launcher(name) is None:
         machine.lacking(f"the server {name}")
 
 
@@ -190,7 +263,15 @@ def require_client(name: str) -> None:
         return
     if not machine.extension():
         machine.lacking("the native engine's extension (pypmix was installed without a C compiler)")
-    require_library(name.removeprefix("native-"))
+    if name == ROOT_CLIENT:
+        require_root()
+    else:
+        require_library(name.removeprefix("native-"))
+
+
+def require_root() -> None:
+    if machine.root_lacking():
+        machine.lacking(machine.root_lacking())
 
 
 def require_library(release: str) -> machine.Library:
@@ -205,14 +286,21 @@ def client_environment(name: str) -> dict[str, str]:
     """Return the variables that make pypmix use this client."""
     if name == "python-client":
         return {"PYPMIX_ENGINE": "python"}
-    library = require_library(name.removeprefix("native-"))
-    return {"PYPMIX_ENGINE": "native", "PYPMIX_LIBPMIX": library.path}
+    if name == ROOT_CLIENT:
+        root = machine.root()
+        assert root is not None
+        path = root.library
+    else:
+        path = require_library(name.removeprefix("native-")).path
+    return {"PYPMIX_ENGINE": "native", "PYPMIX_LIBPMIX": path}
 
 
 def command_line(server: str, parts: Sequence[Part], options: Sequence[str] = ()) -> list[str]:
     """Return the command that runs the parts as one job under a server."""
     if server == "python-server":
         start = [sys.executable, "-m", "pypmix", "run"]
+    elif server == ROOT_SERVER:
+        start = ["prterun", *machine.PRTERUN_OPTIONS]
     else:
         launcher = machine.launcher(server)
         assert launcher is not None, server

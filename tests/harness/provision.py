@@ -15,7 +15,7 @@ from pathlib import Path
 RELEASES = ("5.0.11", "5.0.8")
 """Open MPI releases, whose bundled libpmix has the same number; the first one's `prterun` is the one tested with."""
 
-FOLDER = Path(os.environ.get("PYPMIX_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".tox" / "openmpi")
+FOLDER = Path(os.environ.get("PYPMIX_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".tox" / "native")
 
 TIME_LIMIT = 300
 

@@ -117,7 +117,7 @@ def build() -> None:
         shutil.rmtree(stale)
     draft = CACHE.resolve() / f"forky.{os.getpid()}.d"
     log = CACHE / "forky.log"
-    print(f"Debian {SUITE} root: building with debootstrap, some minutes, into {FOLDER}", flush=True)
+    print(f"Debian {SUITE} root: building with debootstrap, a minute or two, into {FOLDER}", flush=True)
     started = time.monotonic()
     try:
         with log.open("w") as output:
@@ -132,7 +132,8 @@ def build() -> None:
     except subprocess.SubprocessError as error:
         with contextlib.suppress(OSError):
             print("".join(f"    {line}\n" for line in log.read_text().splitlines()[-20:]), end="")
-        raise CannotBuild(str(error)) from error
+        late = isinstance(error, subprocess.TimeoutExpired)
+        raise CannotBuild(f"it was not done in {TIME_LIMIT} s" if late else "debootstrap failed, see above") from error
     finally:
         for left in CACHE.glob(f"forky.{os.getpid()}.*d"):
             shutil.rmtree(left, ignore_errors=True)

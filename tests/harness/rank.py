@@ -34,6 +34,10 @@ class Blocking(ast.NodeTransformer):
         self.generic_visit(node)
         return ast.copy_location(ast.With(**vars(node)), node)
 
+    def visit_AsyncFor(self, node):
+        self.generic_visit(node)
+        return ast.copy_location(ast.For(**vars(node)), node)
+
     def visit_ImportFrom(self, node):
         node.module = BLOCKING_MODULES.get(node.module, node.module)
         return node

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness import pairings
+from harness import machine, pairings
 from harness.job import TIME_LIMIT, Job, scenario_command
 from harness.pairings import Pairing, Part
 
@@ -48,8 +48,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "run" in metafunc.fixturenames:
         cases = []
         for server in _wanted(metafunc, "servers", pairings.servers()):
-            for client in clients:
-                pairing = Pairing(server, client)
+            for pairing in [pairing for client in clients if (pairing := Pairing(server, client)).exists]:
                 marks = _marks(metafunc, pairing)
                 cases += [pytest.param((pairing, form), id=f"{pairing}-{form}", marks=marks) for form in forms]
         metafunc.parametrize("run", cases, indirect=True)
@@ -58,21 +57,25 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("alone", cases, indirect=True)
     if "launch" in metafunc.fixturenames:
         servers = _wanted(metafunc, "servers", pairings.servers())
-        cases = [pytest.param(name, id=name, marks=_marks(metafunc, Pairing(name, "c-client"))) for name in servers]
+        launched = [pairing for name in servers if (pairing := Pairing(name, "c-client")).exists]
+        cases = [pytest.param(pair.server, id=pair.server, marks=_marks(metafunc, pair)) for pair in launched]
         metafunc.parametrize("launch", cases, indirect=True)
 
 
 class Jobs:
     """Starts jobs and sees to it that they end, with nothing left."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, in_root: bool = False) -> None:
         self._folder = folder
+        self._in_root = in_root
         self._jobs: list[tuple[Job, bool]] = []
 
     def begin(self, command: Sequence[str], *, leaves_files: bool = False, **options: Any) -> Job:
         """Start a command as a job; `leaves_files` where the test kills what would have removed them."""
         folder = self._folder / str(len(self._jobs))
         folder.mkdir()
+        if self._in_root:
+            command = machine.enter(command, folder)
         job = Job(command, folder, **options)
         self._jobs.append((job, leaves_files))
         return job.start()
@@ -94,7 +97,7 @@ class Run(Jobs):
     """A pairing, to run scenarios on."""
 
     def __init__(self, pairing: Pairing, form: str, folder: Path) -> None:
-        super().__init__(folder)
+        super().__init__(folder, pairing.in_root)
         self.pairing = pairing
         self.server, self.client = pairing
         self.form = form
@@ -153,7 +156,7 @@ class Alone(Jobs):
     """A client without a server, to run scenarios on."""
 
     def __init__(self, client: str, form: str, folder: Path) -> None:
-        super().__init__(folder)
+        super().__init__(folder, client == pairings.ROOT_CLIENT)
         self.client = client
         self.form = form
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -42,8 +40,7 @@ def test_example(run, name):
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_example_without_a_launcher(alone, name):
     """A lone process is a job of one; the same file runs."""
-    environment = {**machine.clean_environment(), **pairings.client_environment(alone.client)}
     command = [sys.executable, str(EXAMPLES / f"{name}.py")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, cwd=os.sep)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+    job = alone.begin(command, environment=pairings.client_environment(alone.client)).wait()
+    assert job.exit_code == 0, job.report()
+    assert job.stdout

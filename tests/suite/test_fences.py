@@ -35,9 +35,12 @@ def test_someone_never_comes(run):
 
 @pytest.mark.needs("every rank is told of a failed fence")
 def test_someone_never_comes_and_everyone_is_told(run):
-    for error, seconds in run("fences.someone_never_comes", ranks=3, timeout=1)[:2]:
+    ends = run("fences.someone_never_comes", ranks=3, timeout=1)[:2]
+    for error, seconds in ends:
         assert isinstance(error, OperationTimeout)
-        assert 0.8 < seconds < 5
+        assert seconds < 5
+    # The time runs from the first arrival.
+    assert max(seconds for _, seconds in ends) > 0.8
 
 
 @pytest.mark.needs("the missing are named")
@@ -64,7 +67,6 @@ def test_someone_leaves_without_finalize(run, how):
 
 
 @pytest.mark.servers("python-server", "prterun*")
-@pytest.mark.needs("every call notices a lost server")
 def test_a_server_that_dies(run):
     """Every operation on a lost server fails promptly and says so; closing is quiet."""
     job = run.start("fences.server_dies", ranks=2, leaves_files=True)
