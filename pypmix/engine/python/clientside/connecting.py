@@ -1,0 +1,60 @@
+"""The client's side of connect and disconnect."""
+
+from __future__ import annotations
+
+from pypmix.engine.python.clientside.exchanges import UNOFFERED, reply, request
+from pypmix.standard import codes
+from pypmix.standard.errors import ERR_NOT_SUPPORTED, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESSES
+from pypmix.standard.ops import Connect, Disconnect
+from pypmix.wire.additions import decode_late
+from pypmix.wire.codec import Unpacker, kvals
+from pypmix.wire.messages import Command, decode_status
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pypmix.engine.python.client import Call, Client
+
+_COMMANDS = {Connect: Command.CONNECTNB, Disconnect: Command.DISCONNECTNB}
+
+_FAILURES = {
+    ERR_NOT_SUPPORTED: UNOFFERED,
+    ERR_TIMEOUT: "not everybody had come when the time ran out",
+    ERR_PARTIAL_SUCCESS: "it ended without some of the procs",
+    -27: "the server does not take these procs: is the caller one of them?",
+    -46: "the server does not know all of the procs",
+}
+
+
+def _start(client: Client, call: Call) -> None:
+    op = call.op
+    assert isinstance(op, Connect | Disconnect)
+    request(client, call, _COMMANDS[type(op)], procs=op.procs, infos=op.directives)
+
+
+def _taken(client: Client, call: Call, payload: bytes) -> None:
+    op = call.op
+    status = decode_status(payload, client.buffer_type)
+    if status not in SUCCESSES:
+        error = client._error(call, status, _FAILURES.get(status, ""))
+        missing = decode_late(payload, client.buffer_type)
+        error.missing = None if missing is None else frozenset(missing)
+        client._end(call, error=error)
+        return
+    if isinstance(op, Disconnect):
+        client._end(call)
+        return
+    for item in reply(client, Command.CONNECTNB, payload)["objects"]:
+        unpacker = Unpacker(item, client.buffer_type, client.release)
+        nspace = unpacker.one(codes.STRING)
+        # A server may send what the caller holds already along with the rest.
+        if nspace and nspace != client.proc.nspace:
+            pairs = kvals(item, unpacker.position, client.buffer_type, client.release)
+            client.store.add_job_values(nspace, pairs, client.buffer_type, client.release)
+    client._end(call)
+
+
+STARTS: dict[type, Callable[[Client, Call], None]] = {Connect: _start, Disconnect: _start}
+
+REPLIES: dict[type, Callable[[Client, Call, bytes], None]] = {Connect: _taken, Disconnect: _taken}

@@ -1,0 +1,169 @@
+"""Who is listened to: other users are turned away unread, and those who are refused often have to wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from pypmix.engine.python.server import Server
+from pypmix.engine.python.serverside.admission import BURST, MAX_DELAY, MAX_USERS, PER_SECOND, Admission
+from pypmix.standard import codes
+from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.types import Info, Proc, Value
+
+pytestmark = pytest.mark.timeout(20)
+
+
+class Clock:
+    def __init__(self):
+        self.time = 0.0
+        self.due = []
+
+    def now(self):
+        return self.time
+
+    def call_later(self, delay, function):
+        self.due.append((self.time + delay, function))
+
+        class Timer:
+            def cancel(self):
+                pass
+
+        return Timer()
+
+    def pass_to(self, time):
+        while (first := min(self.due, key=lambda entry: entry[0], default=None)) and first[0] <= time:
+            self.due.remove(first)
+            self.time = first[0]
+            first[1]()
+        self.time = time
+
+
+class Host:
+    def __init__(self):
+        self.lines = []
+
+    def upcall(self, op, answer, process=None):
+        answer(None, None)
+
+    def log(self, text):
+        self.lines.append(text)
+
+
+class Link:
+    def __init__(self, uid):
+        self.owner = None
+        self.user = uid
+        self.sent = b""
+        self.closed = False
+
+    def send(self, data):
+        self.sent += data
+
+    def close(self):
+        self.closed = True
+
+    def uid(self):
+        return self.user
+
+
+def job(nspace):
+    return JobInfo(nspace, (Info("pmix.job.size", Value(codes.UINT32, 1)),), (), (), (), ())
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def server(clock):
+    host = Host()
+    found = Server(clock, host)
+    found.lines = host.lines
+    return found
+
+
+def test_a_stranger_of_another_user_is_turned_away_unread(server):
+    link = Link(4711)
+    server.opened(link)
+    assert link.closed and link.owner is None and link.sent == b""
+    assert any("4711" in line for line in server.lines)
+    assert not server.strangers
+
+
+@pytest.mark.parametrize("uid", [None, 0])
+def test_root_and_the_unknown_are_heard(server, uid):
+    link = Link(uid)
+    server.opened(link)
+    assert link.owner is not None and not link.closed
+
+
+def test_users_are_heard_as_long_as_their_processes_are_expected(server):
+    def heard():
+        link = Link(4711)
+        server.opened(link)
+        return not link.closed
+
+    assert not heard()
+    server.register_nspace(job("a"))
+    server.register_client(Proc("a", 0), 4711, 4711)
+    server.register_client(Proc("a", 0), 4711, 4711)
+    assert heard()
+    server.deregister_client(Proc("a", 0))
+    assert not heard()
+    server.register_client(Proc("a", 0), 4711, 4711)
+    assert heard()
+    server.deregister_nspace("a")
+    assert not heard()
+
+
+def test_who_is_refused_too_often_waits_and_is_heard_in_the_end(server, clock):
+    for _ in range(BURST):
+        link = Link(0)
+        server.opened(link)
+        link.owner.received(b"\0" * 16)
+        assert link.closed
+    for _ in range(PER_SECOND):
+        server.admission.refused(0)
+    late = Link(0)
+    server.opened(late)
+    late.owner.received(b"\0" * 16)
+    assert not late.closed
+    other = Link(None)
+    server.opened(other)
+    other.owner.received(b"\0" * 16)
+    assert other.closed
+    clock.pass_to(clock.now() + 1.1)
+    assert late.closed
+
+
+def test_a_connection_that_ends_while_it_waits_is_forgotten(server, clock):
+    for _ in range(BURST + PER_SECOND):
+        server.admission.refused(0)
+    server.opened(link := Link(0))
+    link.owner.received(b"\0" * 16)
+    link.owner.lost()
+    clock.pass_to(clock.now() + 5)
+    assert not server.strangers and not link.sent
+
+
+def test_refusals_are_forgiven_with_time(clock):
+    admission = Admission(clock, lambda uid: True)
+    for _ in range(BURST):
+        admission.refused(7)
+    assert admission.delay(7) == 0
+    for _ in range(10_000):
+        admission.refused(7)
+    assert admission.delay(7) == MAX_DELAY
+    clock.pass_to(10_000 / PER_SECOND)
+    assert admission.delay(7) < MAX_DELAY
+    clock.pass_to(clock.now() + BURST / PER_SECOND + 1)
+    assert admission.delay(7) == 0
+    assert not admission._refused
+
+
+def test_the_number_of_users_remembered_is_bounded(clock):
+    admission = Admission(clock, lambda uid: True)
+    for uid in range(3 * MAX_USERS):
+        admission.refused(uid)
+    assert len(admission._refused) <= MAX_USERS
