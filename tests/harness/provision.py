@@ -17,6 +17,9 @@ RELEASES = ("5.0.11", "5.0.8")
 
 FOLDER = Path(os.environ.get("PYPMIX_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".tox" / "native")
 
+MPI4PY = "4.1.2"
+"""The release of mpi4py that is put beside the first of these Open MPIs, for programs that nobody here wrote."""
+
 TIME_LIMIT = 300
 
 
@@ -30,6 +33,23 @@ def launchers() -> list[Path]:
     """Return the `prterun` commands that have been fetched."""
     paths = [FOLDER / release / "bin" / "prterun" for release in RELEASES]
     return [path for path in paths if path.exists()]
+
+
+def mpi4py() -> Path | None:
+    """Return the Python that has mpi4py and Open MPI, None if they were not fetched."""
+    folder = FOLDER / RELEASES[0]
+    return folder / "bin" / "python" if (folder / f"mpi4py-{MPI4PY}").exists() else None
+
+
+def fetch_mpi4py() -> None:
+    """Install mpi4py beside Open MPI."""
+    folder = FOLDER / RELEASES[0]
+    done = folder / f"mpi4py-{MPI4PY}"
+    if not done.exists():
+        print(f"mpi4py {MPI4PY}: installing it from PyPI into {folder}", flush=True)
+        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        subprocess.run([*pip, f"mpi4py=={MPI4PY}"], check=True, timeout=TIME_LIMIT)
+        done.touch()
 
 
 def fetch(release: str) -> None:
@@ -55,6 +75,12 @@ def main() -> None:
             if os.environ.get("PYPMIX_TEST_REQUIRE") == "all":
                 raise
             print(f"libpmix and prterun {release} cannot be had here, tests that need them will skip: {error}")
+    try:
+        fetch_mpi4py()
+    except (OSError, subprocess.SubprocessError) as error:
+        if os.environ.get("PYPMIX_TEST_REQUIRE") == "all":
+            raise
+        print(f"mpi4py cannot be had here, tests that need it will skip: {error}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,15 @@
+"""An MPI program that spawns another one and merges with it."""
+
+import sys
+
+from mpi4py import MPI
+
+parent = MPI.Comm.Get_parent()
+if parent == MPI.COMM_NULL:
+    other, name = MPI.COMM_WORLD.Spawn(sys.executable, [__file__], maxprocs=2), "parent"
+else:
+    other, name = parent, "child"
+merged = other.Merge(high=name == "child")
+print("spawning", name, merged.rank, merged.size, merged.allreduce(1), flush=True)
+merged.Free()
+other.Disconnect()

@@ -1,0 +1,92 @@
+"""Unmodified Open MPI programs run on the Python server as they do under prterun."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from harness import machine, provision
+from harness.pairings import Part
+
+PROGRAMS = Path(__file__).parent / "mpi"
+
+RELEASE = provision.RELEASES[0]
+
+ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    # Jobs do not share memory with each other.
+    "OMPI_MCA_btl": "self,sm,tcp",
+    "OMPI_MCA_btl_tcp_if_include": "lo",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+}
+
+pytestmark = [pytest.mark.servers("python-server", f"prterun-{RELEASE}"), pytest.mark.timeout(90)]
+
+
+@pytest.fixture
+def mpi(launch):
+    """Run a Python program that uses mpi4py as a job of so many ranks."""
+    python = provision.mpi4py()
+    if python is None:
+        machine.lacking("Open MPI with mpi4py, which tests/harness/provision.py fetches")
+
+    def start(ranks: int, *command: str, **environment: str):
+        # What finds pypmix has no business in the ranks, which run another Python's packages.
+        clean = {**ENVIRONMENT, "PYTHONPATH": "", **environment}
+        job = launch(Part(ranks, [str(python), *command], clean))
+        assert job.exit_code == 0, job.report()
+        return job.stdout.splitlines()
+
+    return start
+
+
+def only(lines: list[str], word: str) -> list[str]:
+    return sorted(line for line in lines if line.startswith(word))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_mpi4py_says_hello(mpi, ranks):
+    lines = mpi(ranks, "-m", "mpi4py.bench", "helloworld")
+    assert len(only(lines, "Hello, World!")) == ranks
+    assert all(f"of {ranks} on" in line for line in only(lines, "Hello, World!"))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_collectives(mpi, ranks):
+    lines = only(mpi(ranks, str(PROGRAMS / "collectives.py")), "collectives")
+    ring = [f"word of {rank}" if ranks > 1 else "word" for rank in range(ranks)]
+    assert lines == sorted(
+        f"collectives {sum(range(ranks))} {ranks} {ring[(rank - 1) % ranks]} {len(range(rank % 2, ranks, 2))}"
+        for rank in range(ranks)
+    )
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_sessions_and_communicators_from_groups(mpi, ranks):
+    lines = only(mpi(ranks, str(PROGRAMS / "session.py")), "session")
+    evens = len(range(0, ranks, 2))
+    assert lines == [f"session {rank} {ranks + (0 if rank % 2 else 100 * evens)}" for rank in range(ranks)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_spawn_and_merge(mpi, ranks):
+    lines = only(mpi(ranks, str(PROGRAMS / "spawning.py")), "spawning")
+    size = ranks + 2
+    names = ["parent"] * ranks + ["child"] * 2
+    assert lines == sorted(f"spawning {name} {rank} {size} {size}" for rank, name in enumerate(names))
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_accept_and_connect_by_a_published_name(mpi, ranks):
+    lines = only(mpi(ranks, str(PROGRAMS / "accepting.py")), "accepting")
+    assert lines == [f"accepting {ranks} {ranks}"] * ranks
+
+
+def test_the_ranks_use_the_libpmix_of_open_mpi(mpi):
+    """Or else these tests would tell nothing about native clients."""
+    code = "from mpi4py import MPI; print('maps', any('libpmix' in line for line in open('/proc/self/maps')))"
+    assert only(mpi(1, "-c", code), "maps") == ["maps True"]
+    assert "PYPMIX_ENGINE" not in os.environ

@@ -1,0 +1,21 @@
+"""Unmodified C programs start jobs on the Python server, read their output and write their input."""
+
+from __future__ import annotations
+
+import pytest
+from interop.test_clients import notes, succeeded
+
+from harness.job import Job
+from harness.pairings import Part
+
+pytestmark = pytest.mark.servers("python-server")
+
+
+def test_a_c_program_starts_itself_again(launch, programs, libpmix):
+    job: Job = succeeded(launch(Part(1, [programs("spawn")], libpmix)))
+    seen = notes(job, 0)
+    assert int(seen["nothing"]) < 0
+    assert [seen[name] for name in ("spawn", "other", "child-size", "pull", "push")] == ["0", "1", "0 1", "1", "0"]
+    assert seen["stdout"] == "child 0 of 0 from C|read input|"
+    assert seen["stderr"] == "complaint of 0|"
+    assert (seen["ends"], seen["deregister"], seen["finalize"]) == ("2", "0", "0")
