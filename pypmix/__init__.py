@@ -10,11 +10,22 @@ from pypmix._version import __version__
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix import aio as aio
+    from pypmix.answers import Answers as Answers
+    from pypmix.answers import Credential as Credential
+    from pypmix.answers import Fabric as Fabric
     from pypmix.client import Client as Client
+    from pypmix.events import Answer as Answer
+    from pypmix.events import Event as Event
+    from pypmix.handlers import Handler as Handler
     from pypmix.job import Job as Job
     from pypmix.job import Node as Node
+    from pypmix.operations.events import EventStream as EventStream
+    from pypmix.operations.forwarding import InputWriter as InputWriter
+    from pypmix.operations.forwarding import OutputStream as OutputStream
+    from pypmix.operations.spawning import SpawnedJob as SpawnedJob
     from pypmix.published import Published as Published
     from pypmix.published import PublishedData as PublishedData
+    from pypmix.requests.spawning import app as app
     from pypmix.server import Server as Server
     from pypmix.standard import attrs as attrs
     from pypmix.standard.attr import Attr as Attr
@@ -57,6 +68,7 @@ if TYPE_CHECKING:
     from pypmix.standard.errors import RemoteProtocolError as RemoteProtocolError
     from pypmix.standard.errors import Unreachable as Unreachable
     from pypmix.standard.errors import WouldDeadlock as WouldDeadlock
+    from pypmix.standard.ops.forwarding import Output as Output
     from pypmix.standard.types import App as App
     from pypmix.standard.types import Coord as Coord
     from pypmix.standard.types import Cpuset as Cpuset
@@ -96,11 +108,19 @@ if TYPE_CHECKING:
     from pypmix.standard.values import uint16 as uint16
     from pypmix.standard.values import uint32 as uint32
     from pypmix.standard.values import uint64 as uint64
+    from pypmix.tool import Tool as Tool
 
 _HOME = {
+    "pypmix.answers": "Answers Credential Fabric",
     "pypmix.client": "Client",
     "pypmix.job": "Job Node",
+    "pypmix.events": "Answer Event",
+    "pypmix.operations.events": "EventStream",
+    "pypmix.handlers": "Handler",
+    "pypmix.operations.forwarding": "InputWriter OutputStream",
+    "pypmix.operations.spawning": "SpawnedJob",
     "pypmix.published": "Published PublishedData",
+    "pypmix.requests.spawning": "app",
     "pypmix.server": "Server",
     "pypmix.standard.attr": "Attr",
     "pypmix.standard.enums": (
@@ -112,6 +132,7 @@ _HOME = {
         "EngineUnavailable LocalProtocolError LostConnection NotFound NotInitialized NotSupported OperationTimeout "
         "PartialSuccess PermissionDenied PMIxError ProtocolError RemoteProtocolError Unreachable WouldDeadlock"
     ),
+    "pypmix.standard.ops.forwarding": "Output",
     "pypmix.standard.types": (
         "App Coord Cpuset DataArray Device DeviceDistance Endpoint Envar Geometry Info NodePid Pdata Proc ProcInfo "
         "Query RegAttr ResourceUnit Timeval Topology Value"
@@ -120,6 +141,7 @@ _HOME = {
         "array byte cint cuint double float32 info int8 int16 int32 int64 pid size timestamp typed uint8 uint16 uint32 "
         "uint64"
     ),
+    "pypmix.tool": "Tool",
 }
 _NAMES = {name: module for module, names in _HOME.items() for name in names.split()}
 _NAMES["aio"] = "pypmix.aio"

@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from typing import Any, Self, TypeVar
 
     from pypmix.engine.base import ClientSession, EngineInfo
+    from pypmix.operations.connecting import Connecting
+    from pypmix.operations.control import Control
+    from pypmix.operations.events import Events
+    from pypmix.operations.fabric import Fabric
+    from pypmix.operations.forwarding import Forwarding
     from pypmix.operations.publishing import Publishing
+    from pypmix.operations.queries import Queries
+    from pypmix.operations.spawning import Spawning
     from pypmix.requests import Infos, Key, Procs
     from pypmix.standard.ops import Op
 
@@ -57,7 +64,7 @@ class ClientBase:
         self._singleton = singleton
         self._abort_on_error = abort_on_error
         self._session: ClientSession = NOT_OPEN  # type: ignore[assignment]
-        self._dirty = False
+        self._dirty: object = None
 
     @property
     def is_open(self) -> bool:
@@ -123,7 +130,7 @@ class ClientBase:
                 hint="start it with `pypmix run -n N python ...` or another PMIx launcher" if session.singleton else "",
             )
         self._session = session
-        self._dirty = False
+        self._dirty = None
 
     def _forget(self) -> ClientSession:
         session, self._session = self._session, CLOSED  # type: ignore[assignment]
@@ -136,7 +143,7 @@ class ClientBase:
 
 if TYPE_CHECKING:
 
-    class Operations(Publishing): ...
+    class Operations(Connecting, Control, Events, Fabric, Forwarding, Publishing, Queries, Spawning): ...
 else:
 
     class Operations: ...
@@ -221,15 +228,18 @@ class Client(ClientBase, Operations):
         PMIx Standard: Process-Related Non-Reserved Keys, "Posting Key/Value Pairs".
         """
         self._session.run(put_op(key, value, scope))
-        self._dirty = True
+        self._dirty = object()
 
     def commit(self) -> None:
         """`PMIx_Commit`: hand what was put to the server; `fence` does so by itself.
 
         PMIx Standard: Process-Related Non-Reserved Keys, "Posting Key/Value Pairs".
         """
+        # A put of another task or thread may come in between, and is not forgotten: it leaves an object of its own.
+        put = self._dirty
         self._session.run(Commit())
-        self._dirty = False
+        if self._dirty is put:
+            self._dirty = None
 
     def fence(
         self,
@@ -340,3 +350,6 @@ class Client(ClientBase, Operations):
 
     def _run(self, op: Op[R]) -> R:
         return self._session.run(op)
+
+    def _attend(self) -> None:
+        """The engine takes in by itself what arrives."""

@@ -53,6 +53,16 @@ def late(package: str, topics: Mapping[str, str]) -> Callable[[type[T]], type[T]
 
 
 TOPICS = {
+    "connecting": "connect disconnect",
+    "control": (
+        "log job_control signal kill terminate pause resume register_cleanup allocation_request allocate "
+        "process_monitor monitor_heartbeat monitor_file cancel_monitor heartbeat get_credential validate_credential"
+    ),
+    "events": "events on notify",
+    "fabric": "fabric_register fabric_update compute_distances",
+    "forwarding": "output input push_input iof_pull iof_deregister iof_push",
     "publishing": "publish lookup lookup_all unpublish",
+    "queries": "query query_all query_info resolve_peers resolve_nodes",
+    "spawning": "spawn spawned parent _job_ends",
 }
 """The operations of clients and tools, by topic; the same for the sync and the async form."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import EngineInfo, OnUpcall, Pending, ServerSession, Upcall
     from pypmix.standard.jobinfo import JobInfo
+    from pypmix.standard.ops import Notification, Output
     from pypmix.standard.types import Proc
 
 _ACCEPTED = (ClientConnected, ClientFinalized, ClientLost)
@@ -40,6 +41,12 @@ class Server:
         engine: The engine to run on; only `python` so far.
         nspace: The server's own nspace; made from the pid if None.
         tmpdir: The folder that clients are told for temporary files; the system's by default.
+        system_tmpdir: The folder for what is not of one job; that of the system by default.
+        tool_support: Let tools of this user find the server (`PMIX_SERVER_TOOL_SUPPORT`): write its rendezvous
+            files into `tmpdir`. `on_upcall` admits each tool, or not, by its answer to `ToolConnected`.
+        system_server: Be the one system server of this node (`PMIX_SERVER_SYSTEM_SUPPORT`), and write that rendezvous
+            file into `system_tmpdir`.
+        rendezvous_file: A further rendezvous file to write (`PMIX_LAUNCHER_RENDEZVOUS_FILE`).
     """
 
     def __init__(
@@ -49,11 +56,19 @@ class Server:
         engine: str = "python",
         nspace: str | None = None,
         tmpdir: str | None = None,
+        system_tmpdir: str | None = None,
+        tool_support: bool = False,
+        system_server: bool = False,
+        rendezvous_file: str | None = None,
     ) -> None:
         self._on_upcall = on_upcall
         self._engine = engine
         self._nspace = nspace
         self._tmpdir = tmpdir
+        self._system_tmpdir = system_tmpdir
+        self._tool_support = tool_support
+        self._system_server = system_server
+        self._rendezvous_file = rendezvous_file
         self._session: ServerSession | None = None
 
     def open(self) -> Self:
@@ -64,9 +79,20 @@ class Server:
 
         Raises:
             EngineUnavailable: The engine cannot serve here.
+            PMIxError: The node has a system server already, or the rendezvous file is another server's
+                (`ERR_EXISTS`).
         """
         if self._session is None:
-            self._session = open_server(self._on_upcall, engine=self._engine, nspace=self._nspace, tmpdir=self._tmpdir)
+            self._session = open_server(
+                self._on_upcall,
+                engine=self._engine,
+                nspace=self._nspace,
+                tmpdir=self._tmpdir,
+                system_tmpdir=self._system_tmpdir,
+                tool_support=self._tool_support,
+                system_server=self._system_server,
+                rendezvous_file=self._rendezvous_file,
+            )
         return self
 
     def close(self) -> None:
@@ -152,6 +178,22 @@ class Server:
             first.
         """
         return self.session.client_env(proc)
+
+    def notify(self, event: Notification) -> None:
+        """`PMIx_Notify_event`: raise an event.
+
+        Args:
+            event: The event; its range says which clients and tools of this server hear of it.
+        """
+        self.session.notify(event)
+
+    def deliver_output(self, output: Output) -> None:
+        """`PMIx_server_IOF_deliver`: pass on what a proc wrote to all who have asked for it.
+
+        Args:
+            output: A piece of output; one without data ends its channel.
+        """
+        self.session.deliver_output(output)
 
     def pending(self) -> list[Pending]:
         """Return what is under way, oldest first, with who has arrived and who is missing in each."""

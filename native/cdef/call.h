@@ -3,8 +3,8 @@ typedef struct pypmix_queue pypmix_queue;
 
 /*
  * One operation under way. Python reads these fields once the operation has ended. A value that is a mere number has
- * its type in `kind` and its bits in `word`, so that no further call is needed to read it; `kind` is 0 for others. What
- * a lookup has found is in `data`.
+ * its type in `kind` and its bits in `word`, so that no further call is needed to read it; `kind` is 0 for others. An
+ * operation that has several things to tell leaves them in `results`.
  */
 typedef struct pypmix_call {
     pmix_status_t status;
@@ -12,8 +12,7 @@ typedef struct pypmix_call {
     uint64_t word;
     uint64_t token;
     pmix_value_t *value;
-    pmix_pdata_t *data;
-    size_t ndata;
+    pmix_data_array_t results;
     ...;
 } pypmix_call;
 

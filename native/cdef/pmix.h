@@ -234,3 +234,19 @@ typedef struct {
     pmix_data_type_t type;
     char **description;
 } pmix_regattr_t;
+
+typedef struct {
+    char *name;
+    size_t index;
+    pmix_info_t *info;
+    size_t ninfo;
+    void *module;
+} pmix_fabric_t;
+
+typedef struct {
+    char *base_ptr;
+    char *pack_ptr;
+    char *unpack_ptr;
+    size_t bytes_allocated;
+    size_t bytes_used;
+} pmix_data_buffer_t;

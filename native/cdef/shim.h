@@ -9,8 +9,6 @@ const char *pypmix_version(void);
 /* calls that answer at once or wait inside the library; infos and procs stay the caller's */
 pmix_status_t pypmix_init(pmix_proc_t *proc, pmix_info_t *infos, size_t ninfos);
 pmix_status_t pypmix_finalize(void);
-pmix_status_t pypmix_abort(int code, const char *message, pmix_proc_t *procs, size_t nprocs);
-pmix_status_t pypmix_commit(void);
 bool pypmix_connected(void);
 pmix_status_t pypmix_put(pmix_scope_t scope, const char *key, pmix_value_t *value);
 pmix_status_t pypmix_put_word(pmix_scope_t scope, const char *key, pmix_data_type_t type, uint64_t word);
@@ -22,7 +20,8 @@ pmix_status_t pypmix_parse_cpuset(const char *text, pmix_cpuset_t *cpuset);
 char *pypmix_cpuset_text(pmix_cpuset_t *cpuset);
 
 /* calls.c: operations with a completion; infos and procs, which come from pypmix_alloc, become the call's */
-pypmix_queue *pypmix_queue_new(void);
+pypmix_queue *pypmix_queue_new(bool served);
+void pypmix_queue_serve(pypmix_queue *queue, bool served);
 int pypmix_queue_fd(pypmix_queue *queue);
 void pypmix_queue_free(pypmix_queue *queue);
 void pypmix_queue_fail(pypmix_queue *queue, pmix_status_t status);
@@ -49,19 +48,19 @@ pmix_status_t pypmix_fence_submit(
     pypmix_queue *queue, uint64_t token, pmix_proc_t *procs, size_t nprocs, pmix_info_t *infos, size_t ninfos);
 void pypmix_call_free(pypmix_call *call);
 
-/* publish.c: the same way; keys end with a NULL and become the call's as well, a publish takes none */
-void pypmix_publish(
-    pypmix_call *call, pypmix_queue *queue, char **keys, pmix_info_t *infos, size_t ninfos, double timeout);
-void pypmix_lookup(
-    pypmix_call *call, pypmix_queue *queue, char **keys, pmix_info_t *infos, size_t ninfos, double timeout);
-void pypmix_unpublish(
-    pypmix_call *call, pypmix_queue *queue, char **keys, pmix_info_t *infos, size_t ninfos, double timeout);
-pmix_status_t pypmix_publish_submit(
-    pypmix_queue *queue, uint64_t token, char **keys, pmix_info_t *infos, size_t ninfos);
-pmix_status_t pypmix_lookup_submit(
-    pypmix_queue *queue, uint64_t token, char **keys, pmix_info_t *infos, size_t ninfos);
-pmix_status_t pypmix_unpublish_submit(
-    pypmix_queue *queue, uint64_t token, char **keys, pmix_info_t *infos, size_t ninfos);
+/* apart.c: the same way; the message stays the caller's */
+void pypmix_commit(pypmix_call *call, pypmix_queue *queue);
+void pypmix_abort(
+    pypmix_call *call, pypmix_queue *queue, int code, const char *message, pmix_proc_t *procs, size_t nprocs);
+
+/* asks.c: the same way; `what` is one of the enumeration, and what is given becomes the call's */
+void pypmix_ask(pypmix_call *call, pypmix_queue *queue, int what, const pypmix_given *given, double timeout);
+pmix_status_t pypmix_ask_submit(pypmix_queue *queue, uint64_t token, int what, const pypmix_given *given);
+void pypmix_given_free(pypmix_given *given);
+
+/* topology.c */
+pmix_status_t pypmix_topology_load(const char *xml, const char *support, size_t size, pmix_topology_t *topology);
+pmix_status_t pypmix_topology_text(pmix_topology_t *topology, char **xml, pmix_byte_object_t *support);
 
 /* values.c: memory that PMIx's structures are made of, and their end */
 void *pypmix_alloc(size_t count, size_t size);

@@ -13,19 +13,23 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PDATA 25
-
 struct pypmix_queue {
     int read_fd;
     int write_fd;
     pypmix_call *active; /* started and not taken yet, linked by previous and next */
     pypmix_call *ready;  /* ended, oldest first, linked by next */
     pypmix_call *last;
+    pypmix_queue *other;
+    bool served;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-pypmix_queue *pypmix_queue_new(void)
+/* all queues, linked by other */
+static pypmix_queue *queues;
+
+/* `served` says that there is a server; for a singleton the library must not be asked about its connection. */
+pypmix_queue *pypmix_queue_new(bool served)
 {
     int ends[2];
     pypmix_queue *queue = calloc(1, sizeof(*queue));
@@ -43,7 +47,20 @@ pypmix_queue *pypmix_queue_new(void)
     }
     queue->read_fd = ends[0];
     queue->write_fd = ends[1];
+    queue->served = served;
+    pthread_mutex_lock(&lock);
+    queue->other = queues;
+    queues = queue;
+    pthread_mutex_unlock(&lock);
     return queue;
+}
+
+/* A tool has found a server, or has none any more. */
+void pypmix_queue_serve(pypmix_queue *queue, bool served)
+{
+    pthread_mutex_lock(&lock);
+    queue->served = served;
+    pthread_mutex_unlock(&lock);
 }
 
 int pypmix_queue_fd(pypmix_queue *queue)
@@ -111,21 +128,21 @@ static void drop_value(pmix_value_t *value)
 void pypmix_drop_inputs(pypmix_call *call)
 {
     free(call->procs);
-    pypmix_strings_free(call->keys);
     pypmix_infos_free(call->infos, call->ninfos);
+    pypmix_given_free(&call->given);
     call->procs = NULL;
-    call->keys = NULL;
     call->infos = NULL;
     call->ninfos = 0;
 }
 
+static const pmix_data_array_t nothing;
+
 static void drop_results(pypmix_call *call)
 {
     drop_value(call->value);
-    pypmix_elements_free(PDATA, call->data, call->ndata);
+    pypmix_elements_free(call->results.type, call->results.array, call->results.size);
     call->value = NULL;
-    call->data = NULL;
-    call->ndata = 0;
+    call->results = nothing;
 }
 
 static void destroy(pypmix_call *call)
@@ -170,8 +187,7 @@ static void keep(pypmix_call *call, pmix_value_t *value)
     }
 }
 
-static void completed(
-    pmix_status_t status, pmix_value_t *value, pmix_pdata_t *data, size_t ndata, pypmix_call *call)
+void pypmix_done(pmix_status_t status, pmix_value_t *value, const pmix_data_array_t *results, pypmix_call *call)
 {
     bool orphan;
     bool wake = false;
@@ -181,15 +197,14 @@ static void completed(
     orphan = !call->caller_holds;
     if (PYPMIX_PENDING == call->result) {
         keep(call, value);
-        call->data = data;
-        call->ndata = ndata;
+        call->results = *results;
         value = NULL;
-        data = NULL;
+        results = &nothing;
         wake = settle(call, PMIX_OPERATION_SUCCEEDED == status ? PMIX_SUCCESS : status);
     }
     pthread_mutex_unlock(&lock);
     drop_value(value);
-    pypmix_elements_free(PDATA, data, ndata);
+    pypmix_elements_free(results->type, results->array, results->size);
     if (wake) {
         sem_post(&call->done);
     } else if (orphan) {
@@ -199,19 +214,13 @@ static void completed(
 
 void pypmix_op_done(pmix_status_t status, void *cbdata)
 {
-    completed(status, NULL, NULL, 0, cbdata);
-}
-
-/* `data` is malloc's and changes hands. */
-void pypmix_data_done(pmix_status_t status, pmix_pdata_t *data, size_t ndata, pypmix_call *call)
-{
-    completed(status, NULL, data, ndata, call);
+    pypmix_done(status, NULL, &nothing, cbdata);
 }
 
 /* The value changes hands with the callback: no release from 4.2 to 7 frees it afterwards. */
 static void value_done(pmix_status_t status, pmix_value_t *value, void *cbdata)
 {
-    completed(status, value, NULL, 0, cbdata);
+    pypmix_done(status, value, &nothing, cbdata);
 }
 
 /*
@@ -230,8 +239,8 @@ pypmix_call *pypmix_call_new(void)
 }
 
 void pypmix_begin(
-    pypmix_call *call, pypmix_queue *queue, bool waited, pmix_proc_t *procs, size_t nprocs, char **keys,
-    pmix_info_t *infos, size_t ninfos)
+    pypmix_call *call, pypmix_queue *queue, bool waited, pmix_proc_t *procs, size_t nprocs, pmix_info_t *infos,
+    size_t ninfos)
 {
     drop_results(call);
     pypmix_drop_inputs(call);
@@ -239,7 +248,6 @@ void pypmix_begin(
     call->kind = 0;
     call->procs = procs;
     call->nprocs = nprocs;
-    call->keys = keys;
     call->infos = infos;
     call->ninfos = ninfos;
     call->waited = waited;
@@ -253,13 +261,16 @@ void pypmix_begin(
     }
     queue->active = call;
     pthread_mutex_unlock(&lock);
+    if (queue->served) {
+        pypmix_watch();
+    }
 }
 
 /* The library took the call with `status`; unless that is success, its callback will not come. */
 void pypmix_begun(pypmix_call *call, pmix_status_t status)
 {
     if (PMIX_SUCCESS != status) {
-        completed(status, NULL, NULL, 0, call);
+        pypmix_op_done(status, call);
     }
 }
 
@@ -272,13 +283,38 @@ static void name(char *field, const char *text, size_t size)
     field[length] = '\0';
 }
 
+static void *run_get(void *argument)
+{
+    pypmix_call *call = argument;
+    pmix_value_t *value = NULL;
+    pmix_status_t status = pypmix_lib.Get(&call->proc, call->key, call->infos, call->ninfos, &value);
+
+    value_done(status, value, call);
+    return NULL;
+}
+
+/* The library refreshes its cache before it takes the call, and waits for that even without a server. */
+static bool refreshes(const pypmix_call *call)
+{
+    for (size_t n = 0; n < call->ninfos; n++) {
+        if (0 == strcmp("pmix.get.refresh", call->infos[n].key)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void start_get(pypmix_call *call, const char *nspace, pmix_rank_t rank, const char *key)
 {
     name(call->proc.nspace, nspace, sizeof(call->proc.nspace));
     call->proc.rank = rank;
     name(call->key, key, sizeof(call->key));
-    if (NULL == pypmix_lib.Get_nb) {
+    if (NULL == pypmix_lib.Get_nb || NULL == pypmix_lib.Get) {
         pypmix_begun(call, PMIX_ERR_NOT_SUPPORTED);
+    } else if (refreshes(call)) {
+        if (!pypmix_thread(run_get, call)) {
+            pypmix_begun(call, PMIX_ERR_NOMEM);
+        }
     } else {
         pypmix_begun(call, pypmix_lib.Get_nb(&call->proc, call->key, call->infos, call->ninfos, value_done, call));
     }
@@ -355,7 +391,7 @@ void pypmix_get(
     pypmix_call *call, pypmix_queue *queue, const char *nspace, pmix_rank_t rank, const char *key, pmix_info_t *infos,
     size_t ninfos, double timeout)
 {
-    pypmix_begin(call, queue, true, NULL, 0, NULL, infos, ninfos);
+    pypmix_begin(call, queue, true, NULL, 0, infos, ninfos);
     start_get(call, nspace, rank, key);
     pypmix_wait(call, timeout);
     if (PMIX_SUCCESS == call->status) {
@@ -383,7 +419,7 @@ void pypmix_fence(
     pypmix_call *call, pypmix_queue *queue, pmix_proc_t *procs, size_t nprocs, pmix_info_t *infos, size_t ninfos,
     double timeout)
 {
-    pypmix_begin(call, queue, true, procs, nprocs, NULL, infos, ninfos);
+    pypmix_begin(call, queue, true, procs, nprocs, infos, ninfos);
     start_fence(call);
     pypmix_wait(call, timeout);
     if (PMIX_SUCCESS == call->status) {
@@ -402,7 +438,7 @@ pmix_status_t pypmix_get_submit(
         return PMIX_ERR_NOMEM;
     }
     call->token = token;
-    pypmix_begin(call, queue, false, NULL, 0, NULL, infos, ninfos);
+    pypmix_begin(call, queue, false, NULL, 0, infos, ninfos);
     start_get(call, nspace, rank, key);
     return PMIX_SUCCESS;
 }
@@ -418,7 +454,7 @@ pmix_status_t pypmix_fence_submit(
         return PMIX_ERR_NOMEM;
     }
     call->token = token;
-    pypmix_begin(call, queue, false, procs, nprocs, NULL, infos, ninfos);
+    pypmix_begin(call, queue, false, procs, nprocs, infos, ninfos);
     start_fence(call);
     return PMIX_SUCCESS;
 }
@@ -462,12 +498,9 @@ void pypmix_call_free(pypmix_call *call)
     }
 }
 
-/* End everything that is under way; the library's own answers, if they still come, are dropped. */
-void pypmix_queue_fail(pypmix_queue *queue, pmix_status_t status)
+/* With the lock held: end what is under way; returns the calls that are to be posted, linked by next to `waited`. */
+static pypmix_call *settle_all(pypmix_queue *queue, pmix_status_t status, pypmix_call *waited)
 {
-    pypmix_call *waited = NULL;
-
-    pthread_mutex_lock(&lock);
     while (NULL != queue->active) {
         pypmix_call *call = queue->active;
         if (settle(call, status)) {
@@ -475,12 +508,55 @@ void pypmix_queue_fail(pypmix_queue *queue, pmix_status_t status)
             waited = call;
         }
     }
-    pthread_mutex_unlock(&lock);
+    return waited;
+}
+
+static void post_all(pypmix_call *waited)
+{
     while (NULL != waited) {
         pypmix_call *call = waited;
         waited = call->next;
         sem_post(&call->done);
     }
+}
+
+/* End everything that is under way; the library's own answers, if they still come, are dropped. */
+void pypmix_queue_fail(pypmix_queue *queue, pmix_status_t status)
+{
+    pypmix_call *waited;
+
+    pthread_mutex_lock(&lock);
+    waited = settle_all(queue, status, NULL);
+    pthread_mutex_unlock(&lock);
+    post_all(waited);
+}
+
+/* The same for every queue that has a server. */
+void pypmix_fail(pmix_status_t status)
+{
+    pypmix_call *waited = NULL;
+
+    pthread_mutex_lock(&lock);
+    for (pypmix_queue *queue = queues; NULL != queue; queue = queue->other) {
+        if (queue->served) {
+            waited = settle_all(queue, status, waited);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    post_all(waited);
+}
+
+/* Whether anything is under way that has a server. */
+bool pypmix_pending(void)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&lock);
+    for (pypmix_queue *queue = queues; NULL != queue && !found; queue = queue->other) {
+        found = queue->served && NULL != queue->active;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
 /* The time of a submitted operation is over. */
@@ -499,6 +575,14 @@ void pypmix_queue_expire(pypmix_queue *queue, uint64_t token)
 /* After pypmix_queue_fail, when nothing is left to pop. */
 void pypmix_queue_free(pypmix_queue *queue)
 {
+    pypmix_queue **place = &queues;
+
+    pthread_mutex_lock(&lock);
+    while (queue != *place) {
+        place = &(*place)->other;
+    }
+    *place = queue->other;
+    pthread_mutex_unlock(&lock);
     close(queue->read_fd);
     close(queue->write_fd);
     free(queue);

@@ -65,16 +65,6 @@ pmix_status_t pypmix_finalize(void)
     return NULL == pypmix_lib.Finalize ? PMIX_ERR_NOT_SUPPORTED : pypmix_lib.Finalize(NULL, 0);
 }
 
-pmix_status_t pypmix_abort(int code, const char *message, pmix_proc_t *procs, size_t nprocs)
-{
-    return NULL == pypmix_lib.Abort ? PMIX_ERR_NOT_SUPPORTED : pypmix_lib.Abort(code, message, procs, nprocs);
-}
-
-pmix_status_t pypmix_commit(void)
-{
-    return NULL == pypmix_lib.Commit ? PMIX_ERR_NOT_SUPPORTED : pypmix_lib.Commit();
-}
-
 static void ignore(pmix_status_t status, void *cbdata)
 {
     (void) status;

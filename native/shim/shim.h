@@ -11,6 +11,8 @@
 
 #include "../cdef/pmix.h"
 
+#include "../cdef/asks.h"
+
 /* far from every status that PMIx or a user can define as a small negative number */
 #define PYPMIX_PENDING INT32_MIN
 
@@ -20,12 +22,34 @@
 #define PMIX_ERR_UNREACH -25
 #define PMIX_ERR_BAD_PARAM -27
 #define PMIX_ERR_NOMEM -32
+#define PMIX_ERR_NOT_FOUND -46
 #define PMIX_ERR_NOT_SUPPORTED -47
 #define PMIX_OPERATION_SUCCEEDED -157
+#define PMIX_EVENT_NO_ACTION_TAKEN -331
 
 typedef void (*pmix_op_cbfunc_t)(pmix_status_t status, void *cbdata);
 typedef void (*pmix_value_cbfunc_t)(pmix_status_t status, pmix_value_t *value, void *cbdata);
 typedef void (*pmix_lookup_cbfunc_t)(pmix_status_t status, pmix_pdata_t data[], size_t ndata, void *cbdata);
+typedef void (*pmix_release_cbfunc_t)(void *cbdata);
+typedef void (*pmix_info_cbfunc_t)(
+    pmix_status_t status, pmix_info_t *info, size_t ninfo, void *cbdata, pmix_release_cbfunc_t release_fn,
+    void *release_cbdata);
+typedef void (*pmix_credential_cbfunc_t)(
+    pmix_status_t status, pmix_byte_object_t *credential, pmix_info_t info[], size_t ninfo, void *cbdata);
+typedef void (*pmix_validation_cbfunc_t)(pmix_status_t status, pmix_info_t info[], size_t ninfo, void *cbdata);
+typedef void (*pmix_device_dist_cbfunc_t)(
+    pmix_status_t status, pmix_device_distance_t *dist, size_t ndist, void *cbdata, pmix_release_cbfunc_t release_fn,
+    void *release_cbdata);
+typedef void (*pmix_spawn_cbfunc_t)(pmix_status_t status, char nspace[], void *cbdata);
+typedef void (*pmix_hdlr_reg_cbfunc_t)(pmix_status_t status, size_t refid, void *cbdata);
+typedef void (*pmix_event_notification_cbfunc_fn_t)(
+    pmix_status_t status, pmix_info_t *results, size_t nresults, pmix_op_cbfunc_t cbfunc, void *thiscbdata,
+    void *notification_cbdata);
+typedef void (*pmix_iof_cbfunc_t)(
+    size_t id, uint16_t channel, pmix_proc_t *source, pmix_byte_object_t *payload, pmix_info_t info[], size_t ninfo);
+typedef void (*pmix_notification_fn_t)(
+    size_t id, pmix_status_t status, const pmix_proc_t *source, pmix_info_t info[], size_t ninfo, pmix_info_t *results,
+    size_t nresults, pmix_event_notification_cbfunc_fn_t cbfunc, void *cbdata);
 
 /*
  * The functions of the library, bound when it is opened; one that the release lacks is NULL.
@@ -41,6 +65,8 @@ typedef void (*pmix_lookup_cbfunc_t)(pmix_status_t status, pmix_pdata_t data[], 
     ROW(pmix_status_t, Fence_nb,                                                                                   \
         (const pmix_proc_t *procs, size_t nprocs, const pmix_info_t *info, size_t ninfo, pmix_op_cbfunc_t cbfunc,  \
          void *cbdata))                                                                                            \
+    ROW(pmix_status_t, Get,                                                                                        \
+        (const pmix_proc_t *proc, const char *key, const pmix_info_t *info, size_t ninfo, pmix_value_t **value))   \
     ROW(pmix_status_t, Get_nb,                                                                                     \
         (const pmix_proc_t *proc, const char *key, const pmix_info_t *info, size_t ninfo,                          \
          pmix_value_cbfunc_t cbfunc, void *cbdata))                                                                \
@@ -50,6 +76,72 @@ typedef void (*pmix_lookup_cbfunc_t)(pmix_status_t status, pmix_pdata_t data[], 
         (char **keys, const pmix_info_t *info, size_t ninfo, pmix_lookup_cbfunc_t cbfunc, void *cbdata))           \
     ROW(pmix_status_t, Unpublish_nb,                                                                               \
         (char **keys, const pmix_info_t *info, size_t ninfo, pmix_op_cbfunc_t cbfunc, void *cbdata))               \
+    ROW(pmix_status_t, Query_info_nb,                                                                              \
+        (pmix_query_t queries[], size_t nqueries, pmix_info_cbfunc_t cbfunc, void *cbdata))                        \
+    ROW(pmix_status_t, Resolve_peers,                                                                              \
+        (const char *nodename, const char *nspace, pmix_proc_t **procs, size_t *nprocs))                           \
+    ROW(pmix_status_t, Resolve_nodes, (const char *nspace, char **nodelist))                                       \
+    ROW(pmix_status_t, Log_nb,                                                                                     \
+        (const pmix_info_t data[], size_t ndata, const pmix_info_t directives[], size_t ndirs,                     \
+         pmix_op_cbfunc_t cbfunc, void *cbdata))                                                                   \
+    ROW(pmix_status_t, Job_control_nb,                                                                             \
+        (const pmix_proc_t targets[], size_t ntargets, const pmix_info_t directives[], size_t ndirs,               \
+         pmix_info_cbfunc_t cbfunc, void *cbdata))                                                                 \
+    ROW(pmix_status_t, Allocation_request_nb,                                                                      \
+        (uint8_t directive, pmix_info_t *info, size_t ninfo, pmix_info_cbfunc_t cbfunc, void *cbdata))             \
+    ROW(pmix_status_t, Process_monitor_nb,                                                                         \
+        (const pmix_info_t *monitor, pmix_status_t error, const pmix_info_t directives[], size_t ndirs,            \
+         pmix_info_cbfunc_t cbfunc, void *cbdata))                                                                 \
+    ROW(pmix_status_t, Get_credential_nb,                                                                          \
+        (const pmix_info_t info[], size_t ninfo, pmix_credential_cbfunc_t cbfunc, void *cbdata))                   \
+    ROW(pmix_status_t, Validate_credential_nb,                                                                     \
+        (const pmix_byte_object_t *cred, const pmix_info_t info[], size_t ninfo, pmix_validation_cbfunc_t cbfunc,  \
+         void *cbdata))                                                                                            \
+    ROW(pmix_status_t, Fabric_register_nb,                                                                         \
+        (pmix_fabric_t * fabric, const pmix_info_t directives[], size_t ndirs, pmix_op_cbfunc_t cbfunc,            \
+         void *cbdata))                                                                                            \
+    ROW(pmix_status_t, Fabric_update_nb, (pmix_fabric_t * fabric, pmix_op_cbfunc_t cbfunc, void *cbdata))          \
+    ROW(pmix_status_t, Compute_distances_nb,                                                                       \
+        (pmix_topology_t * topo, pmix_cpuset_t * cpuset, pmix_info_t info[], size_t ninfo,                         \
+         pmix_device_dist_cbfunc_t cbfunc, void *cbdata))                                                          \
+    ROW(pmix_status_t, Spawn_nb,                                                                                   \
+        (const pmix_info_t job_info[], size_t ninfo, const pmix_app_t apps[], size_t napps,                        \
+         pmix_spawn_cbfunc_t cbfunc, void *cbdata))                                                                \
+    ROW(pmix_status_t, Connect_nb,                                                                                 \
+        (const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo,                         \
+         pmix_op_cbfunc_t cbfunc, void *cbdata))                                                                   \
+    ROW(pmix_status_t, Disconnect_nb,                                                                              \
+        (const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo,                         \
+         pmix_op_cbfunc_t cbfunc, void *cbdata))                                                                   \
+    ROW(pmix_status_t, Register_event_handler,                                                                     \
+        (pmix_status_t codes[], size_t ncodes, pmix_info_t info[], size_t ninfo, pmix_notification_fn_t event_hdlr, \
+         pmix_hdlr_reg_cbfunc_t cbfunc, void *cbdata))                                                             \
+    ROW(pmix_status_t, Deregister_event_handler, (size_t id, pmix_op_cbfunc_t cbfunc, void *cbdata))               \
+    ROW(pmix_status_t, Notify_event,                                                                               \
+        (pmix_status_t status, const pmix_proc_t *source, uint8_t range, const pmix_info_t info[], size_t ninfo,   \
+         pmix_op_cbfunc_t cbfunc, void *cbdata))                                                                   \
+    ROW(pmix_status_t, Data_pack,                                                                                  \
+        (const pmix_proc_t *target, pmix_data_buffer_t *buffer, void *source, int32_t count,                       \
+         pmix_data_type_t type))                                                                                   \
+    ROW(pmix_status_t, Data_unpack,                                                                                \
+        (const pmix_proc_t *source, pmix_data_buffer_t *buffer, void *dest, int32_t *count,                        \
+         pmix_data_type_t type))                                                                                   \
+    ROW(pmix_status_t, IOF_pull,                                                                                   \
+        (const pmix_proc_t procs[], size_t nprocs, const pmix_info_t directives[], size_t ndirs, uint16_t channel, \
+         pmix_iof_cbfunc_t cbfunc, pmix_hdlr_reg_cbfunc_t regcbfunc, void *regcbdata))                             \
+    ROW(pmix_status_t, IOF_deregister,                                                                             \
+        (size_t id, const pmix_info_t directives[], size_t ndirs, pmix_op_cbfunc_t cbfunc, void *cbdata))          \
+    ROW(pmix_status_t, IOF_push,                                                                                   \
+        (const pmix_proc_t targets[], size_t ntargets, pmix_byte_object_t *bo, const pmix_info_t directives[],     \
+         size_t ndirs, pmix_op_cbfunc_t cbfunc, void *cbdata))                                                     \
+    ROW(pmix_status_t, tool_init, (pmix_proc_t * proc, pmix_info_t info[], size_t ninfo))                          \
+    ROW(pmix_status_t, tool_finalize, (void))                                                                      \
+    ROW(pmix_status_t, tool_attach_to_server,                                                                      \
+        (pmix_proc_t * proc, pmix_proc_t * server, pmix_info_t info[], size_t ninfo))                              \
+    ROW(pmix_status_t, tool_set_server, (const pmix_proc_t *server, pmix_info_t info[], size_t ninfo))             \
+    ROW(pmix_status_t, tool_get_servers, (pmix_proc_t * servers[], size_t *nservers))                              \
+    ROW(pmix_status_t, tool_disconnect, (const pmix_proc_t *server))                                               \
+    ROW(pmix_status_t, Value_xfer, (pmix_value_t * dest, const pmix_value_t *source))                              \
     ROW(pmix_status_t, Parse_cpuset_string, (const char *text, pmix_cpuset_t *cpuset))                             \
     ROW(pmix_status_t, server_generate_cpuset_string, (const pmix_cpuset_t *cpuset, char **text))                  \
     ROW(void, Cpuset_destruct, (pmix_cpuset_t * cpuset))                                                           \
@@ -80,8 +172,7 @@ struct pypmix_call {
     uint64_t word;
     uint64_t token;
     pmix_value_t *value;
-    pmix_pdata_t *data;
-    size_t ndata;
+    pmix_data_array_t results;
     sem_t done;
     pmix_status_t result;
     bool waited;
@@ -94,24 +185,57 @@ struct pypmix_call {
     size_t nprocs;
     pmix_info_t *infos;
     size_t ninfos;
-    char **keys;
+    pypmix_given given;
+    pmix_fabric_t fabric;
     pmix_proc_t proc;
     pmix_key_t key;
 };
 
+#include "../cdef/inbox.h"
+
 #include "../cdef/shim.h"
 
 /*
- * calls.c, for the files of single operations: a call with its inputs (`procs` and `keys` may be NULL) begins, the
- * library has taken it with a status, its callback has come, its inputs are no longer needed.
+ * calls.c, for the files of other operations: a call begins, the library has taken it with a status, it has ended (its
+ * value and its results are malloc's and become the call's), its inputs are no longer needed.
  */
 void pypmix_begin(
-    pypmix_call *call, pypmix_queue *queue, bool waited, pmix_proc_t *procs, size_t nprocs, char **keys,
-    pmix_info_t *infos, size_t ninfos);
+    pypmix_call *call, pypmix_queue *queue, bool waited, pmix_proc_t *procs, size_t nprocs, pmix_info_t *infos,
+    size_t ninfos);
 void pypmix_begun(pypmix_call *call, pmix_status_t status);
+void pypmix_done(pmix_status_t status, pmix_value_t *value, const pmix_data_array_t *results, pypmix_call *call);
 void pypmix_op_done(pmix_status_t status, void *cbdata);
-void pypmix_data_done(pmix_status_t status, pmix_pdata_t *data, size_t ndata, pypmix_call *call);
 void pypmix_drop_inputs(pypmix_call *call);
+
+/* calls.c, for watch.c: whether any call that has a server is under way, and an end to all of them. */
+bool pypmix_pending(void);
+void pypmix_fail(pmix_status_t status);
+
+/*
+ * inbox.c: a letter, which copies its infos; it goes into the inbox of a number, unless there is none any more, and then
+ * it has to be returned.
+ */
+pypmix_letter *pypmix_letter_new(int what, const pmix_proc_t *source, const pmix_info_t *infos, size_t ninfos);
+bool pypmix_copy_infos(pmix_data_array_t *target, const pmix_info_t *infos, size_t count);
+bool pypmix_deliver(uint64_t number, pypmix_letter *letter);
+void pypmix_return(pypmix_letter *letter);
+
+/* events.c, forwarding.c and tool.c, for asks.c */
+pmix_status_t pypmix_ask_register_event_handler(pypmix_call *call);
+pmix_status_t pypmix_ask_notify_event(pypmix_call *call);
+pmix_status_t pypmix_ask_iof_pull(pypmix_call *call);
+pmix_status_t pypmix_ask_iof_deregister(pypmix_call *call);
+pmix_status_t pypmix_ask_iof_push(pypmix_call *call);
+pmix_status_t pypmix_ask_tool_attach(pypmix_call *call);
+pmix_status_t pypmix_ask_tool_set_server(pypmix_call *call);
+pmix_status_t pypmix_ask_tool_get_servers(pypmix_call *call);
+pmix_status_t pypmix_ask_tool_disconnect(pypmix_call *call);
+
+/* watch.c: a call that has a server has begun, and the library does not know of it yet. */
+void pypmix_watch(void);
+
+/* apart.c: start a thread that nobody joins. */
+bool pypmix_thread(void *(*run)(void *), void *argument);
 
 /* Whether a type is a mere number, held in the value itself. */
 bool pypmix_is_word(pmix_data_type_t type);

@@ -4,4 +4,17 @@ from __future__ import annotations
 
 from pypmix.aio.client import Client
 
-__all__ = ["Client"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.aio.tool import Tool as Tool
+
+__all__ = ["Client", "Tool"]
+
+
+def __getattr__(name: str) -> object:
+    if name != "Tool":
+        raise AttributeError(f"module 'pypmix.aio' has no attribute {name!r}")
+    from pypmix.aio.tool import Tool
+
+    globals()[name] = Tool
+    return Tool

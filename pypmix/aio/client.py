@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self, TypeVar
 
+    from pypmix.aio.operations.connecting import Connecting
+    from pypmix.aio.operations.control import Control
+    from pypmix.aio.operations.events import Events
+    from pypmix.aio.operations.fabric import Fabric
+    from pypmix.aio.operations.forwarding import Forwarding
     from pypmix.aio.operations.publishing import Publishing
+    from pypmix.aio.operations.queries import Queries
+    from pypmix.aio.operations.spawning import Spawning
     from pypmix.requests import Infos, Key, Procs
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Proc, Value
@@ -34,7 +41,7 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
 
-    class Operations(Publishing): ...
+    class Operations(Connecting, Control, Events, Fabric, Forwarding, Publishing, Queries, Spawning): ...
 else:
 
     class Operations: ...
@@ -96,12 +103,15 @@ class Client(ClientBase, Operations):
     async def put(self, key: Key, value: object, scope: int = SCOPE_GLOBAL) -> None:
         """`PMIx_Put`: make a value available to other procs, from the next `commit` (or `fence`) on."""
         self._session.run(put_op(key, value, scope))
-        self._dirty = True
+        self._dirty = object()
 
     async def commit(self) -> None:
         """`PMIx_Commit`: hand what was put to the server; `fence` does so by itself."""
+        # A put of another task or thread may come in between, and is not forgotten: it leaves an object of its own.
+        put = self._dirty
         await self._run(Commit())
-        self._dirty = False
+        if self._dirty is put:
+            self._dirty = None
 
     async def fence(
         self,
@@ -171,3 +181,8 @@ class Client(ClientBase, Operations):
         if not self.is_open:
             self._session.run(op)  # raises NotInitialized
         return await self._pump.run(op)
+
+    def _attend(self) -> None:
+        if not self.is_open:
+            self._session.fileno()  # raises NotInitialized
+        self._pump.serve()

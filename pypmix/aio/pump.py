@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import anyio
 
+from pypmix.aio.background import background
+from pypmix.standard.errors import NotInitialized
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     R = TypeVar("R")
 
 
-class _Waiter:
+class Waiter:
     """One operation under way, and the task that waits for it."""
 
     __slots__ = ("done", "error", "result", "wakeup")
@@ -47,25 +50,43 @@ class Pump:
         self._session = session
         self._fd = session.fileno()
         session.attach()
-        self._waiters: set[_Waiter] = set()
+        self._waiters: set[Waiter] = set()
         self._reading = False
+        self._closed = False
+        self._server: Waiter | None = None
 
     async def run(self, op: Op[R]) -> R:
         """Start an operation and wait for its end; a cancelled wait leaves the operation to itself."""
-        waiter = _Waiter()
+        waiter = Waiter()
         self._session.submit(op, waiter.settle)
+        await self.wait(waiter)
+        if waiter.error is not None:
+            raise waiter.error
+        return waiter.result  # type: ignore[return-value]
+
+    def waiter(self) -> Waiter:
+        """Return something to wait for, which somebody settles later in the loop's thread."""
+        return Waiter()
+
+    async def wait(self, waiter: Waiter) -> None:
+        """Wait until it is settled, and take in what arrives meanwhile."""
         if not waiter.done:
             self._waiters.add(waiter)
             try:
                 await self._wait(waiter)
             finally:
                 self._waiters.discard(waiter)
-        if waiter.error is not None:
-            raise waiter.error
-        return waiter.result  # type: ignore[return-value]
 
-    async def _wait(self, waiter: _Waiter) -> None:
+    def serve(self) -> None:
+        """From now on take in what arrives also while no task waits for anything."""
+        if self._server is None:
+            self._server = Waiter()
+            background(self.wait, self._server)
+
+    async def _wait(self, waiter: Waiter) -> None:
         while not waiter.done:
+            if self._closed:
+                raise NotInitialized("the client was closed while this was under way")
             if self._reading:
                 waiter.wakeup = anyio.Event()
                 await waiter.wakeup.wait()
@@ -75,11 +96,13 @@ class Pump:
             try:
                 await anyio.wait_readable(self._fd)
                 self._session.poll()
+            except anyio.ClosedResourceError:
+                continue
             finally:
                 self._reading = False
                 self._hand_over(waiter)
 
-    def _hand_over(self, reader: _Waiter) -> None:
+    def _hand_over(self, reader: Waiter) -> None:
         """Wake another task to read on, since the reader may be going away."""
         for other in self._waiters:
             if other is not reader and not other.done and other.wakeup is not None:
@@ -87,5 +110,11 @@ class Pump:
                 return
 
     def close(self) -> None:
-        """Stop watching the session."""
+        """Stop watching the session, whose descriptor goes next."""
+        self._closed = True
+        if self._server is not None:
+            self._server.settle(None, None)
+        anyio.notify_closing(self._fd)
+        for waiter in self._waiters:
+            waiter.wake()
         self._session.detach()

@@ -12,6 +12,7 @@ import typer
 
 from pypmix._version import __version__
 from pypmix.cli.options import FLAG, NUMBER, OPTIONS, SECONDS, SETTING
+from pypmix.cli.tools import COMMANDS as TOOLS
 
 _TYPES: dict[str, Any] = {FLAG: bool, NUMBER: int | None, SECONDS: float | None, SETTING: list[str] | None}
 
@@ -115,3 +116,7 @@ def doctor(
     diagnosis = diagnose(os.environ)
     sys.stdout.write(show.as_json(diagnosis) if json else show.as_text(diagnosis, sys.stdout))
     raise typer.Exit(0 if diagnosis.usable else 1)
+
+
+for function in TOOLS:
+    app.command()(function)

@@ -11,13 +11,23 @@ import os
 
 from pypmix.engine.select import ENGINES
 from pypmix.host.job import Application
+from pypmix.host.terms import Terms
 from pypmix.standard.record import Record
+from pypmix.standard.types import RANK_WILDCARD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-FLAG, NUMBER, SECONDS, TEXT, SETTING, ENGINE = "flag", "number", "seconds", "text", "setting", "engine"
+FLAG, NUMBER, SECONDS, TEXT, SETTING, ENGINE, READER = (
+    "flag",
+    "number",
+    "seconds",
+    "text",
+    "setting",
+    "engine",
+    "reader",
+)
 
 
 class Option(Record):
@@ -42,7 +52,33 @@ OPTIONS = (
         True,
     ),
     Option("wdir", ("--wdir", "-wdir"), TEXT, "DIR", "Working directory of the application's ranks.", True),
-    Option("tag_output", ("--tag-output",), FLAG, "", "Start each line of output with its rank and stream."),
+    Option("tagged", ("--tag-output",), FLAG, "", "Start each line of output with its rank and stream."),
+    Option("stamped", ("--timestamp-output",), FLAG, "", "Start each line of output with the time."),
+    Option("merged", ("--merge-stderr",), FLAG, "", "Send stderr to where stdout goes."),
+    Option(
+        "directory",
+        ("--output-directory",),
+        TEXT,
+        "DIR",
+        "Write output to files DIR/JOB/rank.RANK/stdout and stderr as well; the first job is 1.",
+    ),
+    Option(
+        "stdin",
+        ("--stdin",),
+        READER,
+        "RANK|all|none|push",
+        "Who reads standard input, 0 if not given; with 'push' all ranks read what tools send them.",
+    ),
+    Option(
+        "forwarded", ("--forward",), FLAG, "", "Let tools pull the output of a lone rank, and push to who reads stdin."
+    ),
+    Option(
+        "keep_going",
+        ("--keep-going",),
+        FLAG,
+        "",
+        "Let the other ranks go on when one fails; the exit code is still that of the first failure.",
+    ),
     Option(
         "timeout",
         ("--timeout",),
@@ -55,6 +91,10 @@ OPTIONS = (
 
 HELP = ("--help", "-h")
 
+PUSH = "push"
+READERS: dict[str, int | str | None] = {"all": RANK_WILDCARD, "none": None, PUSH: PUSH}
+"""What `--stdin` takes besides a rank."""
+
 _BY_NAME = {name: option for option in OPTIONS for name in option.names}
 
 
@@ -66,7 +106,7 @@ class Request(Record):
     """What a command line of `pypmix run` asks for."""
 
     apps: tuple[Application, ...] = ()
-    tag_output: bool = False
+    terms: Terms = Terms()
     timeout: float | None = None
     help: bool = False
 
@@ -106,9 +146,18 @@ def parse(words: Sequence[str], env: Mapping[str, str]) -> Request:
     engine = job.pop("engine", None)
     if engine is not None:
         apps = [app.replace(env=(*app.env, ("PYPMIX_ENGINE", str(engine)))) for app in apps]
-    timeout, tag_output = job.get("timeout"), job.get("tag_output")
+    timeout = job.pop("timeout", None)
     assert timeout is None or isinstance(timeout, float)
-    return Request(tuple(apps), bool(tag_output), timeout)
+    if job.get("directory"):
+        job["directory"] = os.path.abspath(str(job["directory"]))
+    reader = job.pop("stdin", 0)
+    size = sum([app.np for app in apps])
+    if isinstance(reader, int) and reader >= size and reader != RANK_WILDCARD:
+        raise UsageError(f"--stdin takes one of the ranks 0 to {size - 1}, not {reader}")
+    if reader == PUSH:
+        job["pushed"], reader = True, RANK_WILDCARD
+    # Every field but these is a term of the same name.
+    return Request(tuple(apps), Terms(stdin=reader, **job), timeout)  # type: ignore[arg-type]
 
 
 def _segments(words: Sequence[str]) -> list[list[str]]:
@@ -170,6 +219,12 @@ def _value(name: str, kind: str, text: str) -> object:
         if not 0 < seconds < 1e9:
             raise UsageError(f"{name} takes a number of seconds above 0, not {text!r}")
         return seconds
+    if kind == READER:
+        if text in READERS:
+            return READERS[text]
+        if text.isascii() and text.isdigit():
+            return int(text)
+        raise UsageError(f"{name} takes a rank, all, none or push, not {text!r}")
     if kind == ENGINE and text not in ENGINES:
         raise UsageError(f"{name} takes {', '.join(ENGINES[:-1])} or {ENGINES[-1]}, not {text!r}")
     if not text:

@@ -32,7 +32,7 @@ def run(words: Sequence[str]) -> int:
             show_run_help()
             return 0
         _occupy_standard_descriptors()
-        host = LocalHost(request.apps, tag_output=request.tag_output, timeout=request.timeout, own_process=True)
+        host = LocalHost(request.apps, terms=request.terms, timeout=request.timeout, own_process=True)
     except (UsageError, ValueError, OverflowError) as error:
         say(f"{error}\nTry 'pypmix run --help'.")
         return USAGE

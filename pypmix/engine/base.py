@@ -87,6 +87,18 @@ class ClientSession(Protocol):
         """Drop the connection without `Finalize`; what is pending fails with `LostConnection`. May be called twice."""
 
 
+class ToolSession(ClientSession, Protocol):
+    """An open tool: a client that nobody needs to have launched, with any number of servers.
+
+    It carries out the operations of `pypmix.standard.ops.tools` too; all others go to its primary server. `proc` stays
+    the same once there has been a server; `info`, `server` and `singleton` are those of the primary server now.
+    """
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a primary server, and the connection to it stands."""
+
+
 class Delivery(Protocol):
     """An event at one handler of its process; answered once, now or later, from any thread.
 

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pypmix.engine.base import ClientSession, OnUpcall, ServerSession
+    from pypmix.engine.base import ClientSession, OnUpcall, ServerSession, ToolSession
     from pypmix.engine.native.library import Availability, Found
     from pypmix.standard.types import Info
 
@@ -194,12 +194,41 @@ def open_client(
     return open_native(env, choice.native.library, directives)
 
 
+def open_tool(
+    engine: str | None = None,
+    env: Mapping[str, str] | None = None,
+    directives: tuple[Info, ...] = (),
+) -> ToolSession:
+    """Open a tool session.
+
+    Args:
+        engine: `python` or `auto`; None asks `PYPMIX_ENGINE`.
+        env: The environment that tells of servers; this process's own by default.
+        directives: Infos for `PMIx_tool_init`.
+
+    Raises:
+        EngineUnavailable: The requested engine has no tools.
+        Unreachable: There is no such server, or it does not let this tool in.
+        TypeError, ValueError: The directives make no sense.
+    """
+    env = os.environ if env is None else env
+    if requested(engine, env) == "native":
+        raise EngineUnavailable("a tool runs on the python engine, not on 'native'", operation="open")
+    from pypmix.engine.python.toolsession import open_tool as open_python
+
+    return open_python(env, directives)
+
+
 def open_server(
     on_upcall: OnUpcall,
     *,
     engine: str = "python",
     nspace: str | None = None,
     tmpdir: str | None = None,
+    system_tmpdir: str | None = None,
+    tool_support: bool = False,
+    system_server: bool = False,
+    rendezvous_file: str | None = None,
 ) -> ServerSession:
     """Start a server of this node.
 
@@ -208,9 +237,21 @@ def open_server(
         engine: `python`.
         nspace: The server's own nspace; made from the pid if None.
         tmpdir: The folder that clients are told for temporary files; the system's by default.
+        system_tmpdir: The folder for what is not of one job; that of the system by default.
+        tool_support: Write the rendezvous files by which tools find this server, into `tmpdir`.
+        system_server: Be the system server of this node: write that rendezvous file, into `system_tmpdir`.
+        rendezvous_file: A further rendezvous file to write.
     """
     if engine != "python":
         raise EngineUnavailable(f"a server runs on the python engine, not on {engine!r}", operation="open")
     from pypmix.engine.python.serversession import open_server as open_python
 
-    return open_python(on_upcall, nspace=nspace, tmpdir=tmpdir)
+    return open_python(
+        on_upcall,
+        nspace=nspace,
+        tmpdir=tmpdir,
+        system_tmpdir=system_tmpdir,
+        tool_support=tool_support,
+        system_server=system_server,
+        rendezvous_file=rendezvous_file,
+    )

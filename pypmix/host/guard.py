@@ -1,4 +1,4 @@
-"""What ends a job's processes when the host itself is killed and can do nothing any more."""
+"""What ends the jobs' processes when the host itself is killed and can do nothing any more."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ import signal
 
 # A shell that sleeps in `read` costs a third of a millisecond to start and a megabyte to keep. Its input ends
 # when the host is gone, however it went. It finds what is left by the process groups that it was told and by
-# the nspace in the environment, which also finds what has moved to another session.
+# the nspaces in the environment, which also finds what has moved to another session.
 _SCRIPT = r"""
-while read -r group; do groups="$groups -$group"; done
+while read -r group; do
+  case $group in
+    over*) it=" -${group#over} "; groups="${groups%%"$it"*} ${groups#*"$it"}" ;;
+    *) groups="$groups -$group " ;;
+  esac
+done
 left() {
-  grep -lszFx -e "PMIX_NAMESPACE=$1" /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do echo "$pid";
+  grep -lszEx -e "PMIX_NAMESPACE=$1@[0-9]+" /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do echo "$pid";
   done
 }
 kill -s TERM -- $groups $(left "$1")
@@ -25,21 +30,21 @@ _SHELL = "/bin/sh"
 
 
 class Guard:
-    """A small process that outlives the host, ends what is left of a job and removes its directory.
+    """A small process that outlives the host, ends what is left of its jobs and removes their directory.
 
     Args:
-        nspace: The job's namespace.
+        name: What the jobs' namespaces begin with; of letters, digits, `-` and `_` only.
         tmpdir: The directory to remove; empty for none.
     """
 
-    def __init__(self, nspace: str, tmpdir: str) -> None:
+    def __init__(self, name: str, tmpdir: str) -> None:
         self.pid = 0
         reader, self._writer = os.pipe2(os.O_CLOEXEC)
         null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         try:
             self.pid = os.posix_spawn(
                 _SHELL,
-                ["sh", "-c", _SCRIPT, "pypmix-guard", nspace, tmpdir],
+                ["sh", "-c", _SCRIPT, "pypmix-guard", name, tmpdir],
                 {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((reader, null, null))],
                 setsid=True,
@@ -55,9 +60,16 @@ class Guard:
             os.close(null)
 
     def add(self, group: int) -> None:
-        """Have the guard know a process group of the job."""
+        """Have the guard know a process group of a job."""
+        self._tell(b"%d\n" % group)
+
+    def remove(self, group: int) -> None:
+        """Have the guard forget a process group that is no more: its number may become another's."""
+        self._tell(b"over%d\n" % group)
+
+    def _tell(self, line: bytes) -> None:
         try:
-            os.write(self._writer, b"%d\n" % group)
+            os.write(self._writer, line)
         except BrokenPipeError:
             # There is no guard.
             return

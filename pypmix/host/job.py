@@ -7,6 +7,10 @@ from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.record import Record
 from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Info, Proc, check_name
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 LOCAL_RANKS_MAX = 0xFFFF
 """PMIX_LOCAL_RANK and PMIX_NODE_RANK are 16 bits wide."""
 
@@ -19,12 +23,16 @@ class Application(Record):
         np: The number of ranks, at least 1.
         env: Pairs of name and value that are added to the ranks' environment.
         wdir: The ranks' working directory; empty means the launcher's own.
+        program: The program to run where it is another than the first word of `argv`, which is only its name then.
+        unset: Names of variables that are taken out of the ranks' environment.
     """
 
     argv: tuple[str, ...]
     np: int = 1
     env: tuple[tuple[str, str], ...] = ()
     wdir: str = ""
+    program: str = ""
+    unset: tuple[str, ...] = ()
 
     def __validate__(self) -> None:
         if not self.argv or not self.argv[0]:
@@ -33,12 +41,19 @@ class Application(Record):
             raise TypeError(f"the number of ranks must be an int, not {type(self.np).__name__}")
         if self.np < 1:
             raise ValueError(f"the number of ranks must be at least 1, not {self.np}")
-        for text in (*self.argv, self.wdir, *[part for pair in self.env for part in pair]):
+        for text in (*self.argv, self.wdir, self.program, *[part for pair in self.env for part in pair]):
             if "\0" in text:
                 raise ValueError(f"a command line and an environment cannot hold a NUL character: {text!r:.80}")
         for name, _ in self.env:
             if not name or "=" in name:
                 raise ValueError(f"{name!r} is not the name of an environment variable")
+
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of its ranks, less what makes them clients."""
+        env = {**inherited, **dict(self.env)}
+        for name in self.unset:
+            env.pop(name, None)
+        return env
 
 
 def check_local_size(size: int) -> None:
@@ -86,6 +101,10 @@ class Job(Record):
         session: PMIX_SESSION_ID.
         tmpdir: The job's directory on each node, which the host makes and removes; empty for none.
         wdir: The launcher's working directory, where applications run that name no other.
+        parent: The proc that has spawned the job; None for a job that nobody of the session has.
+        first: The node rank (PMIX_NODE_RANK) and the rank in the session (PMIX_GLOBAL_RANK) of the job's first rank,
+            where other jobs of the session run on its node.
+        others: How many procs of other jobs there are.
     """
 
     nspace: str
@@ -94,6 +113,9 @@ class Job(Record):
     session: int = 0
     tmpdir: str = ""
     wdir: str = ""
+    parent: Proc | None = None
+    first: int = 0
+    others: int = 0
 
     def __validate__(self) -> None:
         if not check_name(self.nspace, MAX_NSLEN, "an nspace"):
@@ -105,6 +127,7 @@ class Job(Record):
         names = [node.hostname for node in self.nodes]
         if len(set(names)) != len(names):
             raise ValueError(f"a node is listed twice: {', '.join(names)}")
+        check_local_size(self.first + max([len(node.ranks) for node in self.nodes], default=0))
         placed = sorted([rank for node in self.nodes for rank in node.ranks])
         if placed != list(range(self.size)):
             raise ValueError(
@@ -145,7 +168,7 @@ class Job(Record):
             job=tuple(self._job()),
             nodes=tuple([tuple(self._node(number, node)) for number, node in enumerate(self.nodes)]),
             apps=tuple(self._apps()),
-            sessions=((attrs.SESSION_ID(self.session), attrs.UNIV_SIZE(self.size)),),
+            sessions=((attrs.SESSION_ID(self.session), attrs.UNIV_SIZE(self.size + self.others)),),
             procs=tuple([(slot.rank, tuple(self._proc(slot))) for slot in self.slots()]),
         )
 
@@ -154,7 +177,7 @@ class Job(Record):
         # first.
         found = [
             attrs.SESSION_ID(self.session),
-            attrs.UNIV_SIZE(self.size),
+            attrs.UNIV_SIZE(self.size + self.others),
             attrs.JOB_SIZE(self.size),
             attrs.MAX_PROCS(self.size),
             attrs.JOBID(self.nspace),
@@ -164,6 +187,8 @@ class Job(Record):
         ]
         if self.tmpdir:
             found += [attrs.TMPDIR(self.tmpdir), attrs.NSDIR(self.tmpdir), attrs.TDIR_RMCLEAN(True)]
+        if self.parent is not None:
+            found += [attrs.PARENT_ID(self.parent), attrs.SPAWNED(True)]
         return found
 
     def _node(self, number: int, node: Node) -> list[Info]:
@@ -172,7 +197,7 @@ class Job(Record):
             attrs.NODEID(number),
             attrs.HOSTNAME(node.hostname),
             attrs.LOCAL_SIZE(len(ranks)),
-            attrs.NODE_SIZE(len(ranks)),
+            attrs.NODE_SIZE(len(ranks) + self.others),
             attrs.LOCAL_PEERS(",".join(map(str, ranks))),
             attrs.LOCAL_PROCS([self.proc(rank) for rank in ranks]),
         ]
@@ -205,12 +230,15 @@ class Job(Record):
             attrs.RANK(slot.rank),
             attrs.APPNUM(slot.app),
             attrs.LOCAL_RANK(slot.local_rank),
-            attrs.NODE_RANK(slot.local_rank),
+            attrs.NODE_RANK(self.first + slot.local_rank),
             attrs.NODEID(slot.node),
             attrs.HOSTNAME(self.nodes[slot.node].hostname),
-            attrs.GLOBAL_RANK(slot.rank),
+            attrs.GLOBAL_RANK(self.first + slot.rank),
             attrs.APP_RANK(slot.app_rank),
         ]
         if self.tmpdir:
             found.append(attrs.PROCDIR(self.procdir(slot.rank)))
+        if self.parent is not None:
+            # Of a proc by the Standard, of a job to those who look there: whoever asks finds it.
+            found += [attrs.PARENT_ID(self.parent), attrs.SPAWNED(True)]
         return found

@@ -106,7 +106,7 @@ def open_pidfd(pid: int) -> int:
 
 def explain(error: OSError, path: str) -> str:
     """Say why a program that exists could not be executed."""
-    if error.errno == errno.ENOENT and os.path.isfile(path):
+    if error.errno == errno.ENOENT and error.filename in (None, path) and os.path.isfile(path):
         return f"{path} exists, but the interpreter that its first line names does not"
     if error.errno == errno.ENOEXEC:
         return f"{path} is neither a binary of this machine nor a script with a #! line"
@@ -125,13 +125,17 @@ def signal_group(group: int, signum: int) -> bool:
     return True
 
 
-def raise_descriptor_limit(ranks: int) -> tuple[int, int] | None:
-    """Make room for the descriptors of a large job; return the former limits where they had to be changed.
+def raise_descriptor_limit(ranks: int, files: int = 0) -> tuple[int, int] | None:
+    """Make room for the descriptors of large jobs; return the former limits where they had to be changed.
+
+    Args:
+        ranks: How many ranks there will be.
+        files: How many descriptors there will be besides those of each rank.
 
     Raises:
         OSError: The hard limit does not allow so many.
     """
-    wanted = ranks * DESCRIPTORS_PER_RANK + 64
+    wanted = ranks * DESCRIPTORS_PER_RANK + files + 64
     if wanted <= 256:
         return None
     import resource

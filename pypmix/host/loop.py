@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE
 
+MANY = 64
+"""With fewer timers than this, those that were cancelled may stay until they are due."""
+
 
 class Timer:
     """A call that is due at a time of `time.monotonic`; `cancel` may be called at any time."""
@@ -41,6 +44,7 @@ class Loop:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._timers: list[Timer] = []
+        self._many = MANY
         self._posted: deque[Callback] = deque()
         self._wake_read, self.wake_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._wake_read, READ, self._woken)
@@ -55,6 +59,11 @@ class Loop:
 
     def later(self, delay: float, callback: Callback) -> Timer:
         """Call `callback` after `delay` seconds."""
+        if len(self._timers) >= self._many:
+            # What was cancelled and is due in years would stay for as long.
+            self._timers = [timer for timer in self._timers if timer.callback is not None]
+            heapq.heapify(self._timers)
+            self._many = max(MANY, 2 * len(self._timers))
         timer = Timer(time.monotonic() + delay, callback)
         heapq.heappush(self._timers, timer)
         return timer

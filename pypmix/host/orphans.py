@@ -31,6 +31,15 @@ def children() -> set[int]:
     return found
 
 
+def reap(group: int) -> None:
+    """Collect this process's dead children in a process group, which would keep it in being."""
+    try:
+        while os.waitpid(-group, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
 def collect(keep: set[int]) -> set[int]:
     """Collect the dead children that are not in `keep`, and return the pids of the living ones."""
     living: set[int] = set()

@@ -63,8 +63,10 @@ def pending_text(pending: Sequence[Pending], who: Callable[[Proc], str]) -> list
     for item in pending:
         name = item.operation + (f" {item.label}" if item.label else "")
         missing = listed([who(proc) for proc in item.missing])
-        if item.operation == "get":
-            asking = listed([who(proc) for proc in item.arrived])
+        asking = listed([who(proc) for proc in item.arrived])
+        if not item.missing:
+            line = f"{item.operation}: {asking} has waited {now - item.since:.1f} s for the host's answer"
+        elif item.operation == "get":
             line = f"{name}: {asking} has waited {now - item.since:.1f} s for {missing}"
         else:
             arrived, size = len(item.arrived), len(item.arrived) + len(item.missing)

@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import select
 import stat
+import time
 
 from pypmix.host.loop import READ, WRITE, Loop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
+
+    class Pausable(Protocol):
+        """What writes to a sink and can be made to wait."""
+
+        def resume(self) -> None: ...
 
 LINE_LIMIT = 1 << 20
 """A longer line is passed on in pieces, so that a rank that never ends its line cannot fill the memory."""
@@ -42,7 +49,7 @@ class Sink:
         self._on_broken = on_broken
         self._backlog = bytearray()
         self._waiting = False
-        self._paused: list[Stream] = []
+        self._paused: list[Pausable] = []
         self._open: Stream | None = None
         self.broken = False
         self.terminal = os.isatty(fd)
@@ -71,7 +78,7 @@ class Sink:
         """Tell whether the last thing written was an unfinished line of this stream."""
         return self._open is stream
 
-    def pause(self, stream: Stream) -> bool:
+    def pause(self, stream: Pausable) -> bool:
         """Remember a stream that is to wait, if there is too much to hand over; it is resumed later."""
         if len(self._backlog) <= BACKLOG_LIMIT:
             return False
@@ -109,25 +116,77 @@ class Sink:
             self._loop.unwatch(self.fd)
 
 
+class Copy:
+    """A file that holds what ranks wrote, as they wrote it.
+
+    Args:
+        path: The file; folders that are missing are made, and what it held before is dropped.
+        on_broken: Called once, with the error, when it takes nothing any more.
+    """
+
+    def __init__(self, path: str, on_broken: Callable[[OSError], None]) -> None:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        self._on_broken = on_broken
+
+    def write(self, data: bytes) -> None:
+        """Append data."""
+        rest = memoryview(data)
+        try:
+            while rest and self._fd >= 0:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError as error:
+            self.close()
+            self._on_broken(error)
+
+    def close(self) -> None:
+        """Close the file; may be called twice."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
 class Stream:
-    """One output of one rank, passed on line by line.
+    """One output of one rank: passed on line by line, and piece by piece to those who want it as it comes.
 
     Args:
         loop: The loop to read in.
         fd: What to read from, made by `channel`; closed by the stream.
-        sink: Where the lines go.
+        sink: Where the lines go; None for nowhere.
         tag: What each line starts with; empty for nothing.
+        stamped: Whether the time when it was read comes before that.
+        copy: The file that holds all of it; closed by the stream.
+
+    Attributes:
+        tap: Called with each piece that was read, and at the end with none.
     """
 
-    def __init__(self, loop: Loop, fd: int, sink: Sink, tag: bytes = b"") -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        fd: int,
+        sink: Sink | None,
+        tag: bytes = b"",
+        *,
+        stamped: bool = False,
+        copy: Copy | None = None,
+    ) -> None:
         self._loop = loop
         self._fd = fd
         self._sink = sink
         self._tag = tag
+        self._stamped = stamped
+        self._copy = copy
         self._held = bytearray()
         self._watched = False
         self._prompt = False
+        self.tap: Callable[[bytes], None] | None = None
         self.resume()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more can come."""
+        return self._fd < 0
 
     def resume(self) -> None:
         """Read again after a pause."""
@@ -136,7 +195,7 @@ class Stream:
             self._loop.watch(self._fd, READ, self._ready)
 
     def _ready(self) -> None:
-        if self._read() and self._watched and self._sink.pause(self):
+        if self._read() and self._watched and self._sink is not None and self._sink.pause(self):
             self._watched = False
             self._loop.unwatch(self._fd)
 
@@ -158,6 +217,12 @@ class Stream:
         return len(data)
 
     def _feed(self, data: bytes) -> None:
+        if self.tap is not None:
+            self.tap(data)
+        if self._copy is not None:
+            self._copy.write(data)
+        if self._sink is None:
+            return
         end = data.rfind(b"\n") + 1
         if end:
             self._pass_on(self._held + data[:end])
@@ -178,13 +243,16 @@ class Stream:
             self._pass_on(held)
 
     def _pass_on(self, data: bytearray) -> None:
-        self._sink.write(self, self._tagged(data) if self._tag else data)
+        if self._sink is not None:
+            self._sink.write(self, self._tagged(data) if self._tag or self._stamped else data)
 
     def _tagged(self, data: bytearray) -> bytearray:
+        assert self._sink is not None
+        tag = (_stamp() if self._stamped else b"") + self._tag
         whole = data.endswith(b"\n")
-        lines = (data[:-1] if whole else data).replace(b"\n", b"\n" + self._tag)
+        lines = (data[:-1] if whole else data).replace(b"\n", b"\n" + tag)
         if not self._sink.is_open(self):
-            lines[:0] = self._tag
+            lines[:0] = tag
         return lines + b"\n" if whole else lines
 
     def finish(self) -> None:
@@ -193,11 +261,11 @@ class Stream:
         taken = 0
         while taken < PIPE_MAX and (size := self._read()):
             taken += size
-        if self._held or self._sink.is_open(self):
+        if self._sink is not None and (self._held or self._sink.is_open(self)):
             held, self._held = self._held, bytearray()
             # Tagged output is lines by definition. Untagged output stays as it was written; the sink ends the
             # line when another rank's follows.
-            if self._tag:
+            if self._tag or self._stamped:
                 held += b"\n"
             self._pass_on(held)
 
@@ -211,6 +279,17 @@ class Stream:
         os.close(self._fd)
         self._fd = -1
         self.finish()
+        if self._copy is not None:
+            self._copy.close()
+        if self.tap is not None:
+            self.tap(b"")
+
+
+def _stamp() -> bytes:
+    """Return the local time as ISO 8601 has it, with milliseconds and a blank."""
+    now = time.time()
+    text = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now))
+    return f"{text}.{int(now % 1 * 1000):03} ".encode()
 
 
 def channel(fd: int) -> tuple[int, int]:

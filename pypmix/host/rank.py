@@ -6,6 +6,7 @@ from pypmix.host.outcome import signal_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pypmix.host.feeding import Input
     from pypmix.host.output import Stream
     from pypmix.standard.types import Proc
 
@@ -13,21 +14,51 @@ STARTED, CONNECTED, FINALIZED = "started", "connected", "finalized"
 
 
 class Rank:
-    """A process of the job, from its start until the end of the job."""
+    """A process of a job, from its start until the end of the job.
 
-    __slots__ = ("alive", "code", "dumped", "excused", "pid", "pidfd", "proc", "signum", "stage", "streams")
+    Attributes:
+        proc: Its name to PMIx.
+        label: Its name to a person.
+        pid: Its pid, 0 before it was started; taken until the job is over, so that its process group has no other.
+        stage: How far it has come with PMIx.
+        streams: What is read of its output, by `IOFChannel`.
+        input: What its standard input is fed by; None where that is nobody here.
+        code: What it exited with; None while it runs, and where a signal ended it.
+        signum: The signal that ended it.
+        excused: Its end is what somebody wanted, and nobody's failure.
+        killer: Who has had it ended by job control, for a person; empty for nobody.
+    """
 
-    def __init__(self, proc: Proc) -> None:
+    __slots__ = (
+        "alive",
+        "code",
+        "dumped",
+        "excused",
+        "input",
+        "killer",
+        "label",
+        "pid",
+        "pidfd",
+        "proc",
+        "signum",
+        "stage",
+        "streams",
+    )
+
+    def __init__(self, proc: Proc, label: str) -> None:
         self.proc = proc
+        self.label = label
         self.alive = False
         self.pid = 0
         self.pidfd = -1
         self.stage = STARTED
-        self.streams: list[Stream] = []
+        self.streams: dict[int, Stream] = {}
+        self.input: Input | None = None
         self.code: int | None = None
         self.signum = 0
         self.dumped = False
         self.excused = False
+        self.killer = ""
 
     @property
     def blame(self) -> int:
@@ -41,10 +72,11 @@ class Rank:
         return 1 if self.stage == CONNECTED else 0
 
     def __str__(self) -> str:
-        return f"rank {self.proc.rank} (pid {self.pid})"
+        return f"{self.label} (pid {self.pid})"
 
     def end(self) -> str:
         """Say how it ended."""
         if self.signum:
-            return f"{self} was killed by {signal_text(self.signum)}" + (", core dumped" if self.dumped else "")
+            wish = f", as {self.killer} had asked" if self.killer else ""
+            return f"{self} was killed by {signal_text(self.signum)}{wish}" + (", core dumped" if self.dumped else "")
         return f"{self} exited with code {self.code}" + (" without calling finalize" if self.stage == CONNECTED else "")

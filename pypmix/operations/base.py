@@ -20,3 +20,6 @@ class Asks:
         _session: ClientSession
 
         def _run(self, op: Op[R]) -> R: ...
+
+        def _attend(self) -> None:
+            """From now on take in what arrives also while nothing is waited for."""

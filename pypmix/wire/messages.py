@@ -21,6 +21,7 @@ __all__ = [
     "COMMAND_NAMES",
     "EVENT",
     "IOF",
+    "IOF_CONTROL",
     "Command",
     "Layout",
     "decode_commit",
@@ -302,6 +303,17 @@ IOF = Layout(
     ),
 )
 """Output that a server forwards, on `TAG_IOF`."""
+
+IOF_CONTROL = Layout(
+    "flow control",
+    (
+        One("source", codes.PROC),
+        One("channel", codes.IOF_CHANNEL),
+        One("xoff", codes.BOOL),
+        _INFOS,
+    ),
+)
+"""What a server of 7.0 or later says on `TAG_IOF_CONTROL` to a client that pushes input: to pause, or to go on."""
 
 
 def peek_command(data: bytes, buffer_type: int) -> int:

@@ -16,9 +16,10 @@ from cli.command import ROOT
 
 from pypmix import Server
 from pypmix.engine.base import Upcall
-from pypmix.host import Application, Job, LocalHost, Node, Outcome
+from pypmix.host import Application, Job, LocalHost, Node, Outcome, answers
+from pypmix.host.guard import Guard
 from pypmix.standard.errors import NotInitialized, PMIxError
-from pypmix.standard.ops import ClientConnected, ClientFinalized
+from pypmix.standard.ops import AllocationRequest, ClientConnected, ClientFinalized
 from pypmix.standard.types import Proc
 
 
@@ -111,6 +112,42 @@ def test_limits_are_given_back(env: dict[str, str]) -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (200, before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_guard_ends_what_it_was_told_of_and_not_what_it_was_told_to_forget(tmp_path: Path) -> None:
+    processes = [subprocess.Popen(["sleep", "30"], start_new_session=True) for _ in range(4)]
+    guard = Guard("pypmix-nobody", "")
+    for process in processes:
+        guard.add(process.pid)
+    guard.remove(processes[1].pid)
+    guard.remove(processes[3].pid)
+    try:
+        # What the kernel does when the host is killed.
+        os.close(guard._writer)
+        assert [processes[number].wait(10) for number in (0, 2)] == [-signal.SIGTERM] * 2
+        os.waitpid(guard.pid, 0)
+        assert [processes[number].poll() for number in (1, 3)] == [None, None]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait(5)
+
+
+def test_a_request_that_nobody_answers_is_refused_by_its_name(env: dict[str, str]) -> None:
+    class Asked:
+        op = AllocationRequest(1)
+        requestor = None
+        errors: list[BaseException] = []  # noqa: RUF012
+
+        def fail(self, error: BaseException) -> None:
+            self.errors.append(error)
+
+    host = LocalHost([shell("exit 0")], env=env)
+    asked = Asked()
+    answers._HOME.pop("AllocationRequest", None)
+    host._answer(asked)  # type: ignore[arg-type]
+    assert "allocation_request" in str(asked.errors[0])
+    host.loop.close()
 
 
 CLIENT = """

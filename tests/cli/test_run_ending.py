@@ -95,6 +95,20 @@ def test_ranks_lead_sessions_and_inherit_nothing_else(command: Command, options:
     assert ended.lines == ["True 0 1 2"] * 2
 
 
+def test_a_job_that_keeps_going_ends_with_the_first_failure(command: Command) -> None:
+    text = "case $PMIX_RANK in 1) exit 4;; 2) sleep 0.4; exit 5;; esac; sleep 0.8; echo on"
+    ended = command("run", "-n", 4, "--keep-going", *SH, text)
+    assert (ended.code, ended.lines) == (4, ["on", "on"])
+    assert ended.message.startswith("pypmix run: rank 1 (pid ")
+    assert ended.message.endswith("exited with code 4; the others went on")
+
+
+def test_an_abort_ends_even_a_job_that_keeps_going(command: Command) -> None:
+    ended = command("run", "-n", 2, "--keep-going", *client("me.fence()\nme.abort(3) if rank else hang()"))
+    assert ended.code == 3
+    assert "called abort with status 3; 1 other rank was ended" in ended.message
+
+
 def test_success_is_silent(command: Command) -> None:
     ended = command("run", "-n", 3, *client("me.fence(); me.close()"))
     assert (ended.code, ended.out, ended.err) == (0, b"", b"")
@@ -209,10 +223,10 @@ def test_a_rank_in_a_call_that_no_interrupt_reaches_ends_soon(command: Command) 
 
 
 def test_user_signals_are_passed_on_and_end_nothing(command: Command) -> None:
-    text = "trap 'echo usr $PMIX_RANK; exit 0' USR1; echo $$ > pid.$PMIX_RANK; while :; do sleep 0.05; done"
+    text = "trap 'echo usr $PMIX_RANK; exit 0' USR2; echo $$ > pid.$PMIX_RANK; while :; do sleep 0.05; done"
     process = command.start("run", "-n", 2, *SH, text)
     command.wait_for("pid", 2)
-    process.send_signal(signal.SIGUSR1)
+    process.send_signal(signal.SIGUSR2)
     ended = command.end(process)
     assert ended.code == 0
     assert sorted(ended.lines) == ["usr 0", "usr 1"]
@@ -263,6 +277,8 @@ def test_a_killed_launcher_leaves_nothing(command: Command, text: str) -> None:
 def test_a_killed_launcher_leaves_no_rank_that_hides(command: Command) -> None:
     process = command.start("run", "-n", 2, *SH, "echo $$ > pid.$PMIX_RANK; exec env -i sleep 60")
     ranks = [Path("/proc") / pid for pid in command.wait_for("pid", 2)]
+    # The launcher tells its guard of a rank as soon as that has started, which the rank's file may be ahead of.
+    time.sleep(0.3)
     os.kill(process.pid, signal.SIGKILL)
     command.end(process)
     deadline = time.monotonic() + 5

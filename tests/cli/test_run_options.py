@@ -7,8 +7,10 @@ import sys
 import pytest
 from cli.command import Command
 
+from pypmix import Rank
 from pypmix.cli.options import OPTIONS, Request, UsageError, parse
 from pypmix.host import Application
+from pypmix.host.terms import Terms
 
 SH = ("sh", "-c")
 
@@ -35,7 +37,7 @@ def test_applications_have_their_own_options() -> None:
             Application(("./b",), 1, (("B", "x=y"), ("C", "")), "/b"),
             Application(("c",)),
         ),
-        True,
+        Terms(tagged=True),
         1.5,
     )
 
@@ -47,6 +49,25 @@ def test_a_variable_without_value_is_taken_from_here() -> None:
 def test_the_engine_holds_for_all_applications() -> None:
     apps = parse(["a", ":", "--engine", "native", "b"], {}).apps
     assert [app.env for app in apps] == [(("PYPMIX_ENGINE", "native"),)] * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "terms"),
+    [
+        ("a", Terms()),
+        (
+            "--timestamp-output --merge-stderr --forward --keep-going a",
+            Terms(False, True, True, (True, True), "", "", True, keep_going=True),
+        ),
+        ("-n 4 --stdin 3 a", Terms(stdin=3)),
+        ("--stdin all a", Terms(stdin=Rank.WILDCARD)),
+        ("--stdin=none a", Terms(stdin=None)),
+        ("--stdin push a", Terms(stdin=Rank.WILDCARD, pushed=True)),
+        ("--output-directory /logs a", Terms(directory="/logs")),
+    ],
+)
+def test_the_terms_of_the_job(words: str, terms: Terms) -> None:
+    assert parse(words.split(), {}).terms == terms
 
 
 @pytest.mark.parametrize(
@@ -66,6 +87,8 @@ def test_the_engine_holds_for_all_applications() -> None:
         ("--timeout inf a", "not 'inf'"),
         ("--engine fast a", "--engine takes auto, native or python, not 'fast'"),
         ("-x =1 a", "-x takes NAME=VALUE or NAME, not '=1'"),
+        ("-n 2 --stdin 2 a", "--stdin takes one of the ranks 0 to 1, not 2"),
+        ("--stdin some a", "--stdin takes a rank, all, none or push, not 'some'"),
         ("--tag-output=yes a", "--tag-output takes no value"),
         ("--wdir= a", "--wdir takes a value that is not empty"),
         ("--colour a", "there is no option --colour"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import hashlib
 import os
 import select
 import subprocess
@@ -112,6 +114,71 @@ def test_input_goes_to_rank_0_and_bytes_come_back_unchanged(command: Command, ra
 def test_other_ranks_read_nothing(command: Command) -> None:
     ended = command("run", "-n", 3, *SH, 'echo "$PMIX_RANK:$(cat)"', data=b"word")
     assert sorted(ended.lines) == ["0:word", "1:", "2:"]
+
+
+@pytest.mark.parametrize(
+    ("reader", "lines"),
+    [("1", ["0:", "1:word", "2:"]), ("all", ["0:word", "1:word", "2:word"]), ("none", ["0:", "1:", "2:"])],
+)
+def test_who_reads_the_input(command: Command, reader: str, lines: list[str]) -> None:
+    ended = command("run", "-n", 3, "--stdin", reader, *SH, 'echo "$PMIX_RANK:$(cat)"', data=b"word")
+    assert (ended.code, sorted(ended.lines)) == (0, lines)
+
+
+def test_all_ranks_read_all_of_a_long_input_though_one_does_not_read(command: Command) -> None:
+    data = os.urandom(2_000_000)
+    ended = command("run", "-n", 3, "--stdin", "all", *SH, "[ $PMIX_RANK = 1 ] || sha256sum", data=data)
+    assert ended.code == 0
+    assert ended.lines == [f"{hashlib.sha256(data).hexdigest()}  -"] * 2
+
+
+def test_a_file_is_read_by_all(command: Command) -> None:
+    (command.folder / "data").write_bytes(os.urandom(300_000))
+    with (command.folder / "data").open("rb") as file:
+        ended = command("run", "-n", 2, "--stdin", "all", *SH, "wc -c", stdin=file)
+    assert (ended.code, ended.lines) == (0, ["300000"] * 2)
+
+
+def test_a_lone_rank_with_pipes_reads_and_writes_the_same(command: Command) -> None:
+    data = os.urandom(1_000_000)
+    ended = command("run", "--forward", "cat", data=data)
+    assert (ended.code, ended.out) == (0, data)
+
+
+def test_stderr_merged_into_stdout_keeps_its_place(command: Command) -> None:
+    text = "for n in 1 2 3; do echo $PMIX_RANK out $n; echo $PMIX_RANK err $n >&2; done"
+    for ranks in (1, 2):
+        ended = command("run", "-n", ranks, "--merge-stderr", *SH, text)
+        assert ended.err == b""
+        for rank in range(ranks):
+            own = [line for line in ended.lines if line.startswith(str(rank))]
+            assert own == [f"{rank} {kind} {n}" for n in (1, 2, 3) for kind in ("out", "err")]
+
+
+def test_lines_with_the_time(command: Command) -> None:
+    for options, rest in (((), "word"), (("--tag-output",), "[0]<stdout>: word")):
+        (line,) = command("run", "--timestamp-output", *options, "echo", "word").lines
+        stamp, _, text = line.partition(" ")
+        assert text == rest
+        assert abs(datetime.datetime.fromisoformat(stamp).timestamp() - time.time()) < 30
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_output_in_a_directory_as_well(command: Command, ranks: int) -> None:
+    ended = command("run", "-n", ranks, "--output-directory", "logs/a", *SH, "echo out $PMIX_RANK; printf err >&2")
+    assert sorted(ended.lines) == [f"out {rank}" for rank in range(ranks)]
+    for rank in range(ranks):
+        folder = command.folder / "logs" / "a" / "1" / f"rank.{rank}"
+        assert (folder / "stdout").read_text() == f"out {rank}\n"
+        assert (folder / "stderr").read_text() == "err"
+
+
+def test_a_directory_that_cannot_be_made(command: Command) -> None:
+    (command.folder / "logs").write_text("a file")
+    ended = command("run", "--output-directory", "logs", "true")
+    assert ended.code != 0
+    assert ended.message.startswith("pypmix run: cannot start rank 0: ")
+    assert "logs" in ended.message
 
 
 def test_output_that_arrives_late_is_not_lost(command: Command) -> None:

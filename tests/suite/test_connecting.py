@@ -36,7 +36,8 @@ def test_mistakes(run):
     for found in run("connecting.refused", ranks=2):
         assert found.items() >= expected.items()
         assert found["unknown"] in ("refused", "timed out")
-        assert found["others"] in ("refused", "timed out")
+        if run.server == "python-server":
+            assert found["others"] == "refused"
 
 
 def test_a_lone_process(alone):

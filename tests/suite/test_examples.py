@@ -13,10 +13,15 @@ from harness.pairings import Part
 EXAMPLES = machine.ROOT / "docs" / "examples"
 
 EXPECTED = {
+    "events": r"rank {rank}: CUSTOM_N4242 from rank 0, load 0\.75",
+    "handlers": r"rank {rank} acts, logged: True",
     "hello": r"hello from {rank} of 3 on \S+  \[\w+ \S+\]",
     "putget": r"rank {rank} of 3 knows \{{0: 'tcp://\S+:5000', 1: 'tcp://\S+:5001', 2: 'tcp://\S+:5002'\}}",
     "putget_async": r"rank {rank} of 3 knows \['tcp://\S+:5000', 'tcp://\S+:5001', 'tcp://\S+:5002'\]",
+    "control": r"rank {rank} is done",
     "publish": r"acme\.port is tcp://10\.0\.0\.1:7777 by rank 0",
+    "spawn": r"rank {rank} goes on",
+    "query": r"rank {rank}: 3 procs, 3 of them here",
     "waiting": r"port: 5000",
 }
 

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, assert_type
 
 import pypmix
 from pypmix import (
+    AllocDirective,
+    Answer,
+    Answers,
     Client,
+    Credential,
+    DeviceDistance,
+    Event,
+    EventCode,
+    EventStream,
+    Fabric,
     Info,
+    InputWriter,
+    IOFChannel,
     NotFound,
     OperationTimeout,
+    Output,
+    OutputStream,
     Persist,
     PMIxError,
     Proc,
     Published,
     PublishedData,
+    Query,
     Rank,
     Scope,
+    SpawnedJob,
     Status,
     Value,
     aio,
@@ -74,6 +90,61 @@ def published(me: Client) -> None:
     assert_type(me.unpublish("port"), None)
 
 
+def spawned(me: Client) -> None:
+    job = me.spawn(["./worker", "--fast"], n=4, env={"A": "1"}, stdin=Rank.WILDCARD)
+    assert_type(job, SpawnedJob)
+    assert_type(job.wait(timeout=5), int)
+    assert_type(job[0], Proc)
+    assert_type(me.spawn([pypmix.app(["a"], n=2), pypmix.app(["b"])]).size, int)
+    assert_type(me.parent, Proc | None)
+    assert_type(me.spawned, bool)
+    with me.output(job, IOFChannel.STDOUT) as output:
+        assert_type(output, OutputStream)
+        assert_type(output.get(timeout=1).text, str)
+        for piece in output:
+            assert_type(piece, Output)
+    with me.input(job) as stdin:
+        assert_type(stdin, InputWriter)
+        assert_type(stdin.write("text"), int)
+    assert_type(me.push_input(job[0], b"bytes"), None)
+
+
+def queried(me: Client) -> None:
+    assert_type(me.query(attrs.QUERY_NAMESPACES, default=None), Any)
+    found = me.query_all([attrs.JOB_SIZE, "key"], nspace=me.nspace, refresh=True)
+    assert_type(found, Answers)
+    assert_type(found[attrs.JOB_SIZE], Any)
+    found.get(attrs.JOB_SIZE, 0)
+    assert_type(list(found), list[str])
+    assert_type(found.missing, frozenset[str])
+    assert_type(found.infos, tuple[Info, ...])
+    assert_type(me.query_info(Query(("key",))), tuple[Info, ...])
+    assert_type(me.resolve_peers(nspace=me.nspace), tuple[Proc, ...])
+    assert_type(me.resolve_nodes(), tuple[str, ...])
+
+
+def controlled(me: Client) -> None:
+    assert_type(me.log("text", to=["stderr", attrs.LOG_SYSLOG], tag=True), None)
+    me.log({attrs.LOG_STDOUT: "text"})
+    assert_type(me.job_control(info={attrs.JOB_CTRL_ID: "x"}), Answers)
+    assert_type(me.signal(me.job, 10), None)
+    me.kill(me.job[1])
+    me.register_cleanup(Path("x"), ignore=["y"])
+    assert_type(me.allocate(nodes=2), Answers)
+    assert_type(me.allocation_request(AllocDirective.RELEASE), Answers)
+    assert_type(me.process_monitor(attrs.MONITOR_HEARTBEAT(True), -109), Answers)
+    assert_type(me.monitor_heartbeat(5), str)
+    assert_type(me.monitor_file(Path("x"), 5, size=True), str)
+    assert_type(me.heartbeat(), None)
+    credential = me.get_credential()
+    assert_type(credential, Credential)
+    assert_type(credential.data, bytes)
+    assert_type(credential.info, Answers)
+    assert_type(me.validate_credential(credential), Answers)
+    assert_type(me.fabric_update(me.fabric_register()), Fabric)
+    assert_type(me.compute_distances("0-3"), tuple[DeviceDistance, ...])
+
+
 def errors(me: Client) -> None:
     try:
         me.fence(timeout=1)
@@ -95,6 +166,16 @@ async def in_an_event_loop() -> None:
         assert_type(await me.lookup("port", wait=5), Any)
         assert_type(await me.lookup_all(["port"]), PublishedData)
         assert_type(me.rank, int)
+        assert_type(await me.query_all(["key"]), Answers)
+        assert_type(await me.resolve_nodes(), tuple[str, ...])
+        assert_type(await me.get_credential(), Credential)
+        assert_type(await me.heartbeat(), None)
+        job = await me.spawn(["./worker"])
+        assert_type(await job.wait(), int)
+        async with me.output(job) as output, me.input(job) as stdin:
+            assert_type(await stdin.write(b"x"), int)
+            async for piece in output:
+                assert_type(piece, Output)
 
 
 def mistakes(me: Client) -> None:
@@ -104,6 +185,46 @@ def mistakes(me: Client) -> None:
     me.get("key", "nspace")  # type: ignore[arg-type]
     me.lookup(["key"])  # type: ignore[arg-type]
     me.unpublish(5)  # type: ignore[arg-type]
+    me.resolve_peers(5)  # type: ignore[arg-type]
+    me.signal(me.job, "TERM")  # type: ignore[arg-type]
+    me.validate_credential("text")  # type: ignore[arg-type]
+    me.spawn("./worker", n="2")  # type: ignore[arg-type]
+    me.output(me.job, "stdout")  # type: ignore[arg-type]
+    me.push_input(me.job, 5)  # type: ignore[arg-type]
     attrs.TIMEOUT("soon")  # type: ignore[arg-type]
     me.rank = 3  # type: ignore[misc]
     Proc("nspace")  # type: ignore[call-arg]
+
+
+def hearing_of_events(me: Client) -> None:
+    with me.events(EventCode.PROC_TERMINATED, 4242, buffer=10) as events:
+        assert_type(events, EventStream)
+        assert_type(events.get(timeout=1.5), Event)
+        assert_type(events.dropped, int)
+        for event in events:
+            assert_type(event, Event)
+            assert_type(event.code, EventCode)
+            assert_type(event.affected, tuple[Proc, ...])
+            assert_type(event.info["x"], Any)
+    me.notify(EventCode.custom(-4242), targets=me.job[0], info={"acme.x": 1})
+
+    @me.on(EventCode.custom(-4242), order="first")
+    def handler(event: Event) -> Answer:
+        return event.done({"acme.seen": True})
+
+    assert_type(handler.id, int)
+    handler.remove()
+
+
+async def hearing_of_events_in_a_loop(me: aio.Client) -> None:
+    async with me.events() as events:
+        assert_type(await events.get(), Event)
+        async for event in events:
+            assert_type(event, Event)
+
+    @me.on()
+    async def handler(event: Event) -> None:
+        await me.notify(-4242)
+
+    await handler.ready()
+    await me.connect(me.job.procs, timeout=3)

@@ -103,6 +103,39 @@ def test_session_level() -> None:
     assert [info.key for info in session] == ["pmix.session.id", "pmix.univ.size"]
 
 
+CHILD = JOB.replace(nspace="demo@2", parent=Proc("demo@1", 1), first=5, others=6)
+
+
+def test_a_spawned_job_knows_its_parent_and_what_else_runs() -> None:
+    info = CHILD.info()
+    job = data(info.job)
+    assert (job["pmix.parent"], job["pmix.spawned"], job["pmix.univ.size"]) == (Proc("demo@1", 1), True, 11)
+    assert (job["pmix.job.size"], job["pmix.max.size"]) == (5, 5)
+    assert data(info.sessions[0])["pmix.univ.size"] == 11
+    node = data(info.nodes[0])
+    assert (node["pmix.local.size"], node["pmix.node.size"], node["pmix.lpeers"]) == (3, 9, "0,1,3")
+    rank = data(dict(info.procs)[3])
+    assert (rank["pmix.parent"], rank["pmix.spawned"]) == (Proc("demo@1", 1), True)
+    assert (rank["pmix.lrank"], rank["pmix.nrank"], rank["pmix.grank"], rank["pmix.apprank"]) == (2, 7, 8, 0)
+
+
+def test_a_job_that_nobody_has_spawned_says_nothing_of_a_parent() -> None:
+    info = JOB.info()
+    keys = {entry.key for level in (info.job, *[infos for _, infos in info.procs]) for entry in level}
+    assert not keys & {"pmix.parent", "pmix.spawned"}
+
+
+def test_ranks_of_a_node_can_be_numbered_through_all_its_jobs() -> None:
+    JOB.replace(first=65530)
+    with pytest.raises(OverflowError, match="65535"):
+        JOB.replace(first=65533)
+
+
+def test_the_environment_of_an_application() -> None:
+    app = Application(("a",), env=(("NEW", "1"), ("OLD", "2")), unset=("GONE", "NEVER"))
+    assert app.environment({"OLD": "1", "GONE": "1", "KEPT": "1"}) == {"NEW": "1", "OLD": "2", "KEPT": "1"}
+
+
 # What Open MPI and the C libraries read with a fixed type.
 WIRE_TYPES = {
     "pmix.job.size": codes.UINT32,
@@ -124,7 +157,7 @@ WIRE_TYPES = {
 
 
 def test_every_key_is_known_and_has_its_type() -> None:
-    info = JOB.info()
+    info = CHILD.info()
     levels = [info.job, *info.nodes, *info.apps, *info.sessions, *[infos for _, infos in info.procs]]
     seen = {}
     for each in [entry for level in levels for entry in level]:
@@ -188,6 +221,7 @@ def test_a_node_holds_as_many_ranks_as_can_be_numbered() -> None:
         ({"argv": ("a",), "env": (("A=B", "c"),)}, ValueError),
         ({"argv": ("a",), "env": (("", "c"),)}, ValueError),
         ({"argv": ("a",), "wdir": "\0"}, ValueError),
+        ({"argv": ("a",), "program": "\0"}, ValueError),
     ],
 )
 def test_an_application_that_cannot_run(arguments: dict[str, object], error: type[Exception]) -> None:

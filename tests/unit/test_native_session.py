@@ -333,7 +333,7 @@ for directives, kind in (((OPTIONAL,), NotFound), ((IMMEDIATE,), NotFound), ((LI
     assert type(submitted(me, Get(other, "nobody", directives))[1]) is kind
 assert submitted(me, Fence()) == (None, None)
 me.run(Finalize((Info("pmix.embed.barrier", Value(BOOL, True)),)))
-print("done", rank)
+print(f"done {rank}")  # in one piece: the output of ranks is mixed
 """)
     assert set(re.findall(r"done \d", output)) == {"done 0", "done 1"}
 
@@ -441,52 +441,129 @@ print("still here")
     assert "still here" not in output
 
 
-def test_the_loss_of_the_server_is_reported_by_every_call(pair, tmp_path: Path) -> None:
-    """Rank 0 kills the launcher; both ranks leave what they see in a file, since nobody forwards their output."""
-    code = f"""
+def orphans(launcher_name: str, code: str, folder: Path, *prefix: str) -> list[str]:
+    """Run code as two ranks of which rank 0 kills the launcher; return what each leaves in its `report`.
+
+    Nobody forwards the output of such ranks. `prefix` is put before the command of each.
+    """
+    body = "\n    ".join(code.strip().splitlines())
+    path = folder / "program.py"
+    path.write_text(f"""{PRELUDE}
 import traceback
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-report = open({str(tmp_path)!r} + f"/rank{{me.proc.rank}}", "w", buffering=1)
+report = open({str(folder)!r} + f"/rank{{me.proc.rank}}", "w", buffering=1)
 try:
-    me.run(Put("k", uint32(1)))
-    me.run(Commit())
-    me.run(Fence())
-    outcomes = []
-    me.submit(Get(other, "never"), lambda *outcome: outcomes.append(outcome))
-    if me.proc.rank == 0:
-        threading.Timer(0.5, os.kill, (os.getppid(), signal.SIGKILL)).start()
-        caught(LostConnection, me.run, Fence())
-    else:
-        caught(LostConnection, me.run, Get(other, "never"))
-    for op in (Fence(), Commit(), Get(other, "k2"), Put("z", uint32(1)), Abort(1)):
-        error = caught(LostConnection, me.run, op)
-        assert error.operation == op.name and "server" in str(error)
-    end = time.monotonic() + 5
-    while not outcomes and time.monotonic() < end:
-        time.sleep(0.01)
-    assert [type(error) for _result, error in outcomes] == [LostConnection], outcomes
-    me.run(Finalize())
-    me.close()
+    {body}
     report.write("fine\\n")
 except BaseException:
     traceback.print_exc(file=report)
-"""
-    path = tmp_path / "program.py"
-    path.write_text(PRELUDE + code)
-    launcher = machine.launcher(pair.launcher)
+""")
+    launcher = machine.launcher(launcher_name)
     assert launcher is not None
     options = machine.PRTERUN_OPTIONS if launcher.name.startswith("prterun") else machine.MPIRUN_OPTIONS
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
-    command = [launcher.path, *options, "-n", "2", sys.executable, str(path)]
+    command = [launcher.path, *options, "-n", "2", *prefix, sys.executable, str(path)]
     started = subprocess.Popen(
         command, env={**environment(), processes.MARK: mark}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         assert started.wait(30) == -signal.SIGKILL
-        assert not processes.wait_gone(mark, 15)
+        hung = processes.wait_gone(mark, 15)
     finally:
         processes.kill(mark)
-    reports = [(tmp_path / f"rank{rank}").read_text() for rank in (0, 1)]
+    reports = [(folder / f"rank{rank}").read_text() for rank in (0, 1)]
+    assert not hung, "\n".join(reports)
+    return reports
+
+
+def test_the_loss_of_the_server_is_reported_by_every_call(pair, tmp_path: Path) -> None:
+    code = """
+me.run(Put("k", uint32(1)))
+me.run(Commit())
+me.run(Fence())
+outcomes = []
+me.submit(Get(other, "never"), lambda *outcome: outcomes.append(outcome))
+if me.proc.rank == 0:
+    threading.Timer(0.5, os.kill, (os.getppid(), signal.SIGKILL)).start()
+    caught(LostConnection, me.run, Fence())
+else:
+    caught(LostConnection, me.run, Get(other, "never"))
+for op in (Fence(), Commit(), Get(other, "k2"), Put("z", uint32(1)), Abort(1)):
+    error = caught(LostConnection, me.run, op)
+    assert error.operation == op.name and "server" in str(error)
+end = time.monotonic() + 5
+while not outcomes and time.monotonic() < end:
+    time.sleep(0.01)
+assert [type(error) for _result, error in outcomes] == [LostConnection], outcomes
+me.run(Finalize())
+me.close()
+"""
+    reports = orphans(pair.launcher, code, tmp_path)
+    assert reports == ["fine\n", "fine\n"], "\n".join(reports)
+
+
+LINGERING = """
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int shutdown(int fd, int how)
+{
+    const char *mark = getenv("LINGER");
+    int result = (int) syscall(SYS_shutdown, fd, how);
+
+    if (NULL != mark && getpid() != syscall(SYS_gettid) && 0 != access(mark, F_OK)) {
+        close(open(mark, O_CREAT | O_WRONLY, 0600));
+        sleep(2);
+    }
+    return result;
+}
+"""
+"""libpmix between its discovery that the server is gone and its note of that, which otherwise takes microseconds."""
+
+
+def test_calls_that_begin_while_libpmix_loses_its_server_end(pair, tmp_path: Path) -> None:
+    """libpmix takes these calls and forgets them: without help none of them would end."""
+    if not machine.compiler():
+        machine.lacking("a C compiler")
+    source, library = tmp_path / "lingering.c", tmp_path / "lingering.so"
+    source.write_text(LINGERING)
+    subprocess.run([str(machine.compiler()), "-shared", "-fPIC", "-o", library, source], check=True, timeout=60)
+    code = f"""
+mark = os.environ["LINGER"] = {str(tmp_path)!r} + f"/mark{{me.proc.rank}}"
+me.run(Fence())
+if me.proc.rank == 0:
+    os.kill(os.getppid(), signal.SIGKILL)
+end = time.monotonic() + 10
+while not os.path.exists(mark):
+    assert time.monotonic() < end, "libpmix does not notice"
+    time.sleep(0.001)
+outcomes = {{}}
+def blocked(op):
+    try:
+        outcomes["run", op.name] = me.run(op)
+    except PMIxError as error:
+        outcomes["run", op.name] = error
+fresh = Get(other, "nobody", (Info("pmix.get.refresh", Value(BOOL, True)),))
+gets = (fresh,) if me.info.release >= "5" else ()  # before, libpmix ends them itself, and with them the session
+for op in (Fence(), Commit(), *gets, Abort(1)):
+    threading.Thread(target=blocked, args=(op,), daemon=True).start()
+for op in (Fence(), *gets, Commit()):
+    me.submit(op, lambda result, error, op=op: outcomes.update({{("submit", op.name): error}}))
+assert not outcomes, "too late"
+end = time.monotonic() + 8
+expected = 5 + 2 * len(gets)
+while len(outcomes) < expected and time.monotonic() < end:
+    time.sleep(0.01)
+assert len(outcomes) == expected, outcomes
+del outcomes["run", "abort"]  # a server that ends the job need not answer
+assert all(isinstance(error, LostConnection) for error in outcomes.values()), outcomes
+me.run(Finalize())
+me.close()
+"""
+    reports = orphans(pair.launcher, code, tmp_path, "env", f"LD_PRELOAD={library}")
     assert reports == ["fine\n", "fine\n"], "\n".join(reports)

@@ -133,7 +133,7 @@ int main(int argc, char **argv) {
         pmix_info_t *results = NULL;
         size_t count = 0;
         PMIX_QUERY_CONSTRUCT(&query);
-        PMIX_ARGV_APPEND(status, query.keys, PMIX_QUERY_NAMESPACES);
+        PMIX_ARGV_APPEND(status, query.keys, PMIX_QUERY_QUEUE_LIST);
         printf("query %d\n", PMIx_Query_info(&query, 1, &results, &count));
         printf("construct %d\n", PMIx_Group_construct("g", &me, 1, NULL, 0, &results, &count));
         CHECK(fence(false, 0));

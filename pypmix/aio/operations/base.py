@@ -19,3 +19,6 @@ class Asks:
         _session: ClientSession
 
         async def _run(self, op: Op[R]) -> R: ...
+
+        def _attend(self) -> None:
+            """From now on take in what arrives also while nothing is waited for."""

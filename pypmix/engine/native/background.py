@@ -13,7 +13,6 @@ from queue import SimpleQueue
 from time import monotonic
 
 from pypmix.engine.native._ffi import lib
-from pypmix.engine.native.publishing import CALLS
 from pypmix.engine.native.quirks import deadline, ordered
 from pypmix.engine.native.structs import text
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Op
 
     Report = Callable[[Any, BaseException | None], None]
+    Outcome = Callable[[Any, Any], Any]
 
 
 JOIN = 2.0
@@ -45,7 +45,7 @@ class Background:
         self._session = session
         self._queue = session._queue
         self._lock = threading.Lock()
-        self._pending: dict[int, tuple[Op[Any], Report]] = {}
+        self._pending: dict[int, tuple[Op[Any], Report, Outcome]] = {}
         self._last_token = 0
         self._finished: deque[tuple[Report, Any, BaseException | None]] = deque()
         self._attached = False
@@ -54,27 +54,35 @@ class Background:
         self._caller: threading.Thread | None = None
         self._work: SimpleQueue[tuple[Op[Any], Report] | None] | None = None
         self._limits: _Limits | None = None
+        self._listeners: list[Callable[[], None]] = []
 
     def get(self, op: Any, done: Report) -> None:
         """Start a get."""
         proc, directives = op.proc, op.directives
         infos, count = self._session._marshal.infos(ordered(directives))
-        token = self._enter(op, done)
+        token = self._enter(op, done, self._session._outcome)
         status = lib.pypmix_get_submit(self._queue, token, text(proc[0]), proc[1], text(op.key), infos, count)
         self._entered(token, status, deadline(directives))
 
     def fence(self, op: Any, done: Report) -> None:
         """Start a fence."""
         procs, count, infos, ninfos, limit = self._session._fence_arguments(op)
-        token = self._enter(op, done)
+        token = self._enter(op, done, self._session._outcome)
         status = lib.pypmix_fence_submit(self._queue, token, procs, count, infos, ninfos)
         self._entered(token, status, limit)
 
-    def publishing(self, op: Any, done: Report) -> None:
-        """Start a publish, lookup or unpublish."""
-        arguments, limit = self._session._publishing.arguments(op)
-        token = self._enter(op, done)
-        self._entered(token, CALLS[type(op)][1](self._queue, token, *arguments), limit)
+    def start(self, op: Any, done: Report, begin: Callable[[Any, int], int], outcome: Outcome, limit: float) -> None:
+        """Start any other operation.
+
+        Args:
+            op: The operation.
+            done: What hears of its end.
+            begin: Puts it to the library, for a queue and under a token, and returns 0 or that there is no memory.
+            outcome: Returns the result of the operation and its ended call, which it frees, or raises the error.
+            limit: The seconds that it may last; -1 for no limit.
+        """
+        token = self._enter(op, done, outcome)
+        self._entered(token, begin(self._queue, token), limit)
 
     def call(self, op: Op[Any], done: Report) -> None:
         """Run an operation that the library only has in a blocking form, on a thread that does these in order."""
@@ -92,9 +100,9 @@ class Background:
             call = lib.pypmix_queue_pop(self._queue)
             if not call:
                 break
-            op, done = self._pending.pop(call.token)
+            op, done, outcome = self._pending.pop(call.token)
             try:
-                result = self._session._outcome(op, call)
+                result = outcome(op, call)
             except Exception as error:
                 done(None, error)
             else:
@@ -102,6 +110,19 @@ class Background:
         while self._finished:
             done, result, problem = self._finished.popleft()
             done(result, problem)
+        for listener in self._listeners:
+            listener()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have somebody called who looks for more, with each `poll`; from now on there is always one to call it."""
+        self._listeners.append(listener)
+        self._completions()
+
+    def wake(self) -> None:
+        """Have `poll` called soon."""
+        with self._lock:
+            if not self._closed:
+                lib.pypmix_queue_wake(self._queue)
 
     def attach(self) -> None:
         self._attached = True
@@ -109,7 +130,7 @@ class Background:
 
     def detach(self) -> None:
         self._attached = False
-        if self._pending or self._finished:
+        if self._pending or self._finished or self._listeners:
             self._completions()
 
     def close(self) -> None:
@@ -127,17 +148,17 @@ class Background:
                 thread.join(JOIN)
         self.poll()
 
-    def _enter(self, op: Op[Any], done: Report) -> int:
+    def _enter(self, op: Op[Any], done: Report, outcome: Outcome) -> int:
         with self._lock:
             self._last_token += 1
             token = self._last_token
-        self._pending[token] = (op, done)
+        self._pending[token] = (op, done, outcome)
         self._completions()
         return token
 
     def _entered(self, token: int, status: int, limit: float) -> None:
         if status:
-            _op, done = self._pending.pop(token)
+            _op, done, _outcome = self._pending.pop(token)
             done(None, MemoryError("no memory for an operation"))
         elif limit >= 0:
             with self._lock:

@@ -11,7 +11,7 @@ from pypmix.standard import codes
 from pypmix.standard.releases import Release
 
 UNSPOKEN = frozenset({codes.TOPO, codes.BUFFER, codes.KVAL, codes.DATA_BUFFER})
-"""Types without a form in C that Python could build: hwloc's topology objects, and libpmix's private structures."""
+"""Types that are not put: hwloc's topology objects, which are large and everybody's own, and private structures."""
 
 _VALUES: dict[int, Release] = {
     codes.PROC_CPUSET: (7, 0, 0),  # before, the commit fails

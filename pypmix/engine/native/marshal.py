@@ -10,7 +10,7 @@ import struct
 
 from pypmix.engine.native import structs
 from pypmix.engine.native._ffi import ffi, lib
-from pypmix.engine.native.kinds import UNSPOKEN, unknown_element, unknown_value
+from pypmix.engine.native.kinds import unknown_element, unknown_value
 from pypmix.standard import codes, types
 from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.standard.releases import Release, release_text
@@ -68,7 +68,9 @@ def precision(kind: int, numbers: Sequence[float]) -> None:
 
 
 def plain(value: Value) -> Value:
-    """Return the string that releases from 5.0 on compress by themselves when it is long."""
+    """Return a value as it was given: releases from 5.0 on compress a long string by themselves."""
+    if value[0] != codes.COMPRESSED_STRING:
+        return value
     try:
         contents = inflate(value.data).rstrip(b"\0")
     except ValueError:
@@ -106,27 +108,17 @@ class Marshal:
             structs.put_proc(array[n], proc)
         return array, len(given)
 
-    def keys(self, given: Sequence[str]) -> Any:
-        """Return the keys as C strings with a NULL behind them, NULL for none."""
-        if not given:
-            return NULL
-        holder = ffi.new("pmix_query_t *")
-        try:
-            structs.fill_strings(holder, "keys", given)
-        except BaseException:
-            lib.pypmix_strings_free(holder.keys)
-            raise
-        return holder.keys
-
-    def published(self, array: Any, count: int) -> tuple[types.Pdata, ...]:
-        """Return an array of `pmix_pdata_t`, without the entries that nobody has filled."""
-        found = [self._get_pdata(array[n]) for n in range(count) if array[n].value.type != codes.UNDEF]
-        return tuple(
-            [
-                item.replace(value=plain(item.value)) if item.value.type == codes.COMPRESSED_STRING else item
-                for item in found
-            ]
-        )
+    def results(self, source: Any) -> tuple[Any, ...]:
+        """Return what a `pmix_data_array_t` of results holds, without entries that nobody has filled."""
+        kind, count = source.type, source.size
+        if not count:
+            return ()
+        found = self._get_array(source).items
+        if kind == codes.PDATA:
+            return tuple([item.replace(value=plain(item.value)) for item in found if item.value.type != codes.UNDEF])
+        if kind == codes.INFO:
+            return tuple([Info.unchecked(item[0], plain(item[1]), item[2]) for item in found])
+        return found
 
     def value(self, value: Value) -> Any:
         """Return a `pmix_value_t` in memory that Python owns; `clear` frees what it points to."""
@@ -170,7 +162,7 @@ class Marshal:
         if kind == codes.UNDEF:
             return Value.unchecked(kind, None)
         element = _ELEMENTS.get(kind)
-        if element is None or kind in UNSPOKEN:
+        if element is None:
             raise NotSupported(f"the library returned a {type_name(kind)}, which has no form in Python")
         if not data.ptr:
             raise PMIxError(f"the library returned a {type_name(kind)} without contents")
@@ -217,14 +209,17 @@ class Marshal:
         return Info.unchecked(structs.get_name(source.key), self.read(source.value), source.flags)
 
     def _put_array(self, target: Any, data: DataArray) -> None:
-        kind, items = data.type, data.items
-        if kind in self._no_element:
-            raise self._unknown(f"an array of {type_name(kind)}")
+        if data.type in self._no_element:
+            raise self._unknown(f"an array of {type_name(data.type)}")
+        self.fill(target, data.type, data.items)
+
+    def fill(self, target: Any, kind: int, items: Sequence[Any]) -> None:
+        """Make a `pmix_data_array_t` of elements; strings have a NULL behind them, as some functions want it."""
         target.type = kind
         target.size = len(items)
         if not items:
             return
-        target.array = structs.alloc(kind, len(items), "void *")
+        target.array = structs.alloc(kind, len(items) + (kind == codes.STRING), "void *")
         code = PACKED.get(kind)
         if code is not None:
             if kind == codes.DOUBLE or kind == codes.FLOAT:
@@ -256,7 +251,7 @@ class Marshal:
             strings = ffi.cast("char **", source.array)
             return DataArray(kind, tuple([structs.string(strings[n]) for n in range(count)]))
         element = _ELEMENTS.get(kind)
-        if element is None or kind in UNSPOKEN:
+        if element is None:
             raise NotSupported(f"the library returned an array of {type_name(kind)}, which has no form in Python")
         pointer, _put, get = element
         elements = ffi.cast(pointer, source.array)
@@ -272,8 +267,11 @@ class Marshal:
 
     def _put_app(self, target: Any, data: types.App) -> None:
         target.cmd = structs.copy_text(data.cmd)
-        structs.fill_strings(target, "argv", data.argv)
-        structs.fill_strings(target, "env", data.env)
+        # a list without a string is a mistake to some releases, so it is none
+        if data.argv:
+            structs.fill_strings(target, "argv", data.argv)
+        if data.env:
+            structs.fill_strings(target, "env", data.env)
         target.cwd = structs.copy_text(data.cwd)
         target.maxprocs = data.maxprocs
         target.info, target.ninfo = self.infos(data.info)
@@ -318,6 +316,7 @@ _ELEMENTS: dict[int, tuple[str, Put, Get]] = {
     codes.COORD: ("pmix_coord_t *", structs.put_coord, structs.get_coord),
     codes.REGATTR: ("pmix_regattr_t *", structs.put_regattr, structs.get_regattr),
     codes.PROC_CPUSET: ("pmix_cpuset_t *", structs.put_cpuset, structs.get_cpuset),
+    codes.TOPO: ("pmix_topology_t *", structs.put_topology, structs.get_topology),
     codes.GEOMETRY: ("pmix_geometry_t *", structs.put_geometry, structs.get_geometry),
     codes.PROC_NSPACE: ("pmix_nspace_t *", structs.plain_put(structs.put_name), structs.plain_get(structs.get_name)),
     codes.REGEX2: ("pmix_regex2_t *", structs.put_regex2, structs.get_regex2),

@@ -3,94 +3,62 @@
 from __future__ import annotations
 
 from pypmix.engine.native._ffi import lib
-from pypmix.engine.native.quirks import deadline
+from pypmix.engine.native.asking import Asking, Row, found
 from pypmix.standard import codes
-from pypmix.standard.errors import ERR_NOT_FOUND, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, PMIxError
+from pypmix.standard.errors import ERR_NO_PERMISSIONS, ERR_NOT_FOUND, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT
 from pypmix.standard.ops import Lookup, Publish, Unpublish
 from pypmix.standard.types import Info, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
-    from pypmix.engine.native.session import NativeSession
-
-CALLS: dict[type, tuple[Any, Any]] = {
-    Publish: (lib.pypmix_publish, lib.pypmix_publish_submit),
-    Lookup: (lib.pypmix_lookup, lib.pypmix_lookup_submit),
-    Unpublish: (lib.pypmix_unpublish, lib.pypmix_unpublish_submit),
-}
-"""The form of each operation that waits, and the one that does not."""
-
+_DUPLICATE_KEY = -53
 _FAILURES = {
-    -53: "a key is published to this range already",
-    -23: "only who published a key may take it back",
+    _DUPLICATE_KEY: "a key is published to this range already",
+    ERR_NO_PERMISSIONS: "only who published a key may take it back",
     ERR_NOT_FOUND: "the caller has published none of these keys",
 }
 
 
-class Publishing:
+def _keys(topic: Asking, op: Any, given: Any) -> None:
+    topic.marshal.fill(given.items, codes.STRING, op.keys)
+
+
+def _named(op: Lookup) -> str:
+    return ", ".join(map(repr, op.keys))
+
+
+class Topic(Asking):
     """These operations of one session."""
 
-    def __init__(self, session: NativeSession) -> None:
-        self._session = session
+    rows: Mapping[type, Row] = {
+        Publish: Row(lib.PYPMIX_PUBLISH, failures=_FAILURES),
+        Lookup: Row(
+            lib.PYPMIX_LOOKUP,
+            _keys,
+            found,
+            {
+                ERR_NOT_FOUND: "nobody has published {} where this proc may look it up",
+                ERR_TIMEOUT: "{} was not published in time",
+                ERR_PARTIAL_SUCCESS: "some of the keys are there, but their values did not come with the answer",
+            },
+            _named,
+            partial=True,
+        ),
+        Unpublish: Row(lib.PYPMIX_UNPUBLISH, _keys, failures=_FAILURES),
+    }
 
-    def run(self, op: Any) -> Any:
-        """Carry out an operation, wait for its end, and return its result."""
-        session = self._session
-        if session.singleton:
-            raise session._alone_error(op.name, ())
-        arguments, limit = self.arguments(op)
-        call = session._call()
-        CALLS[type(op)][0](call, session._queue, *arguments, limit)
-        session._waited(call, limit)
-        return self.outcome(op, call)
+    def directives(self, op: Any) -> tuple[Info, ...]:
+        given: tuple[Info, ...] = op.directives
+        if type(op) is not Publish:
+            return given
+        terms = Value(codes.DATA_RANGE, op.range), Value(codes.PERSIST, op.persistence)
+        return (*op.infos, Info("pmix.range", terms[0]), Info("pmix.persist", terms[1]), *given)
 
-    def arguments(self, op: Any) -> tuple[tuple[Any, Any, int], float]:
-        """Return keys, infos and their number in memory that the call takes over, and the seconds it may last."""
-        marshal = self._session._marshal
-        given = op.directives
-        if type(op) is Publish:
-            terms = Value(codes.DATA_RANGE, op.range), Value(codes.PERSIST, op.persistence)
-            given = (*op.infos, Info("pmix.range", terms[0]), Info("pmix.persist", terms[1]), *given)
-        try:
-            infos, count = marshal.infos(given)
-        except PMIxError as error:
-            raise self._session._with_context(error, op.name) from None
-        try:
-            keys = marshal.keys(() if type(op) is Publish else op.keys)
-        except BaseException:
-            lib.pypmix_infos_free(infos, count)
-            raise
-        return (keys, infos, count), deadline(op.directives)
-
-    def outcome(self, op: Any, call: Any) -> Any:
-        """Return the result of an operation that has ended, or raise its error."""
-        session = self._session
-        status = call.status
-        try:
-            if type(op) is not Lookup:
-                if status:
-                    raise session._error(op.name, status, _FAILURES.get(status, ""))
-                return None
-            names = ", ".join(map(repr, op.keys))
-            if status not in (0, ERR_PARTIAL_SUCCESS):
-                raise session._error(op.name, status, _LOOKUP_FAILURES.get(status, "").format(names))
-            try:
-                found = session._marshal.published(call.data, call.ndata)
-            except PMIxError as error:
-                raise session._with_context(error, op.name) from None
-            if not found and status:
-                detail = "some of the keys are there, but their values did not come with the answer"
-                raise session._error(op.name, status, detail)
-            if not found:
-                raise session._error(op.name, ERR_NOT_FOUND, _LOOKUP_FAILURES[ERR_NOT_FOUND].format(names))
-            return found
-        finally:
-            lib.pypmix_call_free(call)
-
-
-_LOOKUP_FAILURES = {
-    ERR_NOT_FOUND: "nobody has published {} where this proc may look it up",
-    ERR_TIMEOUT: "{} was not published in time",
-}
+    def _outcome(self, op: Any, call: Any) -> Any:
+        result = super()._outcome(op, call)
+        if type(op) is Lookup and not result:
+            raise self.error(op, ERR_NOT_FOUND)
+        return result

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pypmix.engine.native.library import OLDEST
+from pypmix.standard import codes
+from pypmix.standard.values import type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +21,30 @@ RANK = "pmix.rank"
 FIRST = ("pmix.ssn.info", REFRESH)
 """Directives of a get that releases up to 5.0 see only in the first place."""
 
+_TEXT = (codes.STRING, codes.PROC_NSPACE)
+READ_BLINDLY: dict[str, tuple[int, ...]] = {
+    RANK: (codes.PROC_RANK,),
+    "pmix.procid": (codes.PROC,),
+    "pmix.nspace": _TEXT,
+    "pmix.parent": (codes.PROC,),
+    "pmix.log.source": (codes.PROC,),
+    "pmix.dev.id": _TEXT,
+    "pmix.client.attrs": _TEXT,
+    "pmix.srvr.attrs": _TEXT,
+    "pmix.tool.attrs": _TEXT,
+    "pmix.host.attrs": _TEXT,
+}
+"""The types of infos whose values releases take for pointers, without a look at their types."""
+
+ATTRIBUTES: Release = (4, 2, 5)
+"""The first release that survives a query for the attributes that are supported."""
+
+SINGLE_KEYS: Release = (5, 0, 0)
+"""The first release whose queries may have several keys each."""
+
+RESOLVING: Release = (5, 0, 7)
+"""The first release that asks the server for the procs of a node and the nodes of a job, and does not wait for ever."""
+
 FEATURES: dict[str, Release] = {
     "put": OLDEST,
     "commit": OLDEST,
@@ -33,16 +59,77 @@ FEATURES: dict[str, Release] = {
     "lookup": OLDEST,
     "lookup.wait": OLDEST,
     "unpublish": OLDEST,
+    "query": OLDEST,
+    "query.attributes": ATTRIBUTES,
+    "resolve_peers": OLDEST,
+    "resolve_nodes": OLDEST,
+    "log": OLDEST,
+    "job_control": OLDEST,
+    "allocation_request": OLDEST,
+    "process_monitor": OLDEST,
+    "heartbeat": OLDEST,
+    "get_credential": OLDEST,
+    "validate_credential": OLDEST,
+    "fabric_register": OLDEST,
+    "fabric_update": OLDEST,
+    "compute_distances": OLDEST,
+    "spawn": OLDEST,
+    "connect": OLDEST,
+    "disconnect": OLDEST,
+    "output": OLDEST,
+    "input": OLDEST,
+    "events": OLDEST,
+    "notify": OLDEST,
     "abort": OLDEST,
     "finalize": OLDEST,
 }
 """What works with this engine, and the first release of a library with which it does."""
 
-NOT_ALONE = frozenset({"publish", "lookup", "lookup.wait", "unpublish", "abort"})
+NOT_ALONE = frozenset(
+    {
+        "publish",
+        "lookup",
+        "lookup.wait",
+        "unpublish",
+        "log",
+        "job_control",
+        "allocation_request",
+        "process_monitor",
+        "heartbeat",
+        "get_credential",
+        "validate_credential",
+        "output",
+        "input",
+        "fabric_register",
+        "fabric_update",
+        "spawn",
+        "connect",
+        "disconnect",
+        "abort",
+    }
+)
 """What needs a server, so that a singleton does not have it."""
+
+FABRIC_ERRORS: Release = (7, 0, 0)
+"""The first release that passes on what a server says against a fabric's registration, instead of success."""
+
+EVENTS_OF_THE_LIBRARY = frozenset(range(-170, -158))
+"""The codes of groups, by which the library's own invitations live: no handler of ours keeps it from hearing them.
+
+Releases before 7 have their own handlers among those of the process, where one before them can end the chain.
+"""
 
 GRACE = 0.5
 """What the library's own answer to a timeout may take, in seconds, before the engine gives its own."""
+
+
+def check_types(infos: Sequence[Info]) -> None:
+    """Raise `TypeError` if a release would take the value of one of these for something else."""
+    for key, value, _ in infos:
+        wanted = READ_BLINDLY.get(key)
+        if wanted is not None and (value[0] not in wanted or value[1] is None):
+            given = type_name(value[0]) if value[1] is not None else "string without contents"
+            raise TypeError(f"the value of {key!r} is a {type_name(wanted[0])}, not a {given}")
 
 
 def last_start(release: Release, env: Mapping[str, str]) -> str:
@@ -59,10 +146,10 @@ def ordered(directives: Sequence[Info]) -> list[Info]:
     return sorted(directives, key=lambda info: info.key not in FIRST)
 
 
-def deadline(directives: Sequence[Info]) -> float:
+def deadline(directives: Sequence[Info], key: str = TIMEOUT) -> float:
     """Return the seconds after which the engine ends an operation itself; -1 where no timeout was given."""
     for info in directives:
-        if info.key == TIMEOUT and isinstance(info.value.data, int) and info.value.data > 0:
+        if info.key == key and isinstance(info.value.data, int) and info.value.data > 0:
             return info.value.data + GRACE
     return -1.0
 

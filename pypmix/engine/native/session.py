@@ -15,12 +15,10 @@ from pypmix.engine.base import EngineInfo
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.library import open_library
 from pypmix.engine.native.marshal import INTEGERS, Marshal, plain, precision
-from pypmix.engine.native.publishing import CALLS, Publishing
 from pypmix.engine.native.quirks import (
     FEATURES,
     NOT_ALONE,
     RANK,
-    REFRESH,
     TIMEOUT,
     VERSION_NUMERIC,
     deadline,
@@ -53,18 +51,32 @@ from pypmix.standard.values import RANGES
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any, NoReturn
+    from typing import Any, NoReturn, Protocol
 
     from pypmix.engine.base import Done, R
     from pypmix.engine.native.background import Background
+    from pypmix.engine.native.inbox import Inbox
     from pypmix.engine.native.library import Library
     from pypmix.standard.ops import Op
+
+    class Topic(Protocol):
+        """The operations of one module, for one session; both ways to ask for one are the session's own."""
+
+        def run(self, op: Any) -> Any: ...
+
+        def submit(self, op: Any, done: Done[Any]) -> None: ...
+
 
 NULL = ffi.NULL
 PENDING = lib.PYPMIX_PENDING
 _tuple = tuple.__new__
 _WORD = 2**64 - 1
 _BYTES = (codes.BYTE_OBJECT, codes.COMPRESSED_BYTE_OBJECT, codes.REGEX)
+
+TOPICS = frozenset({"connecting", "control", "events", "fabric", "forwarding", "publishing", "queries", "spawning"})
+"""The modules of `pypmix.standard.ops`, and of this package, that are imported when they are needed."""
+
+CORE = ops.Op.__module__
 
 ERR_EXISTS_OUTSIDE_SCOPE = -62
 
@@ -133,10 +145,10 @@ class NativeSession:
             ops.Abort: self._abort,
             ops.Finalize: self._finalize,
         }
-        self._publishing = Publishing(self)
-        self._runners.update(dict.fromkeys(CALLS, self._publishing.run))
+        self._topics: dict[str, Topic] = {}
         self._words = (frozenset(INTEGERS) | {codes.BOOL}) - self._marshal.refused
         self._background: Background | None = None
+        self._inbox: Inbox | None = None
         self._spare: list[Any] = []
         self._open = False
         self._lost = False
@@ -147,7 +159,7 @@ class NativeSession:
         self._last_start = last_start(library.release, env)
         self._kept[RANK] = Value(codes.PROC_RANK, self.proc[1])
         self._kept[VERSION_NUMERIC] = Value(codes.UINT32, numeric(library.release))
-        self._queue = lib.pypmix_queue_new()
+        self._queue = lib.pypmix_queue_new(not self.singleton)
         if not self._queue:
             lib.pypmix_finalize()
             raise MemoryError("no memory or no descriptor for a session")
@@ -194,7 +206,7 @@ class NativeSession:
             self._closed(op.name)
         runner = self._runners.get(type(op))
         if runner is None:
-            raise self._not_offered(op)
+            runner = self._runners[type(op)] = self._topic(op).run
         return runner(op)  # type: ignore[no-any-return]
 
     def submit(self, op: Op[R], done: Done[R]) -> None:
@@ -206,20 +218,18 @@ class NativeSession:
         try:
             if kind is ops.Put:
                 self._put(asked)
-            elif kind is ops.Get and not self._blocks(asked):
+            elif kind is ops.Get and asked.key not in self._kept:
                 self._behind().get(asked, done)
                 return
             elif kind is ops.Fence and not self._alone(asked):
                 self._behind().fence(asked, done)
                 return
-            elif kind in CALLS and not self.singleton:
-                self._behind().publishing(asked, done)
-                return
-            elif kind in self._runners:
+            elif kind.__module__ == CORE and kind in self._runners:
                 self._behind().call(asked, done)
                 return
             else:
-                raise self._not_offered(op)
+                self._topic(op).submit(op, done)
+                return
         except Exception as error:
             done(None, error)
             return
@@ -328,9 +338,12 @@ class NativeSession:
     def _commit(self, op: ops.Commit) -> None:
         if self.singleton:
             return
-        status = lib.pypmix_commit()
+        call = self._call()
+        lib.pypmix_commit(call, self._queue)
+        status = self._ended(call, -1.0)
         if status:
             raise self._error(op.name, status)
+        self._spare.append(call)
 
     def _fence(self, op: ops.Fence) -> None:
         if self._alone(op):
@@ -347,14 +360,16 @@ class NativeSession:
         if self.singleton:
             raise self._alone_error(op.name, op.procs)
         connected = lib.pypmix_connected()
+        message = text(op.message)
         procs, count = self._marshal.procs(op.procs)
-        try:
-            status = lib.pypmix_abort(op.code, text(op.message), procs, count)
-        finally:
-            lib.pypmix_release(procs)
+        call = self._call()
+        lib.pypmix_abort(call, self._queue, op.code, message, procs, count)
+        status = self._ended(call, -1.0)
         # a server that ends the job need not answer first
         if status and not (connected and status in _MAYBE_LOST):
             raise self._error(op.name, status, procs=op.procs)
+        if not status:
+            self._spare.append(call)
 
     def _finalize(self, op: ops.Finalize) -> None:
         failure = self._barrier(op) if self._open else None
@@ -379,8 +394,6 @@ class NativeSession:
 
     def _outcome(self, op: Op[Any], call: Any) -> Any:
         """Return the result of a submitted operation that has ended, or raise its error."""
-        if type(op) in CALLS:
-            return self._publishing.outcome(op, call)
         status = self._ended(call, -1)
         if type(op) is ops.Get:
             if status:
@@ -393,6 +406,20 @@ class NativeSession:
         return None
 
     # what they share
+
+    def _topic(self, op: Op[Any]) -> Topic:
+        """Return what carries out an operation beyond core; its module is imported when the first of them is asked."""
+        name = type(op).__module__.rpartition(".")[2]
+        topic = self._topics.get(name)
+        if topic is None:
+            if name not in TOPICS:
+                raise self._not_offered(op)
+            from sys import modules
+
+            module = f"pypmix.engine.native.{name}"
+            __import__(module)
+            topic = self._topics.setdefault(name, modules[module].Topic(self))
+        return topic
 
     def _fence_arguments(self, op: ops.Fence) -> tuple[Any, int, Any, int, float]:
         directives = op.directives
@@ -465,7 +492,7 @@ class NativeSession:
                 found = self._marshal.read(value)
             except PMIxError as error:
                 raise self._with_context(error, "get") from None
-            return plain(found) if kind == codes.COMPRESSED_STRING else found
+            return plain(found)
         finally:
             lib.pypmix_call_free(call)
 
@@ -495,10 +522,6 @@ class NativeSession:
             engine=str(self.info),
             hint="start it with a launcher, such as `pypmix run`",
         )
-
-    def _blocks(self, op: ops.Get) -> bool:
-        """Tell whether a get has to be run as a blocking one, because it blocks or the library does not answer it."""
-        return op.key in self._kept or any(info.key == REFRESH for info in op.directives)
 
     def _get_error(self, op: ops.Get, status: int) -> PMIxError:
         proc, key = op.proc, op.key
@@ -570,6 +593,8 @@ class NativeSession:
             self._open = False
             _sessions.discard(self)
             lib.pypmix_queue_fail(self._queue, ERR_LOST_CONNECTION)
+            if self._inbox is not None:
+                self._inbox.end(lost)
 
     def _behind(self) -> Background:
         if self._background is None:
@@ -578,6 +603,13 @@ class NativeSession:
             self._background = Background(self)
         return self._background
 
+    def _letters(self) -> Inbox:
+        if self._inbox is None:
+            from pypmix.engine.native.inbox import Inbox
+
+            self._inbox = Inbox(self)
+        return self._inbox
+
 
 _FENCE_FAILURES = {
     ERR_TIMEOUT: "not everybody had come when the time ran out",
@@ -585,7 +617,11 @@ _FENCE_FAILURES = {
     ERR_LOST_CONNECTION: "a participant has lost its connection to its server",
 }
 
-_MAYBE_LOST = frozenset({ERR_UNREACH, ERR_LOST_CONNECTION, ERR_NOT_FOUND, ERR_TIMEOUT, errors.ERROR})
+_COMM_FAILURE = -49
+_READ_PAST_END = -50
+_MAYBE_LOST = frozenset(
+    {ERR_UNREACH, ERR_LOST_CONNECTION, ERR_NOT_FOUND, ERR_TIMEOUT, errors.ERROR, _COMM_FAILURE, _READ_PAST_END}
+)
 
 _sessions: set[NativeSession] = set()
 

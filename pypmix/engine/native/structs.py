@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.standard import codes, types
-from pypmix.standard.errors import NotSupported
+from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.standard.types import Proc
 from pypmix.standard.values import type_name
 
@@ -232,6 +232,9 @@ def put_cpuset(_marshal: Any, target: Any, data: types.Cpuset) -> None:
     status = lib.pypmix_parse_cpuset(b"hwloc:" + text(data.cpus), ffi.addressof(target))
     if status:
         raise NotSupported(f"the library does not take the cpuset {data.cpus!r}", status=status)
+    if data.cpus and get_cpuset(_marshal, target).cpus == "":
+        # it takes any text, and has no CPUs then
+        raise ValueError(f"{data.cpus!r} is no list of CPUs such as '0-3,8'")
 
 
 def get_cpuset(_marshal: Any, source: Any) -> types.Cpuset:
@@ -239,6 +242,27 @@ def get_cpuset(_marshal: Any, source: Any) -> types.Cpuset:
     found = string(made)
     lib.pypmix_release(made)
     return types.Cpuset(None if found is None else found.partition(":")[2])
+
+
+def put_topology(_marshal: Any, target: Any, data: types.Topology) -> None:
+    if data.xml is None:
+        raise NotSupported("libpmix has no topology without contents to put")
+    status = lib.pypmix_topology_load(text(data.xml), data.support, len(data.support), ffi.addressof(target))
+    if status:
+        raise NotSupported("the library does not take this topology: it is no XML of hwloc's, or of another release's")
+
+
+def get_topology(_marshal: Any, source: Any) -> types.Topology:
+    if not source.topology:
+        return types.Topology(None)
+    xml, support = ffi.new("char **"), ffi.new("pmix_byte_object_t *")
+    status = lib.pypmix_topology_text(ffi.addressof(source), xml, support)
+    if status:
+        raise PMIxError("the library cannot tell what a topology holds", status=status)
+    found = types.Topology(string(xml[0]), get_object(support))
+    lib.pypmix_release(xml[0])
+    lib.pypmix_release(support.bytes)
+    return found
 
 
 def put_geometry(_marshal: Any, target: Any, data: types.Geometry) -> None:

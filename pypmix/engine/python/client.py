@@ -217,6 +217,8 @@ class Client:
         """Who takes messages that answer no request, by their tag."""
         self.at_loss: list[Callable[[], None]] = []
         """What to do when there can be no further operations."""
+        self.topics: dict[str, Any] = {}
+        """What the modules of `clientside` keep, each under its own name."""
         self.enter: Callable[[Callable[[], None]], None] = lambda step: step()
         """Takes a step of this machine from any thread that is not in it already; the transport sets it."""
         self.misdirected = False
@@ -229,6 +231,20 @@ class Client:
         call = self._opening = Call(Open(), None)
         self._set_deadline(call, deadline)
         self._push(encode_hello(hello))
+        return call
+
+    def begin(self, rest: bytes, deadline: float | None) -> Call:
+        """Ask for the job info, where the handshake has taken place before; the call ends when it is here.
+
+        Args:
+            rest: What came behind the handshake.
+            deadline: When to give up.
+        """
+        call = Call(Open(), None)
+        self._set_deadline(call, deadline)
+        self._request(call, request_layout(Command.REQ, self.release).encode(self.buffer_type, self.release))
+        if rest:
+            self.intake.chunks.append(rest)
         return call
 
     def start(self, op: Op[Any], done: Done[Any] | None, now: float) -> Call:

@@ -350,6 +350,20 @@ class DataStore:
             value = self._plain(proc, key, level)
         return value
 
+    def nspaces(self) -> list[str]:
+        """Return the nspaces whose job info is here, the own one first."""
+        known = {*self._nodes, *[proc[0] for proc in (*self._procs, *self._packed) if proc[1] == _WILDCARD]}
+        return [self.proc[0], *sorted(known - {self.proc[0]})]
+
+    def nodes(self, nspace: str) -> list[str]:
+        """Return the names of the nodes on which procs of an nspace run."""
+        tables = self._nodes.get(nspace, [])
+        used = [node for node in tables if node.get(LOCAL_PEERS) or self._count_peers(nspace, node, LOCAL_PEERS)]
+        if not used:
+            used = [self._procs[proc] for proc in self._known(nspace) if proc[1] <= _VALID]
+        names = [node[HOSTNAME].data for node in used if HOSTNAME in node]
+        return [name for name in dict.fromkeys(names) if isinstance(name, str)]
+
     def outside_scope(self, key: str, scope: int) -> str:
         """Return the scope under which this process put a key that is not in `scope`, or an empty string."""
         for other, name in ((SCOPE_LOCAL, "LOCAL"), (SCOPE_REMOTE, "REMOTE")):

@@ -6,17 +6,27 @@ methods belong to one thread.
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+
 from pypmix.engine.base import Pending
 from pypmix.engine.python.collectives import Collectives
 from pypmix.engine.python.modex import REFRESH_CACHE, TIMEOUT, Modex, is_true, seconds
 from pypmix.engine.python.serverdata import Store
-from pypmix.engine.python.serverside.services import Services, status_of
+from pypmix.engine.python.serverside.admission import Admission
+from pypmix.engine.python.serverside.asking import Asking
+from pypmix.engine.python.serverside.connecting import Connecting
+from pypmix.engine.python.serverside.events import Events
+from pypmix.engine.python.serverside.forwarding import Forwarding
+from pypmix.engine.python.serverside.groups import Groups
+from pypmix.engine.python.serverside.spawning import Spawning
+from pypmix.engine.python.serverside.tools import Tools
+from pypmix.engine.python.serverside.topic import status_of
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
     ERR_INIT,
     ERR_INVALID_CRED,
     ERR_NOT_SUPPORTED,
-    ERR_OUT_OF_RESOURCE,
     ERR_TIMEOUT,
     ERROR,
     SUCCESS,
@@ -34,7 +44,7 @@ from pypmix.standard.releases import parse_release, release_text
 from pypmix.standard.types import Proc
 from pypmix.wire.additions import encode_late, greeted
 from pypmix.wire.frames import HEADER, TAG_DYNAMIC, FrameReader, frame
-from pypmix.wire.handshake import FLAG_CLIENT, HelloReader, encode_reply, parse_native_credential
+from pypmix.wire.handshake import FLAG_CLIENT, HelloReader, encode_reply, native_credential, parse_native_credential
 from pypmix.wire.messages import (
     Command,
     decode_fence,
@@ -51,6 +61,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done, R
     from pypmix.engine.python.collectives import Clock, Collective, Roster, Timer
     from pypmix.engine.python.serverdata import Process
+    from pypmix.engine.python.serverside.tools import Applicant
     from pypmix.engine.python.serverside.topic import Topic
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.ops import Op
@@ -82,8 +93,11 @@ if TYPE_CHECKING:
     class Host(Protocol):
         """The host's side."""
 
-        def upcall(self, op: Op[R], answer: Done[R], process: Process | None = None) -> None:
+        def upcall(self, op: Op[R], answer: Done[R], process: Process | Applicant | None = None) -> None:
             """Ask the host on behalf of a proc; `answer` is called once, on the machine's thread, now or later."""
+
+        def authenticate(self, credential: bytes, answer: Done[tuple[int, int]]) -> None:
+            """Find out whose a munge credential is; `answer` is called like that of an upcall."""
 
         def log(self, text: str) -> None:
             """Note something that a person who runs the server should know."""
@@ -113,8 +127,12 @@ LINGER_SECONDS = 2.0
 
 MAX_PLANS = 1024
 MAX_PLAN = 64 << 10
-MAX_CODES = 4096
 MAX_LOGGED = 10_000
+
+NATIVE = "native"
+MUNGE = "munge"
+
+_NAMELESS = Proc("pypmix-server", 0)
 
 COLLECT = "pmix.collect"
 PPID = "pmix.ppid"
@@ -123,17 +141,19 @@ PPID = "pmix.ppid"
 class Stranger:
     """A connection that has not said who it is, or whose acceptance the host still considers."""
 
-    __slots__ = ("deadline", "early", "link", "reader", "server")
+    __slots__ = ("deadline", "early", "held", "link", "reader", "server", "uid")
 
-    def __init__(self, server: Server, link: Link, deadline: float) -> None:
+    def __init__(self, server: Server, link: Link, deadline: float, uid: int | None) -> None:
         self.server = server
         self.link = link
         self.deadline = deadline
+        self.uid = uid
+        self.held = False
         self.reader: HelloReader | None = HelloReader()
         self.early = b""
 
     def received(self, data: bytes) -> None:
-        if self.reader is None:
+        if self.reader is None or self.held:
             self.early += data
             if len(self.early) > MAX_EARLY:
                 self.server.refuse(self, "it went on before it was accepted")
@@ -148,6 +168,13 @@ class Stranger:
             self.reader = None
             self.server.greeted(self, hello)
 
+    def release(self) -> None:
+        """Listen to it now, after its user was made to wait."""
+        self.held = False
+        early, self.early = self.early, b""
+        if early and self.link.owner is self:
+            self.received(early)
+
     def lost(self, reason: str = "") -> None:
         self.server.strangers.pop(self, None)
         self.link.owner = None
@@ -159,7 +186,6 @@ class Peer:
     __slots__ = (
         "buffer_type",
         "bundle",
-        "codes",
         "finalized",
         "link",
         "open",
@@ -186,7 +212,6 @@ class Peer:
         self.usual: bytes | None = None
         self.plan: Plan | None = None
         self.bundle: Roster[Process, Ticket] | None = None
-        self.codes: set[int] = set()
         self.waiting = 0
 
     def received(self, data: bytes) -> None:
@@ -225,13 +250,22 @@ class Server:
     Args:
         clock: Where time comes from.
         host: Who answers upcalls.
+        proc: The server's own name.
+        security: The security modules of which clients may use one, of `native` and `munge`.
     """
 
-    def __init__(self, clock: Clock, host: Host) -> None:
+    def __init__(
+        self, clock: Clock, host: Host, proc: Proc = _NAMELESS, security: tuple[str, ...] = (NATIVE,)
+    ) -> None:
+        self.security = security
         self.clock = clock
         self.host = host
+        self.proc = proc
         self.store = Store()
-        self.collectives: Collectives[Process, Ticket] = Collectives(clock, self._fenced)
+        self.endings: dict[str, Callable[[Collective[Process, Ticket], int], None]] = {"fence": self._fenced}
+        self.collectives: Collectives[Process, Ticket] = Collectives(clock, self._collected)
+        self.admission = Admission(clock, lambda uid: uid == os.geteuid() or self._users[uid] > 0)
+        self._users: Counter[int] = Counter()
         self.strangers: dict[Stranger, None] = {}
         self._strangers_timer: Timer | None = None
         self._peers: dict[Process, list[Peer]] = {}
@@ -246,13 +280,24 @@ class Server:
             Command.FENCENB: self._fence,
             Command.GETNB: self.modex.get,
             Command.FINALIZE: self._finalize,
-            Command.REGEVENTS: self._register_events,
-            Command.DEREGEVENTS: self._deregister_events,
             REFRESH_CACHE: self.modex.refresh_cache,
         }
-        self.topics: tuple[Topic, ...] = (Services(self),)
+        self._tags: dict[int, Callable[[Peer, bytes], None]] = {}
+        self.tools = Tools(self)
+        self.forwarding = Forwarding(self)
+        self.events = Events(self)
+        self.topics: tuple[Topic, ...] = (
+            Asking(self),
+            Connecting(self),
+            Groups(self),
+            self.events,
+            Spawning(self, self.forwarding),
+            self.forwarding,
+            self.tools,
+        )
         for topic in self.topics:
             self._handlers.update(topic.handlers)
+            self._tags.update(topic.tags)
 
     # What the host registers.
 
@@ -274,6 +319,9 @@ class Server:
         for peer in self.everyone():
             peer.usual = peer.plan = peer.bundle = None
         for process in namespace.processes.values():
+            if process.registered:
+                process.registered = False
+                self._users[process.uid] -= 1
             for peer in self._peers.get(process, [])[:]:
                 self._disconnect(peer)
             if not process.left:
@@ -288,6 +336,9 @@ class Server:
     def register_client(self, proc: Proc, uid: int, gid: int) -> None:
         """See `ServerSession.register_client`."""
         process = self.store.process(proc)
+        if process.registered:
+            self._users[process.uid] -= 1
+        self._users[uid] += 1
         process.registered = True
         process.uid = uid
         process.gid = gid
@@ -297,6 +348,8 @@ class Server:
     def deregister_client(self, proc: Proc) -> None:
         """See `ServerSession.deregister_client`."""
         process = self.store.process(proc)
+        if process.registered:
+            self._users[process.uid] -= 1
         process.registered = False
         if process.left:
             self.collectives.ended(process)
@@ -341,11 +394,21 @@ class Server:
 
     def opened(self, link: Link) -> None:
         """Somebody has connected."""
+        uid = link.uid()
+        if not self.admission.welcome(uid):
+            self._log(f"user {uid}", "is turned away: no process of that user is expected")
+            self.admission.refused(uid)
+            link.close()
+            return
         while len(self.strangers) >= MAX_STRANGERS:
             self.refuse(next(iter(self.strangers)), "too many connections wait for their handshake")
-        stranger = Stranger(self, link, self.clock.now() + HANDSHAKE_SECONDS)
+        stranger = Stranger(self, link, self.clock.now() + HANDSHAKE_SECONDS, uid)
         link.owner = stranger
         self.strangers[stranger] = None
+        delay = self.admission.delay(uid)
+        if delay:
+            stranger.held = True
+            self.clock.call_later(delay, stranger.release)
         if self._strangers_timer is None:
             self._strangers_timer = self.clock.call_later(HANDSHAKE_SECONDS, self._expire_strangers)
 
@@ -367,25 +430,50 @@ class Server:
     def refuse(self, stranger: Stranger, reason: str, who: object = "a connection", status: int = 0) -> None:
         """End a connection that is no client's, with a status if there is one."""
         self._log(who, f"refused: {reason}")
+        self.admission.refused(stranger.uid)
         if status:
             stranger.link.send(encode_reply(status, None))
         self._dismiss(stranger)
 
+    def refuse_because(self, stranger: Stranger, error: BaseException, who: object, release: Release) -> None:
+        """End a connection that may not be what it wants to be, in the way that its release understands."""
+        reason = error.detail if isinstance(error, PMIxError) else str(error)
+        self.refuse(stranger, reason, who, _heeded(error, release))
+
     def greeted(self, stranger: Stranger, hello: Hello) -> None:
-        """A connection has said who it is."""
+        """A connection has said who it is; where its credential has to be checked elsewhere, that comes first."""
+        if hello.psec != MUNGE or MUNGE not in self.security:
+            self._introduced(stranger, hello)
+            return
+
+        def proven(ids: tuple[int, int] | None, error: BaseException | None) -> None:
+            if stranger.link.owner is not stranger:
+                return
+            if ids is None:
+                detail = error.detail if isinstance(error, PMIxError) else str(error)
+                self.refuse(stranger, detail, f"{hello.nspace}:{hello.rank}"[:300])
+            else:
+                self._introduced(stranger, hello.replace(credential=native_credential(*ids)))
+
+        self.host.authenticate(hello.credential, proven)
+
+    def _introduced(self, stranger: Stranger, hello: Hello) -> None:
+        """A connection has said who it is, and its credential holds the user and the group."""
         self.strangers.pop(stranger, None)
         try:
             release = parse_release(hello.version)
         except ValueError:
             release = (0, 0, 0)
+        if hello.flag != FLAG_CLIENT:
+            self.tools.greeted(stranger, hello, release)
+            return
         try:
             process = self._identify(hello, release)
             uid = stranger.link.uid()
             if uid not in (None, 0, process.uid):
                 raise PMIxError(f"its socket belongs to user {uid}, not {process.uid}", status=ERR_INVALID_CRED)
         except PMIxError as error:
-            who = f"{hello.nspace}:{hello.rank}"[:300]
-            self.refuse(stranger, error.detail, who, _heeded(error, release))
+            self.refuse_because(stranger, error, f"{hello.nspace}:{hello.rank}"[:300], release)
             return
         pid = next((info.value.data for info in hello.infos if info.key == PPID), None)
 
@@ -397,7 +485,7 @@ class Server:
             if error is not None:
                 self.refuse(stranger, f"the host refused it: {error}", process.proc, _heeded(error, release))
                 return
-            self._admit(stranger, process, release, hello)
+            self.admit(stranger, process, release, hello)
 
         pid = pid if isinstance(pid, int) else None
         op = ClientConnected(process.proc, pid, release_text(release), hello.infos)
@@ -405,20 +493,7 @@ class Server:
 
     def _identify(self, hello: Hello, release: Release) -> Process:
         """Return who a client is, if it may be that and can be served."""
-        if hello.flag != FLAG_CLIENT:
-            raise PMIxError(f"tools (kind {hello.flag}) are not served", status=ERR_NOT_SUPPORTED)
-        if release < FLOOR or hello.bfrops not in BFROPS:
-            detail = f"release {hello.version!r} with encoding {hello.bfrops!r} is not served"
-            raise PMIxError(detail, status=ERR_NOT_SUPPORTED)
-        if hello.gds != "hash":
-            raise PMIxError(f"it wants the data store {hello.gds!r}, only hash is served", status=ERR_NOT_SUPPORTED)
-        if hello.psec != "native":
-            detail = f"it uses the security module {hello.psec!r}, only native is taken"
-            raise PMIxError(detail, status=ERR_INVALID_CRED)
-        try:
-            uid, gid = parse_native_credential(hello.credential)
-        except RemoteProtocolError as error:
-            raise PMIxError(error.detail, status=ERR_INVALID_CRED) from None
+        uid, gid = self.credential(hello, release)
         process = self.store.process(Proc.unchecked(hello.nspace or "", hello.rank or 0))
         if not process.registered:
             raise NotFound("no such process is expected")
@@ -427,7 +502,25 @@ class Server:
             raise PMIxError(detail, status=ERR_INVALID_CRED)
         return process
 
-    def _admit(self, stranger: Stranger, process: Process, release: Release, hello: Hello) -> None:
+    def credential(self, hello: Hello, release: Release) -> tuple[int, int]:
+        """Return whose process a connection says to be, if its kind can be served."""
+        if release < FLOOR or hello.bfrops not in BFROPS:
+            detail = f"release {hello.version!r} with encoding {hello.bfrops!r} is not served"
+            raise PMIxError(detail, status=ERR_NOT_SUPPORTED)
+        if hello.gds != "hash":
+            raise PMIxError(f"it wants the data store {hello.gds!r}, only hash is served", status=ERR_NOT_SUPPORTED)
+        if hello.psec not in self.security:
+            detail = f"it uses the security module {hello.psec!r}, only {', '.join(self.security)} is taken"
+            raise PMIxError(detail, status=ERR_INVALID_CRED)
+        try:
+            return parse_native_credential(hello.credential)
+        except RemoteProtocolError as error:
+            raise PMIxError(error.detail, status=ERR_INVALID_CRED) from None
+
+    def admit(
+        self, stranger: Stranger, process: Process, release: Release, hello: Hello, reply: bytes | None = None
+    ) -> None:
+        """Make a connection one of a proc's, and say so: by the answer that clients get if there is no other."""
         link = stranger.link
         peer = Peer(self, link, process, release, hello)
         link.owner = peer
@@ -438,7 +531,7 @@ class Server:
         process.left = False
         self.collectives.back(process)
         self._pindex = (self._pindex + 1) & 0x7FFFFFFF
-        link.send(encode_reply(SUCCESS, self._pindex))
+        link.send(encode_reply(SUCCESS, self._pindex) if reply is None else reply)
         for topic in self.topics:
             topic.connected(peer)
         if stranger.early:
@@ -491,6 +584,9 @@ class Server:
     def request(self, peer: Peer, tag: int, payload: bytes) -> None:
         """Carry out a request, or answer it with the status that says why not."""
         if tag <= TAG_DYNAMIC:
+            listener = self._tags.get(tag)
+            if listener is not None and not peer.finalized:
+                listener(peer, payload)
             return
         command = -1
         try:
@@ -531,23 +627,12 @@ class Server:
         process = peer.process
         peer.finalized = True
         peer.usual = peer.plan = None
-        peer.codes.clear()
         if all(other.finalized for other in self._peers[process]):
             self._depart(process, lost=False)
             if not process.registered:
                 self.collectives.ended(process)
         op = ClientFinalized(process.proc)
         self.host.upcall(op, lambda _result, error: peer.status(tag, status_of(error)), process)
-
-    def _register_events(self, peer: Peer, tag: int, payload: bytes) -> None:
-        fields = self._decode(peer, Command.REGEVENTS, payload)
-        if len(peer.codes) + len(fields["codes"]) > MAX_CODES:
-            raise PMIxError(f"more than {MAX_CODES} event codes", status=ERR_OUT_OF_RESOURCE)
-        peer.codes.update(fields["codes"])
-        peer.status(tag, SUCCESS)
-
-    def _deregister_events(self, peer: Peer, tag: int, payload: bytes) -> None:
-        peer.codes.difference_update(self._decode(peer, Command.DEREGEVENTS, payload)["codes"])
 
     # Fence.
 
@@ -575,7 +660,12 @@ class Server:
             peer.usual, peer.plan = interned, plan
         self.collectives.join(roster, peer.process, (peer, tag), collect, timeout)
 
-    def _tell_missing(self, collective: Collective[Process, Ticket]) -> None:
+    def _collected(self, collective: Collective[Process, Ticket], status: int) -> None:
+        """An operation of several procs has ended, whatever it is."""
+        self.endings[collective.roster.operation.partition(" ")[0]](collective, status)
+
+    def tell_missing(self, collective: Collective[Process, Ticket]) -> None:
+        """Answer those who have arrived that the time ran out, and who did not come."""
         missing = sorted([process.proc for process in collective.missing()])
         for peer, tag in collective.arrived.values():
             if peer.pypmix:
@@ -585,7 +675,7 @@ class Server:
 
     def _fenced(self, collective: Collective[Process, Ticket], status: int) -> None:
         if status == ERR_TIMEOUT:
-            self._tell_missing(collective)
+            self.tell_missing(collective)
             return
         kind = last = 0
         data = b""

@@ -205,6 +205,10 @@ class Namespace:
         ranks = {*range(size), *(rank for rank, _ in job.procs)}
         self.processes = {rank: Process(self, rank) for rank in sorted(ranks)}
 
+    def enlarge(self, rank: int) -> None:
+        """Add a proc that nobody has told of; the job info stays as it is."""
+        self.processes[rank] = Process(self, rank)
+
     def pack(self, buffer_type: int, release: Release) -> JobPack:
         """Return the job info for a client."""
         found = self._packs.get((buffer_type, release))
@@ -218,10 +222,12 @@ class Namespace:
 class Store:
     """All nspaces of a server."""
 
-    __slots__ = ("_nspaces",)
+    __slots__ = ("_nspaces", "groups")
 
     def __init__(self) -> None:
         self._nspaces: dict[str, Namespace] = {}
+        self.groups: dict[str, tuple[Proc, ...]] = {}
+        """The members of groups, by group rank; a group's name stands for an nspace."""
 
     def __iter__(self) -> Iterator[Namespace]:
         return iter(self._nspaces.values())
@@ -267,7 +273,7 @@ class Store:
             PMIxError: None is named, or one by a special rank that means nothing here (`ERR_BAD_PARAM`).
         """
         found: set[Process] = set()
-        for proc in procs:
+        for proc in self._ungrouped(procs) if self.groups else procs:
             if proc.rank in (RANK_WILDCARD, RANK_LOCAL_PEERS):
                 namespace = self._nspaces.get(proc.nspace)
                 if namespace is None:
@@ -280,6 +286,19 @@ class Store:
         if not found:
             raise PMIxError("no procs are named", status=ERR_BAD_PARAM)
         return frozenset(found)
+
+    def _ungrouped(self, procs: Iterable[Proc]) -> Iterator[Proc]:
+        """Yield the procs, with those of groups under their own names."""
+        for proc in procs:
+            members = self.groups.get(proc.nspace)
+            if members is None:
+                yield proc
+            elif proc.rank in (RANK_WILDCARD, RANK_LOCAL_PEERS):
+                yield from members
+            elif proc.rank < len(members):
+                yield members[proc.rank]
+            else:
+                raise NotFound(f"the group {proc.nspace!r} has no rank {proc.rank}", procs=(proc,))
 
 
 def _object(buffer_type: int, proc: Proc, kvals: Iterable[bytes]) -> bytes:

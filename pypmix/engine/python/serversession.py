@@ -5,23 +5,28 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from functools import partial
+from queue import SimpleQueue
 
 from pypmix._version import __version__
 from pypmix.engine.base import EngineInfo
+from pypmix.engine.python import munge
 from pypmix.engine.python.reactor import BACKLOG, Reactor
-from pypmix.engine.python.server import Server
-from pypmix.standard.errors import NotInitialized, PMIxError
+from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
+from pypmix.engine.python.server import MUNGE, NATIVE, Server
+from pypmix.standard.errors import ERR_BAD_PARAM, NotInitialized, PMIxError
 from pypmix.standard.types import MAX_NSLEN, Proc, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from pypmix.engine.base import Done, OnUpcall, Pending, R
     from pypmix.engine.python.serverdata import Process
+    from pypmix.engine.python.serverside.tools import Applicant
     from pypmix.standard.jobinfo import JobInfo
-    from pypmix.standard.ops import Op
+    from pypmix.standard.ops import Notification, Op, Output
 
 ANNOUNCED = "7.0.0"
 """The release that clients are told.
@@ -31,12 +36,25 @@ put where the server is older, and this one carries deletions out.
 """
 
 
+def _modules(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the security modules of a server, of which clients take the first that they have."""
+    found = tuple([name.strip() for name in names if name.strip()]) or (NATIVE,)
+    for name in found:
+        if name not in (NATIVE, MUNGE):
+            detail = f"{name!r} is no security module of this server: it has {NATIVE} and {MUNGE}"
+            raise PMIxError(detail, status=ERR_BAD_PARAM)
+    if MUNGE in found:
+        # A server that cannot make a credential cannot check one, and would refuse everybody.
+        munge.encode()
+    return found
+
+
 class HostUpcall:
     """One question to the host."""
 
     __slots__ = ("_answer", "_lock", "_reactor", "gid", "op", "requestor", "uid")
 
-    def __init__(self, reactor: Reactor, op: Op[Any], answer: Done[Any], process: Process | None) -> None:
+    def __init__(self, reactor: Reactor, op: Op[Any], answer: Done[Any], process: Process | Applicant | None) -> None:
         self.op: Op[object] = op
         self.requestor: Proc | None = process.proc if process else None
         self.uid: int | None = process.uid if process else None
@@ -74,24 +92,45 @@ class ServerSession:
         host: str | None,
         tmpdir: str | None,
         on_log: Callable[[str], None] | None,
+        system_tmpdir: str | None = None,
+        tool_support: bool = False,
+        system_server: bool = False,
+        rendezvous_file: str | None = None,
+        security: Sequence[str] = (),
     ) -> None:
+        self.security = _modules(security or os.environ.get("PYPMIX_SECURITY", "").split(","))
         name = check_name(nspace or f"pypmix-{os.getpid()}", MAX_NSLEN, "the server's nspace")
         self.proc = Proc(name, 0)
         self.info = EngineInfo("python", ANNOUNCED)
         self.hostname = host or socket.gethostname()
         self.tmpdir = tmpdir or os.environ.get("TMPDIR") or "/tmp"
+        self.system_tmpdir = system_tmpdir or temporary_folder(os.environ)
         self._on_upcall = on_upcall
         self._on_log = on_log
+        self._checker: SimpleQueue[tuple[bytes, Done[tuple[int, int]]] | None] | None = None
         listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
         self.port: int = listener.getsockname()[1]
         self._reactor = Reactor(f"pypmix-server-{self.port}", self.log)
-        self._server = Server(self._reactor, self)
+        self._server = Server(self._reactor, self, self.proc, self.security)
         self._reactor.listen(listener, self._server.opened)
+        address = f"tcp4://127.0.0.1:{self.port}"
+        contact = Contact(name, 0, address, ANNOUNCED, os.getpid(), os.geteuid(), __version__)
+        self._post = Post(contact, host_names(self.hostname))
         self._reactor.start()
+        try:
+            if tool_support:
+                self._post.session(self.tmpdir)
+            if system_server:
+                self._post.system(self.system_tmpdir)
+            if rendezvous_file:
+                self._post.file(rendezvous_file)
+        except BaseException:
+            self.close()
+            raise
 
     # What the machine asks of its host, in the reactor's thread.
 
-    def upcall(self, op: Op[R], answer: Done[R], process: Process | None = None) -> None:
+    def upcall(self, op: Op[R], answer: Done[R], process: Process | Applicant | None = None) -> None:
         """Pass an upcall on; see `server.Host`."""
         upcall = HostUpcall(self._reactor, op, answer, process)
         try:
@@ -99,6 +138,26 @@ class ServerSession:
         except Exception as error:
             self.log(f"the host failed in the upcall {op!r}: {error!r}")
             upcall.fail(error)
+
+    def authenticate(self, credential: bytes, answer: Done[tuple[int, int]]) -> None:
+        """Ask the munge daemon, on a thread: it may take its time, which is nobody else's; see `server.Host`."""
+        if self._checker is None:
+            self._checker = SimpleQueue()
+            name = f"pypmix-munge-{self.port}"
+            threading.Thread(target=self._check, args=(self._checker,), name=name, daemon=True).start()
+        self._checker.put((credential, answer))
+
+    def _check(self, work: SimpleQueue[tuple[bytes, Done[tuple[int, int]]] | None]) -> None:
+        while (item := work.get()) is not None:
+            credential, answer = item
+            try:
+                outcome: tuple[tuple[int, int] | None, PMIxError | None] = munge.decode(credential), None
+            except PMIxError as error:
+                outcome = None, error
+            try:
+                self._reactor.post(partial(answer, *outcome))
+            except NotInitialized:
+                return
 
     def log(self, text: str) -> None:
         """Note something for a person; see `server.Host`."""
@@ -135,15 +194,27 @@ class ServerSession:
             # Only this name of the variable: it makes clients of all releases speak the same encoding.
             "PMIX_SERVER_URI41": f"{self.proc.nspace}.{self.proc.rank};tcp4://127.0.0.1:{self.port}",
             "PMIX_VERSION": ANNOUNCED,
-            "PMIX_SECURITY_MODE": "native",
+            "PMIX_SECURITY_MODE": ",".join(self.security),
             "PMIX_BFROP_BUFFER_TYPE": "PMIX_BFROP_BUFFER_NON_DESC",
             "PMIX_GDS_MODULE": "hash",
             "PMIX_HOSTNAME": self.hostname,
             "PMIX_SERVER_TMPDIR": self.tmpdir,
-            "PMIX_SYSTEM_TMPDIR": self.tmpdir,
+            "PMIX_SYSTEM_TMPDIR": self.system_tmpdir,
             # With the nspace, because a process passes it on to the clients of another server that it starts.
             "PYPMIX_SERVER": f"{self.proc.nspace} {__version__}",
         }
+
+    def notify(self, event: Notification) -> None:
+        """`PMIx_Notify_event`: bring an event to those of this server who are in its range and have registered for it.
+
+        It is kept for a while for those who register late. The host is not told of it, and what the host was told
+        by the upcall `NotifyEvent` has reached this server's own clients: that it must not raise here again.
+        """
+        self._reactor.call(lambda: self._server.events.notify(event))
+
+    def deliver_output(self, output: Output) -> None:
+        """`PMIx_server_IOF_deliver`: pass on what a proc wrote; it is kept for a while if nobody has asked yet."""
+        self._reactor.call(lambda: self._server.forwarding.deliver(output))
 
     def pending(self) -> list[Pending]:
         """Return the collectives and gets under way, oldest first."""
@@ -151,6 +222,9 @@ class ServerSession:
 
     def close(self) -> None:
         """`PMIx_server_finalize`: close all connections and end the thread. May be called twice."""
+        self._post.remove()
+        if self._checker is not None:
+            self._checker.put(None)
         try:
             self._reactor.call(self._server.close)
         except PMIxError:
@@ -164,20 +238,46 @@ def open_server(
     host: str | None = None,
     tmpdir: str | None = None,
     on_log: Callable[[str], None] | None = None,
+    system_tmpdir: str | None = None,
+    tool_support: bool = False,
+    system_server: bool = False,
+    rendezvous_file: str | None = None,
+    security: Sequence[str] = (),
 ) -> ServerSession:
     """Start a server of this node (`PMIx_server_init`).
 
     Args:
         on_upcall: Called with each `Upcall`, on the server's own thread; it must not block, and may answer later from
             any thread. The operations are `ClientConnected` (an error refuses the client), `ClientFinalized`,
-            `ClientAborted`, `ClientLost`, `Publish`, `Lookup` and `Unpublish`.
+            `ClientAborted`, `ClientLost`, those of publishing, `QueryInfo`, all of `pypmix.standard.ops.control` and
+            `pypmix.standard.ops.fabric`, and those of spawning, forwarding and tools.
         nspace: The server's own name; `pypmix-` and the pid by default.
         host: The name of this node; the system's host name by default.
         tmpdir: The folder that clients are told for temporary files; the system's by default.
         on_log: Told what a person who runs the server should know, such as a client that was refused and why; by
             default that goes to the logger `pypmix.server`.
+        system_tmpdir: The folder for what is not of one job; that of the system by default.
+        tool_support: Write the rendezvous files by which tools find this server, into `tmpdir`.
+        system_server: Be the system server of this node: write that rendezvous file, into `system_tmpdir`.
+        rendezvous_file: A further rendezvous file to write.
+        security: The security modules of which clients may use one, of `native` and `munge`; by default what
+            `PYPMIX_SECURITY` says, else `native` alone.
 
     Raises:
-        OSError: No socket can be opened on the loopback interface.
+        PMIxError: There is no such security module (`ERR_BAD_PARAM`).
+        NotSupported: munge is wanted, and its daemon does not answer.
+        OSError: No socket can be opened on the loopback interface, or a rendezvous file cannot be written.
+        PMIxError: The node has a system server, or the rendezvous file is another server's (`ERR_EXISTS`).
     """
-    return ServerSession(on_upcall, nspace, host, tmpdir, on_log)
+    return ServerSession(
+        on_upcall,
+        nspace,
+        host,
+        tmpdir,
+        on_log,
+        system_tmpdir,
+        tool_support,
+        system_server,
+        rendezvous_file,
+        security,
+    )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Done
+    from pypmix.engine.python.alone import Alone
     from pypmix.engine.python.transport import Connection
     from pypmix.standard._typing import TypeVar
     from pypmix.standard.ops import Op
@@ -59,12 +60,49 @@ FEATURES: dict[str, Release] = {
     "lookup": OLDEST,
     "lookup.wait": OLDEST,
     "unpublish": OLDEST,
+    "spawn": OLDEST,
+    "output": OLDEST,
+    "input": OLDEST,
+    "query": OLDEST,
+    "resolve_peers": OLDEST,
+    "resolve_nodes": OLDEST,
+    "log": OLDEST,
+    "job_control": OLDEST,
+    "allocation_request": OLDEST,
+    "process_monitor": OLDEST,
+    "heartbeat": OLDEST,
+    "get_credential": OLDEST,
+    "validate_credential": OLDEST,
+    "fabric_register": OLDEST,
+    "fabric_update": OLDEST,
+    "compute_distances": OLDEST,
+    "events": OLDEST,
+    "notify": OLDEST,
     "abort": OLDEST,
     "finalize": OLDEST,
 }
 """What works with this engine, and the first release of a server with which it does."""
 
-_LONE = frozenset(FEATURES) - {"publish", "lookup", "lookup.wait", "unpublish", "abort"}
+_LONE = frozenset(
+    {
+        "put",
+        "commit",
+        "fence",
+        "fence.collect",
+        "fence.timeout",
+        "get",
+        "get.timeout",
+        "get.immediate",
+        "get.refresh",
+        "query",
+        "resolve_peers",
+        "resolve_nodes",
+        "events",
+        "notify",
+        "finalize",
+    }
+)
+"""What works without a server."""
 
 
 class Session:
@@ -78,15 +116,18 @@ class Session:
         self.server = f"{machine.server.name} {release_text(release)}" if machine.server else ""
         self._machine = machine
         self._connection = connection
+        self._alone: Alone | None = None
+        if connection is None:
+            from pypmix.engine.python.alone import Alone
+
+            self._alone = Alone(machine)
         self._fetch = machine.store.lookup
 
     def submit(self, op: Op[R], done: Done[R]) -> None:
         if self._connection is not None:
             self._connection.submit(op, done)
-            return
-        outcome = self._machine.start(op, None, 0.0).outcome
-        assert outcome is not None
-        done(*outcome)
+        elif self._alone is not None:
+            self._alone.submit(op, done)
 
     def run(self, op: Op[R]) -> R:
         machine = self._machine
@@ -96,12 +137,8 @@ class Session:
                 return value  # type: ignore[no-any-return]
         if self._connection is not None:
             return self._connection.run(op)  # type: ignore[no-any-return]
-        outcome = machine.start(op, None, 0.0).outcome
-        assert outcome is not None
-        result, error = outcome
-        if error is not None:
-            raise error
-        return result  # type: ignore[no-any-return]
+        assert self._alone is not None
+        return self._alone.run(op)  # type: ignore[no-any-return]
 
     def fetch_local(self, proc: Proc, key: str) -> Value | None:
         return self._fetch(proc, key)
@@ -129,8 +166,8 @@ class Session:
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
-        else:
-            self._machine.close()
+        elif self._alone is not None:
+            self._alone.close()
 
 
 def open_client(env: Mapping[str, str] | None = None, directives: tuple[Info, ...] = ()) -> Session:
@@ -156,7 +193,7 @@ def open_client(env: Mapping[str, str] | None = None, directives: tuple[Info, ..
         2 if env.get("PMIX_BFROP_BUFFER_TYPE") == "PMIX_BFROP_BUFFER_FULLY_DESC" else 1,
         any(store in ("ds12", "ds21") for store in env.get("PMIX_GDS_MODULE", "").split(",")),
     )
-    hello = _hello(env, proc, server)
+    hello = client_hello(env, proc, server)
     from pypmix.engine.python.transport import Connection, connect
 
     deadline = monotonic() + (_limit(directives) or OPEN_WAIT)
@@ -186,16 +223,22 @@ def open_client(env: Mapping[str, str] | None = None, directives: tuple[Info, ..
             raise error
 
 
-def singleton(env: Mapping[str, str]) -> Client:
-    """Return the machine of a process that no server launched: a job of its own, of one proc."""
+def singleton(env: Mapping[str, str], proc: Proc | None = None) -> Client:
+    """Return the machine of a process without a server: a job of its own, of one proc."""
     hostname = env.get("PMIX_HOSTNAME") or os.uname().nodename
-    nspace = f"singleton.{hostname}.{os.getpid()}"[:MAX_NSLEN]
-    proc = Proc(nspace, 0)
+    proc = proc or Proc(f"singleton.{hostname}.{os.getpid()}"[:MAX_NSLEN], 0)
     store = DataStore(proc, hostname, NEWEST)
+    store.add_job(lone_job(proc, hostname))
+    return Client(proc, store, None)
+
+
+def lone_job(proc: Proc, hostname: str) -> JobInfo:
+    """Return the job info of a job of one proc."""
+    nspace = proc.nspace
     one = Value.unchecked(codes.UINT32, 1)
     zero = Value.unchecked(codes.UINT32, 0)
     first = Value.unchecked(codes.UINT16, 0)
-    rank = Value.unchecked(codes.PROC_RANK, 0)
+    rank = Value.unchecked(codes.PROC_RANK, proc.rank)
     host = Value.unchecked(codes.STRING, hostname)
     job = {
         "pmix.job.size": one,
@@ -211,7 +254,7 @@ def singleton(env: Mapping[str, str]) -> Client:
         "pmix.nodeid": zero,
         "pmix.local.size": one,
         "pmix.node.size": one,
-        "pmix.lpeers": Value.unchecked(codes.STRING, "0"),
+        "pmix.lpeers": Value.unchecked(codes.STRING, str(proc.rank)),
         "pmix.lldr": rank,
     }
     app = {"pmix.appnum": zero, "pmix.app.size": one, "pmix.aldr": rank}
@@ -225,8 +268,7 @@ def singleton(env: Mapping[str, str]) -> Client:
         "pmix.nodeid": zero,
         "pmix.hname": host,
     }
-    store.add_job(JobInfo(nspace, _infos(job), (_infos(node),), (_infos(app),), (), ((0, _infos(own)),)))
-    return Client(proc, store, None)
+    return JobInfo(nspace, _infos(job), (_infos(node),), (_infos(app),), (), ((proc.rank, _infos(own)),))
 
 
 def _infos(values: dict[str, Value]) -> tuple[Info, ...]:
@@ -279,19 +321,32 @@ def _release(env: Mapping[str, str]) -> Release:
     return release
 
 
-def _hello(env: Mapping[str, str], proc: Proc, server: Server) -> Hello:
-    offered = env.get("PMIX_SECURITY_MODE") or "native"
+def _credential(offered: str) -> tuple[str, bytes]:
+    """Return the first security module of those offered that this process has, and its credential."""
+    lacking = ""
     for module in offered.split(","):
-        if module in ("native", "none"):
-            credential = native_credential(os.geteuid(), os.getegid()) if module == "native" else b""
-            break
-    else:
-        raise NotSupported(
-            f"the server offers the security modules {offered!r:.100}, and this engine has native and none",
-            operation="open",
-            engine=ENGINE,
-            hint="try PYPMIX_ENGINE=native",
-        )
+        if module == "native":
+            return module, native_credential(os.geteuid(), os.getegid())
+        if module == "none":
+            return module, b""
+        if module == "munge":
+            from pypmix.engine.python import munge
+
+            try:
+                return module, munge.encode()
+            except NotSupported as error:
+                lacking = f" ({error.detail})"
+    raise NotSupported(
+        f"the server offers the security modules {offered!r:.100}, of which none can be used here{lacking}",
+        operation="open",
+        engine=ENGINE,
+        hint="this engine has native, munge and none; try PYPMIX_ENGINE=native",
+    )
+
+
+def client_hello(env: Mapping[str, str], proc: Proc, server: Server) -> Hello:
+    """Return how a client introduces itself to the server that the environment tells of."""
+    module, credential = _credential(env.get("PMIX_SECURITY_MODE") or "native")
     # Some servers fit their answers to the release that the client names, others do not: naming theirs suits both.
     version = env["PMIX_VERSION"][:64]
     ours = env.get("PYPMIX_SERVER", "").partition(" ")[0]

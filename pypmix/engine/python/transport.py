@@ -134,6 +134,7 @@ class Connection:
         machine.enter = self.enter
         # Reentrant, so that a signal handler that strikes inside is told of the deadlock instead of being in it.
         self.lock: Any = _thread.RLock()
+        self._order: Any = _thread.RLock()
         self._reader: _Waiter | None = None
         self._waiters: list[_Waiter] = []
         self._attached = False
@@ -167,6 +168,11 @@ class Connection:
                 if call.outcome is None:
                     self._waiters.append(waiter)
                     self._flush()
+                elif self._machine.out[0]:
+                    # A message that nobody answers.
+                    self._flush()
+                    self._stuck = bool(self._machine.out[0])
+                    self._arrange()
             if call.outcome is None:
                 self._wait(waiter, call)
         except BaseException:
@@ -174,6 +180,8 @@ class Connection:
             raise
         assert call.outcome is not None
         result, error = call.outcome
+        if self._machine.finished:
+            self._deliver()
         if self._machine.closed is not None:
             self._hang_up()
         if error is not None:
@@ -450,18 +458,20 @@ class Connection:
                     os.eventfd_write(self._bell, 1)
             return
         while finished:
-            try:
-                call = finished.pop(0)
-            except IndexError:
-                return
-            done, call.done = call.done, None
-            if done is not None:
-                assert call.outcome is not None
+            # One at a time: two threads that deliver would change the order of what is told.
+            with self._order:
                 try:
-                    done(*call.outcome)
-                except Exception:
-                    # It is nobody's fault here, and the operation of whoever reads must not end by it.
-                    sys.excepthook(*sys.exc_info())
+                    call = finished.pop(0)
+                except IndexError:
+                    return
+                done, call.done = call.done, None
+                if done is not None:
+                    assert call.outcome is not None
+                    try:
+                        done(*call.outcome)
+                    except Exception:
+                        # It is nobody's fault here, and the operation of whoever reads must not end by it.
+                        sys.excepthook(*sys.exc_info())
 
     def _hang_up(self) -> None:
         """Close the socket, or make the one who is blocked on it wake up and come here."""

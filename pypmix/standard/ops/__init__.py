@@ -60,7 +60,11 @@ if TYPE_CHECKING:
     from pypmix.standard.ops.queries import ResolveNodes as ResolveNodes
     from pypmix.standard.ops.queries import ResolvePeers as ResolvePeers
     from pypmix.standard.ops.spawning import Spawn as Spawn
+    from pypmix.standard.ops.tools import ToolAttachToServer as ToolAttachToServer
     from pypmix.standard.ops.tools import ToolConnected as ToolConnected
+    from pypmix.standard.ops.tools import ToolDisconnect as ToolDisconnect
+    from pypmix.standard.ops.tools import ToolGetServers as ToolGetServers
+    from pypmix.standard.ops.tools import ToolSetServer as ToolSetServer
 
 _HOME = {
     "connecting": "Connect Disconnect",
@@ -77,7 +81,7 @@ _HOME = {
     "publishing": ("PERSIST_APP PERSIST_FIRST_READ PERSIST_PROC RANGE_CUSTOM RANGE_SESSION Lookup Publish Unpublish"),
     "queries": "QueryInfo ResolveNodes ResolvePeers",
     "spawning": "Spawn",
-    "tools": "ToolConnected",
+    "tools": "ToolAttachToServer ToolConnected ToolDisconnect ToolGetServers ToolSetServer",
 }
 _NAMES = {name: module for module, names in _HOME.items() for name in names.split()}
 

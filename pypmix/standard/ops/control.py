@@ -15,7 +15,8 @@ class Log(Op[None]):
     `attrs.LOG_TAG_OUTPUT`, `attrs.LOG_TIMESTAMP_OUTPUT`, `attrs.LOG_XML_OUTPUT`, `attrs.LOG_ONCE`.
 
     Attributes:
-        timestamp: When it was asked for, in seconds since 1970; engines fill in 0.
+        timestamp: When it was asked for, in seconds since 1970; 0 where nobody has said. Engines fill it in for a
+            client that gives `attrs.LOG_GENERATE_TIMESTAMP`.
     """
 
     data: tuple[Info, ...]

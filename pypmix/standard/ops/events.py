@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+from pypmix.standard import codes as kinds
 from pypmix.standard.ops.core import Op, instances
-from pypmix.standard.ops.publishing import RANGE_SESSION, RANGES
+from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION, RANGES
 from pypmix.standard.record import Record
-from pypmix.standard.types import Info, Proc
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pypmix.engine.base import Delivery
 
+RANGE_RM = 1
+RANGE_LOCAL = 2
+RANGE_NAMESPACE = 3
+RANGE_PROC_LOCAL = 7
+
+NAME = "pmix.evname"
+FIRST = "pmix.evfirst"
+LAST = "pmix.evlast"
+FIRST_IN_CATEGORY = "pmix.evfirstcat"
+LAST_IN_CATEGORY = "pmix.evlastcat"
+BEFORE = "pmix.evbefore"
+AFTER = "pmix.evafter"
+PREPEND = "pmix.evprepend"
+APPEND = "pmix.evappend"
+RANGE = "pmix.range"
+CUSTOM_RANGE = "pmix.evrange"
+AFFECTED_PROC = "pmix.evproc"
+AFFECTED_PROCS = "pmix.evaffected"
+ONESHOT = "pmix.evone"
+NON_DEFAULT = "pmix.evnondef"
+DO_NOT_CACHE = "pmix.evnocache"
+STAYS_LOCAL = "pmix.evlocal"
+
+FLAGS = (FIRST, LAST, FIRST_IN_CATEGORY, LAST_IN_CATEGORY, PREPEND, APPEND)
+PLACES = (*FLAGS, BEFORE, AFTER)
+"""The directives that say where in a chain a handler stands; at most one of them is given."""
+
+DIRECTIVES = frozenset((*PLACES, NAME, RANGE, CUSTOM_RANGE, AFFECTED_PROC, AFFECTED_PROCS, ONESHOT, "pmix.evobject"))
+"""What is between a process and its own library, and says nothing to a server."""
 
 EVENT_NO_ACTION_TAKEN = -331
 EVENT_PARTIAL_ACTION_TAKEN = -332
@@ -53,10 +83,69 @@ def check_code(code: object) -> None:
         raise OverflowError(f"an event code has 32 bits, {code} has more")
 
 
+def is_set(infos: Iterable[Info], key: str) -> bool:
+    """Tell whether a flag is among these; one without a value is set."""
+    return any(info.key == key and (info.value.type == kinds.UNDEF or bool(info.value.data)) for info in infos)
+
+
+def procs_in(infos: Iterable[Info], *keys: str) -> tuple[Proc, ...] | None:
+    """Return the procs that these name under some keys, each one proc or an array of them; None if they name none.
+
+    Raises:
+        TypeError: A value is neither.
+    """
+    found: list[Proc] | None = None
+    for info in infos:
+        if info.key in keys:
+            found = found or []
+            data = info.value.data
+            if isinstance(data, Proc):
+                found.append(data)
+            elif isinstance(data, DataArray) and all(isinstance(item, Proc) for item in data.items):
+                found.extend(data.items)
+            else:
+                raise TypeError(f"{info.key!r} takes a proc or an array of procs, not {info.value!r:.80}")
+    return None if found is None else tuple(found)
+
+
+def among(proc: Proc, procs: Iterable[Proc]) -> bool:
+    """Tell whether a proc is one of these; on either side the wildcard rank stands for all of an nspace."""
+    return any(proc[0] == other[0] and (proc[1] == other[1] or RANK_WILDCARD in (proc[1], other[1])) for other in procs)
+
+
+def place_in(directives: Iterable[Info]) -> tuple[str, str]:
+    """Return where a handler wants to stand, as one of `PLACES` or nothing, and the name that it refers to.
+
+    Raises:
+        TypeError: A name is no string.
+        ValueError: It wants to stand in two places.
+    """
+    found: list[tuple[str, str]] = []
+    for info in directives:
+        if info.key in (BEFORE, AFTER):
+            if not isinstance(info.value.data, str):
+                raise TypeError(f"{info.key!r} takes the name of a handler, not {info.value!r:.80}")
+            found.append((info.key, info.value.data))
+        elif info.key in FLAGS and is_set((info,), info.key):
+            found.append((info.key, ""))
+    if len(found) > 1:
+        raise ValueError(f"a handler stands in one place, not in {' and '.join(repr(key) for key, _ in found)}")
+    return found[0] if found else ("", "")
+
+
+def check_range(range: int, infos: tuple[Info, ...]) -> None:
+    """Raise where procs are named and the range is not a custom one, or the other way round."""
+    procs = procs_in(infos, CUSTOM_RANGE)
+    if range == RANGE_CUSTOM and not procs:
+        raise ValueError("the custom range needs the procs that it consists of, in attrs.EVENT_CUSTOM_RANGE")
+    if range != RANGE_CUSTOM and procs is not None:
+        raise ValueError("attrs.EVENT_CUSTOM_RANGE goes with Range.CUSTOM only")
+
+
 class RegisterEventHandler(Op[int]):
     """`PMIx_Register_event_handler`: have a function called for events; returns the handler's id.
 
-    No codes makes it a default handler: called for what no other handler of the process was registered for. The
+    No codes makes it a default handler: called for events of any code, after the other handlers of the process. The
     engine calls `handler` on a thread of its own, where it must neither block nor raise; the chain of handlers goes on
     when the delivery is `done`, from whatever thread.
 
@@ -64,17 +153,27 @@ class RegisterEventHandler(Op[int]):
     `attrs.EVENT_HDLR_FIRST_IN_CATEGORY`, `attrs.EVENT_HDLR_LAST_IN_CATEGORY`, `attrs.EVENT_HDLR_BEFORE`,
     `attrs.EVENT_HDLR_AFTER`, `attrs.EVENT_HDLR_PREPEND`, `attrs.EVENT_HDLR_APPEND`, `attrs.EVENT_CUSTOM_RANGE`,
     `attrs.RANGE`, `attrs.EVENT_AFFECTED_PROC`, `attrs.EVENT_AFFECTED_PROCS`, `attrs.EVENT_ONESHOT`.
+
+    Attributes:
+        ended: Called once like `handler` when no further event can come because the session has ended: with None where
+            it was closed, with the error where the server was lost. Not called after a deregistration.
     """
 
     handler: Callable[[Delivery], None]
     codes: tuple[int, ...] = ()
     directives: tuple[Info, ...] = ()
+    ended: Callable[[BaseException | None], None] | None = None
 
     def __validate__(self) -> None:
         if not callable(self.handler):
             raise TypeError(f"a handler is called with each event, which a {type(self.handler).__name__} cannot be")
         check_codes(self.codes)
         instances("directives", self.directives, Info)
+        place_in(self.directives)
+        procs_in(self.directives, CUSTOM_RANGE, AFFECTED_PROC, AFFECTED_PROCS)
+        for info in self.directives:
+            if info.key == NAME and not isinstance(info.value.data, str):
+                raise TypeError(f"the name of a handler is a str, not {info.value!r:.80}")
 
 
 class DeregisterEventHandler(Op[None]):
@@ -100,6 +199,8 @@ class NotifyEvent(Op[None]):
         if self.range not in RANGES:
             raise ValueError(f"{self.range!r} is no range to notify")
         instances("infos", self.infos, Info)
+        check_range(self.range, self.infos)
+        procs_in(self.infos, AFFECTED_PROC, AFFECTED_PROCS)
 
 
 class RegisterEvents(Op[None]):

@@ -20,6 +20,12 @@ class FabricUpdate(Op[tuple[Info, ...]]):
 
     index: int
 
+    def __validate__(self) -> None:
+        if not isinstance(self.index, int) or isinstance(self.index, bool):
+            raise TypeError(f"a fabric's index is an int, not {type(self.index).__name__}")
+        if not 0 <= self.index < 2**64:
+            raise OverflowError(f"{self.index} is no index of a fabric")
+
 
 class ComputeDistances(Op[tuple[DeviceDistance, ...]]):
     """`PMIx_Compute_distances`: how far the devices of a node are from a binding. Also an upcall."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.standard.ops.core import Op, instances
 from pypmix.standard.record import Record
-from pypmix.standard.types import Info, Proc
+from pypmix.standard.types import RANK_WILDCARD, Info, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,9 +31,25 @@ class Output(Record):
     data: bytes
     infos: tuple[Info, ...] = ()
 
+    @property
+    def text(self) -> str:
+        """The bytes as UTF-8; what is none, a character that a piece cuts in two for one, becomes U+FFFD."""
+        return self.data.decode("utf-8", "replace")
+
+
+def names_proc(procs: tuple[Proc, ...] | frozenset[Proc], proc: Proc) -> bool:
+    """Tell whether one of the procs, by name or by wildcard, is this one; an empty nspace stands for all."""
+    nspace, rank = proc
+    return (
+        proc in procs
+        or Proc.unchecked(nspace, RANK_WILDCARD) in procs
+        or Proc.unchecked("", RANK_WILDCARD) in procs
+        or Proc.unchecked("", rank) in procs
+    )
+
 
 def _channels(channels: object, allowed: int) -> None:
-    if not isinstance(channels, int) or not 0 < channels <= allowed:
+    if not isinstance(channels, int) or channels <= 0 or channels & ~allowed:
         raise ValueError(f"{channels!r} is no sum of IOFChannel values")
 
 
@@ -45,12 +61,17 @@ class IOFPull(Op[int]):
     Understood directives: `attrs.IOF_CACHE_SIZE`, `attrs.IOF_DROP_OLDEST`, `attrs.IOF_DROP_NEWEST`,
     `attrs.IOF_BUFFERING_SIZE`, `attrs.IOF_BUFFERING_TIME`, `attrs.IOF_TAG_OUTPUT`, `attrs.IOF_TIMESTAMP_OUTPUT`,
     `attrs.IOF_XML_OUTPUT`.
+
+    Attributes:
+        ended: Called once like `handler` when nothing further can come because the session has ended: with None where
+            it was closed, with the error where the server was lost. Not called after a deregistration.
     """
 
     procs: tuple[Proc, ...]
     channels: int
     directives: tuple[Info, ...] = ()
     handler: Callable[[Output], None] | None = None
+    ended: Callable[[BaseException | None], None] | None = None
 
     def __validate__(self) -> None:
         instances("procs", self.procs, Proc)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pypmix.standard import types
-from pypmix.standard.ops.core import Op, instances
-from pypmix.standard.types import Info, Proc, Query, check_name
+from pypmix.standard.ops.core import Op, check_key, instances
+from pypmix.standard.types import MAX_NSLEN, Info, Proc, Query, check_name
 
 
 class QueryInfo(Op[tuple[Info, ...]]):
@@ -24,7 +23,7 @@ class QueryInfo(Op[tuple[Info, ...]]):
             if not isinstance(query.keys, tuple) or not query.keys:
                 raise ValueError("a query needs a tuple of at least one key")
             for key in query.keys:
-                check_name(key, types.MAX_KEYLEN, "a key")
+                check_key(key)
             instances("qualifiers", query.qualifiers, Info)
 
 
@@ -32,7 +31,7 @@ def _names(node: str | None, nspace: str | None) -> None:
     if node is not None:
         check_name(node, 1024, "a node's name")
     if nspace is not None:
-        check_name(nspace, types.MAX_NSLEN, "an nspace")
+        check_name(nspace, MAX_NSLEN, "an nspace")
 
 
 class ResolvePeers(Op[tuple[Proc, ...]]):

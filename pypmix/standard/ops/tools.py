@@ -1,13 +1,64 @@
-"""What a server tells of tools."""
+"""Which servers a tool is connected to, and what a server tells of tools."""
 
 from __future__ import annotations
 
-from pypmix.standard.ops.core import Op
+from pypmix.standard.ops.core import Op, instances
 from pypmix.standard.types import Info, Proc
 
 
-class ToolConnected(Op[Proc]):
+def _server(server: object) -> None:
+    if not isinstance(server, Proc):
+        raise TypeError(f"a server is named by its Proc, not by a {type(server).__name__}")
+
+
+class ToolAttachToServer(Op[Proc]):
+    """`PMIx_tool_attach_to_server`: connect to a further server; returns its name.
+
+    Understood directives: `attrs.TOOL_ATTACHMENT_FILE`, `attrs.SERVER_URI`, `attrs.TCP_URI`, `attrs.SERVER_PIDINFO`,
+    `attrs.SERVER_NSPACE`, `attrs.CONNECT_TO_SYSTEM`, `attrs.CONNECT_SYSTEM_FIRST`, `attrs.CONNECT_TO_SCHEDULER`,
+    `attrs.CONNECT_TO_SYS_CONTROLLER`, `attrs.SERVER_HOSTNAME`, `attrs.SERVER_TMPDIR`, `attrs.SYSTEM_TMPDIR`,
+    `attrs.CONNECT_MAX_RETRIES`, `attrs.CONNECT_RETRY_DELAY`, `attrs.TIMEOUT`, `attrs.PRIMARY_SERVER`.
+    """
+
+    directives: tuple[Info, ...]
+
+    def __validate__(self) -> None:
+        instances("directives", self.directives, Info)
+
+
+class ToolSetServer(Op[None]):
+    """`PMIx_tool_set_server`: have a server that the tool is connected to carry out what it asks from now on.
+
+    Understood directives: `attrs.WAIT_FOR_CONNECTION`, `attrs.TIMEOUT`.
+    """
+
+    server: Proc
+    directives: tuple[Info, ...] = ()
+
+    def __validate__(self) -> None:
+        _server(self.server)
+        instances("directives", self.directives, Info)
+
+
+class ToolGetServers(Op[tuple[Proc, ...]]):
+    """`PMIx_tool_get_servers`: the servers that the tool is connected to, the primary one first."""
+
+
+class ToolDisconnect(Op[None]):
+    """`PMIx_tool_disconnect`: leave a server."""
+
+    server: Proc
+
+    def __validate__(self) -> None:
+        _server(self.server)
+
+
+class ToolConnected(Op[Proc | None]):
     """Upcall `tool_connected2`: a tool wants to connect; the answer is its name, an error refuses it.
+
+    A tool that brings a name keeps it, whatever the answer says; where neither it nor the host has one, the server
+    makes one up. The upcall's `uid` and `gid` are those that the server knows the tool to be of. When it has gone,
+    that is told as of a client: by `ClientFinalized` or `ClientLost`.
 
     Attributes:
         proc: The name that it brings; None where it asks for one.

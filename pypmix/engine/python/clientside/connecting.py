@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pypmix.engine.python.clientside.exchanges import UNOFFERED, reply, request
+from pypmix.engine.python.datastore import TIMEOUT
 from pypmix.standard import codes
 from pypmix.standard.errors import ERR_NOT_SUPPORTED, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESSES
 from pypmix.standard.ops import Connect, Disconnect
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pypmix.engine.python.client import Call, Client
+
+TIMEOUT_KEPT = (5, 0, 0), (6, 0, 0)
+"""Releases, from and before, of servers that are not told of a timeout: they spin for ever after a connect with one.
+
+The time runs here as well, so the caller sees no difference.
+"""
 
 _COMMANDS = {Connect: Command.CONNECTNB, Disconnect: Command.DISCONNECTNB}
 
@@ -30,7 +37,11 @@ _FAILURES = {
 def _start(client: Client, call: Call) -> None:
     op = call.op
     assert isinstance(op, Connect | Disconnect)
-    request(client, call, _COMMANDS[type(op)], procs=op.procs, infos=op.directives)
+    infos = op.directives
+    floor, end = TIMEOUT_KEPT
+    if floor <= client.release < end:
+        infos = tuple([info for info in infos if info.key != TIMEOUT])
+    request(client, call, _COMMANDS[type(op)], procs=op.procs, infos=infos)
 
 
 def _taken(client: Client, call: Call, payload: bytes) -> None:

@@ -1,0 +1,15 @@
+"""One rank tells the others how loaded it is; all of them listen."""
+
+from pypmix import Client, EventCode, Range
+
+LOAD = EventCode.custom(-4242)  # an application's own codes lie below -3000
+
+with Client() as me, me.events(LOAD) as events:
+    me.fence(timeout=30)  # everybody listens
+
+    if me.rank == 0:
+        me.notify(LOAD, range=Range.LOCAL, info={"acme.load": 0.75})
+
+    event = events.get(timeout=20)
+    print(f"rank {me.rank}: {event.code.name} from rank {event.source.rank}, load {event.info['acme.load']}")
+    me.fence(timeout=30)

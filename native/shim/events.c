@@ -1,0 +1,158 @@
+/*
+ * Events. Each code that a session has handlers for is one handler of the library's, which copies what comes into the
+ * session's inbox. It has a name of the session's own: by that, which the library puts among the results of a chain, it
+ * knows an event that another handler of the session has had already.
+ */
+
+#include "shim.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STRING = 3, SIZE = 4, POINTER = 31, DATA_RANGE = 33 };
+
+#define NAME "pmix.evname"
+#define OBJECT "pmix.evobject"
+#define RANGE "pmix.range"
+#define RANGE_PROC_LOCAL 7
+#define ERR_LOST_CONNECTION -61
+
+#define NAME_SIZE 32
+
+static void name_of(char *name, uint64_t inbox)
+{
+    snprintf(name, NAME_SIZE, "pypmix.%" PRIu64, inbox);
+}
+
+static const pmix_info_t *find(const pmix_info_t *infos, size_t count, const char *key)
+{
+    for (size_t n = 0; NULL != infos && n < count; n++) {
+        if (0 == strcmp(key, infos[n].key)) {
+            return &infos[n];
+        }
+    }
+    return NULL;
+}
+
+/* The library adds the name of the handler and its object behind what came with the event. */
+static size_t without_ours(const pmix_info_t *infos, size_t count)
+{
+    while (0 < count && (0 == strcmp(OBJECT, infos[count - 1].key) || 0 == strcmp(NAME, infos[count - 1].key))) {
+        count--;
+    }
+    return count;
+}
+
+static void on_event(
+    size_t id, pmix_status_t code, const pmix_proc_t *source, pmix_info_t *infos, size_t ninfos, pmix_info_t *results,
+    size_t nresults, pmix_event_notification_cbfunc_fn_t answer, void *cbdata)
+{
+    const pmix_info_t *object = find(infos, ninfos, OBJECT);
+    pypmix_letter *letter = NULL;
+    char name[NAME_SIZE];
+    uint64_t number;
+
+    if (NULL != object && POINTER == object->value.type) {
+        number = (uint64_t) (uintptr_t) object->value.data.ptr;
+        name_of(name, number);
+        if (NULL == find(results, nresults, name)) {
+            letter = pypmix_letter_new(PYPMIX_EVENT, source, infos, without_ours(infos, ninfos));
+        }
+        if (NULL != letter) {
+            letter->id = id;
+            letter->code = code;
+            letter->answer = (void *) answer;
+            letter->cbdata = cbdata;
+            if (pypmix_copy_infos(&letter->results, results, nresults) && pypmix_deliver(number, letter)) {
+                return;
+            }
+            pypmix_return(letter);
+        }
+    }
+    if (NULL != answer) {
+        answer(PMIX_EVENT_NO_ACTION_TAKEN, NULL, 0, NULL, NULL, cbdata);
+    }
+}
+
+static void registered(pmix_status_t status, size_t id, void *cbdata)
+{
+    pmix_data_array_t none = {0};
+    pmix_value_t *value = calloc(1, sizeof(*value));
+
+    if (NULL != value) {
+        value->type = SIZE;
+        value->data.size = id;
+    }
+    pypmix_done(NULL == value ? PMIX_ERR_NOMEM : status, value, &none, cbdata);
+}
+
+/* `items` is the code, none for all, and `number` that of the inbox; negative where the server is not to know of it. */
+pmix_status_t pypmix_ask_register_event_handler(pypmix_call *call)
+{
+    pypmix_given *given = &call->given;
+    uint64_t inbox = (uint64_t) (0 < given->number ? given->number : -given->number);
+    pmix_info_t *infos;
+    char name[NAME_SIZE];
+
+    if (NULL == pypmix_lib.Register_event_handler) {
+        return PMIX_ERR_NOT_SUPPORTED;
+    }
+    infos = realloc(given->infos, (given->ninfos + 3) * sizeof(*infos));
+    if (NULL == infos) {
+        return PMIX_ERR_NOMEM;
+    }
+    given->infos = infos;
+    infos += given->ninfos;
+    memset(infos, 0, 3 * sizeof(*infos));
+    name_of(name, inbox);
+    strcpy(infos[0].key, NAME);
+    infos[0].value.type = STRING;
+    infos[0].value.data.string = strdup(name);
+    strcpy(infos[1].key, OBJECT);
+    infos[1].value.type = POINTER;
+    infos[1].value.data.ptr = (void *) (uintptr_t) inbox;
+    given->ninfos += 2;
+    if (given->number < 0) {
+        strcpy(infos[2].key, RANGE);
+        infos[2].value.type = DATA_RANGE;
+        infos[2].value.data.uint8 = RANGE_PROC_LOCAL;
+        given->ninfos++;
+    }
+    return pypmix_lib.Register_event_handler(
+        given->items.array, given->items.size, given->infos, given->ninfos, on_event, registered, call);
+}
+
+/* `items` is the process itself, `number` the code and, from bit 32 on, the range. */
+pmix_status_t pypmix_ask_notify_event(pypmix_call *call)
+{
+    pypmix_given *given = &call->given;
+    pmix_status_t code = (pmix_status_t) (uint32_t) given->number;
+    pmix_status_t status;
+
+    if (NULL == pypmix_lib.Notify_event) {
+        return PMIX_ERR_NOT_SUPPORTED;
+    }
+    /* no release sends this one to a server, and those before 7 forget to call back */
+    if (ERR_LOST_CONNECTION == code) {
+        status = pypmix_lib.Notify_event(
+            code, given->items.array, (uint8_t) (given->number >> 32), given->infos, given->ninfos, NULL, NULL);
+        return PMIX_SUCCESS == status ? PMIX_OPERATION_SUCCEEDED : status;
+    }
+    return pypmix_lib.Notify_event(
+        code, given->items.array, (uint8_t) (given->number >> 32), given->infos, given->ninfos, pypmix_op_done, call);
+}
+
+static void ignore(pmix_status_t status, void *cbdata)
+{
+    (void) status;
+    (void) cbdata;
+}
+
+void pypmix_deregister_event_handler(size_t id)
+{
+    if (NULL != pypmix_lib.Deregister_event_handler) {
+        (void) pypmix_lib.Deregister_event_handler(id, ignore, NULL);
+    }
+}

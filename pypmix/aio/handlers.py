@@ -1,0 +1,80 @@
+"""Handlers of events in programs of an event loop: coroutine functions, or functions that do not block."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import anyio
+
+from pypmix.aio.background import background
+from pypmix.requests.events import answer_of, event_of, failed
+from pypmix.standard.ops import DeregisterEventHandler
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pypmix.engine.base import Delivery
+    from pypmix.standard.ops import RegisterEventHandler
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+class Handler(Generic[F]):
+    """A registered handler; calling it calls the function itself. All of it runs in the event loop's thread.
+
+    Attributes:
+        function: What is called with each event; a coroutine function runs as a task of its own.
+        id: The number that the engine knows it by, -1 before it is registered.
+    """
+
+    def __init__(self, client: Any, function: F) -> None:
+        self.function = function
+        self.id = -1
+        self._client = client
+        self._error: BaseException | None = None
+        self._answered = anyio.Event()
+
+    def begin(self, op: Callable[..., RegisterEventHandler]) -> None:
+        """Have it registered."""
+        self._client._session.submit(op(self._deliver, None), self._registered)
+
+    async def ready(self) -> None:
+        """Wait until it is registered.
+
+        Raises:
+            PMIxError: It could not be.
+        """
+        await self._answered.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def remove(self) -> None:
+        """`PMIx_Deregister_event_handler`: call it no more."""
+        await self.ready()
+        await self._client._run(DeregisterEventHandler(self.id))
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self.function(*arguments, **named)
+
+    def _registered(self, result: int | None, error: BaseException | None) -> None:
+        if result is not None:
+            self.id = result
+        self._error = error
+        self._answered.set()
+
+    def _deliver(self, delivery: Delivery) -> None:
+        try:
+            returned = self.function(event_of(delivery))
+            if hasattr(returned, "__await__"):
+                background(self._finish, delivery, returned)
+            else:
+                answer_of(delivery, returned)
+        except Exception as error:
+            failed(delivery, self.function, error)
+
+    async def _finish(self, delivery: Delivery, returned: Awaitable[object]) -> None:
+        try:
+            answer_of(delivery, await returned)
+        except Exception as error:
+            failed(delivery, self.function, error)

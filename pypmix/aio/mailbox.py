@@ -1,0 +1,80 @@
+"""A bounded queue between an engine and the tasks of an event loop; `pypmix.mailbox` is the same for threads."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+import anyio
+
+from pypmix.mailbox import Ended as Ended
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pypmix.aio.pump import Pump, Waiter
+
+T = TypeVar("T")
+
+
+class Mailbox(Generic[T]):
+    """What has come and nobody has taken yet; see `pypmix.mailbox.Mailbox`. All of it runs in the loop's thread."""
+
+    def __init__(self, client: Any, limit: int) -> None:
+        self.dropped = 0
+        self._limit = limit
+        self._items: deque[T] = deque()
+        self._pump: Pump = client._pump
+        self._readers: deque[Waiter] = deque()
+        self._end: BaseException | None = None
+
+    def put(self, item: T) -> None:
+        """Add an item."""
+        if self._end is None:
+            if len(self._items) >= self._limit:
+                self._items.popleft()
+                self.dropped += 1
+            self._items.append(item)
+            if self._readers:
+                self._readers.popleft().settle(None, None)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Let readers have what is there, and then this error; None for a quiet end. The first end counts."""
+        if self._end is None:
+            self._end = error or Ended()
+            while self._readers:
+                self._readers.popleft().settle(None, None)
+
+    async def get(self, timeout: float | None = None) -> T:
+        """Return the oldest item, and wait for one if there is none.
+
+        Raises:
+            TimeoutError: None came within `timeout` seconds.
+            Ended: There will be none.
+        """
+        with anyio.fail_after(timeout):
+            while not self._items and self._end is None:
+                reader = self._pump.waiter()
+                self._readers.append(reader)
+                try:
+                    await self._pump.wait(reader)
+                except BaseException:
+                    if reader in self._readers:
+                        self._readers.remove(reader)
+                    elif self._items and self._readers:
+                        # It was woken for an item that another one shall have now.
+                        self._readers.popleft().settle(None, None)
+                    raise
+        if self._items:
+            return self._items.popleft()
+        assert self._end is not None
+        raise self._end
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self._end is not None
+
+    def __len__(self) -> int:
+        return len(self._items)

@@ -1,0 +1,403 @@
+"""Log, job control, allocations, monitors and heartbeats, credentials."""
+
+from __future__ import annotations
+
+from pypmix.aio.operations.base import Asks
+from pypmix.requests.control import (
+    allocate_op,
+    allocation_op,
+    cancel_op,
+    cleanup_op,
+    control_op,
+    credential_of,
+    file_monitor_op,
+    get_credential_op,
+    heartbeat_monitor_op,
+    log_op,
+    monitor_op,
+    signal_op,
+    steer_op,
+    told,
+    validate_credential_op,
+)
+from pypmix.standard import attrs, ops
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from os import PathLike
+    from typing import Any
+
+    from pypmix.answers import Answers, Credential
+    from pypmix.requests import Infos, Procs
+    from pypmix.requests.control import Channel
+    from pypmix.standard.types import Info
+
+    Path = str | PathLike[str]
+
+
+class Control(Asks):
+    """Log, job control, allocations, monitors and heartbeats, credentials."""
+
+    async def log(
+        self,
+        data: str | Mapping[Any, object] | Iterable[Info],
+        *,
+        to: Channel | Iterable[Channel] | None = None,
+        tag: bool = False,
+        timestamp: bool = False,
+        once: bool = False,
+        timeout: float | None = None,
+        info: Infos = None,
+    ) -> None:
+        """`PMIx_Log`: have the host write something down.
+
+        Args:
+            data: A text; or a mapping of channels to what each is told, or infos, such as
+                `{attrs.LOG_JOB_RECORD: True}`.
+            to: Where a text goes: `stderr` (by default) and `stdout` are the launcher's own, `syslog`, `local syslog`
+                and `global syslog` the system's; or an attribute; or several of these.
+            tag: Have each line say who wrote it (`PMIX_LOG_TAG_OUTPUT`).
+            timestamp: Have each line say when this was called (`PMIX_LOG_GENERATE_TIMESTAMP`).
+            once: With several channels, the first that works is enough (`PMIX_LOG_ONCE`).
+            timeout: Seconds to wait for the server's answer; no limit by default.
+            info: Further directives as infos or a mapping.
+
+        Raises:
+            NotSupported: The host has no such channel.
+            Unreachable: The caller is a singleton.
+
+        PMIx Standard: Job Management and Reporting, "Logging".
+        """
+        await self._run(log_op(data, to, tag, timestamp, once, timeout, info))
+
+    async def job_control(self, procs: Procs = None, *, timeout: float | None = None, info: Infos = None) -> Answers:
+        """`PMIx_Job_control`: have the host do something to procs; `signal`, `kill` and others say it shorter.
+
+        Args:
+            procs: The targets; all of the caller's job by default.
+            timeout: Seconds to wait for the server's answer; no limit by default.
+            info: What to do, as infos or a mapping, such as `{attrs.JOB_CTRL_CHECKPOINT: "name"}`.
+
+        Returns:
+            What the host tells of it, mostly nothing.
+
+        Raises:
+            NotSupported: The host does not do this.
+            NotFound: The host does not know all of the targets.
+            PermissionDenied: The caller may not do this to them.
+            Unreachable: The caller is a singleton.
+
+        PMIx Standard: Job Management and Reporting, "Job Control".
+        """
+        return told(await self._run(control_op(procs, info, timeout)))
+
+    async def signal(self, procs: Procs, signum: int, *, info: Infos = None) -> None:
+        """`PMIx_Job_control` with `PMIX_JOB_CTRL_SIGNAL`: send procs a signal.
+
+        Args:
+            procs: One proc, several, or a job: `me.job`.
+            signum: Its number, such as `signal.SIGUSR1`.
+            info: Further directives as infos or a mapping.
+
+        Raises:
+            PMIxError: As for `job_control`.
+
+        PMIx Standard: Job Management and Reporting, "Job Control".
+        """
+        await self._run(signal_op(procs, signum, info))
+
+    async def kill(self, procs: Procs, *, info: Infos = None) -> None:
+        """`PMIx_Job_control` with `PMIX_JOB_CTRL_KILL`: end procs at once, with SIGKILL.
+
+        Args:
+            procs: One proc, several, or a job: `me.job`.
+            info: Further directives as infos or a mapping.
+
+        Raises:
+            PMIxError: As for `job_control`.
+
+        PMIx Standard: Job Management and Reporting, "Job Control".
+        """
+        await self._run(steer_op(procs, attrs.JOB_CTRL_KILL, info))
+
+    async def terminate(self, procs: Procs, *, info: Infos = None) -> None:
+        """`PMIx_Job_control` with `PMIX_JOB_CTRL_TERMINATE`: ask procs to end, with SIGTERM.
+
+        Args:
+            procs: One proc, several, or a job: `me.job`.
+            info: Further directives as infos or a mapping.
+
+        Raises:
+            PMIxError: As for `job_control`.
+
+        PMIx Standard: Job Management and Reporting, "Job Control".
+        """
+        await self._run(steer_op(procs, attrs.JOB_CTRL_TERMINATE, info))
+
+    async def pause(self, procs: Procs, *, info: Infos = None) -> None:
+        """`PMIx_Job_control` with `PMIX_JOB_CTRL_PAUSE`: stop procs until they are resumed.
+
+        Args:
+            procs: One proc, several, or a job: `me.job`.
+            info: Further directives as infos or a mapping.
+
+        Raises:
+            PMIxError: As for `job_control`.
+
+        PMIx Standard: Job Management and Reporting, "Job Control".
+        """
+        await self._run(steer_op(procs, attrs.JOB_CTRL_PAUSE, info))
+
+    async def resume(self, procs: Procs, *, info: Infos = None) -> None:
+        """`PMIx_Job_control` with `PMIX_JOB_CTRL_RESUME`: let paused procs go on.
+
+        Args:
+            procs: One proc, several, or a job: `me.job`.
+            info: Further directives as infos or a mapping.
+
+        Raises:
+            PMIxError: As for `job_control`.
+
+        PMIx Standard: Job Management and Reporting, "Job Control".
+        """
+        await self._run(steer_op(procs, attrs.JOB_CTRL_RESUME, info))
+
+    async def register_cleanup(
+        self,
+        path: Path,
+        *,
+        directory: bool = False,
+        recursive: bool = False,
+        keep_top: bool = False,
+        ignore: Iterable[Path] = (),
+        procs: Procs = None,
+        info: Infos = None,
+    ) -> None:
+        """`PMIx_Job_control` with `PMIX_REGISTER_CLEANUP`: have a file or folder removed when procs have ended.
+
+        Args:
+            path: The file, or the folder.
+            directory: It is a folder; only its own files are removed.
+            recursive: It is a folder, and those in it are emptied too.
+            keep_top: It is a folder, and stays itself.
+            ignore: Files to leave alone.
+            procs: When these have ended; all of the caller's job by default.
+            info: Further directives as infos or a mapping.
+
+        Raises:
+            PMIxError: As for `job_control`.
+
+        PMIx Standard: Job Management and Reporting, "Job Control".
+        """
+        await self._run(cleanup_op(path, directory, recursive, keep_top, ignore, procs, info))
+
+    async def allocation_request(self, directive: int, *, timeout: float | None = None, info: Infos = None) -> Answers:
+        """`PMIx_Allocation_request`: ask for resources, for more or fewer of them; `allocate` says it shorter.
+
+        Args:
+            directive: `AllocDirective.NEW`, `EXTEND`, `RELEASE`, `REAQUIRE` or `REQ_CANCEL`.
+            timeout: Seconds to wait for the server's answer; no limit by default.
+            info: What is wanted, as infos or a mapping, such as `{attrs.ALLOC_NUM_NODES: 2}`.
+
+        Returns:
+            What was granted, such as `attrs.ALLOC_ID`.
+
+        Raises:
+            NotSupported: The host does not allocate.
+            PartialSuccess: Only a part of it was granted.
+            Unreachable: The caller is a singleton.
+
+        PMIx Standard: Job Management and Reporting, "Allocation Requests".
+        """
+        return told(await self._run(allocation_op(directive, info, timeout)))
+
+    async def allocate(
+        self,
+        directive: int = 1,
+        *,
+        nodes: int | None = None,
+        cpus: int | None = None,
+        memory: float | None = None,
+        time: str | int | None = None,
+        queue: str | None = None,
+        id: str | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+        info: Infos = None,
+    ) -> Answers:
+        """`PMIx_Allocation_request` with the usual terms as arguments.
+
+        Args:
+            directive: `AllocDirective.NEW` by default.
+            nodes: How many nodes.
+            cpus: How many cores.
+            memory: Megabytes for each process.
+            time: For how long: seconds, or a string such as `1:30:00`.
+            queue: The queue to ask in.
+            id: The allocation that it is about, unless it is a new one.
+            request_id: A name for this request, by which it can be withdrawn.
+            timeout: Seconds to wait for the server's answer; no limit by default.
+            info: Further terms as infos or a mapping.
+
+        Returns:
+            What was granted, such as `attrs.ALLOC_ID`.
+
+        Raises:
+            PMIxError: As for `allocation_request`.
+
+        PMIx Standard: Job Management and Reporting, "Allocation Requests".
+        """
+        op = allocate_op(directive, nodes, cpus, memory, time, queue, id, request_id, timeout, info)
+        return told(await self._run(op))
+
+    async def process_monitor(self, monitor: Info, error: int, *, info: Infos = None) -> Answers:
+        """`PMIx_Process_monitor`: have the server watch something; `monitor_heartbeat` and others say it shorter.
+
+        Args:
+            monitor: What to watch: `attrs.MONITOR_HEARTBEAT(True)`, `attrs.MONITOR_FILE(path)`, or
+                `attrs.MONITOR_CANCEL(id)`.
+            error: The code of the event to raise.
+            info: Directives as infos or a mapping, such as `attrs.MONITOR_ID`.
+
+        Returns:
+            What the server tells of it, mostly nothing.
+
+        Raises:
+            NotSupported: The server watches nothing like that.
+            Unreachable: The caller is a singleton.
+
+        PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
+        """
+        return told(await self._run(monitor_op(monitor, error, info)))
+
+    async def monitor_heartbeat(
+        self, seconds: int, *, drops: int = 0, error: int | None = None, id: str | None = None, info: Infos = None
+    ) -> str:
+        """`PMIx_Process_monitor` with `PMIX_MONITOR_HEARTBEAT`: raise an event when the caller's heart stops.
+
+        From now on the caller has to call `heartbeat` at least once in each period.
+
+        Args:
+            seconds: The period, whole seconds.
+            drops: How many periods may pass without a heartbeat before the event.
+            error: The event, `EventCode.MONITOR_HEARTBEAT_ALERT` by default. Native servers raise that in any case.
+            id: A name for the monitor; made up by default.
+            info: Further directives as infos or a mapping, such as `attrs.RANGE`: who is to hear of it.
+
+        Returns:
+            The monitor's name, for `cancel_monitor`.
+
+        Raises:
+            PMIxError: As for `process_monitor`.
+
+        PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
+        """
+        name, op = heartbeat_monitor_op(seconds, drops, error, id, info)
+        await self._run(op)
+        return name
+
+    async def monitor_file(
+        self,
+        path: Path,
+        seconds: int,
+        *,
+        size: bool = False,
+        access: bool = False,
+        modify: bool = False,
+        drops: int = 0,
+        error: int | None = None,
+        id: str | None = None,
+        info: Infos = None,
+    ) -> str:
+        """`PMIx_Process_monitor` with `PMIX_MONITOR_FILE`: raise an event when a file shows no more sign of life.
+
+        Args:
+            path: The file.
+            seconds: How often to look, whole seconds.
+            size: Whether its size has to change.
+            access: Whether the time of its last access has to change.
+            modify: Whether the time of its last modification has to change.
+            drops: How many looks in a row may find nothing new before the event.
+            error: The event, `EventCode.MONITOR_FILE_ALERT` by default. Native servers raise that in any case.
+            id: A name for the monitor; made up by default.
+            info: Further directives as infos or a mapping, such as `attrs.RANGE`: who is to hear of it.
+
+        Returns:
+            The monitor's name, for `cancel_monitor`.
+
+        Raises:
+            PMIxError: As for `process_monitor`.
+
+        PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
+        """
+        name, op = file_monitor_op(path, seconds, size, access, modify, drops, error, id, info)
+        await self._run(op)
+        return name
+
+    async def cancel_monitor(self, id: str | None = None) -> None:
+        """`PMIx_Process_monitor` with `PMIX_MONITOR_CANCEL`: end what `monitor_heartbeat` and others have begun.
+
+        Args:
+            id: The monitor's name; all monitors of the caller by default.
+
+        Raises:
+            PMIxError: As for `process_monitor`.
+
+        PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
+        """
+        await self._run(cancel_op(id))
+
+    async def heartbeat(self) -> None:
+        """`PMIx_Heartbeat`: tell the server that the caller lives. Nothing comes back.
+
+        Raises:
+            LostConnection: The server is gone.
+            Unreachable: The caller is a singleton.
+
+        PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
+        """
+        await self._run(ops.Heartbeat())
+
+    async def get_credential(
+        self, *, type: str | None = None, timeout: float | None = None, info: Infos = None
+    ) -> Credential:
+        """`PMIx_Get_credential`: a credential that tells others who the caller is.
+
+        Args:
+            type: The kinds that will do, in the order of preference, separated by commas; any by default.
+            timeout: Seconds to wait for the server's answer; no limit by default.
+            info: Further directives as infos or a mapping.
+
+        Returns:
+            The credential: its `data`, opaque bytes to be handed on, and the `info` that came with it.
+
+        Raises:
+            NotSupported: The host gives none.
+            Unreachable: The caller is a singleton.
+
+        PMIx Standard: Security, "Obtaining Credentials".
+        """
+        return credential_of(await self._run(get_credential_op(type, timeout, info)))
+
+    async def validate_credential(
+        self, credential: bytes | Credential, *, timeout: float | None = None, info: Infos = None
+    ) -> Answers:
+        """`PMIx_Validate_credential`: have the host say whose credential this is.
+
+        Args:
+            credential: What another process got by `get_credential`.
+            timeout: Seconds to wait for the server's answer; no limit by default.
+            info: Further directives as infos or a mapping.
+
+        Returns:
+            Whose it is, such as `attrs.USERID` and `attrs.GRPID`.
+
+        Raises:
+            PermissionDenied: It is not valid, or not any more.
+            NotSupported: The host validates none.
+            Unreachable: The caller is a singleton.
+
+        PMIx Standard: Security, "Validating Credentials".
+        """
+        return told(await self._run(validate_credential_op(credential, timeout, info)))

@@ -1,0 +1,208 @@
+"""Jobs that a client starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pypmix.aio.mailbox import Ended, Mailbox
+from pypmix.aio.operations.base import Asks
+from pypmix.requests.spawning import control_op, origin, spawn_op
+from pypmix.spawned import ChildJob, ended_job
+from pypmix.standard.errors import NotInitialized, NotSupported, OperationTimeout
+from pypmix.standard.ops import RegisterEventHandler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pypmix.engine.base import Delivery
+    from pypmix.requests import Infos
+    from pypmix.requests.spawning import Apps, Word
+    from pypmix.standard.types import Proc
+
+JOB_END = -145
+
+MAX_KEPT = 1024
+"""Ends of jobs that are remembered for those who ask later."""
+
+
+class Ends:
+    """Hears of the ends of jobs, for one client.
+
+    Attributes:
+        over: Whether the session has ended.
+    """
+
+    def __init__(self, client: Asks) -> None:
+        self._client = client
+        self._codes: dict[str, int] = {}
+        self._waiting: list[tuple[str, Mailbox[int]]] = []
+        self._following: list[tuple[str, Callable[[], None]]] = []
+        self.over = False
+        self._error: BaseException | None = None
+
+    async def begin(self) -> None:
+        self._client._attend()
+        await self._client._run(RegisterEventHandler(self._put, (JOB_END,), (), self._stopped))
+
+    async def wait(self, nspace: str, timeout: float | None) -> int:
+        box: Mailbox[int] = Mailbox(self._client, 1)
+        entry = nspace, box
+        self._waiting.append(entry)
+        try:
+            if nspace in self._codes:
+                return self._codes[nspace]
+            if self.over:
+                box.end(self._error)
+            return await box.get(timeout)
+        finally:
+            self._waiting.remove(entry)
+
+    def follow(self, nspace: str, function: Callable[[], None]) -> bool:
+        """Call a function when a job ends; tell whether it has ended already, and then call nothing."""
+        self._following.append((nspace, function))
+        return nspace in self._codes
+
+    def leave(self, nspace: str, function: Callable[[], None]) -> None:
+        """Do not call it."""
+        if (nspace, function) in self._following:
+            self._following.remove((nspace, function))
+
+    def _put(self, delivery: Delivery) -> None:
+        nspace, code = ended_job(delivery.notification.infos)
+        self._codes[nspace] = code
+        if len(self._codes) > MAX_KEPT:
+            self._codes.pop(next(iter(self._codes)))
+        for name, box in list(self._waiting):
+            if name == nspace:
+                box.put(code)
+        for name, function in list(self._following):
+            if name == nspace:
+                function()
+        delivery.done()
+
+    def _stopped(self, error: BaseException | None) -> None:
+        self._error = error
+        self.over = True
+        for _, box in list(self._waiting):
+            box.end(error)
+
+
+class SpawnedJob(ChildJob):
+    """A job that `spawn` has started: a collection of its procs, which may be passed wherever procs are wanted.
+
+    Attributes:
+        ends: Where its end is heard of; None where it is not.
+    """
+
+    __slots__ = ("_client", "ends")
+
+    def __init__(self, client: Asks, nspace: str, ends: Ends | None) -> None:
+        super().__init__(client._session, nspace)
+        self._client = client
+        self.ends = ends
+
+    async def wait(self, timeout: float | None = None) -> int:
+        """Wait until the job has ended (`PMIX_EVENT_JOB_END`).
+
+        Args:
+            timeout: Seconds to wait; no limit by default.
+
+        Returns:
+            The job's exit code: that of the proc which ended it, 0 if all went well.
+
+        Raises:
+            OperationTimeout: It still runs.
+            NotSupported: It was spawned with `notify=False`, or this server has no events.
+            NotInitialized, LostConnection: The client is closed, or the server is gone.
+        """
+        if self.ends is None:
+            raise NotSupported(
+                f"the end of {self.nspace} is not told to this process", operation="wait", hint="spawn with notify=True"
+            )
+        try:
+            return await self.ends.wait(self.nspace, timeout)
+        except TimeoutError:
+            raise OperationTimeout(
+                f"{self.nspace} has not ended within {timeout:g} s", operation="wait", procs=self.procs
+            ) from None
+        except Ended:
+            raise NotInitialized("the client is closed", operation="wait") from None
+
+    async def terminate(self) -> None:
+        """`PMIx_Job_control`: ask the job to end (`PMIX_JOB_CTRL_TERMINATE`)."""
+        await self._client._run(control_op(self.nspace, "pmix.jctrl.term"))
+
+    async def kill(self) -> None:
+        """`PMIx_Job_control`: kill the job at once (`PMIX_JOB_CTRL_KILL`)."""
+        await self._client._run(control_op(self.nspace, "pmix.jctrl.kill"))
+
+    async def signal(self, number: int) -> None:
+        """`PMIx_Job_control`: send a signal to all of its procs (`PMIX_JOB_CTRL_SIGNAL`)."""
+        await self._client._run(control_op(self.nspace, "pmix.jctrl.sig", number))
+
+
+class Spawning(Asks):
+    """Spawn, and what a spawned process knows of it."""
+
+    async def spawn(
+        self,
+        apps: Apps,
+        *,
+        n: int | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Word | None = None,
+        timeout: float | None = None,
+        notify: bool = True,
+        stdin: bool | int = False,
+        info: Infos = None,
+    ) -> SpawnedJob:
+        """`PMIx_Spawn`: start a job of new processes.
+
+        Args:
+            apps: A command, as a list of words, or one or several `App`s, which `pypmix.app` makes.
+            n: How many procs run the command; 1 by default.
+            env: Variables that they have besides those which the host gives to all.
+            cwd: Their working directory; the caller's by default.
+            timeout: Seconds that starting them may take (`PMIX_SPAWN_TIMEOUT`).
+            notify: Have the end of the job told to the caller (`PMIX_NOTIFY_COMPLETION`), so that `wait` works.
+            stdin: Give them a standard input that `input` of the client writes to (`PMIX_FWD_STDIN`): True for the
+                first proc, a rank for another one, `Rank.WILDCARD` for all (`PMIX_STDIN_TGT`).
+            info: Further infos or a mapping, such as `attrs.MAPBY`; `attrs.FWD_STDOUT` and its like make this process
+                print what the job writes.
+
+        Returns:
+            The job, with its job info; all of its procs have been started.
+
+        Raises:
+            PMIxError: The host could not start it: a program is missing, for one.
+            NotSupported: The server's host starts no jobs.
+            Unreachable: The caller is a singleton.
+            OperationTimeout: It took longer than `timeout`.
+
+        PMIx Standard: "Process Management", `PMIx_Spawn`.
+        """
+        op = spawn_op(apps, n, env, cwd, timeout, notify, stdin, info)
+        ends = await self._job_ends() if notify else None
+        return SpawnedJob(self, await self._run(op), ends)
+
+    async def _job_ends(self) -> Ends | None:
+        """Have the ends of jobs told here, before there are any; None where that does not work."""
+        ends: Ends | None = self.__dict__.get("_ends")
+        if ends is None or ends.over:
+            ends = Ends(self)
+            try:
+                await ends.begin()
+            except NotSupported:
+                return None
+            self.__dict__["_ends"] = ends
+        return ends
+
+    @property
+    def spawned(self) -> bool:
+        """Whether a spawn started this process's job (`PMIX_SPAWNED`, `PMIX_PARENT_ID`)."""
+        return origin(self._session)[0]
+
+    @property
+    def parent(self) -> Proc | None:
+        """The proc whose spawn started this process's job (`PMIX_PARENT_ID`), None if none did."""
+        return origin(self._session)[1]

@@ -1,0 +1,111 @@
+"""Streams of what an engine delivers: bounded, and read by iteration."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from pypmix.aio.mailbox import Ended, Mailbox
+from pypmix.standard.errors import NotInitialized, OperationTimeout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from pypmix.aio.operations.base import Asks
+
+T = TypeVar("T")
+
+
+class Stream(Generic[T]):
+    """What comes in, oldest first; entered and left as a context manager.
+
+    Iterating waits for the next item, and ends when the client is closed. Where the reader is slower than what comes,
+    at most `buffer` items are kept, the oldest are dropped, and `dropped` counts them.
+    """
+
+    def __init__(self, client: Asks, buffer: int) -> None:
+        if not isinstance(buffer, int) or isinstance(buffer, bool) or buffer < 1:
+            raise ValueError(f"a buffer holds at least one item, not {buffer!r}")
+        self._client = client
+        self._buffer = buffer
+        self._box: Mailbox[T] | None = None
+
+    @property
+    def dropped(self) -> int:
+        """How many items were lost because they were not read in time."""
+        return 0 if self._box is None else self._box.dropped
+
+    def __len__(self) -> int:
+        return 0 if self._box is None else len(self._box)
+
+    async def open(self) -> Self:
+        """Begin to take in; returns the stream itself."""
+        if self._box is None:
+            self._box = Mailbox(self._client, self._buffer)
+            self._client._attend()
+            try:
+                await self._begin(self._box)
+            except BaseException:
+                self._box = None
+                raise
+        return self
+
+    async def close(self) -> None:
+        """Take in nothing more; what is there can still be read. May be called twice."""
+        box = self._box
+        if box is not None and not box.ended:
+            box.end()
+            await self._finish()
+
+    async def get(self, timeout: float | None = None) -> T:
+        """Return the next item.
+
+        Args:
+            timeout: Seconds to wait for it; no limit by default.
+
+        Raises:
+            OperationTimeout: None came in time.
+            NotInitialized: The stream or its client is closed.
+            LostConnection: The server is gone.
+        """
+        try:
+            return await self._opened().get(timeout)
+        except TimeoutError:
+            raise OperationTimeout(f"nothing came within {timeout:g} s", operation=self._name) from None
+        except Ended:
+            raise NotInitialized("the stream is closed", operation=self._name) from None
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        try:
+            return await self._opened().get()
+        except Ended:
+            raise StopAsyncIteration from None
+
+    def _opened(self) -> Mailbox[T]:
+        if self._box is None:
+            raise NotInitialized("the stream is not open", operation=self._name, hint="use it in a `with` block")
+        return self._box
+
+    # What a stream of a kind does.
+
+    _name = "stream"
+
+    async def _begin(self, box: Mailbox[T]) -> None:
+        """Have the engine put into the mailbox."""
+        raise NotImplementedError
+
+    async def _finish(self) -> None:
+        """Have the engine put nothing more."""
+        raise NotImplementedError

@@ -1,0 +1,68 @@
+"""What queries and requests return."""
+
+from __future__ import annotations
+
+from pypmix.standard import ops
+from pypmix.standard.record import Record
+from pypmix.standard.types import Info
+from pypmix.standard.values import to_python
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from pypmix.standard.attr import Attr
+
+    Base = dict[str, Any]
+else:
+    Base = dict
+
+
+class Answers(Base):
+    """What a server has told: a dict of keys and plain values. Attributes stand for their keys.
+
+    Attributes:
+        infos: The same as it came, with the PMIx type of each value, in the order of the questions.
+        missing: The keys that were asked for and that nobody has an answer to.
+    """
+
+    def __init__(self, infos: Iterable[Info] = (), keys: Iterable[str] = ()) -> None:
+        self.infos = tuple(infos)
+        super().__init__({info.key: to_python(info.value) for info in self.infos})
+        self.missing: frozenset[str] = frozenset(keys) - self.keys()
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, key: str | Attr[Any], /) -> Any: ...
+
+        def get(self, key: str | Attr[Any], default: Any = None, /) -> Any: ...
+
+
+class Credential(ops.Credential):
+    """A credential, opaque bytes that another process can have validated, and what came with it."""
+
+    @property
+    def info(self) -> Answers:
+        """What came with it, such as its kind under `attrs.CRED_TYPE`."""
+        return Answers(self.infos)
+
+    def __bytes__(self) -> bytes:
+        return self.data
+
+
+class Fabric(Record):
+    """`pmix_fabric_t`: a registered fabric, as it was at that time; `fabric_update` returns it as it is now.
+
+    Attributes:
+        index: Its number, by which it is updated.
+        infos: Its information, with the PMIx type of each value.
+    """
+
+    index: int
+    infos: tuple[Info, ...] = ()
+
+    @property
+    def info(self) -> Answers:
+        """Its information, such as `attrs.FABRIC_VENDOR` and `attrs.FABRIC_DEVICES`."""
+        return Answers(self.infos)

@@ -1,0 +1,86 @@
+"""`pypmix events`: prints events as they come."""
+
+from __future__ import annotations
+
+import fnmatch
+import signal
+import time
+
+import typer
+
+from pypmix.cli.reach import Reach
+from pypmix.cli.show import as_json, as_text
+from pypmix.events import Event
+from pypmix.standard.enums import EventCode
+from pypmix.standard.errors import LostConnection, OperationTimeout
+from pypmix.tool import Tool
+
+INTERRUPTED = 128 + signal.SIGINT
+
+
+def events(reach: Reach, patterns: list[str], count: int | None, timeout: float | None, json: bool) -> None:
+    """Print events until they are enough, the time is over, the server is gone, or somebody presses Ctrl-C."""
+    wanted = codes(patterns)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with reach.failures(), reach.tool() as tool:
+            _print(reach, tool, wanted, count, timeout, json)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _print(
+    reach: Reach, tool: Tool, wanted: tuple[int, ...], count: int | None, timeout: float | None, json: bool
+) -> None:
+    deadline = None if timeout is None else time.monotonic() + timeout
+    seen = dropped = 0
+    with tool.events(*wanted) as stream:
+        reach.say(f"listening at {tool.get_servers()[0]}")
+        while count is None or seen < count:
+            try:
+                event = stream.get(None if deadline is None else max(0.001, deadline - time.monotonic()))
+            except OperationTimeout:
+                return
+            except LostConnection:
+                reach.say("the server is gone")
+                return
+            print(_as_json(event) if json else _as_text(event), flush=True)
+            seen += 1
+            if stream.dropped > dropped:
+                reach.say(f"{stream.dropped - dropped} events came too fast and were lost")
+                dropped = stream.dropped
+
+
+def codes(patterns: list[str]) -> tuple[int, ...]:
+    """Return the events that patterns name: names with wildcards such as `GROUP_*`, or numbers."""
+    found: dict[int, None] = {}
+    for pattern in patterns:
+        if pattern.removeprefix("-").isdecimal():
+            found[int(pattern)] = None
+            continue
+        name = pattern.upper().removeprefix("PMIX_")
+        named = [int(code) for code in EventCode if fnmatch.fnmatchcase(code.name, name)]
+        if not named:
+            raise typer.BadParameter(f"no event is called {pattern}")
+        found.update(dict.fromkeys(named))
+    return tuple(found)
+
+
+def _as_json(event: Event) -> str:
+    return as_json(
+        {
+            "time": time.time(),
+            "code": int(event.code),
+            "name": event.code.name,
+            "source": event.source,
+            "affected": event.affected,
+            "info": event.info,
+        },
+        indent=None,
+    )
+
+
+def _as_text(event: Event) -> str:
+    moment = time.strftime("%H:%M:%S")
+    info = " ".join([f"{key}={as_text(value)}" for key, value in event.info.items()])
+    return f"{moment} {event.code.name} from {event.source} {info}".rstrip()

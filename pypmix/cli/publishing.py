@@ -1,0 +1,87 @@
+"""`pypmix publish`, `lookup` and `unpublish`: the published data of a server."""
+
+from __future__ import annotations
+
+import contextlib
+import json as json_module
+import os
+from collections.abc import Iterator
+
+import typer
+
+from pypmix.cli.reach import Reach
+from pypmix.cli.show import as_json, as_text
+from pypmix.standard import attrs
+from pypmix.standard.enums import Persist, Range
+from pypmix.standard.errors import NotFound, OperationTimeout
+from pypmix.standard.types import Proc
+from pypmix.tool import Tool
+
+RANGES = {range_.name.lower().replace("_", "-"): range_ for range_ in (Range.LOCAL, Range.SESSION, Range.GLOBAL)}
+PERSISTENCES = {
+    "session": Persist.SESSION,
+    "first-read": Persist.FIRST_READ,
+    "indef": Persist.INDEF,
+}
+
+
+def publisher() -> Proc:
+    """Return the name under which a user's commands publish: only who has published something takes it back."""
+    return Proc(f"pypmix-publish-{os.geteuid()}", 0)
+
+
+@contextlib.contextmanager
+def _publishing(reach: Reach) -> Iterator[Tool]:
+    """Yield a tool that publishes; under that name where the server lets a name come back."""
+    with reach.tool() as tool:
+        if not tool.supports("tool.reconnect"):
+            yield tool
+            return
+        uri = str(tool.get(attrs.SERVER_URI))
+    with Tool(uri=uri, proc=publisher()) as named:
+        yield named
+
+
+def publish(reach: Reach, items: list[str], range: str, persist: str, timeout: float | None) -> None:
+    """Publish values under keys."""
+    values = dict([_item(text) for text in items])
+    with reach.failures(), _publishing(reach) as tool:
+        tool.publish(values, range=RANGES[range], persist=PERSISTENCES[persist], timeout=timeout)
+
+
+def unpublish(reach: Reach, keys: list[str]) -> None:
+    """Take back what this user's commands have published."""
+    with reach.failures(), _publishing(reach) as tool:
+        tool.unpublish(*keys)
+
+
+def lookup(reach: Reach, keys: list[str], wait: float | None, json: bool) -> None:
+    """Print published values; exit with 1 where one is missing."""
+    with reach.failures(), reach.tool() as tool:
+        try:
+            found = tool.lookup_all(keys, wait=wait)
+        except (OperationTimeout, NotFound):
+            reach.say(f"nobody has published {' or '.join(keys)}" + (f" within {wait:g} s" if wait else ""))
+            raise typer.Exit(1) from None
+    if json:
+        print(as_json({key: {"value": item.value, "by": item.by} for key, item in found.items()}))
+    else:
+        for key, item in found.items():
+            print(as_text(item.value) if len(keys) == 1 else f"{key}={as_text(item.value)}")
+    for key in [key for key in keys if key in found.missing]:
+        reach.say(f"nobody has published {key}")
+    if found.missing:
+        raise typer.Exit(1)
+
+
+def _item(text: str) -> tuple[str, object]:
+    """Return key and value of `KEY=TEXT` or `KEY:=JSON`."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.rstrip(":"):
+        raise typer.BadParameter(f"what is published is KEY=TEXT or KEY:=JSON, not {text!r}")
+    if not key.endswith(":"):
+        return key, value
+    try:
+        return key[:-1], json_module.loads(value)
+    except ValueError as error:
+        raise typer.BadParameter(f"{value!r} is no JSON: {error}") from None

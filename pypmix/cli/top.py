@@ -1,0 +1,138 @@
+"""`pypmix top`: jobs while they run: their procs, and what is pending and who is waited for."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from pypmix.cli.ps import look
+from pypmix.cli.reach import Reach
+from pypmix.cli.show import as_json, table
+from pypmix.host import pending
+from pypmix.host.outcome import listed
+from pypmix.standard.errors import LostConnection, PMIxError, Unreachable
+from pypmix.standard.types import Proc, ProcInfo
+from pypmix.tool import Tool
+
+HEADINGS = ("JOB", "RANK", "PID", "STATE", "PROGRAM")
+ENDED = "the server is gone"
+
+
+def top(reach: Reach, once: bool, json: bool, interval: float) -> None:
+    """Print the jobs of the server that is meant, or of all that are found: once, or again and again until they end."""
+    with reach.failures(), reach.tool() as tool:
+        servers = _attach(reach, tool)
+        if json:
+            print(as_json({"servers": _all(tool, servers)}))
+        elif once or not sys.stdout.isatty():
+            sys.stdout.write(_text(_all(tool, servers)))
+        else:
+            _live(reach, tool, servers, interval)
+
+
+def _attach(reach: Reach, tool: Tool) -> list[Proc]:
+    while not reach.named:
+        try:
+            tool.attach_to_server(primary=True)
+        except Unreachable:
+            break
+    return tool.get_servers()
+
+
+def _all(tool: Tool, servers: list[Proc]) -> list[dict[str, Any]]:
+    """Return what the servers tell; those that have gone are taken out of the list."""
+    found = []
+    for server in list(servers):
+        try:
+            tool.set_server(server)
+            found.append({**look(tool), "pending": _pending(tool)})
+        except PMIxError:
+            if len(servers) == 1:
+                raise
+            servers.remove(server)
+    return found
+
+
+def _pending(tool: Tool) -> list[dict[str, Any]] | None:
+    """Return what is pending, None where the server does not tell."""
+    try:
+        infos = tool.query(pending.KEY, default=None)
+        return None if infos is None else [_plain(entry) for entry in pending.unpack(infos)]
+    except (LostConnection, Unreachable):
+        raise
+    except (PMIxError, TypeError, ValueError):
+        return None
+
+
+def _plain(entry: pending.Entry) -> dict[str, Any]:
+    return {
+        "operation": entry.operation,
+        "label": entry.label,
+        "seconds": round(entry.seconds, 3),
+        "arrived": [_proc(row) for row in entry.arrived],
+        "missing": [_proc(row) for row in entry.missing],
+    }
+
+
+def _proc(row: ProcInfo) -> dict[str, Any]:
+    return {"proc": str(row.proc), "pid": row.pid}
+
+
+# For people.
+
+
+def waiting(item: dict[str, Any]) -> str:
+    """Return a line about a pending operation: how many have come, and who is waited for, with pid, since when."""
+    operation, arrived, missing = item["operation"], item["arrived"], item["missing"]
+    if not missing:
+        return f"{operation} — {_names(arrived, item['seconds'])} waits for the server's host"
+    if operation == "get":
+        return f"get {item['label']} — {_names(arrived, None)} waits for {_names(missing, item['seconds'])}"
+    total = len(arrived) + len(missing)
+    return f"{operation} {len(arrived)} of {total} procs — waiting for {_names(missing, item['seconds'])}"
+
+
+def _names(procs: list[dict[str, Any]], seconds: float | None) -> str:
+    age = "" if seconds is None else f"{seconds:.1f} s"
+    names = []
+    for proc in procs:
+        notes = [note for note in (f"pid {proc['pid']}" if proc["pid"] else "", age) if note]
+        names.append(f"{proc['proc']} ({', '.join(notes)})" if notes else proc["proc"])
+    return listed(names)
+
+
+def _text(servers: list[dict[str, Any]], rows: int | None = None) -> str:
+    """Return all as text; with `rows`, the procs that no more fit are only counted."""
+    lines = [line for server in servers for line in map(waiting, server["pending"] or ())]
+    procs: list[tuple[str, ...]] = [
+        (job["nspace"], str(proc["rank"]), str(proc["pid"]), proc["state"], proc["executable"])
+        for server in servers
+        for job in server["jobs"]
+        for proc in job["procs"]
+    ]
+    room = len(procs) if rows is None else max(1, rows - len(lines) - 4)
+    text = table(HEADINGS, procs[:room])
+    if len(procs) > room:
+        text += f"and {len(procs) - room} more procs\n"
+    return text + "".join([f"{line}\n" for line in ("", *lines)] if lines else [])
+
+
+def _live(reach: Reach, tool: Tool, servers: list[Proc], interval: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    with Live(console=console, auto_refresh=False, screen=True) as live:
+        try:
+            while True:
+                title = f"pypmix top — {time.strftime('%H:%M:%S')}, {len(servers)} server{'s'[: len(servers) != 1]}\n\n"
+                shown = _text(_all(tool, servers), console.height - 2)
+                live.update(Text.from_ansi(title + shown), refresh=True)
+                time.sleep(interval)
+        except KeyboardInterrupt:
+            return
+        except (LostConnection, Unreachable):
+            pass
+    reach.say(ENDED)

@@ -1,0 +1,59 @@
+"""What a server answers to queries, in the one form that both engines return."""
+
+from __future__ import annotations
+
+from pypmix.standard import codes
+from pypmix.standard.types import DataArray, Info, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ATTRIBUTE_SUPPORT = "pmix.qry.attrs"
+RESULTS = "pmix.qry.res"
+
+OPEN = Value.unchecked(codes.UNDEF, None)
+"""The value of a key that this process cannot answer by itself."""
+
+
+def completed(answers: Iterable[Info], more: Iterable[Info]) -> tuple[Info, ...]:
+    """Return the answers in the order of the questions, with those of the server where they belong."""
+    found: dict[str, list[Value]] = {}
+    for info in _flat(more):
+        if info.value.type != codes.UNDEF:
+            found.setdefault(info.key, []).append(_evened(info.value))
+    result = []
+    for key, value, _ in answers:
+        theirs = found.get(key, [])
+        if key == ATTRIBUTE_SUPPORT:
+            # Each side tells of itself.
+            items = [item for part in (value, *theirs) for item in _infos(part)]
+            value = Value.unchecked(codes.DATA_ARRAY, DataArray(codes.INFO, tuple(items))) if items else OPEN
+            theirs.clear()
+        elif value is OPEN and theirs:
+            value = theirs.pop(0)
+        if value is not OPEN:
+            result.append(Info.unchecked(key, value, 0))
+    return tuple(result)
+
+
+def _flat(infos: Iterable[Info]) -> list[Info]:
+    """Return the answers without the arrays in which some servers put those that belong together."""
+    found: list[Info] = []
+    for info in infos:
+        found += _infos(info.value) if info.key == RESULTS else [info]
+    return found
+
+
+def _infos(value: Value) -> tuple[Info, ...]:
+    data = value.data
+    return data.items if isinstance(data, DataArray) and data.type == codes.INFO else ()
+
+
+def _evened(value: Value) -> Value:
+    """Return a table as an array of what it holds: some servers wrap each entry in an info without a key."""
+    items = _infos(value)
+    if not items or any(item.key for item in items) or len({item.value.type for item in items}) != 1:
+        return value
+    entries = tuple([item.value.data for item in items])
+    return Value.unchecked(codes.DATA_ARRAY, DataArray(items[0].value.type, entries))

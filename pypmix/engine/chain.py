@@ -1,0 +1,489 @@
+"""The event handlers of one process, and the chains of them that events run through: no I/O, no clock.
+
+An event's chain is put together when the event comes: the handler declared first, those for this code alone, those for
+several codes, those for all, the one declared last. Each is called when the one before it has answered. Every event has
+a chain of its own; several may be under way, and they start in the order in which their events came.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock, get_ident
+from collections import deque
+
+from pypmix.standard import codes
+from pypmix.standard.errors import ERROR, NotFound, PMIxError, WouldDeadlock
+from pypmix.standard.ops.events import (
+    AFFECTED_PROC,
+    AFFECTED_PROCS,
+    AFTER,
+    APPEND,
+    CUSTOM_RANGE,
+    DO_NOT_CACHE,
+    EVENT_ACTION_COMPLETE,
+    EVENT_NO_ACTION_TAKEN,
+    FIRST,
+    FIRST_IN_CATEGORY,
+    LAST,
+    LAST_IN_CATEGORY,
+    NAME,
+    NON_DEFAULT,
+    ONESHOT,
+    PREPEND,
+    RANGE,
+    RANGE_NAMESPACE,
+    RANGE_PROC_LOCAL,
+    RANGE_RM,
+    among,
+    is_set,
+    place_in,
+    procs_in,
+)
+from pypmix.standard.ops.publishing import RANGE_CUSTOM
+from pypmix.standard.types import RANK_VALID, Info, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from pypmix.standard.ops import Notification, RegisterEventHandler
+    from pypmix.standard.types import Proc
+
+    Over = Callable[[int, tuple[Info, ...]], None]
+
+ERR_EVENT_REGISTRATION = -144
+
+MAX_KEPT = 512
+"""How many events that found no handler are kept for one that comes late; natives keep as many."""
+
+NAMELESS = "UNKNOWN"
+"""What stands for the name of a handler that has none, in what is handed on."""
+
+SINGLE, MULTI, DEFAULT = range(3)
+
+
+class Handler:
+    """A registered handler.
+
+    Attributes:
+        id: Its number.
+        codes: What it is for, each code once; none means all.
+        active: Whether it takes part in the chains of events that come from now on.
+        gone: Whether it was deregistered, or has had the one event that it wanted.
+    """
+
+    __slots__ = (
+        "active",
+        "affected",
+        "codes",
+        "ended",
+        "function",
+        "gone",
+        "id",
+        "name",
+        "oneshot",
+        "place",
+        "range",
+        "within",
+    )
+
+    def __init__(self, id: int, op: RegisterEventHandler) -> None:
+        self.id = id
+        self.function = op.handler
+        self.ended = op.ended
+        self.codes = tuple(dict.fromkeys(op.codes))
+        self.name = ""
+        self.range = 0
+        for info in op.directives:
+            if info.key == NAME:
+                self.name = info.value.data
+            elif info.key == RANGE:
+                self.range = info.value.data
+        self.place = place_in(op.directives)[0]
+        self.oneshot = is_set(op.directives, ONESHOT)
+        self.affected = procs_in(op.directives, AFFECTED_PROC, AFFECTED_PROCS)
+        self.within = procs_in(op.directives, CUSTOM_RANGE)
+        if self.within is not None and not self.range:
+            self.range = RANGE_CUSTOM
+        self.active = False
+        self.gone = False
+
+    @property
+    def category(self) -> int:
+        """Whether it is for one code, several, or all."""
+        return DEFAULT if not self.codes else SINGLE if len(self.codes) == 1 else MULTI
+
+
+class _Chain:
+    """An event on its way."""
+
+    __slots__ = ("left", "notification", "over", "results", "status")
+
+    def __init__(
+        self,
+        notification: Notification,
+        handlers: list[Handler],
+        results: tuple[Info, ...] = (),
+        over: Over | None = None,
+    ) -> None:
+        self.notification = notification
+        self.left = deque(handlers)
+        self.results = results
+        self.over = over
+        self.status = EVENT_NO_ACTION_TAKEN
+
+
+class Delivery:
+    """An event at one handler; see `pypmix.engine.base.Delivery`."""
+
+    __slots__ = ("_answer", "_chain", "_handler", "_handlers", "_inside", "_open", "notification", "results")
+
+    def __init__(self, handlers: Handlers, chain: _Chain, handler: Handler) -> None:
+        self.notification = chain.notification
+        self.results = chain.results
+        self._handlers = handlers
+        self._chain = chain
+        self._handler = handler
+        self._open = [True]
+        self._inside = 0
+        self._answer: tuple[int, tuple[Info, ...]] | None = None
+
+    def done(self, status: int = EVENT_NO_ACTION_TAKEN, results: tuple[Info, ...] = ()) -> None:
+        """Let the chain go on, or end it with `EVENT_ACTION_COMPLETE`; from any thread.
+
+        Only the first answer counts; further ones do nothing, nor does one after the client was closed.
+        """
+        if not isinstance(status, int):
+            raise TypeError(f"a handler's status is an int, not {type(status).__name__}")
+        if not -(2**31) <= status < 2**31:
+            raise OverflowError(f"a handler's status has 32 bits, {status} has more")
+        if not isinstance(results, tuple) or not all(isinstance(result, Info) for result in results):
+            raise TypeError("a handler's results are a tuple of Info")
+        try:
+            self._open.pop()
+        except IndexError:
+            return
+        if self._inside == get_ident():
+            # The one who has called the handler goes on with the chain, so that a long one is not a deep stack.
+            self._answer = int(status), results
+            return
+        try:
+            self._handlers.enter(lambda: self._handlers.answered(self, int(status), results))
+        except WouldDeadlock:
+            self._open.append(True)
+            raise
+
+    def hand_over(self) -> tuple[int, tuple[Info, ...]] | None:
+        """Call the handler; return its answer if it has answered already."""
+        self._inside = get_ident()
+        try:
+            self._handler.function(self)
+        except BaseException as error:
+            self._inside = 0
+            if not isinstance(error, Exception):
+                # A signal handler has struck: whoever is called here is not to catch it, and nobody is to wait for it.
+                self.done(ERROR)
+                raise
+            from logging import getLogger
+
+            name = self._handler.name or "without a name"
+            code = self.notification.code
+            getLogger("pypmix.events").error("the handler %s failed on the event %d", name, code, exc_info=error)
+            try:
+                self._open.pop()
+            except IndexError:
+                return self._answer
+            return ERROR, ()
+        self._inside = 0
+        return self._answer
+
+
+class Handlers:
+    """The handlers of one process.
+
+    Args:
+        proc: The process.
+        host: The nspace of its server, whose own events are those of `Range.RM`; empty without one.
+        enter: Runs a function where no other one runs at the same time, from any thread that is not there already.
+        tell: Has a function called with an argument outside of there, in the order of these requests.
+        dropped: Called with a handler that is gone.
+    """
+
+    def __init__(
+        self,
+        proc: Proc,
+        host: str,
+        enter: Callable[[Callable[[], None]], None],
+        tell: Callable[[Callable[[Any], None], object], None],
+        dropped: Callable[[Handler], None],
+    ) -> None:
+        self.enter = enter
+        self._proc = proc
+        self._host = host
+        self._tell = tell
+        self._dropped = dropped
+        self._known: dict[int, Handler] = {}
+        self._last_id = 0
+        self._first: Handler | None = None
+        self._last: Handler | None = None
+        self._rows: tuple[list[Handler], list[Handler], list[Handler]] = ([], [], [])
+        self._watchers: dict[int, list[Callable[[Notification], None]]] = {}
+        self._kept: deque[Notification] = deque(maxlen=MAX_KEPT)
+        self._calls: deque[tuple[Callable[[Any], None], object]] = deque()
+        """Whom to call with what, in this order whatever threads there are."""
+        self._calling = allocate_lock()
+
+    # Registration
+
+    def add(self, op: RegisterEventHandler) -> Handler:
+        """Give a handler its place; it is not active yet.
+
+        Raises:
+            NotFound: It wants to stand before or after one that is not there.
+            PMIxError: Its place is taken (`ERR_EVENT_REGISTRATION`).
+        """
+        handler = Handler(self._last_id + 1, op)
+        self._insert(handler, place_in(op.directives)[1])
+        self._last_id = handler.id
+        self._known[handler.id] = handler
+        return handler
+
+    def activate(self, handler: Handler) -> None:
+        """From now on it takes part; first it gets what came too early for it."""
+        handler.active = True
+        for notification in list(self._kept):
+            if not handler.gone and self._matches(handler, notification):
+                self._kept.remove(notification)
+                self._start(_Chain(notification, [handler]))
+
+    def remove(self, id: int) -> Handler:
+        """Deregister a handler; a chain that has not reached it yet passes it by.
+
+        Raises:
+            NotFound: There is none of that number.
+        """
+        handler = self._known.get(id)
+        if handler is None:
+            raise NotFound(
+                f"there is no event handler {id}", hint="was it deregistered before, or has it had its one event?"
+            )
+        self._drop(handler)
+        return handler
+
+    def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
+        """Tell the library itself of each event of a code before any handler; nothing that these do keeps it away.
+
+        A watcher is called where `enter` leads, and must not raise.
+        """
+        self._watchers.setdefault(code, []).append(watcher)
+
+    def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
+        """Take `watch` back."""
+        watchers = self._watchers.get(code, [])
+        watchers.remove(watcher)
+        if not watchers:
+            del self._watchers[code]
+
+    def end(self, error: BaseException | None) -> None:
+        """Tell all handlers that no further event can come."""
+        for handler in list(self._known.values()):
+            if handler.active and handler.ended is not None:
+                self._call(handler.ended, error)
+
+    def _insert(self, handler: Handler, anchor: str) -> None:
+        place = handler.place
+        if place == FIRST:
+            if self._first is not None:
+                raise _taken("first", self._first)
+            self._first = handler
+            return
+        if place == LAST:
+            if self._last is not None:
+                raise _taken("last", self._last)
+            self._last = handler
+            return
+        row = self._rows[handler.category]
+        head = 1 if row and row[0].place == FIRST_IN_CATEGORY else 0
+        tail = len(row) - 1 if row and row[-1].place == LAST_IN_CATEGORY else len(row)
+        if place in ("", PREPEND):
+            at = head
+        elif place == APPEND:
+            at = tail
+        elif place == FIRST_IN_CATEGORY:
+            if head:
+                raise _taken("first in its category", row[0])
+            at = 0
+        elif place == LAST_IN_CATEGORY:
+            if tail < len(row):
+                raise _taken("last in its category", row[-1])
+            at = len(row)
+        else:
+            at = self._beside(handler, row, head, tail, anchor)
+        row.insert(at, handler)
+
+    def _beside(self, handler: Handler, row: list[Handler], head: int, tail: int, anchor: str) -> int:
+        """Return where to stand so as to come before or after the handler of a name."""
+        everyone = [self._first, *[other for each in self._rows for other in each], self._last]
+        other = next((each for each in everyone if each is not None and each.name == anchor), None)
+        after = handler.place == AFTER
+        if not anchor or other is None:
+            raise NotFound(
+                f"there is no event handler of the name {anchor!r} to stand {'after' if after else 'before'}",
+                hint="register that one first, with attrs.EVENT_HDLR_NAME",
+            )
+        where = -1 if other is self._first else DEFAULT + 1 if other is self._last else other.category
+        if where == handler.category:
+            at = row.index(other) + after
+            if head <= at <= tail:
+                return at
+        elif after == (where < handler.category):
+            return head if after else tail
+        raise PMIxError(
+            f"no place is {'after' if after else 'before'} the handler {anchor!r}: "
+            "handlers for one code come before those for several, and these before those for all",
+            status=ERR_EVENT_REGISTRATION,
+        )
+
+    def _drop(self, handler: Handler) -> None:
+        handler.gone = True
+        del self._known[handler.id]
+        if handler is self._first:
+            self._first = None
+        elif handler is self._last:
+            self._last = None
+        else:
+            self._rows[handler.category].remove(handler)
+        self._dropped(handler)
+
+    # Events
+
+    def raised(
+        self,
+        notification: Notification,
+        keep: bool,
+        results: tuple[Info, ...] = (),
+        over: Over | None = None,
+    ) -> None:
+        """Start the chain of an event.
+
+        Args:
+            notification: The event.
+            keep: Whether to keep it for a handler that comes late, if it finds none.
+            results: What handlers that are not of these have handed on.
+            over: Called once where `enter` leads, when the chain is over: with the status of its last handler, and
+                with all results.
+        """
+        for watcher in list(self._watchers.get(notification.code, ())):
+            watcher(notification)
+        everyone = [self._first, *[handler for row in self._rows for handler in row], self._last]
+        chain = [handler for handler in everyone if handler is not None and self._matches(handler, notification)]
+        chain = [handler for handler in chain if handler.active]
+        if chain:
+            self._start(_Chain(notification, chain, results, over))
+            return
+        if keep and not is_set(notification.infos, DO_NOT_CACHE):
+            self._kept.append(notification)
+        if over is not None:
+            over(EVENT_NO_ACTION_TAKEN, results)
+
+    def answered(self, delivery: Delivery, status: int, results: tuple[Info, ...]) -> None:
+        """Go on after an answer that came later than the call of the handler returned."""
+        following = self._after(delivery, status, results)
+        if following is not None:
+            self._call(self._hand_over, following)
+
+    def _start(self, chain: _Chain) -> None:
+        delivery = self._next(chain)
+        if delivery is not None:
+            self._call(self._hand_over, delivery)
+
+    def _call(self, function: Callable[[Any], None], argument: object) -> None:
+        self._calls.append((function, argument))
+        self._tell(self._make_calls, None)
+
+    def _make_calls(self, _: object) -> None:
+        """Make the calls that are due, on one thread at a time: two would change their order."""
+        while self._calls and self._calling.acquire(False):
+            try:
+                while self._calls:
+                    function, argument = self._calls.popleft()
+                    function(argument)
+            finally:
+                self._calling.release()
+                if self._calls:
+                    self._tell(self._make_calls, None)
+
+    def _next(self, chain: _Chain) -> Delivery | None:
+        while chain.left:
+            handler = chain.left.popleft()
+            if handler.gone:
+                continue
+            if handler.oneshot:
+                self._drop(handler)
+            return Delivery(self, chain, handler)
+        if chain.over is not None:
+            chain.over(chain.status, chain.results)
+        return None
+
+    def _after(self, delivery: Delivery, status: int, results: tuple[Info, ...]) -> Delivery | None:
+        chain = delivery._chain
+        name = delivery._handler.name or NAMELESS
+        chain.results += (Info.unchecked(name, Value.unchecked(codes.STATUS, status), 0), *results)
+        chain.status = status
+        if status == EVENT_ACTION_COMPLETE:
+            chain.left.clear()
+        return self._next(chain)
+
+    def _hand_over(self, delivery: Delivery) -> None:
+        """Call a handler, and those after it as long as each answers at once; outside of `enter`."""
+        following: list[Delivery | None] = [delivery]
+        while (current := following.pop()) is not None:
+            handler = current._handler
+            if handler.gone and not handler.oneshot:
+                self.enter(lambda current=current: following.append(self._next(current._chain)))  # type: ignore[misc]
+                continue
+            answer = current.hand_over()
+            if answer is None:
+                return
+            self.enter(lambda current=current, answer=answer: following.append(self._after(current, *answer)))  # type: ignore[misc]
+
+    # What suits whom
+
+    def _matches(self, handler: Handler, notification: Notification) -> bool:
+        if handler.codes:
+            if notification.code not in handler.codes:
+                return False
+        elif is_set(notification.infos, NON_DEFAULT):
+            return False
+        return self._in_range(handler, notification.source) and _concerns(handler.affected, notification.infos)
+
+    def _in_range(self, handler: Handler, source: Proc) -> bool:
+        """Tell whether a handler wants events of this source."""
+        if handler.range == RANGE_CUSTOM:
+            return among(source, handler.within or ())
+        if handler.range == RANGE_PROC_LOCAL:
+            return among(source, handler.within or (self._proc,))
+        if handler.range == RANGE_NAMESPACE:
+            return source[0] in [proc[0] for proc in handler.within or (self._proc,)]
+        if handler.range == RANGE_RM:
+            return source[0] in ("", self._host) or source[1] > RANK_VALID
+        # Whether a source is in the session or on the node, this process need not know.
+        return True
+
+
+def _concerns(wanted: tuple[Proc, ...] | None, infos: tuple[Info, ...]) -> bool:
+    """Tell whether an event affects one of the procs; one that does not say whom it affects may."""
+    if wanted is None:
+        return True
+    try:
+        affected = procs_in(infos, AFFECTED_PROC, AFFECTED_PROCS)
+    except TypeError:
+        return True
+    return affected is None or any(among(proc, wanted) for proc in affected)
+
+
+def _taken(place: str, other: Handler) -> PMIxError:
+    name = f" ({other.name!r})" if other.name else ""
+    return PMIxError(
+        f"another event handler{name} is {place} already", status=ERR_EVENT_REGISTRATION, hint="deregister that one"
+    )

@@ -1,0 +1,32 @@
+"""Connect and disconnect as calls of the library."""
+
+from __future__ import annotations
+
+from pypmix.engine.native._ffi import lib
+from pypmix.engine.native.asking import Asking, Row
+from pypmix.standard import codes
+from pypmix.standard.errors import ERR_NOT_SUPPORTED, ERR_TIMEOUT
+from pypmix.standard.ops import Connect, Disconnect
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+_FAILURES = {
+    ERR_NOT_SUPPORTED: "the server's host does not offer it",
+    ERR_TIMEOUT: "not all procs took part in time",
+}
+
+
+def _procs(topic: Asking, op: Any, given: Any) -> None:
+    topic.marshal.fill(given.items, codes.PROC, op.procs)
+
+
+class Topic(Asking):
+    """These operations of one session."""
+
+    rows: Mapping[type, Row] = {
+        Connect: Row(lib.PYPMIX_CONNECT, _procs, failures=_FAILURES),
+        Disconnect: Row(lib.PYPMIX_DISCONNECT, _procs, failures=_FAILURES),
+    }

@@ -1,0 +1,319 @@
+"""Events, as calls of the library: handlers, their order, and what this process raises itself.
+
+Each code that this session has handlers for is one handler in the library's chain, whatever their number; the chain of
+the session's own handlers runs there. So their order, what they hand on, and what is kept for those who come late are
+the same with all releases, whose own chains differ and have faults in places: see `quirks`. To handlers in C, they all
+are one that was registered without a wish for a place: a C handler that is declared first comes before them, those
+for several codes, for all, and the one declared last come after them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from pypmix.engine.chain import MAX_KEPT, Handler, Handlers
+from pypmix.engine.native._ffi import ffi, lib
+from pypmix.engine.native.asking import Asking, Row
+from pypmix.engine.native.inbox import NO_LIMIT
+from pypmix.engine.native.quirks import EVENTS_OF_THE_LIBRARY
+from pypmix.engine.native.structs import get_proc
+from pypmix.standard import codes
+from pypmix.standard.errors import ERR_LOST_CONNECTION, ERR_NOT_SUPPORTED, PMIxError
+from pypmix.standard.ops import DeregisterEventHandler, Notification, NotifyEvent, RegisterEventHandler
+from pypmix.standard.ops.events import (
+    AFFECTED_PROC,
+    CUSTOM_RANGE,
+    DIRECTIVES,
+    EVENT_ACTION_COMPLETE,
+    EVENT_NO_ACTION_TAKEN,
+    RANGE_PROC_LOCAL,
+    among,
+    procs_in,
+)
+from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+    from typing import Any
+
+    from pypmix.engine.base import Done
+    from pypmix.engine.native.session import NativeSession
+
+INTERNAL = "pmix.srvr.internal.notify"
+"""What servers mark events with that have come from a client of theirs."""
+
+DEFAULT = -(2**31)
+"""The code that stands for all codes with servers.
+
+Those before 7 forget who registers without codes, but look for this one, which they let a client register like any.
+"""
+
+_FAILURES = {ERR_NOT_SUPPORTED: "the server's host does not report such events"}
+
+
+class _Interest:
+    """A code that there are handlers for; the code None stands for all.
+
+    Attributes:
+        handlers: How many.
+        id: What the library knows its own handler by, None as long as there is none.
+    """
+
+    __slots__ = ("handlers", "id")
+
+    def __init__(self) -> None:
+        self.handlers = 0
+        self.id: int | None = None
+
+
+class _Raised:
+    """What this process has raised itself, and how often its handlers have yet to hear of it.
+
+    Releases bring some of it again to those who register later, whether it was handled or not.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Hashable, list[int]] = OrderedDict()
+
+    def add(self, op: NotifyEvent) -> None:
+        name = self._name(op.code, op.infos)
+        if name is not None:
+            self._known.setdefault(name, [0, 0])[0] += 1
+            self._known[name][1] = op.range
+            self._known.move_to_end(name)
+            if len(self._known) > MAX_KEPT:
+                self._known.popitem(last=False)
+
+    def heard(self, code: int, infos: tuple[Info, ...]) -> tuple[bool, int | None]:
+        """Tell whether an event is news, and its range, where it is of those raised here."""
+        known = self._known.get(self._name(code, infos))
+        if known is None:
+            return True, None
+        known[0] -= 1
+        return known[0] >= 0, known[1]
+
+    @staticmethod
+    def _name(code: int, infos: tuple[Info, ...]) -> Hashable:
+        name = code, tuple([(info[0], info[1]) for info in infos])
+        try:
+            hash(name)
+        except TypeError:
+            return None
+        return name
+
+
+class Topic(Asking):
+    """The events of one session."""
+
+    def __init__(self, session: NativeSession) -> None:
+        super().__init__(session)
+        self._interests: dict[int | None, _Interest] = {}
+        self._raised = _Raised()
+        nspace, _, rank = session.server.partition(" ")[0].rpartition(".")
+        self._server = Proc.unchecked(nspace, int(rank) if rank.isdecimal() else RANK_UNDEF)
+        self._inbox = inbox = session._letters()
+        self.handlers = Handlers(session.proc, nspace, inbox.enter, inbox.tell, self._dropped)
+        inbox.readers[lib.PYPMIX_EVENT] = self._arrived
+        inbox.enders.append(self._ended)
+
+    # What is asked
+
+    def run(self, op: Any) -> Any:
+        """Carry out an operation, and wait for its end."""
+        if type(op) is DeregisterEventHandler:
+            return self._deregister(op)
+        if type(op) is not RegisterEventHandler:
+            self._noted(op)
+            return super().run(op)
+        handler, missing = self._begun(op)
+        try:
+            for code in missing:
+                call = self.session._call()
+                lib.pypmix_ask(
+                    call, self.session._queue, lib.PYPMIX_REGISTER_EVENT_HANDLER, self._asked(op, code), -1.0
+                )
+                self.session._waited(call, NO_LIMIT)
+                self._registered(op, code, call)
+        except BaseException:
+            self._inbox.enter(lambda: self._given_up(handler))
+            raise
+        self._inbox.enter(lambda: self.handlers.activate(handler))
+        return handler.id
+
+    def submit(self, op: Any, done: Done[Any]) -> None:
+        """Start an operation, whose end `done` hears of."""
+        if type(op) is DeregisterEventHandler:
+            self._deregister(op)
+            done(None, None)
+            return
+        if type(op) is not RegisterEventHandler:
+            self._noted(op)
+            super().submit(op, done)
+            return
+        handler, missing = self._begun(op)
+        errors: list[BaseException] = []
+        left = [len(missing) or 1]
+
+        def ended(_: object, error: BaseException | None) -> None:
+            if error is not None:
+                errors.append(error)
+            left[0] -= 1
+            if left[0]:
+                return
+            if errors:
+                self._inbox.enter(lambda: self._given_up(handler))
+                done(None, errors[0])
+            else:
+                done(handler.id, None)
+                self._inbox.enter(lambda: self.handlers.activate(handler))
+
+        for code in missing:
+            try:
+                self._start(op, code, ended)
+            except Exception as error:
+                ended(None, error)
+        if not missing:
+            ended(None, None)
+
+    def directives(self, op: NotifyEvent) -> tuple[Info, ...]:
+        return op.infos
+
+    # Handlers
+
+    def _told(self, handler: Handler) -> tuple[int | None, ...]:
+        """Return what the library is to have a handler for: one for all codes takes two."""
+        return handler.codes or (DEFAULT, None)
+
+    def _begun(self, op: RegisterEventHandler) -> tuple[Handler, list[int | None]]:
+        """Give a handler its place; return it, and the codes that the library is to be told of."""
+        found: list[tuple[Handler, list[int | None]]] = []
+
+        def step() -> None:
+            handler = self.handlers.add(op)
+            missing = []
+            for code in self._told(handler):
+                interest = self._interests.setdefault(code, _Interest())
+                interest.handlers += 1
+                if interest.id is None:
+                    missing.append(code)
+            found.append((handler, missing))
+
+        try:
+            self._inbox.enter(step)
+        except PMIxError as error:
+            raise self.session._with_context(error, op.name) from None
+        return found[0]
+
+    def _given_up(self, handler: Handler) -> None:
+        if not handler.gone:
+            self.handlers.remove(handler.id)
+
+    def _start(self, op: RegisterEventHandler, code: int | None, ended: Done[Any]) -> None:
+        given = self._asked(op, code)
+
+        def begin(queue: Any, token: int) -> int:
+            return int(lib.pypmix_ask_submit(queue, token, lib.PYPMIX_REGISTER_EVENT_HANDLER, given))
+
+        def outcome(op: Any, call: Any) -> None:
+            self._registered(op, code, call)
+
+        self.session._behind().start(op, ended, begin, outcome, NO_LIMIT)
+
+    def _asked(self, op: RegisterEventHandler, code: int | None) -> Any:
+        """Return the arguments of one registration."""
+        given = ffi.new("pypmix_given *")
+        given.number = self._inbox.number
+        try:
+            if code is not None:
+                self.marshal.fill(given.items, codes.STATUS, (code,))
+            told = tuple([info for info in op.directives if info.key not in DIRECTIVES])
+            given.infos, given.ninfos = self.marshal.infos(told)
+        except PMIxError as error:
+            lib.pypmix_given_free(given)
+            raise self.session._with_context(error, op.name) from None
+        except BaseException:
+            lib.pypmix_given_free(given)
+            raise
+        return given
+
+    def _registered(self, op: RegisterEventHandler, code: int | None, call: Any) -> None:
+        """The library has answered; a second handler that two calls at once have made of a code is one too many."""
+        status, id = call.status, call.word
+        lib.pypmix_call_free(call)
+        if status:
+            raise self.session._error(op.name, status, _FAILURES.get(status, ""))
+
+        def step() -> None:
+            interest = self._interests.get(code)
+            if interest is None or interest.id is not None:
+                lib.pypmix_deregister_event_handler(id)
+            else:
+                interest.id = id
+
+        self._inbox.enter(step)
+
+    def _deregister(self, op: DeregisterEventHandler) -> None:
+        def step() -> None:
+            self.handlers.remove(op.id)
+
+        try:
+            self._inbox.enter(step)
+        except PMIxError as error:
+            raise self.session._with_context(error, op.name) from None
+
+    def _dropped(self, handler: Handler) -> None:
+        for code in self._told(handler):
+            interest = self._interests[code]
+            interest.handlers -= 1
+            if not interest.handlers:
+                del self._interests[code]
+                if interest.id is not None and not self._inbox.over:
+                    lib.pypmix_deregister_event_handler(interest.id)
+
+    # Events
+
+    def _noted(self, op: Any) -> None:
+        if type(op) is NotifyEvent:
+            self._inbox.enter(lambda: self._raised.add(op))
+
+    def _arrived(self, letter: Any) -> None:
+        inbox = self._inbox
+        source, code, news, span = get_proc(letter.source), letter.code, True, None
+        infos = tuple([info for info in inbox.infos(letter.infos) if info[0] != INTERNAL])
+        results = inbox.infos(letter.results)
+        if source == self.session.proc:
+            news, span = self._raised.heard(code, infos)
+        try:
+            targets = procs_in(infos, CUSTOM_RANGE)
+        except TypeError:
+            targets = None
+        if not news or (targets is not None and not among(self.session.proc, targets)):
+            inbox.answer(letter)
+            return
+
+        def over(status: int, handed_on: tuple[Info, ...]) -> None:
+            if status == EVENT_ACTION_COMPLETE and code in EVENTS_OF_THE_LIBRARY:
+                status = EVENT_NO_ACTION_TAKEN
+            inbox.answer(letter, status, handed_on[len(results) :])
+
+        self.handlers.raised(Notification(code, source, span, infos), True, results, over)
+
+    def _ended(self, error: BaseException | None) -> None:
+        if error is not None:
+            infos = (Info.unchecked(AFFECTED_PROC, Value.unchecked(codes.PROC, self._server), 0),)
+            self.handlers.raised(Notification(ERR_LOST_CONNECTION, self._server, RANGE_PROC_LOCAL, infos), False)
+        self.handlers.end(error)
+
+
+def _notification(topic: Asking, op: NotifyEvent, given: Any) -> None:
+    span = RANGE_PROC_LOCAL if topic.session.singleton else op.range
+    topic.marshal.fill(given.items, codes.PROC, (topic.session.proc,))
+    given.number = span << 32 | op.code & 0xFFFFFFFF
+
+
+Topic.rows = {
+    NotifyEvent: Row(
+        lib.PYPMIX_NOTIFY_EVENT, _notification, about=lambda op: str(op.code), failures=_FAILURES, alone=True
+    ),
+}

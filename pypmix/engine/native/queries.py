@@ -1,0 +1,242 @@
+"""Queries, and the procs of a node and the nodes of a job, as calls of the library."""
+
+from __future__ import annotations
+
+from pypmix.engine.answers import ATTRIBUTE_SUPPORT, OPEN, completed
+from pypmix.engine.native._ffi import lib
+from pypmix.engine.native.asking import Asking, Row, found, text_of
+from pypmix.engine.native.quirks import ATTRIBUTES, RESOLVING, SINGLE_KEYS, TIMEOUT, check_types, deadline
+from pypmix.standard import codes
+from pypmix.standard.errors import ERR_NOT_FOUND, ERR_NOT_SUPPORTED, ERR_TIMEOUT, NotFound, NotSupported, PMIxError
+from pypmix.standard.ops import RESERVED_PREFIX, Get, QueryInfo, ResolveNodes, ResolvePeers
+from pypmix.standard.releases import release_text
+from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Query, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from pypmix.engine.base import Done
+
+NSPACE = "pmix.nspace"
+PROCID = "pmix.procid"
+RANK = "pmix.rank"
+HOSTNAME = "pmix.hname"
+JOB_SIZE = "pmix.job.size"
+LOCAL_PEERS = "pmix.lpeers"
+NODE_LIST = "pmix.nlist"
+QUERIES = "pmix.qry."
+REFRESH_CACHE = "pmix.qry.rfsh"
+
+ERR_INVALID_NAMESPACE = -44
+_NOBODY = (ERR_INVALID_NAMESPACE, ERR_NOT_FOUND)
+
+_TRUE = Value.unchecked(codes.BOOL, True)
+_NODE_INFO = Info.unchecked("pmix.node.info", _TRUE, 0)
+_OPTIONAL = Info.unchecked("pmix.optional", _TRUE, 0)
+_IMMEDIATE = Info.unchecked("pmix.immediate", _TRUE, 0)
+
+
+def _queries(topic: Asking, op: QueryInfo, given: Any) -> None:
+    assert isinstance(topic, Topic)
+    topic.marshal.fill(given.items, codes.QUERY, topic.questions(op))
+
+
+def _place(topic: Asking, op: ResolvePeers | ResolveNodes, given: Any) -> None:
+    topic.marshal.fill(given.items, codes.PROC, (Proc(op.nspace or "", 0),))
+    assert isinstance(topic, Topic)
+    node = op.node if isinstance(op, ResolvePeers) else None
+    if node is None and topic.session._release < RESOLVING:
+        node = topic.hostname()
+    if node is not None:
+        topic.marshal.fill(given.more, codes.STRING, (node,))
+
+
+def _nodes(topic: Asking, call: Any) -> tuple[str, ...]:
+    return _split(text_of(topic, call))
+
+
+def _split(names: str | None) -> tuple[str, ...]:
+    return tuple([name for name in (names or "").split(",") if name])
+
+
+def _keys(op: QueryInfo) -> str:
+    return ", ".join([repr(key) for query in op.queries for key in query.keys])
+
+
+class Topic(Asking):
+    """These operations of one session."""
+
+    rows: Mapping[type, Row] = {
+        QueryInfo: Row(
+            lib.PYPMIX_QUERY_INFO,
+            _queries,
+            found,
+            {
+                ERR_NOT_FOUND: "nobody has an answer to {}",
+                ERR_NOT_SUPPORTED: "the server's host does not answer {}",
+                ERR_TIMEOUT: "it took too long",
+            },
+            _keys,
+            alone=True,
+        ),
+        ResolvePeers: Row(lib.PYPMIX_RESOLVE_PEERS, _place, found),
+        ResolveNodes: Row(lib.PYPMIX_RESOLVE_NODES, _place, _nodes),
+    }
+
+    def run(self, op: Any) -> Any:
+        if not self._here(op):
+            return super().run(op)
+        return completed(self._answers(op), ()) if type(op) is QueryInfo else self._resolve(op)
+
+    def submit(self, op: Any, done: Done[Any]) -> None:
+        if self._here(op):
+            self.session._behind().call(op, done)
+        else:
+            super().submit(op, done)
+
+    def _here(self, op: Any) -> bool:
+        """Tell whether what this process holds already answers an operation, or whatever gets can bring of it."""
+        if type(op) is QueryInfo:
+            return all(info.value is not OPEN for info in self._answers(op))
+        # without a server, and with releases that wait for ever for the job info of unknown nspaces
+        return self.session.singleton or (self.session._release < RESOLVING and op.nspace is not None)
+
+    # Queries
+
+    def questions(self, op: QueryInfo) -> list[Query]:
+        """Return the queries that are the library's, in a form that does no harm to its release."""
+        release = self.session._release
+        made = []
+        answers = iter(self._answers(op))
+        for query in op.queries:
+            keys = tuple([key for key in query.keys if next(answers).value is OPEN])
+            if not keys:
+                continue
+            if ATTRIBUTE_SUPPORT in keys and release < ATTRIBUTES:
+                raise NotSupported(f"libpmix {release_text(release)} crashes when it is asked which attributes it has")
+            qualifiers = self._qualifiers(query.qualifiers)
+            made += [Query((key,), qualifiers) for key in keys] if release < SINGLE_KEYS else [Query(keys, qualifiers)]
+        return made
+
+    def limit(self, op: Any) -> float:
+        qualifiers = [info for query in getattr(op, "queries", ()) for info in query.qualifiers if info.key == TIMEOUT]
+        return max([deadline((info,)) for info in qualifiers], default=-1.0)
+
+    def _qualifiers(self, given: tuple[Info, ...]) -> tuple[Info, ...]:
+        check_types(given)
+        kept = []
+        for info in given:
+            if info.key == NSPACE and not info.value.data:
+                continue
+            if info.key == PROCID and not info.value.data[0]:
+                info = Info.unchecked(
+                    PROCID, Value(codes.PROC, Proc(self.session.proc[0], info.value.data[1])), info[2]
+                )
+            kept.append(info)
+        keys = {info.key for info in kept}
+        if RANK in keys and not keys & {NSPACE, PROCID}:
+            # a rank without an nspace is the own one's; releases before 7 write through a NULL pointer to say so
+            kept.insert(0, Info.unchecked(NSPACE, Value.unchecked(codes.STRING, self.session.proc[0]), 0))
+        return tuple(kept)
+
+    def _answers(self, op: QueryInfo) -> list[Info]:
+        """Return an info for each key, open where this process has no answer."""
+        return [
+            Info.unchecked(key, self._known(key, query.qualifiers) or OPEN, 0)
+            for query in op.queries
+            for key in query.keys
+        ]
+
+    def _known(self, key: str, qualifiers: tuple[Info, ...]) -> Value | None:
+        """Return what is in this process already: a server takes a question without an nspace for one about its own."""
+        if not key.startswith(RESERVED_PREFIX) or key.startswith(QUERIES):
+            return None
+        nspace, rank = "", RANK_WILDCARD
+        for info in self._qualifiers(qualifiers):
+            if info.key == PROCID:
+                nspace, rank = info.value.data
+            elif info.key == NSPACE:
+                nspace = info.value.data
+            elif info.key == RANK:
+                rank = info.value.data
+            elif info.key != REFRESH_CACHE or info.value.data is not False:
+                return None
+        session = self.session
+        value = session.fetch_local(Proc(nspace or session.proc[0], rank), key)
+        return value if value is not None or qualifiers else session.fetch_local(session.proc, key)
+
+    def fault(self, op: Any, call: Any) -> int:
+        status = super().fault(op, call)
+        if type(op) is not QueryInfo:
+            return 0 if status in _NOBODY and op.nspace is None else status
+        # servers tell of a partial success in many ways: with that status, with one for what they lack, or with -1
+        if call.results.size:
+            return 0
+        return status or ERR_NOT_FOUND
+
+    def _outcome(self, op: Any, call: Any) -> Any:
+        result = super()._outcome(op, call)
+        if type(op) is not QueryInfo:
+            return result
+        result = completed(self._answers(op), result)
+        if not result:
+            raise self.error(op, ERR_NOT_FOUND)
+        return result
+
+    # Peers and nodes
+
+    def error(self, op: Any, status: int) -> PMIxError:
+        if type(op) is not QueryInfo and status in _NOBODY:
+            return self._unknown(op)
+        return super().error(op, status)
+
+    def _unknown(self, op: ResolvePeers | ResolveNodes) -> NotFound:
+        session = self.session
+        return NotFound(
+            f"no nspace {op.nspace!r} is known here",
+            status=ERR_INVALID_NAMESPACE,
+            operation=op.name,
+            procs=(session.proc,),
+            engine=str(session.info),
+        )
+
+    def _resolve(self, op: ResolvePeers | ResolveNodes) -> tuple[Any, ...]:
+        session = self.session
+        own = session.proc[0]
+        nspace = own if op.nspace is None else op.nspace
+        here = self.hostname()
+        if session.singleton:
+            if nspace != own:
+                raise self._unknown(op)
+            if isinstance(op, ResolveNodes):
+                return (here,)
+            return (session.proc,) if op.node in (None, here) else ()
+        job = Proc(nspace, RANK_WILDCARD)
+        if nspace != own and session.fetch_local(job, JOB_SIZE) is None:
+            try:
+                session.run(Get(job, JOB_SIZE, (_IMMEDIATE,)))
+            except NotFound:
+                raise self._unknown(op) from None
+        if isinstance(op, ResolveNodes):
+            return _split(self._told(job, NODE_LIST, ()))
+        node = Info.unchecked(HOSTNAME, Value.unchecked(codes.STRING, op.node or here), 0)
+        ranks = self._told(job, LOCAL_PEERS, (_NODE_INFO, node))
+        return tuple([Proc(nspace, rank) for rank in sorted([int(rank) for rank in _split(ranks)])])
+
+    def _told(self, job: Proc, key: str, directives: tuple[Info, ...]) -> str | None:
+        try:
+            value = self.session.run(Get(job, key, (*directives, _OPTIONAL)))
+        except NotFound:
+            return None
+        return value.data if isinstance(value.data, str) else None
+
+    def hostname(self) -> str:
+        """Return the name of the node that this process is on, as its job knows it."""
+        value = self.session.fetch_local(self.session.proc, HOSTNAME)
+        if value is not None and isinstance(value.data, str):
+            return value.data
+        import socket
+
+        return socket.gethostname()

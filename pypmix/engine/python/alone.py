@@ -1,0 +1,76 @@
+"""What drives the machine of a singleton: there is no socket, and every operation ends at once."""
+
+from __future__ import annotations
+
+import _thread
+import sys
+
+from pypmix.standard.errors import WouldDeadlock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from pypmix.engine.base import Done
+    from pypmix.engine.python.client import Client
+    from pypmix.standard.ops import Op
+
+
+class Alone:
+    """Takes the steps of a machine one at a time, and calls in between whom it wants called, on the same thread."""
+
+    def __init__(self, machine: Client) -> None:
+        self._machine = machine
+        self._lock: Any = _thread.RLock()
+        machine.enter = self.enter
+
+    def submit(self, op: Op[Any], done: Done[Any]) -> None:
+        """See `ClientSession.submit`."""
+        self.enter(lambda: self._start(op, done))
+
+    def run(self, op: Op[Any]) -> Any:
+        """See `ClientSession.run`."""
+        outcome: list[tuple[Any, BaseException | None]] = []
+        self.enter(lambda: outcome.append(self._start(op, None)))
+        result, error = outcome[0]
+        if error is not None:
+            raise error
+        return result
+
+    def close(self) -> None:
+        """End the client."""
+        self.enter(self._machine.close)
+
+    def enter(self, step: Callable[[], object]) -> None:
+        """Take a step of the machine, and call those who are to be told."""
+        if self._lock._is_owned():
+            raise WouldDeadlock(
+                "this thread is inside of the client: this is a signal handler",
+                hint="set a flag here and act on it later",
+            )
+        try:
+            with self._lock:
+                step()
+        finally:
+            self._deliver()
+
+    def _start(self, op: Op[Any], done: Done[Any] | None) -> tuple[Any, BaseException | None]:
+        outcome = self._machine.start(op, done, 0.0).outcome
+        assert outcome is not None
+        return outcome
+
+    def _deliver(self) -> None:
+        finished = self._machine.finished
+        while finished:
+            try:
+                call = finished.pop(0)
+            except IndexError:
+                return
+            done, call.done = call.done, None
+            if done is not None:
+                assert call.outcome is not None
+                try:
+                    done(*call.outcome)
+                except Exception:
+                    sys.excepthook(*sys.exc_info())

@@ -1,0 +1,282 @@
+"""Which server a tool is to be connected to: its directives and environment, and the places where servers are found."""
+
+from __future__ import annotations
+
+import os
+
+from pypmix.engine.python.client import ENGINE
+from pypmix.engine.python.rendezvous import (
+    Contact,
+    believed,
+    host_names,
+    parse_uri,
+    read,
+    search,
+    temporary_folder,
+)
+from pypmix.engine.python.session import URI_VARIABLES
+from pypmix.standard.errors import Unreachable
+from pypmix.standard.record import Record
+from pypmix.standard.types import RANK_VALID, Info, Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+SYSTEM_FILES = {
+    "pmix.cnct.sys": "pmix.sys",
+    "pmix.cnct.sys.first": "pmix.sys",
+    "pmix.cnct.sched": "pmix.sched",
+    "pmix.cnct.ctrlr": "pmix.sysctrlr",
+}
+"""The files of the servers that a node has one of, by the attribute that asks for them."""
+
+LAUNCHER_URI = "PMIX_LAUNCHER_RNDZ_URI"
+LAUNCHER_FILES = ("PMIX_LAUNCHER_RNDZ_FILE", "PMIX_LAUNCHER_RENDEZVOUS_FILE")
+"""Where a tool is told of the one that has started it: the Standard's name, and OpenPMIx's."""
+
+_TEXTS = {
+    "pmix.tool.attach": "file",
+    "pmix.srvr.uri": "uri",
+    "pmix.tcp.uri": "uri",
+    "pmix.srv.nspace": "nspace",
+    "pmix.srvr.host": "host",
+    "pmix.srvr.tmpdir": "tmpdir",
+    "pmix.sys.tmpdir": "system_tmpdir",
+    "pmix.tool.nspace": "tool_nspace",
+}
+_NUMBERS = {
+    "pmix.srvr.pidinfo": "pid",
+    "pmix.tool.mretries": "retries",
+    "pmix.tool.retry": "delay",
+    "pmix.tool.rank": "tool_rank",
+    "pmix.timeout": "timeout",
+}
+_FLAGS = {
+    "pmix.tool.nocon": "apart",
+    "pmix.tool.conopt": "optional",
+    "pmix.tool.launcher": "launcher",
+    "pmix.pri.srvr": "primary",
+}
+
+
+class Aim(Record):
+    """What the directives of a tool say, in the names of this module.
+
+    Attributes:
+        file: A rendezvous file to read.
+        uri: A URI, or `file:` and the path of a file that holds it.
+        pid: The server's process id.
+        nspace: The server's nspace.
+        systems: The beginnings of the names of system-level files, in the order to try them.
+        system_only: Whether to try nothing after these.
+        host: The node whose servers are meant; this one by default.
+        tmpdir: The folder that a session's files are in.
+        system_tmpdir: The folder that the files of system servers are in.
+        retries: How often to look again for a server that is not there.
+        delay: Seconds between two looks.
+        timeout: Seconds that a server may take for the handshake.
+        tool_nspace: The name that the tool brings.
+        tool_rank: Its rank.
+        apart: Connect to no server.
+        optional: Go on without a server where there is none.
+        launcher: The tool launches jobs.
+        primary: The server becomes the primary one.
+        others: The directives that are for the server to see.
+    """
+
+    file: str = ""
+    uri: str = ""
+    pid: int = 0
+    nspace: str = ""
+    systems: tuple[str, ...] = ()
+    system_only: bool = False
+    host: str = ""
+    tmpdir: str = ""
+    system_tmpdir: str = ""
+    retries: int = 0
+    delay: int = 1
+    timeout: int = 0
+    tool_nspace: str = ""
+    tool_rank: int = 0
+    apart: bool = False
+    optional: bool = False
+    launcher: bool = False
+    primary: bool = False
+    others: tuple[Info, ...] = ()
+
+    @property
+    def explicit(self) -> bool:
+        """Whether it is said which server is meant."""
+        return bool(self.file or self.uri or self.pid or self.nspace or self.system_only)
+
+    def __str__(self) -> str:
+        if self.file:
+            return f"the rendezvous file {self.file}"
+        if self.uri:
+            return f"the URI {self.uri}"
+        if self.pid:
+            return f"a server of pid {self.pid}"
+        if self.nspace:
+            return f"a server of nspace {self.nspace!r}"
+        return "a system server" if self.system_only else "a server of this user"
+
+
+def aim(directives: tuple[Info, ...]) -> Aim:
+    """Read the directives of `PMIx_tool_init` or `PMIx_tool_attach_to_server`.
+
+    Raises:
+        ValueError: They contradict each other, or one of them has a value that makes no sense.
+        TypeError: A value has the wrong type.
+    """
+    found: dict[str, Any] = {}
+    systems: list[str] = []
+    only = False
+    others: list[Info] = []
+    ranked = False
+    for info in directives:
+        key, data = info.key, info.value.data
+        if key in _TEXTS:
+            if not isinstance(data, str) or not data:
+                raise TypeError(f"{key} is a string that is not empty, not {data!r}")
+            name = _TEXTS[key]
+            if found.get(name, data) != data:
+                raise ValueError(f"it is said twice, and differently, what {name} is: {found[name]!r} and {data!r}")
+            found[name] = data
+        elif key in _NUMBERS:
+            if not isinstance(data, int) or isinstance(data, bool) or data < 0:
+                raise TypeError(f"{key} is a number of at least 0, not {data!r}")
+            found[_NUMBERS[key]] = data
+            ranked |= key == "pmix.tool.rank"
+        elif key in _FLAGS:
+            found[_FLAGS[key]] = data is not False
+            if key == "pmix.tool.launcher":
+                others.append(info)
+        elif key in SYSTEM_FILES:
+            if data is not False:
+                systems.append(SYSTEM_FILES[key])
+                only |= key != "pmix.cnct.sys.first"
+        else:
+            others.append(info)
+    if ranked and "tool_nspace" not in found:
+        raise ValueError("a tool that brings a rank brings a nspace too: attrs.TOOL_NSPACE")
+    if found.get("tool_rank", 0) > RANK_VALID:
+        raise ValueError(f"{found['tool_rank']} is no rank that a tool can have")
+    return Aim(systems=tuple(dict.fromkeys(systems)), system_only=only, others=tuple(others), **found)
+
+
+def candidates(wanted: Aim, env: Mapping[str, str]) -> list[Contact]:
+    """Return the servers that are meant, best first; none where nothing tells of one.
+
+    Raises:
+        Unreachable: It is said where a server is, and nothing useful is there.
+    """
+    if wanted.file:
+        return [_read(wanted.file)]
+    if wanted.uri.startswith("file:"):
+        return [_read(wanted.uri.removeprefix("file:"))]
+    if wanted.uri:
+        return [_known(_parsed(wanted.uri), wanted, env)]
+    names = host_names(wanted.host)
+    if wanted.pid:
+        return search(folders(wanted, env), [f"pmix.{host}.tool.{wanted.pid}" for host in names])
+    if wanted.nspace:
+        return search(folders(wanted, env), [f"pmix.{host}.tool.{wanted.nspace}" for host in names])
+    found: list[Contact] = []
+    for system in wanted.systems:
+        for host in names:
+            found += _system(os.path.join(_system_folder(wanted, env), f"{system}.{host}"))
+    if wanted.system_only:
+        return found
+    return found + _given(wanted, env) + search(folders(wanted, env), [f"pmix.{host}.tool" for host in names], True)
+
+
+def folders(wanted: Aim, env: Mapping[str, str]) -> list[str]:
+    """Return where to look for rendezvous files; the folders below are looked at as well."""
+    if wanted.tmpdir:
+        return [wanted.tmpdir]
+    return [folder for folder in (env.get("PMIX_SERVER_TMPDIR"), _system_folder(wanted, env)) if folder]
+
+
+def launched_by(env: Mapping[str, str]) -> Contact | None:
+    """Return the server that has launched this process, None where none has."""
+    if "PMIX_NAMESPACE" not in env:
+        return None
+    uri = next((env[name] for name in URI_VARIABLES if env.get(name)), None)
+    if uri is None:
+        return None
+    ours = env.get("PYPMIX_SERVER", "").partition(" ")
+    contact = _parsed(uri)
+    return contact.replace(release=env.get("PMIX_VERSION", ""), pypmix=ours[2] if ours[0] == contact.nspace else "")
+
+
+def identity(env: Mapping[str, str]) -> Proc:
+    """Return the name under which a server has launched this process."""
+    rank = env.get("PMIX_RANK", "")
+    try:
+        if not (rank.isascii() and rank.isdecimal()) or int(rank) > RANK_VALID:
+            raise ValueError(f"PMIX_RANK={rank!r:.40} is no rank")
+        return Proc(env["PMIX_NAMESPACE"], int(rank))
+    except ValueError as error:
+        raise Unreachable(
+            f"the environment does not tell who this process is: {error}", operation="open", engine=ENGINE
+        ) from None
+
+
+def _given(wanted: Aim, env: Mapping[str, str]) -> list[Contact]:
+    """Return the servers that the environment names."""
+    found: list[Contact] = []
+    if env.get(LAUNCHER_URI):
+        found.append(_known(_parsed(env[LAUNCHER_URI]), wanted, env))
+    for name in LAUNCHER_FILES:
+        if env.get(name) and os.path.exists(env[name]):
+            found.append(_read(env[name]))
+    own = launched_by(env)
+    return [*found, own] if own is not None else found
+
+
+def _system_folder(wanted: Aim, env: Mapping[str, str]) -> str:
+    return wanted.system_tmpdir or env.get("PMIX_SYSTEM_TMPDIR") or temporary_folder(env)
+
+
+def _system(path: str) -> list[Contact]:
+    try:
+        contact = read(path, believed)
+    except OSError:
+        return []
+    return [contact] if contact is not None else []
+
+
+def _read(path: str) -> Contact:
+    try:
+        contact = read(path)
+    except OSError as error:
+        raise Unreachable(
+            f"the rendezvous file {path} cannot be read: {error.strerror}",
+            operation="open",
+            engine=ENGINE,
+            hint="does the server run, and is it of this user?",
+        ) from None
+    if contact is None:
+        raise Unreachable(f"{path} is no rendezvous file of a server", operation="open", engine=ENGINE)
+    return contact
+
+
+def _parsed(uri: str) -> Contact:
+    try:
+        return parse_uri(uri)
+    except ValueError as error:
+        raise Unreachable(str(error), operation="open", engine=ENGINE) from None
+
+
+def _known(contact: Contact, wanted: Aim, env: Mapping[str, str]) -> Contact:
+    """Return a contact with what a rendezvous file adds to its URI, where there is one: the release above all."""
+    own = launched_by(env)
+    if own is not None and own.uri == contact.uri:
+        return own
+    names = [f"pmix.{host}.tool" for host in host_names(wanted.host)]
+    for other in search(folders(wanted, env), names, True):
+        if other.uri == contact.uri:
+            return other
+    return contact

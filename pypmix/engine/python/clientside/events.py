@@ -1,0 +1,312 @@
+"""The client's side of events: which codes the server is told of, what arrives, and what this process raises."""
+
+from __future__ import annotations
+
+from pypmix.engine.chain import Handler, Handlers
+from pypmix.standard import codes
+from pypmix.standard.errors import (
+    ERR_LOST_CONNECTION,
+    ERR_NOT_SUPPORTED,
+    SUCCESSES,
+    LocalProtocolError,
+    NotInitialized,
+    PMIxError,
+    RemoteProtocolError,
+)
+from pypmix.standard.ops import DeregisterEventHandler, Notification, NotifyEvent, RegisterEventHandler
+from pypmix.standard.ops.events import (
+    AFFECTED_PROC,
+    CUSTOM_RANGE,
+    DIRECTIVES,
+    RANGE_PROC_LOCAL,
+    among,
+    procs_in,
+)
+from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value
+from pypmix.wire.frames import TAG_NOTIFY, frame, next_tag
+from pypmix.wire.messages import EVENT, Command, decode_status, request_layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pypmix.engine.python.client import Call, Client
+
+TOPIC = "events"
+
+INTERNAL = "pmix.srvr.internal.notify"
+"""What servers mark events with that have come from a client of theirs."""
+
+DEFAULT = -(2**31)
+"""The code that stands for all codes, where a message needs one."""
+
+NO_CODES_FROM = (7, 0, 0)
+"""The first release whose servers take in a registration without codes.
+
+Earlier ones answer it with success and forget it; but what they look for when an event comes is `DEFAULT`, which they
+let a client register like any code.
+"""
+
+_FAILURES = {
+    ERR_NOT_SUPPORTED: "the server's host does not report such events",
+}
+
+
+class _Interest:
+    """What the server was told of a code.
+
+    Attributes:
+        handlers: How many handlers are for it.
+        leader: The registration that tells the server, as long as that has not answered.
+        known: Whether the server has said yes.
+    """
+
+    __slots__ = ("handlers", "known", "leader")
+
+    def __init__(self) -> None:
+        self.handlers = 0
+        self.leader: Call | None = None
+        self.known = False
+
+
+class Events:
+    """The events of one client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._interests: dict[int, _Interest] = {}
+        self._registering: dict[Call, Handler] = {}
+        self._server = _server_of(client)
+        host = self._server[0]
+        # The transport sets `enter` after the machine was made.
+        self.handlers = Handlers(client.proc, host, lambda step: client.enter(step), client.tell, self._release)
+        client.at_loss.append(self._lost)
+
+    # Registration
+
+    def register(self, call: Call, op: RegisterEventHandler) -> None:
+        """Begin a registration."""
+        handler = self.handlers.add(op)
+        self._registering[call] = handler
+        for code in self._told(handler):
+            self._interests.setdefault(code, _Interest()).handlers += 1
+        try:
+            self._advance(call)
+        except LocalProtocolError:
+            del self._registering[call]
+            self.handlers.remove(handler.id)
+            raise
+
+    def registered(self, call: Call, status: int) -> None:
+        """The server has answered a registration."""
+        for interest in self._interests.values():
+            if interest.leader is call:
+                interest.leader = None
+                interest.known = status in SUCCESSES
+        if status in SUCCESSES:
+            self._advance(call)
+        else:
+            self.handlers.remove(self._registering.pop(call).id)
+            detail = _FAILURES.get(status, "")
+            self._client._end(call, error=self._client._error(call, status, detail))
+        followers = call.followers[:]
+        call.followers.clear()
+        for follower in followers:
+            self._advance(follower)
+
+    def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
+        """See `Handlers.watch`; the server is told as for a handler, and nobody waits for its answer."""
+        self.handlers.watch(code, watcher)
+        if self._client.server is not None:
+            interest = self._interests.setdefault(code, _Interest())
+            interest.handlers += 1
+            if not interest.known and interest.leader is None:
+                interest.known = True
+                self._client.listeners[TAG_NOTIFY] = self._arrived
+                self._send(_request(self._client, (code,), ()))
+
+    def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
+        """Take `watch` back."""
+        self.handlers.unwatch(code, watcher)
+        if self._client.server is not None:
+            self._forget((code,))
+
+    def _told(self, handler: Handler) -> tuple[int, ...]:
+        """Return the codes of which the server must know for a handler."""
+        if self._client.server is None or handler.range == RANGE_PROC_LOCAL:
+            return ()
+        return handler.codes or (DEFAULT,)
+
+    def _advance(self, call: Call) -> None:
+        """Take a registration as far as it can go now."""
+        client, handler = self._client, self._registering[call]
+        interests = {code: self._interests[code] for code in self._told(handler)}
+        new = [code for code, interest in interests.items() if not interest.known and interest.leader is None]
+        op = call.op
+        assert isinstance(op, RegisterEventHandler)
+        if new:
+            client.listeners[TAG_NOTIFY] = self._arrived
+            directives = tuple([info for info in op.directives if info.key not in DIRECTIVES])
+            client._request(call, _request(client, new, directives))
+            for code in new:
+                interests[code].leader = call
+            return
+        for interest in interests.values():
+            if interest.leader is not None:
+                interest.leader.followers.append(call)
+                return
+        del self._registering[call]
+        if call.outcome is not None:
+            # Whoever asked for it has given up, and could never take it back.
+            self.handlers.remove(handler.id)
+            return
+        client._end(call, handler.id)
+        self.handlers.activate(handler)
+
+    def _release(self, handler: Handler) -> None:
+        self._forget(self._told(handler))
+
+    def _forget(self, told: tuple[int, ...]) -> None:
+        """One handler less for these codes; tell the server of those that have none any more."""
+        client = self._client
+        over = []
+        for code in told:
+            interest = self._interests[code]
+            interest.handlers -= 1
+            if not interest.handlers:
+                del self._interests[code]
+                if interest.known or interest.leader is not None:
+                    over.append(code)
+        if client.closed is not None:
+            return
+        if over:
+            layout = request_layout(Command.DEREGEVENTS, client.release)
+            self._send(layout.encode(client.buffer_type, client.release, codes=over))
+        if not self._interests:
+            client.listeners.pop(TAG_NOTIFY, None)
+
+    def _send(self, payload: bytes) -> None:
+        """Send a message whose answer, if there is one, nobody waits for."""
+        client = self._client
+        tag = next_tag(client._tag)
+        while tag in client._calls:
+            tag = next_tag(tag)
+        client._tag = tag
+        client._push(frame(client._pindex, tag, payload))
+
+    # Events
+
+    def raised(self, op: NotifyEvent) -> None:
+        """Run this process's own handlers, to which no server brings what the process has raised itself."""
+        client = self._client
+        targets = procs_in(op.infos, CUSTOM_RANGE)
+        if targets is None or among(client.proc, targets):
+            # The server has it for those of us who come late, unless nobody else was meant.
+            keep = client.server is None or op.range == RANGE_PROC_LOCAL
+            self.handlers.raised(Notification(int(op.code), client.proc, int(op.range), op.infos), keep)
+
+    def _arrived(self, payload: bytes) -> None:
+        client = self._client
+        try:
+            event = EVENT.decode(payload, client.buffer_type, client.release)
+            targets = procs_in(event["infos"], CUSTOM_RANGE)
+        except (RemoteProtocolError, TypeError) as error:
+            client.tell(_complain, error)
+            return
+        if targets is None or among(client.proc, targets):
+            infos = tuple([info for info in event["infos"] if info.key != INTERNAL])
+            self.handlers.raised(Notification(event["code"], event["source"], event["range"], infos), True)
+
+    def _lost(self) -> None:
+        client = self._client
+        self._registering.clear()
+        error = client.closed() if client.closed is not None and not client._finalizing else None
+        if error is not None and not isinstance(error, NotInitialized):
+            server = Value.unchecked(codes.PROC, self._server)
+            infos = (Info.unchecked(AFFECTED_PROC, server, 0),)
+            self.handlers.raised(Notification(ERR_LOST_CONNECTION, self._server, RANGE_PROC_LOCAL, infos), False)
+            self.handlers.end(error)
+        else:
+            self.handlers.end(None)
+
+
+def events_of(client: Client) -> Events:
+    """Return the events of a client."""
+    found = client.topics.get(TOPIC)
+    if found is None:
+        found = client.topics[TOPIC] = Events(client)
+    assert isinstance(found, Events)
+    return found
+
+
+def _server_of(client: Client) -> Proc:
+    nspace, _, rank = client.server.name.rpartition(".") if client.server is not None else ("", "", "")
+    return Proc.unchecked(nspace, int(rank) if rank.isdecimal() else RANK_UNDEF)
+
+
+def _request(client: Client, told: list[int] | tuple[int, ...], directives: tuple[Info, ...]) -> bytes:
+    if client.release >= NO_CODES_FROM and DEFAULT in told:
+        told = ()
+    layout = request_layout(Command.REGEVENTS, client.release)
+    return layout.encode(client.buffer_type, client.release, codes=told, infos=directives)
+
+
+def _complain(error: Exception) -> None:
+    from logging import getLogger
+
+    getLogger("pypmix.events").warning("the server sent an event that makes no sense, which is dropped: %s", error)
+
+
+def _register(client: Client, call: Call) -> None:
+    op = call.op
+    assert isinstance(op, RegisterEventHandler)
+    try:
+        events_of(client).register(call, op)
+    except LocalProtocolError:
+        raise
+    except PMIxError as error:
+        client._end(call, error=client._named(error, op))
+
+
+def _registered(client: Client, call: Call, payload: bytes) -> None:
+    events_of(client).registered(call, decode_status(payload, client.buffer_type))
+
+
+def _deregister(client: Client, call: Call) -> None:
+    op = call.op
+    assert isinstance(op, DeregisterEventHandler)
+    try:
+        events_of(client).handlers.remove(op.id)
+    except PMIxError as error:
+        client._end(call, error=client._named(error, op))
+        return
+    client._end(call)
+
+
+def _notify(client: Client, call: Call) -> None:
+    op = call.op
+    assert isinstance(op, NotifyEvent)
+    if client.server is None or op.range == RANGE_PROC_LOCAL:
+        client._end(call)
+    else:
+        layout = request_layout(Command.NOTIFY, client.release)
+        message = layout.encode(client.buffer_type, client.release, code=op.code, range=op.range, infos=op.infos)
+        client._request(call, message)
+    events_of(client).raised(op)
+
+
+def _notified(client: Client, call: Call, payload: bytes) -> None:
+    status = decode_status(payload, client.buffer_type)
+    client._end(call, error=None if status in SUCCESSES else client._error(call, status))
+
+
+STARTS: dict[type, Callable[[Client, Call], None]] = {
+    RegisterEventHandler: _register,
+    DeregisterEventHandler: _deregister,
+    NotifyEvent: _notify,
+}
+
+REPLIES: dict[type, Callable[[Client, Call, bytes], None]] = {
+    RegisterEventHandler: _registered,
+    NotifyEvent: _notified,
+}

@@ -1,0 +1,81 @@
+"""The client's side of spawn."""
+
+from __future__ import annotations
+
+import os
+
+from pypmix.engine.python.client import TIMEOUT_GRACE
+from pypmix.engine.python.clientside.forwarding import show_output
+from pypmix.engine.python.datastore import is_true, seconds
+from pypmix.standard.errors import ERROR, SUCCESSES
+from pypmix.standard.ops import Spawn
+from pypmix.standard.types import App
+from pypmix.wire.codec import kvals
+from pypmix.wire.messages import Command, reply_layout, request_layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pypmix.engine.python.client import Call, Client
+
+SPAWN_TIMEOUT = "pmix.sp.time"
+
+FORWARDED = frozenset({"pmix.fwd.stdout", "pmix.fwd.stderr", "pmix.fwd.stddiag"})
+"""Directives that make the server send the output of the new procs here without being asked again."""
+
+_FAILURES = {
+    -47: "the server's host does not start jobs",
+    -31: "the host lacks the resources, such as slots, for that many procs",
+    -25: "the host cannot reach what it needs for it",
+    -171: "a program was not found",
+    -172: "a program could not be executed",
+    -174: "a working directory was not found",
+    -180: "there are not enough resources for that many procs",
+}
+
+
+def _spawn(client: Client, call: Call) -> None:
+    op = call.op
+    assert isinstance(op, Spawn)
+    if client.server is None:
+        client._end(call, error=client._alone(call))
+        return
+    apps = tuple([_complete(app) for app in op.apps])
+    layout = request_layout(Command.SPAWNNB, client.release)
+    message = layout.encode(client.buffer_type, client.release, infos=op.directives, apps=apps)
+    # PMIX_TIMEOUT is no limit of this request: some hosts take it for that of the job.
+    for info in op.directives:
+        if info.key == SPAWN_TIMEOUT and seconds(info.value):
+            client._set_deadline(call, client._now + seconds(info.value) + TIMEOUT_GRACE)
+        elif info.key in FORWARDED and is_true(info.value):
+            show_output(client)
+    client._request(call, message)
+
+
+def _complete(app: App) -> App:
+    """Return the application with what libpmix fills in: command, name of the program, working directory."""
+    cmd = app.cmd or app.argv[0]
+    argv = app.argv
+    name = os.path.basename(cmd)
+    if not argv or os.path.basename(argv[0]) != name:
+        argv = (name, *argv)
+    return App(cmd, argv, app.env, app.cwd or os.getcwd(), app.maxprocs, app.info)
+
+
+def _spawned(client: Client, call: Call, payload: bytes) -> None:
+    reply = reply_layout(Command.SPAWNNB, client.release).decode(payload, client.buffer_type, client.release)
+    status, nspace = reply["status"], reply["nspace"]
+    if status not in SUCCESSES:
+        client._end(call, error=client._error(call, status, _FAILURES.get(status, "the host did not start the job")))
+    elif not nspace:
+        client._end(call, error=client._error(call, ERROR, "the server does not say which nspace the job has"))
+    else:
+        pairs = kvals(reply["kvals"], 0, client.buffer_type, client.release)
+        client.store.add_job_values(nspace, pairs, client.buffer_type, client.release)
+        client._end(call, nspace)
+
+
+STARTS: dict[type, Callable[[Client, Call], None]] = {Spawn: _spawn}
+
+REPLIES: dict[type, Callable[[Client, Call, bytes], None]] = {Spawn: _spawned}

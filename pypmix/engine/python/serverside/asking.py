@@ -1,0 +1,266 @@
+"""Requests that a server passes on to its host as upcalls, and the host's answers as replies: one table."""
+
+from __future__ import annotations
+
+from pypmix.engine.base import Pending
+from pypmix.engine.python.serverside.knowledge import Knowledge
+from pypmix.engine.python.serverside.topic import Topic, fields_of, made, status_of
+from pypmix.standard import codes
+from pypmix.standard.errors import (
+    ERR_NOT_FOUND,
+    ERR_OUT_OF_RESOURCE,
+    ERR_PARTIAL_SUCCESS,
+    ERROR,
+    SUCCESS,
+    PMIxError,
+)
+from pypmix.standard.ops import (
+    PERSIST_APP,
+    RANGE_SESSION,
+    RESERVED_PREFIX,
+    AllocationRequest,
+    ComputeDistances,
+    Credential,
+    FabricRegister,
+    FabricUpdate,
+    GetCredential,
+    Heartbeat,
+    JobControl,
+    Log,
+    Lookup,
+    ProcessMonitor,
+    Publish,
+    QueryInfo,
+    Unpublish,
+    ValidateCredential,
+)
+from pypmix.standard.ops.core import instances
+from pypmix.standard.types import DeviceDistance, Info, Pdata, Value
+from pypmix.wire.frames import TAG_HEARTBEAT
+from pypmix.wire.messages import Command, reply_layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from pypmix.engine.python.server import Peer, Server
+    from pypmix.standard.ops import Op
+
+    Fields = dict[str, Any]
+    Reply = Callable[[Any, Any, Peer], Fields]
+
+RANGE = "pmix.range"
+PERSISTENCE = "pmix.persist"
+
+PARTIAL_LOOKUP = (7, 0, 0)
+PARTIAL_QUERY = (5, 0, 7)
+"""The first releases whose clients take in the data of a partial success.
+
+Earlier ones drop it; told of a success, they hand the caller what is there, and it sees which keys are not.
+"""
+
+MAX_ASKED = 4096
+"""How many requests of one connection the host may have before it at a time."""
+
+MAX_KEYS = 512
+"""After how many keys one request may ask; an answer can be as large as the job."""
+
+
+# What the host returns, as the fields of a reply. A `TypeError` says that it makes no sense.
+
+
+def _nothing(_op: Op[Any], _result: object, _peer: Peer) -> Fields:
+    return {}
+
+
+def _checked(result: Any, kind: type) -> tuple[Any, ...]:
+    items = () if result is None else tuple(result)
+    instances("the answer", items, kind)
+    return items
+
+
+def _infos(_op: Op[Any], result: object, _peer: Peer) -> Fields:
+    return {"infos": _checked(result, Info)}
+
+
+def _found(op: Lookup, result: object, peer: Peer) -> Fields:
+    data = _checked(result, Pdata)
+    if not data:
+        return {"status": ERR_NOT_FOUND}
+    partial = len(data) < len(op.keys) and peer.release >= PARTIAL_LOOKUP
+    return {"status": ERR_PARTIAL_SUCCESS if partial else SUCCESS, "data": data}
+
+
+def _credential(_op: Op[Any], result: object, _peer: Peer) -> Fields:
+    if not isinstance(result, Credential) or not isinstance(result.data, bytes):
+        raise TypeError(f"a Credential is wanted, not {type(result).__name__}")
+    return {"credential": result.data, "infos": _checked(result.infos, Info)}
+
+
+def _distances(_op: Op[Any], result: object, _peer: Peer) -> Fields:
+    return {"distances": _checked(result, DeviceDistance)}
+
+
+# What a request asks of the host.
+
+
+def _publish(fields: Fields) -> Publish:
+    terms = {RANGE: RANGE_SESSION, PERSISTENCE: PERSIST_APP}
+    data: list[Info] = []
+    directives: list[Info] = []
+    for info in fields["infos"]:
+        if info.key in terms:
+            terms[info.key] = info.value.data
+        else:
+            (directives if info.key.startswith(RESERVED_PREFIX) else data).append(info)
+    return Publish(tuple(data), terms[RANGE], terms[PERSISTENCE], tuple(directives))
+
+
+QUESTIONS: tuple[tuple[int, Callable[[Fields], Op[Any]], Reply], ...] = (
+    # The user that these three name is ignored: the upcall tells whom the server has admitted.
+    (Command.PUBLISHNB, _publish, _nothing),
+    (Command.LOOKUPNB, lambda got: Lookup(tuple(dict.fromkeys(got["keys"])), got["infos"]), _found),
+    (Command.UNPUBLISHNB, lambda got: Unpublish(tuple(dict.fromkeys(got["keys"])), got["infos"]), _nothing),
+    (Command.LOG, lambda got: Log(got["data"], got["directives"], max(0, got["timestamp"])), _nothing),
+    (Command.ALLOC, lambda got: AllocationRequest(got["directive"], got["infos"]), _infos),
+    (Command.JOB_CONTROL, lambda got: JobControl(got["procs"], got["infos"]), _infos),
+    (Command.MONITOR, lambda got: ProcessMonitor(got["monitor"], got["error"], got["infos"]), _infos),
+    (Command.GET_CREDENTIAL, lambda got: GetCredential(got["infos"]), _credential),
+    (Command.VALIDATE_CRED, lambda got: ValidateCredential(got["credential"], got["infos"]), _infos),
+    (Command.FABRIC_REGISTER, lambda got: FabricRegister(got["infos"]), _infos),
+    (Command.FABRIC_UPDATE, lambda got: FabricUpdate(got["index"]), _infos),
+    (
+        Command.COMPUTE_DEVICE_DISTANCES,
+        lambda got: ComputeDistances(got["topology"], got["cpuset"], got["infos"]),
+        _distances,
+    ),
+)
+"""Each command, the operation that it asks for, and the fields of its reply for a result of the host."""
+
+
+class _Asked:
+    """A request that the host has before it."""
+
+    __slots__ = ("op", "since")
+
+    def __init__(self, op: Op[Any], since: float) -> None:
+        self.op = op
+        self.since = since
+
+
+class Asking(Topic):
+    """What the host is asked on behalf of clients; queries and resolutions that need no host are answered here."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self.knowledge = Knowledge(server)
+        self._asked: dict[Peer, set[_Asked]] = {}
+        self.handlers = {command: self._handler(command, make, reply) for command, make, reply in QUESTIONS}
+        self.handlers[Command.QUERY] = self._query
+        self.handlers[Command.RESOLVE_PEERS] = self._resolve_peers
+        self.handlers[Command.RESOLVE_NODE] = self._resolve_nodes
+        self.tags = {TAG_HEARTBEAT: self._heartbeat}
+
+    def disconnected(self, peer: Peer) -> None:
+        self._asked.pop(peer, None)
+
+    def pending(self) -> list[Pending]:
+        return [
+            Pending(asked.op.name, "with the host", (peer.process.proc,), (), asked.since)
+            for peer, requests in self._asked.items()
+            for asked in requests
+        ]
+
+    def _handler(
+        self, command: int, make: Callable[[Fields], Op[Any]], reply: Reply
+    ) -> Callable[[Peer, int, bytes], None]:
+        def handle(peer: Peer, tag: int, payload: bytes) -> None:
+            op = made(make, fields_of(peer, command, payload))
+
+            def answer(result: object, error: BaseException | None) -> None:
+                if error is not None:
+                    peer.status(tag, status_of(error))
+                else:
+                    self._send(peer, tag, command, op, lambda: reply(op, result, peer))
+
+            self._ask(peer, op, answer)
+
+        return handle
+
+    def _ask(self, peer: Peer, op: Op[Any], answer: Callable[[Any, BaseException | None], None]) -> None:
+        """Ask the host; what it says to who has gone in the meantime is dropped."""
+        requests = self._asked.setdefault(peer, set())
+        if len(requests) >= MAX_ASKED:
+            raise PMIxError(f"more than {MAX_ASKED} requests at a time", status=ERR_OUT_OF_RESOURCE)
+        asked = _Asked(op, self.server.clock.now())
+        requests.add(asked)
+
+        def done(result: object, error: BaseException | None) -> None:
+            requests.discard(asked)
+            if peer.open:
+                answer(result, error)
+
+        self.server.host.upcall(op, done, peer.process)
+
+    def _send(self, peer: Peer, tag: int, command: int, op: Op[Any], fields: Callable[[], Fields]) -> None:
+        """Send the reply that results from what the host has returned."""
+        try:
+            layout = reply_layout(command, peer.release)
+            payload = layout.encode(peer.buffer_type, peer.release, **{"status": SUCCESS, **fields()})
+        except Exception as problem:
+            # Hosts are other people's code: what they return may be anything.
+            self.server.host.log(f"the host answered {op.name} of {peer.process.proc} with nonsense: {problem!r}")
+            peer.status(tag, ERROR)
+        else:
+            peer.send(tag, payload)
+
+    def _heartbeat(self, peer: Peer, _payload: bytes) -> None:
+        self.server.host.upcall(Heartbeat(), lambda _result, _error: None, peer.process)
+
+    # Queries: the host first, which knows what is new; then what is registered here.
+
+    def _query(self, peer: Peer, tag: int, payload: bytes) -> None:
+        op = made(QueryInfo, fields_of(peer, Command.QUERY, payload)["queries"])
+        if sum([len(query.keys) for query in op.queries]) > MAX_KEYS:
+            raise PMIxError(f"a query after more than {MAX_KEYS} keys", status=ERR_OUT_OF_RESOURCE)
+
+        def answer(result: object, error: BaseException | None) -> None:
+            self._send(peer, tag, Command.QUERY, op, lambda: self._answers(op, result, error, peer))
+
+        self._ask(peer, op, answer)
+
+    def _answers(self, op: QueryInfo, result: object, error: BaseException | None, peer: Peer) -> Fields:
+        theirs: dict[str, list[Value]] = {}
+        for info in () if error else _checked(result, Info):
+            theirs.setdefault(info.key, []).append(info.value)
+        found = []
+        slots = 0
+        for query in op.queries:
+            for key in query.keys:
+                slots += 1
+                values = theirs.get(key, [])
+                told = values.pop(0) if values else None
+                # A host that has no answer to one of several questions after the same key holds its place.
+                if told is None or told.type == codes.UNDEF:
+                    value = self.knowledge.answer(peer.process, key, query.qualifiers)
+                else:
+                    value = self.knowledge.combined(peer.process, key, query.qualifiers, told)
+                if value is not None and value.type != codes.UNDEF:
+                    found.append(Info.unchecked(key, value, 0))
+        if not found:
+            return {"status": status_of(error) if error else ERR_NOT_FOUND}
+        partial = len(found) < slots and peer.release >= PARTIAL_QUERY
+        return {"status": ERR_PARTIAL_SUCCESS if partial else SUCCESS, "infos": tuple(found)}
+
+    def _resolve_peers(self, peer: Peer, tag: int, payload: bytes) -> None:
+        fields = fields_of(peer, Command.RESOLVE_PEERS, payload)
+        procs = self.knowledge.peers(peer.process, fields["node"], fields["nspace"])
+        layout = reply_layout(Command.RESOLVE_PEERS, peer.release)
+        peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=SUCCESS, procs=procs))
+
+    def _resolve_nodes(self, peer: Peer, tag: int, payload: bytes) -> None:
+        fields = fields_of(peer, Command.RESOLVE_NODE, payload)
+        nodes = ",".join(self.knowledge.nodes(fields["nspace"]))
+        layout = reply_layout(Command.RESOLVE_NODE, peer.release)
+        peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=SUCCESS, nodes=nodes))

@@ -1,0 +1,357 @@
+"""Events between the clients of a server, and between these and its host."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from pypmix.engine.python.serverside.topic import Topic, fields_of, made, status_of
+from pypmix.standard.errors import (
+    ERR_BAD_PARAM,
+    ERR_NOT_SUPPORTED,
+    ERR_OUT_OF_RESOURCE,
+    SUCCESS,
+    PMIxError,
+)
+from pypmix.standard.ops import DeregisterEvents, Notification, NotifyEvent, RegisterEvents
+from pypmix.standard.ops.core import instances
+from pypmix.standard.ops.events import (
+    CUSTOM_RANGE,
+    DO_NOT_CACHE,
+    NON_DEFAULT,
+    RANGE_LOCAL,
+    RANGE_NAMESPACE,
+    RANGE_PROC_LOCAL,
+    RANGE_RM,
+    STAYS_LOCAL,
+    among,
+    check_code,
+    check_range,
+    is_set,
+    procs_in,
+)
+from pypmix.standard.ops.publishing import RANGE_SESSION, RANGES
+from pypmix.standard.types import Info
+from pypmix.wire.encode import rule_for
+from pypmix.wire.frames import TAG_NOTIFY, frame
+from pypmix.wire.messages import EVENT, Command
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pypmix.engine.python.server import Peer, Server
+    from pypmix.engine.python.serverdata import Namespace, Process
+    from pypmix.standard.releases import Release
+    from pypmix.standard.types import Proc
+
+DEFAULT = -(2**31)
+"""The code that stands for all codes: natives name it where a default handler goes."""
+
+INTERNAL = "pmix.srvr.internal.notify"
+"""What a server marks events with that have come from a client of its own, which it must not take a second time."""
+
+MAX_CODES = 4096
+"""How many codes one connection may register."""
+
+MAX_EVENTS = 512
+MAX_EVENT_BYTES = 16 << 20
+MAX_AGE = 120.0
+"""How many events are kept for those who register late, how large they may be together, and for how many seconds."""
+
+
+KEEPING_OWN = (4, 2, 3)
+"""The first release whose clients do not keep for their own late handlers what they have raised to others."""
+
+MUCH = 4 * MAX_EVENTS
+"""How many facts about what procs have heard are kept before it is looked which of them still matter."""
+
+
+class _Event:
+    """An event, and to whom it goes.
+
+    Attributes:
+        notification: The event.
+        sender: The proc that has sent it; None if it came from the host.
+        number: Its place in the order of all events.
+        time: When it was raised.
+        size: About how many bytes it holds.
+        nspace: The only nspace that it is for; None if it is for others, too.
+        targets: The only procs that it is for; None if it names none.
+    """
+
+    __slots__ = ("_packed", "nondefault", "notification", "nspace", "number", "sender", "size", "targets", "time")
+
+    def __init__(self, notification: Notification, sender: Process | None) -> None:
+        self.notification = notification
+        self.sender = sender
+        self.number = 0
+        self.time = 0.0
+        self.nondefault = is_set(notification.infos, NON_DEFAULT)
+        self.targets = procs_in(notification.infos, CUSTOM_RANGE)
+        self.nspace = notification.source[0] if notification.range == RANGE_NAMESPACE else None
+        self._packed: dict[tuple[int, int], bytes] = {}
+        self.size = len(self.packed(1, (7, 0, 0)))
+
+    def concerns(self, proc: Proc) -> bool:
+        """Tell whether a proc is in the event's range."""
+        if self.targets is not None:
+            return among(proc, self.targets)
+        if self.nspace is not None:
+            return proc[0] == self.nspace
+        return self.notification.range not in (RANGE_RM, RANGE_PROC_LOCAL)
+
+    def only_for(self, nspace: str) -> bool:
+        """Tell whether nobody outside of an nspace is in the event's range."""
+        if self.targets is not None:
+            return all(proc[0] == nspace for proc in self.targets)
+        return self.nspace == nspace
+
+    def packed(self, buffer_type: int, release: Release) -> bytes:
+        """Return the message that brings it to a client."""
+        form = buffer_type, rule_for(release)
+        found = self._packed.get(form)
+        if found is None:
+            code, source, range, infos = (getattr(self.notification, field) for field in Notification.__match_args__)
+            message = EVENT.encode(
+                buffer_type,
+                release,
+                code=code,
+                source=source,
+                infos=infos,
+                range=RANGE_SESSION if range is None else range,
+            )
+            found = self._packed[form] = frame(0, TAG_NOTIFY, message)
+        return found
+
+
+class Events(Topic):
+    """Registrations, notifications, and the recent events for those who register late.
+
+    Who has registered a code has heard of all its events until then and hears of each further one; so all that must
+    be remembered of a proc, to bring it no event twice, is up to which event it has heard of the codes that it has
+    registered no more.
+
+    A registration may name the procs that its events must affect. That is left to the client: it sends one message for
+    the first handler of a code only, and later handlers may want to hear of others.
+    """
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self.handlers = {
+            Command.NOTIFY: self._notify,
+            Command.REGEVENTS: self._register,
+            Command.DEREGEVENTS: self._deregister,
+        }
+        self._peers: dict[int, dict[Peer, None]] = {}
+        """Who has registered each code."""
+        self._codes: dict[Peer, dict[int, None]] = {}
+        self._asking: dict[Peer, list[dict[int, None]]] = {}
+        """Registrations that the host considers."""
+        self._heard: dict[Process, dict[int, int]] = {}
+        self._facts = 0
+        self._much = MUCH
+        self._recent: deque[_Event] = deque()
+        self._bytes = 0
+        self._number = 0
+
+    # Registrations
+
+    def _register(self, peer: Peer, tag: int, payload: bytes) -> None:
+        fields = fields_of(peer, Command.REGEVENTS, payload)
+        wanted: dict[int, None] = dict.fromkeys(fields["codes"] or (DEFAULT,))
+        mine = self._codes.get(peer, {})
+        asking = self._asking.get(peer, [])
+        if len(mine.keys() | wanted.keys()) + sum(map(len, asking)) > MAX_CODES:
+            raise PMIxError(f"more than {MAX_CODES} event codes", status=ERR_OUT_OF_RESOURCE)
+        considered = {code for asked in self._asking.values() for codes in asked for code in codes}
+        unheard = tuple([code for code in wanted if code not in self._peers and code not in considered])
+        if not unheard:
+            peer.status(tag, SUCCESS)
+            self._interested(peer, wanted)
+            return
+        self._asking.setdefault(peer, []).append(wanted)
+
+        def answer(_result: None, error: BaseException | None) -> None:
+            # Of most codes it is not the host who raises their events, so it need have no opinion.
+            refused = error is not None and status_of(error) != ERR_NOT_SUPPORTED
+            if peer.open:
+                asking = self._asking[peer]
+                asking[:] = [other for other in asking if other is not wanted]
+                if not asking:
+                    del self._asking[peer]
+                peer.status(tag, status_of(error) if refused else SUCCESS)
+                if not refused:
+                    self._interested(peer, wanted)
+            if not refused:
+                # Its client may have changed its mind, or be gone.
+                self._over([code for code in unheard if code not in self._peers], peer.process)
+
+        # To name no codes means all.
+        codes = () if DEFAULT in unheard else unheard
+        self.server.host.upcall(RegisterEvents(codes, fields["infos"]), answer, peer.process)
+
+    def _interested(self, peer: Peer, wanted: Iterable[int]) -> None:
+        """A registration is complete: bring what came before it."""
+        process = peer.process
+        others = self._registered(process)
+        mine = self._codes.setdefault(peer, {})
+        new = {code for code in wanted if code not in mine}
+        for code in new:
+            mine[code] = None
+            self._peers.setdefault(code, {})[peer] = None
+        heard = self._heard.get(process, {})
+        self._expire()
+        every = DEFAULT in new
+        # Up to which event the proc has heard of all codes; of all there are, where it has registered that elsewhere.
+        heard_all = self._number if DEFAULT in others else heard.get(DEFAULT, 0)
+        for event in self._recent:
+            code = event.notification.code
+            if code not in new and (event.nondefault or not every):
+                continue
+            if code in others or heard.get(code, 0) >= event.number:
+                continue
+            if event.number <= heard_all and not event.nondefault:
+                continue
+            if event.sender is process and peer.release < KEEPING_OWN:
+                continue
+            if event.concerns(process.proc):
+                self._send(peer, event)
+
+    def _registered(self, process: Process) -> set[int]:
+        """Return the codes that any connection of a proc has registered."""
+        return {code for peer in self.server.peers(process) for code in self._codes.get(peer, ())}
+
+    def _deregister(self, peer: Peer, tag: int, payload: bytes) -> None:
+        codes = fields_of(peer, Command.DEREGEVENTS, payload)["codes"]
+        for asked in self._asking.get(peer, ()):
+            for code in codes:
+                asked.pop(code, None)
+        self._forget(peer, codes)
+
+    def _forget(self, peer: Peer, codes: Iterable[int]) -> None:
+        mine = self._codes.get(peer, {})
+        over = []
+        for code in codes:
+            if code not in mine:
+                continue
+            del mine[code]
+            peers = self._peers[code]
+            del peers[peer]
+            if not peers:
+                del self._peers[code]
+                over.append(code)
+            if self._recent:
+                heard = self._heard.setdefault(peer.process, {})
+                self._facts += code not in heard
+                heard[code] = self._number
+        if not mine:
+            self._codes.pop(peer, None)
+        self._trim()
+        self._over(over, peer.process)
+
+    def _over(self, codes: list[int], process: Process) -> None:
+        """Tell the host that nobody is interested in some codes any more."""
+        if DEFAULT in codes:
+            self.server.host.upcall(DeregisterEvents(), _ignore, process)
+        rest = tuple([code for code in codes if code != DEFAULT])
+        if rest:
+            self.server.host.upcall(DeregisterEvents(rest), _ignore, process)
+
+    def _trim(self) -> None:
+        """Remember of what procs have heard only what can still matter, if it has become much."""
+        self._expire()
+        if self._facts <= self._much:
+            return
+        oldest = self._recent[0].number if self._recent else self._number + 1
+        there = {event.notification.code for event in self._recent} | {DEFAULT}
+        for process, heard in list(self._heard.items()):
+            kept = {code: number for code, number in heard.items() if number >= oldest and code in there}
+            if kept:
+                self._heard[process] = kept
+            else:
+                del self._heard[process]
+        self._facts = sum(map(len, self._heard.values()))
+        self._much = max(MUCH, 2 * self._facts)
+
+    # Events
+
+    def _notify(self, peer: Peer, tag: int, payload: bytes) -> None:
+        fields = fields_of(peer, Command.NOTIFY, payload)
+        infos: tuple[Info, ...] = fields["infos"]
+        if any(info.key == INTERNAL for info in infos):
+            # It has been here before, and a relay has sent it back.
+            peer.status(tag, SUCCESS)
+            return
+        op = made(NotifyEvent, fields["code"], fields["range"] or RANGE_SESSION, infos)
+        self._raise(Notification(op.code, peer.process.proc, op.range, op.infos), peer)
+        if op.range in (RANGE_LOCAL, RANGE_PROC_LOCAL) or is_set(infos, STAYS_LOCAL):
+            peer.status(tag, SUCCESS)
+            return
+
+        def answer(_result: None, error: BaseException | None) -> None:
+            # Those of this node have it, whether or not there is anybody else whom the host could tell.
+            status = status_of(error)
+            peer.status(tag, SUCCESS if status == ERR_NOT_SUPPORTED else status)
+
+        self.server.host.upcall(op, answer, peer.process)
+
+    def notify(self, notification: Notification) -> None:
+        """Bring an event of the host to those of this server whom it concerns; see `ServerSession.notify`."""
+        check_code(notification.code)
+        if notification.range not in (None, *RANGES):
+            raise ValueError(f"{notification.range!r} is no range to notify")
+        instances("infos", notification.infos, Info)
+        check_range(notification.range or RANGE_SESSION, notification.infos)
+        self._raise(notification, None)
+
+    def _raise(self, notification: Notification, sender: Peer | None) -> None:
+        try:
+            event = _Event(notification, sender.process if sender else None)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise PMIxError(f"the event cannot be sent: {error}", status=ERR_BAD_PARAM) from None
+        self._number += 1
+        event.number = self._number
+        event.time = self.server.clock.now()
+        peers = dict(self._peers.get(notification.code, {}))
+        if not event.nondefault:
+            peers |= self._peers.get(DEFAULT, {})
+        for peer in peers:
+            if peer is not sender and event.concerns(peer.process.proc):
+                self._send(peer, event)
+        self._expire()
+        reachable = notification.range not in (RANGE_RM, RANGE_PROC_LOCAL)
+        if reachable and event.size <= MAX_EVENT_BYTES and not is_set(notification.infos, DO_NOT_CACHE):
+            self._recent.append(event)
+            self._bytes += event.size
+            while len(self._recent) > MAX_EVENTS or self._bytes > MAX_EVENT_BYTES:
+                self._bytes -= self._recent.popleft().size
+
+    def _send(self, peer: Peer, event: _Event) -> None:
+        if peer.open and not peer.finalized:
+            peer.link.send(event.packed(peer.buffer_type, peer.release))
+
+    def _expire(self) -> None:
+        oldest = self.server.clock.now() - MAX_AGE
+        while self._recent and self._recent[0].time < oldest:
+            self._bytes -= self._recent.popleft().size
+        if not self._recent:
+            self._heard.clear()
+            self._facts = 0
+
+    # What the machine tells
+
+    def disconnected(self, peer: Peer) -> None:
+        """See `Topic.disconnected`."""
+        self._asking.pop(peer, None)
+        self._forget(peer, list(self._codes.get(peer, ())))
+
+    def deregistered(self, namespace: Namespace) -> None:
+        """See `Topic.deregistered`."""
+        for process in namespace.processes.values():
+            self._facts -= len(self._heard.pop(process, ()))
+        self._recent = deque([event for event in self._recent if not event.only_for(namespace.name)])
+        self._bytes = sum([event.size for event in self._recent])
+
+
+def _ignore(_result: None, _error: BaseException | None) -> None:
+    """What answers an upcall that nobody waits for."""

@@ -1,0 +1,354 @@
+"""Output forwarding: who has asked for whose output, what nobody has asked for yet, and input on its way to the host.
+
+The host is asked once for each set of procs and channels, however many clients pull it, and told when the last one
+has gone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from pypmix.engine.python.modex import is_true
+from pypmix.engine.python.serverside.outputform import OutputForm
+from pypmix.engine.python.serverside.topic import Topic, fields_of, made, status_of
+from pypmix.standard.errors import ERR_NOT_FOUND, ERR_OUT_OF_RESOURCE, SUCCESS, PMIxError
+from pypmix.standard.ops import IOFDeregister, IOFPull, IOFPush
+from pypmix.standard.ops.forwarding import names_proc
+from pypmix.standard.types import RANK_WILDCARD, Proc
+from pypmix.wire.frames import TAG_IOF
+from pypmix.wire.messages import IOF, Command, reply_layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pypmix.engine.python.server import Peer, Server
+    from pypmix.engine.python.serverdata import Namespace, Process
+    from pypmix.standard.ops import Output
+    from pypmix.standard.types import Info
+
+MAX_PULLS = 256
+"""Pulls of one connection at a time."""
+
+MAX_NAMED = 1 << 16
+"""Procs that the pulls of one connection may name."""
+
+MAX_INPUT = 64 << 20
+"""Bytes of input from one connection that the host has not answered for."""
+
+CACHE_SIZE = 1 << 20
+"""Bytes of each nspace that are kept for those who ask late."""
+
+MAX_CACHE_SIZE = 16 << 20
+"""The most that a directive makes of it."""
+
+MAX_CACHED = 64 << 20
+"""Bytes that are kept in all; the nspace that was heard of first loses its own."""
+
+PIECE_COST = 200
+"""What a piece takes besides its bytes."""
+
+UNASKED = 0x7FFFFFFF
+"""The handler that clients are told for output which comes because of a spawn: none of theirs, so they show it.
+
+Natives say 0 here, which is also their clients' first pull, and then calls its handler.
+"""
+
+CACHE_LIMIT = "pmix.iof.csize"
+DROP_OLDEST = "pmix.iof.old"
+
+
+class _Feed:
+    """What the host was asked to deliver."""
+
+    __slots__ = ("answered", "id", "name", "users", "waiting")
+
+    def __init__(self, name: object) -> None:
+        self.name = name
+        self.answered = False
+        self.id: int | None = None
+        self.users: set[_Pull] = set()
+        self.waiting: list[Callable[[BaseException | None], None]] = []
+
+
+class _Pull:
+    """What one connection wants to have: by a pull, or by a spawn."""
+
+    __slots__ = ("channels", "early", "feed", "form", "local_id", "number", "peer", "procs")
+
+    def __init__(self, peer: Peer, number: int, local_id: int, procs: Iterable[Proc], channels: int) -> None:
+        self.peer = peer
+        self.number = number
+        self.local_id = local_id
+        self.procs = frozenset(procs)
+        self.channels = channels
+        self.feed: _Feed | None = None
+        self.form: OutputForm | None = None
+        self.early: list[Output] | None = None
+        """What came for it and others while the host had not answered yet."""
+
+    def covers(self, output: Output) -> bool:
+        """Tell whether this output is wanted; nobody gets what it has written itself."""
+        return (
+            bool(self.channels & output.channel)
+            and names_proc(self.procs, output.source)
+            and output.source != self.peer.process.proc
+        )
+
+    def deliver(self, output: Output) -> None:
+        """Send a piece of output."""
+        if self.form is None:
+            self._send(output, output.data)
+            return
+        data = self.form.apply(output)
+        if data:
+            self._send(output, data)
+        if not output.data:
+            self._send(output, b"")
+
+    def _send(self, output: Output, data: bytes) -> None:
+        peer = self.peer
+        fields = {"source": output.source, "channel": output.channel, "handler": self.local_id, "infos": output.infos}
+        peer.send(TAG_IOF, IOF.encode(peer.buffer_type, peer.release, data=data, **fields))
+
+
+class _Cache:
+    """What an nspace has written and nobody has asked for yet."""
+
+    __slots__ = ("keep_newest", "limit", "pieces", "size")
+
+    def __init__(self, limit: int = CACHE_SIZE, keep_newest: bool = False) -> None:
+        self.limit = limit
+        self.keep_newest = keep_newest
+        self.pieces: deque[Output] = deque()
+        self.size = 0
+
+    def add(self, output: Output) -> None:
+        # What ends a channel is kept in any case: there is one for each, and its reader waits for it.
+        cost = _cost(output)
+        if self.size + cost > self.limit and output.data:
+            if not self.keep_newest:
+                return
+            while self.pieces and self.size + cost > self.limit:
+                self.size -= _cost(self.pieces.popleft())
+        self.pieces.append(output)
+        self.size += cost
+
+    def take(self, wanted: Callable[[Output], bool]) -> list[Output]:
+        found = [piece for piece in self.pieces if wanted(piece)]
+        if found:
+            self.pieces = deque([piece for piece in self.pieces if not wanted(piece)])
+            self.size = sum(map(_cost, self.pieces))
+        return found
+
+
+def _cost(output: Output) -> int:
+    return len(output.data) + PIECE_COST
+
+
+class Forwarding(Topic):
+    """Pull, deregister and push."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self.handlers = {
+            Command.IOF_PULL: self._pull,
+            Command.IOF_DEREG: self._deregister,
+            Command.IOF_PUSH: self._push,
+        }
+        self._pulls: dict[Peer, dict[int, _Pull]] = {}
+        self._feeds: dict[object, _Feed] = {}
+        self._caches: dict[str, _Cache] = {}
+        self._inputs: dict[Peer, int] = {}
+        self._last = 0
+
+    # Output that comes from the host.
+
+    def deliver(self, output: Output) -> None:
+        """Pass on a piece of output to all who want it, or keep it."""
+        if not self._pass_on(output):
+            self._keep(output)
+
+    def _pass_on(self, output: Output) -> bool:
+        found = False
+        waiting: list[list[Output]] = []
+        for peer, pulls in self._pulls.items():
+            if peer.finalized:
+                continue
+            wanting = [pull for pull in pulls.values() if pull.covers(output)]
+            asked = [pull for pull in wanting if pull.feed is not None]
+            for pull in asked or wanting[:1]:
+                if pull.early is None:
+                    pull.deliver(output)
+                    found = True
+                else:
+                    waiting.append(pull.early)
+        for early in waiting if found else ():
+            early.append(output)
+        return found
+
+    def _keep(self, output: Output) -> None:
+        nspace = output.source.nspace
+        cache = self._caches.get(nspace)
+        if cache is None:
+            cache = self._caches[nspace] = _Cache()
+        cache.add(output)
+        total = sum([cache.size for cache in self._caches.values()])
+        while total > MAX_CACHED:
+            total -= self._caches.pop(next(iter(self._caches))).size
+
+    def _catch_up(self, pull: _Pull) -> None:
+        """Deliver what has come before it was asked for, and from now on what comes."""
+        for nspace in self._cached(pull):
+            cache = self._caches[nspace]
+            for piece in cache.take(pull.covers):
+                pull.deliver(piece)
+            if not cache.pieces and self.server.store.get(nspace) is None:
+                del self._caches[nspace]
+        early, pull.early = pull.early, None
+        for piece in early or ():
+            pull.deliver(piece)
+
+    def _cached(self, pull: _Pull) -> list[str]:
+        named = {proc.nspace for proc in pull.procs}
+        return [nspace for nspace in self._caches if "" in named or nspace in named]
+
+    # Requests.
+
+    def _pull(self, peer: Peer, tag: int, payload: bytes) -> None:
+        fields = fields_of(peer, Command.IOF_PULL, payload)
+        op: IOFPull = made(IOFPull, tuple(fields["procs"]), fields["channels"], tuple(fields["infos"]))
+        pulls = self._pulls.get(peer, {})
+        if len(pulls) >= MAX_PULLS or sum([len(pull.procs) for pull in pulls.values()], len(op.procs)) > MAX_NAMED:
+            raise PMIxError("too much output is pulled already", status=ERR_OUT_OF_RESOURCE)
+        pull = self._add(peer, fields["local_id"], op.procs, op.channels)
+        pull.form = OutputForm.wanted(op.directives)
+        pull.early = []
+
+        def answer(error: BaseException | None) -> None:
+            if error is not None:
+                self._remove(pull)
+                peer.status(tag, status_of(error))
+                return
+            layout = reply_layout(Command.IOF_PULL, peer.release)
+            reply = layout.encode(peer.buffer_type, peer.release, status=SUCCESS, remote_id=pull.number)
+            peer.send(tag, reply)
+            self._catch_up(pull)
+
+        self._ask_host(pull, op, answer, peer.process)
+
+    def _ask_host(
+        self, pull: _Pull, op: IOFPull, answer: Callable[[BaseException | None], None], process: Process
+    ) -> None:
+        name = frozenset(op.procs), op.channels, repr(op.directives)
+        feed = self._feeds.get(name)
+        if feed is not None:
+            pull.feed = feed
+            feed.users.add(pull)
+            if feed.answered:
+                answer(None)
+            else:
+                feed.waiting.append(answer)
+            return
+        feed = pull.feed = self._feeds[name] = _Feed(name)
+        feed.users.add(pull)
+        feed.waiting.append(answer)
+
+        def answered(number: int | None, error: BaseException | None) -> None:
+            feed.answered = True
+            feed.id = number if isinstance(number, int) and not isinstance(number, bool) else None
+            if error is not None:
+                self._feeds.pop(name, None)
+            waiting, feed.waiting = feed.waiting, []
+            for function in waiting:
+                function(error)
+            if error is None and not feed.users:
+                # All of them have gone meanwhile.
+                self._release(feed, ())
+
+        self.server.host.upcall(op, answered, process)
+
+    def _deregister(self, peer: Peer, tag: int, payload: bytes) -> None:
+        fields = fields_of(peer, Command.IOF_DEREG, payload)
+        pull = self._pulls.get(peer, {}).get(fields["remote_id"])
+        if pull is None:
+            raise PMIxError("there is no such pull", status=ERR_NOT_FOUND)
+        self._remove(pull, tuple(fields["infos"]))
+        peer.status(tag, SUCCESS)
+
+    def _push(self, peer: Peer, tag: int, payload: bytes) -> None:
+        fields = fields_of(peer, Command.IOF_PUSH, payload)
+        op: IOFPush = made(IOFPush, tuple(fields["procs"]), fields["data"] or b"", tuple(fields["infos"]))
+        size = len(op.data) + PIECE_COST
+        if self._inputs.get(peer, 0) + size > MAX_INPUT:
+            raise PMIxError("too much input is under way already", status=ERR_OUT_OF_RESOURCE)
+        self._inputs[peer] = self._inputs.get(peer, 0) + size
+
+        def answer(_result: None, error: BaseException | None) -> None:
+            if peer in self._inputs:
+                self._inputs[peer] -= size
+            peer.status(tag, status_of(error))
+
+        self.server.host.upcall(op, answer, peer.process)
+
+    def spawned(self, peer: Peer, nspace: str, channels: int, directives: tuple[Info, ...]) -> None:
+        """A client has started a job, and wants its output on these channels without a pull."""
+        cache = _Cache()
+        for info in directives:
+            if info.key == CACHE_LIMIT and isinstance(info.value.data, int):
+                cache.limit = min(max(0, info.value.data), MAX_CACHE_SIZE)
+            elif info.key == DROP_OLDEST:
+                cache.keep_newest = is_true(info)
+        if self.server.store.get(nspace) is not None:
+            found = self._caches.setdefault(nspace, cache)
+            found.limit, found.keep_newest = cache.limit, cache.keep_newest
+        if channels and peer.open and not peer.finalized and len(self._pulls.get(peer, ())) < MAX_PULLS:
+            pull = self._add(peer, UNASKED, (Proc.unchecked(nspace, RANK_WILDCARD),), channels)
+            pull.form = OutputForm.wanted(directives)
+            self._catch_up(pull)
+
+    # Keeping count.
+
+    def _add(self, peer: Peer, local_id: int, procs: Iterable[Proc], channels: int) -> _Pull:
+        self._last += 1
+        pull = _Pull(peer, self._last, local_id, procs, channels)
+        self._pulls.setdefault(peer, {})[pull.number] = pull
+        return pull
+
+    def _remove(self, pull: _Pull, directives: tuple[Info, ...] = ()) -> None:
+        pulls = self._pulls.get(pull.peer, {})
+        if pulls.pop(pull.number, None) is not None and not pulls:
+            del self._pulls[pull.peer]
+        feed = pull.feed
+        if feed is not None and pull in feed.users:
+            feed.users.discard(pull)
+            if not feed.users and feed.answered:
+                self._release(feed, directives)
+
+    def _release(self, feed: _Feed, directives: tuple[Info, ...]) -> None:
+        """Tell the host that nobody wants this any more; one that gave no id need not know."""
+        if self._feeds.get(feed.name) is feed:
+            del self._feeds[feed.name]
+            if feed.id is not None:
+                self.server.host.upcall(IOFDeregister(feed.id, directives), lambda _result, _error: None)
+
+    def _forget(self, peer: Peer) -> None:
+        for pull in list(self._pulls.get(peer, {}).values()):
+            self._remove(pull)
+
+    def disconnected(self, peer: Peer) -> None:
+        self._forget(peer)
+        self._inputs.pop(peer, None)
+
+    def departed(self, process: Process, lost: bool) -> None:
+        for peer in self.server.peers(process):
+            self._forget(peer)
+
+    def deregistered(self, namespace: Namespace) -> None:
+        whole = frozenset({Proc.unchecked(namespace.name, RANK_WILDCARD)})
+        for pulls in list(self._pulls.values()):
+            for pull in [pull for pull in pulls.values() if pull.feed is None and pull.procs == whole]:
+                self._remove(pull)
+        # What a job wrote outlives it: the one who pulls may be later than a short job's end.
+        if namespace.name in self._caches and not self._caches[namespace.name].pieces:
+            del self._caches[namespace.name]

@@ -1,0 +1,286 @@
+"""What a server can tell of its jobs without its host: from what the host has registered."""
+
+from __future__ import annotations
+
+from pypmix.engine.python.datastore import LEVEL_OF
+from pypmix.engine.python.support import SERVER, supported
+from pypmix.standard import codes
+from pypmix.standard.errors import NotFound
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, ProcInfo, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pypmix.engine.python.server import Server
+    from pypmix.engine.python.serverdata import Namespace, Process
+
+    Table = dict[str, Value]
+
+APPNUM = "pmix.appnum"
+ATTRIBUTE_SUPPORT = "pmix.qry.attrs"
+HOSTNAME = "pmix.hname"
+HOSTNAME_ALIASES = "pmix.alias"
+JOB_INFO_ARRAY = "pmix.job.arr"
+LOCAL_PEERS = "pmix.lpeers"
+NODEID = "pmix.nodeid"
+NSPACE = "pmix.nspace"
+PROCID = "pmix.procid"
+RANK = "pmix.rank"
+SESSION_ID = "pmix.session.id"
+SUPPORTED_KEYS = "pmix.qry.keys"
+
+ERR_INVALID_NAMESPACE = -44
+
+STATE_UNDEF = 0
+STATE_PREPPED = 1
+STATE_CONNECTED = 6
+STATE_TERMINATED = 20
+
+
+class _Asked:
+    """Whose value a query wants, as its qualifiers say."""
+
+    __slots__ = ("appnum", "hostname", "nodeid", "nspace", "process", "qualifiers", "rank", "session")
+
+    def __init__(self, process: Process, qualifiers: tuple[Info, ...]) -> None:
+        self.process = process
+        self.qualifiers = qualifiers
+        given = {info.key: info.value.data for info in qualifiers}
+        proc = given.get(PROCID)
+        if not isinstance(proc, Proc):
+            proc = Proc.unchecked("", RANK_WILDCARD)
+        nspace, rank = given.get(NSPACE, proc.nspace), given.get(RANK, proc.rank)
+        self.nspace: str | None = nspace if isinstance(nspace, str) and nspace else None
+        self.rank: int | None = rank if isinstance(rank, int) and rank != RANK_WILDCARD else None
+        self.hostname = given.get(HOSTNAME)
+        self.nodeid = given.get(NODEID)
+        self.appnum = given.get(APPNUM)
+        self.session = given.get(SESSION_ID)
+
+
+class Knowledge:
+    """Answers from the registered job info.
+
+    Args:
+        server: The machine.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._answers: dict[str, Callable[[_Asked], Value | None]] = {
+            "pmix.qry.ns": self._nspaces,
+            "pmix.qry.nsinfo": self._nspace_info,
+            "pmix.qry.ptable": self._table,
+            "pmix.qry.lptable": self._local_table,
+            "pmix.qry.peers": self._resolved_peers,
+            "pmix.qry.node": self._resolved_nodes,
+            SUPPORTED_KEYS: self._keys,
+            ATTRIBUTE_SUPPORT: self._support,
+        }
+
+    def answer(self, process: Process, key: str, qualifiers: tuple[Info, ...]) -> Value | None:
+        """Return what the server knows itself.
+
+        Args:
+            process: Who asks.
+            key: What it asks for.
+            qualifiers: Which one it asks about; its own job by default.
+        """
+        asked = _Asked(process, qualifiers)
+        known = self._answers.get(key)
+        return known(asked) if known is not None else self._registered(asked, key)
+
+    def combined(self, process: Process, key: str, qualifiers: tuple[Info, ...], theirs: Value) -> Value:
+        """Return the host's answer, with the server's own in it where both tell of themselves."""
+        if key not in (SUPPORTED_KEYS, ATTRIBUTE_SUPPORT):
+            return theirs
+        own = self.answer(process, key, qualifiers)
+        if own is None or own.type != theirs.type:
+            return theirs
+        if key == SUPPORTED_KEYS:
+            names = dict.fromkeys([*str(theirs.data).split(","), *str(own.data).split(",")])
+            return Value.unchecked(codes.STRING, ",".join([name for name in names if name]))
+        return _array(codes.INFO, [*theirs.data.items, *own.data.items]) if theirs.data.type == codes.INFO else theirs
+
+    def peers(self, process: Process, node: str | None, nspace: str | None) -> tuple[Proc, ...]:
+        """Return the procs of an nspace, or of all, on a node, or on the asker's own.
+
+        Raises:
+            NotFound: There is no such nspace here.
+        """
+        node = node or self._home(process)
+        found = []
+        for space in self._spaces(nspace):
+            known = _node(space, node, None)
+            names = [node] if known is None else _names(known)
+            found += [Proc(space.name, rank) for rank, name in _hosts(space).items() if name in names]
+        return tuple(found)
+
+    def nodes(self, nspace: str | None) -> tuple[str, ...]:
+        """Return the nodes on which the procs of an nspace, or of all, run.
+
+        Raises:
+            NotFound: There is no such nspace here.
+        """
+        return tuple(dict.fromkeys([name for space in self._spaces(nspace) for name in _hosts(space).values()]))
+
+    def _home(self, process: Process) -> str | None:
+        """Return the node of a proc; that of a tool is where this server's own procs are."""
+        name = _hosts(process.namespace).get(process.proc.rank)
+        if name is not None:
+            return name
+        for space in self._jobs():
+            for rank, host in _hosts(space).items():
+                if space.processes[rank].uid >= 0:
+                    return host
+        return None
+
+    def _jobs(self) -> list[Namespace]:
+        """Return the nspaces that are jobs; those of tools have no job info."""
+        return [namespace for namespace in self._server.store if namespace.job.job]
+
+    def _spaces(self, nspace: str | None) -> list[Namespace]:
+        if not nspace:
+            return self._jobs()
+        namespace = self._server.store.get(nspace)
+        if namespace is None:
+            raise NotFound(f"no nspace {nspace!r} is registered here", status=ERR_INVALID_NAMESPACE)
+        return [namespace]
+
+    def _namespace(self, asked: _Asked) -> Namespace | None:
+        return self._server.store.get(asked.nspace) if asked.nspace else asked.process.namespace
+
+    # The answers to what has a meaning of its own.
+
+    def _nspaces(self, asked: _Asked) -> Value:
+        return Value.unchecked(codes.STRING, ",".join([namespace.name for namespace in self._jobs()]))
+
+    def _nspace_info(self, asked: _Asked) -> Value | None:
+        spaces = [self._namespace(asked)] if asked.nspace else self._jobs()
+        found = []
+        for namespace in spaces:
+            if namespace is None:
+                return None
+            name = Info(NSPACE, Value.unchecked(codes.STRING, namespace.name))
+            values = [info for info in namespace.job.job if info.key != NSPACE]
+            found.append(Info(JOB_INFO_ARRAY, _array(codes.INFO, [name, *values])))
+        return _array(codes.INFO, found)
+
+    def _table(self, asked: _Asked) -> Value | None:
+        namespace = self._namespace(asked)
+        return None if namespace is None else self._rows(namespace, namespace.processes.values())
+
+    def _local_table(self, asked: _Asked) -> Value | None:
+        namespace = self._namespace(asked)
+        if namespace is None:
+            return None
+        return self._rows(namespace, [process for process in namespace.processes.values() if process.uid >= 0])
+
+    def _rows(self, namespace: Namespace, processes: Iterable[Process]) -> Value:
+        hosts = _hosts(namespace)
+        rows = [ProcInfo(each.proc, hosts.get(each.proc.rank), None, 0, self._state(each)) for each in processes]
+        return _array(codes.PROC_INFO, rows)
+
+    def _state(self, process: Process) -> int:
+        if process.left:
+            return STATE_TERMINATED
+        if self._server.peers(process):
+            return STATE_CONNECTED
+        return STATE_PREPPED if process.registered else STATE_UNDEF
+
+    def _resolved_peers(self, asked: _Asked) -> Value | None:
+        node = asked.hostname if isinstance(asked.hostname, str) else None
+        try:
+            return _array(codes.PROC, self.peers(asked.process, node, asked.nspace))
+        except NotFound:
+            return None
+
+    def _resolved_nodes(self, asked: _Asked) -> Value | None:
+        try:
+            return Value.unchecked(codes.STRING, ",".join(self.nodes(asked.nspace)))
+        except NotFound:
+            return None
+
+    def _keys(self, asked: _Asked) -> Value:
+        return Value.unchecked(codes.STRING, ",".join(self._answers))
+
+    def _support(self, asked: _Asked) -> Value | None:
+        found = supported(SERVER, asked.qualifiers)
+        return _array(codes.INFO, found) if found else None
+
+    # What stands in the job info under the key that is asked for.
+
+    def _registered(self, asked: _Asked, key: str) -> Value | None:
+        namespace = self._namespace(asked)
+        if namespace is None:
+            return None
+        job = namespace.job
+        if asked.rank is not None:
+            return next((_find(infos, key) for rank, infos in job.procs if rank == asked.rank), None)
+        level = LEVEL_OF.get(key, "")
+        if level == "node" or asked.hostname is not None or asked.nodeid is not None:
+            name = asked.hostname
+            if name is None and asked.nodeid is None:
+                name = self._home(asked.process)
+            node = _node(namespace, name, asked.nodeid)
+            return None if node is None else _find(node, key)
+        if level == "app" or asked.appnum is not None:
+            appnum = asked.appnum or 0
+            return next((_find(app, key) for app in job.apps if _data(app, APPNUM) in (None, appnum)), None)
+        for session in job.sessions:
+            if asked.session in (None, _data(session, SESSION_ID)):
+                value = _find(session, key)
+                if value is not None:
+                    return value
+        return _find(job.job, key)
+
+
+def _array(type: int, items: Iterable[object]) -> Value:
+    return Value.unchecked(codes.DATA_ARRAY, DataArray(type, tuple(items)))
+
+
+def _find(infos: Iterable[Info], key: str) -> Value | None:
+    return next((info.value for info in infos if info.key == key), None)
+
+
+def _data(infos: Iterable[Info], key: str) -> object:
+    value = _find(infos, key)
+    return None if value is None else value.data
+
+
+def _names(node: Iterable[Info]) -> list[str]:
+    """Return the name of a node, and its aliases."""
+    node = tuple(node)
+    name, aliases = _data(node, HOSTNAME), _data(node, HOSTNAME_ALIASES)
+    return [*([name] if isinstance(name, str) else ()), *(aliases.split(",") if isinstance(aliases, str) else ())]
+
+
+def _node(namespace: Namespace, name: object, nodeid: object) -> tuple[Info, ...] | None:
+    """Return what is registered of a node by its name or its number."""
+    for node in namespace.job.nodes:
+        if (name is not None and name in _names(node)) or (nodeid is not None and _data(node, NODEID) == nodeid):
+            return node
+    return None
+
+
+def _local(node: Iterable[Info]) -> list[int]:
+    """Return the ranks that are registered as those of a node."""
+    text = _data(node, LOCAL_PEERS)
+    return sorted([int(rank) for rank in str(text).split(",") if rank.isdecimal()]) if text else []
+
+
+def _hosts(namespace: Namespace) -> dict[int, str]:
+    """Return the name of the node of each rank of which it is known, by rank."""
+    job = namespace.job
+    found: dict[int, str] = {}
+    named: dict[object, str] = {}
+    for node in job.nodes:
+        for name in _names(node)[:1]:
+            named[_data(node, NODEID)] = name
+            found.update(dict.fromkeys(_local(node), name))
+    for rank, infos in job.procs:
+        host = _data(infos, HOSTNAME) or named.get(_data(infos, NODEID))
+        if isinstance(host, str):
+            found[rank] = host
+    return {rank: found[rank] for rank in sorted(found)}

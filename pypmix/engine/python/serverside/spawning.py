@@ -1,0 +1,76 @@
+"""Spawn: a request to the host, and the job info of what it has started."""
+
+from __future__ import annotations
+
+from pypmix.engine.base import Pending
+from pypmix.engine.python.modex import is_true
+from pypmix.engine.python.serverside.topic import Topic, fields_of, made, status_of
+from pypmix.standard.errors import ERR_OUT_OF_RESOURCE, ERROR, SUCCESS, PMIxError
+from pypmix.standard.ops import Spawn
+from pypmix.standard.ops.forwarding import DIAG, STDERR, STDOUT
+from pypmix.wire.messages import Command, encode_status, reply_layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.engine.python.server import Peer, Server
+    from pypmix.engine.python.serverside.forwarding import Forwarding
+
+FORWARDED = {"pmix.fwd.stdout": STDOUT, "pmix.fwd.stderr": STDERR, "pmix.fwd.stddiag": DIAG}
+
+
+MAX_SPAWNS = 256
+"""How many spawns of one connection the host may have before it at a time."""
+
+
+class Spawning(Topic):
+    """Spawn.
+
+    The host registers the new nspace before it answers, so that the caller gets its job info with the answer.
+    """
+
+    def __init__(self, server: Server, forwarding: Forwarding) -> None:
+        super().__init__(server)
+        self.handlers = {Command.SPAWNNB: self._spawn}
+        self._forwarding = forwarding
+        self._begun: dict[Peer, dict[int, float]] = {}
+
+    def disconnected(self, peer: Peer) -> None:
+        self._begun.pop(peer, None)
+
+    def pending(self) -> list[Pending]:
+        return [
+            Pending("spawn", "with the host", (peer.process.proc,), (), since)
+            for peer, spawns in self._begun.items()
+            for since in spawns.values()
+        ]
+
+    def _spawn(self, peer: Peer, tag: int, payload: bytes) -> None:
+        fields = fields_of(peer, Command.SPAWNNB, payload)
+        op: Spawn = made(Spawn, tuple(fields["apps"]), tuple(fields["infos"]))
+        channels = self._channels(peer, op)
+        begun = self._begun.setdefault(peer, {})
+        if len(begun) >= MAX_SPAWNS:
+            raise PMIxError("too many jobs are being started already", status=ERR_OUT_OF_RESOURCE)
+        begun[tag] = self.server.clock.now()
+
+        def answer(nspace: str | None, error: BaseException | None) -> None:
+            begun.pop(tag, None)
+            if error is not None or not nspace:
+                peer.status(tag, status_of(error) if error else ERROR)
+                return
+            namespace = self.server.store.get(nspace)
+            if namespace is None:
+                layout = reply_layout(Command.SPAWNNB, peer.release)
+                peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=SUCCESS, nspace=nspace))
+            else:
+                job = namespace.pack(peer.buffer_type, peer.release).reply
+                peer.send(tag, encode_status(peer.buffer_type, SUCCESS) + job)
+            self._forwarding.spawned(peer, nspace, channels, op.directives)
+
+        self.server.host.upcall(op, answer, peer.process)
+
+    def _channels(self, peer: Peer, op: Spawn) -> int:
+        """Return which output of the job its caller wants unasked: tools of libpmix all that they do not exclude."""
+        wanted = {info.key: is_true(info) for info in op.directives if info.key in FORWARDED}
+        otherwise = self.server.tools.is_one(peer) and not peer.pypmix
+        return sum([channel for key, channel in FORWARDED.items() if wanted.get(key, otherwise)])

@@ -1,0 +1,229 @@
+"""Tools at a server: who may connect, under which name, and what is forgotten when they go."""
+
+from __future__ import annotations
+
+import os
+
+from pypmix.engine.python.serverside.topic import Topic
+from pypmix.standard.errors import (
+    ERR_BAD_PARAM,
+    ERR_EXISTS,
+    ERR_INVALID_CRED,
+    ERR_NOT_SUPPORTED,
+    ERR_OUT_OF_RESOURCE,
+    NotFound,
+    PMIxError,
+)
+from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.ops import ToolConnected
+from pypmix.standard.releases import release_text
+from pypmix.standard.types import RANK_VALID, Proc
+from pypmix.wire.handshake import (
+    FLAG_LAUNCHER_CLIENT,
+    FLAG_LAUNCHER_GIVEN_ID,
+    FLAG_LAUNCHER_NEEDS_ID,
+    FLAG_LEGACY_LAUNCHER,
+    FLAG_LEGACY_TOOL,
+    FLAG_SINGLETON,
+    FLAG_TOOL_CLIENT,
+)
+from pypmix.wire.toolreply import NEEDS_ID, ToolReply, encode_tool_reply
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.engine.python.server import Peer, Server, Stranger
+    from pypmix.engine.python.serverdata import Namespace, Process
+    from pypmix.standard.releases import Release
+    from pypmix.wire.handshake import Hello
+
+LEGACY = frozenset({FLAG_LEGACY_TOOL, FLAG_LEGACY_LAUNCHER})
+"""What tools of releases before 4.0 say."""
+
+LAUNCHED = frozenset({FLAG_TOOL_CLIENT, FLAG_LAUNCHER_CLIENT})
+"""What those say that a server has launched as its clients, maybe another one than this."""
+
+LAUNCHERS = frozenset({FLAG_LAUNCHER_NEEDS_ID, FLAG_LAUNCHER_GIVEN_ID, FLAG_LAUNCHER_CLIENT})
+
+SINGLETON_AS_CLIENT = (((5, 0, 10), (6, 0, 0)), ((6, 1, 0), (1 << 16, 0, 0)))
+"""Releases, from and before, whose singletons expect the answer that clients get; those of the others a tool's."""
+
+MAX_TOOLS = 4096
+"""How many names of tools are known at a time."""
+
+
+class Applicant:
+    """A tool that the host is asked about: the name that it brings, and whose it is."""
+
+    __slots__ = ("gid", "proc", "uid")
+
+    def __init__(self, proc: Proc | None, uid: int, gid: int) -> None:
+        self.proc = proc
+        self.uid = uid
+        self.gid = gid
+
+
+class Tools(Topic):
+    """Admits tools, launchers, schedulers and singletons, and forgets them when they have gone.
+
+    A tool is a job of its own that nobody has registered; one that was launched as a client is the proc that it was
+    launched as.
+
+    Attributes:
+        owner: The user whose tools are admitted, besides those of root.
+    """
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self.owner = os.geteuid()
+        self._names: dict[str, Namespace] = {}
+        self._known = 0
+        self._assigned = 0
+
+    def greeted(self, stranger: Stranger, hello: Hello, release: Release) -> None:
+        """A connection has said that it is no simple client."""
+        who = f"a tool (kind {hello.flag})" if hello.nspace is None else f"{hello.nspace}:{hello.rank}"[:300]
+        try:
+            uid, gid = self._user(stranger, hello, release)
+            proc = self._brought(hello)
+            process = None if proc is None else self._process(proc, hello, uid)
+            if process is None:
+                self._check_owner(uid)
+        except PMIxError as error:
+            self.server.refuse_because(stranger, error, who, release)
+            return
+
+        def answer(assigned: Proc | None, error: BaseException | None) -> None:
+            if stranger.link.owner is not stranger:
+                return
+            if error is not None:
+                self.server.refuse_because(stranger, error, f"{who} refused by the host", release)
+                return
+            name = proc or assigned or self._assign()
+            try:
+                if not isinstance(name, Proc) or not name.nspace or name.rank > RANK_VALID:
+                    raise PMIxError(f"the host names it {name!r}, which is no name", status=ERR_BAD_PARAM)
+                if process is None:
+                    tool = self._adopt(name, uid, gid)
+                else:
+                    tool = process
+                    if not tool.registered or self.server.store.get(name.nspace) is not tool.namespace:
+                        raise NotFound("it is not expected any more")
+            except PMIxError as failure:
+                self.server.refuse_because(stranger, failure, who, release)
+                return
+            reply = None
+            if not _answered_as_client(hello, release):
+                given = name if hello.flag in NEEDS_ID else None
+                reply = encode_tool_reply(ToolReply(given, self.server.proc))
+            self.server.admit(stranger, tool, release, hello, reply)
+
+        pid = next((info.value.data for info in hello.infos if info.key == "pmix.ppid"), None)
+        op = ToolConnected(
+            proc,
+            pid if isinstance(pid, int) else None,
+            hello.flag in LAUNCHERS,
+            release_text(release),
+            hello.infos,
+        )
+        self.server.host.upcall(op, answer, Applicant(proc, uid, gid))
+
+    def is_one(self, peer: Peer) -> bool:
+        """Tell whether a connection is a tool's."""
+        return peer.process.namespace.name in self._names
+
+    def disconnected(self, peer: Peer) -> None:
+        name = peer.process.namespace.name
+        if name in self._names:
+            # Whoever deals with this connection is not done with its proc yet.
+            self.server.clock.call_later(0, lambda: self._forget(name))
+
+    def deregistered(self, namespace: Namespace) -> None:
+        if self._names.get(namespace.name) is namespace:
+            del self._names[namespace.name]
+            self._known -= len(namespace.processes)
+
+    def _user(self, stranger: Stranger, hello: Hello, release: Release) -> tuple[int, int]:
+        """Return whose tool it is, if it may connect and can be served."""
+        if hello.flag in LEGACY:
+            raise PMIxError("it is of a release before 4.0", status=ERR_NOT_SUPPORTED)
+        uid, gid = self.server.credential(hello, release)
+        if hello.uid != uid:
+            raise PMIxError(f"it calls itself user {hello.uid} and user {uid}", status=ERR_INVALID_CRED)
+        real = stranger.link.uid()
+        if real not in (None, 0, uid):
+            raise PMIxError(f"its socket belongs to user {real}, not {uid}", status=ERR_INVALID_CRED)
+        return uid, gid
+
+    def _brought(self, hello: Hello) -> Proc | None:
+        """Return the name that a tool brings, None if it asks for one."""
+        if hello.flag in NEEDS_ID:
+            return None
+        rank = hello.rank or 0
+        if not hello.nspace or rank > RANK_VALID:
+            raise PMIxError("the name that it brings is none", status=ERR_BAD_PARAM)
+        if hello.nspace == self.server.proc.nspace:
+            raise PMIxError("it brings the name of this server", status=ERR_EXISTS)
+        return Proc.unchecked(hello.nspace, rank)
+
+    def _process(self, proc: Proc, hello: Hello, uid: int) -> Process | None:
+        """Return the proc of a job that a tool says to be, None if it is of no job; see that it may have its name."""
+        namespace = self.server.store.get(proc.nspace)
+        if namespace is None:
+            return None
+        if proc.nspace in self._names:
+            _check_mates(namespace, uid)
+            return None
+        if hello.flag not in LAUNCHED:
+            raise PMIxError("the name that it brings is that of a job", status=ERR_EXISTS)
+        process = namespace.processes.get(proc.rank)
+        if process is None or not process.registered:
+            raise NotFound("no such process is expected")
+        if uid != process.uid:
+            raise PMIxError(f"it is of user {uid}, expected is {process.uid}", status=ERR_INVALID_CRED)
+        return process
+
+    def _check_owner(self, uid: int) -> None:
+        if uid not in (0, self.owner):
+            raise PMIxError(f"it is of user {uid}, and this server of user {self.owner}", status=ERR_INVALID_CRED)
+
+    def _assign(self) -> Proc:
+        while True:
+            self._assigned += 1
+            name = f"{self.server.proc.nspace[:230]}-tool{self._assigned}"
+            if self.server.store.get(name) is None:
+                return Proc(name, 0)
+
+    def _adopt(self, proc: Proc, uid: int, gid: int) -> Process:
+        """Make a tool known that nobody has registered."""
+        if self._known >= MAX_TOOLS:
+            raise PMIxError("there are too many tools", status=ERR_OUT_OF_RESOURCE)
+        namespace = self._names.get(proc.nspace)
+        if namespace is None:
+            namespace = self.server.store.add(JobInfo(proc.nspace, procs=((proc.rank, ()),)))
+            self._names[proc.nspace] = namespace
+            self._known += 1
+        else:
+            _check_mates(namespace, uid)
+            if proc.rank not in namespace.processes:
+                namespace.enlarge(proc.rank)
+                self._known += 1
+        process = namespace.processes[proc.rank]
+        process.registered = True
+        process.uid, process.gid = uid, gid
+        process.left = False
+        return process
+
+    def _forget(self, name: str) -> None:
+        namespace = self._names.get(name)
+        if namespace is None or any(self.server.peers(process) for process in namespace.processes.values()):
+            return
+        self.server.deregister_nspace(name)
+
+
+def _check_mates(namespace: Namespace, uid: int) -> None:
+    if any(other.uid != uid for other in namespace.processes.values()):
+        raise PMIxError("its name is that of another user's tool", status=ERR_INVALID_CRED)
+
+
+def _answered_as_client(hello: Hello, release: Release) -> bool:
+    return hello.flag == FLAG_SINGLETON and any(floor <= release < end for floor, end in SINGLETON_AS_CLIENT)

@@ -1,0 +1,101 @@
+"""Events as programs see them."""
+
+from __future__ import annotations
+
+from pypmix.standard.enums import EventCode, Range
+from pypmix.standard.ops.events import (
+    EVENT_ACTION_COMPLETE,
+    EVENT_ACTION_DEFERRED,
+    EVENT_NO_ACTION_TAKEN,
+    EVENT_PARTIAL_ACTION_TAKEN,
+)
+from pypmix.standard.record import Record
+from pypmix.standard.types import DataArray, Info, Proc
+from pypmix.standard.values import infos, to_python
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from pypmix.requests import Infos
+    from pypmix.standard.ops import Notification
+
+AFFECTED_PROC = "pmix.evproc"
+AFFECTED_PROCS = "pmix.evaffected"
+
+
+class Answer(Record):
+    """How a handler has dealt with an event; `Event.done` and its like make one."""
+
+    status: int
+    results: tuple[Info, ...] = ()
+
+
+class Event:
+    """An event, as a stream yields it and a handler is called with.
+
+    Attributes:
+        code: What has happened, an `EventCode`.
+        source: The proc that raised it.
+        range: The `Range` that it was raised for; None where the server does not say.
+        infos: What came with it, as it came.
+    """
+
+    __slots__ = ("_info", "_passed", "code", "infos", "range", "source")
+
+    def __init__(self, notification: Notification, passed: tuple[Info, ...] = ()) -> None:
+        self.code = EventCode(notification.code)
+        self.source: Proc = notification.source
+        self.range = None if notification.range is None else Range(notification.range)
+        self.infos = notification.infos
+        self._info: dict[str, Any] | None = None
+        self._passed = passed
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """What came with it: plain Python values by their keys."""
+        if self._info is None:
+            self._info = {info.key: to_python(info.value) for info in self.infos}
+        return self._info
+
+    @property
+    def affected(self) -> tuple[Proc, ...]:
+        """The procs that it is about (`PMIX_EVENT_AFFECTED_PROC` and `_PROCS`); empty if it says none."""
+        found: list[Proc] = []
+        for info in self.infos:
+            data = info.value.data
+            if info.key == AFFECTED_PROC and isinstance(data, Proc):
+                found.append(data)
+            elif info.key == AFFECTED_PROCS and isinstance(data, DataArray):
+                found += [proc for proc in data if isinstance(proc, Proc)]
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def results(self) -> Mapping[str, Any]:
+        """What the handlers before this one have handed on."""
+        return {info.key: to_python(info.value) for info in self._passed}
+
+    def done(self, results: Infos = None) -> Answer:
+        """Return the answer: dealt with, no further handler needs to be called (`PMIX_EVENT_ACTION_COMPLETE`).
+
+        Args:
+            results: Infos or a mapping for the handlers that follow.
+        """
+        return Answer(EVENT_ACTION_COMPLETE, infos(results))
+
+    def pass_on(self, results: Infos = None) -> Answer:
+        """Return the answer: seen, and nothing done (`PMIX_EVENT_NO_ACTION_TAKEN`); also what returning None means."""
+        return Answer(EVENT_NO_ACTION_TAKEN, infos(results))
+
+    def partial(self, results: Infos = None) -> Answer:
+        """Return the answer: partly dealt with, others shall go on (`PMIX_EVENT_PARTIAL_ACTION_TAKEN`)."""
+        return Answer(EVENT_PARTIAL_ACTION_TAKEN, infos(results))
+
+    def defer(self, results: Infos = None) -> Answer:
+        """Return the answer: to be dealt with later (`PMIX_EVENT_ACTION_DEFERRED`)."""
+        return Answer(EVENT_ACTION_DEFERRED, infos(results))
+
+    def __repr__(self) -> str:
+        about = f" about {', '.join(map(str, self.affected))}" if self.affected else ""
+        return f"<Event {self.code.name} from {self.source}{about}>"

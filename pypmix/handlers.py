@@ -1,0 +1,106 @@
+"""Handlers of events in programs that block: they run on a thread of their own, one after the other."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from pypmix.requests.events import answer_of, event_of, failed
+from pypmix.standard.ops import DeregisterEventHandler
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pypmix.engine.base import Delivery
+    from pypmix.standard.ops import RegisterEventHandler
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+class _Worker:
+    """The thread that calls the handlers of one client."""
+
+    def __init__(self, name: str) -> None:
+        self._work: SimpleQueue[tuple[Handler[Any], Delivery] | None] = SimpleQueue()
+        self.put = self._work.put
+        self._lock = threading.Lock()
+        self._users = 0
+        self._name = name
+
+    def enter(self) -> None:
+        """A handler begins to need the thread."""
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+
+    def leave(self) -> None:
+        """A handler needs the thread no more; it ends when it has done what is there."""
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._work.put(None)
+
+    def _run(self) -> None:
+        while (item := self._work.get()) is not None:
+            handler, delivery = item
+            handler.call(delivery)
+
+
+class Handler(Generic[F]):
+    """A registered handler; calling it calls the function itself.
+
+    Attributes:
+        function: What is called with each event.
+        id: The number that the engine knows it by.
+    """
+
+    def __init__(self, client: Any, function: F) -> None:
+        self.function = function
+        self.id = -1
+        self._client = client
+        self._left = False
+        worker = client.__dict__.get("_handlers")
+        if worker is None:
+            worker = client.__dict__.setdefault("_handlers", _Worker(f"pypmix-handlers-{client.rank}"))
+        self._worker: _Worker = worker
+
+    def begin(self, op: Callable[..., RegisterEventHandler]) -> None:
+        """Register it."""
+        self._worker.enter()
+        try:
+            self.id = self._client._run(op(self._deliver, self._ended))
+        except BaseException:
+            self._leave()
+            raise
+
+    def ready(self) -> None:
+        """Wait until it is registered; it is when it has been made."""
+
+    def remove(self) -> None:
+        """`PMIx_Deregister_event_handler`: call it no more."""
+        self._client._run(DeregisterEventHandler(self.id))
+        self._leave()
+
+    def call(self, delivery: Delivery) -> None:
+        """Call the function with an event, and answer."""
+        try:
+            answer_of(delivery, self.function(event_of(delivery)))
+        except Exception as error:
+            failed(delivery, self.function, error)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self.function(*arguments, **named)
+
+    def _deliver(self, delivery: Delivery) -> None:
+        self._worker.put((self, delivery))
+
+    def _ended(self, _error: BaseException | None) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if not self._left:
+            self._left = True
+            self._worker.leave()

@@ -1,0 +1,48 @@
+"""Where the requests of clients and tools are answered: by operation, a function that is given the host and the upcall.
+
+A module that answers some has a table `ANSWERS` of operations and functions. It is imported when the first of them
+is asked, on the thread of the host's loop, where all answers are made: they must not block. What a function raises is
+the answer; what it does not answer at once it answers later. A module keeps what it needs to remember in an object
+that `LocalHost.part` makes.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pypmix.engine.base import Upcall
+    from pypmix.host.local import LocalHost
+
+    Answer = Callable[[LocalHost, Upcall], None]
+
+MODULES = {
+    "connecting": "Connect Disconnect",
+    "control": "JobControl AllocationRequest FabricRegister FabricUpdate",
+    "credentials": "GetCredential ValidateCredential",
+    "forwarding": "IOFPull IOFDeregister IOFPush",
+    "logs": "Log",
+    "monitors": "ProcessMonitor Heartbeat",
+    "notices": "NotifyEvent RegisterEvents DeregisterEvents",
+    "publishing": "Publish Lookup Unpublish",
+    "queries": "QueryInfo",
+    "spawning": "Spawn",
+    "tools": "ToolConnected",
+}
+"""The modules beside this one, and what they answer."""
+
+_HOME = {name: module for module, names in MODULES.items() for name in names.split()}
+
+
+def find(kind: type) -> Answer | None:
+    """Return what answers an operation, None where nothing does."""
+    module = _HOME.get(kind.__name__)
+    if module is None:
+        return None
+    from sys import modules
+
+    name = f"pypmix.host.{module}"
+    __import__(name)
+    answers: dict[type, Answer] = modules[name].ANSWERS
+    return answers.get(kind)

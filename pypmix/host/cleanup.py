@@ -1,0 +1,245 @@
+"""Files and folders that are removed when procs have ended, as `PMIX_REGISTER_CLEANUP` asks for it.
+
+Only what belongs to the user who has asked is removed, no symbolic link is ever followed on the way there, and nothing
+on another file system than the folder that was named. The root, its folders, home, the working directory and all that
+lies above of them or of the host's own files are refused from the start.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from functools import partial
+
+from pypmix.standard import attrs
+from pypmix.standard.enums import Status
+from pypmix.standard.errors import PMIxError
+from pypmix.standard.ops.events import is_set
+from pypmix.standard.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pypmix.host.local import LocalHost
+    from pypmix.host.rank import Rank
+    from pypmix.host.running import RunningJob
+    from pypmix.standard.types import Info, Proc
+
+FILES = attrs.REGISTER_CLEANUP.key
+FOLDERS = attrs.REGISTER_CLEANUP_DIR.key
+
+MAX_PATHS = 16384
+"""How many paths may wait for their removal at a time."""
+
+MAX_DEPTH = 256
+"""Folders in folders below this are left alone; each level takes a descriptor."""
+
+_WALK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Wish(Record):
+    """What is to be removed.
+
+    Args:
+        files: Files, without symbolic links in the path.
+        folders: Folders, likewise.
+        ignored: Names and paths of files to leave alone.
+        recursive: What lies in folders of the folders is removed too.
+        empty: Only empty folders are removed.
+        keep_top: The folders themselves stay.
+        uid: Whose all that has to be.
+    """
+
+    files: tuple[str, ...]
+    folders: tuple[str, ...]
+    ignored: frozenset[str]
+    recursive: bool
+    empty: bool
+    keep_top: bool
+    uid: int
+
+
+class Cleanups:
+    """What a host has to remove when procs have ended."""
+
+    def __init__(self, host: LocalHost) -> None:
+        self._host = host
+        self._waiting: list[tuple[Wish, set[object]]] = []
+        self._paths = 0
+        host.at_rank_end.append(self._rank_ended)
+        host.at_job_end.append(self._job_ended)
+
+    def add(self, wish: Wish, ends: Iterable[str | Proc]) -> None:
+        """Have something removed when all of these procs and jobs have ended.
+
+        Raises:
+            PMIxError: There is too much to remember.
+        """
+        paths = len(wish.files) + len(wish.folders)
+        if self._paths + paths > MAX_PATHS:
+            raise PMIxError(f"more than {MAX_PATHS} paths to clean up", status=Status.ERR_OUT_OF_RESOURCE)
+        self._paths += paths
+        self._waiting.append((wish, set(ends)))
+
+    def _rank_ended(self, _job: RunningJob, rank: Rank) -> None:
+        self._ended(rank.proc)
+
+    def _job_ended(self, job: RunningJob) -> None:
+        self._ended(job.nspace)
+
+    def _ended(self, end: str | Proc) -> None:
+        for _, ends in self._waiting:
+            ends.discard(end)
+        for wish in [wish for wish, ends in self._waiting if not ends]:
+            self._paths -= len(wish.files) + len(wish.folders)
+            carry_out(wish)
+        self._waiting = [entry for entry in self._waiting if entry[1]]
+
+
+def read(host: LocalHost, directives: Iterable[Info], uid: int) -> Wish | None:
+    """Return what directives want to be removed, None if that is nothing.
+
+    Args:
+        host: The host.
+        directives: Those of a job control request.
+        uid: Who asks.
+
+    Raises:
+        PMIxError: A path is none (`ERR_BAD_PARAM`), or must not be removed (`ERR_NO_PERMISSIONS`).
+    """
+    directives = tuple(directives)
+    files = [_checked(path, uid) for path in _listed(directives, FILES)]
+    folders = [_checked(path, uid) for path in _listed(directives, FOLDERS)]
+    if not files and not folders:
+        return None
+    kept = _kept(host)
+    for folder in folders:
+        if folder.count(os.sep) < 2 or any(f"{path}/".startswith(f"{folder}/") for path in kept):
+            raise PMIxError(f"{folder} is never removed", status=Status.ERR_NO_PERMISSIONS)
+    return Wish(
+        tuple(files),
+        tuple(folders),
+        frozenset(_listed(directives, attrs.CLEANUP_IGNORE.key)),
+        is_set(directives, attrs.CLEANUP_RECURSIVE.key),
+        is_set(directives, attrs.CLEANUP_EMPTY.key),
+        is_set(directives, attrs.CLEANUP_LEAVE_TOPDIR.key),
+        uid,
+    )
+
+
+def _listed(directives: Iterable[Info], key: str) -> list[str]:
+    found: list[str] = []
+    for info in directives:
+        if info.key == key:
+            text = info.value.data
+            if not isinstance(text, str) or not text:
+                raise PMIxError(f"{key} takes paths", status=Status.ERR_BAD_PARAM)
+            found += [part for part in text.split(",") if part]
+    return found
+
+
+def _checked(path: str, uid: int) -> str:
+    """Return a path without symbolic links before its last part."""
+    parts = path.split(os.sep)
+    if not path.startswith(os.sep) or ".." in parts:
+        raise PMIxError(f"an absolute path without '..' is wanted, not {path!r:.200}", status=Status.ERR_BAD_PARAM)
+    folder, name = os.path.split(os.path.normpath(path).replace("//", "/"))
+    # As it is now: a link that somebody puts there later leads nowhere.
+    found = os.path.join(os.path.realpath(folder), name)
+    try:
+        owner = os.lstat(found).st_uid
+    except OSError:
+        return found
+    if owner != uid:
+        raise PMIxError(f"{path} belongs to another user", status=Status.ERR_NO_PERMISSIONS)
+    return found
+
+
+def _kept(host: LocalHost) -> list[str]:
+    """Return the folders that are not removed, nor any that holds one of them."""
+    found = [os.path.expanduser("~"), host.env.get("HOME", ""), host.tmpdir, host.job.wdir]
+    found += [app.wdir for job in host.jobs.values() for app in job.job.apps]
+    return [os.path.realpath(path) for path in found if path.startswith(os.sep)]
+
+
+# The removal.
+
+
+def carry_out(wish: Wish) -> None:
+    """Remove what was wished; what is gone, is not the user's, or cannot be removed is passed over."""
+    for path in wish.files:
+        if not _ignored(wish, path):
+            _within(path, partial(_unlink, wish))
+    for path in wish.folders:
+        _within(path, partial(_clear, wish, path))
+
+
+def _within(path: str, act: Callable[[int, str], None]) -> None:
+    """Do something in the folder of a path, which is reached without following a link."""
+    *folders, name = path.split(os.sep)[1:]
+    try:
+        here = os.open(os.sep, _WALK)
+        try:
+            for folder in folders:
+                there = os.open(folder, _WALK, dir_fd=here)
+                os.close(here)
+                here = there
+            act(here, name)
+        finally:
+            os.close(here)
+    except OSError:
+        return
+
+
+def _ignored(wish: Wish, path: str) -> bool:
+    return path in wish.ignored or os.path.basename(path) in wish.ignored
+
+
+def _unlink(wish: Wish, folder: int, name: str) -> None:
+    found = os.lstat(name, dir_fd=folder)
+    if found.st_uid == wish.uid and not stat.S_ISDIR(found.st_mode):
+        os.unlink(name, dir_fd=folder)
+
+
+def _clear(wish: Wish, path: str, folder: int, name: str) -> None:
+    top = os.open(name, _READ, dir_fd=folder)
+    try:
+        device = os.fstat(top).st_dev
+        if os.fstat(top).st_uid != wish.uid:
+            return
+        _empty(wish, top, path, device, 0)
+    finally:
+        os.close(top)
+    if not wish.keep_top:
+        os.rmdir(name, dir_fd=folder)
+
+
+def _empty(wish: Wish, folder: int, path: str, device: int, depth: int) -> None:
+    with os.scandir(folder) as entries:
+        names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in names:
+        below = f"{path}/{name}"
+        if _ignored(wish, below):
+            continue
+        try:
+            if not is_folder:
+                if not wish.empty:
+                    _unlink(wish, folder, name)
+            elif (wish.recursive or wish.empty) and depth < MAX_DEPTH:
+                _descend(wish, folder, name, below, device, depth)
+        except OSError:
+            continue
+
+
+def _descend(wish: Wish, folder: int, name: str, path: str, device: int, depth: int) -> None:
+    inner = os.open(name, _READ, dir_fd=folder)
+    try:
+        found = os.fstat(inner)
+        if found.st_uid != wish.uid or found.st_dev != device:
+            return
+        _empty(wish, inner, path, device, depth + 1)
+    finally:
+        os.close(inner)
+    os.rmdir(name, dir_fd=folder)

@@ -1,0 +1,180 @@
+"""Job control: signals for ranks, their end, their pauses; files that are removed after them; context ids of groups.
+
+Who may steer ranks is the user who runs them, and root. What kills a rank counts as any other death of it: the rank has
+failed, and ends its job unless that goes on without those that fail. An end that was asked for the whole job ends it
+as an abort does. Termination is SIGTERM, and SIGKILL after the host's grace.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from pypmix.host import cleanup
+from pypmix.host.cleanup import Cleanups
+from pypmix.host.directives import name_of
+from pypmix.standard import attrs
+from pypmix.standard.enums import InfoFlags, Status
+from pypmix.standard.errors import NotFound, NotSupported, PermissionDenied, PMIxError
+from pypmix.standard.ops import AllocationRequest, FabricRegister, FabricUpdate, JobControl
+from pypmix.standard.ops.events import is_set
+from pypmix.standard.types import RANK_WILDCARD, Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    from pypmix.engine.base import Upcall
+    from pypmix.host.local import LocalHost
+    from pypmix.host.rank import Rank
+    from pypmix.standard.types import Info
+
+SIGNAL = attrs.JOB_CTRL_SIGNAL.key
+KILL = attrs.JOB_CTRL_KILL.key
+TERMINATE = attrs.JOB_CTRL_TERMINATE.key
+PAUSE = attrs.JOB_CTRL_PAUSE.key
+RESUME = attrs.JOB_CTRL_RESUME.key
+CONTEXT_ID = attrs.GROUP_ASSIGN_CONTEXT_ID.key
+
+STEPS = (SIGNAL, PAUSE, RESUME, TERMINATE, KILL)
+"""What is done to ranks, in the order in which it is."""
+
+REFUSED = frozenset(
+    attribute.key
+    for attribute in (
+        attrs.JOB_CTRL_CANCEL,
+        attrs.JOB_CTRL_RESTART,
+        attrs.JOB_CTRL_CHECKPOINT,
+        attrs.JOB_CTRL_CHECKPOINT_EVENT,
+        attrs.JOB_CTRL_CHECKPOINT_SIGNAL,
+        attrs.JOB_CTRL_CHECKPOINT_TIMEOUT,
+        attrs.JOB_CTRL_CHECKPOINT_METHOD,
+        attrs.JOB_CTRL_PROVISION,
+        attrs.JOB_CTRL_PROVISION_IMAGE,
+        attrs.JOB_CTRL_PREEMPTIBLE,
+        attrs.JOB_CTRL_DEFINE_PSET,
+        attrs.JOB_CTRL_SEP,
+    )
+)
+"""Steps that are not taken here; none of a request is where one of them is asked for."""
+
+MET = frozenset(
+    attribute.key
+    for attribute in (
+        attrs.JOB_CTRL_ID,
+        attrs.TIMEOUT,
+        attrs.CLEANUP_RECURSIVE,
+        attrs.CLEANUP_EMPTY,
+        attrs.CLEANUP_IGNORE,
+        attrs.CLEANUP_LEAVE_TOPDIR,
+    )
+)
+"""Directives that are no steps themselves."""
+
+KNOWN = MET | {*STEPS, CONTEXT_ID, cleanup.FILES, cleanup.FOLDERS}
+
+FIRST_CONTEXT_ID = 1 << 32
+"""Where the context ids begin that this host gives; those that the server gives by itself begin at 1."""
+
+
+class ContextIds:
+    """The numbers of groups that invite their members."""
+
+    def __init__(self, _host: LocalHost) -> None:
+        self._next = FIRST_CONTEXT_ID
+
+    def take(self) -> int:
+        """Return a number that no other group has."""
+        self._next += 1
+        return self._next - 1
+
+
+def _control(host: LocalHost, upcall: Upcall) -> None:
+    op = upcall.op
+    assert isinstance(op, JobControl)
+    directives = op.directives
+    keys = [info.key for info in directives]
+    for info in directives:
+        unknown = info.key not in KNOWN and bool(info.flags & InfoFlags.REQUIRED)
+        if info.key in REFUSED or unknown:
+            raise NotSupported(f"this host has no {name_of(info.key)}", operation=op.name)
+    if CONTEXT_ID in keys:
+        upcall.reply((attrs.GROUP_CONTEXT_ID(host.part(ContextIds).take()),))
+        return
+    uid = os.geteuid() if upcall.uid is None else upcall.uid
+    if uid not in (0, os.geteuid()):
+        raise PermissionDenied(f"user {uid} may not steer another user's jobs", operation=op.name)
+    steps = [key for key in STEPS if key == SIGNAL and key in keys or is_set(directives, key)]
+    wish = cleanup.read(host, directives, uid)
+    if not steps and wish is None:
+        names = ", ".join([name_of(key) for key in keys]) or "nothing"
+        raise NotSupported(f"this host can do nothing for {names}", operation=op.name)
+    signum = _signal(directives) if SIGNAL in steps else 0
+    targets = op.targets or _own_job(host, upcall)
+    ranks = _ranks(host, targets)
+    running = [rank for rank in ranks if rank.alive]
+    if not running and (wish is not None or not {KILL, TERMINATE} & set(steps)):
+        raise NotFound("none of the procs runs any more", operation=op.name)
+    if wish is not None:
+        wild = {proc.nspace for proc in targets if proc.rank == RANK_WILDCARD}
+        host.part(Cleanups).add(wish, [*wild, *[rank.proc for rank in running if rank.proc.nspace not in wild]])
+    if steps:
+        who = "the host" if upcall.requestor is None else host.who(upcall.requestor)
+        for step in steps:
+            _take(host, step, running, who, signum)
+    upcall.reply(())
+
+
+def _signal(directives: tuple[Info, ...]) -> int:
+    signum = next(info.value.data for info in directives if info.key == SIGNAL)
+    if not isinstance(signum, int) or not 0 < signum < signal.NSIG:
+        raise PMIxError(f"{signum!r} is no signal", status=Status.ERR_BAD_PARAM)
+    return signum
+
+
+def _own_job(host: LocalHost, upcall: Upcall) -> tuple[Proc, ...]:
+    proc = upcall.requestor
+    if proc is None or proc.nspace not in host.jobs:
+        raise PMIxError("who is of no job has to name the procs", status=Status.ERR_BAD_PARAM)
+    return (Proc.unchecked(proc.nspace, RANK_WILDCARD),)
+
+
+def _ranks(host: LocalHost, targets: tuple[Proc, ...]) -> list[Rank]:
+    for proc in targets:
+        job = host.jobs.get(proc.nspace)
+        if job is None or (proc.rank != RANK_WILDCARD and proc.rank >= len(job.ranks)):
+            raise NotFound(f"{proc} is not of a job that runs here", operation="job_control")
+    return host.expand(targets)
+
+
+def _take(host: LocalHost, step: str, ranks: list[Rank], who: str, signum: int) -> None:
+    if step in (SIGNAL, PAUSE, RESUME):
+        host.send({SIGNAL: signum, PAUSE: signal.SIGSTOP, RESUME: signal.SIGCONT}[step], ranks)
+        return
+    number = signal.SIGKILL if step == KILL else signal.SIGTERM
+    for job in list(host.jobs.values()):
+        chosen = [rank for rank in ranks if rank.proc.nspace == job.nspace and rank.alive]
+        if not chosen:
+            continue
+        for rank in chosen:
+            rank.killer = who
+        if all(rank in chosen for rank in job.ranks if rank.alive):
+            text = "killed" if step == KILL else "terminated"
+            job.end(128 + number, f"{who} had {job} {text} by job control", number)
+        else:
+            job.send(number, chosen)
+    if step == TERMINATE:
+        host.loop.later(host.grace, lambda: host.send(signal.SIGKILL, [rank for rank in ranks if rank.alive]))
+
+
+def _not_here(_host: LocalHost, upcall: Upcall) -> NoReturn:
+    raise NotSupported("a host of one node has nothing to offer there", operation=upcall.op.name)
+
+
+ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {
+    JobControl: _control,
+    AllocationRequest: _not_here,
+    FabricRegister: _not_here,
+    FabricUpdate: _not_here,
+}

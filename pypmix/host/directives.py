@@ -1,0 +1,353 @@
+"""The directives of a spawn, as far as they have a meaning on one node: read into applications and terms.
+
+A directive that is not understood is passed over, as the Standard has it, and refused by its name where it is required.
+"""
+
+from __future__ import annotations
+
+import os
+
+from pypmix.host.job import Application
+from pypmix.host.terms import Terms
+from pypmix.standard import attrs, codes
+from pypmix.standard.enums import InfoFlags, Rank, Status
+from pypmix.standard.errors import NotSupported, PMIxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+    from pypmix.standard.ops import Spawn
+    from pypmix.standard.types import App, Envar, Info, Proc
+
+    Change = Callable[[dict[str, str]], None]
+    Reader = Callable[["Wish", Any], None]
+
+OPERATION = "spawn"
+
+
+def refused(status: int, detail: str) -> PMIxError:
+    """Return the error of a spawn that cannot be carried out."""
+    return PMIxError(detail, status=status, operation=OPERATION)
+
+
+class Wish:
+    """What directives ask for: those of the job, or those of the job and then of one application.
+
+    Attributes:
+        terms: Fields of `Terms`.
+        changes: What is done to the environment, in order.
+        wdir: The working directory; empty where none was named.
+        session_wdir: Whether the working directory is the job's own folder.
+        hosts: The nodes that were named.
+        hostfiles: Files that name nodes.
+        parent: On whose behalf it is asked for.
+        crowded: Whether there may be more procs than CPUs.
+        forwarded: Whether the one who asks wants stdout and stderr.
+    """
+
+    def __init__(self) -> None:
+        self.terms: dict[str, Any] = {}
+        self.changes: list[Change] = []
+        self.wdir = ""
+        self.session_wdir = False
+        self.hosts: list[str] = []
+        self.hostfiles: list[str] = []
+        self.parent: Proc | None = None
+        self.crowded = True
+        self.forwarded = [False, False]
+
+    def of_app(self) -> Wish:
+        """Return a wish that begins with this one; what concerns no application alone is shared with it."""
+        wish = Wish()
+        wish.__dict__.update(self.__dict__)
+        wish.changes = list(self.changes)
+        return wish
+
+    def read(self, infos: Iterable[Info]) -> None:
+        """Take in directives.
+
+        Raises:
+            NotSupported: A required one is not offered here.
+            PMIxError: A value is of another type than the directive has.
+        """
+        for info in infos:
+            reader = READERS.get(info.key)
+            if reader is not None:
+                reader(self, _data(info))
+            elif info.flags & InfoFlags.REQUIRED and info.key not in MET:
+                raise NotSupported(f"{name_of(info.key)} is required and not offered on this host", operation=OPERATION)
+
+
+def name_of(key: str) -> str:
+    """Return the Standard's name of a key, or the key itself where it has none."""
+    attribute = attrs.by_key(key)
+    return f"PMIX_{attribute.name}" if attribute is not None else repr(key)
+
+
+def _data(info: Info) -> Any:
+    attribute = attrs.by_key(info.key)
+    if attribute is None or info.value.type in attribute.types:
+        return info.value.data
+    if codes.BOOL in attribute.types and info.value.type == codes.UNDEF:
+        # A flag that is there is set.
+        return True
+    raise refused(Status.ERR_BAD_PARAM, f"the value of {name_of(info.key)} is of another type than the Standard says")
+
+
+def _term(field: str) -> Reader:
+    def read(wish: Wish, data: Any) -> None:
+        wish.terms[field] = data
+
+    return read
+
+
+def _seconds(wish: Wish, data: int) -> None:
+    if data < 0:
+        raise refused(Status.ERR_BAD_PARAM, f"a job cannot run for {data} s")
+    wish.terms["limit"] = float(data)
+
+
+def _folder(field: str) -> Reader:
+    def read(wish: Wish, data: str | None) -> None:
+        wish.terms[field] = data or ""
+
+    return read
+
+
+def _forward(number: int) -> Reader:
+    def read(wish: Wish, data: bool) -> None:
+        wish.forwarded[number] = data
+
+    return read
+
+
+def _forward_stdin(wish: Wish, data: bool) -> None:
+    if data and wish.terms.get("stdin") is None:
+        wish.terms["stdin"] = 0
+
+
+def _stdin_target(wish: Wish, data: Proc) -> None:
+    if data.rank != Rank.WILDCARD and data.rank >= Rank.VALID:
+        wish.terms["stdin"] = None
+    else:
+        wish.terms["stdin"] = data.rank
+
+
+def _not_shown(wish: Wish, data: bool) -> None:
+    if data:
+        wish.terms["shown"] = (False, False)
+
+
+def _wdir(wish: Wish, data: str | None) -> None:
+    wish.wdir = data or ""
+
+
+def _session_wdir(wish: Wish, data: bool) -> None:
+    wish.session_wdir = data
+
+
+def _hosts(wish: Wish, data: str | None) -> None:
+    wish.hosts += [name for name in (data or "").split(",") if name]
+
+
+def _hostfile(wish: Wish, data: str | None) -> None:
+    if data:
+        wish.hostfiles.append(data)
+
+
+def _parent(wish: Wish, data: Proc) -> None:
+    wish.parent = data
+
+
+def _not_crowded(wish: Wish, data: bool) -> None:
+    wish.crowded = not data
+
+
+def _no_launch(_wish: Wish, data: bool) -> None:
+    if data:
+        # To pass this over would start what must not be started.
+        raise NotSupported("PMIX_DO_NOT_LAUNCH is not offered on this host", operation=OPERATION)
+
+
+def _envar(apply: Callable[[dict[str, str], str, str, str], None]) -> Reader:
+    def read(wish: Wish, data: Envar) -> None:
+        name, value, separator = data.name or "", data.value or "", data.separator
+        if not name or "=" in name or "\0" in name + value:
+            raise refused(Status.ERR_BAD_PARAM, f"{name!r} is not the name of an environment variable")
+        wish.changes.append(lambda env: apply(env, name, value, separator))
+
+    return read
+
+
+def _set(env: dict[str, str], name: str, value: str, _separator: str) -> None:
+    env[name] = value
+
+
+def _add(env: dict[str, str], name: str, value: str, _separator: str) -> None:
+    env.setdefault(name, value)
+
+
+def _prepend(env: dict[str, str], name: str, value: str, separator: str) -> None:
+    env[name] = f"{value}{separator}{env[name]}" if env.get(name) else value
+
+
+def _append(env: dict[str, str], name: str, value: str, separator: str) -> None:
+    env[name] = f"{env[name]}{separator}{value}" if env.get(name) else value
+
+
+def _first(env: dict[str, str], name: str, value: str, separator: str) -> None:
+    rest = [part for part in env.get(name, "").split(separator) if part and part != value] if separator else []
+    env[name] = separator.join([value, *rest])
+
+
+def _unset(wish: Wish, data: str | None) -> None:
+    wish.changes.append(lambda env: _gone(env, data or ""))
+
+
+def _gone(env: dict[str, str], name: str) -> None:
+    env.pop(name, None)
+
+
+READERS: dict[str, Reader] = {
+    attrs.WDIR.key: _wdir,
+    attrs.SET_SESSION_CWD.key: _session_wdir,
+    attrs.HOST.key: _hosts,
+    attrs.ADD_HOST.key: _hosts,
+    attrs.HOSTFILE.key: _hostfile,
+    attrs.ADD_HOSTFILE.key: _hostfile,
+    attrs.NO_OVERSUBSCRIBE.key: _not_crowded,
+    attrs.DO_NOT_LAUNCH.key: _no_launch,
+    attrs.PARENT_ID.key: _parent,
+    attrs.SET_ENVAR.key: _envar(_set),
+    attrs.ADD_ENVAR.key: _envar(_add),
+    attrs.PREPEND_ENVAR.key: _envar(_prepend),
+    attrs.APPEND_ENVAR.key: _envar(_append),
+    attrs.FIRST_ENVAR.key: _envar(_first),
+    attrs.UNSET_ENVAR.key: _unset,
+    attrs.INDEX_ARGV.key: _term("indexed"),
+    attrs.JOB_TIMEOUT.key: _seconds,
+    attrs.FWD_STDIN.key: _forward_stdin,
+    attrs.FWD_STDOUT.key: _forward(0),
+    attrs.FWD_STDERR.key: _forward(1),
+    attrs.STDIN_TGT.key: _stdin_target,
+    attrs.TAG_OUTPUT.key: _term("tagged"),
+    attrs.IOF_TAG_OUTPUT.key: _term("tagged"),
+    attrs.IOF_RANK_OUTPUT.key: _term("tagged"),
+    attrs.TIMESTAMP_OUTPUT.key: _term("stamped"),
+    attrs.IOF_TIMESTAMP_OUTPUT.key: _term("stamped"),
+    attrs.MERGE_STDERR_STDOUT.key: _term("merged"),
+    attrs.IOF_MERGE_STDERR_STDOUT.key: _term("merged"),
+    attrs.OUTPUT_TO_FILE.key: _folder("file"),
+    attrs.IOF_OUTPUT_TO_FILE.key: _folder("file"),
+    attrs.OUTPUT_TO_DIRECTORY.key: _folder("directory"),
+    attrs.IOF_OUTPUT_TO_DIRECTORY.key: _folder("directory"),
+    attrs.OUTPUT_NOCOPY.key: _not_shown,
+    attrs.IOF_FILE_ONLY.key: _not_shown,
+    attrs.JOB_RECOVERABLE.key: _term("keep_going"),
+    attrs.SPAWN_CHILD_SEP.key: _term("separate"),
+    attrs.REPORT_CHILD_SEP.key: lambda wish, data: wish.terms.__setitem__("counted", not data),
+    attrs.NOTIFY_COMPLETION.key: _term("tell_end"),
+    attrs.NOTIFY_JOB_EVENTS.key: _term("tell_job"),
+    attrs.NOTIFY_PROC_TERMINATION.key: _term("tell_ranks"),
+    attrs.NOTIFY_PROC_ABNORMAL_TERMINATION.key: _term("tell_failures"),
+    attrs.EVENT_SILENT_TERMINATION.key: _term("silent"),
+}
+"""What is done for each directive."""
+
+MET = frozenset(
+    attribute.key
+    for attribute in (
+        attrs.PREFIX,
+        attrs.PERSONALITY,
+        attrs.PRELOAD_BIN,
+        attrs.PRELOAD_FILES,
+        attrs.ENVARS_HARVESTED,
+        attrs.SETUP_APP_ENVARS,
+        attrs.WDIR_USER_SPECIFIED,
+        attrs.FWD_STDDIAG,
+        attrs.SPAWN_TIMEOUT,
+        attrs.TIMEOUT,
+        attrs.IOF_CACHE_SIZE,
+        attrs.IOF_DROP_OLDEST,
+        attrs.IOF_DROP_NEWEST,
+        attrs.ABORT_NON_ZERO_TERM,
+    )
+)
+"""Directives that ask for nothing which is not so anyway: all is on this node, and a spawn takes hardly any time."""
+
+
+def read(op: Spawn, env: Mapping[str, str], base: str, folder: str) -> tuple[Wish, tuple[Application, ...]]:
+    """Return what a spawn asks for, and its applications.
+
+    Args:
+        op: The spawn.
+        env: The environment that ranks inherit.
+        base: The working directory of applications that name none.
+        folder: The job's own folder.
+
+    Raises:
+        PMIxError: It cannot be carried out.
+    """
+    job = Wish()
+    job.terms["stdin"] = None
+    job.read(op.directives)
+    apps = []
+    for app in op.apps:
+        wish = job.of_app()
+        wish.read(app.info)
+        apps.append(_application(app, wish, env, base, folder))
+        job.parent, job.crowded = wish.parent, wish.crowded
+    reader = job.terms["stdin"]
+    if reader not in (None, Rank.WILDCARD) and reader >= sum([app.np for app in apps]):
+        raise refused(Status.ERR_BAD_PARAM, f"there is no rank {reader} that could read the job's input")
+    first = apps[0].wdir or base
+    for field in ("file", "directory"):
+        if job.terms.get(field):
+            job.terms[field] = os.path.join(first, job.terms[field])
+    return job, tuple(apps)
+
+
+def _application(app: App, wish: Wish, inherited: Mapping[str, str], base: str, folder: str) -> Application:
+    program = app.cmd or app.argv[0]
+    argv = app.argv
+    # The name of the program may be left out of its arguments; libraries put it there too.
+    if not argv or os.path.basename(argv[0]) != os.path.basename(program):
+        argv = (os.path.basename(program), *argv)
+    wdir = os.path.normpath(os.path.join(base, app.cwd or "", wish.wdir))
+    if wish.session_wdir:
+        wdir = folder
+    elif wdir == base:
+        # Where ranks start anyway: that is the faster way.
+        wdir = ""
+    before = dict(inherited)
+    for setting in app.env:
+        name, equals, value = setting.partition("=")
+        if not name or not equals:
+            raise refused(Status.ERR_BAD_PARAM, f"the environment holds NAME=VALUE, not {setting!r:.80}")
+        before[name] = value
+    after = dict(before)
+    for change in wish.changes:
+        change(after)
+    added = tuple([(name, value) for name, value in after.items() if inherited.get(name) != value])
+    unset = tuple([name for name in inherited if name not in after])
+    try:
+        return Application(argv, app.maxprocs, added, wdir, program, unset)
+    except (TypeError, ValueError) as error:
+        raise refused(Status.ERR_BAD_PARAM, str(error)) from None
+
+
+def terms_of(wish: Wish, tool: bool) -> Terms:
+    """Return the terms of a spawned job.
+
+    Args:
+        wish: What was asked for.
+        tool: Whether a tool has asked: what is forwarded to one it shows itself, and then it is not shown here. Ranks
+            show nothing; libpmix hands it to their handlers, if they have any.
+    """
+    fields = dict(wish.terms)
+    if tool:
+        stdout, stderr = fields.get("shown", (True, True))
+        fields["shown"] = (stdout and not wish.forwarded[0], stderr and not wish.forwarded[1])
+    return Terms(kept=True, pushed=True, **fields)

@@ -1,0 +1,162 @@
+"""Output that is pulled, and input that is pushed."""
+
+from __future__ import annotations
+
+from pypmix.host.feeding import HELD_MAX
+from pypmix.host.running import STDERR, STDOUT
+from pypmix.standard.enums import Status
+from pypmix.standard.errors import NotFound, NotSupported, PMIxError
+from pypmix.standard.ops import IOFDeregister, IOFPull, IOFPush
+from pypmix.standard.ops.forwarding import names_proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pypmix.engine.base import Upcall
+    from pypmix.host.local import LocalHost
+    from pypmix.host.output import Stream
+    from pypmix.host.rank import Rank
+    from pypmix.standard.types import Proc
+
+COMPLETE = "pmix.iof.cmp"
+
+HINT = "`pypmix run --forward` gives it pipes"
+
+
+class Pulls:
+    """Whose output the server is to be given, on top of that of spawned jobs, of which it gets all."""
+
+    def __init__(self, host: LocalHost) -> None:
+        self._host = host
+        self._pulls: dict[int, IOFPull] = {}
+        self._last = 0
+
+    def add(self, op: IOFPull) -> int:
+        """Take in a pull and return its id.
+
+        Raises:
+            NotFound: There are no such procs.
+            NotSupported: Their output does not pass through this host.
+        """
+        ranks = _named(self._host, op.procs)
+        if ranks and not any(rank.streams for rank in ranks):
+            raise NotSupported(
+                "a lone rank writes straight to the output of its launcher",
+                operation="iof_pull",
+                procs=[rank.proc for rank in ranks],
+                hint=HINT,
+            )
+        self._last += 1
+        self._pulls[self._last] = op
+        return self._last
+
+    def remove(self, number: int) -> None:
+        """Forget a pull.
+
+        Raises:
+            NotFound: There is no such pull.
+        """
+        if self._pulls.pop(number, None) is None:
+            raise NotFound(f"there is no pull with the id {number}", operation="iof_deregister")
+        self.apply()
+
+    def apply(self) -> None:
+        """Have each stream deliver what is pulled now."""
+        for rank, kind, stream in self._streams():
+            wanted = any(op.channels & kind and names_proc(op.procs, rank.proc) for op in self._pulls.values())
+            if wanted and stream.tap is None:
+                stream.tap = self._host.delivery(rank.proc, kind, STDERR if len(rank.streams) == 1 else 0)
+                if stream.ended:
+                    stream.tap(b"")
+            elif not wanted:
+                stream.tap = None
+
+    def _streams(self) -> Iterator[tuple[Rank, int, Stream]]:
+        for job in self._host.jobs.values():
+            if not job.terms.kept:
+                for rank in job.ranks:
+                    for kind in (STDOUT, STDERR):
+                        if kind in rank.streams:
+                            yield rank, kind, rank.streams[kind]
+
+
+def _named(host: LocalHost, procs: Iterable[Proc]) -> list[Rank]:
+    """Return the ranks that procs name, an empty nspace all jobs'; none for jobs that have ended."""
+    found: list[Rank] = []
+    for proc in procs:
+        if proc.nspace and not host.has_run(proc.nspace):
+            raise NotFound(f"there is no nspace {proc.nspace!r} here", procs=(proc,))
+        jobs = [job for job in host.jobs.values() if proc.nspace in ("", job.nspace)]
+        ranks = [rank for job in jobs for rank in job.ranks if names_proc((proc,), rank.proc)]
+        if jobs and not ranks:
+            raise NotFound("there is no such proc", procs=(proc,))
+        found += ranks
+    return found
+
+
+def _pull(host: LocalHost, upcall: Upcall) -> None:
+    op = upcall.op
+    assert isinstance(op, IOFPull)
+    pulls = host.part(Pulls)
+    # The server knows whose it is by the time at which something is delivered.
+    upcall.reply(pulls.add(op))
+    pulls.apply()
+
+
+def _deregister(host: LocalHost, upcall: Upcall) -> None:
+    op = upcall.op
+    assert isinstance(op, IOFDeregister)
+    host.part(Pulls).remove(op.id)
+    upcall.reply()
+
+
+def _push(host: LocalHost, upcall: Upcall) -> None:
+    """Answer when the ranks' pipes have taken it: whoever waits for that is slowed down, and nobody is refused."""
+    op = upcall.op
+    assert isinstance(op, IOFPush)
+    ranks = _named(host, op.procs)
+    # Of a wildcard, those are meant that read anything.
+    inputs = [rank.input for rank in ranks if rank.input is not None]
+    if ranks and not inputs:
+        raise NotSupported(
+            "these procs read nothing that can be pushed to them",
+            operation="iof_push",
+            procs=[rank.proc for rank in ranks],
+            hint="`pypmix run --stdin push` and the directive FWD_STDIN of a spawn give them such an input",
+        )
+    if any(each.held + len(op.data) > HELD_MAX for each in inputs):
+        raise PMIxError(
+            "the procs do not read what was pushed to them before",
+            status=Status.ERR_OUT_OF_RESOURCE,
+            operation="iof_push",
+        )
+    waiting = len(inputs)
+
+    def taken() -> None:
+        nonlocal waiting
+        waiting -= 1
+        if waiting == 0:
+            upcall.reply()
+
+    ends = not op.data or any(info.key == COMPLETE and info.value.data is not False for info in op.directives)
+    if not inputs:
+        upcall.reply()
+    for each in inputs:
+        if op.data:
+            each.write(op.data, taken)
+            if ends:
+                each.write(b"", _nothing)
+        else:
+            each.write(b"", taken)
+
+
+def _nothing() -> None:
+    """What is called where nobody waits."""
+
+
+ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {
+    IOFPull: _pull,
+    IOFDeregister: _deregister,
+    IOFPush: _push,
+}

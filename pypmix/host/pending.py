@@ -1,0 +1,92 @@
+"""What is pending on a host, as a query tells it: who has arrived, who is missing, since when and with which pid.
+
+`pypmix.pending` is a key of our own. Its answer is an array of infos under that key, oldest first, one for each
+operation that is under way; each of them is an array of infos with the keys below. A proc that the host does not run
+has the pid 0.
+"""
+
+from __future__ import annotations
+
+from pypmix.standard import codes
+from pypmix.standard.record import Record
+from pypmix.standard.types import DataArray, Info, ProcInfo, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+KEY = "pypmix.pending"
+
+OPERATION = "pypmix.pending.operation"
+"""A string: the operation as the Standard spells it, such as `fence`."""
+
+LABEL = "pypmix.pending.label"
+"""A string: which one, such as the name of a group; may be empty."""
+
+SECONDS = "pypmix.pending.seconds"
+"""A double: how long ago the first participant arrived."""
+
+ARRIVED = "pypmix.pending.arrived"
+"""An array of PROC_INFO: who has come, or asks."""
+
+MISSING = "pypmix.pending.missing"
+"""An array of PROC_INFO: who has not come, or is waited for; empty where the host itself has to answer."""
+
+
+class Entry(Record):
+    """An operation that is under way.
+
+    Args:
+        operation: Its name.
+        label: Which one; may be empty.
+        seconds: How long it has been under way.
+        arrived: Who has come.
+        missing: Who has not.
+    """
+
+    operation: str
+    label: str
+    seconds: float
+    arrived: tuple[ProcInfo, ...]
+    missing: tuple[ProcInfo, ...]
+
+
+def pack(entries: Iterable[Entry]) -> Value:
+    """Return the answer to a query for `KEY`."""
+    found = []
+    for entry in entries:
+        fields = (
+            Info(OPERATION, Value.unchecked(codes.STRING, entry.operation)),
+            Info(LABEL, Value.unchecked(codes.STRING, entry.label)),
+            Info(SECONDS, Value.unchecked(codes.DOUBLE, entry.seconds)),
+            Info(ARRIVED, _array(codes.PROC_INFO, entry.arrived)),
+            Info(MISSING, _array(codes.PROC_INFO, entry.missing)),
+        )
+        found.append(Info(KEY, _array(codes.INFO, fields)))
+    return _array(codes.INFO, tuple(found))
+
+
+def unpack(infos: Iterable[Info]) -> list[Entry]:
+    """Return the entries of an answer.
+
+    Args:
+        infos: The answer as the array's items.
+
+    Raises:
+        ValueError: Its layout is another.
+    """
+    found = []
+    for info in infos:
+        try:
+            fields: dict[str, Any] = {field.key: field.value.data for field in info.value.data.items}
+            arrived, missing = tuple(fields[ARRIVED].items), tuple(fields[MISSING].items)
+            entry = Entry(fields[OPERATION], fields[LABEL], float(fields[SECONDS]), arrived, missing)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"no pending operation: {error!r}") from None
+        found.append(entry)
+    return found
+
+
+def _array(type: int, items: tuple[object, ...]) -> Value:
+    return Value.unchecked(codes.DATA_ARRAY, DataArray(type, items))

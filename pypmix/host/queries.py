@@ -1,0 +1,367 @@
+"""Queries: what a host knows of its jobs, procs and node beyond what the server was told of them.
+
+A table is one function for each key. None stands for no answer, so that the server may know one; where all keys of a
+query are without an answer from either, the query fails. Keys of our own start with `pypmix.`: `pypmix.pending` (see
+`pending`), and in the answer to `PMIX_QUERY_MEMORY_USAGE` the memory of single procs, in an array for each.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from pypmix._version import __version__
+from pypmix.host import pending
+from pypmix.host.launch import find_program
+from pypmix.host.notices import exit_code_of, job_status
+from pypmix.host.rank import CONNECTED
+from pypmix.standard import attrs, codes
+from pypmix.standard.enums import ProcState
+from pypmix.standard.errors import NotFound, NotInitialized
+from pypmix.standard.ops import QueryInfo
+from pypmix.standard.ops.events import is_set
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, ProcInfo, RegAttr, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from pypmix.engine.base import Pending, Upcall
+    from pypmix.host.local import LocalHost
+    from pypmix.host.rank import Rank
+    from pypmix.host.running import RunningJob
+
+    Answer = Callable[["Asked"], "Value | None"]
+
+MEMORY = "pypmix.memory"
+MEMORY_MIN = "pypmix.memory.min"
+MEMORY_MAX = "pypmix.memory.max"
+"""Resident memory in megabytes, floats as the Standard's own figures."""
+
+NSPACE = "pmix.nspace"
+PROCID = "pmix.procid"
+RANK = "pmix.rank"
+
+
+class Asked:
+    """A key of a query: whom it is about.
+
+    Args:
+        host: The host.
+        query: The requestor, None where that is nobody.
+        qualifiers: The query's qualifiers.
+
+    Attributes:
+        nspace: The nspace that it is about; None where the requestor is of no job and names none.
+        rank: The rank that it is about, None for all.
+    """
+
+    def __init__(self, host: LocalHost, requestor: Proc | None, qualifiers: tuple[Info, ...]) -> None:
+        self.host = host
+        self.requestor = requestor
+        self.qualifiers = qualifiers
+        given = {info.key: info.value.data for info in qualifiers}
+        named = given.get(PROCID)
+        proc = named if isinstance(named, Proc) else Proc.unchecked("", RANK_WILDCARD)
+        nspace, rank = given.get(NSPACE, proc.nspace), given.get(RANK, proc.rank)
+        own = requestor.nspace if requestor is not None and requestor.nspace in host.jobs else None
+        self.named = isinstance(nspace, str) and bool(nspace)
+        self.nspace: str | None = nspace if isinstance(nspace, str) and nspace else own
+        self.rank: int | None = rank if isinstance(rank, int) and rank != RANK_WILDCARD else None
+
+    @property
+    def jobs(self) -> list[RunningJob]:
+        """The jobs that it is about: all where no nspace was named and the requestor is of none, as tools are."""
+        if self.nspace is None:
+            return list(self.host.jobs.values())
+        job = self.host.jobs.get(self.nspace)
+        return [] if job is None else [job]
+
+    @property
+    def ranks(self) -> list[tuple[RunningJob, Rank]]:
+        """The ranks that it is about."""
+        return [(job, each) for job in self.jobs for each in job.ranks if self.rank in (None, each.proc.rank)]
+
+
+# Values.
+
+
+def array(type: int, items: Iterable[object]) -> Value:
+    return Value.unchecked(codes.DATA_ARRAY, DataArray(type, tuple(items)))
+
+
+def _string(text: str) -> Value:
+    return Value.unchecked(codes.STRING, text)
+
+
+def _float(key: str, number: float) -> Info:
+    return Info(key, Value.unchecked(codes.FLOAT, number))
+
+
+# Procs and jobs.
+
+
+def state_of(job: RunningJob, rank: Rank) -> int:
+    """Return the `ProcState` of a rank."""
+    if rank.alive:
+        return ProcState.CONNECTED if rank.stage == CONNECTED else ProcState.RUNNING
+    if not rank.pid:
+        return ProcState.PREPPED if job.unlaunched is None else ProcState.FAILED_TO_START
+    if rank.signum:
+        return ProcState.KILLED_BY_CMD if rank.killer or rank.excused else ProcState.ABORTED_BY_SIG
+    if rank.code:
+        return ProcState.TERM_NON_ZERO
+    return ProcState.TERM_WO_SYNC if rank.blame else ProcState.TERMINATED
+
+
+def table(host: LocalHost, ranks: Iterable[tuple[RunningJob, Rank]]) -> list[ProcInfo]:
+    """Return what there is to say of ranks, in the form of the Standard's process tables."""
+    programs: dict[str, list[str]] = {}
+    found = []
+    for job, rank in ranks:
+        if job.nspace not in programs:
+            names = [_program(host, job, number) for number in range(len(job.job.apps))]
+            programs[job.nspace] = [names[slot.app] for slot in job.job.slots()]
+        program = programs[job.nspace][rank.proc.rank]
+        code = 0 if rank.alive else exit_code_of(rank)
+        found.append(ProcInfo(rank.proc, host.hostname, program, rank.pid, state_of(job, rank), code))
+    return found
+
+
+def _program(host: LocalHost, job: RunningJob, number: int) -> str:
+    app = job.job.apps[number]
+    name = app.program or app.argv[0]
+    try:
+        return find_program(name, app.environment(host.env), app.wdir)
+    except OSError:
+        # It was there when the job began.
+        return name
+
+
+def _table(asked: Asked) -> Value | None:
+    jobs = asked.jobs
+    return array(codes.PROC_INFO, table(asked.host, asked.ranks)) if jobs else None
+
+
+def _status(asked: Asked) -> Value | None:
+    jobs = asked.jobs
+    if asked.nspace is None or not jobs:
+        return None
+    outcome = jobs[0].outcome or jobs[0].partial
+    return Value.unchecked(codes.STATUS, int(job_status(jobs[0], outcome.code if outcome is not None else 0)))
+
+
+def _time_remaining(asked: Asked) -> Value | None:
+    timers = [asked.host.deadline, *[job.deadline for job in asked.jobs]]
+    dues = [timer.due for timer in timers if timer is not None]
+    if not dues:
+        return None
+    return Value.unchecked(codes.UINT32, max(0, int(min(dues) - time.monotonic())))
+
+
+# What is under way.
+
+
+def _mine(asked: Asked, item: Pending) -> bool:
+    """Tell whether this is the very question that is being answered."""
+    return item.operation == "query_info" and item.arrived == (asked.requestor,)
+
+
+def entries(host: LocalHost) -> list[tuple[Pending, pending.Entry]]:
+    """Return what is pending, as the server has it and with all that the host knows of the procs."""
+    try:
+        found = host.server.pending()
+    except NotInitialized:
+        return []
+    now = time.monotonic()
+    return [(item, _entry(host, item, now)) for item in found]
+
+
+def _entry(host: LocalHost, item: Pending, now: float) -> pending.Entry:
+    seconds = max(0.0, now - item.since)
+    return pending.Entry(item.operation, item.label, seconds, _rows(host, item.arrived), _rows(host, item.missing))
+
+
+def _rows(host: LocalHost, procs: Iterable[Proc]) -> tuple[ProcInfo, ...]:
+    rows = []
+    for proc in procs:
+        found = host.find(proc)
+        if found is None:
+            rows.append(ProcInfo(proc, None, None, 0, ProcState.UNDEF))
+        else:
+            job, rank = found
+            rows.append(ProcInfo(proc, host.hostname, None, rank.pid, state_of(job, rank)))
+    return tuple(rows)
+
+
+def _pending(asked: Asked) -> Value:
+    found = []
+    for item, entry in entries(asked.host):
+        procs = (*item.arrived, *item.missing)
+        if not _mine(asked, item) and (not asked.named or any(proc.nspace == asked.nspace for proc in procs)):
+            found.append(entry)
+    return pending.pack(found)
+
+
+# Memory.
+
+
+def _resident(pid: int) -> float:
+    """Return the resident memory of a process in megabytes, 0 where it has ended."""
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            pages = int(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def _memory(asked: Asked) -> Value | None:
+    if asked.named and not asked.jobs:
+        return None
+    sizes = [(rank.proc, _resident(rank.pid)) for _, rank in asked.ranks if rank.alive]
+    numbers = [size for _, size in sizes]
+    average = is_set(asked.qualifiers, attrs.QUERY_REPORT_AVG.key)
+    bounds = is_set(asked.qualifiers, attrs.QUERY_REPORT_MINMAX.key)
+    mean = sum(numbers) / len(numbers) if numbers else 0.0
+    found = [
+        attrs.HOSTNAME(asked.host.hostname),
+        _float(attrs.DAEMON_MEMORY.key, _resident(os.getpid())),
+        _float(attrs.CLIENT_AVG_MEMORY.key, mean),
+    ]
+    if bounds and numbers:
+        found += [_float(MEMORY_MIN, min(numbers)), _float(MEMORY_MAX, max(numbers))]
+    if not average and not bounds:
+        for proc, size in sizes:
+            found.append(Info(MEMORY, array(codes.INFO, (attrs.PROCID(proc), _float(MEMORY, size)))))
+    return array(codes.INFO, found)
+
+
+# The node, and what a resource manager of one node has nothing of.
+
+
+def _physical(_asked: Asked) -> Value:
+    return Value.unchecked(codes.UINT64, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+def _slots(asked: Asked) -> Value:
+    return Value.unchecked(codes.UINT32, max(0, len(os.sched_getaffinity(0)) - asked.host.running))
+
+
+def _spawning(_asked: Asked) -> Value:
+    from pypmix.host.directives import MET, READERS
+
+    return _string(",".join(sorted({*READERS, *MET})))
+
+
+# What is supported.
+
+HOST_ATTRIBUTES = "pmix.host.attrs"
+HOST_FUNCTIONS = "pmix.host.fns"
+SIDES = (
+    HOST_ATTRIBUTES,
+    HOST_FUNCTIONS,
+    *("pmix.srvr.attrs", "pmix.srvr.fns", "pmix.client.attrs", "pmix.client.fns", "pmix.tool.attrs", "pmix.tool.fns"),
+)
+
+FUNCTIONS = {
+    "PMIx_Connect": "",
+    "PMIx_Disconnect": "",
+    "PMIx_Abort": "",
+    "PMIx_Publish": "RANGE PERSISTENCE ACCESS_PERMISSIONS",
+    "PMIx_Lookup": "RANGE WAIT TIMEOUT",
+    "PMIx_Unpublish": "RANGE",
+    "PMIx_Notify_event": "",
+    "PMIx_Log": "LOG_STDERR LOG_STDOUT LOG_SYSLOG LOG_LOCAL_SYSLOG LOG_GLOBAL_SYSLOG LOG_SYSLOG_PRI LOG_JOB_RECORD "
+    "LOG_MSG LOG_SOURCE LOG_TIMESTAMP LOG_TAG_OUTPUT LOG_TIMESTAMP_OUTPUT LOG_XML_OUTPUT LOG_ONCE",
+    "PMIx_Job_control": "JOB_CTRL_SIGNAL JOB_CTRL_KILL JOB_CTRL_TERMINATE JOB_CTRL_PAUSE JOB_CTRL_RESUME "
+    "REGISTER_CLEANUP REGISTER_CLEANUP_DIR CLEANUP_RECURSIVE CLEANUP_EMPTY CLEANUP_IGNORE CLEANUP_LEAVE_TOPDIR",
+    "PMIx_Process_monitor": "MONITOR_HEARTBEAT MONITOR_HEARTBEAT_TIME MONITOR_HEARTBEAT_DROPS MONITOR_FILE "
+    "MONITOR_FILE_SIZE MONITOR_FILE_ACCESS MONITOR_FILE_MODIFY MONITOR_FILE_CHECK_TIME MONITOR_FILE_DROPS MONITOR_ID "
+    "MONITOR_CANCEL RANGE",
+    "PMIx_Get_credential": "CRED_TYPE",
+    "PMIx_Validate_credential": "CRED_TYPE",
+}
+"""The functions that a host of this kind carries out, and the attributes that it understands with each."""
+
+
+def _functions() -> dict[str, list[str]]:
+    from pypmix.host.directives import MET, READERS
+
+    found = {name: text.split() for name, text in FUNCTIONS.items()}
+    known = [attrs.by_key(key) for key in (*READERS, *MET)]
+    found["PMIx_Spawn"] = sorted([attribute.name for attribute in known if attribute is not None])
+    found["PMIx_Query_info"] = [each.name for key in KEYS if (each := attrs.by_key(key)) is not None]
+    return found
+
+
+def _support(asked: Asked) -> Value | None:
+    given = {info.key: info.value.data for info in asked.qualifiers}
+    everything = not any(key in given for key in SIDES)
+    functions = _functions()
+    found = []
+    if everything or HOST_ATTRIBUTES in given:
+        text = given.get(HOST_ATTRIBUTES)
+        wanted = text.split(",") if isinstance(text, str) and text not in ("", "all") else list(functions)
+        for name in wanted:
+            rows = [_registered(each) for each in functions.get(name, ())]
+            if rows:
+                found.append(Info(name, array(codes.REGATTR, rows)))
+    if everything or HOST_FUNCTIONS in given:
+        found.append(Info(HOST_FUNCTIONS, _string(",".join(sorted(functions)))))
+    return array(codes.INFO, found) if found else None
+
+
+def _registered(name: str) -> RegAttr:
+    attribute: Any = getattr(attrs, name)
+    return RegAttr("PMIX_" + name, attribute.key, attribute.types[0])
+
+
+KEYS: dict[str, Answer] = {
+    attrs.QUERY_JOB_STATUS.key: _status,
+    attrs.QUERY_PROC_TABLE.key: _table,
+    attrs.QUERY_LOCAL_PROC_TABLE.key: _table,
+    attrs.QUERY_MEMORY_USAGE.key: _memory,
+    attrs.QUERY_SPAWN_SUPPORT.key: _spawning,
+    # There is none: a debugger attaches to a pid of the table.
+    attrs.QUERY_DEBUG_SUPPORT.key: lambda _asked: _string(""),
+    attrs.QUERY_QUEUE_LIST.key: lambda _asked: _string(""),
+    attrs.QUERY_QUEUE_STATUS.key: lambda _asked: array(codes.INFO, ()),
+    attrs.QUERY_NUM_PSETS.key: lambda _asked: Value.unchecked(codes.SIZE, 0),
+    attrs.QUERY_PSET_NAMES.key: lambda _asked: _string(""),
+    attrs.QUERY_AVAILABLE_SLOTS.key: _slots,
+    attrs.QUERY_ATTRIBUTE_SUPPORT.key: _support,
+    attrs.QUERY_SUPPORTED_KEYS.key: lambda _asked: _string(",".join(KEYS)),
+    attrs.TIME_REMAINING.key: _time_remaining,
+    attrs.AVAIL_PHYS_MEMORY.key: _physical,
+    attrs.RM_NAME.key: lambda _asked: _string("pypmix"),
+    attrs.RM_VERSION.key: lambda _asked: _string(__version__),
+    pending.KEY: _pending,
+}
+"""What is answered, and by what."""
+
+
+def _query(host: LocalHost, upcall: Upcall) -> None:
+    op = upcall.op
+    assert isinstance(op, QueryInfo)
+    often = [key for query in op.queries for key in query.keys]
+    found = []
+    known = False
+    for query in op.queries:
+        asked = Asked(host, upcall.requestor, query.qualifiers)
+        for key in query.keys:
+            answer = KEYS.get(key)
+            value = answer(asked) if answer is not None else None
+            known = known or value is not None
+            if value is not None:
+                found.append(Info(key, value))
+            elif answer is not None and often.count(key) > 1:
+                # It holds the place, so that nobody takes the answer to another query for that to this one.
+                found.append(Info(key, Value.unchecked(codes.UNDEF, None)))
+    if not known:
+        raise NotFound("this host has no answer", operation=op.name)
+    upcall.reply(tuple(found))
+
+
+ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {QueryInfo: _query}

@@ -1,0 +1,52 @@
+"""What a host is doing, in words for a person: what is pending, and how far each rank has come."""
+
+from __future__ import annotations
+
+from pypmix.host.outcome import listed, pending_text
+from pypmix.host.rank import CONNECTED, FINALIZED, STARTED
+from pypmix.standard.errors import NotInitialized
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pypmix.host.local import LocalHost
+    from pypmix.standard.types import Proc
+
+STAGES = (
+    (STARTED, "running without having initialized"),
+    (CONNECTED, "initialized and not finalized"),
+    (FINALIZED, "finalized and not ended"),
+)
+
+
+def unfinished(
+    host: LocalHost, who: Callable[[Proc], str], several: Callable[[Sequence[str]], str] = listed
+) -> list[str]:
+    """Return a line for each operation that is pending, and one for each stage in which ranks are.
+
+    Args:
+        host: The host.
+        who: What to call a proc.
+        several: What makes one text of the names of ranks.
+    """
+    try:
+        lines = pending_text(host.server.pending(), who)
+    except NotInitialized:
+        lines = []
+    ranks = [rank for job in host.jobs.values() for rank in job.ranks if rank.alive]
+    for stage, text in STAGES:
+        names = [str(rank) for rank in ranks if rank.stage == stage]
+        if names:
+            lines.append(f"{text}: {several(names)}")
+    return lines
+
+
+def report(host: LocalHost, who: Callable[[Proc], str]) -> str:
+    """Return all that is pending and the state of every rank, as text of several lines."""
+    jobs = list(host.jobs.values())
+    ranks = sum([len(job.ranks) for job in jobs])
+    lines = [f"{host.running} of {ranks} rank{'s run' if ranks != 1 else ' runs'}"]
+    lines += unfinished(host, who, ", ".join)
+    lines += [rank.end() for job in jobs for rank in job.ranks if rank.pid and not rank.alive]
+    return "\n  ".join(lines)

@@ -1,0 +1,110 @@
+"""Spawn: a further job of the host."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from pypmix.host.directives import Wish, read, refused, terms_of
+from pypmix.host.notices import Notices
+from pypmix.standard.enums import Status
+from pypmix.standard.errors import PMIxError
+from pypmix.standard.ops import Spawn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pypmix.engine.base import Upcall
+    from pypmix.host.local import LocalHost
+    from pypmix.host.running import RunningJob
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def _check_nodes(wish: Wish, hostname: str) -> None:
+    names = list(wish.hosts)
+    for path in wish.hostfiles:
+        try:
+            with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                lines = [line.partition("#")[0].split() for line in file]
+        except OSError as error:
+            raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"the hostfile {path!r}: {error.strerror}") from None
+        names += [words[0] for words in lines if words]
+    own = (*LOOPBACK, hostname, hostname.partition(".")[0])
+    for name in names:
+        if name not in own and name.rpartition(":")[0] not in own:
+            raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"{name!r} is not this node, {hostname}, and there is no other")
+
+
+def _check_room(host: LocalHost, wish: Wish, size: int) -> None:
+    if wish.crowded:
+        return
+    room = len(os.sched_getaffinity(0)) - host.running
+    if size > room:
+        raise refused(Status.ERR_JOB_INSUFFICIENT_RESOURCES, f"{size} procs, and {max(room, 0)} CPUs without one")
+
+
+def _failure(error: OSError) -> PMIxError:
+    """Return the error of a job that could not be started."""
+    where = f"{error.strerror}: {error.filename}" if error.filename else str(error)
+    if isinstance(error, FileNotFoundError):
+        missing = error.strerror != os.strerror(errno.ENOENT)
+        status = Status.ERR_JOB_WDIR_NOT_FOUND if missing else Status.ERR_JOB_EXE_NOT_FOUND
+        return refused(status, where if missing else f"program not found: {error.filename}")
+    if isinstance(error, PermissionError) or error.errno == errno.ENOEXEC:
+        return refused(Status.ERR_JOB_APP_NOT_EXECUTABLE, where)
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):
+        return refused(Status.ERR_JOB_INSUFFICIENT_RESOURCES, where)
+    return refused(Status.ERR_JOB_FAILED_TO_LAUNCH, where)
+
+
+def _spawn(host: LocalHost, upcall: Upcall) -> None:
+    op = upcall.op
+    assert isinstance(op, Spawn)
+    if host.ending:
+        raise refused(Status.ERR_JOB_CANCELED, "the host is ending its jobs")
+    wish, apps = read(op, host.env, host.job.wdir or os.sep, host.next_folder)
+    size = sum([app.np for app in apps])
+    _check_nodes(wish, host.hostname)
+    _check_room(host, wish, size)
+    tool = upcall.requestor is not None and not host.has_run(upcall.requestor.nspace)
+    notices = host.part(Notices)
+    host.part(Orphanage)
+    try:
+        job = host.add(apps, terms_of(wish, tool), wish.parent or upcall.requestor, session_wdir=wish.session_wdir)
+    except OverflowError as error:
+        raise refused(Status.ERR_JOB_INSUFFICIENT_RESOURCES, str(error)) from None
+    except OSError as error:
+        raise _failure(error) from None
+    if job.unlaunched is not None:
+        raise _failure(job.unlaunched)
+    upcall.reply(job.nspace)
+    notices.job_started(job)
+
+
+class Orphanage:
+    """Ends the input of jobs whose parent has gone: nobody is left to push any."""
+
+    def __init__(self, host: LocalHost) -> None:
+        self._host = host
+        host.at_rank_end.append(lambda _job, rank: self.bereave(rank.proc))
+
+    def bereave(self, parent: object) -> None:
+        """End the inputs of the jobs that a proc has spawned."""
+        for job in self._host.jobs.values():
+            if job.job.parent == parent:
+                _end_inputs(job)
+
+
+def _end_inputs(job: RunningJob) -> None:
+    for rank in job.ranks:
+        if rank.input is not None:
+            rank.input.write(b"", _nobody)
+
+
+def _nobody() -> None:
+    """What is called where nobody waits."""
+
+
+ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {Spawn: _spawn}

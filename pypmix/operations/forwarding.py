@@ -1,0 +1,215 @@
+# Made from pypmix/aio/operations by native/blocking.py: change it there.
+"""Output of procs, and input for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pypmix.operations.base import Asks
+from pypmix.operations.spawning import SpawnedJob
+from pypmix.operations.streams import Stream
+from pypmix.requests.forwarding import nothing_of, open_channels, pull_op, push_ops, refused, sources, targets
+from pypmix.standard.errors import NotInitialized, PMIxError
+from pypmix.standard.ops import IOFDeregister, IOFPush, Output
+from pypmix.standard.ops.forwarding import STDERR, STDOUT
+from pypmix.standard.values import infos
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from pypmix.mailbox import Mailbox
+    from pypmix.requests import Infos, Procs
+    from pypmix.standard.types import Proc
+
+
+class OutputStream(Stream[Output]):
+    """What procs write, piece by piece; `output` of a client makes one.
+
+    Iterating ends when all of the procs have closed all of the channels, as far as the server tells, and for a job
+    that the client has spawned at its end.
+    """
+
+    _name = "output"
+
+    def __init__(self, client: Asks, procs: Procs, channels: int, buffer: int, info: Infos) -> None:
+        super().__init__(client, buffer)
+        self._procs = sources(procs)
+        self._job = procs if isinstance(procs, SpawnedJob) else None
+        self._channels = channels
+        self._info = infos(info)
+        self._id = -1
+        self._open: set[tuple[Proc, int]] = set()
+        # What is wrong with the arguments is to be said here and not when the stream is opened.
+        pull_op(self._procs, channels, self._info, self._put, None)
+
+    @property
+    def id(self) -> int:
+        """The number that the engine knows the pull by, -1 before it is open."""
+        return self._id
+
+    def _begin(self, box: Mailbox[Output]) -> None:
+        self._open = open_channels(self._client._session, self._procs, self._channels)
+        self._id = self._client._run(pull_op(self._procs, self._channels, self._info, self._put, self._stopped))
+        job = self._job
+        if job is not None and job.ends is not None and job.ends.follow(job.nspace, box.end):
+            # What the server has kept of it is on its way, and comes before the answer to what is asked now.
+            self._client._session.submit(nothing_of(job.nspace), lambda _result, _error: box.end())
+
+    def close(self) -> None:
+        """Pull no more; what is there can still be read. May be called twice."""
+        number, self._id = self._id, -1
+        job = self._job
+        if self._box is not None and job is not None and job.ends is not None:
+            job.ends.leave(job.nspace, self._box.end)
+        if self._box is not None:
+            self._box.end()
+        if number >= 0:
+            self._client._run(IOFDeregister(number))
+
+    def _put(self, piece: Output) -> None:
+        box = self._box
+        if box is None:
+            return
+        box.put(piece)
+        key = piece.source, piece.channel
+        if not piece.data and key in self._open:
+            self._open.discard(key)
+            if not self._open:
+                box.end()
+
+    def _stopped(self, error: BaseException | None) -> None:
+        self._id = -1
+        if self._box is not None:
+            self._box.end(error)
+
+
+def _push(client: Asks, op: IOFPush) -> None:
+    try:
+        client._run(op)
+    except PMIxError as error:
+        if refused(op, error):
+            raise
+
+
+class InputWriter:
+    """The standard input of procs; `input` of a client makes one. Leaving its context closes that input."""
+
+    def __init__(self, client: Asks, procs: tuple[Proc, ...], info: Infos) -> None:
+        self._client = client
+        self._procs = procs
+        self._info = infos(info)
+        self._closed = False
+        IOFPush(procs, b"", self._info)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the input has been closed from here."""
+        return self._closed
+
+    def write(self, data: bytes | bytearray | memoryview | str) -> int:
+        """`PMIx_IOF_push`: send bytes, or a string as UTF-8, and wait until the host has taken them.
+
+        Returns:
+            How many bytes were sent: all of them.
+
+        Raises:
+            NotInitialized: The input is closed.
+            NotSupported: The server's host takes no input.
+        """
+        ops = push_ops(self._procs, data, self._info)
+        if self._closed:
+            raise NotInitialized("the input is closed", operation="input")
+        for op in ops:
+            _push(self._client, op)
+        return sum([len(op.data) for op in ops])
+
+    def close(self) -> None:
+        """End the input: its readers see the end of their file. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            _push(self._client, IOFPush(self._procs, b"", self._info))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Forwarding(Asks):
+    """Output forwarding: pull, push and deregister."""
+
+    def output(
+        self,
+        procs: Procs,
+        channels: int = STDOUT | STDERR,
+        *,
+        buffer: int = 1024,
+        info: Infos = None,
+    ) -> OutputStream:
+        """`PMIx_IOF_pull`: a stream of what procs write, to be used as a context manager and iterated.
+
+        Each piece is an `Output`: `source`, `channel` (an `IOFChannel`) and `data`, of which `text` is the same as a
+        string; one without data is the end of that channel. Pieces are whatever the procs wrote at a time, not lines.
+
+        Args:
+            procs: A proc, a job, or several procs; a rank may be `Rank.WILDCARD`.
+            channels: `IOFChannel.STDOUT`, `STDERR`, `DIAG`, or a sum of these.
+            buffer: How many pieces are kept for a slow reader; of more than that the oldest are dropped and counted.
+            info: Further infos or a mapping, such as `attrs.IOF_TAG_OUTPUT`.
+
+        Returns:
+            The stream; it pulls when it is entered, and then gets also what was written a while before and is still
+            kept by the server.
+
+        Raises:
+            NotSupported: The server's host forwards no output.
+            Unreachable: The caller is a singleton.
+
+        PMIx Standard: "Tools and Debuggers", `PMIx_IOF_pull`.
+        """
+        return OutputStream(self, procs, channels, buffer, info)
+
+    def input(self, procs: Procs, *, info: Infos = None) -> InputWriter:
+        """`PMIx_IOF_push`: the standard input of procs, to be written to; leaving its context closes it.
+
+        Args:
+            procs: A proc, a job, or several procs.
+            info: Infos or a mapping for each push.
+
+        PMIx Standard: "Tools and Debuggers", `PMIx_IOF_push`.
+        """
+        return InputWriter(self, targets(procs), info)
+
+    def push_input(self, procs: Procs, data: bytes | bytearray | memoryview | str, *, info: Infos = None) -> None:
+        """`PMIx_IOF_push`: give bytes, or a string as UTF-8, to the standard input of procs.
+
+        Args:
+            procs: A proc, a job, or several procs.
+            data: What they are to read; no bytes at all end the input.
+            info: Infos or a mapping.
+
+        Raises:
+            NotSupported: The server's host takes no input.
+            Unreachable: The caller is a singleton.
+
+        PMIx Standard: "Tools and Debuggers", `PMIx_IOF_push`.
+        """
+        found = targets(procs)
+        for op in push_ops(found, data, info) or [IOFPush(found, b"", infos(info))]:
+            _push(self, op)
+
+    def iof_pull(self, procs: Procs, channels: int, *, buffer: int = 1024, info: Infos = None) -> OutputStream:
+        """`PMIx_IOF_pull`: `output`, opened already; what comes is read from the stream that is returned."""
+        return self.output(procs, channels, buffer=buffer, info=info).open()
+
+    def iof_deregister(self, stream: OutputStream) -> None:
+        """`PMIx_IOF_deregister`: close a stream of output; the same as its `close`."""
+        stream.close()
+
+    def iof_push(self, procs: Procs, data: bytes = b"", *, info: Infos = None) -> None:
+        """`PMIx_IOF_push`: the same as `push_input`."""
+        self.push_input(procs, data, info=info)

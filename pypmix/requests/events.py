@@ -1,0 +1,120 @@
+"""The arguments of event operations, and what becomes of a handler's answer."""
+
+from __future__ import annotations
+
+from pypmix.events import Answer, Event
+from pypmix.requests import proc_tuple
+from pypmix.standard import codes
+from pypmix.standard.errors import ERROR, PMIxError
+from pypmix.standard.ops import NotifyEvent, RegisterEventHandler
+from pypmix.standard.ops.events import EVENT_NO_ACTION_TAKEN
+from pypmix.standard.types import DataArray, Info, Value
+from pypmix.standard.values import infos
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from pypmix.engine.base import Delivery
+    from pypmix.requests import Infos, Procs
+
+RANGE_SESSION = 4
+RANGE_CUSTOM = 6
+
+ORDERS = {
+    "first": "pmix.evfirst",
+    "last": "pmix.evlast",
+    "first_in_category": "pmix.evfirstcat",
+    "last_in_category": "pmix.evlastcat",
+    "prepend": "pmix.evprepend",
+    "append": "pmix.evappend",
+}
+
+_TRUE = Value.unchecked(codes.BOOL, True)
+
+
+def _procs(key: str, single: str, procs: Procs) -> Info:
+    found = proc_tuple(procs)
+    if len(found) == 1:
+        return Info(single, Value(codes.PROC, found[0]))
+    return Info(key, Value(codes.DATA_ARRAY, DataArray(codes.PROC, found)))
+
+
+def notify_op(
+    code: int,
+    range: int | None,
+    targets: Procs,
+    affected: Procs,
+    non_default: bool,
+    cache: bool,
+    info: Infos,
+) -> NotifyEvent:
+    told = infos(info)
+    if targets is not None:
+        if range not in (None, RANGE_CUSTOM):
+            raise ValueError(f"targets are a range of their own, so they cannot go with range {range!r}")
+        range = RANGE_CUSTOM
+        told += (_procs("pmix.evrange", "pmix.evrange", targets),)
+    elif range == RANGE_CUSTOM and not any(item.key == "pmix.evrange" for item in told):
+        raise ValueError("Range.CUSTOM needs targets")
+    if affected is not None:
+        told += (_procs("pmix.evaffected", "pmix.evproc", affected),)
+    if non_default:
+        told += (Info("pmix.evnondef", _TRUE),)
+    if not cache:
+        told += (Info("pmix.evnocache", _TRUE),)
+    return NotifyEvent(int(code), RANGE_SESSION if range is None else int(range), told)
+
+
+def handler_op(
+    handler: Callable[[Delivery], None],
+    events: tuple[int, ...],
+    ended: Callable[[BaseException | None], None] | None,
+    *,
+    name: str | None = None,
+    order: str | None = None,
+    before: str | None = None,
+    after: str | None = None,
+    affected: Procs = None,
+    once: bool = False,
+    info: Infos = None,
+) -> RegisterEventHandler:
+    directives = infos(info)
+    if sum(item is not None for item in (order, before, after)) > 1:
+        raise ValueError("of order, before and after only one can be given")
+    if order is not None:
+        if order not in ORDERS:
+            raise ValueError(f"{order!r} is no order of handlers: it is one of {', '.join(ORDERS)}")
+        directives += (Info(ORDERS[order], _TRUE),)
+    for key, text in (("pmix.evname", name), ("pmix.evbefore", before), ("pmix.evafter", after)):
+        if text is not None:
+            directives += (Info(key, Value(codes.STRING, text)),)
+    if affected is not None:
+        directives += (_procs("pmix.evaffected", "pmix.evproc", affected),)
+    if once:
+        directives += (Info("pmix.evone", _TRUE),)
+    return RegisterEventHandler(handler, tuple([int(code) for code in events]), directives, ended)
+
+
+def event_of(delivery: Delivery) -> Event:
+    return Event(delivery.notification, delivery.results)
+
+
+def answer_of(delivery: Delivery, returned: object) -> None:
+    """Answer with what a handler has returned."""
+    if returned is None:
+        delivery.done(EVENT_NO_ACTION_TAKEN)
+    elif isinstance(returned, Answer):
+        delivery.done(returned.status, returned.results)
+    else:
+        raise TypeError(f"an event handler returns what ev.done() and its like make, or None, not {returned!r:.100}")
+
+
+def failed(delivery: Delivery, function: Callable[..., Any], error: Exception) -> None:
+    """Log that a handler has raised, and answer so."""
+    import logging
+
+    name = getattr(function, "__qualname__", repr(function))
+    logging.getLogger("pypmix.events").error("the handler %s failed in %r", name, event_of(delivery), exc_info=error)
+    delivery.done((error.code if isinstance(error, PMIxError) else ERROR) or ERROR)

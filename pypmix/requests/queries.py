@@ -1,0 +1,74 @@
+"""The arguments and results of queries, and of the procs of a node and the nodes of a job."""
+
+from __future__ import annotations
+
+from pypmix.answers import Answers
+from pypmix.standard import codes
+from pypmix.standard.attr import Attr
+from pypmix.standard.errors import ERROR, NotFound, NotSupported, PartialSuccess, PMIxError, Unreachable
+from pypmix.standard.ops import QueryInfo
+from pypmix.standard.types import Info, Proc, Query, Value
+from pypmix.standard.values import infos
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pypmix.requests import Infos, Key
+
+UNANSWERED = (NotFound, NotSupported)
+"""How a server says that nobody has an answer to any of the keys."""
+
+
+def query_op(
+    keys: Iterable[Key], nspace: str | None, proc: Proc | None, node: str | None, refresh: bool, info: Infos
+) -> QueryInfo:
+    if isinstance(keys, str | Attr):
+        raise TypeError(f"keys are a collection of keys, not the single key {str(keys)!r}: query() takes that")
+    names = tuple(dict.fromkeys([_key(key) for key in keys]))
+    qualifiers = infos(info)
+    if nspace is not None:
+        qualifiers += (Info("pmix.nspace", Value(codes.STRING, nspace)),)
+    if proc is not None:
+        qualifiers += (Info("pmix.procid", Value(codes.PROC, proc)),)
+    if node is not None:
+        qualifiers += (Info("pmix.hname", Value(codes.STRING, node)),)
+    if refresh:
+        qualifiers += (Info("pmix.qry.rfsh", Value(codes.BOOL, True)),)
+    return QueryInfo((Query(names, qualifiers),))
+
+
+def queries_op(queries: Query | Iterable[Query]) -> QueryInfo:
+    return QueryInfo((queries,) if isinstance(queries, Query) else tuple(queries))
+
+
+def retries(op: QueryInfo, found: Iterable[Info], error: PMIxError | None, alone: bool) -> list[QueryInfo]:
+    """Return the queries that tell whether keys without an answer have one after all.
+
+    Some servers stop at the first key that they do not know, and some libraries keep a partial answer to themselves.
+    """
+    (query,) = op.queries
+    if error is not None and not passable(error, alone):
+        return []
+    known = {info.key for info in found}
+    missing = [key for key in query.keys if key not in known]
+    return [QueryInfo((Query((key,), query.qualifiers),)) for key in missing] if len(missing) > 1 else []
+
+
+def passable(error: PMIxError, alone: bool) -> bool:
+    """Tell whether an error may hide that there are answers, or says that there are none.
+
+    Args:
+        error: The error of a query.
+        alone: Whether there is no server that could be lost.
+    """
+    expected = (*UNANSWERED, PartialSuccess, *((Unreachable,) if alone else ()))
+    return isinstance(error, expected) or error.code == ERROR
+
+
+def answers(op: QueryInfo, found: Iterable[Info]) -> Answers:
+    return Answers(found, [key for query in op.queries for key in query.keys])
+
+
+def _key(key: Key) -> str:
+    return key.key if isinstance(key, Attr) else key

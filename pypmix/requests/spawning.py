@@ -1,0 +1,158 @@
+"""The arguments of spawn."""
+
+from __future__ import annotations
+
+import os
+
+from pypmix.job import read
+from pypmix.requests import seconds
+from pypmix.standard import codes
+from pypmix.standard.errors import PMIxError
+from pypmix.standard.ops import JobControl, Spawn
+from pypmix.standard.types import RANK_WILDCARD, App, Info, Proc, Value
+from pypmix.standard.values import infos
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pypmix.engine.base import ClientSession
+    from pypmix.requests import Infos
+
+    Word = str | os.PathLike[str]
+    Apps = Sequence[Word] | App | Iterable[App]
+
+SPAWN_TIMEOUT = "pmix.sp.time"
+NOTIFY_COMPLETION = "pmix.notecomp"
+FWD_STDIN = "pmix.fwd.stdin"
+STDIN_TARGET = "pmix.stdin"
+PARENT_ID = "pmix.parent"
+SPAWNED = "pmix.spawned"
+
+_OUTER = ("PMIX_", "PYPMIX_SERVER")
+_PARAMETERS = "PMIX_MCA_"
+
+
+def app(
+    command: Sequence[Word],
+    *,
+    n: int = 1,
+    env: Mapping[str, str] | None = None,
+    cwd: Word | None = None,
+    info: Infos = None,
+) -> App:
+    """Make an application for `spawn`, which starts several of them as one job.
+
+    Args:
+        command: The program and its arguments.
+        n: How many procs run it.
+        env: Variables that they have besides those which the host gives to all. What makes a process a client of
+            its server (`PMIX_NAMESPACE` and its like) is left out, so that a whole environment may be given.
+        cwd: Their working directory; the caller's by default.
+        info: Infos or a mapping for this application, such as `attrs.HOST`.
+
+    Raises:
+        TypeError, ValueError, OverflowError: It is no command, or no number of procs.
+    """
+    if isinstance(command, str | bytes | os.PathLike):
+        raise TypeError(f"a command is a list of words such as ['./worker', '--fast'], not {command!r}")
+    words = tuple([_text(word, "a word of a command") for word in command])
+    if not words or not words[0]:
+        raise ValueError("an application needs a command")
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise TypeError(f"a number of procs is an int, not {type(n).__name__}")
+    if n < 1:
+        raise ValueError(f"an application has at least one proc, not {n}")
+    if n >= 2**31:
+        raise OverflowError(f"a number of procs has 31 bits, {n} has more")
+    variables = [] if env is None else [_variable(name, value) for name, value in env.items() if _own(name)]
+    return App(words[0], words, tuple(variables), None if cwd is None else _text(cwd, "a directory"), n, infos(info))
+
+
+def _text(word: object, what: str) -> str:
+    path = os.fspath(word) if isinstance(word, os.PathLike) else word
+    if not isinstance(path, str):
+        raise TypeError(f"{what} is a string or a path, not {type(word).__name__}")
+    if "\0" in path:
+        raise ValueError(f"{what} must not contain a NUL character")
+    return path
+
+
+def _variable(name: str, value: str) -> str:
+    if not _text(name, "a variable's name") or "=" in name:
+        raise ValueError(f"{name!r} is no name of an environment variable")
+    return f"{name}={_text(value, 'a variable')}"
+
+
+def _own(name: str) -> bool:
+    return not isinstance(name, str) or not name.startswith(_OUTER) or name.startswith(_PARAMETERS)
+
+
+def spawn_op(
+    apps: Apps,
+    n: int | None,
+    env: Mapping[str, str] | None,
+    cwd: Word | None,
+    timeout: float | None,
+    notify: bool,
+    stdin: bool | int,
+    info: Infos,
+) -> Spawn:
+    directives = infos(info)
+    if timeout is not None:
+        directives += (Info(SPAWN_TIMEOUT, seconds(timeout).value),)
+    if notify and not any(item.key == NOTIFY_COMPLETION for item in directives):
+        directives += (Info(NOTIFY_COMPLETION, Value.unchecked(codes.BOOL, True)),)
+    if stdin is not True and stdin is not False:
+        directives += (Info(STDIN_TARGET, Value(codes.PROC, Proc("", int(stdin)))),)
+    if stdin is not False:
+        directives += (Info(FWD_STDIN, Value.unchecked(codes.BOOL, True)),)
+    return Spawn(_apps(apps, n, env, cwd), directives)
+
+
+def _apps(apps: Apps, n: int | None, env: Mapping[str, str] | None, cwd: Word | None) -> tuple[App, ...]:
+    found: tuple[object, ...]
+    if isinstance(apps, App):
+        found = (apps,)
+    elif isinstance(apps, str | bytes | os.PathLike):
+        raise TypeError(f"a command is a list of words such as ['./worker', '--fast'], not {apps!r}")
+    else:
+        found = tuple(apps)
+    if not found or not isinstance(found[0], App):
+        return (app(found, n=1 if n is None else n, env=env, cwd=cwd),)  # type: ignore[arg-type]
+    if not (n is None and env is None and cwd is None):
+        raise ValueError("n, env and cwd go with a command; an App has its own: pypmix.app([...], n=...)")
+    return tuple([_whole(each) for each in found])
+
+
+def _whole(found: object) -> App:
+    """Return an application with a command and a name of its program: libpmix 4.2 needs both."""
+    if not isinstance(found, App):
+        raise TypeError(f"applications are App objects, not {type(found).__name__}")
+    if not found.argv and found.cmd:
+        return App(found.cmd, (found.cmd,), found.env, found.cwd, found.maxprocs, found.info)
+    if not found.cmd and found.argv:
+        return App(found.argv[0], found.argv, found.env, found.cwd, found.maxprocs, found.info)
+    return found
+
+
+def control_op(nspace: str, key: str, number: int | None = None) -> JobControl:
+    value = Value.unchecked(codes.BOOL, True) if number is None else Value(codes.INT, int(number))
+    return JobControl((Proc(nspace, RANK_WILDCARD),), (Info(key, value),))
+
+
+def origin(session: ClientSession) -> tuple[bool, Proc | None]:
+    """Return whether a spawn has started this process's job, and whose."""
+    parent = _known(session, PARENT_ID)
+    if not isinstance(parent, Proc):
+        parent = None
+    return bool(_known(session, SPAWNED)) or parent is not None, parent
+
+
+def _known(session: ClientSession, key: str) -> object:
+    for rank in (session.proc.rank, RANK_WILDCARD):
+        try:
+            return read(session, Proc.unchecked(session.proc.nspace, rank), key)
+        except PMIxError:
+            continue
+    return None

@@ -1,0 +1,104 @@
+"""What the sync and the async tool share: which server is meant, as directives."""
+
+from __future__ import annotations
+
+import os
+
+from pypmix.standard import codes
+from pypmix.standard.ops import ToolAttachToServer, ToolSetServer
+from pypmix.standard.types import MAX_NSLEN, Info, Proc, Value, check_name
+from pypmix.standard.values import infos
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.requests import Infos
+
+SYSTEM = ("only", "first")
+
+_TRUE = Value.unchecked(codes.BOOL, True)
+
+
+def _text(key: str, value: object, what: str) -> Info:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is a string, not {type(value).__name__}")
+    if not value:
+        raise ValueError(f"{what} must not be empty")
+    return Info(key, Value(codes.STRING, value))
+
+
+def target(
+    pid: int | None,
+    nspace: str | None,
+    uri: str | None,
+    file: str | os.PathLike[str] | None,
+    system: bool | str,
+    host: str | None,
+    tmpdir: str | os.PathLike[str] | None,
+    wait: float | None,
+    info: Infos,
+) -> tuple[Info, ...]:
+    """Return the directives that say which server is meant."""
+    given = [name for name, value in (("pid", pid), ("nspace", nspace), ("uri", uri), ("file", file)) if value]
+    if system and system is not True and system not in SYSTEM:
+        raise ValueError(f"system is True, {' or '.join(map(repr, SYSTEM))}, not {system!r}")
+    if system and system != "first":
+        given.append("system")
+    if len(given) > 1:
+        raise ValueError(f"a server is named in one way, not by {' and '.join(given)}")
+    directives: list[Info] = []
+    if pid is not None:
+        if isinstance(pid, bool) or not isinstance(pid, int):
+            raise TypeError(f"a pid is an int, not {type(pid).__name__}")
+        if not 0 < pid < 2**31:
+            raise ValueError(f"{pid} is no process id")
+        directives.append(Info("pmix.srvr.pidinfo", Value(codes.PID, pid)))
+    if nspace is not None:
+        check_name(nspace, MAX_NSLEN, "an nspace")
+        directives.append(_text("pmix.srv.nspace", nspace, "an nspace"))
+    if uri is not None:
+        directives.append(_text("pmix.srvr.uri", uri, "a URI"))
+    if file is not None:
+        directives.append(_text("pmix.tool.attach", os.fspath(file), "a file"))
+    if system:
+        key = "pmix.cnct.sys.first" if system == "first" else "pmix.cnct.sys"
+        directives.append(Info(key, _TRUE))
+    if host is not None:
+        directives.append(_text("pmix.srvr.host", host, "a host"))
+    if tmpdir is not None:
+        directives.append(_text("pmix.srvr.tmpdir", os.fspath(tmpdir), "a folder"))
+    if wait is not None:
+        if isinstance(wait, bool) or not isinstance(wait, int | float):
+            raise TypeError(f"wait is a number of seconds, not {type(wait).__name__}")
+        if not 0 <= wait < 2**31:
+            raise ValueError(f"wait must be at least 0 and less than 2**31 seconds, not {wait}")
+        # Whole seconds between two looks is what the attributes can say.
+        directives.append(Info("pmix.tool.mretries", Value(codes.UINT32, -int(-wait // 1))))
+        directives.append(Info("pmix.tool.retry", Value(codes.UINT32, 1)))
+    return (*directives, *infos(info))
+
+
+def name(proc: Proc | None) -> tuple[Info, ...]:
+    """Return the directives by which a tool brings its name."""
+    if proc is None:
+        return ()
+    if not isinstance(proc, Proc):
+        raise TypeError(f"a tool's name is a Proc, not a {type(proc).__name__}")
+    return (
+        Info("pmix.tool.nspace", Value(codes.STRING, proc.nspace)),
+        Info("pmix.tool.rank", Value(codes.PROC_RANK, proc.rank)),
+    )
+
+
+def attach_op(directives: tuple[Info, ...], primary: bool) -> ToolAttachToServer:
+    return ToolAttachToServer((*directives, Info("pmix.pri.srvr", _TRUE)) if primary else directives)
+
+
+def set_server_op(server: Proc, wait: float | bool, info: Infos) -> ToolSetServer:
+    directives = infos(info)
+    if wait is not False:
+        directives += (Info("pmix.wait.conn", _TRUE),)
+        if wait is not True:
+            from pypmix.requests import seconds
+
+            directives += (seconds(wait),)
+    return ToolSetServer(server, directives)

@@ -1,0 +1,47 @@
+"""What is known of jobs that a client has spawned."""
+
+from __future__ import annotations
+
+from pypmix.job import Job
+from pypmix.standard.types import Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from pypmix.engine.base import ClientSession
+    from pypmix.standard.types import Info
+
+EXIT_CODE = "pmix.exit.code"
+TERM_STATUS = "pmix.job.term.status"
+AFFECTED_PROC = "pmix.evproc"
+NSPACE = "pmix.nspace"
+
+
+class ChildJob(Job):
+    """A job other than the caller's, with its job info."""
+
+    __slots__ = ("_nspace",)
+
+    def __init__(self, session: ClientSession, nspace: str) -> None:
+        super().__init__(session)
+        self._nspace = nspace
+
+    @property
+    def nspace(self) -> str:
+        """The job's namespace."""
+        return self._nspace
+
+
+def ended_job(infos: Iterable[Info]) -> tuple[str, int]:
+    """Return which job an event says has ended, and its exit code; an empty nspace if it names none."""
+    found: dict[str, Any] = {info.key: info.value.data for info in infos}
+    proc = found.get(AFFECTED_PROC)
+    nspace = proc.nspace if isinstance(proc, Proc) else found.get(NSPACE, "")
+    code = found.get(EXIT_CODE)
+    if not isinstance(code, int):
+        # Natives give the code of the proc that failed as the job's status; an error's says no code.
+        status = found.get(TERM_STATUS)
+        code = 0 if not isinstance(status, int) else int(status < 0) or status
+    return (nspace if isinstance(nspace, str) else ""), code

@@ -1,0 +1,418 @@
+"""What ranks and tools ask of `pypmix run`: who waits for whom, tables, job control, clean-up, logs; with real jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cli.command import Command, Ended
+
+RANK = """
+import os, signal, sys, time
+from pathlib import Path
+import pypmix
+from pypmix import Info, NotFound, NotSupported, PermissionDenied, PMIxError, Proc, ProcState, Query, Rank, attrs, typed
+def tell(name):
+    Path(f"{name}.{me.rank}").write_text(f"{os.getpid()}\\n")
+def wait(name):
+    while not os.path.exists(name):
+        time.sleep(0.01)
+def status(call):
+    try:
+        call()
+    except PMIxError as error:
+        return error.status.name
+me = pypmix.Client(engine="python").open()
+rank = me.rank
+"""
+
+LATE = """
+tell("up")
+if rank == 3:
+    wait("come")
+me.fence()
+me.close()
+"""
+
+
+def client(text: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", RANK + text)
+
+
+def succeeded(ended: Ended) -> Ended:
+    assert ended.code == 0, ended.err.decode()
+    return ended
+
+
+class Late:
+    """A job of four ranks of which the last does not come to the fence."""
+
+    def __init__(self, command: Command) -> None:
+        self.command = command
+        self.process = command.start("run", "-n", 4, *client(LATE))
+        self.pids = [int(text) for text in command.wait_for("up", 4)]
+
+    def pending(self) -> dict[str, object]:
+        """Wait until all of the others have come, and return what `pypmix top` says."""
+        deadline = time.monotonic() + 15
+        while time.monotonic() < deadline:
+            found = json.loads(succeeded(self.command("top", "--json")).out)
+            (server,) = found["servers"]
+            if server["pending"] and len(server["pending"][0]["missing"]) == 1:
+                return server
+        pytest.fail(f"nothing is pending: {found}")
+
+    def end(self) -> Ended:
+        (self.command.folder / "come").touch()
+        return succeeded(self.command.end(self.process))
+
+
+def test_top_tells_who_is_waited_for(command: Command) -> None:
+    job = Late(command)
+    server = job.pending()
+    (shown,) = server["jobs"]
+    assert [proc["pid"] for proc in shown["procs"]] == job.pids
+    assert {proc["state"] for proc in shown["procs"]} == {"CONNECTED"}
+    (pending,) = server["pending"]
+    nspace = shown["nspace"]
+    assert pending["operation"] == "fence"
+    assert pending["missing"] == [{"proc": f"{nspace}:3", "pid": job.pids[3]}]
+    assert pending["arrived"] == [{"proc": f"{nspace}:{rank}", "pid": job.pids[rank]} for rank in range(3)]
+    time.sleep(0.3)
+    lines = succeeded(command("top", "--once")).lines
+    assert [line.split()[:4] for line in lines[1:5]] == [
+        [nspace, str(rank), str(pid), "CONNECTED"] for rank, pid in enumerate(job.pids)
+    ]
+    line = next(line for line in lines if line.startswith("fence"))
+    before, _, seconds = line.removesuffix(" s)").rpartition(", ")
+    assert before == f"fence 3 of 4 procs — waiting for {nspace}:3 (pid {job.pids[3]}"
+    assert float(seconds) > pending["seconds"]
+    job.end()
+    assert command("top", "--once").code == 1
+
+
+def test_top_on_a_terminal_ends_with_the_server(command: Command) -> None:
+    job = Late(command)
+    job.pending()
+    reader, writer = pty.openpty()
+    top = command.start("top", "--interval", 0.2, stdout=writer, stderr=subprocess.PIPE, env={"TERM": "xterm"})
+    os.close(writer)
+    seen = b""
+    ended = False
+    deadline = time.monotonic() + 25
+    while time.monotonic() < deadline:
+        if select.select([reader], [], [], 0.1)[0]:
+            try:
+                seen += os.read(reader, 65536)
+            except OSError:
+                break
+        if not ended and seen.count(b"fence 3 of 4") > 1:
+            ended = True
+            job.end()
+    os.close(reader)
+    assert ended, seen
+    assert top.wait(10) == 0
+    assert top.stderr is not None
+    assert b"the server is gone" in top.stderr.read()
+
+
+def test_sigusr1_prints_what_is_pending_and_harms_nobody(command: Command) -> None:
+    job = Late(command)
+    job.pending()
+    job.process.send_signal(signal.SIGUSR1)
+    time.sleep(0.5)
+    ended = job.end()
+    first, second, third = ended.err.decode().splitlines()
+    assert first == "pypmix run: 4 of 4 ranks run"
+    assert second.startswith("  fence 4 procs of ")
+    assert second.endswith(f"missing: rank 3 (pid {job.pids[3]})")
+    names = ", ".join([f"rank {rank} (pid {pid})" for rank, pid in enumerate(job.pids)])
+    assert third == f"  initialized and not finalized: {names}"
+
+
+def test_sigusr1_tells_of_ranks_that_have_ended(command: Command) -> None:
+    text = "echo $$ > up.$PMIX_RANK; [ $PMIX_RANK = 1 ] || while [ ! -e come ]; do sleep 0.05; done"
+    process = command.start("run", "-n", 2, "sh", "-c", text)
+    first, second = command.wait_for("up", 2)
+    while os.path.exists(f"/proc/{second}") and Path(f"/proc/{second}/stat").read_text().split()[2] != "Z":
+        time.sleep(0.01)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGUSR1)
+    time.sleep(0.3)
+    (command.folder / "come").touch()
+    assert succeeded(command.end(process)).err.decode().splitlines() == [
+        "pypmix run: 1 of 2 ranks run",
+        f"  running without having initialized: rank 0 (pid {first})",
+        f"  rank 1 (pid {second}) exited with code 0",
+    ]
+
+
+def test_what_is_asked_about_jobs(command: Command) -> None:
+    text = """
+me.fence()
+if rank == 0:
+    table = me.query(attrs.QUERY_PROC_TABLE)
+    assert [row.proc for row in table] == list(me.job.procs)
+    assert table[0].pid == os.getpid() and table[0].state == ProcState.CONNECTED
+    assert table[1].executable == "/bin/sleep" or table[1].executable.endswith("/sleep"), table[1]
+    assert table[1].state == ProcState.RUNNING and table[1].hostname == table[0].hostname
+    assert me.query(attrs.QUERY_PROC_TABLE, proc=me.job[1]) == [table[1]]
+    assert me.query(attrs.QUERY_PROC_TABLE, nspace="gone", default=None) is None
+    assert me.query(attrs.QUERY_JOB_STATUS) == 0
+    assert 0 < me.query(attrs.TIME_REMAINING) <= 25
+    assert me.query(attrs.QUERY_NUM_PSETS) == 0 and me.query(attrs.QUERY_PSET_NAMES) == ""
+    assert me.query(attrs.QUERY_PSET_MEMBERSHIP, default=None) is None
+    assert "pmix.wdir" in me.query(attrs.QUERY_SPAWN_SUPPORT).split(",")
+    assert me.query(attrs.AVAIL_PHYS_MEMORY) > 1 << 26
+    keys = me.query(attrs.QUERY_SUPPORTED_KEYS).split(",")
+    assert {"pypmix.pending", "pmix.qry.mem", "pmix.qry.ns"} <= set(keys), keys
+
+    memory = me.query(attrs.QUERY_MEMORY_USAGE)
+    arrays = [info.value.data.items for info in memory if info.key == "pypmix.memory"]
+    own = [{field.key: field.value.data for field in fields} for fields in arrays]
+    resident = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    assert [each["pmix.procid"] for each in own] == list(me.job.procs)
+    assert abs(own[0]["pypmix.memory"] - resident) < resident / 4
+    short = me.query(attrs.QUERY_MEMORY_USAGE, info={attrs.QUERY_REPORT_MINMAX: True})
+    values = {info.key: info.value.data for info in short}
+    assert values["pypmix.memory.min"] < values["pmix.cl.mem.avg"] < values["pypmix.memory.max"]
+    assert "pypmix.memory" not in values
+    brief = me.query(attrs.QUERY_MEMORY_USAGE, info={attrs.QUERY_REPORT_AVG: True})
+    assert [info.key for info in brief] == ["pmix.hname", "pmix.dmn.mem", "pmix.cl.mem.avg"]
+
+    functions = me.query(attrs.QUERY_ATTRIBUTE_SUPPORT, info={attrs.HOST_FUNCTIONS: "all"})
+    names = [name for info in functions if info.key == "pmix.host.fns" for name in info.value.data.split(",")]
+    assert "PMIx_Job_control" in names and "PMIx_Spawn" in names, functions
+    support = me.query(attrs.QUERY_ATTRIBUTE_SUPPORT, info={attrs.HOST_ATTRIBUTES: "PMIx_Job_control"})
+    known = [row.key for info in support if info.key == "PMIx_Job_control" for row in info.value.data.items]
+    assert "pmix.jctrl.kill" in known, support
+
+    # The same key in two queries, of which only the second has an answer.
+    gone, here = (Query((str(attrs.QUERY_PROC_TABLE),), (attrs.NSPACE(name),)) for name in ("gone", me.nspace))
+    (found,) = me.query_info([gone, here])
+    assert [row.proc for row in found.value.data.items] == list(me.job.procs)
+    os.kill(table[1].pid, signal.SIGTERM)
+me.close()
+"""
+    text = text.replace("me.fence()\n", "", 1)
+    ended = command("run", "--keep-going", "--timeout", 25, "-n", 1, *client(text), ":", "-n", 1, "sleep", 30)
+    assert ended.code == 143
+    assert "Traceback" not in ended.err.decode(), ended.err.decode()
+
+
+def test_the_states_of_those_who_have_ended(command: Command) -> None:
+    text = """
+me.close() if rank == 2 else None
+if rank == 1:
+    os._exit(5)
+if rank == 3:
+    os.kill(os.getpid(), 9)
+if rank == 0:
+    def states():
+        return {row.proc.rank: (ProcState(row.state).name, row.exit_code) for row in me.query(attrs.QUERY_PROC_TABLE)}
+    wanted = {0: ("CONNECTED", 0), 1: ("TERM_NON_ZERO", 5), 2: ("TERMINATED", 0), 3: ("ABORTED_BY_SIG", 137),
+              4: ("KILLED_BY_CMD", 137)}
+    me.kill(me.job[4])
+    deadline = time.monotonic() + 10
+    while states() != wanted and time.monotonic() < deadline:
+        time.sleep(0.05)
+    print(states() == wanted, states())
+    me.close()
+if rank == 4:
+    time.sleep(30)
+"""
+    ended = command("run", "--keep-going", "-n", 5, *client(text))
+    assert ended.lines[0].startswith("True"), ended
+
+
+def test_what_was_killed_is_named_with_who_wanted_it(command: Command) -> None:
+    text = 'tell("up")\nme.fence()\nif rank == 0: me.kill(me.job[1])\ntime.sleep(30)\n'
+    process = command.start("run", "-n", 3, *client(text))
+    pids = command.wait_for("up", 3)
+    ended = command.end(process)
+    assert ended.code == 137
+    assert ended.message == (
+        f"pypmix run: rank 1 (pid {pids[1]}) was killed by signal 9 (SIGKILL), as rank 0 (pid {pids[0]}) had asked; "
+        "2 other ranks were ended"
+    )
+
+
+@pytest.mark.parametrize(("call", "code", "word"), [("terminate", 143, "terminated"), ("kill", 137, "killed")])
+def test_a_whole_job_that_is_ended(command: Command, call: str, code: int, word: str) -> None:
+    text = f'tell("up")\nme.fence()\nif rank == 0: me.{call}(me.job)\ntime.sleep(30)\n'
+    process = command.start("run", "-n", 2, *client(text))
+    pids = command.wait_for("up", 2)
+    ended = command.end(process)
+    assert ended.code == code
+    assert ended.message.startswith(f"pypmix run: rank 0 (pid {pids[0]}) had the job {word} by job control")
+
+
+def test_who_does_not_end_when_asked_is_killed(command: Command) -> None:
+    text = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+tell("up")
+me.fence()
+if rank == 0: me.terminate(me.job[1])
+time.sleep(30)
+"""
+    started = time.monotonic()
+    ended = command("run", "-n", 2, *client(text))
+    assert ended.code == 137
+    assert 4 < time.monotonic() - started < 25
+
+
+def test_job_control_that_is_refused(command: Command) -> None:
+    text = """
+me.fence()
+seen = [
+    status(lambda: me.job_control(info={attrs.JOB_CTRL_CHECKPOINT: "x", attrs.JOB_CTRL_KILL: True})),
+    status(lambda: me.job_control(info={attrs.JOB_CTRL_PREEMPTIBLE: True})),
+    status(lambda: me.job_control(me.job)),
+    status(lambda: me.job_control(me.job, info={attrs.JOB_CTRL_KILL: False})),
+    status(lambda: me.job_control(me.job, info={attrs.JOB_CTRL_SIGNAL: 0})),
+    status(lambda: me.job_control(me.job, info={attrs.JOB_CTRL_SIGNAL: 1000})),
+    status(lambda: me.kill(Proc(me.nspace, 7))),
+    status(lambda: me.kill([me.job[0], Proc("gone", 0)])),
+]
+if rank == 0: print(seen)
+me.fence()
+me.close()
+"""
+    ended = succeeded(command("run", "-n", 2, *client(text)))
+    assert ended.lines == [str(["ERR_NOT_SUPPORTED"] * 4 + ["ERR_BAD_PARAM"] * 2 + ["ERR_NOT_FOUND"] * 2)]
+
+
+def test_context_ids(command: Command) -> None:
+    text = """
+ids = [me.job_control(info={attrs.GROUP_ASSIGN_CONTEXT_ID: True})[attrs.GROUP_CONTEXT_ID] for _ in range(3)]
+me.put("ids", ids)
+me.commit()
+me.fence(collect=True)
+if rank == 0: print(len({id for proc in me.job.procs for id in me.get("ids", proc=proc)}))
+me.close()
+"""
+    assert succeeded(command("run", "-n", 2, *client(text))).lines == ["6"]
+
+
+def test_clean_up(command: Command) -> None:
+    text = """
+if rank == 0:
+    for name in ("all", "mine"):
+        Path(name).mkdir()
+        (Path(name) / "file").touch()
+    Path("kept").touch()
+    me.register_cleanup(os.path.abspath("all"), directory=True, recursive=True)
+    me.register_cleanup(os.path.abspath("mine/file"), procs=me.proc)
+    assert status(lambda: me.register_cleanup("/etc", directory=True, recursive=True)) == "ERR_NO_PERMISSIONS"
+    assert status(lambda: me.register_cleanup(os.getcwd(), directory=True)) == "ERR_NO_PERMISSIONS"
+    assert status(lambda: me.job_control(info={attrs.REGISTER_CLEANUP: "kept"})) == "ERR_BAD_PARAM"
+me.fence()
+me.close()
+if rank == 1:
+    while os.path.exists("mine/file"):
+        time.sleep(0.01)
+    print(os.path.exists("all/file"), flush=True)
+"""
+    assert succeeded(command("run", "-n", 2, *client(text))).lines == ["True"]
+    assert not (command.folder / "all").exists()
+    assert (command.folder / "mine").exists()
+    assert (command.folder / "kept").exists()
+
+
+def test_clean_up_after_a_job_that_fails(command: Command) -> None:
+    text = """
+Path("file").touch()
+me.register_cleanup(os.path.abspath("file"))
+os.abort()
+"""
+    assert command("run", "-n", 1, *client(text)).code == 134
+    assert not (command.folder / "file").exists()
+
+
+def test_logs(command: Command) -> None:
+    text = """
+me.log("plain", to="stdout")
+me.log("one\\ntwo\\n", tag=True)
+me.log("<at & once>", to="stdout", info={attrs.LOG_XML_OUTPUT: True})
+me.log("then", timestamp=True, info={attrs.LOG_TIMESTAMP: 86400})
+print(status(lambda: me.log({attrs.LOG_GLOBAL_DATASTORE: True})))
+print(status(lambda: me.log({attrs.LOG_GLOBAL_DATASTORE: True, attrs.LOG_STDERR: "partly"})))
+three = {attrs.LOG_GLOBAL_DATASTORE: True, attrs.LOG_STDERR: "first", attrs.LOG_STDOUT: "not this"}
+print(status(lambda: me.log(three, once=True)))
+print(status(lambda: me.log({attrs.LOG_JOB_RECORD: True, attrs.LOG_MSG: "kept"})))
+print(status(lambda: me.log({attrs.LOG_STDERR: "x", attrs.LOG_SYSLOG_PRI: 9})))
+me.close()
+"""
+    ended = succeeded(command("run", "-n", 1, "--tag-output", *client(text)))
+    nspace = ended.lines[1].split('"')[1]
+    assert ended.lines == [
+        "plain",
+        f'<stdout nspace="{nspace}" rank="0">&lt;at &amp; once&gt;</stdout>',
+        "[0]<stdout>: ERR_NOT_SUPPORTED",
+        "[0]<stdout>: ERR_PARTIAL_SUCCESS",
+        "[0]<stdout>: None",
+        "[0]<stdout>: None",
+        "[0]<stdout>: ERR_BAD_PARAM",
+    ]
+    errors = ended.err.decode().splitlines()
+    assert errors[:2] == ["[0]<stderr>: one", "[0]<stderr>: two"]
+    assert errors[2].endswith(" then")
+    assert errors[3:] == ["partly", "first"]
+
+
+def test_the_logger_of_a_host(command: Command) -> None:
+    """A program that runs jobs by itself gets what is logged as records."""
+    text = """
+import logging, sys
+from pypmix.host.job import Application
+from pypmix.host.local import LocalHost
+class Keep(logging.Handler):
+    def emit(self, record):
+        text = record.getMessage().partition(": ")[2]
+        print(record.levelname, record.source.rank, record.channel, record.created, text)
+logging.getLogger("pypmix.log").addHandler(Keep())
+logging.getLogger("pypmix.log").setLevel(logging.DEBUG)
+outcome = LocalHost((Application((sys.executable, "-c", sys.argv[1])),)).run()
+sys.exit(outcome.code)
+"""
+    rank = (
+        RANK
+        + "me.log({attrs.LOG_JOB_RECORD: True, attrs.LOG_MSG: 'kept'}, info={attrs.LOG_TIMESTAMP: 86400})\nme.close()\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", text, rank],
+        env=command.environment,
+        cwd=command.folder,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert (found.returncode, found.stdout) == (0, b"INFO 0 PMIX_LOG_JOB_RECORD 86400.0 kept\n"), found.stderr.decode()
+
+
+def test_a_heart_that_stopped_with_its_rank_is_told_of_by_nobody(command: Command) -> None:
+    text = """
+me.fence()
+if rank == 0:
+    me.monitor_heartbeat(1)
+    me.fence()
+    me.close()
+    time.sleep(2.5)
+else:
+    with me.events(pypmix.EventCode.MONITOR_HEARTBEAT_ALERT) as events:
+        me.fence()
+        try:
+            print(events.get(timeout=2.5))
+        except pypmix.OperationTimeout:
+            print("quiet")
+    me.close()
+"""
+    assert succeeded(command("run", "-n", 2, *client(text))).lines == ["quiet"]

@@ -1,0 +1,370 @@
+"""The commands that are tools get right answers from `pypmix run` and from `prterun`, and say what is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from cli.command import Command, Ended
+
+from harness import machine
+
+RANK = """
+import os, sys, time
+import pypmix
+from pathlib import Path
+
+folder = Path(sys.argv[1])
+with pypmix.Client(engine="python") as me:
+    if me.rank == 0:
+        me.publish({"port": "tcp://x", "lanes": 4}, persist=pypmix.Persist.SESSION)
+    me.fence(timeout=20)
+    (folder / f"up.{me.rank}").write_text(f"{me.nspace} {os.getpid()} {me.get(pypmix.attrs.SERVER_NSPACE)}\\n")
+    number = 0
+    while not (folder / "stop").exists():
+        if me.rank == 0 and (folder / "notify").exists():
+            (folder / "notify").unlink()
+            number += 1
+            me.notify(pypmix.EventCode(-5000 - number), range=pypmix.Range.GLOBAL, info={"acme.number": number})
+            me.notify(pypmix.EventCode.JCTRL_CHECKPOINT, range=pypmix.Range.GLOBAL)
+        time.sleep(0.01)
+"""
+
+
+class Running:
+    """A job of two ranks that waits to be looked at.
+
+    Attributes:
+        nspace: The job's nspace.
+        pids: The pids of its ranks.
+        server: The nspace of its server.
+        pid: The launcher's pid.
+    """
+
+    def __init__(self, command: Command, server: str) -> None:
+        self.command = command
+        self.name = server
+        script = command.folder / "rank.py"
+        script.write_text(RANK)
+        words = ["-n", "2", sys.executable, str(script), str(command.folder)]
+        if server == "pypmix":
+            self.process = command.start("run", *words)
+        else:
+            launcher = machine.launcher(server)
+            if launcher is None:
+                machine.lacking(f"the server {server}")
+            assert launcher is not None
+            line = " ".join(["exec", launcher.path, *machine.PRTERUN_OPTIONS, *words])
+            self.process = command.start_shell(line)
+        found = [text.split() for text in command.wait_for("up", 2)]
+        self.pid = self.process.pid
+        self.nspace, self.server = found[0][0], found[0][2]
+        self.pids = [int(pid) for _, pid, _ in found]
+
+    def notify(self) -> None:
+        (self.command.folder / "notify").touch()
+
+    def end(self) -> None:
+        """End the job; a `prterun` that more than one tool has attached to does not end by itself."""
+        (self.command.folder / "stop").touch()
+        if self.name == "pypmix":
+            succeeded(self.command.end(self.process))
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(1)
+        self.process.terminate()
+        self.command.end(self.process)
+        for folder in self.command.temporary.glob("prtrn.*"):
+            shutil.rmtree(folder)
+
+
+@pytest.fixture(params=["pypmix", "prterun-5.0.11"])
+def job(command: Command, request: pytest.FixtureRequest) -> Iterator[Running]:
+    running = Running(command, request.param)
+    yield running
+    running.end()
+
+
+@pytest.fixture
+def ours(command: Command) -> Iterator[Running]:
+    running = Running(command, "pypmix")
+    yield running
+    running.end()
+
+
+def succeeded(ended: Ended) -> Ended:
+    assert ended.code == 0, ended.err.decode()
+    return ended
+
+
+def test_ps(command: Command, job: Running) -> None:
+    found = json.loads(succeeded(command("ps", "--json")).out)
+    (server,) = found["servers"]
+    assert server["server"] == f"{job.server}:0"
+    (shown,) = [each for each in server["jobs"] if each["nspace"] == job.nspace]
+    assert [proc["rank"] for proc in shown["procs"]] == [0, 1]
+    assert [proc["pid"] for proc in shown["procs"]] == job.pids
+    assert {proc["state"] for proc in shown["procs"]} <= {"RUNNING", "CONNECTED"}
+    assert {proc["node"] for proc in shown["procs"]} == {socket.gethostname()}
+    assert {proc["exit_code"] for proc in shown["procs"]} == {None}
+    lines = succeeded(command("ps")).lines
+    assert lines[0].split() == ["JOB", "RANK", "PID", "STATE", "NODE", "PROGRAM"]
+    # To prterun a tool is a job with one proc, even after it has gone.
+    assert [line.split()[:3] for line in lines[1:] if job.nspace in line] == [
+        [job.nspace, str(rank), str(pid)] for rank, pid in enumerate(job.pids)
+    ]
+
+
+def test_every_way_to_name_the_server(command: Command, job: Running) -> None:
+    (file, *_) = command.temporary.rglob(f"pmix.*.tool.{job.pid}")
+    uri = file.read_text().split("\n")[0]
+    ways: list[list[object]] = [
+        [],
+        ["--pid", job.pid],
+        ["--nspace", job.server],
+        ["--uri", uri],
+        ["--uri", f"file:{file}"],
+        ["--file", file],
+        ["--pid", job.pid, "--wait-for-server", 3],
+    ]
+    for words in ways:
+        ended = succeeded(command("lookup", "port", *words))
+        assert ended.lines == ["tcp://x"], words
+
+
+def test_query(command: Command, job: Running) -> None:
+    for key in ("QUERY_NAMESPACES", "PMIX_QUERY_NAMESPACES", "pmix.qry.ns", "query_namespaces"):
+        (line,) = succeeded(command("query", key)).lines
+        assert job.nspace in line.split(",")
+    ended = succeeded(command("query", "QUERY_PROC_TABLE", "--job", job.nspace, "--json"))
+    rows = json.loads(ended.out)["QUERY_PROC_TABLE"]
+    assert [row["proc"] for row in rows] == [f"{job.nspace}:0", f"{job.nspace}:1"]
+    assert [row["pid"] for row in rows] == job.pids
+
+
+def test_a_query_without_an_answer(command: Command, ours: Running) -> None:
+    ended = command("query", "QUERY_NAMESPACES", "pmix.no.such.key", "--json")
+    assert ended.code == 1
+    assert json.loads(ended.out) == {"QUERY_NAMESPACES": ours.nspace}
+    assert "no answer for pmix.no.such.key" in ended.err.decode()
+    ended = command("query", "QUERY_NAMSPACES")
+    assert ended.code == 2
+    assert "QUERY_NAMESPACES" in ended.err.decode()
+    assert command("query", "QUERY_NAMESPACES", "-q", "nonsense").code == 2
+    assert command("query", "QUERY_NAMESPACES", "--rank", "0").code == 2
+
+
+def test_lookup(command: Command, job: Running) -> None:
+    assert succeeded(command("lookup", "port")).lines == ["tcp://x"]
+    assert succeeded(command("lookup", "port", "lanes")).lines == ["port=tcp://x", "lanes=4"]
+    found = json.loads(succeeded(command("lookup", "lanes", "--json")).out)
+    assert found == {"lanes": {"value": 4, "by": f"{job.nspace}:0"}}
+    ended = command("lookup", "port", "gone")
+    assert (ended.code, ended.lines) == (1, ["port=tcp://x"])
+    assert "gone" in ended.err.decode()
+    began = time.monotonic()
+    assert command("lookup", "gone", "--wait", "1").code == 1
+    assert time.monotonic() - began > 0.9
+
+
+def test_publish(command: Command, job: Running) -> None:
+    succeeded(command("publish", "text=a=b", "number:=7", "list:=[1, 2]"))
+    assert succeeded(command("lookup", "text", "number", "list")).lines == ["text=a=b", "number=7", "list=[1, 2]"]
+
+
+def test_unpublish(command: Command, ours: Running) -> None:
+    succeeded(command("publish", "one=1", "two=2", "three=3"))
+    again = command("publish", "one=1")
+    assert again.code == 1
+    assert "pypmix publish:" in again.err.decode()
+    succeeded(command("unpublish", "one"))
+    assert command("lookup", "one").code == 1
+    assert succeeded(command("lookup", "two")).lines == ["2"]
+    # What a rank has published is not this user's command's to take back.
+    assert command("unpublish", "port").code == 1
+    succeeded(command("unpublish"))
+    assert command("lookup", "two").code == 1
+    assert succeeded(command("lookup", "port")).lines == ["tcp://x"]
+    succeeded(command("publish", "once=1", "--persist", "first-read"))
+    assert succeeded(command("lookup", "once")).lines == ["1"]
+    assert command("lookup", "once").code == 1
+
+
+@pytest.mark.parametrize(
+    "words", [["x"], ["=x"], [":=1"], ["x:=nope"], ["x=1", "--range", "none"], ["x=1", "--persist", "none"]]
+)
+def test_what_cannot_be_published(command: Command, words: list[str]) -> None:
+    assert command("publish", *words).code == 2
+
+
+class Listening:
+    """`pypmix events`, and the lines that it has printed."""
+
+    def __init__(self, command: Command, *words: object) -> None:
+        self.command = command
+        self.process = command.start("events", *words)
+        assert self.process.stderr is not None
+        assert b"listening at" in self.process.stderr.readline()
+
+    def lines(self, count: int) -> list[str]:
+        assert self.process.stdout is not None
+        return [self.process.stdout.readline().decode().strip() for _ in range(count)]
+
+
+def test_events(command: Command, ours: Running) -> None:
+    listening = Listening(command, "--code", "JCTRL_*", "--code", "-5001", "--json")
+    ours.notify()
+    events = [json.loads(line) for line in listening.lines(2)]
+    assert [(event["code"], event["source"]) for event in events] == [
+        (-5001, f"{ours.nspace}:0"),
+        (-106, f"{ours.nspace}:0"),
+    ]
+    assert events[0]["info"]["acme.number"] == 1
+    assert events[1]["name"] == "JCTRL_CHECKPOINT"
+    assert abs(events[0]["time"] - time.time()) < 60
+    # A second one is not among those that were asked for.
+    ours.notify()
+    assert [json.loads(line)["code"] for line in listening.lines(1)] == [-106]
+    listening.process.send_signal(signal.SIGINT)
+    ended = command.end(listening.process)
+    assert ended.code == 130
+    assert ended.out == b""
+    assert b"Traceback" not in ended.err
+
+
+def test_events_until_there_were_enough_or_the_time_is_over(command: Command, ours: Running) -> None:
+    listening = Listening(command, "--count", 2)
+    ours.notify()
+    ended = succeeded(command.end(listening.process))
+    assert len(ended.lines) == 2
+    assert "acme.number=1" in ended.lines[0]
+    assert f"from {ours.nspace}:0" in ended.lines[0]
+    began = time.monotonic()
+    assert succeeded(command("events", "--code", "-5999", "--timeout", 1)).lines == []
+    assert time.monotonic() - began > 0.9
+
+
+def test_events_of_a_job_that_ends(command: Command) -> None:
+    running = Running(command, "pypmix")
+    listening = Listening(command, "--code", "-5999")
+    running.end()
+    ended = succeeded(command.end(listening.process))
+    assert b"the server is gone" in ended.err
+
+
+def test_no_event_of_that_name(command: Command) -> None:
+    ended = command("events", "--code", "NO_SUCH_*")
+    assert ended.code == 2
+    assert b"no event is called NO_SUCH_*" in ended.err
+
+
+@pytest.mark.parametrize("words", [["ps"], ["query", "JOB_SIZE"], ["lookup", "x"], ["publish", "x=1"], ["events"]])
+def test_nobody_is_there(command: Command, words: list[str]) -> None:
+    ended = command(*words)
+    assert ended.code == 1
+    assert ended.out == b""
+    message = ended.err.decode()
+    assert message.startswith(f"pypmix {words[0]}: ")
+    assert "no server of this user on this node" in message
+    assert "Traceback" not in message
+
+
+def test_two_ways_at_once(command: Command) -> None:
+    ended = command("ps", "--pid", 1, "--nspace", "x")
+    assert ended.code == 2
+    assert b"pid and nspace" in ended.err
+
+
+def test_several_jobs_at_once(command: Command, tmp_path_factory: pytest.TempPathFactory) -> None:
+    first = Running(command, "pypmix")
+    other = Command(tmp_path_factory.mktemp("other"))
+    other.environment["TMPDIR"] = str(command.temporary)
+    second = Running(other, "pypmix")
+    servers = json.loads(succeeded(command("ps", "--json")).out)["servers"]
+    assert {each["nspace"] for server in servers for each in server["jobs"]} == {first.nspace, second.nspace}
+    only = json.loads(succeeded(command("ps", "--json", "--pid", first.pid)).out)["servers"]
+    assert [each["nspace"] for server in only for each in server["jobs"]] == [first.nspace]
+    second.end()
+    first.end()
+
+
+def test_a_reader_that_goes_away(command: Command, ours: Running) -> None:
+    process = command.start("ps", "--json", stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    with process.stderr as stderr:
+        assert b"Traceback" not in stderr.read()
+    process.wait(20)
+
+
+def test_the_files_of_a_job(command: Command, ours: Running) -> None:
+    host = socket.gethostname().partition(".")[0]
+    (folder,) = command.temporary.iterdir()
+    names = {f"pmix.{host}.tool", f"pmix.{host}.tool.{ours.pid}", f"pmix.{host}.tool.{ours.server}"}
+    found = {path.name: path for path in folder.iterdir() if path.name.startswith("pmix.")}
+    assert names <= set(found)
+    assert {path.stat().st_mode & 0o777 for path in found.values()} == {0o600}
+
+
+def test_a_launcher_that_a_tool_has_started(command: Command) -> None:
+    script = "import sys, time, pathlib; p = pathlib.Path(sys.argv[1])\nwhile not p.exists(): time.sleep(0.01)"
+    file, stop = command.temporary / "rendezvous", command.folder / "stop"
+    process = command.start("run", sys.executable, "-c", script, stop, env={"PMIX_LAUNCHER_RNDZ_FILE": str(file)})
+    succeeded(command("publish", "x=1", "--file", file, "--wait-for-server", 10))
+    stop.touch()
+    succeeded(command.end(process))
+    assert not file.exists()
+
+
+def test_the_example_of_the_documentation(command: Command, job: Running) -> None:
+    example = machine.ROOT / "docs" / "examples" / "tools" / "look.py"
+    environment = {**command.environment}
+    for words in ([], [str(job.pid)]):
+        done = subprocess.run(
+            [sys.executable, str(example), *words], env=environment, capture_output=True, text=True, timeout=20
+        )
+        assert done.returncode == 0, done.stderr
+        assert f"server: {job.server}:0 of release" in done.stdout
+        assert f"job: {job.nspace} of 2" in done.stdout
+        assert "port: tcp://x" in done.stdout
+        if job.name != "pypmix":
+            break
+
+
+def test_a_tool_that_is_killed_harms_nobody(command: Command, ours: Running) -> None:
+    for _ in range(5):
+        listening = Listening(command)
+        listening.process.kill()
+        command.end(listening.process)
+    ours.notify()
+    assert succeeded(command("lookup", "port")).lines == ["tcp://x"]
+    assert json.loads(succeeded(command("query", "QUERY_NAMESPACES", "--json")).out) == {
+        "QUERY_NAMESPACES": ours.nspace
+    }
+
+
+def test_what_a_tool_has_published_lasts_as_long_as_it_was_to(command: Command, ours: Running) -> None:
+    code = (
+        "import os, sys, pypmix\n"
+        "with pypmix.Tool(pid=int(sys.argv[1])) as tool:\n"
+        "    keys = [f'{name}.{len(sys.argv)}' for name in ('PROC', 'APP', 'SESSION')]\n"
+        "    for key in keys:\n"
+        "        tool.publish({key: 1}, persist=pypmix.Persist[key.partition('.')[0]])\n"
+        "    assert set(tool.lookup_all(keys)) == set(keys)\n"
+        "    if sys.argv[2:]:\n"
+        "        os._exit(0)\n"
+    )
+    for number, words in enumerate([[], ["without a word"]], 2):
+        line = [sys.executable, "-c", code, str(ours.pid), *words]
+        subprocess.run(line, env=command.environment, check=True, timeout=20)
+        ended = command("lookup", f"PROC.{number}", f"APP.{number}", f"SESSION.{number}")
+        assert ended.lines == [f"SESSION.{number}=1"]
