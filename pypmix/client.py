@@ -23,7 +23,7 @@ from pypmix.standard.values import infos, to_python
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
     from typing import Any, Self, TypeVar
 
@@ -348,7 +348,7 @@ class Client(ClientBase, Operations):
         """
         self._session.run(abort_op(code, message, procs))
 
-    def _run(self, op: Op[R]) -> R:
+    def _run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
         return self._session.run(op)
 
     def _attend(self) -> None:

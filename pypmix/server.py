@@ -79,8 +79,7 @@ class Server:
 
         Raises:
             EngineUnavailable: The engine cannot serve here.
-            PMIxError: The node has a system server already, or the rendezvous file is another server's
-                (`ERR_EXISTS`).
+            PMIxError: A rendezvous file cannot be written, or is that of another server that runs (`ERR_EXISTS`).
         """
         if self._session is None:
             self._session = open_server(

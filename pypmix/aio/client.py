@@ -21,6 +21,7 @@ from pypmix.standard.values import infos, to_python
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
     from typing import Any, Self, TypeVar
 
@@ -177,10 +178,10 @@ class Client(ClientBase, Operations):
         """`PMIx_Abort`: ask the host to end procs; returns when the request is accepted."""
         await self._run(abort_op(code, message, procs))
 
-    async def _run(self, op: Op[R]) -> R:
+    async def _run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
         if not self.is_open:
             self._session.run(op)  # raises NotInitialized
-        return await self._pump.run(op)
+        return await self._pump.run(op, undo)
 
     def _attend(self) -> None:
         if not self.is_open:

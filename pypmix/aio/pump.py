@@ -13,7 +13,8 @@ from pypmix.standard.errors import NotInitialized
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypeVar
+    from collections.abc import Callable
+    from typing import Any, TypeVar
 
     from pypmix.engine.base import ClientSession
     from pypmix.standard.ops import Op
@@ -24,15 +25,18 @@ if TYPE_CHECKING:
 class Waiter:
     """One operation under way, and the task that waits for it."""
 
-    __slots__ = ("done", "error", "result", "wakeup")
+    __slots__ = ("done", "error", "late", "result", "wakeup")
 
     def __init__(self) -> None:
         self.done = False
         self.result: object = None
         self.error: BaseException | None = None
         self.wakeup: anyio.Event | None = None
+        self.late: Callable[[Any], None] | None = None
 
     def settle(self, result: object, error: BaseException | None) -> None:
+        if self.late is not None and error is None:
+            self.late(result)
         self.result = result
         self.error = error
         self.done = True
@@ -41,6 +45,10 @@ class Waiter:
     def wake(self) -> None:
         if self.wakeup is not None:
             self.wakeup.set()
+
+
+def _ignore(_result: object, _error: BaseException | None) -> None:
+    """What is told of the end of an operation that nobody waits for."""
 
 
 class Pump:
@@ -55,11 +63,21 @@ class Pump:
         self._closed = False
         self._server: Waiter | None = None
 
-    async def run(self, op: Op[R]) -> R:
-        """Start an operation and wait for its end; a cancelled wait leaves the operation to itself."""
+    async def run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
+        """Start an operation and wait for its end; a cancelled wait leaves the operation to itself.
+
+        Args:
+            op: The operation.
+            undo: Returns what takes it back, where it shall not last without somebody who waits for it.
+        """
         waiter = Waiter()
         self._session.submit(op, waiter.settle)
-        await self.wait(waiter)
+        try:
+            await self.wait(waiter)
+        except BaseException:
+            if undo is not None and not waiter.done:
+                waiter.late = lambda result: self._session.submit(undo(result), _ignore)
+            raise
         if waiter.error is not None:
             raise waiter.error
         return waiter.result  # type: ignore[return-value]

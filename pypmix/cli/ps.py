@@ -10,8 +10,8 @@ from pypmix.cli.show import as_json, table
 from pypmix.standard import attrs
 from pypmix.standard.attr import Attr
 from pypmix.standard.enums import ProcState
-from pypmix.standard.errors import PMIxError, Unreachable
-from pypmix.standard.types import ProcInfo
+from pypmix.standard.errors import LostConnection, PMIxError, Unreachable
+from pypmix.standard.types import Proc, ProcInfo
 from pypmix.tool import Tool
 
 _TABLES = (attrs.QUERY_PROC_TABLE, attrs.QUERY_LOCAL_PROC_TABLE)
@@ -69,17 +69,20 @@ def _procs(tool: Tool, nspace: str) -> list[dict[str, Any]]:
                     "state": state.name,
                     "node": row.hostname or "",
                     "executable": row.executable or "",
-                    "exit_code": row.exit_code if state >= ProcState.UNTERMINATED else None,
+                    # Native servers know it perhaps, but the tables that they send hold none.
+                    "exit_code": _ask(tool, attrs.EXIT_CODE, proc=row.proc)
+                    if state >= ProcState.UNTERMINATED
+                    else None,
                 }
             )
     return sorted(found, key=lambda proc: proc["rank"])
 
 
-def _ask(tool: Tool, key: Attr[Any], nspace: str | None = None) -> Any:
+def _ask(tool: Tool, key: Attr[Any], nspace: str | None = None, proc: Proc | None = None) -> Any:
     """Return an answer, None where the server has none: tools are jobs too, and have no procs to show."""
     try:
-        return tool.query(key, nspace=nspace, default=None)
-    except Unreachable:
+        return tool.query(key, nspace=nspace, proc=proc, default=None)
+    except (LostConnection, Unreachable):
         raise
     except PMIxError:
         return None

@@ -223,7 +223,7 @@ class Handlers:
         self._tell = tell
         self._dropped = dropped
         self._known: dict[int, Handler] = {}
-        self._last_id = 0
+        self.last_id = 0
         self._first: Handler | None = None
         self._last: Handler | None = None
         self._rows: tuple[list[Handler], list[Handler], list[Handler]] = ([], [], [])
@@ -235,6 +235,9 @@ class Handlers:
 
     # Registration
 
+    def __contains__(self, id: int) -> bool:
+        return id in self._known
+
     def add(self, op: RegisterEventHandler) -> Handler:
         """Give a handler its place; it is not active yet.
 
@@ -242,9 +245,9 @@ class Handlers:
             NotFound: It wants to stand before or after one that is not there.
             PMIxError: Its place is taken (`ERR_EVENT_REGISTRATION`).
         """
-        handler = Handler(self._last_id + 1, op)
+        handler = Handler(self.last_id + 1, op)
         self._insert(handler, place_in(op.directives)[1])
-        self._last_id = handler.id
+        self.last_id = handler.id
         self._known[handler.id] = handler
         return handler
 

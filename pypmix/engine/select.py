@@ -202,18 +202,22 @@ def open_tool(
     """Open a tool session.
 
     Args:
-        engine: `python` or `auto`; None asks `PYPMIX_ENGINE`.
+        engine: `python`, `native` or `auto`, which is `python` here; None asks `PYPMIX_ENGINE`.
         env: The environment that tells of servers; this process's own by default.
         directives: Infos for `PMIx_tool_init`.
 
     Raises:
-        EngineUnavailable: The requested engine has no tools.
+        EngineUnavailable: The requested engine cannot be used here.
         Unreachable: There is no such server, or it does not let this tool in.
         TypeError, ValueError: The directives make no sense.
     """
     env = os.environ if env is None else env
     if requested(engine, env) == "native":
-        raise EngineUnavailable("a tool runs on the python engine, not on 'native'", operation="open")
+        from pypmix.engine.native.tool import open_tool as open_native
+
+        choice = _native(env)
+        assert choice.native is not None and choice.native.library is not None
+        return open_native(env, choice.native.library, directives)
     from pypmix.engine.python.toolsession import open_tool as open_python
 
     return open_python(env, directives)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
         def resume(self) -> None: ...
 
+
 LINE_LIMIT = 1 << 20
 """A longer line is passed on in pieces, so that a rank that never ends its line cannot fill the memory."""
 

@@ -144,6 +144,28 @@ def _table(asked: Asked) -> Value | None:
     return array(codes.PROC_INFO, table(asked.host, asked.ranks)) if jobs else None
 
 
+def _one(asked: Asked) -> tuple[RunningJob, Rank] | None:
+    """Return the rank that is asked about, None where that is none or more than one."""
+    ranks = asked.ranks
+    return ranks[0] if asked.rank is not None and len(ranks) == 1 else None
+
+
+def _exit_code(asked: Asked) -> Value | None:
+    found = _one(asked)
+    # The process tables that travel have no place for it.
+    return None if found is None or found[1].alive else Value.unchecked(codes.INT, exit_code_of(found[1]))
+
+
+def _pid(asked: Asked) -> Value | None:
+    found = _one(asked)
+    return None if found is None or not found[1].pid else Value.unchecked(codes.PID, found[1].pid)
+
+
+def _state(asked: Asked) -> Value | None:
+    found = _one(asked)
+    return None if found is None else Value.unchecked(codes.PROC_STATE, int(state_of(*found)))
+
+
 def _status(asked: Asked) -> Value | None:
     jobs = asked.jobs
     if asked.nspace is None or not jobs:
@@ -322,6 +344,9 @@ KEYS: dict[str, Answer] = {
     attrs.QUERY_JOB_STATUS.key: _status,
     attrs.QUERY_PROC_TABLE.key: _table,
     attrs.QUERY_LOCAL_PROC_TABLE.key: _table,
+    attrs.EXIT_CODE.key: _exit_code,
+    attrs.PROC_PID.key: _pid,
+    attrs.PROC_STATE_STATUS.key: _state,
     attrs.QUERY_MEMORY_USAGE.key: _memory,
     attrs.QUERY_SPAWN_SUPPORT.key: _spawning,
     # There is none: a debugger attaches to a pid of the table.

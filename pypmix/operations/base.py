@@ -5,6 +5,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import TypeVar
 
     from pypmix.engine.base import ClientSession
@@ -19,7 +20,8 @@ class Asks:
     if TYPE_CHECKING:
         _session: ClientSession
 
-        def _run(self, op: Op[R]) -> R: ...
+        def _run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
+            """Carry out an operation; `undo` returns what takes it back if the caller gives up waiting for it."""
 
         def _attend(self) -> None:
             """From now on take in what arrives also while nothing is waited for."""

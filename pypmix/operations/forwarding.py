@@ -50,7 +50,8 @@ class OutputStream(Stream[Output]):
 
     def _begin(self, box: Mailbox[Output]) -> None:
         self._open = open_channels(self._client._session, self._procs, self._channels)
-        self._id = self._client._run(pull_op(self._procs, self._channels, self._info, self._put, self._stopped))
+        op = pull_op(self._procs, self._channels, self._info, self._put, self._stopped)
+        self._id = self._client._run(op, IOFDeregister)
         job = self._job
         if job is not None and job.ends is not None and job.ends.follow(job.nspace, box.end):
             # What the server has kept of it is on its way, and comes before the answer to what is asked now.

@@ -368,3 +368,9 @@ def test_what_a_tool_has_published_lasts_as_long_as_it_was_to(command: Command, 
         subprocess.run(line, env=command.environment, check=True, timeout=20)
         ended = command("lookup", f"PROC.{number}", f"APP.{number}", f"SESSION.{number}")
         assert ended.lines == [f"SESSION.{number}=1"]
+
+
+def test_a_rendezvous_file_that_cannot_be_written(command: Command) -> None:
+    ended = command("run", "true", env={"PMIX_LAUNCHER_RNDZ_FILE": "/no/such/folder/file"})
+    assert ended.code == 1
+    assert "the rendezvous file /no/such/folder/file cannot be written" in ended.message

@@ -14,6 +14,8 @@ from interop.test_clients import succeeded
 
 from harness import machine
 from harness.pairings import Part
+from pypmix import Server
+from pypmix.standard.ops import ClientFinalized, Publish, ToolConnected
 
 pytestmark = pytest.mark.servers("python-server")
 
@@ -84,3 +86,23 @@ def test_they_run_here(tool):
     """Where none of the tools starts at all, the tests above would prove nothing."""
     done = subprocess.run([f"{tool}/pattrs", "--help"], capture_output=True, text=True, timeout=20)
     assert "PMIx" in done.stdout + done.stderr
+
+
+def test_a_singleton_is_served_by_the_system_server(programs, libpmix, tmp_path):
+    asked = []
+
+    def on_upcall(upcall):
+        asked.append(upcall.op)
+        upcall.reply()
+
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(("PMIX_", "PYPMIX_"))}
+    # With another store than hash its job info would have to come in shared memory.
+    environment |= {**libpmix, "PMIX_SYSTEM_TMPDIR": str(tmp_path), "PMIX_MCA_gds": "hash"}
+    with Server(on_upcall, tmpdir=str(tmp_path), system_tmpdir=str(tmp_path), system_server=True):
+        done = subprocess.run([programs("singleton")], env=environment, capture_output=True, text=True, timeout=20)
+    assert done.stdout.split("\n")[:3] == ["init 0", "publish 0", "finalize 0"], done.stdout + done.stderr
+    connected, published, finalized = asked
+    assert isinstance(connected, ToolConnected)
+    assert connected.proc.nspace.startswith("singleton.")
+    assert isinstance(published, Publish)
+    assert isinstance(finalized, ClientFinalized)

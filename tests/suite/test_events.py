@@ -80,3 +80,8 @@ def test_mistakes(run):
 
 def test_a_lone_process(alone):
     assert alone("events.lonely") == (1, True)
+
+
+@pytest.mark.forms("asyncio")
+def test_a_stream_that_is_given_up(run):
+    assert run("events.given_up", ranks=1) == [0]

@@ -1,4 +1,4 @@
-"""munge proves who a client is, in both directions with libpmix: with a real daemon, in a mount namespace of its own."""
+"""munge proves who a client is, with a real daemon in a mount namespace of its own, and with libpmix."""
 
 from __future__ import annotations
 

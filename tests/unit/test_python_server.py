@@ -529,15 +529,14 @@ def test_framing_that_is_lost_ends_the_connection_and_nothing_else(world):
         (b"\2\1\2", ERR_UNPACK_FAILURE),
         (b"\2\x21\2", ERR_UNPACK_FAILURE),
         (b"\2\x63", ERR_NOT_SUPPORTED),
-        *((bytes((2, command)), ERR_UNPACK_FAILURE) for command in (6, 7, 8, 9, *range(15, 24), 29, 30, 31, 32, 37, 38)),
-        *((bytes((2, command)), ERR_UNPACK_FAILURE) for command in (12, 13)),
+        *((bytes((2, command)), ERR_UNPACK_FAILURE) for command in (*range(6, 14), *range(15, 25), 28, *range(29, 33))),
+        *((bytes((2, command)), ERR_UNPACK_FAILURE) for command in (37, 38)),
         (request_layout(7, (5, 0, 11)).encode(1, (5, 0, 11), uid=1, keys=("a" * 600,), infos=()), ERR_BAD_PARAM),
         (request_layout(7, (5, 0, 11)).encode(1, (5, 0, 11), uid=1, keys=("",), infos=()), ERR_BAD_PARAM),
         (request_layout(7, (5, 0, 11)).encode(1, (5, 0, 11), uid=1, keys=(), infos=()), ERR_BAD_PARAM),
         (request_layout(7, (5, 0, 11)).encode(1, (5, 0, 11), uid=1, keys=(None,), infos=()), ERR_BAD_PARAM),
         (request_layout(6, (5, 0, 11)).encode(1, (5, 0, 11), uid=1, infos=()), ERR_BAD_PARAM),
-        *((bytes((2, command)), ERR_NOT_SUPPORTED) for command in (10, 11)),
-        *((bytes((2, command)), ERR_NOT_SUPPORTED) for command in (24, 27, 28, 39)),
+        *((bytes((2, command)), ERR_NOT_SUPPORTED) for command in (25, 26, 27, 34, 39)),
     ],
 )
 def test_a_bad_request_is_answered(world, payload, status):
@@ -1127,7 +1126,9 @@ def test_every_request_is_answered_once_and_in_time(steps):
                 assert timeout or any(entry[3] for entry in fences if entry[2] == members)
         for client, tag, rank, key in gets:
             if client.status(tag) == SUCCESS and tag in client.replies:
-                assert client.value(tag, rank, key).data <= data[rank, key]
+                # A native client's get ends with the proc's next commit, whatever that brings.
+                found = client.value(tag, rank, key)
+                assert found is None or found.data <= data[rank, key]
 
     for kind, *args in steps:
         if kind == "wait":

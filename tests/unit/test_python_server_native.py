@@ -293,7 +293,7 @@ def test_abort(program, library):
 
 def test_what_is_not_served_says_so(program, library):
     job = Job(program, "unserved", [library], size=1, answer=accept)
-    assert job.lines(0) == ["publish -47", "query -47", "construct -47", "done"], job.output
+    assert job.lines(0) == ["publish -47", "query -47", "construct 0", "done"], job.output
 
 
 @pytest.mark.parametrize(

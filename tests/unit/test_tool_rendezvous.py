@@ -129,8 +129,10 @@ def test_a_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_to() -> None:
-    with pytest.raises(OSError):
+    with pytest.raises(PMIxError, match="pmix.node1.tool.* cannot be written: "):
         Post(contact(), (HOST,)).session("/proc/self")
+    with pytest.raises(PMIxError, match="/no/such/folder/file cannot be written: No such file"):
+        Post(contact(), (HOST,)).file("/no/such/folder/file")
 
 
 @pytest.mark.parametrize("line", ["v5.0.11", "5.0.11rc1", "5.0.11"])

@@ -31,7 +31,7 @@ from pypmix.engine.base import Upcall
 from pypmix.engine.python.rendezvous import host_names
 from pypmix.engine.python.toolsession import open_tool
 from pypmix.server import Server
-from pypmix.standard.errors import EngineUnavailable, NotSupported
+from pypmix.standard.errors import NotSupported
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import (
     ClientConnected,
@@ -306,12 +306,6 @@ def test_directives_that_make_no_sense(start: Callable[..., Host], infos: list[I
     with Tool() as tool, pytest.raises(PMIxError) as caught:
         tool.attach_to_server(info=infos)
     assert caught.value.code == -27
-
-
-def test_the_native_engine_has_no_tools(start: Callable[..., Host]) -> None:
-    start("one")
-    with pytest.raises(EngineUnavailable):
-        Tool(engine="native").open()
 
 
 # Who it is

@@ -40,7 +40,8 @@ class EventStream(Stream[Event]):
         handler_op(self._put, codes, None, **options)
 
     async def _begin(self, box: Mailbox[Event]) -> None:
-        self._id = await self._client._run(handler_op(self._put, self._codes, box.end, **self._options))
+        op = handler_op(self._put, self._codes, box.end, **self._options)
+        self._id = await self._client._run(op, DeregisterEventHandler)
 
     async def _finish(self) -> None:
         await self._client._run(DeregisterEventHandler(self._id))
@@ -65,8 +66,8 @@ class Events(Asks):
         """`PMIx_Register_event_handler`: a stream of events, to be used as a context manager and iterated.
 
         Args:
-            codes: The `EventCode`s to hear of; none makes it a default handler, which gets events of any code after
-                all other handlers of this process, unless one of them was done with it.
+            codes: Members of `EventCode`; none makes it a default handler, which gets events of any code after all
+                other handlers of this process, unless one of them was done with it.
             buffer: How many events are kept for a slow reader; of more than that the oldest are dropped and counted.
             affected: Only events about these procs.
             name: A name for this handler, which others can be ordered by.
@@ -99,7 +100,7 @@ class Events(Asks):
         function, or a function that does not block, and `ready` waits until it is registered.
 
         Args:
-            codes: The `EventCode`s; none makes it a default handler.
+            codes: The `EventCode` members; none makes it a default handler.
             order: `first`, `last` (of all), `first_in_category`, `last_in_category`, `prepend` or `append`. Categories
                 are called in the order: handlers of one code, of several, default ones.
             before: The name of the handler to be called before.

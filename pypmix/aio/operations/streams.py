@@ -44,11 +44,15 @@ class Stream(Generic[T]):
         if self._box is None:
             self._box = Mailbox(self._client, self._buffer)
             self._client._attend()
+            begun = False
             try:
                 await self._begin(self._box)
-            except BaseException:
-                self._box = None
-                raise
+                begun = True
+            finally:
+                if not begun:
+                    # Whoever gives the wait up gets nothing more, whether or not the engine has begun by then.
+                    self._box.end()
+                    self._box = None
         return self
 
     async def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row
+from pypmix.engine.native.quirks import TIMEOUT
 from pypmix.standard import codes
 from pypmix.standard.errors import ERR_NOT_SUPPORTED, ERR_TIMEOUT
 from pypmix.standard.ops import Connect, Disconnect
@@ -12,6 +13,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+    from pypmix.standard.types import Info
+
+SPINNING = (5, 0, 0), (6, 0, 0)
+"""Releases, from and before, of servers that spin for ever after a connect with a timeout: they are told of none."""
 
 _FAILURES = {
     ERR_NOT_SUPPORTED: "the server's host does not offer it",
@@ -25,6 +31,14 @@ def _procs(topic: Asking, op: Any, given: Any) -> None:
 
 class Topic(Asking):
     """These operations of one session."""
+
+    def directives(self, op: Any) -> tuple[Info, ...]:
+        """Return the infos that go with an operation; the engine itself ends one whose time is over."""
+        floor, end = SPINNING
+        given: tuple[Info, ...] = op.directives
+        if floor <= self.session.server_release < end:
+            return tuple([info for info in given if info.key != TIMEOUT])
+        return given
 
     rows: Mapping[type, Row] = {
         Connect: Row(lib.PYPMIX_CONNECT, _procs, failures=_FAILURES),

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 INTERNAL = "pmix.srvr.internal.notify"
 """What servers mark events with that have come from a client of theirs."""
 
+AGAIN = Info("pypmix.again", Value(codes.BOOL, True))
+"""A directive that the library does not know, which has it tell the server of a code that it has told another of."""
+
 DEFAULT = -(2**31)
 """The code that stands for all codes with servers.
 
@@ -114,6 +117,7 @@ class Topic(Asking):
         self._server = Proc.unchecked(nspace, int(rank) if rank.isdecimal() else RANK_UNDEF)
         self._inbox = inbox = session._letters()
         self.handlers = Handlers(session.proc, nspace, inbox.enter, inbox.tell, self._dropped)
+        self.handlers.last_id = session._last_handler
         inbox.readers[lib.PYPMIX_EVENT] = self._arrived
         inbox.enders.append(self._ended)
 
@@ -176,6 +180,10 @@ class Topic(Asking):
         if not missing:
             ended(None, None)
 
+    def has(self, id: int) -> bool:
+        """Tell whether a handler of that number is registered."""
+        return id in self.handlers
+
     def directives(self, op: NotifyEvent) -> tuple[Info, ...]:
         return op.infos
 
@@ -228,6 +236,8 @@ class Topic(Asking):
             if code is not None:
                 self.marshal.fill(given.items, codes.STATUS, (code,))
             told = tuple([info for info in op.directives if info.key not in DIRECTIVES])
+            if self.session._again:
+                told = (*told, AGAIN)
             given.infos, given.ninfos = self.marshal.infos(told)
         except PMIxError as error:
             lib.pypmix_given_free(given)

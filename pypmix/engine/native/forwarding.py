@@ -9,7 +9,14 @@ from pypmix.engine.native.asking import Asking, Row
 from pypmix.engine.native.inbox import NO_LIMIT
 from pypmix.engine.native.structs import get_proc
 from pypmix.standard import codes
-from pypmix.standard.errors import ERR_NOT_SUPPORTED, NotFound, NotSupported, PMIxError
+from pypmix.standard.errors import (
+    ERR_LOST_CONNECTION,
+    ERR_NOT_SUPPORTED,
+    ERR_UNREACH,
+    NotFound,
+    NotSupported,
+    PMIxError,
+)
 from pypmix.standard.ops import IOFDeregister, IOFPull, IOFPush, Output
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.forwarding import names_proc
@@ -27,6 +34,8 @@ ERR_IOF_XOFF = -405
 """Taken, but no more for now."""
 
 _FAILURES = {ERR_NOT_SUPPORTED: "the server's host forwards no output or input"}
+
+_LOST = (ERR_UNREACH, ERR_LOST_CONNECTION)
 
 _INBOX_SHIFT = 8
 _NUMBER_SHIFT = 32
@@ -75,11 +84,15 @@ class Topic(Asking):
 
         self.session._behind().start(op, done, begin, lambda op, call: self._pulled(op, number, call), NO_LIMIT)
 
-    def directives(self, op: Any) -> tuple[Any, ...]:
-        return op.directives  # type: ignore[no-any-return]
+    def has(self, id: int) -> bool:
+        """Tell whether a pull of that number stands."""
+        return id in self._standing
 
     def fault(self, op: Any, call: Any) -> int:
         status = super().fault(op, call)
+        if type(op) is IOFDeregister:
+            # the pull is over whatever the server says, and servers up to 5.0.11 say what they find in their memory
+            return status if status in _LOST else 0
         return 0 if status == ERR_IOF_XOFF else status
 
     def _begun(self, op: IOFPull) -> tuple[int, Any]:

@@ -113,6 +113,9 @@ NOT_ALONE = frozenset(
 FABRIC_ERRORS: Release = (7, 0, 0)
 """The first release that passes on what a server says against a fabric's registration, instead of success."""
 
+SERVER_BY_SERVER: Release = (7, 0, 0)
+"""The first release that knows which of a tool's servers it has told of a code."""
+
 EVENTS_OF_THE_LIBRARY = frozenset(range(-170, -158))
 """The codes of groups, by which the library's own invitations live: no handler of ours keeps it from hearing them.
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from pypmix.engine.native.inbox import Inbox
     from pypmix.engine.native.library import Library
     from pypmix.standard.ops import Op
+    from pypmix.standard.releases import Release
 
     class Topic(Protocol):
         """The operations of one module, for one session; both ways to ask for one are the session's own."""
@@ -108,6 +109,13 @@ def open_client(env: Mapping[str, str], library: Library, directives: Sequence[I
             engine=f"native {release_text(library.release)}",
             hint="keep one client for the life of the process, or use PYPMIX_ENGINE=python",
         )
+    if _library.tool:
+        raise EngineUnavailable(
+            f"libpmix {release_text(library.release)} serves the tool that this process is, and cannot be a client too",
+            operation="open",
+            engine=f"native {release_text(library.release)}",
+            hint="use that tool, which has all operations of a client, or PYPMIX_ENGINE=python",
+        )
     return NativeSession(env, library, directives)
 
 
@@ -116,6 +124,7 @@ class _Library:
 
     opened = 0
     spent = ""
+    tool = False
 
 
 _library = _Library()
@@ -132,6 +141,12 @@ def _same_environment(env: Mapping[str, str]) -> None:
 
 class NativeSession:
     """A client of one process over its libpmix. `open_client` makes it."""
+
+    _again = False
+    """Whether the library knows of registrations with a server that is not the one of now."""
+
+    _last_handler = 0
+    """The last id of an event handler of before; ids go on from there."""
 
     def __init__(self, env: Mapping[str, str], library: Library, directives: Sequence[Info]) -> None:
         self.info = EngineInfo("native", release_text(library.release), library.path)
@@ -156,12 +171,13 @@ class NativeSession:
         self._kept: dict[str, Value] = {}
         self.proc, self.singleton = self._init(env, directives)
         self.server = _server(env)
+        self.server_release = _server_release(env)
         self._last_start = last_start(library.release, env)
         self._kept[RANK] = Value(codes.PROC_RANK, self.proc[1])
         self._kept[VERSION_NUMERIC] = Value(codes.UINT32, numeric(library.release))
         self._queue = lib.pypmix_queue_new(not self.singleton)
         if not self._queue:
-            lib.pypmix_finalize()
+            self._stop()
             raise MemoryError("no memory or no descriptor for a session")
         self._open = True
         _library.opened += 1
@@ -374,7 +390,7 @@ class NativeSession:
     def _finalize(self, op: ops.Finalize) -> None:
         failure = self._barrier(op) if self._open else None
         self._leave()
-        status = lib.pypmix_finalize()
+        status = self._stop()
         _library.opened -= 1
         if not _library.opened:
             _library.spent = self._last_start
@@ -382,6 +398,9 @@ class NativeSession:
             raise failure
         if status:
             raise self._error(op.name, status)
+
+    def _stop(self) -> int:
+        return int(lib.pypmix_finalize())
 
     def _barrier(self, op: ops.Finalize) -> PMIxError | None:
         """Fence before the end if that was asked for; 4.2 would wait for itself if it were left to it."""
@@ -646,3 +665,11 @@ def _server(env: Mapping[str, str]) -> str:
             except ValueError:
                 return server
     return ""
+
+
+def _server_release(env: Mapping[str, str]) -> Release:
+    """Return the server's release; nothing but zeros where the environment does not tell."""
+    try:
+        return parse_release(env.get("PMIX_VERSION", ""))
+    except ValueError:
+        return (0, 0, 0)

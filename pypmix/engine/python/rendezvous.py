@@ -113,7 +113,7 @@ class Post:
         A name that another living server has stays its own: several of them may share a folder.
 
         Raises:
-            OSError: The folder cannot be written to.
+            PMIxError: The folder cannot be written to.
         """
         for host in self._hosts:
             for last in (f".{self._contact.pid}", f".{self._contact.nspace}", ""):
@@ -125,8 +125,7 @@ class Post:
         """Write that of the one system server of a node.
 
         Raises:
-            PMIxError: There is one already (`ERR_EXISTS`).
-            OSError: The folder cannot be written to.
+            PMIxError: There is one already (`ERR_EXISTS`), or the folder cannot be written to.
         """
         for host in self._hosts:
             self.file(os.path.join(folder, f"pmix.sys.{host}"))
@@ -135,8 +134,7 @@ class Post:
         """Write a file that somebody asked for by its path.
 
         Raises:
-            PMIxError: It is another server's (`ERR_EXISTS`).
-            OSError: It cannot be written.
+            PMIxError: It is another server's (`ERR_EXISTS`), or it cannot be written.
         """
         if not self._write(path):
             raise PMIxError(f"{path} belongs to a server that runs", status=ERR_EXISTS, operation="server")
@@ -151,6 +149,13 @@ class Post:
             _OWN.discard(path)
 
     def _write(self, path: str) -> bool:
+        try:
+            return self._put(path)
+        except OSError as error:
+            detail = f"the rendezvous file {path} cannot be written: {error.strerror or error}"
+            raise PMIxError(detail, operation="server") from None
+
+    def _put(self, path: str) -> bool:
         folder = os.path.dirname(path) or "."
         # A name that no search takes for a rendezvous file.
         fresh = os.path.join(folder, f".pypmix-{os.getpid()}-{os.urandom(4).hex()}")

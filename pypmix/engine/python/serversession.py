@@ -266,8 +266,8 @@ def open_server(
     Raises:
         PMIxError: There is no such security module (`ERR_BAD_PARAM`).
         NotSupported: munge is wanted, and its daemon does not answer.
-        OSError: No socket can be opened on the loopback interface, or a rendezvous file cannot be written.
-        PMIxError: The node has a system server, or the rendezvous file is another server's (`ERR_EXISTS`).
+        OSError: No socket can be opened on the loopback interface.
+        PMIxError: A rendezvous file cannot be written, or is that of another server that runs (`ERR_EXISTS`).
     """
     return ServerSession(
         on_upcall,

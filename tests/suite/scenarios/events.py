@@ -293,3 +293,19 @@ async def lonely(me):
         await me.notify(LOAD, info={"acme.n": uint32(1)})
         event = await events.get(timeout=5)
     return event.info["acme.n"], event.source == me.proc
+
+
+async def given_up(me):
+    """A stream whose opening was cancelled leaves nothing behind, and another one works."""
+    import anyio
+
+    for _ in range(20):
+        with anyio.move_on_after(0):
+            async with me.events(LOAD):
+                pass
+    async with me.events(LOAD) as events:
+        await me.notify(LOAD, range=Range.PROC_LOCAL)
+        await events.get(timeout=10)
+        more = len(await left(events, 0.2))
+    await me.fence(timeout=20)
+    return more

@@ -1,0 +1,333 @@
+"""The native engine's tool session: a process that finds its servers itself, with as many as it wants."""
+
+from __future__ import annotations
+
+from pypmix.engine.native._ffi import ffi, lib
+from pypmix.engine.native.asking import Asking, Row
+from pypmix.engine.native.library import open_library
+from pypmix.engine.native.quirks import SERVER_BY_SERVER
+from pypmix.engine.native.session import _MAYBE_LOST, NativeSession, _library, _same_environment
+from pypmix.engine.native.structs import get_name
+from pypmix.standard import codes
+from pypmix.standard.errors import (
+    ERR_BAD_PARAM,
+    ERR_LOST_CONNECTION,
+    ERR_NOT_FOUND,
+    ERR_TIMEOUT,
+    ERR_UNREACH,
+    EngineUnavailable,
+    LostConnection,
+    NotSupported,
+    OperationTimeout,
+    PMIxError,
+    Unreachable,
+    error_for,
+)
+from pypmix.standard.ops import (
+    DeregisterEventHandler,
+    Finalize,
+    IOFDeregister,
+    ToolAttachToServer,
+    ToolDisconnect,
+    ToolGetServers,
+    ToolSetServer,
+)
+from pypmix.standard.ops.events import is_set
+from pypmix.standard.releases import release_text
+from pypmix.standard.types import Info, Proc, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from pypmix.engine.base import Done, R
+    from pypmix.engine.native.library import Library
+    from pypmix.standard.ops import Op
+
+PRIMARY = "pmix.pri.srvr"
+WAIT = "pmix.wait.conn"
+TIMEOUT = "pmix.timeout"
+
+FOREVER = 500_000_000
+"""Seconds; libpmix counts quarters of them in 32 bits, and takes no timeout for none at all."""
+
+_UNASKED = {"events": DeregisterEventHandler, "forwarding": IOFDeregister}
+"""The topics of what comes unasked, from the server that was told to; and what takes an id of theirs."""
+
+_OWN = (ToolAttachToServer, ToolSetServer, ToolGetServers, ToolDisconnect)
+
+
+def open_tool(env: Mapping[str, str], library: Library, directives: Sequence[Info] = ()) -> ToolSession:
+    """`PMIx_tool_init`: load a library, find a server and connect to it.
+
+    Args:
+        env: The environment that tells of servers. libpmix reads the process's own, so it must say the same.
+        library: What `find_library` found.
+        directives: Infos for `PMIx_tool_init`.
+
+    Raises:
+        EngineUnavailable: The library cannot be loaded, or this process uses one already.
+        Unreachable: There is no such server, or it does not let this tool in.
+        ValueError: `env` tells of other servers than the process's environment.
+    """
+    _same_environment(env)
+    open_library(library)
+    engine = f"native {release_text(library.release)}"
+    if _library.opened or _library.spent:
+        reason = _library.spent or "it is in use already, and has one identity in a process"
+        raise EngineUnavailable(
+            f"libpmix {release_text(library.release)} cannot be a tool in this process: {reason}",
+            operation="open",
+            engine=engine,
+            hint="use attach_to_server() of the tool that is open, or PYPMIX_ENGINE=python",
+        )
+    session = ToolSession(env, library, directives)
+    _library.tool = True
+    return session
+
+
+class ToolSession(NativeSession):
+    """An open tool; see `pypmix.engine.base.ToolSession`. `open_tool` makes it."""
+
+    def __init__(self, env: Mapping[str, str], library: Library, directives: Sequence[Info]) -> None:
+        super().__init__(env, library, directives)
+        self._servers = Servers(self)
+        self._earlier: list[Any] = []
+        self._stands = not self.singleton
+        self.server = ""
+        self._name_server(self._servers.there() if self._stands else ())
+
+    @property
+    def connected(self) -> bool:
+        return self._open and self._stands and bool(lib.pypmix_connected())
+
+    def run(self, op: Op[R]) -> R:
+        if type(op) in _OWN:
+            self._check_open(op)
+            return self._servers.run(op)  # type: ignore[no-any-return]
+        owner = self._owner(op)
+        if owner is not None:
+            return owner.run(op)  # type: ignore[no-any-return]
+        return super().run(op)
+
+    def submit(self, op: Op[R], done: Done[R]) -> None:
+        if type(op) in _OWN:
+            self._check_open(op)
+            try:
+                self._servers.submit(op, done)
+            except Exception as error:
+                done(None, error)
+            return
+        owner = self._owner(op)
+        if owner is None:
+            super().submit(op, done)
+        else:
+            owner.submit(op, done)
+
+    def supports(self, feature: str) -> bool:
+        return super().supports(feature)
+
+    # What is another than a client's
+
+    def _init(self, env: Mapping[str, str], directives: Sequence[Info]) -> tuple[Proc, bool]:
+        here = ffi.new("pmix_proc_t *")
+        infos, count = self._marshal.infos(directives)
+        try:
+            status = lib.pypmix_tool_init(here, infos, count)
+        finally:
+            lib.pypmix_infos_free(infos, count)
+        if status == 0:
+            return Proc(get_name(here.nspace), here.rank), not lib.pypmix_connected()
+        _library.spent = "its first connection failed"
+        kind: type[PMIxError] = Unreachable
+        text = "there is no such server on this node, or it does not let this tool in"
+        if status == ERR_BAD_PARAM:
+            kind, text = error_for(status), "the directives make no sense to the library"
+        raise kind(text, status=status, operation="open", engine=str(self.info), hint="does it run, and admit tools?")
+
+    def _stop(self) -> int:
+        _library.tool = False
+        return int(lib.pypmix_tool_finalize())
+
+    def _finalize(self, op: Finalize) -> None:
+        if self._stands and not lib.pypmix_connected():
+            self._down()
+        super()._finalize(op)
+
+    def _leave(self, *, lost: bool = False) -> None:
+        if lost:
+            self._down()
+            return
+        super()._leave()
+        for inbox, _topics in self._earlier:
+            inbox.end(False)
+
+    def _error(
+        self, operation: str, status: int, detail: str = "", procs: Sequence[Proc] = (), hint: str = ""
+    ) -> PMIxError:
+        if self._open and not self.singleton and status in _MAYBE_LOST and not lib.pypmix_connected():
+            self._down()
+            return LostConnection(self._loss(), operation=operation, procs=procs or (self.proc,), engine=str(self.info))
+        return super()._error(operation, status, detail, procs, hint)
+
+    def _check_open(self, op: Op[Any]) -> None:
+        if not self._open:
+            self._closed(op.name)
+
+    # Servers that come and go
+
+    def _name_server(self, servers: Sequence[Proc]) -> None:
+        self.server = f"{servers[0].nspace}.{servers[0].rank}" if servers else ""
+
+    def _down(self) -> None:
+        """The primary server is lost: what it was asked has failed, and nothing more comes from it."""
+        if self._stands:
+            self._stands = False
+            lib.pypmix_queue_serve(self._queue, False)
+            self._part(True)
+
+    def _part(self, lost: bool | None) -> None:
+        """Have what comes from now on be another's: None where the primary server of before is still there."""
+        inbox, self._inbox = self._inbox, None
+        topics: dict[str, Any] = {name: self._topics.pop(name) for name in _UNASKED if name in self._topics}
+        if "events" in topics:
+            self._last_handler = topics["events"].handlers.last_id
+        for asked in [kind for kind in self._runners if kind.__module__.rpartition(".")[2] in topics]:
+            del self._runners[asked]
+        if inbox is not None:
+            if lost is None:
+                self._earlier.append((inbox, topics))
+            else:
+                inbox.end(lost)
+
+    def _owner(self, op: Op[Any]) -> Any:
+        """Return the topic of an earlier server that an operation takes an id of."""
+        asked: Any = op
+        name = next((name for name, kind in _UNASKED.items() if type(asked) is kind), "")
+        for _inbox, topics in self._earlier if name else ():
+            if name in topics and topics[name].has(asked.id):
+                return topics[name]
+        return None
+
+    def _lead(self, server: Proc | None, *, dropped: bool = False) -> None:
+        """Another server is the primary one, or none is any more."""
+        was, self.singleton = self.singleton, server is None
+        self._part(False if dropped else True if not self._stands else None)
+        self._stands = server is not None
+        self._again = not was and self._release < SERVER_BY_SERVER
+        lib.pypmix_queue_serve(self._queue, self._stands)
+        self._name_server((server,) if server else ())
+
+
+class Servers(Asking):
+    """What a tool asks of its own library: to attach, to switch, to tell, to leave."""
+
+    session: ToolSession
+
+    def run(self, op: Any) -> Any:
+        return self._done(op, super().run(op))
+
+    def submit(self, op: Any, done: Done[Any]) -> None:
+        def ended(result: Any, error: BaseException | None) -> None:
+            if error is None:
+                try:
+                    result = self._done(op, result)
+                except Exception as failure:
+                    result, error = None, failure
+            done(result, error)
+
+        super().submit(op, ended)
+
+    def there(self) -> tuple[Proc, ...]:
+        """Return the servers, the primary one first."""
+        found: tuple[Proc, ...] = super().run(ToolGetServers())
+        return found
+
+    def directives(self, op: Any) -> tuple[Info, ...]:
+        if type(op) is ToolSetServer and is_set(op.directives, WAIT):
+            # libpmix reads the type that it expects, and not the one that it is given
+            limit = next((int(info.value.data) for info in op.directives if info.key == TIMEOUT), 0) or FOREVER
+            return (
+                *[info for info in op.directives if info.key != TIMEOUT],
+                Info.unchecked(TIMEOUT, Value.unchecked(codes.INT, min(limit, FOREVER)), 0),
+            )
+        return getattr(op, "directives", ())
+
+    def limit(self, op: Any) -> float:
+        return -1.0
+
+    def fault(self, op: Any, call: Any) -> int:
+        status = super().fault(op, call)
+        return 0 if type(op) is ToolGetServers and status == ERR_UNREACH else status
+
+    def error(self, op: Any, status: int) -> PMIxError:
+        session = self.session
+        engine, procs = str(session.info), _named(op)
+        if not session._open:
+            return session._error(op.name, ERR_LOST_CONNECTION)
+        if type(op) is ToolSetServer and status == ERR_NOT_FOUND:
+            text = f"the tool was not connected to {op.server} in time"
+            return OperationTimeout(text, status=ERR_TIMEOUT, operation=op.name, engine=engine, procs=procs)
+        if type(op) is ToolAttachToServer:
+            text = "there is no such server on this node, or it does not let this tool in"
+            return Unreachable(text, status=status, operation=op.name, engine=engine)
+        if status in (ERR_UNREACH, ERR_NOT_FOUND):
+            text = f"the tool is not connected to {procs[0]}"
+            hint = "connect to it first, with attach_to_server()"
+            return Unreachable(text, status=status, operation=op.name, engine=engine, procs=procs, hint=hint)
+        return error_for(status)("the library refused it", status=status, operation=op.name, engine=engine, procs=procs)
+
+    def _row(self, op: Any) -> Row:
+        if type(op) is ToolSetServer and op.server == self.session.proc:
+            raise NotSupported(
+                "libpmix takes a tool for connected that is its own server; disconnect from the others instead",
+                operation=op.name,
+                engine=str(self.session.info),
+            )
+        if type(op) is ToolAttachToServer and not op.directives:
+            raise error_for(ERR_BAD_PARAM)(
+                "libpmix needs to be told which server is meant",
+                status=ERR_BAD_PARAM,
+                operation=op.name,
+                engine=str(self.session.info),
+            )
+        return self.rows[type(op)]
+
+    def _done(self, op: Any, result: Any) -> Any:
+        """Take in what has become of the servers."""
+        session = self.session
+        if type(op) is ToolAttachToServer:
+            (server,) = result
+            if is_set(op.directives, PRIMARY):
+                session._lead(server)
+            elif not session.connected:
+                super().run(ToolSetServer(server))
+                session._lead(server)
+            return server
+        if type(op) is ToolSetServer:
+            if session.server != f"{op.server.nspace}.{op.server.rank}":
+                session._lead(op.server)
+        elif type(op) is ToolDisconnect and session.server == f"{op.server.nspace}.{op.server.rank}":
+            session._lead(None, dropped=True)
+        return result
+
+
+def _named(op: Any) -> tuple[Proc, ...]:
+    return (op.server,) if hasattr(op, "server") else ()
+
+
+def _server(topic: Asking, op: Any, given: Any) -> None:
+    topic.marshal.fill(given.items, codes.PROC, (op.server,))
+
+
+def _procs(topic: Asking, call: Any) -> tuple[Proc, ...]:
+    return topic.marshal.results(call.results)
+
+
+Servers.rows = {
+    ToolAttachToServer: Row(lib.PYPMIX_TOOL_ATTACH, take=_procs),
+    ToolSetServer: Row(lib.PYPMIX_TOOL_SET_SERVER, _server),
+    ToolGetServers: Row(lib.PYPMIX_TOOL_GET_SERVERS, take=_procs),
+    ToolDisconnect: Row(lib.PYPMIX_TOOL_DISCONNECT, _server),
+}
