@@ -7,6 +7,7 @@
 #include "shim.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,11 +125,59 @@ pmix_status_t pypmix_ask_register_event_handler(pypmix_call *call)
         given->items.array, given->items.size, given->infos, given->ninfos, on_event, registered, call);
 }
 
-/* `items` is the process itself, `number` the code and, from bit 32 on, the range. */
+/* What is called back twice, for a call that ends once: with the failure, if one of the two is. */
+typedef struct {
+    pypmix_call *call;
+    atomic_int left;
+    atomic_int failure;
+} twice_t;
+
+static void one_of_two(pmix_status_t status, void *cbdata)
+{
+    twice_t *twice = cbdata;
+
+    if (PMIX_SUCCESS != status && PMIX_OPERATION_SUCCEEDED != status) {
+        atomic_store(&twice->failure, status);
+    }
+    if (1 == atomic_fetch_sub(&twice->left, 1)) {
+        if (NULL != twice->call) {
+            pypmix_op_done(atomic_load(&twice->failure), twice->call);
+        }
+        free(twice);
+    }
+}
+
+static pmix_status_t notify_twice(pypmix_call *call, pmix_status_t code, uint8_t range)
+{
+    pypmix_given *given = &call->given;
+    twice_t *twice = calloc(1, sizeof(*twice));
+    pmix_status_t status;
+
+    if (NULL == twice) {
+        return PMIX_ERR_NOMEM;
+    }
+    /* the third is this function, which says last whether there is a call to end */
+    atomic_init(&twice->left, 3);
+    status = pypmix_lib.Notify_event(
+        code, given->items.array, range, given->infos, given->ninfos, one_of_two, twice);
+    if (PMIX_SUCCESS == status) {
+        twice->call = call;
+        one_of_two(PMIX_SUCCESS, twice);
+    } else {
+        /* then only the first of the two comes */
+        one_of_two(PMIX_SUCCESS, twice);
+        one_of_two(PMIX_SUCCESS, twice);
+    }
+    return status;
+}
+
+/* `items` is the process itself, `number` the code and, from bit 32 on, the range; negative where it is answered twice. */
 pmix_status_t pypmix_ask_notify_event(pypmix_call *call)
 {
     pypmix_given *given = &call->given;
-    pmix_status_t code = (pmix_status_t) (uint32_t) given->number;
+    uint64_t number = (uint64_t) (given->number < 0 ? -given->number : given->number);
+    pmix_status_t code = (pmix_status_t) (uint32_t) number;
+    uint8_t range = (uint8_t) (number >> 32);
     pmix_status_t status;
 
     if (NULL == pypmix_lib.Notify_event) {
@@ -137,11 +186,14 @@ pmix_status_t pypmix_ask_notify_event(pypmix_call *call)
     /* no release sends this one to a server, and those before 7 forget to call back */
     if (ERR_LOST_CONNECTION == code) {
         status = pypmix_lib.Notify_event(
-            code, given->items.array, (uint8_t) (given->number >> 32), given->infos, given->ninfos, NULL, NULL);
+            code, given->items.array, range, given->infos, given->ninfos, NULL, NULL);
         return PMIX_SUCCESS == status ? PMIX_OPERATION_SUCCEEDED : status;
     }
+    if (given->number < 0) {
+        return notify_twice(call, code, range);
+    }
     return pypmix_lib.Notify_event(
-        code, given->items.array, (uint8_t) (given->number >> 32), given->infos, given->ninfos, pypmix_op_done, call);
+        code, given->items.array, range, given->infos, given->ninfos, pypmix_op_done, call);
 }
 
 static void ignore(pmix_status_t status, void *cbdata)

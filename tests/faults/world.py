@@ -123,9 +123,6 @@ class Everybody(World):
         """Answer an upcall: with what it asks for, or with one of two errors."""
         if how % 4 == 3:
             answer(None, NotSupported("not here") if how % 8 == 3 else PermissionDenied("not you"))
-            if isinstance(op, ops.RegisterEvents) and how % 8 == 3:
-                # A host without an opinion; it is told all the same when nobody is interested any more.
-                pass
             return
         result = None
         if isinstance(op, ops.RegisterEvents):
@@ -139,7 +136,7 @@ class Everybody(World):
             result = ()
         elif isinstance(op, ops.Spawn):
             result = f"child{next(self.numbers)}"
-            self.add(result, 2, parent=None)
+            self.add(result, 2)
             self.children.append(result)
             for rank in range(2):
                 self.procs.append(Proc(result, rank))
@@ -167,9 +164,8 @@ class Everybody(World):
 
     def notify(self, code, range, targets):
         """Raise an event of the host's."""
-        number, infos = self.announced(code, range, targets, HOST, None)
+        _, infos = self.announced(code, range, targets, HOST, None)
         self.server.events.notify(Notification(code, HOST, range, infos))
-        return number
 
     def announced(self, code, range, targets, source, sender):
         """Note an event, and who must get it; return its number and its infos."""

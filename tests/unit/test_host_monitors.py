@@ -49,8 +49,10 @@ class Host:
         self.timers.append(timer)
         return timer
 
-    def part(self, kind: type) -> Any:
-        return self.parts.setdefault(kind, None) or self.parts.__setitem__(kind, kind(self)) or self.parts[kind]
+    def part(self, kind: Any) -> Any:
+        if kind not in self.parts:
+            self.parts[kind] = kind(self)
+        return self.parts[kind]
 
     def find(self, proc: Proc) -> Any:
         return (self.job, self.rank) if proc == ME else None

@@ -211,8 +211,8 @@ def test_mistakes_are_errors_at_the_call_and_nothing_is_asked(me, session, mista
 # The client's machine.
 
 
-def machine(buffer_type=1, release=RELEASE):
-    return Machine(ME, DataStore(ME, "host", release), Server("server.0", release, buffer_type))
+def machine(buffer_type=1, release=RELEASE, tool=False):
+    return Machine(ME, DataStore(ME, "host", release), Server("server.0", release, buffer_type, tool=tool))
 
 
 def request(client, command):
@@ -299,8 +299,9 @@ def test_answers_that_make_no_sense(rest):
     assert isinstance(call.outcome[1], PMIxError)
 
 
-def test_output_that_a_spawn_asked_for_is_printed(capfd):
-    client = machine()
+@pytest.mark.parametrize(("tool", "shown"), [(True, ("out", "err")), (False, ("", ""))])
+def test_output_that_a_tool_asked_for_is_printed(capfd, tool, shown):
+    client = machine(tool=tool)
     client.start(ops.Spawn((App("a"),), (attrs.FWD_STDOUT(True),)), None, 0.0)
     tag, _ = request(client, Command.SPAWNNB)
     reply(client, tag, encode_status(1, 0) + encode_jobinfo(child(), 1, RELEASE))
@@ -309,7 +310,7 @@ def test_output_that_a_spawn_asked_for_is_printed(capfd):
         reply(client, TAG_IOF, IOF.encode(1, RELEASE, **fields))
     for call in client.finished:
         call.done(*call.outcome)
-    assert capfd.readouterr() == ("out", "err")
+    assert capfd.readouterr() == shown
 
 
 # The server's machine.

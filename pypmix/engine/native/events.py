@@ -128,7 +128,8 @@ class Topic(Asking):
         if type(op) is DeregisterEventHandler:
             return self._deregister(op)
         if type(op) is not RegisterEventHandler:
-            self._noted(op)
+            if type(op) is NotifyEvent:
+                self.note(op)
             return super().run(op)
         handler, missing = self._begun(op)
         try:
@@ -152,7 +153,8 @@ class Topic(Asking):
             done(None, None)
             return
         if type(op) is not RegisterEventHandler:
-            self._noted(op)
+            if type(op) is NotifyEvent:
+                self.note(op)
             super().submit(op, done)
             return
         handler, missing = self._begun(op)
@@ -283,9 +285,9 @@ class Topic(Asking):
 
     # Events
 
-    def _noted(self, op: Any) -> None:
-        if type(op) is NotifyEvent:
-            self._inbox.enter(lambda: self._raised.add(op))
+    def note(self, op: NotifyEvent) -> None:
+        """Take in that this process raises an event."""
+        self._inbox.enter(lambda: self._raised.add(op))
 
     def _arrived(self, letter: Any) -> None:
         inbox = self._inbox
@@ -319,7 +321,8 @@ class Topic(Asking):
 def _notification(topic: Asking, op: NotifyEvent, given: Any) -> None:
     span = RANGE_PROC_LOCAL if topic.session.singleton else op.range
     topic.marshal.fill(given.items, codes.PROC, (topic.session.proc,))
-    given.number = span << 32 | op.code & 0xFFFFFFFF
+    number = span << 32 | op.code & 0xFFFFFFFF
+    given.number = -number if topic.session._answers_twice else number
 
 
 Topic.rows = {

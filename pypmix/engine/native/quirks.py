@@ -116,6 +116,9 @@ FABRIC_ERRORS: Release = (7, 0, 0)
 SERVER_BY_SERVER: Release = (7, 0, 0)
 """The first release that knows which of a tool's servers it has told of a code."""
 
+RAISED_ONCE: Release = (5, 0, 0)
+"""The first release with which what a tool raises comes to its own handlers once, and is answered once."""
+
 EVENTS_OF_THE_LIBRARY = frozenset(range(-170, -158))
 """The codes of groups, by which the library's own invitations live: no handler of ours keeps it from hearing them.
 

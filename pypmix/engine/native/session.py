@@ -145,6 +145,9 @@ class NativeSession:
     _again = False
     """Whether the library knows of registrations with a server that is not the one of now."""
 
+    _answers_twice = False
+    """Whether the library calls back twice for an event that is raised."""
+
     _last_handler = 0
     """The last id of an event handler of before; ids go on from there."""
 

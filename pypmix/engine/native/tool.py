@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.asking import Asking, Row
 from pypmix.engine.native.library import open_library
-from pypmix.engine.native.quirks import SERVER_BY_SERVER
+from pypmix.engine.native.quirks import RAISED_ONCE, SERVER_BY_SERVER
 from pypmix.engine.native.session import _MAYBE_LOST, NativeSession, _library, _same_environment
 from pypmix.engine.native.structs import get_name
 from pypmix.standard import codes
@@ -27,6 +27,7 @@ from pypmix.standard.ops import (
     DeregisterEventHandler,
     Finalize,
     IOFDeregister,
+    NotifyEvent,
     ToolAttachToServer,
     ToolDisconnect,
     ToolGetServers,
@@ -95,6 +96,7 @@ class ToolSession(NativeSession):
         self._servers = Servers(self)
         self._earlier: list[Any] = []
         self._stands = not self.singleton
+        self._answers_twice = library.release < RAISED_ONCE
         self.server = ""
         self._name_server(self._servers.there() if self._stands else ())
 
@@ -106,6 +108,7 @@ class ToolSession(NativeSession):
         if type(op) in _OWN:
             self._check_open(op)
             return self._servers.run(op)  # type: ignore[no-any-return]
+        self._note(op)
         owner = self._owner(op)
         if owner is not None:
             return owner.run(op)  # type: ignore[no-any-return]
@@ -119,6 +122,7 @@ class ToolSession(NativeSession):
             except Exception as error:
                 done(None, error)
             return
+        self._note(op)
         owner = self._owner(op)
         if owner is None:
             super().submit(op, done)
@@ -178,7 +182,7 @@ class ToolSession(NativeSession):
     # Servers that come and go
 
     def _name_server(self, servers: Sequence[Proc]) -> None:
-        self.server = f"{servers[0].nspace}.{servers[0].rank}" if servers else ""
+        self.server = _text(servers[0]) if servers else ""
 
     def _down(self) -> None:
         """The primary server is lost: what it was asked has failed, and nothing more comes from it."""
@@ -209,6 +213,13 @@ class ToolSession(NativeSession):
             if name in topics and topics[name].has(asked.id):
                 return topics[name]
         return None
+
+    def _note(self, op: Op[Any]) -> None:
+        """Handlers that an earlier server was told of hear of what is raised here as well."""
+        if type(op) is NotifyEvent:
+            for _inbox, topics in self._earlier:
+                if "events" in topics:
+                    topics["events"].note(op)
 
     def _lead(self, server: Proc | None, *, dropped: bool = False) -> None:
         """Another server is the primary one, or none is any more."""
@@ -241,8 +252,13 @@ class Servers(Asking):
 
     def there(self) -> tuple[Proc, ...]:
         """Return the servers, the primary one first."""
-        found: tuple[Proc, ...] = super().run(ToolGetServers())
-        return found
+        return self._real(super().run(ToolGetServers()))
+
+    def _real(self, found: tuple[Proc, ...]) -> tuple[Proc, ...]:
+        """Leave out what the library names although it is no server, or one that is lost."""
+        session = self.session
+        lost = "" if session._stands else session.server
+        return tuple([each for each in found if each.nspace and each != session.proc and _text(each) != lost])
 
     def directives(self, op: Any) -> tuple[Info, ...]:
         if type(op) is ToolSetServer and is_set(op.directives, WAIT):
@@ -297,6 +313,8 @@ class Servers(Asking):
     def _done(self, op: Any, result: Any) -> Any:
         """Take in what has become of the servers."""
         session = self.session
+        if type(op) is ToolGetServers:
+            return self._real(result)
         if type(op) is ToolAttachToServer:
             (server,) = result
             if is_set(op.directives, PRIMARY):
@@ -306,11 +324,15 @@ class Servers(Asking):
                 session._lead(server)
             return server
         if type(op) is ToolSetServer:
-            if session.server != f"{op.server.nspace}.{op.server.rank}":
+            if session.server != _text(op.server) or not session._stands:
                 session._lead(op.server)
-        elif type(op) is ToolDisconnect and session.server == f"{op.server.nspace}.{op.server.rank}":
+        elif type(op) is ToolDisconnect and session.server == _text(op.server):
             session._lead(None, dropped=True)
         return result
+
+
+def _text(server: Proc) -> str:
+    return f"{server.nspace}.{server.rank}"
 
 
 def _named(op: Any) -> tuple[Proc, ...]:

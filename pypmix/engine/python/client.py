@@ -117,12 +117,14 @@ class Server(Record):
         buffer_type: The kind of buffer that it wants, 1 plain or 2 described.
         shared_store: Whether native clients of its node leave their data in shared memory that only they can read
             (the stores ds12 and ds21 of 4.x).
+        tool: Whether this process is a tool there, and none that the server's host has launched.
     """
 
     name: str
     release: Release
     buffer_type: int = 1
     shared_store: bool = False
+    tool: bool = False
 
 
 class Call:

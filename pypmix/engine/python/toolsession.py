@@ -334,7 +334,7 @@ class ToolSession:
         if self._launcher:
             flag += FLAG_LAUNCHER_NEEDS_ID - FLAG_TOOL_NEEDS_ID
         described = self._env.get("PMIX_BFROP_BUFFER_TYPE") == "PMIX_BFROP_BUFFER_FULLY_DESC"
-        server = Server(contact.name, release, 2 if described else 1)
+        server = Server(contact.name, release, 2 if described else 1, tool=True)
         hello = client_hello({**self._env, "PMIX_VERSION": ".".join(map(str, release))}, proc, server)
         infos = [Info("pmix.ppid", Value(codes.PID, os.getpid())), Info("pmix.cmd.line", _command_line())]
         if contact.pypmix:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SPAWN_TIMEOUT = "pmix.sp.time"
 
 FORWARDED = frozenset({"pmix.fwd.stdout", "pmix.fwd.stderr", "pmix.fwd.stddiag"})
-"""Directives that make the server send the output of the new procs here without being asked again."""
+"""Directives that make the server send the output of the new procs to a tool without being asked again."""
 
 _FAILURES = {
     -47: "the server's host does not start jobs",
@@ -48,7 +48,8 @@ def _spawn(client: Client, call: Call) -> None:
     for info in op.directives:
         if info.key == SPAWN_TIMEOUT and seconds(info.value):
             client._set_deadline(call, client._now + seconds(info.value) + TIMEOUT_GRACE)
-        elif info.key in FORWARDED and is_true(info.value):
+        elif info.key in FORWARDED and is_true(info.value) and client.server.tool:
+            # What launches ranks shows such output itself, for whoever asked for it.
             show_output(client)
     client._request(call, message)
 

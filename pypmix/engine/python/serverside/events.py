@@ -350,6 +350,10 @@ class Events(Topic):
         for process in namespace.processes.values():
             self._facts -= len(self._heard.pop(process, ()))
         self._recent = deque([event for event in self._recent if not event.only_for(namespace.name)])
+        for event in self._recent:
+            if event.sender is not None and event.sender.namespace is namespace:
+                # An event that is kept must not keep its sender's job, with all that its procs have committed.
+                event.sender = None
         self._bytes = sum([event.size for event in self._recent])
 
 
