@@ -22,6 +22,10 @@ enum { STRING = 3, SIZE = 4, POINTER = 31, DATA_RANGE = 33 };
 
 #define NAME_SIZE 32
 
+/* flags of an event that is raised: what the release does with it */
+#define ANSWERED_TWICE (INT64_C(1) << 40)
+#define RAISED_ANYWHERE (INT64_C(1) << 41)
+
 static void name_of(char *name, uint64_t inbox)
 {
     snprintf(name, NAME_SIZE, "pypmix.%" PRIu64, inbox);
@@ -171,29 +175,53 @@ static pmix_status_t notify_twice(pypmix_call *call, pmix_status_t code, uint8_t
     return status;
 }
 
-/* `items` is the process itself, `number` the code and, from bit 32 on, the range; negative where it is answered twice. */
-pmix_status_t pypmix_ask_notify_event(pypmix_call *call)
+static pmix_status_t notify(pypmix_call *call)
 {
     pypmix_given *given = &call->given;
-    uint64_t number = (uint64_t) (given->number < 0 ? -given->number : given->number);
-    pmix_status_t code = (pmix_status_t) (uint32_t) number;
-    uint8_t range = (uint8_t) (number >> 32);
+    pmix_status_t code = (pmix_status_t) (uint32_t) given->number;
+    uint8_t range = (uint8_t) (given->number >> 32);
     pmix_status_t status;
 
-    if (NULL == pypmix_lib.Notify_event) {
-        return PMIX_ERR_NOT_SUPPORTED;
-    }
     /* no release sends this one to a server, and those before 7 forget to call back */
     if (ERR_LOST_CONNECTION == code) {
         status = pypmix_lib.Notify_event(
             code, given->items.array, range, given->infos, given->ninfos, NULL, NULL);
         return PMIX_SUCCESS == status ? PMIX_OPERATION_SUCCEEDED : status;
     }
-    if (given->number < 0) {
+    if (given->number & ANSWERED_TWICE) {
         return notify_twice(call, code, range);
     }
     return pypmix_lib.Notify_event(
         code, given->items.array, range, given->infos, given->ninfos, pypmix_op_done, call);
+}
+
+static void shifted(pmix_status_t status, size_t id, void *cbdata)
+{
+    (void) status;
+    (void) id;
+    pypmix_begun(cbdata, notify(cbdata));
+}
+
+/* A registration that every release turns down on its progress thread, before it has looked at anything of its own. */
+static pmix_status_t shift(pypmix_call *call)
+{
+    static pmix_info_t nonsense = {.key = "pmix.evrange", .value = {.type = 1}};
+    pmix_status_t nobody[] = {INT32_MIN + 1};
+
+    return pypmix_lib.Register_event_handler(nobody, 1, &nonsense, 1, on_event, shifted, call);
+}
+
+/*
+ * `items` is the process itself, `number` the code; from bit 32 on, the range; and flags. Releases before 7 run the
+ * handlers on the thread that raises an event, and look at their lists there while their progress thread changes them:
+ * so for these it is raised on that.
+ */
+pmix_status_t pypmix_ask_notify_event(pypmix_call *call)
+{
+    if (NULL == pypmix_lib.Notify_event || NULL == pypmix_lib.Register_event_handler) {
+        return PMIX_ERR_NOT_SUPPORTED;
+    }
+    return call->given.number & RAISED_ANYWHERE ? shift(call) : notify(call);
 }
 
 static void ignore(pmix_status_t status, void *cbdata)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from typing import Any
@@ -123,6 +124,8 @@ def _live(reach: Reach, tool: Tool, servers: list[Proc], interval: float) -> Non
     from rich.live import Live
     from rich.text import Text
 
+    # The terminal has to be given back as it was, and commands die of Ctrl-C otherwise.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     console = Console(highlight=False)
     with Live(console=console, auto_refresh=False, screen=True) as live:
         try:

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 FILES = attrs.REGISTER_CLEANUP.key
 FOLDERS = attrs.REGISTER_CLEANUP_DIR.key
 
-MAX_PATHS = 16384
-"""How many paths may wait for their removal at a time."""
+MAX_WAITING = 1 << 17
+"""How many paths, and procs whose end they wait for, there may be at a time."""
+
+PATH_MAX = 4096
 
 MAX_DEPTH = 256
 """Folders in folders below this are left alone; each level takes a descriptor."""
@@ -61,13 +63,22 @@ class Wish(Record):
     uid: int
 
 
+class _Waiting:
+    """A wish, and the procs and jobs that have not ended."""
+
+    def __init__(self, wish: Wish, ends: set[str | Proc]) -> None:
+        self.wish = wish
+        self.ends = ends
+        self.size = len(wish.files) + len(wish.folders) + len(wish.ignored) + len(ends)
+
+
 class Cleanups:
     """What a host has to remove when procs have ended."""
 
     def __init__(self, host: LocalHost) -> None:
         self._host = host
-        self._waiting: list[tuple[Wish, set[object]]] = []
-        self._paths = 0
+        self._waiting: dict[str | Proc, list[_Waiting]] = {}
+        self._size = 0
         host.at_rank_end.append(self._rank_ended)
         host.at_job_end.append(self._job_ended)
 
@@ -77,11 +88,12 @@ class Cleanups:
         Raises:
             PMIxError: There is too much to remember.
         """
-        paths = len(wish.files) + len(wish.folders)
-        if self._paths + paths > MAX_PATHS:
-            raise PMIxError(f"more than {MAX_PATHS} paths to clean up", status=Status.ERR_OUT_OF_RESOURCE)
-        self._paths += paths
-        self._waiting.append((wish, set(ends)))
+        waiting = _Waiting(wish, set(ends))
+        if self._size + waiting.size > MAX_WAITING:
+            raise PMIxError("there is too much to clean up", status=Status.ERR_OUT_OF_RESOURCE)
+        self._size += waiting.size
+        for end in waiting.ends:
+            self._waiting.setdefault(end, []).append(waiting)
 
     def _rank_ended(self, _job: RunningJob, rank: Rank) -> None:
         self._ended(rank.proc)
@@ -90,12 +102,11 @@ class Cleanups:
         self._ended(job.nspace)
 
     def _ended(self, end: str | Proc) -> None:
-        for _, ends in self._waiting:
-            ends.discard(end)
-        for wish in [wish for wish, ends in self._waiting if not ends]:
-            self._paths -= len(wish.files) + len(wish.folders)
-            carry_out(wish)
-        self._waiting = [entry for entry in self._waiting if entry[1]]
+        for waiting in self._waiting.pop(end, ()):
+            waiting.ends.remove(end)
+            if not waiting.ends:
+                self._size -= waiting.size
+                carry_out(waiting.wish)
 
 
 def read(host: LocalHost, directives: Iterable[Info], uid: int) -> Wish | None:
@@ -143,7 +154,7 @@ def _listed(directives: Iterable[Info], key: str) -> list[str]:
 def _checked(path: str, uid: int) -> str:
     """Return a path without symbolic links before its last part."""
     parts = path.split(os.sep)
-    if not path.startswith(os.sep) or ".." in parts:
+    if not path.startswith(os.sep) or ".." in parts or "\0" in path or len(path) >= PATH_MAX:
         raise PMIxError(f"an absolute path without '..' is wanted, not {path!r:.200}", status=Status.ERR_BAD_PARAM)
     folder, name = os.path.split(os.path.normpath(path).replace("//", "/"))
     # As it is now: a link that somebody puts there later leads nowhere.

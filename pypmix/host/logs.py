@@ -50,6 +50,9 @@ NOTICE = 5
 LEVELS = (50, 50, 50, 40, 30, 20, 20, 10)
 """The levels of the logging module for the priorities of syslog."""
 
+LAST_SECOND = 253402300800
+"""The end of the year 9999; no clock of a client is taken for right beyond it."""
+
 MAX_WAITING = 16 << 20
 """How many bytes of logs may wait for a slow reader of the host's output."""
 
@@ -62,7 +65,8 @@ class _Entry:
         source = given.get(attrs.LOG_SOURCE.key)
         self.source = source if isinstance(source, Proc) else requestor or host.server.proc
         named = given.get(attrs.LOG_TIMESTAMP.key)
-        self.time = float(named) if isinstance(named, int) and named > 0 else float(op.timestamp) or time.time()
+        moment = named if isinstance(named, int) and named > 0 else op.timestamp
+        self.time = float(moment) if 0 < moment < LAST_SECOND else time.time()
         self.tagged = is_set(op.directives, attrs.LOG_TAG_OUTPUT.key)
         self.stamped = is_set(op.directives, attrs.LOG_TIMESTAMP_OUTPUT.key)
         self.xml = is_set(op.directives, attrs.LOG_XML_OUTPUT.key)

@@ -15,7 +15,9 @@ from pypmix.standard import attrs
 from pypmix.standard.enums import InfoFlags, Range, Status
 from pypmix.standard.errors import NotFound, NotSupported, PMIxError
 from pypmix.standard.ops import Heartbeat, Notification, ProcessMonitor
-from pypmix.standard.ops.events import is_set
+from pypmix.standard.ops.events import check_range, is_set
+from pypmix.standard.ops.publishing import RANGES
+from pypmix.standard.types import MAX_KEYLEN, DataArray
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Info, Proc
 
     Sign = tuple[object, ...] | None
+
+PATH_MAX = 4096
+
+MAX_TARGETS = 4096
+"""How many procs the range of an event may name."""
 
 MAX_MONITORS = 64
 """How many monitors a proc may have."""
@@ -134,7 +141,13 @@ class Monitors:
     def _due(self, monitor: Monitor) -> None:
         self._arm(monitor)
         if monitor.check():
-            self._host.notify(monitor.event)
+            try:
+                self._host.notify(monitor.event)
+            except Exception:
+                import logging
+
+                # Nobody is there who could be told, and one odd event is no reason to end the jobs.
+                logging.getLogger("pypmix.host").exception("the event of a monitor could not be raised")
 
     def cancel(self, proc: Proc, name: str | None) -> None:
         """End one monitor of a proc, or all of them.
@@ -164,7 +177,7 @@ class Monitors:
 def _file(op: ProcessMonitor, base: str) -> Callable[[], Sign]:
     reads = [read for key, read in READS.items() if is_set(op.directives, key)]
     path = op.monitor.value.data
-    if not isinstance(path, str) or not path:
+    if not isinstance(path, str) or not 0 < len(path) < PATH_MAX or "\0" in path:
         raise _bad("a file to watch is a path")
     if not reads:
         raise _bad("nothing of the file is to be watched: its size, accesses or changes")
@@ -202,6 +215,15 @@ def _event(op: ProcessMonitor, proc: Proc, name: str) -> Notification:
     if CUSTOM_RANGE in given:
         infos.append(given[CUSTOM_RANGE])
     wide = given[RANGE].value.data if RANGE in given else Range.NAMESPACE
+    named = given[CUSTOM_RANGE].value.data if CUSTOM_RANGE in given else None
+    if isinstance(named, DataArray) and len(named.items) > MAX_TARGETS:
+        raise _bad(f"the range names more than {MAX_TARGETS} procs")
+    try:
+        if wide not in RANGES:
+            raise ValueError(f"{wide!r} is no range")
+        check_range(wide, tuple(infos))
+    except (TypeError, ValueError) as error:
+        raise _bad(str(error)) from None
     return Notification(op.error, proc, wide, tuple(infos))
 
 
@@ -219,6 +241,8 @@ def _monitor(host: LocalHost, upcall: Upcall) -> None:
         if info.key not in KNOWN and info.flags & InfoFlags.REQUIRED:
             raise NotSupported(f"this host has no {name_of(info.key)}", operation=op.name)
     name = next((str(info.value.data or "") for info in op.directives if info.key == attrs.MONITOR_ID.key), "")
+    if len(name) > MAX_KEYLEN:
+        raise _bad("the monitor's id is too long")
     if key == HEARTBEAT:
         period = _number(op, attrs.MONITOR_HEARTBEAT_TIME.key, 1)
         drops = _number(op, attrs.MONITOR_HEARTBEAT_DROPS.key, 0, 0)

@@ -370,7 +370,10 @@ KEYS: dict[str, Answer] = {
 def _query(host: LocalHost, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, QueryInfo)
-    often = [key for query in op.queries for key in query.keys]
+    often: dict[str, int] = {}
+    for query in op.queries:
+        for key in query.keys:
+            often[key] = often.get(key, 0) + 1
     found = []
     known = False
     for query in op.queries:
@@ -381,7 +384,7 @@ def _query(host: LocalHost, upcall: Upcall) -> None:
             known = known or value is not None
             if value is not None:
                 found.append(Info(key, value))
-            elif answer is not None and often.count(key) > 1:
+            elif answer is not None and often[key] > 1:
                 # It holds the place, so that nobody takes the answer to another query for that to this one.
                 found.append(Info(key, Value.unchecked(codes.UNDEF, None)))
     if not known:

@@ -124,6 +124,31 @@ def test_top_on_a_terminal_ends_with_the_server(command: Command) -> None:
     assert b"the server is gone" in errors
 
 
+def test_top_gives_the_terminal_back_after_ctrl_c(command: Command) -> None:
+    job = Late(command)
+    job.pending()
+    reader, writer = pty.openpty()
+    top = command.start("top", "--interval", 0.2, stdout=writer, stderr=subprocess.PIPE, env={"TERM": "xterm"})
+    os.close(writer)
+    seen = b""
+    interrupted = False
+    deadline = time.monotonic() + 25
+    while time.monotonic() < deadline:
+        if select.select([reader], [], [], 0.1)[0]:
+            try:
+                seen += os.read(reader, 65536)
+            except OSError:
+                break
+        if not interrupted and b"fence 3 of 4" in seen:
+            interrupted = True
+            top.send_signal(signal.SIGINT)
+    os.close(reader)
+    _, errors = top.communicate(timeout=10)
+    assert (top.returncode, errors) == (0, b"")
+    assert seen.count(b"\x1b[?1049h") == seen.count(b"\x1b[?1049l") == 1
+    job.end()
+
+
 def test_sigusr1_prints_what_is_pending_and_harms_nobody(command: Command) -> None:
     job = Late(command)
     job.pending()

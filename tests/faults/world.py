@@ -24,7 +24,7 @@ from pypmix.standard.errors import (
 from pypmix.standard.ops import Notification, Output
 from pypmix.standard.types import RANK_WILDCARD, App, DataArray, Info, Pdata, Proc, Query, Value
 from pypmix.wire.frames import TAG_IOF, TAG_NOTIFY, frame
-from pypmix.wire.messages import EVENT, IOF, Command, encode_fence, encode_get, request_layout
+from pypmix.wire.messages import EVENT, IOF, Command, encode_fence, encode_get, reply_layout, request_layout
 from unit.test_python_server import Client, World
 
 RELEASE = (5, 0, 11)
@@ -39,7 +39,6 @@ ENDS = {
     "fence": {SUCCESS, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT},
     "commit": {SUCCESS},
     "get": {SUCCESS, ERR_NOT_FOUND, ERR_TIMEOUT},
-    "finalize": {SUCCESS},
 }
 """How an operation may end where it is not up to the host."""
 
@@ -222,7 +221,7 @@ class Anybody(Client):
     def __init__(self, world, proc, described):
         super().__init__(world, proc.rank, proc.nspace, buffer_type=2 if described else 1)
         self.registered = set()
-        self.wanted = set()
+        self.ever = set()
         self.codes_of = {}
         self.due = set()
         self.heard = set()
@@ -244,9 +243,9 @@ class Anybody(Client):
         if name == "register":
             wanted = self.codes_of.pop(tag)
             if status == SUCCESS:
-                self.registered |= wanted & self.wanted
+                self.registered |= wanted
         elif name == "pull" and status == SUCCESS:
-            layout = machine_reply(Command.IOF_PULL)
+            layout = reply_layout(Command.IOF_PULL, RELEASE)
             self.pulls[layout.decode(self.replies[tag], self.buffer_type, RELEASE)["remote_id"]] = tag
         elif name == "finalize":
             self.finalized = True
@@ -265,7 +264,7 @@ class Anybody(Client):
         (number,) = [info.value.data for info in event["infos"] if info.key == SERIAL]
         code = self.world.events[number][0]
         assert number not in self.heard, f"{self.proc} got the event {number} twice"
-        assert event["code"] == code and (code in self.codes_ever or ALL_CODES in self.codes_ever)
+        assert event["code"] == code and (code in self.ever or ALL_CODES in self.ever)
         assert self.world.concerns(number, self.proc), f"the event {number} does not concern {self.proc}"
         self.heard.add(number)
         self.due.discard(number)
@@ -276,8 +275,6 @@ class Anybody(Client):
         self.got.add((piece["handler"], data))
         assert piece["source"] != self.proc
         self.world.read_pieces.add(int(data.strip("<>")))
-
-    codes_ever: set
 
     # What it may do; `a`, `b` and `c` are small numbers that choose how.
 
@@ -334,8 +331,7 @@ class Anybody(Client):
         wanted = {EVENTS[a % 3]} | ({EVENTS[0]} if a & 4 else set())
         tag = next(self.tags)
         self.codes_of[tag] = wanted
-        self.wanted |= wanted
-        self.codes_ever = self.__dict__.setdefault("codes_ever", set()) | wanted
+        self.ever |= wanted
         layout = request_layout(Command.REGEVENTS, RELEASE)
         payload = layout.encode(self.buffer_type, RELEASE, codes=sorted(wanted), infos=())
         self.asked[tag] = payload
@@ -345,7 +341,8 @@ class Anybody(Client):
     def do_deregister(self, a, _b, _c):
         gone = EVENTS[a % 3]
         self.registered.discard(gone)
-        self.wanted.discard(gone)
+        for wanted in self.codes_of.values():
+            wanted.discard(gone)
         layout = request_layout(Command.DEREGEVENTS, RELEASE)
         self.send(layout.encode(self.buffer_type, RELEASE, codes=[gone]), answered=False)
 
@@ -387,12 +384,6 @@ class Anybody(Client):
         self.die()
         self.pushed.clear()
         self.due.clear()
-
-
-def machine_reply(command):
-    from pypmix.wire.messages import reply_layout
-
-    return reply_layout(command, RELEASE)
 
 
 ACTIONS = sorted(name for name in vars(Anybody) if name.startswith("do_"))

@@ -132,6 +132,12 @@ LACKS = (
     Lack("a lookup waits for all of its keys", "mpirun*", "*", "it answers when one of the keys is there"),
     Lack("a range of the proc itself", "mpirun*", "*", "it shows others what was published to PROC_LOCAL"),
     Lack("data that ends with its publisher", "prterun-5.*", "*", "it keeps what was published with PERSIST_PROC"),
+    Lack(
+        "a spawned job that fails harms no other",
+        "prterun-7.*",
+        "*",
+        "it ends the jobs that are connected, as a job is with what it has spawned",
+    ),
     Lack("connect", "mpirun*", "*", "after a connect it never ends", harm=True),
     Lack(
         "events beyond the node",

@@ -57,7 +57,7 @@ def test_the_end_of_a_job_is_waited_for(run):
     assert run("spawning.waited", ranks=2, code=0) == [("OperationTimeout", 0, 0), None]
 
 
-@pytest.mark.needs("the end of a spawned job")
+@pytest.mark.needs("a spawned job that fails harms no other", "the end of a spawned job")
 def test_a_job_that_fails_has_an_exit_code_and_so_has_the_launcher(run):
     job = run.job("spawning.waited", ranks=2, code=3)
     assert {rank: left.result for rank, left in job.ranks.items()} == {0: ("OperationTimeout", 3, 3), 1: None}

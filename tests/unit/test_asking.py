@@ -379,6 +379,17 @@ def test_tables_of_procs(world, client):
     assert [row.proc.rank for row in value(world, client, attrs.QUERY_LOCAL_PROC_TABLE, NSPACE="far")] == [1]
 
 
+def test_groups(world, client):
+    assert value(world, client, attrs.QUERY_NUM_GROUPS) == 0
+    members = Proc("job", 1), Proc("job", 0)
+    world.server.store.groups["cells"] = members
+    assert value(world, client, attrs.QUERY_NUM_GROUPS) == 1
+    assert value(world, client, attrs.QUERY_GROUP_NAMES) == ["cells"]
+    assert value(world, client, attrs.QUERY_GROUP_MEMBERSHIP, GROUP_ID="cells") == list(members)
+    for qualifiers in ({"GROUP_ID": "gone"}, {}):
+        assert value(world, client, attrs.QUERY_GROUP_MEMBERSHIP, **qualifiers) == ERR_NOT_SUPPORTED
+
+
 def test_what_is_registered(world, client):
     assert value(world, client, attrs.JOB_SIZE) == 5
     assert value(world, client, attrs.JOB_SIZE, PROCID=Proc("job", 0xFFFFFFFE)) == 5

@@ -150,7 +150,7 @@ def test_what_is_never_removed(host: Any, tmp_path: Path) -> None:
         assert caught.value.code == Status.ERR_NO_PERMISSIONS, path
 
 
-@pytest.mark.parametrize("path", ["a", "./a", "/tmp/../etc/passwd", "/tmp/a/.."])
+@pytest.mark.parametrize("path", ["a", "./a", "/tmp/../etc/passwd", "/tmp/a/..", "/tmp/" + "x" * 5000])
 def test_paths_that_are_none(host: Any, path: str) -> None:
     for attribute in (attrs.REGISTER_CLEANUP, attrs.REGISTER_CLEANUP_DIR):
         with pytest.raises(PMIxError) as caught:
@@ -184,7 +184,7 @@ def test_it_waits_for_all_whom_it_names(host: Any, tmp_path: Path) -> None:
 
 
 def test_it_is_bounded(host: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleanup, "MAX_PATHS", 3)
+    monkeypatch.setattr(cleanup, "MAX_WAITING", 3)
     cleanups = cleanup.Cleanups(host)
     wish = cleanup.read(host, (attrs.REGISTER_CLEANUP(f"{tmp_path}/a,{tmp_path}/b"),), UID)
     assert wish is not None

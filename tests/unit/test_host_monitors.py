@@ -198,6 +198,12 @@ def test_names_are_unique(host: Host) -> None:
         ProcessMonitor(attrs.MONITOR_FILE("x"), 0, (attrs.MONITOR_FILE_CHECK_TIME(1),)),
         ProcessMonitor(attrs.MONITOR_FILE("x"), 0, (attrs.MONITOR_FILE_SIZE(True),)),
         ProcessMonitor(Info(attrs.MONITOR_FILE.key, Value(codes.UINT32, 3)), 0, ()),
+        heart(attrs.MONITOR_HEARTBEAT_TIME(1), attrs.RANGE(Range.CUSTOM)),
+        heart(attrs.MONITOR_HEARTBEAT_TIME(1), Info(attrs.RANGE.key, Value(codes.UINT8, 77))),
+        heart(attrs.MONITOR_HEARTBEAT_TIME(1), attrs.MONITOR_ID("x" * 600)),
+        ProcessMonitor(
+            attrs.MONITOR_FILE("x" * 5000), 0, (attrs.MONITOR_FILE_CHECK_TIME(1), attrs.MONITOR_FILE_SIZE(True))
+        ),
     ],
 )
 def test_what_makes_no_sense(host: Host, op: ProcessMonitor) -> None:
@@ -206,6 +212,16 @@ def test_what_makes_no_sense(host: Host, op: ProcessMonitor) -> None:
     assert caught.value.code == Status.ERR_BAD_PARAM
     host.wait(10)
     assert not host.raised
+
+
+def test_an_event_that_cannot_be_raised_ends_nothing(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.ask(heart(attrs.MONITOR_HEARTBEAT_TIME(1)))
+    monkeypatch.setattr(host, "notify", lambda event: 1 / 0)
+    host.wait(3)
+    monkeypatch.undo()
+    host.ask(Heartbeat())
+    host.wait(3)
+    assert len(host.raised) == 1
 
 
 def test_what_is_not_offered(host: Host) -> None:

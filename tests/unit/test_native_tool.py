@@ -93,7 +93,7 @@ assert heard.numbers == [1, 2], heard.numbers
 error = caught(Unreachable, me.run, ToolSetServer(Proc("nobody", 0)))
 assert error.operation == "tool_set_server"
 assert isinstance(submitted(me, ToolDisconnect(Proc("nobody", 0)))[1], Unreachable)
-caught(Unreachable, me.run, ToolAttachToServer(at(1)))
+caught(Unreachable, me.run, ToolAttachToServer(at(2**31 - 1)))
 caught(NotSupported, me.run, ToolSetServer(me.proc))
 caught(OperationTimeout, me.run, ToolSetServer(Proc("nobody", 0), (Info("pmix.wait.conn", YES), LIMIT)))
 assert caught(PMIxError, me.run, ToolAttachToServer(())).code == -27
@@ -196,7 +196,7 @@ assert again.ends == [None] and len(heard.ends) == 1
 
 def test_a_server_that_is_not_there(tool) -> None:
     tool("""
-error = caught(Unreachable, opening, *at(1))
+error = caught(Unreachable, opening, *at(2**31 - 1))
 assert error.operation == "open" and "native" in error.engine
 caught(EngineUnavailable, opening, *at(PIDS[0]))
 """)
@@ -218,3 +218,17 @@ assert grown < 2000, grown
 me.run(Finalize())
 """
     )
+
+
+def test_a_tool_leaves_the_server_that_it_began_with(tool) -> None:
+    tool("""
+me = opening(*at(PIDS[0]))
+heard = Heard()
+on(heard, LOAD)
+me.run(ToolDisconnect(me.run(ToolGetServers())[0]))
+assert me.run(ToolGetServers()) == () and not me.connected and me.singleton
+until(lambda: heard.ends == [None])
+error = caught(Unreachable, me.run, Publish((Info("k", Value(UINT32, 1)),)))
+me.run(Finalize())
+me.close()
+""")

@@ -15,7 +15,7 @@ from pypmix.engine.chain import MAX_KEPT, Handler, Handlers
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.asking import Asking, Row
 from pypmix.engine.native.inbox import NO_LIMIT
-from pypmix.engine.native.quirks import EVENTS_OF_THE_LIBRARY
+from pypmix.engine.native.quirks import EVENTS_OF_THE_LIBRARY, SHIFTED
 from pypmix.engine.native.structs import get_proc
 from pypmix.standard import codes
 from pypmix.standard.errors import ERR_LOST_CONNECTION, ERR_NOT_SUPPORTED, PMIxError
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 INTERNAL = "pmix.srvr.internal.notify"
 """What servers mark events with that have come from a client of theirs."""
+
+ANSWERED_TWICE = 1 << 40
+RAISED_ANYWHERE = 1 << 41
+"""What the shim is told of the library, with an event."""
 
 AGAIN = Info("pypmix.again", Value(codes.BOOL, True))
 """A directive that the library does not know, which has it tell the server of a code that it has told another of."""
@@ -321,8 +325,9 @@ class Topic(Asking):
 def _notification(topic: Asking, op: NotifyEvent, given: Any) -> None:
     span = RANGE_PROC_LOCAL if topic.session.singleton else op.range
     topic.marshal.fill(given.items, codes.PROC, (topic.session.proc,))
-    number = span << 32 | op.code & 0xFFFFFFFF
-    given.number = -number if topic.session._answers_twice else number
+    session = topic.session
+    flags = (ANSWERED_TWICE if session._answers_twice else 0) | (RAISED_ANYWHERE if session._release < SHIFTED else 0)
+    given.number = span << 32 | op.code & 0xFFFFFFFF | flags
 
 
 Topic.rows = {

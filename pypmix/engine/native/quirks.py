@@ -119,6 +119,9 @@ SERVER_BY_SERVER: Release = (7, 0, 0)
 RAISED_ONCE: Release = (5, 0, 0)
 """The first release with which what a tool raises comes to its own handlers once, and is answered once."""
 
+SHIFTED: Release = (7, 0, 0)
+"""The first release that raises events on its progress thread, where nobody else looks at its handlers."""
+
 EVENTS_OF_THE_LIBRARY = frozenset(range(-170, -158))
 """The codes of groups, by which the library's own invitations live: no handler of ours keeps it from hearing them.
 

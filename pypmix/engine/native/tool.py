@@ -268,6 +268,9 @@ class Servers(Asking):
                 *[info for info in op.directives if info.key != TIMEOUT],
                 Info.unchecked(TIMEOUT, Value.unchecked(codes.INT, min(limit, FOREVER)), 0),
             )
+        if type(op) is ToolAttachToServer:
+            # one that is made the primary one while it is attached, releases up to 6.1 free twice at the end
+            return tuple([info for info in op.directives if info.key != PRIMARY])
         return getattr(op, "directives", ())
 
     def limit(self, op: Any) -> float:
@@ -301,7 +304,7 @@ class Servers(Asking):
                 operation=op.name,
                 engine=str(self.session.info),
             )
-        if type(op) is ToolAttachToServer and not op.directives:
+        if type(op) is ToolAttachToServer and not self.directives(op):
             raise error_for(ERR_BAD_PARAM)(
                 "libpmix needs to be told which server is meant",
                 status=ERR_BAD_PARAM,
@@ -317,9 +320,7 @@ class Servers(Asking):
             return self._real(result)
         if type(op) is ToolAttachToServer:
             (server,) = result
-            if is_set(op.directives, PRIMARY):
-                session._lead(server)
-            elif not session.connected:
+            if is_set(op.directives, PRIMARY) or not session.connected:
                 super().run(ToolSetServer(server))
                 session._lead(server)
             return server

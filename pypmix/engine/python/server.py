@@ -14,14 +14,7 @@ from pypmix.engine.python.collectives import Collectives
 from pypmix.engine.python.modex import REFRESH_CACHE, TIMEOUT, Modex, is_true, seconds
 from pypmix.engine.python.serverdata import Store
 from pypmix.engine.python.serverside.admission import Admission
-from pypmix.engine.python.serverside.asking import Asking
-from pypmix.engine.python.serverside.connecting import Connecting
-from pypmix.engine.python.serverside.events import Events
-from pypmix.engine.python.serverside.forwarding import Forwarding
-from pypmix.engine.python.serverside.groups import Groups
-from pypmix.engine.python.serverside.spawning import Spawning
-from pypmix.engine.python.serverside.tools import Tools
-from pypmix.engine.python.serverside.topic import status_of
+from pypmix.engine.python.serverside.topic import Topics, status_of
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
     ERR_INIT,
@@ -61,8 +54,9 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done, R
     from pypmix.engine.python.collectives import Clock, Collective, Roster, Timer
     from pypmix.engine.python.serverdata import Process
-    from pypmix.engine.python.serverside.tools import Applicant
-    from pypmix.engine.python.serverside.topic import Topic
+    from pypmix.engine.python.serverside.events import Events
+    from pypmix.engine.python.serverside.forwarding import Forwarding
+    from pypmix.engine.python.serverside.tools import Applicant, Tools
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.ops import Op
     from pypmix.standard.releases import Release
@@ -282,22 +276,25 @@ class Server:
             Command.FINALIZE: self._finalize,
             REFRESH_CACHE: self.modex.refresh_cache,
         }
-        self._tags: dict[int, Callable[[Peer, bytes], None]] = {}
-        self.tools = Tools(self)
-        self.forwarding = Forwarding(self)
-        self.events = Events(self)
-        self.topics: tuple[Topic, ...] = (
-            Asking(self),
-            Connecting(self),
-            Groups(self),
-            self.events,
-            Spawning(self, self.forwarding),
-            self.forwarding,
-            self.tools,
-        )
-        for topic in self.topics:
-            self._handlers.update(topic.handlers)
-            self._tags.update(topic.tags)
+        self.topics = Topics(self)
+
+    @property
+    def events(self) -> Events:
+        """The topic of events."""
+        topic: Events = self.topics.named("events")
+        return topic
+
+    @property
+    def forwarding(self) -> Forwarding:
+        """The topic of output and input."""
+        topic: Forwarding = self.topics.named("forwarding")
+        return topic
+
+    @property
+    def tools(self) -> Tools:
+        """The topic of tools."""
+        topic: Tools = self.topics.named("tools")
+        return topic
 
     # What the host registers.
 
@@ -532,8 +529,6 @@ class Server:
         self.collectives.back(process)
         self._pindex = (self._pindex + 1) & 0x7FFFFFFF
         link.send(encode_reply(SUCCESS, self._pindex) if reply is None else reply)
-        for topic in self.topics:
-            topic.connected(peer)
         if stranger.early:
             peer.received(stranger.early)
 
@@ -550,7 +545,7 @@ class Server:
         process = peer.process
         if peer.finalized:
             return
-        if process in self._peers:
+        if any(not other.finalized for other in self.peers(process)):
             self.collectives.withdraw(process, lambda ticket: ticket[0] is peer)
             return
         self._depart(process, lost=True)
@@ -584,14 +579,14 @@ class Server:
     def request(self, peer: Peer, tag: int, payload: bytes) -> None:
         """Carry out a request, or answer it with the status that says why not."""
         if tag <= TAG_DYNAMIC:
-            listener = self._tags.get(tag)
+            listener = self.topics.listener(tag)
             if listener is not None and not peer.finalized:
                 listener(peer, payload)
             return
         command = -1
         try:
             command = peek_command(payload, peer.buffer_type)
-            handler = self._handlers.get(command)
+            handler = self._handlers.get(command) or self.topics.handler(command)
             if handler is None:
                 raise PMIxError(f"command {command} is not served", status=ERR_NOT_SUPPORTED)
             if peer.finalized:

@@ -6,11 +6,9 @@ import os
 import socket
 import threading
 from functools import partial
-from queue import SimpleQueue
 
 from pypmix._version import __version__
 from pypmix.engine.base import EngineInfo
-from pypmix.engine.python import munge
 from pypmix.engine.python.reactor import BACKLOG, Reactor
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
 from pypmix.engine.python.server import MUNGE, NATIVE, Server
@@ -20,6 +18,7 @@ from pypmix.standard.types import MAX_NSLEN, Proc, check_name
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from queue import SimpleQueue
     from typing import Any
 
     from pypmix.engine.base import Done, OnUpcall, Pending, R
@@ -44,6 +43,8 @@ def _modules(names: Iterable[str]) -> tuple[str, ...]:
             detail = f"{name!r} is no security module of this server: it has {NATIVE} and {MUNGE}"
             raise PMIxError(detail, status=ERR_BAD_PARAM)
     if MUNGE in found:
+        from pypmix.engine.python import munge
+
         # A server that cannot make a credential cannot check one, and would refuse everybody.
         munge.encode()
     return found
@@ -142,12 +143,16 @@ class ServerSession:
     def authenticate(self, credential: bytes, answer: Done[tuple[int, int]]) -> None:
         """Ask the munge daemon, on a thread: it may take its time, which is nobody else's; see `server.Host`."""
         if self._checker is None:
+            from queue import SimpleQueue
+
             self._checker = SimpleQueue()
             name = f"pypmix-munge-{self.port}"
             threading.Thread(target=self._check, args=(self._checker,), name=name, daemon=True).start()
         self._checker.put((credential, answer))
 
     def _check(self, work: SimpleQueue[tuple[bytes, Done[tuple[int, int]]] | None]) -> None:
+        from pypmix.engine.python import munge
+
         while (item := work.get()) is not None:
             credential, answer = item
             try:

@@ -233,7 +233,9 @@ class Forwarding(Topic):
             layout = reply_layout(Command.IOF_PULL, peer.release)
             reply = layout.encode(peer.buffer_type, peer.release, status=SUCCESS, remote_id=pull.number)
             peer.send(tag, reply)
-            self._catch_up(pull)
+            # Where its client has gone meanwhile, what is kept is for others.
+            if pull.number in self._pulls.get(peer, ()):
+                self._catch_up(pull)
 
         self._ask_host(pull, op, answer, peer.process)
 

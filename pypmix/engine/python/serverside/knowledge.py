@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 APPNUM = "pmix.appnum"
 ATTRIBUTE_SUPPORT = "pmix.qry.attrs"
+GROUP_ID = "pmix.grp.id"
 HOSTNAME = "pmix.hname"
 HOSTNAME_ALIASES = "pmix.alias"
 JOB_INFO_ARRAY = "pmix.job.arr"
@@ -75,6 +76,9 @@ class Knowledge:
             "pmix.qry.lptable": self._local_table,
             "pmix.qry.peers": self._resolved_peers,
             "pmix.qry.node": self._resolved_nodes,
+            "pmix.qry.pgrpnum": self._group_count,
+            "pmix.qry.pgrp": self._group_names,
+            "pmix.qry.pgrpmems": self._group_members,
             SUPPORTED_KEYS: self._keys,
             ATTRIBUTE_SUPPORT: self._support,
         }
@@ -201,6 +205,17 @@ class Knowledge:
             return Value.unchecked(codes.STRING, ",".join(self.nodes(asked.nspace)))
         except NotFound:
             return None
+
+    def _group_count(self, _asked: _Asked) -> Value:
+        return Value.unchecked(codes.SIZE, len(self._server.store.groups))
+
+    def _group_names(self, _asked: _Asked) -> Value:
+        return _array(codes.STRING, self._server.store.groups)
+
+    def _group_members(self, asked: _Asked) -> Value | None:
+        name = next((info.value.data for info in asked.qualifiers if info.key == GROUP_ID), None)
+        members = self._server.store.groups.get(name) if isinstance(name, str) else None
+        return None if members is None else _array(codes.PROC, members)
 
     def _keys(self, asked: _Asked) -> Value:
         return Value.unchecked(codes.STRING, ",".join(self._answers))

@@ -13,7 +13,6 @@ from pypmix.wire.messages import Command, encode_status, reply_layout
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.engine.python.server import Peer, Server
-    from pypmix.engine.python.serverside.forwarding import Forwarding
 
 FORWARDED = {"pmix.fwd.stdout": STDOUT, "pmix.fwd.stderr": STDERR, "pmix.fwd.stddiag": DIAG}
 
@@ -28,10 +27,9 @@ class Spawning(Topic):
     The host registers the new nspace before it answers, so that the caller gets its job info with the answer.
     """
 
-    def __init__(self, server: Server, forwarding: Forwarding) -> None:
+    def __init__(self, server: Server) -> None:
         super().__init__(server)
         self.handlers = {Command.SPAWNNB: self._spawn}
-        self._forwarding = forwarding
         self._begun: dict[Peer, dict[int, float]] = {}
 
     def disconnected(self, peer: Peer) -> None:
@@ -65,7 +63,7 @@ class Spawning(Topic):
             else:
                 job = namespace.pack(peer.buffer_type, peer.release).reply
                 peer.send(tag, encode_status(peer.buffer_type, SUCCESS) + job)
-            self._forwarding.spawned(peer, nspace, channels, op.directives)
+            self.server.forwarding.spawned(peer, nspace, channels, op.directives)
 
         self.server.host.upcall(op, answer, peer.process)
 

@@ -1,18 +1,57 @@
-"""What a server does on one topic, as its machine sees it."""
+"""What a server does on one topic, as its machine sees it, and where each topic is."""
 
 from __future__ import annotations
 
+from sys import modules
+
 from pypmix.standard.errors import ERR_BAD_PARAM, ERROR, SUCCESS, PMIxError
-from pypmix.wire.messages import request_layout
+from pypmix.wire.frames import TAG_HEARTBEAT
+from pypmix.wire.messages import Command, request_layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from pypmix.engine.base import Pending
     from pypmix.engine.python.server import Peer, Server
     from pypmix.engine.python.serverdata import Namespace, Process
+
+    Handler = Callable[[Peer, int, bytes], None]
+    Listener = Callable[[Peer, bytes], None]
+
+COMMANDS: dict[str, tuple[int, ...]] = {
+    "asking": (
+        Command.PUBLISHNB,
+        Command.LOOKUPNB,
+        Command.UNPUBLISHNB,
+        Command.QUERY,
+        Command.LOG,
+        Command.ALLOC,
+        Command.JOB_CONTROL,
+        Command.MONITOR,
+        Command.GET_CREDENTIAL,
+        Command.VALIDATE_CRED,
+        Command.FABRIC_REGISTER,
+        Command.FABRIC_UPDATE,
+        Command.COMPUTE_DEVICE_DISTANCES,
+        Command.RESOLVE_PEERS,
+        Command.RESOLVE_NODE,
+    ),
+    "connecting": (Command.CONNECTNB, Command.DISCONNECTNB),
+    "events": (Command.NOTIFY, Command.REGEVENTS, Command.DEREGEVENTS),
+    "forwarding": (Command.IOF_PULL, Command.IOF_PUSH, Command.IOF_DEREG),
+    "groups": (Command.GROUP_CONSTRUCT, Command.GROUP_DESTRUCT),
+    "spawning": (Command.SPAWNNB,),
+    "tools": (),
+}
+"""The modules beside this one that have a topic, the class of their name; and the commands that each carries out."""
+
+TAGS = {"asking": (TAG_HEARTBEAT,)}
+"""The messages that are no requests, by the topic that takes them."""
+
+_TOPIC_OF = {command: name for name, commands in COMMANDS.items() for command in commands}
+_TOPIC_OF_TAG = {tag: name for name, tags in TAGS.items() for tag in tags}
 
 
 class Topic:
@@ -27,11 +66,8 @@ class Topic:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.handlers: dict[int, Callable[[Peer, int, bytes], None]] = {}
-        self.tags: dict[int, Callable[[Peer, bytes], None]] = {}
-
-    def connected(self, peer: Peer) -> None:
-        """A client or tool has been admitted."""
+        self.handlers: dict[int, Handler] = {}
+        self.tags: dict[int, Listener] = {}
 
     def disconnected(self, peer: Peer) -> None:
         """A connection has ended; nothing can be sent to it any more."""
@@ -45,6 +81,43 @@ class Topic:
     def pending(self) -> list[Pending]:
         """Return what is under way here."""
         return []
+
+
+class Topics:
+    """The topics of a server: each is imported and made when it is first needed.
+
+    To import all of them takes as long as a small job; and one that was never asked anything has nothing to watch.
+    Those that are there can be iterated over, while others come.
+
+    Args:
+        server: The machine.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._made: dict[str, Topic] = {}
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(tuple(self._made.values()))
+
+    def named(self, name: str) -> Any:
+        """Return the topic of a module."""
+        topic = self._made.get(name)
+        if topic is None:
+            module = f"pypmix.engine.python.serverside.{name}"
+            __import__(module)
+            topic = self._made[name] = getattr(modules[module], name.capitalize())(self._server)
+        return topic
+
+    def handler(self, command: int) -> Handler | None:
+        """Return what carries out a command, None where nothing does."""
+        name = _TOPIC_OF.get(command)
+        return self.named(name).handlers[command] if name is not None else None
+
+    def listener(self, tag: int) -> Listener | None:
+        """Return what takes a message that is no request, None where nothing does."""
+        name = _TOPIC_OF_TAG.get(tag)
+        return self.named(name).tags[tag] if name is not None else None
 
 
 def fields_of(peer: Peer, command: int, payload: bytes) -> dict[str, Any]:
