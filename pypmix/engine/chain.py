@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
     Over = Callable[[int, tuple[Info, ...]], None]
+    Effect = Callable[[Callable[[Any], object], Any], object]
 
 ERR_EVENT_REGISTRATION = -144
 
@@ -60,6 +61,10 @@ NAMELESS = "UNKNOWN"
 """What stands for the name of a handler that has none, in what is handed on."""
 
 SINGLE, MULTI, DEFAULT = range(3)
+
+
+def _call(function: Callable[[Any], object], argument: Any) -> None:
+    function(argument)
 
 
 class Handler:
@@ -366,6 +371,7 @@ class Handlers:
         keep: bool,
         results: tuple[Info, ...] = (),
         over: Over | None = None,
+        effect: Effect = _call,
     ) -> None:
         """Start the chain of an event.
 
@@ -375,6 +381,8 @@ class Handlers:
             results: What handlers that are not of these have handed on.
             over: Called once where `enter` leads, when the chain is over: with the status of its last handler, and
                 with all results.
+            effect: Calls the one C function that makes the event known here; what comes before has no effect, and what
+                comes after can be made up for by `recover`.
         """
         for watcher in list(self._watchers.get(notification.code, ())):
             watcher(notification)
@@ -382,10 +390,10 @@ class Handlers:
         chain = [handler for handler in everyone if handler is not None and self._matches(handler, notification)]
         chain = [handler for handler in chain if handler.active]
         if chain:
-            self._start(_Chain(notification, chain, results, over))
+            self._start(_Chain(notification, chain, results, over), effect)
             return
         if keep and not is_set(notification.infos, DO_NOT_CACHE):
-            self._kept.append(notification)
+            effect(self._kept.append, notification)
         if over is not None:
             over(EVENT_NO_ACTION_TAKEN, results)
 
@@ -395,10 +403,19 @@ class Handlers:
         if following is not None:
             self._call(self._hand_over, following)
 
-    def _start(self, chain: _Chain) -> None:
-        delivery = self._next(chain)
+    def recover(self) -> None:
+        """Make up for what an exception of a signal handler may have left out in `raised`."""
+        for _, argument in list(self._calls):
+            if isinstance(argument, Delivery):
+                self._spend(argument._handler)
+        self._tell(self._make_calls, None)
+
+    def _start(self, chain: _Chain, effect: Effect = _call) -> None:
+        delivery = self._reach(chain)
         if delivery is not None:
-            self._call(self._hand_over, delivery)
+            effect(self._calls.append, (self._hand_over, delivery))
+            self._spend(delivery._handler)
+            self._tell(self._make_calls, None)
 
     def _call(self, function: Callable[[Any], None], argument: object) -> None:
         self._calls.append((function, argument))
@@ -417,16 +434,24 @@ class Handlers:
                     self._tell(self._make_calls, None)
 
     def _next(self, chain: _Chain) -> Delivery | None:
+        delivery = self._reach(chain)
+        if delivery is not None:
+            self._spend(delivery._handler)
+        return delivery
+
+    def _reach(self, chain: _Chain) -> Delivery | None:
         while chain.left:
             handler = chain.left.popleft()
-            if handler.gone:
-                continue
-            if handler.oneshot:
-                self._drop(handler)
-            return Delivery(self, chain, handler)
+            if not handler.gone:
+                return Delivery(self, chain, handler)
         if chain.over is not None:
             chain.over(chain.status, chain.results)
         return None
+
+    def _spend(self, handler: Handler) -> None:
+        """A handler that wants one event has it."""
+        if handler.oneshot and not handler.gone:
+            self._drop(handler)
 
     def _after(self, delivery: Delivery, status: int, results: tuple[Info, ...]) -> Delivery | None:
         chain = delivery._chain

@@ -362,3 +362,32 @@ assert len(heard.ends) == len(lost.ends) == 1
 """
     reports = orphans(pair.launcher, EVENTS + code, tmp_path)
     assert reports == ["fine\n", "fine\n"], "\n".join(reports)
+
+
+def test_threads_raise_and_register_at_the_same_time(lone) -> None:  # noqa: F811
+    """Releases before 7 crash on this, where they are left to raise events on the threads of their callers."""
+    lone(
+        EVENTS
+        + """
+heard, end = [Heard() for _ in range(4)], time.monotonic() + 3
+sent = [0] * 4
+for n, each in enumerate(heard):
+    on(each, LOAD - n)
+def raising(n):
+    while time.monotonic() < end:
+        notify(sent[n], LOAD - n, more=(Info("pmix.evnocache", YES),) if n % 2 else ())
+        sent[n] += 1
+def registering(n):
+    while time.monotonic() < end:
+        me.run(DeregisterEventHandler(on(Heard(), -5000 - n, -5100)))
+threads = [threading.Thread(target=each, args=(n,)) for n in range(4) for each in (raising, registering)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+until(lambda: [len(each) for each in heard] == sent, 5)
+assert [each.numbers for each in heard] == [list(range(count)) for count in sent]
+me.run(Finalize())
+me.close()
+"""
+    )

@@ -232,3 +232,24 @@ error = caught(Unreachable, me.run, Publish((Info("k", Value(UINT32, 1)),)))
 me.run(Finalize())
 me.close()
 """)
+
+
+def test_the_facade(tool) -> None:
+    tool(
+        """
+from pypmix import Tool, attrs
+with Tool(pid=PIDS[0], engine="native") as me:
+    assert me.is_connected and me.engine.name == "native" if hasattr(me, "engine") else me.is_connected
+    (server,) = me.get_servers()
+    assert server.nspace.rpartition("@")[0] in me.query(attrs.QUERY_NAMESPACES)
+    other = me.attach_to_server(pid=PIDS[1])
+    me.set_server(other)
+    assert me.get_servers() == [other, server]
+    with me.events(LOAD) as events:
+        me.notify(LOAD, range=PROC_LOCAL)
+        assert events.get(timeout=5).code == LOAD
+    me.disconnect(other)
+    assert me.get_servers() == [server] and not me.is_connected
+""",
+        2,
+    )

@@ -9,6 +9,8 @@ change that matters is one assignment or one call of a C function, and `resume` 
 
 from __future__ import annotations
 
+from _operator import call as _invoke
+
 from pypmix.engine.python import datastore
 from pypmix.engine.python.datastore import PLAIN, TIMEOUT, DataStore, Wanted, is_true, seconds
 from pypmix.standard import codes, types
@@ -168,14 +170,17 @@ class Call:
 
 
 class _Intake:
-    """What arrived since the last moment when nothing was left over, and how far it has been dealt with."""
+    """What arrived since the last moment when nothing was left over, and how far it has been dealt with.
+
+    `handled` has an entry for each message that was: to append to a list can be a part of one call of C functions.
+    """
 
     __slots__ = ("chunks", "fed", "handled", "reader")
 
     def __init__(self) -> None:
         self.chunks: list[bytes] = []
         self.fed = 0
-        self.handled = 0
+        self.handled: list[None] = []
         self.reader = FrameReader()
 
 
@@ -216,7 +221,9 @@ class Client:
         self._finalizing = False
         self._now = 0.0
         self.listeners: dict[int, Callable[[bytes], None]] = {}
-        """Who takes messages that answer no request, by their tag."""
+        """Who takes messages that answer no request, by their tag; by `effect`, if that is to happen once at all events."""
+        self.at_resume: list[Callable[[], None]] = []
+        """What to do first when an exception of a signal handler may have cut a listener short."""
         self.at_loss: list[Callable[[], None]] = []
         """What to do when there can be no further operations."""
         self.topics: dict[str, Any] = {}
@@ -282,9 +289,19 @@ class Client:
 
     def tell(self, function: Callable[[Any], None], argument: object) -> None:
         """Have the transport call a function, as it calls `done`: without its lock, and in the right thread."""
-        call = Call(_TOLD, lambda result, _error: function(result))
-        call.outcome = argument, None
-        self.finished.append(call)
+        self.finished.append(_told(function, argument))
+
+    def effect(self, function: Callable[[Any], object], argument: object) -> None:
+        """Call a C function that makes up all the effect of the message which a listener has been given.
+
+        That the message is dealt with is noted in the same step, so that no exception of a signal handler can have it
+        dealt with twice, or not at all.
+        """
+        any(map(_invoke, (function, self.intake.handled.append), (argument, None)))
+
+    def pass_on(self, function: Callable[[Any], None], argument: object) -> None:
+        """`tell`, where that is all the effect of a message; see `effect`."""
+        self.effect(self.finished.append, _told(function, argument))
 
     def waiting(self) -> bool:
         """Tell whether somebody is to be called when something arrives."""
@@ -306,7 +323,7 @@ class Client:
         if self._opening is not None:
             self._take_opening(intake)
             return
-        chunks = intake.chunks
+        chunks, handled = intake.chunks, intake.handled
         try:
             while intake.fed < len(chunks):
                 chunk = chunks[intake.fed]
@@ -314,8 +331,10 @@ class Client:
                     self.lost("the server closed the connection")
                     return
                 for tag, payload in intake.reader.feed(chunk):
+                    number = len(handled)
                     self._dispatch(tag, payload)
-                    intake.handled += 1
+                    if len(handled) == number:
+                        handled.append(None)
                 intake.fed += 1
         except RemoteProtocolError as error:
             self._broken(error)
@@ -328,20 +347,24 @@ class Client:
         for call in self._everyone():
             if call.outcome is not None and call.done is not None:
                 self._end(call)
+        for step in list(self.at_resume):
+            step()
         old = self.intake
         if self._opening is not None or self.closed is not None or not old.chunks:
             return
         new = _Intake()
         new.chunks = old.chunks
-        new.handled = old.handled
+        handled = new.handled = old.handled
         try:
             frames = []
             for chunk in old.chunks:
                 if chunk:
                     frames += new.reader.feed(chunk)
-            for tag, payload in frames[old.handled :]:
+            for tag, payload in frames[len(handled) :]:
+                number = len(handled)
                 self._dispatch(tag, payload)
-                new.handled += 1
+                if len(handled) == number:
+                    handled.append(None)
         except RemoteProtocolError as error:
             self._broken(error)
             return
@@ -867,6 +890,13 @@ class Client:
             "the client was finalized",
             lambda: NotInitialized("the client is finalized", hint="open a new one"),
         )
+
+
+def _told(function: Callable[[Any], None], argument: object) -> Call:
+    """Return what has the transport call a function."""
+    call = Call(_TOLD, lambda result, _error: function(result))
+    call.outcome = argument, None
+    return call
 
 
 def _timeout_of(op: Op[Any]) -> int:

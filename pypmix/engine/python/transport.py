@@ -202,6 +202,7 @@ class Connection:
 
     def enter(self, step: Callable[[], None]) -> None:
         """Take a step of the machine; for those whom it has told something and who have an answer."""
+        self._check_pid()
         if self.lock._is_owned():
             raise WouldDeadlock(
                 "this thread is inside of the client: this is a signal handler",
@@ -279,11 +280,11 @@ class Connection:
         if (reader is not None and reader.ident == _thread.get_ident()) or self.lock._is_owned():
             raise _deadlock(op)
 
-    def _check_pid(self, op: Op[Any]) -> None:
+    def _check_pid(self, op: Op[Any] | None = None) -> None:
         if os.getpid() != self._pid:
             raise NotInitialized(
                 f"this process was forked from the client: the connection belongs to its parent {self._pid}",
-                operation=op.name,
+                operation=op.name if op is not None else "",
                 hint="use the client in the parent only, or start children with subprocess or by spawn",
             )
 

@@ -81,6 +81,7 @@ class Events:
         # The transport sets `enter` after the machine was made.
         self.handlers = Handlers(client.proc, host, lambda step: client.enter(step), client.tell, self._release)
         client.at_loss.append(self._lost)
+        client.at_resume.append(self.handlers.recover)
 
     # Registration
 
@@ -211,11 +212,12 @@ class Events:
             event = EVENT.decode(payload, client.buffer_type, client.release)
             targets = procs_in(event["infos"], CUSTOM_RANGE)
         except (RemoteProtocolError, TypeError) as error:
-            client.tell(_complain, error)
+            client.pass_on(_complain, error)
             return
         if targets is None or among(client.proc, targets):
             infos = tuple([info for info in event["infos"] if info.key != INTERNAL])
-            self.handlers.raised(Notification(event["code"], event["source"], event["range"], infos), True)
+            notification = Notification(event["code"], event["source"], event["range"], infos)
+            self.handlers.raised(notification, True, effect=client.effect)
 
     def _lost(self) -> None:
         client = self._client

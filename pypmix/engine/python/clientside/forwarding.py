@@ -67,9 +67,9 @@ class _Readers:
         pull = self._pulls.get(number)
         if pull is not None:
             if pull.op.handler is not None:
-                self._client.tell(pull.op.handler, output)
+                self._client.pass_on(pull.op.handler, output)
         elif not 0 < number <= self._last and not any(pull.covers(output) for pull in self._pulls.values()):
-            self._client.tell(_show, output)
+            self._client.pass_on(_show, output)
 
     def add(self, op: IOFPull) -> int:
         """Take in a pull; return its id."""
