@@ -1,6 +1,9 @@
 /*
- * Operations that the library has in a blocking form only: each runs on a thread of its own, so that the caller heeds
+ * Operations that the library has in a blocking form only: they run on threads of ours, so that the caller heeds
  * signals, and gets away when the library waits for a server that is lost.
+ *
+ * Ranks may commit often, and to start a thread takes as long as the commit: the one that has made it stays for the
+ * next, which it gets unless a commit is under way.
  */
 
 #include "shim.h"
@@ -17,6 +20,30 @@ typedef struct {
     int code;
     char *message;
 } abort_t;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static sem_t given;
+
+/* the commit that a thread which stays is to make, and has not taken yet */
+static pypmix_call *next;
+
+/* Of the threads that stay there is one more than that commit needs. */
+static bool idle;
+
+/* A child has none of the threads. */
+static void forked(void)
+{
+    lock = (pthread_mutex_t) PTHREAD_MUTEX_INITIALIZER;
+    sem_init(&given, 0, 0);
+    next = NULL;
+    idle = false;
+}
+
+__attribute__((constructor)) static void prepare(void)
+{
+    sem_init(&given, 0, 0);
+    pthread_atfork(NULL, NULL, forked);
+}
 
 /* Start a thread that nobody joins. */
 bool pypmix_thread(void *(*run)(void *), void *argument)
@@ -40,10 +67,57 @@ bool pypmix_thread(void *(*run)(void *), void *argument)
     return started;
 }
 
-static void *run_commit(void *argument)
+static pypmix_call *next_commit(void)
 {
-    pypmix_op_done(pypmix_lib.Commit(), argument);
+    pypmix_call *call;
+
+    while (0 != sem_wait(&given)) {
+    }
+    pthread_mutex_lock(&lock);
+    call = next;
+    next = NULL;
+    pthread_mutex_unlock(&lock);
+    return call;
+}
+
+static void *run_commits(void *argument)
+{
+    pypmix_call *call = argument;
+    bool stays = true;
+
+    while (stays) {
+        pmix_status_t status = pypmix_lib.Commit();
+
+        /* before the caller goes on, so that its next commit finds this thread */
+        pthread_mutex_lock(&lock);
+        stays = !idle;
+        idle = true;
+        pthread_mutex_unlock(&lock);
+        pypmix_op_done(status, call);
+        if (stays) {
+            call = next_commit();
+        }
+    }
     return NULL;
+}
+
+/* Have a thread make a commit. Returns false if there is none. */
+static bool make_commit(pypmix_call *call)
+{
+    bool taken;
+
+    pthread_mutex_lock(&lock);
+    taken = idle && NULL == next;
+    if (taken) {
+        idle = false;
+        next = call;
+    }
+    pthread_mutex_unlock(&lock);
+    if (!taken) {
+        return pypmix_thread(run_commits, call);
+    }
+    sem_post(&given);
+    return true;
 }
 
 static void *run_abort(void *argument)
@@ -62,7 +136,7 @@ void pypmix_commit(pypmix_call *call, pypmix_queue *queue)
     pypmix_begin(call, queue, true, NULL, 0, NULL, 0);
     if (NULL == pypmix_lib.Commit) {
         pypmix_begun(call, PMIX_ERR_NOT_SUPPORTED);
-    } else if (!pypmix_thread(run_commit, call)) {
+    } else if (!make_commit(call)) {
         pypmix_begun(call, PMIX_ERR_NOMEM);
     }
     pypmix_wait(call, -1);

@@ -63,7 +63,7 @@ NAMELESS = "UNKNOWN"
 SINGLE, MULTI, DEFAULT = range(3)
 
 
-def _call(function: Callable[[Any], object], argument: Any) -> None:
+def _at_once(function: Callable[[Any], object], argument: Any) -> None:
     function(argument)
 
 
@@ -371,7 +371,7 @@ class Handlers:
         keep: bool,
         results: tuple[Info, ...] = (),
         over: Over | None = None,
-        effect: Effect = _call,
+        effect: Effect = _at_once,
     ) -> None:
         """Start the chain of an event.
 
@@ -410,7 +410,7 @@ class Handlers:
                 self._spend(argument._handler)
         self._tell(self._make_calls, None)
 
-    def _start(self, chain: _Chain, effect: Effect = _call) -> None:
+    def _start(self, chain: _Chain, effect: Effect = _at_once) -> None:
         delivery = self._reach(chain)
         if delivery is not None:
             effect(self._calls.append, (self._hand_over, delivery))

@@ -239,7 +239,7 @@ def test_the_facade(tool) -> None:
         """
 from pypmix import Tool, attrs
 with Tool(pid=PIDS[0], engine="native") as me:
-    assert me.is_connected and me.engine.name == "native" if hasattr(me, "engine") else me.is_connected
+    assert me.is_connected and me.engine.name == "native"
     (server,) = me.get_servers()
     assert server.nspace.rpartition("@")[0] in me.query(attrs.QUERY_NAMESPACES)
     other = me.attach_to_server(pid=PIDS[1])
@@ -248,7 +248,7 @@ with Tool(pid=PIDS[0], engine="native") as me:
     with me.events(LOAD) as events:
         me.notify(LOAD, range=PROC_LOCAL)
         assert events.get(timeout=5).code == LOAD
-    me.disconnect(other)
+    me.disconnect_from_server(other)
     assert me.get_servers() == [server] and not me.is_connected
 """,
         2,

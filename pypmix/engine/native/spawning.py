@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
+from pypmix.engine.apps import complete
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, text_of
 from pypmix.engine.native.quirks import deadline
 from pypmix.standard import codes
 from pypmix.standard.errors import ERR_NOT_SUPPORTED, ERROR, PMIxError
 from pypmix.standard.ops import Spawn
-from pypmix.standard.types import App
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,17 +28,7 @@ _FAILURES = {
 
 
 def _apps(topic: Asking, op: Spawn, given: object) -> None:
-    topic.marshal.fill(given.items, codes.APP, [_complete(app) for app in op.apps])  # type: ignore[attr-defined]
-
-
-def _complete(app: App) -> App:
-    """Return the application with its command, name of the program and directory: 4.2 crashes over a lack of some."""
-    cmd = app.cmd or app.argv[0]
-    argv = app.argv
-    name = os.path.basename(cmd)
-    if not argv or os.path.basename(argv[0]) != name:
-        argv = (name, *argv)
-    return App(cmd, argv, app.env, app.cwd or os.getcwd(), app.maxprocs, app.info)
+    topic.marshal.fill(given.items, codes.APP, [complete(app) for app in op.apps])  # type: ignore[attr-defined]
 
 
 def _nspace(topic: Asking, call: object) -> str:

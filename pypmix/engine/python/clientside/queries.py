@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypmix.engine.answers import ATTRIBUTE_SUPPORT, OPEN, completed
 from pypmix.engine.python.clientside.exchanges import UNOFFERED, reply, request
 from pypmix.engine.python.datastore import HOSTNAME, LOCAL_PEERS, NODE_INFO, Wanted, is_true
 from pypmix.standard import codes, types
@@ -19,16 +20,14 @@ from pypmix.wire.messages import Command, encode_get, parse_get_object
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from pypmix.engine.python.client import Call, Client
 
-ATTRIBUTE_SUPPORT = "pmix.qry.attrs"
 NSPACE = "pmix.nspace"
 PROCID = "pmix.procid"
 RANK = "pmix.rank"
 REFRESH_CACHE = "pmix.qry.rfsh"
-RESULTS = "pmix.qry.res"
 
 SELECTORS = frozenset(
     {
@@ -58,9 +57,6 @@ TELLING: tuple[int, int, int] = (5, 0, 0)
 _TRUE = Value.unchecked(codes.BOOL, True)
 _NODE_INFO = Info.unchecked(NODE_INFO, _TRUE, 0)
 _IMMEDIATE = Info.unchecked("pmix.immediate", _TRUE, 0)
-_OPEN = Value.unchecked(codes.UNDEF, None)
-"""The value of a key that this process cannot answer by itself."""
-
 
 # Queries.
 
@@ -81,14 +77,14 @@ def _query(client: Client, call: Call) -> None:
                 value = _known(client, key, query.qualifiers)
                 if value is None:
                     asked.append(key)
-            answers.append(Info.unchecked(key, value or _OPEN, 0))
+            answers.append(Info.unchecked(key, value or OPEN, 0))
         if asked:
             rest.append(Query(tuple(asked), query.qualifiers))
     call.infos = tuple(answers)
     if rest and client.server is not None:
         request(client, call, Command.QUERY, queries=tuple(rest))
         return
-    found = _completed(call.infos, ())
+    found = completed(call.infos, ())
     if found:
         client._end(call, found)
     elif client.server is None:
@@ -137,7 +133,7 @@ def _answered(client: Client, call: Call, payload: bytes) -> None:
     assert isinstance(op, QueryInfo)
     fields = reply(client, Command.QUERY, payload)
     # Servers tell of a partial success in many ways: with that status, with one for what they lack, or with -1.
-    found = _completed(call.infos, fields["infos"])
+    found = completed(call.infos, fields["infos"])
     status = fields["status"]
     if found:
         client._end(call, found)
@@ -150,49 +146,6 @@ def _answered(client: Client, call: Call, payload: bytes) -> None:
         client._end(call, error=client._error(call, status, f"the server's host does not answer {names}"))
     else:
         client._end(call, error=client._error(call, status, "it took too long" if status == ERR_TIMEOUT else ""))
-
-
-def _completed(answers: tuple[Info, ...], more: Iterable[Info]) -> tuple[Info, ...]:
-    """Return the answers in the order of the questions, with those of the server where they belong."""
-    found: dict[str, list[Value]] = {}
-    for info in _flat(more):
-        if info.value.type != codes.UNDEF:
-            found.setdefault(info.key, []).append(_evened(info.value))
-    result = []
-    for key, value, _ in answers:
-        theirs = found.get(key, [])
-        if key == ATTRIBUTE_SUPPORT:
-            # Each side tells of itself.
-            items = [item for part in (value, *theirs) for item in _infos(part)]
-            value = Value.unchecked(codes.DATA_ARRAY, DataArray(codes.INFO, tuple(items))) if items else _OPEN
-            theirs.clear()
-        elif value is _OPEN and theirs:
-            value = theirs.pop(0)
-        if value is not _OPEN:
-            result.append(Info.unchecked(key, value, 0))
-    return tuple(result)
-
-
-def _flat(infos: Iterable[Info]) -> list[Info]:
-    """Return the answers without the arrays in which some servers put those that belong together."""
-    found: list[Info] = []
-    for info in infos:
-        found += _infos(info.value) if info.key == RESULTS else [info]
-    return found
-
-
-def _infos(value: Value) -> tuple[Info, ...]:
-    data = value.data
-    return data.items if isinstance(data, DataArray) and data.type == codes.INFO else ()
-
-
-def _evened(value: Value) -> Value:
-    """Return a table as an array of what it holds: some servers wrap each entry in an info without a key."""
-    items = _infos(value)
-    if not items or any(item.key for item in items) or len({item.value.type for item in items}) != 1:
-        return value
-    entries = tuple([item.value.data for item in items])
-    return Value.unchecked(codes.DATA_ARRAY, DataArray(items[0].value.type, entries))
 
 
 # Peers and nodes.

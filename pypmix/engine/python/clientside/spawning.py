@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
+from pypmix.engine.apps import complete
 from pypmix.engine.python.client import TIMEOUT_GRACE
 from pypmix.engine.python.clientside.forwarding import show_output
 from pypmix.engine.python.datastore import is_true, seconds
 from pypmix.standard.errors import ERROR, SUCCESSES
 from pypmix.standard.ops import Spawn
-from pypmix.standard.types import App
 from pypmix.wire.codec import kvals
 from pypmix.wire.messages import Command, reply_layout, request_layout
 
@@ -41,7 +39,7 @@ def _spawn(client: Client, call: Call) -> None:
     if client.server is None:
         client._end(call, error=client._alone(call))
         return
-    apps = tuple([_complete(app) for app in op.apps])
+    apps = tuple([complete(app) for app in op.apps])
     layout = request_layout(Command.SPAWNNB, client.release)
     message = layout.encode(client.buffer_type, client.release, infos=op.directives, apps=apps)
     # PMIX_TIMEOUT is no limit of this request: some hosts take it for that of the job.
@@ -52,16 +50,6 @@ def _spawn(client: Client, call: Call) -> None:
             # What launches ranks shows such output itself, for whoever asked for it.
             show_output(client)
     client._request(call, message)
-
-
-def _complete(app: App) -> App:
-    """Return the application with what libpmix fills in: command, name of the program, working directory."""
-    cmd = app.cmd or app.argv[0]
-    argv = app.argv
-    name = os.path.basename(cmd)
-    if not argv or os.path.basename(argv[0]) != name:
-        argv = (name, *argv)
-    return App(cmd, argv, app.env, app.cwd or os.getcwd(), app.maxprocs, app.info)
 
 
 def _spawned(client: Client, call: Call, payload: bytes) -> None:
