@@ -93,7 +93,8 @@ class Tool(ToolBase, Servers, Client):
         launcher: Say that the tool launches jobs itself (`PMIX_LAUNCHER`).
         connect: False to connect to nobody (`PMIX_TOOL_DO_NOT_CONNECT`), `"optional"` to go on where there is no
             server (`PMIX_TOOL_CONNECT_OPTIONAL`).
-        engine: `python` or `auto`; by default what `PYPMIX_ENGINE` says, else `auto`.
+        engine: `python`, `native` (one tool in a process, and no client beside it) or `auto`, which is `python` here;
+            by default what `PYPMIX_ENGINE` says, else `auto`.
         env: The environment that tells of servers; the process's own by default.
         info: Further infos or a mapping for `PMIx_tool_init`.
 

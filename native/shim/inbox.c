@@ -66,7 +66,7 @@ uint64_t pypmix_inbox_lost(pypmix_inbox *inbox)
     return lost;
 }
 
-/* Copies infos; those of types that the library cannot copy, and pointers, which say nothing to Python, are left out. */
+/* Copies infos, but for pointers, which say nothing to Python, and for those of types that the library cannot copy. */
 bool pypmix_copy_infos(pmix_data_array_t *target, const pmix_info_t *infos, size_t count)
 {
     pmix_info_t *copies;

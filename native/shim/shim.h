@@ -212,8 +212,8 @@ bool pypmix_pending(void);
 void pypmix_fail(pmix_status_t status);
 
 /*
- * inbox.c: a letter, which copies its infos; it goes into the inbox of a number, unless there is none any more, and then
- * it has to be returned.
+ * inbox.c: a letter, which copies its infos; it goes into the inbox of a number, unless there is none any more, and
+ * then it has to be returned.
  */
 pypmix_letter *pypmix_letter_new(int what, const pmix_proc_t *source, const pmix_info_t *infos, size_t ninfos);
 bool pypmix_copy_infos(pmix_data_array_t *target, const pmix_info_t *infos, size_t count);

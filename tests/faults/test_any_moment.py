@@ -169,6 +169,29 @@ def shrunk(happens, last, failure):
     return happens
 
 
+LIVES = {
+    "a second connection is lost after the first one has finalized": [
+        ("do_finalize", 0, 1, 4, 6),
+        ("connect", 6, 0),
+        ("lose", 1, 6),
+    ],
+    "a client has gone when the host has agreed to its pull": [
+        ("output", 0, False),
+        ("patience", True),
+        ("do_pull", 3, 0, 4, 2),
+        ("lose", 3, 0),
+        ("patience", False),
+        ("answer", 0, 0),
+    ],
+    "an event is kept longer than its sender's job": [("do_notify", 5, 0, 3, 1)],
+}
+
+
+@pytest.mark.parametrize("name", LIVES)
+def test_what_went_wrong_once(name):
+    live(LIVES[name], 1)
+
+
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_who_is_lost_in_the_middle_of_anything(block):
     for seed in range(block, ROUNDS, BLOCKS):

@@ -22,7 +22,7 @@ from pypmix.standard.errors import (
     PermissionDenied,
 )
 from pypmix.standard.ops import Notification, Output
-from pypmix.standard.types import RANK_WILDCARD, App, DataArray, Info, Pdata, Proc, Query, Value
+from pypmix.standard.types import RANK_VALID, RANK_WILDCARD, App, DataArray, Info, Pdata, Proc, Query, Value
 from pypmix.wire.frames import TAG_IOF, TAG_NOTIFY, frame
 from pypmix.wire.messages import EVENT, IOF, Command, encode_fence, encode_get, reply_layout, request_layout
 from unit.test_python_server import Client, World
@@ -204,6 +204,13 @@ class Everybody(World):
         self.requests = [entry for entry in self.requests if entry[2] in entry[0].asked]
         for client in self.everybody():
             assert not client.due, f"{client.proc} has not got the events {client.due}"
+        for entry in self.server.pending():
+            if entry.operation == "get":
+                assert self.clients[entry.arrived[0]], f"a get waits whose reader {entry.arrived[0]} has gone"
+                target = entry.missing[0]
+                assert target.rank > RANK_VALID or not self.server.store.process(target).left, "a get waits for nobody"
+            elif entry.label == "with the host":
+                assert self.clients[entry.arrived[0]], f"the host is asked for {entry.arrived[0]}, who has gone"
         for proc, clients in self.clients.items():
             process = self.server.store.process(proc)
             if clients and all(client.finalized for client in clients):

@@ -686,8 +686,11 @@ if not pid:
     except NotInitialized as error:
         assert "forked" in str(error)
         session.poll()
-        session.close()
-        os._exit(7)
+        try:
+            session._connection.enter(lambda: os._exit(2))
+        except NotInitialized:
+            session.close()
+            os._exit(7)
     os._exit(1)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 session.run(Fence())

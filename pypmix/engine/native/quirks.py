@@ -122,6 +122,9 @@ RAISED_ONCE: Release = (5, 0, 0)
 SHIFTED: Release = (7, 0, 0)
 """The first release that raises events on its progress thread, where nobody else looks at its handlers."""
 
+ENDS_ALONE: Release = (7, 0, 0)
+"""The first release that finalizes a tool that has left its last server; those before free itself twice."""
+
 EVENTS_OF_THE_LIBRARY = frozenset(range(-170, -158))
 """The codes of groups, by which the library's own invitations live: no handler of ours keeps it from hearing them.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.asking import Asking, Row
 from pypmix.engine.native.library import open_library
-from pypmix.engine.native.quirks import RAISED_ONCE, SERVER_BY_SERVER
+from pypmix.engine.native.quirks import ENDS_ALONE, RAISED_ONCE, SERVER_BY_SERVER
 from pypmix.engine.native.session import _MAYBE_LOST, NativeSession, _library, _same_environment
 from pypmix.engine.native.structs import get_name
 from pypmix.standard import codes
@@ -95,6 +95,7 @@ class ToolSession(NativeSession):
         super().__init__(env, library, directives)
         self._servers = Servers(self)
         self._earlier: list[Any] = []
+        self._led = True
         self._stands = not self.singleton
         self._answers_twice = library.release < RAISED_ONCE
         self.server = ""
@@ -152,11 +153,19 @@ class ToolSession(NativeSession):
 
     def _stop(self) -> int:
         _library.tool = False
+        if self._release < ENDS_ALONE and not self._led:
+            _library.spent = "its last server was left before it was finalized, which would corrupt its memory"
+            return 0
         return int(lib.pypmix_tool_finalize())
 
     def _finalize(self, op: Finalize) -> None:
         if self._stands and not lib.pypmix_connected():
             self._down()
+        if self._open and not self._stands:
+            servers = self._servers.there()
+            if servers:
+                self._servers.run(ToolSetServer(servers[0]))
+            self._led = bool(servers)
         super()._finalize(op)
 
     def _leave(self, *, lost: bool = False) -> None:

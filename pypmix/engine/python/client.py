@@ -221,7 +221,7 @@ class Client:
         self._finalizing = False
         self._now = 0.0
         self.listeners: dict[int, Callable[[bytes], None]] = {}
-        """Who takes messages that answer no request, by their tag; by `effect`, if that is to happen once at all events."""
+        """Who takes messages that answer no request, by their tag; see `effect` for how not to take one twice."""
         self.at_resume: list[Callable[[], None]] = []
         """What to do first when an exception of a signal handler may have cut a listener short."""
         self.at_loss: list[Callable[[], None]] = []
@@ -297,7 +297,7 @@ class Client:
         That the message is dealt with is noted in the same step, so that no exception of a signal handler can have it
         dealt with twice, or not at all.
         """
-        any(map(_invoke, (function, self.intake.handled.append), (argument, None)))
+        any(map(_invoke, (function, self.intake.handled.append), (argument, None)))  # type: ignore[arg-type]
 
     def pass_on(self, function: Callable[[Any], None], argument: object) -> None:
         """`tell`, where that is all the effect of a message; see `effect`."""
