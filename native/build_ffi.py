@@ -13,7 +13,19 @@ import cffi
 HERE = Path(__file__).resolve().parent
 MODULE = "pypmix.engine.native._ffi"
 DECLARATIONS = ("system.h", "pmix.h", "asks.h", "call.h", "inbox.h", "shim.h")
-SHIM = ("library.c", "values.c", "calls.c", "asks.c", "topology.c", "apart.c", "watch.c", "inbox.c", "events.c", "forwarding.c", "tool.c")
+SHIM = (
+    "library.c",
+    "values.c",
+    "calls.c",
+    "asks.c",
+    "topology.c",
+    "apart.c",
+    "watch.c",
+    "inbox.c",
+    "events.c",
+    "forwarding.c",
+    "tool.c",
+)
 
 PREAMBLE = '#include "shim.h"'
 

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from pypmix.requests.events import answer_of, event_of, failed
 from pypmix.standard.ops import DeregisterEventHandler
+from pypmix.standard.ops.events import ONESHOT, is_set
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Handler(Generic[F]):
         self.id = -1
         self._client = client
         self._left = False
+        self._once = False
         worker = client.__dict__.get("_handlers")
         if worker is None:
             worker = client.__dict__.setdefault("_handlers", _Worker(f"pypmix-handlers-{client.rank}"))
@@ -71,7 +73,9 @@ class Handler(Generic[F]):
         """Register it."""
         self._worker.enter()
         try:
-            self.id = self._client._run(op(self._deliver, self._ended))
+            made = op(self._deliver, self._ended)
+            self._once = is_set(made.directives, ONESHOT)
+            self.id = self._client._run(made)
         except BaseException:
             self._leave()
             raise
@@ -88,8 +92,11 @@ class Handler(Generic[F]):
         """Call the function with an event, and answer."""
         try:
             answer_of(delivery, self.function(event_of(delivery)))
-        except Exception as error:
+        except BaseException as error:
+            # A `sys.exit` too ends nothing but the call: other handlers need the thread, and the event an answer.
             failed(delivery, self.function, error)
+        if self._once:
+            self._leave()
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self.function(*arguments, **named)

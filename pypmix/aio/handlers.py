@@ -8,6 +8,7 @@ import anyio
 
 from pypmix.aio.background import background
 from pypmix.requests.events import answer_of, event_of, failed
+from pypmix.standard.errors import ERROR
 from pypmix.standard.ops import DeregisterEventHandler
 
 TYPE_CHECKING = False
@@ -78,3 +79,7 @@ class Handler(Generic[F]):
             answer_of(delivery, await returned)
         except Exception as error:
             failed(delivery, self.function, error)
+        except BaseException:
+            # Its task was cancelled, or all of the program ends; nobody is to wait for this handler.
+            delivery.done(ERROR)
+            raise

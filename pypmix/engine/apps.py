@@ -1,10 +1,29 @@
-"""An application to spawn, as libpmix sends it to servers."""
+"""Applications to spawn: as libpmix sends them to servers, and why a host has not started them."""
 
 from __future__ import annotations
 
 import os
 
 from pypmix.standard.types import App
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.standard.ops import Spawn
+
+_REFUSALS = {
+    -47: ("the server's host does not start jobs", ""),
+    -31: ("the host lacks the resources, such as slots, for {procs}", ""),
+    -25: ("the host cannot reach what it needs for it", ""),
+    -177: ("{programs} cannot be executed", "is it a program, or a script with #!, and may it be executed?"),
+    -178: ("the host was told of no program", ""),
+    -179: ("the host has no place for {procs}", ""),
+    -190: (
+        "there is no program {programs}",
+        "is it on the launcher's PATH, or a path from the job's folder?",
+    ),
+    -233: ("there is no folder {folders}", "cwd= names it as the host sees it"),
+    -234: ("the host lacks the resources, such as slots, for {procs}", ""),
+}
 
 
 def complete(app: App) -> App:
@@ -15,3 +34,18 @@ def complete(app: App) -> App:
     if not argv or os.path.basename(argv[0]) != name:
         argv = (name, *argv)
     return App(cmd, argv, app.env, app.cwd or os.getcwd(), app.maxprocs, app.info)
+
+
+def refusal(op: Spawn, status: int) -> tuple[str, str]:
+    """Return why a host has not started a job, and what to try."""
+    text, hint = _REFUSALS.get(status, ("the host did not start the job", ""))
+    number = sum([app.maxprocs for app in op.apps])
+    return text.format(
+        programs=_either([app.cmd or app.argv[0] for app in op.apps]),
+        folders=_either([app.cwd or os.getcwd() for app in op.apps]),
+        procs=f"{number} proc{'s' * (number != 1)}",
+    ), hint
+
+
+def _either(names: list[str]) -> str:
+    return " or ".join([repr(name) for name in dict.fromkeys(names)])

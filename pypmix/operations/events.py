@@ -9,7 +9,7 @@ from pypmix.events import Event
 from pypmix.handlers import Handler
 from pypmix.operations.base import Asks
 from pypmix.operations.streams import Stream
-from pypmix.requests.events import event_of, handler_op, notify_op
+from pypmix.requests.events import event_code, event_of, handler_op, notify_op
 from pypmix.standard.ops import DeregisterEventHandler
 from pypmix.standard.ops.events import EVENT_NO_ACTION_TAKEN
 
@@ -117,6 +117,10 @@ class Events(Asks):
 
         PMIx Standard: "Event Notification", `PMIx_Register_event_handler`.
         """
+        for code in codes:
+            if callable(code):
+                raise TypeError("`on` is called before it decorates, as in `@me.on()` or `@me.on(EventCode.JOB_END)`")
+            event_code(code)
         options: dict[str, Any] = {
             "order": order,
             "before": before,
@@ -128,6 +132,8 @@ class Events(Asks):
         }
 
         def register(function: F) -> Handler[F]:
+            if not callable(function):
+                raise TypeError(f"an event handler is a function, not {function!r:.100}")
             handler = Handler(self, function)
             self._attend()
             handler.begin(lambda deliver, ended: handler_op(deliver, codes, ended, **options))

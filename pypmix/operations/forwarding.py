@@ -59,12 +59,17 @@ class OutputStream(Stream[Output]):
 
     def close(self) -> None:
         """Pull no more; what is there can still be read. May be called twice."""
-        number, self._id = self._id, -1
         job = self._job
+        self._closed = self._box is not None
         if self._box is not None and job is not None and job.ends is not None:
             job.ends.leave(job.nspace, self._box.end)
         if self._box is not None:
             self._box.end()
+        if self._id >= 0:
+            self._leave()
+
+    def _finish(self) -> None:
+        number, self._id = self._id, -1
         if number >= 0:
             self._client._run(IOFDeregister(number))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pypmix.mailbox import Ended, Mailbox
 from pypmix.operations.base import Asks
+from pypmix.requests import limit
 from pypmix.requests.spawning import control_op, origin, spawn_op
 from pypmix.spawned import ChildJob, ended_job
 from pypmix.standard.errors import NotInitialized, NotSupported, OperationTimeout
@@ -121,7 +122,7 @@ class SpawnedJob(ChildJob):
                 f"the end of {self.nspace} is not told to this process", operation="wait", hint="spawn with notify=True"
             )
         try:
-            return self.ends.wait(self.nspace, timeout)
+            return self.ends.wait(self.nspace, limit(timeout))
         except TimeoutError:
             raise OperationTimeout(
                 f"{self.nspace} has not ended within {timeout:g} s", operation="wait", procs=self.procs

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from pypmix.mailbox import Ended, Mailbox
-from pypmix.standard.errors import NotInitialized, OperationTimeout
+from pypmix.requests import limit
+from pypmix.standard.errors import LostConnection, NotInitialized, OperationTimeout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Stream(Generic[T]):
         self._client = client
         self._buffer = buffer
         self._box: Mailbox[T] | None = None
+        self._closed = False
 
     @property
     def dropped(self) -> int:
@@ -41,8 +43,9 @@ class Stream(Generic[T]):
         return 0 if self._box is None else len(self._box)
 
     def open(self) -> Self:
-        """Begin to take in; returns the stream itself."""
-        if self._box is None:
+        """Begin to take in; returns the stream itself. What was closed begins anew."""
+        if self._box is None or self._closed:
+            self._closed = False
             self._box = Mailbox(self._client, self._buffer)
             self._client._attend()
             begun = False
@@ -59,9 +62,10 @@ class Stream(Generic[T]):
     def close(self) -> None:
         """Take in nothing more; what is there can still be read. May be called twice."""
         box = self._box
+        self._closed = box is not None
         if box is not None and not box.ended:
             box.end()
-            self._finish()
+            self._leave()
 
     def get(self, timeout: float | None = None) -> T:
         """Return the next item.
@@ -75,7 +79,7 @@ class Stream(Generic[T]):
             LostConnection: The server is gone.
         """
         try:
-            return self._opened().get(timeout)
+            return self._opened().get(limit(timeout))
         except TimeoutError:
             raise OperationTimeout(f"nothing came within {timeout:g} s", operation=self._name) from None
         except Ended:
@@ -102,6 +106,12 @@ class Stream(Generic[T]):
         if self._box is None:
             raise NotInitialized("the stream is not open", operation=self._name, hint="use it in a `with` block")
         return self._box
+
+    def _leave(self) -> None:
+        try:
+            self._finish()
+        except (NotInitialized, LostConnection):
+            pass  # the session has ended meanwhile, and all that it delivers
 
     # What a stream of a kind does.
 

@@ -56,6 +56,18 @@ def seconds(timeout: float) -> Info:
     return Info("pmix.timeout", Value.unchecked(codes.INT, -int(-timeout // 1)))
 
 
+def limit(timeout: float | None) -> float | None:
+    """Return a time limit of a wait in this process."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"a timeout is a number of seconds, not {type(timeout).__name__}")
+    if timeout != timeout:
+        raise ValueError("a timeout is a number of seconds, not nan")
+    # Threads cannot wait for centuries, which is no limit anyway.
+    return timeout if timeout < 2**31 else None
+
+
 def proc_tuple(procs: Procs) -> tuple[Proc, ...]:
     """Return one proc, a job, or any iterable of procs as a tuple."""
     if procs is None:

@@ -41,6 +41,13 @@ def _procs(key: str, single: str, procs: Procs) -> Info:
     return Info(key, Value(codes.DATA_ARRAY, DataArray(codes.PROC, found)))
 
 
+def event_code(code: object) -> int:
+    """Return an event code as a plain int."""
+    if not isinstance(code, int) or isinstance(code, bool):
+        raise TypeError(f"an event code is a member of EventCode, such as EventCode.PROC_TERMINATED, not {code!r:.100}")
+    return int(code)
+
+
 def notify_op(
     code: int,
     range: int | None,
@@ -64,7 +71,7 @@ def notify_op(
         told += (Info("pmix.evnondef", _TRUE),)
     if not cache:
         told += (Info("pmix.evnocache", _TRUE),)
-    return NotifyEvent(int(code), RANGE_SESSION if range is None else int(range), told)
+    return NotifyEvent(event_code(code), RANGE_SESSION if range is None else int(range), told)
 
 
 def handler_op(
@@ -94,7 +101,7 @@ def handler_op(
         directives += (_procs("pmix.evaffected", "pmix.evproc", affected),)
     if once:
         directives += (Info("pmix.evone", _TRUE),)
-    return RegisterEventHandler(handler, tuple([int(code) for code in events]), directives, ended)
+    return RegisterEventHandler(handler, tuple([event_code(code) for code in events]), directives, ended)
 
 
 def event_of(delivery: Delivery) -> Event:
@@ -111,7 +118,7 @@ def answer_of(delivery: Delivery, returned: object) -> None:
         raise TypeError(f"an event handler returns what ev.done() and its like make, or None, not {returned!r:.100}")
 
 
-def failed(delivery: Delivery, function: Callable[..., Any], error: Exception) -> None:
+def failed(delivery: Delivery, function: Callable[..., Any], error: BaseException) -> None:
     """Log that a handler has raised, and answer so."""
     import logging
 

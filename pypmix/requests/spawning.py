@@ -103,6 +103,8 @@ def spawn_op(
         directives += (Info(SPAWN_TIMEOUT, seconds(timeout).value),)
     if notify and not any(item.key == NOTIFY_COMPLETION for item in directives):
         directives += (Info(NOTIFY_COMPLETION, Value.unchecked(codes.BOOL, True)),)
+    if not isinstance(stdin, int):
+        raise TypeError(f"stdin is True, False or the rank that has an input, not {stdin!r:.100}; `input` writes to it")
     if stdin is not True and stdin is not False:
         directives += (Info(STDIN_TARGET, Value(codes.PROC, Proc("", int(stdin)))),)
     if stdin is not False:

@@ -42,10 +42,9 @@ def write(name, text):
 class Life:
     """One rank: what it did, how that ended, and which events it heard."""
 
-    def __init__(self, me, custom, aborted):
+    def __init__(self, me, custom):
         self.me = me
         self.custom = custom
-        self.aborted = aborted
         self.peers = [proc for proc in me.job if proc != me.proc]
         self.suspects = set()
         self.done = []
@@ -120,7 +119,7 @@ def live(seed):
     heard = []
     with Client() as me, me.events(EventCode.ERR_PROC_ABORTED, custom, buffer=4096) as events:
         engine, nspace = me.engine.name, me.nspace
-        life = Life(me, custom, EventCode.ERR_PROC_ABORTED)
+        life = Life(me, custom)
         random = Random(seed)
 
         def note(event):

@@ -20,7 +20,7 @@ from harness.running import Jobs
 
 PROGRAM = str(Path(__file__).parent / "ranks.py")
 RANKS = 5
-ROUNDS = int(os.environ.get("PYPMIX_FAULT_ROUNDS", "8"))
+ROUNDS = max(8, int(os.environ.get("PYPMIX_FAULT_ROUNDS", "0")))
 SEED = int(os.environ.get("PYPMIX_FAULT_SEED", "1"))
 
 SECONDS_PER_ROUND = 8
@@ -36,7 +36,7 @@ ENDS = {
 """How operations of survivors end; not by the loss of their own connections, which nobody has harmed."""
 
 MEMORY = 4096
-"""KiB that a server may have grown between its fourth job and the last."""
+"""KiB that a server may have grown in the second half of its jobs."""
 
 MEMORY_PER_JOB = 8
 """And what may be added for each, since the kernel and allocators of memory round up."""

@@ -14,7 +14,6 @@ from pypmix.standard import attrs, codes, ops
 from pypmix.standard.enums import Range, Status
 from pypmix.standard.errors import (
     ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
     ERR_PARTIAL_SUCCESS,
     ERR_TIMEOUT,
     SUCCESS,
@@ -53,6 +52,7 @@ HELD = (
     collectives.Collective,
     collectives.Roster,
     modex.Waiting,
+    forwarding._Cache,
     forwarding._Pull,
     forwarding._Feed,
     asking._Asked,
@@ -101,6 +101,7 @@ class Everybody(World):
         """Each event by its number: its code, whom it concerns, and its range."""
         self.pieces = {}
         self.read_pieces = set()
+        self.outlived = set()
         self.requests = []
 
     # The host
@@ -155,6 +156,8 @@ class Everybody(World):
             self.server.deregister_client(proc)
         self.server.deregister_nspace(nspace)
         self.children.remove(nspace)
+        # What it has written is kept for a while only.
+        self.outlived |= {number for number, source in self.pieces.items() if source.nspace == nspace}
 
     def output(self, source, channel):
         number = next(self.numbers)
@@ -394,5 +397,3 @@ class Anybody(Client):
 
 
 ACTIONS = sorted(name for name in vars(Anybody) if name.startswith("do_"))
-
-__all__ = ["ACTIONS", "ALL_CODES", "ALL_OUTPUT", "ERR_NOT_SUPPORTED", "WATCHER", "Anybody", "Everybody", "held"]

@@ -200,7 +200,7 @@ LACKS = (
         harm=True,
     ),
     Lack("input from clients", "mpirun*", "*", "its server answers pushes of clients with NOT_SUPPORTED"),
-    Lack("input for every rank", "prterun-5.0.*", "*", "only the first proc of a spawned job has an input there"),
+    Lack("input for every rank", "prterun*", "*", "only the first proc of a spawned job has an input there"),
     Lack("the parent of a spawned job", "mpirun*", "*", "it does not tell a job who has spawned it"),
     Lack("the end of a spawned job", "mpirun*", "*", "its server fails to pass the event on"),
     Lack("a spawn that fails is reported", "prterun*", "*", "it reports a success, and ends the job at once"),

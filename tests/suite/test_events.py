@@ -49,6 +49,10 @@ def test_handlers_that_are_gone(run):
     assert run("events.once", ranks=1) == [(["removed", "single"], 0)]
 
 
+def test_streams_one_after_the_other(run):
+    assert run("events.anew", ranks=1) == [0]
+
+
 def test_events_about_a_proc(run):
     assert run("events.about", ranks=2) == [[(1, [1]), (2, [0, 1])]] * 2
 

@@ -349,6 +349,7 @@ heard, lost = Heard(), Heard()
 on(heard, LOAD)
 on(lost, -61, -4242, run=False)
 me.run(Fence())
+both_here()
 if me.proc.rank == 0:
     os.kill(os.getppid(), signal.SIGKILL)
 until(lambda: lost and heard.ends and lost.ends, 15)

@@ -472,7 +472,8 @@ print("still here")
 def orphans(launcher_name: str, code: str, folder: Path, *prefix: str) -> list[str]:
     """Run code as two ranks of which rank 0 kills the launcher; return what each leaves in its `report`.
 
-    Nobody forwards the output of such ranks. `prefix` is put before the command of each.
+    Nobody forwards the output of such ranks. `prefix` is put before the command of each. In the code, `both_here()`
+    waits for the other rank without the server: a fence that has ended for one rank may be under way for the other.
     """
     body = "\n    ".join(code.strip().splitlines())
     path = folder / "program.py"
@@ -480,7 +481,14 @@ def orphans(launcher_name: str, code: str, folder: Path, *prefix: str) -> list[s
 import traceback
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-report = open({str(folder)!r} + f"/rank{{me.proc.rank}}", "w", buffering=1)
+folder = {str(folder)!r}
+report = open(f"{{folder}}/rank{{me.proc.rank}}", "w", buffering=1)
+def both_here():
+    open(f"{{folder}}/here{{me.proc.rank}}", "w").close()
+    end = time.monotonic() + 15
+    while not all([os.path.exists(f"{{folder}}/here{{rank}}") for rank in (0, 1)]):
+        assert time.monotonic() < end, "the other rank does not come"
+        time.sleep(0.005)
 try:
     {body}
     report.write("fine\\n")
@@ -511,6 +519,7 @@ def test_the_loss_of_the_server_is_reported_by_every_call(pair, tmp_path: Path) 
 me.run(Put("k", uint32(1)))
 me.run(Commit())
 me.run(Fence())
+both_here()
 outcomes = []
 me.submit(Get(other, "never"), lambda *outcome: outcomes.append(outcome))
 if me.proc.rank == 0:
@@ -564,6 +573,7 @@ def test_calls_that_begin_while_libpmix_loses_its_server_end(pair, tmp_path: Pat
     code = f"""
 mark = os.environ["LINGER"] = {str(tmp_path)!r} + f"/mark{{me.proc.rank}}"
 me.run(Fence())
+both_here()
 if me.proc.rank == 0:
     os.kill(os.getppid(), signal.SIGKILL)
 end = time.monotonic() + 10

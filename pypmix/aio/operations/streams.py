@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from pypmix.aio.mailbox import Ended, Mailbox
-from pypmix.standard.errors import NotInitialized, OperationTimeout
+from pypmix.requests import limit
+from pypmix.standard.errors import LostConnection, NotInitialized, OperationTimeout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Stream(Generic[T]):
         self._client = client
         self._buffer = buffer
         self._box: Mailbox[T] | None = None
+        self._closed = False
 
     @property
     def dropped(self) -> int:
@@ -40,8 +42,9 @@ class Stream(Generic[T]):
         return 0 if self._box is None else len(self._box)
 
     async def open(self) -> Self:
-        """Begin to take in; returns the stream itself."""
-        if self._box is None:
+        """Begin to take in; returns the stream itself. What was closed begins anew."""
+        if self._box is None or self._closed:
+            self._closed = False
             self._box = Mailbox(self._client, self._buffer)
             self._client._attend()
             begun = False
@@ -58,9 +61,10 @@ class Stream(Generic[T]):
     async def close(self) -> None:
         """Take in nothing more; what is there can still be read. May be called twice."""
         box = self._box
+        self._closed = box is not None
         if box is not None and not box.ended:
             box.end()
-            await self._finish()
+            await self._leave()
 
     async def get(self, timeout: float | None = None) -> T:
         """Return the next item.
@@ -74,7 +78,7 @@ class Stream(Generic[T]):
             LostConnection: The server is gone.
         """
         try:
-            return await self._opened().get(timeout)
+            return await self._opened().get(limit(timeout))
         except TimeoutError:
             raise OperationTimeout(f"nothing came within {timeout:g} s", operation=self._name) from None
         except Ended:
@@ -101,6 +105,12 @@ class Stream(Generic[T]):
         if self._box is None:
             raise NotInitialized("the stream is not open", operation=self._name, hint="use it in a `with` block")
         return self._box
+
+    async def _leave(self) -> None:
+        try:
+            await self._finish()
+        except (NotInitialized, LostConnection):
+            pass  # the session has ended meanwhile, and all that it delivers
 
     # What a stream of a kind does.
 

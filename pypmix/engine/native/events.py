@@ -97,8 +97,11 @@ class _Raised:
         known = self._known.get(self._name(code, infos))
         if known is None:
             return True, None
+        if not known[0]:
+            # What comes once too often now is not to be missing when it is raised anew.
+            return False, known[1]
         known[0] -= 1
-        return known[0] >= 0, known[1]
+        return True, known[1]
 
     @staticmethod
     def _name(code: int, infos: tuple[Info, ...]) -> Hashable:

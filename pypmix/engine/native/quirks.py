@@ -116,8 +116,11 @@ FABRIC_ERRORS: Release = (7, 0, 0)
 SERVER_BY_SERVER: Release = (7, 0, 0)
 """The first release that knows which of a tool's servers it has told of a code."""
 
-RAISED_ONCE: Release = (5, 0, 0)
-"""The first release with which what a tool raises comes to its own handlers once, and is answered once."""
+RAISED_TWICE: tuple[tuple[Release, Release], ...] = ((OLDEST, (5, 0, 10)), ((6, 0, 0), (6, 1, 0)))
+"""The releases, from each first to before each second, that raise what a tool raises once more, as a server.
+
+It comes to the tool's own handlers twice, and the call is called back twice.
+"""
 
 SHIFTED: Release = (7, 0, 0)
 """The first release that raises events on its progress thread, where nobody else looks at its handlers."""
@@ -151,6 +154,11 @@ def last_start(release: Release, env: Mapping[str, str]) -> str:
     if release < (5, 0, 0) and env.get("PMIX_GDS_MODULE", "").startswith("ds"):
         return "it was finalized, and with that the job info in the server's shared memory is gone"
     return ""
+
+
+def raises_twice(release: Release) -> bool:
+    """Tell whether a library calls a tool back twice for each event that it raises."""
+    return any(first <= release < mended for first, mended in RAISED_TWICE)
 
 
 def ordered(directives: Sequence[Info]) -> list[Info]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pypmix.engine.apps import complete
+from pypmix.engine.apps import complete, refusal
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, text_of
 from pypmix.engine.native.quirks import deadline
 from pypmix.standard import codes
-from pypmix.standard.errors import ERR_NOT_SUPPORTED, ERROR, PMIxError
+from pypmix.standard.errors import ERROR, PMIxError
 from pypmix.standard.ops import Spawn
 
 TYPE_CHECKING = False
@@ -15,16 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SPAWN_TIMEOUT = "pmix.sp.time"
-
-_FAILURES = {
-    ERR_NOT_SUPPORTED: "the server's host does not start jobs",
-    -31: "the host lacks the resources, such as slots, for that many procs",
-    -25: "the host cannot reach what it needs for it",
-    -171: "a program was not found",
-    -172: "a program could not be executed",
-    -174: "a working directory was not found",
-    -180: "there are not enough resources for that many procs",
-}
 
 
 def _apps(topic: Asking, op: Spawn, given: object) -> None:
@@ -41,8 +31,14 @@ def _nspace(topic: Asking, call: object) -> str:
 class Topic(Asking):
     """This operation of one session."""
 
-    rows: Mapping[type, Row] = {Spawn: Row(lib.PYPMIX_SPAWN, _apps, _nspace, _FAILURES)}
+    rows: Mapping[type, Row] = {Spawn: Row(lib.PYPMIX_SPAWN, _apps, _nspace)}
 
     def limit(self, op: Spawn) -> float:
         # PMIX_TIMEOUT is no limit of this request: some hosts take it for that of the job
         return deadline(op.directives, SPAWN_TIMEOUT)
+
+    def error(self, op: Spawn, status: int) -> PMIxError:
+        if self.session.singleton:
+            return super().error(op, status)
+        text, hint = refusal(op, status)
+        return self.session._error(op.name, status, text, hint=hint)

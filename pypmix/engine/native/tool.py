@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.asking import Asking, Row
 from pypmix.engine.native.library import open_library
-from pypmix.engine.native.quirks import ENDS_ALONE, RAISED_ONCE, SERVER_BY_SERVER
+from pypmix.engine.native.quirks import ENDS_ALONE, SERVER_BY_SERVER, raises_twice
 from pypmix.engine.native.session import _MAYBE_LOST, NativeSession, _library, _same_environment
 from pypmix.engine.native.structs import get_name
 from pypmix.standard import codes
@@ -97,7 +97,7 @@ class ToolSession(NativeSession):
         self._earlier: list[Any] = []
         self._led = True
         self._stands = not self.singleton
-        self._answers_twice = library.release < RAISED_ONCE
+        self._answers_twice = raises_twice(library.release)
         self.server = ""
         self._name_server(self._servers.there() if self._stands else ())
 

@@ -535,7 +535,7 @@ class Client:
             return (op.proc,)
         if isinstance(op, Fence):
             return op.procs or (Proc.unchecked(self.proc.nspace, types.RANK_WILDCARD),)
-        return op.procs if isinstance(op, Abort) and op.procs else (self.proc,)
+        return getattr(op, "procs", ()) or getattr(op, "targets", ()) or (self.proc,)
 
     def _error(self, call: Call, status: int, detail: str = "", hint: str = "") -> PMIxError:
         kind = error_for(status)

@@ -248,9 +248,7 @@ class Server:
         security: The security modules of which clients may use one, of `native` and `munge`.
     """
 
-    def __init__(
-        self, clock: Clock, host: Host, proc: Proc = _NAMELESS, security: tuple[str, ...] = (NATIVE,)
-    ) -> None:
+    def __init__(self, clock: Clock, host: Host, proc: Proc = _NAMELESS, security: tuple[str, ...] = (NATIVE,)) -> None:
         self.security = security
         self.clock = clock
         self.host = host

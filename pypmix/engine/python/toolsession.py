@@ -625,7 +625,10 @@ def _others(wanted: Aim, env: Mapping[str, str]) -> str:
     if not (wanted.pid or wanted.nspace):
         return ""
     there = [contact for contact in candidates(Aim(host=wanted.host, tmpdir=wanted.tmpdir), env) if contact.alive]
-    return f", but there are {', '.join([_called(contact) for contact in there[:MAX_TOLD]])}" if there else ""
+    told = [_called(contact) for contact in there[:MAX_TOLD]]
+    if len(there) > MAX_TOLD:
+        told.append(f"{len(there) - MAX_TOLD} more")
+    return f", but there are {', '.join(told)}" if told else ""
 
 
 def _called(contact: Contact) -> str:

@@ -204,6 +204,17 @@ async def once(me):
     return sorted(calls), len(stream)
 
 
+async def anew(me):
+    """Streams of one code, one after the other, and a stream that is opened again, each hear of the same event."""
+    again = me.events(LOAD)
+    for number in range(6):
+        async with again if number % 2 else me.events(LOAD) as stream:
+            await me.notify(LOAD, range=Range.LOCAL)
+            await stream.get(timeout=10)
+    await me.fence(timeout=20)
+    return again.dropped
+
+
 async def about(me):
     """A stream of events about one proc does not get those about others."""
     async with me.events(LOAD, affected=me.job[1]) as events:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.engine.apps import complete
+from pypmix.engine.apps import complete, refusal
 from pypmix.engine.python.client import TIMEOUT_GRACE
 from pypmix.engine.python.clientside.forwarding import show_output
 from pypmix.engine.python.datastore import is_true, seconds
@@ -21,16 +21,6 @@ SPAWN_TIMEOUT = "pmix.sp.time"
 
 FORWARDED = frozenset({"pmix.fwd.stdout", "pmix.fwd.stderr", "pmix.fwd.stddiag"})
 """Directives that make the server send the output of the new procs to a tool without being asked again."""
-
-_FAILURES = {
-    -47: "the server's host does not start jobs",
-    -31: "the host lacks the resources, such as slots, for that many procs",
-    -25: "the host cannot reach what it needs for it",
-    -171: "a program was not found",
-    -172: "a program could not be executed",
-    -174: "a working directory was not found",
-    -180: "there are not enough resources for that many procs",
-}
 
 
 def _spawn(client: Client, call: Call) -> None:
@@ -56,7 +46,8 @@ def _spawned(client: Client, call: Call, payload: bytes) -> None:
     reply = reply_layout(Command.SPAWNNB, client.release).decode(payload, client.buffer_type, client.release)
     status, nspace = reply["status"], reply["nspace"]
     if status not in SUCCESSES:
-        client._end(call, error=client._error(call, status, _FAILURES.get(status, "the host did not start the job")))
+        assert isinstance(call.op, Spawn)
+        client._end(call, error=client._error(call, status, *refusal(call.op, status)))
     elif not nspace:
         client._end(call, error=client._error(call, ERROR, "the server does not say which nspace the job has"))
     else:

@@ -45,6 +45,9 @@ MAX_CACHE_SIZE = 16 << 20
 MAX_CACHED = 64 << 20
 """Bytes that are kept in all; the nspace that was heard of first loses its own."""
 
+OUTLIVES = 120.0
+"""Seconds for which it is kept after its job is over."""
+
 PIECE_COST = 200
 """What a piece takes besides its bytes."""
 
@@ -192,6 +195,8 @@ class Forwarding(Topic):
         cache = self._caches.get(nspace)
         if cache is None:
             cache = self._caches[nspace] = _Cache()
+            if self.server.store.get(nspace) is None:
+                self._outlive(nspace, cache)
         cache.add(output)
         total = sum([cache.size for cache in self._caches.values()])
         while total > MAX_CACHED:
@@ -352,5 +357,17 @@ class Forwarding(Topic):
             for pull in [pull for pull in pulls.values() if pull.feed is None and pull.procs == whole]:
                 self._remove(pull)
         # What a job wrote outlives it: the one who pulls may be later than a short job's end.
-        if namespace.name in self._caches and not self._caches[namespace.name].pieces:
+        cache = self._caches.get(namespace.name)
+        if cache is not None and cache.pieces:
+            self._outlive(namespace.name, cache)
+        elif cache is not None:
             del self._caches[namespace.name]
+
+    def _outlive(self, nspace: str, cache: _Cache) -> None:
+        """Keep what a job that is over has written, for a while."""
+
+        def forget() -> None:
+            if self._caches.get(nspace) is cache:
+                del self._caches[nspace]
+
+        self.server.clock.call_later(OUTLIVES, forget)
