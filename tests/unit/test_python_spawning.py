@@ -7,6 +7,7 @@ import os
 import pytest
 
 from pypmix import App, Client, Proc, Rank, app, attrs
+from pypmix.engine.apps import refusal
 from pypmix.engine.python.client import Client as Machine
 from pypmix.engine.python.client import Server
 from pypmix.engine.python.datastore import DataStore
@@ -35,7 +36,7 @@ from wire.recorded import messages
 
 ME = Proc("job", 1)
 RELEASE = (5, 0, 11)
-EXE_NOT_FOUND = -171
+EXE_NOT_FOUND = -190
 
 
 @pytest.fixture
@@ -275,6 +276,21 @@ def test_what_the_host_could_not_do(status, kind):
     error = call.outcome[1]
     assert type(error) is kind
     assert (error.code, error.operation) == (status, "spawn")
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (EXE_NOT_FOUND, "there is no program 'a' or '/bin/b'"),
+        (-177, "'a' or '/bin/b' cannot be executed"),
+        (-233, "there is no folder '/nowhere'"),
+        (-234, "for 3 procs"),
+        (-1, "the host did not start the job"),
+    ],
+)
+def test_why_the_host_did_not_start_it(status, text):
+    apps = App("a", cwd="/nowhere"), App("/bin/b", cwd="/nowhere", maxprocs=2)
+    assert text in refusal(ops.Spawn(apps), status)[0]
 
 
 def test_a_spawn_has_a_time_limit_of_its_own():
