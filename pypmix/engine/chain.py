@@ -372,8 +372,8 @@ class Handlers:
         results: tuple[Info, ...] = (),
         over: Over | None = None,
         effect: Effect = _at_once,
-    ) -> None:
-        """Start the chain of an event.
+    ) -> bool:
+        """Start the chain of an event; tell whether there is a handler for it.
 
         Args:
             notification: The event.
@@ -391,11 +391,12 @@ class Handlers:
         chain = [handler for handler in chain if handler.active]
         if chain:
             self._start(_Chain(notification, chain, results, over), effect)
-            return
+            return True
         if keep and not is_set(notification.infos, DO_NOT_CACHE):
             effect(self._kept.append, notification)
         if over is not None:
             over(EVENT_NO_ACTION_TAKEN, results)
+        return False
 
     def answered(self, delivery: Delivery, status: int, results: tuple[Info, ...]) -> None:
         """Go on after an answer that came later than the call of the handler returned."""

@@ -10,7 +10,7 @@ from pypmix.operations.base import Asks
 from pypmix.requests import limit
 from pypmix.requests.spawning import control_op, origin, spawn_op
 from pypmix.spawned import ChildJob, ended_job
-from pypmix.standard.errors import NotInitialized, NotSupported, OperationTimeout
+from pypmix.standard.errors import NotFound, NotInitialized, NotSupported, OperationTimeout
 from pypmix.standard.ops import RegisterEventHandler
 
 if TYPE_CHECKING:
@@ -58,6 +58,10 @@ class Ends:
             return box.get(timeout)
         finally:
             self._waiting.remove(entry)
+
+    def ended(self, nspace: str) -> bool:
+        """Tell whether the end of a job has been heard of."""
+        return nspace in self._codes
 
     def follow(self, nspace: str, function: Callable[[], None]) -> bool:
         """Call a function when a job ends; tell whether it has ended already, and then call nothing."""
@@ -132,15 +136,22 @@ class SpawnedJob(ChildJob):
 
     def terminate(self) -> None:
         """`PMIx_Job_control`: ask the job to end (`PMIX_JOB_CTRL_TERMINATE`)."""
-        self._client._run(control_op(self.nspace, "pmix.jctrl.term"))
+        self._control("pmix.jctrl.term")
 
     def kill(self) -> None:
         """`PMIx_Job_control`: kill the job at once (`PMIX_JOB_CTRL_KILL`)."""
-        self._client._run(control_op(self.nspace, "pmix.jctrl.kill"))
+        self._control("pmix.jctrl.kill")
 
     def signal(self, number: int) -> None:
         """`PMIx_Job_control`: send a signal to all of its procs (`PMIX_JOB_CTRL_SIGNAL`)."""
-        self._client._run(control_op(self.nspace, "pmix.jctrl.sig", number))
+        self._control("pmix.jctrl.sig", number)
+
+    def _control(self, key: str, number: int | None = None) -> None:
+        op = control_op(self.nspace, key, number)
+        if self.ends is not None and self.ends.ended(self.nspace):
+            # PRRTE 3 signals the job of the caller where it does not find the one that is meant.
+            raise NotFound(f"{self.nspace} has ended", operation=op.name, procs=op.targets)
+        self._client._run(op)
 
 
 class Spawning(Asks):

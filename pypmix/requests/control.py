@@ -75,6 +75,8 @@ def log_op(
             raise ValueError("a text to log must not contain a NUL character")
         channels: Iterable[Channel] = ("stderr",) if to is None else (to,) if isinstance(to, str | Attr) else to
         entries = tuple([_channel(channel)(data) for channel in channels])
+    elif isinstance(data, bytes | bytearray) or not hasattr(data, "__iter__"):
+        raise TypeError(f"what is logged is a text, a mapping, or infos, not {type(data).__name__}")
     elif to is not None:
         raise TypeError("`to` is for a text; a mapping and infos say themselves where each entry goes")
     else:

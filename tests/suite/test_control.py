@@ -56,10 +56,10 @@ def test_targets_that_nobody_knows(run):
 
 
 @pytest.mark.needs("registered cleanup")
-def test_what_is_left_is_removed_when_the_job_has_ended(run, tmp_path):
-    folder = tmp_path / "left"
-    folder.mkdir()
-    assert run("control.cleaned", folder=str(folder)) == [True] * 2
+def test_what_is_left_is_removed_when_the_job_has_ended(run):
+    job = run.job("control.cleaned", ranks=2)
+    assert job.returned() == [True] * 2
+    folder = job.results.parent / "left"
     assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()) == ["kept"]
 
 
@@ -108,6 +108,7 @@ def test_credentials(run):
     assert isinstance(nonsense, PermissionDenied)
 
 
+@pytest.mark.servers("python-server", "prterun-5.*", "mpirun-*")
 def test_what_a_host_of_one_node_does_not_offer(run):
     for seen in run("control.not_offered"):
         assert {name: type(error) for name, error in seen.items()} == dict.fromkeys(seen, NotSupported)

@@ -50,7 +50,7 @@ def test_handlers_that_are_gone(run):
 
 
 def test_streams_one_after_the_other(run):
-    assert run("events.anew", ranks=1) == [0]
+    assert run("events.anew", ranks=1) == [[[0], [1], [2]]]
 
 
 def test_events_about_a_proc(run):
@@ -75,7 +75,7 @@ def test_mistakes(run):
         "order": "ValueError",
         "two orders": "ValueError",
         "no order": "ValueError",
-        "code": "ValueError",
+        "code": "TypeError",
         "before": "NotFound",
         "custom": "ValueError",
     }

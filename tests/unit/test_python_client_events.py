@@ -379,6 +379,18 @@ def test_what_a_server_keeps_is_not_kept_here_as_well(client: Client) -> None:
     assert client.labels() == [("late", -1)]
 
 
+def test_what_a_server_brings_again_was_heard_already(client: Client) -> None:
+    client.on("late", -4242)
+    for _ in range(2):
+        client.start(NotifyEvent(-4242, Range.SESSION))
+        assert client.labels() == [("late", -4242)]
+        for _ in range(2):
+            client.event(-4242, source=ME)
+            assert client.labels() == []
+    client.event(-4242)
+    assert client.labels() == [("late", -4242)]
+
+
 def test_a_server_that_refuses_an_event(client: Client) -> None:
     call = client.start(NotifyEvent(-1))
     client.messages()

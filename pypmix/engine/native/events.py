@@ -9,14 +9,13 @@ for several codes, for all, and the one declared last come after them.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
-from pypmix.engine.chain import MAX_KEPT, Handler, Handlers
+from pypmix.engine.chain import Handler, Handlers
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.asking import Asking, Row
 from pypmix.engine.native.inbox import NO_LIMIT
 from pypmix.engine.native.quirks import EVENTS_OF_THE_LIBRARY, SHIFTED
 from pypmix.engine.native.structs import get_proc
+from pypmix.engine.raised import Raised
 from pypmix.standard import codes
 from pypmix.standard.errors import ERR_LOST_CONNECTION, ERR_NOT_SUPPORTED, PMIxError
 from pypmix.standard.ops import DeregisterEventHandler, Notification, NotifyEvent, RegisterEventHandler
@@ -34,7 +33,6 @@ from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Hashable
     from typing import Any
 
     from pypmix.engine.base import Done
@@ -74,52 +72,13 @@ class _Interest:
         self.id: int | None = None
 
 
-class _Raised:
-    """What this process has raised itself, and how often its handlers have yet to hear of it.
-
-    Releases bring some of it again to those who register later, whether it was handled or not.
-    """
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[Hashable, list[int]] = OrderedDict()
-
-    def add(self, op: NotifyEvent) -> None:
-        name = self._name(op.code, op.infos)
-        if name is not None:
-            self._known.setdefault(name, [0, 0])[0] += 1
-            self._known[name][1] = op.range
-            self._known.move_to_end(name)
-            if len(self._known) > MAX_KEPT:
-                self._known.popitem(last=False)
-
-    def heard(self, code: int, infos: tuple[Info, ...]) -> tuple[bool, int | None]:
-        """Tell whether an event is news, and its range, where it is of those raised here."""
-        known = self._known.get(self._name(code, infos))
-        if known is None:
-            return True, None
-        if not known[0]:
-            # What comes once too often now is not to be missing when it is raised anew.
-            return False, known[1]
-        known[0] -= 1
-        return True, known[1]
-
-    @staticmethod
-    def _name(code: int, infos: tuple[Info, ...]) -> Hashable:
-        name = code, tuple([(info[0], info[1]) for info in infos])
-        try:
-            hash(name)
-        except TypeError:
-            return None
-        return name
-
-
 class Topic(Asking):
     """The events of one session."""
 
     def __init__(self, session: NativeSession) -> None:
         super().__init__(session)
         self._interests: dict[int | None, _Interest] = {}
-        self._raised = _Raised()
+        self._raised = Raised()
         nspace, _, rank = session.server.partition(" ")[0].rpartition(".")
         self._server = Proc.unchecked(nspace, int(rank) if rank.isdecimal() else RANK_UNDEF)
         self._inbox = inbox = session._letters()

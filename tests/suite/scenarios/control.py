@@ -113,8 +113,9 @@ async def unknown_targets(me):
     return error
 
 
-async def cleaned(me, folder):
+async def cleaned(me):
     """Rank 0 leaves a file and a folder of files, and has them removed when the job has ended."""
+    folder = os.path.join(os.path.dirname(os.environ["PYPMIX_TEST_RESULTS"]), "left")
     if me.rank == 0:
         os.makedirs(f"{folder}/many/deep")
         for name in ("one", "kept", "many/two", "many/deep/three"):

@@ -205,14 +205,20 @@ async def once(me):
 
 
 async def anew(me):
-    """Streams of one code, one after the other, and a stream that is opened again, each hear of the same event."""
+    """Streams of one code, one after the other, and a stream that is opened again, each hear of the next event."""
     again = me.events(LOAD)
-    for number in range(6):
-        async with again if number % 2 else me.events(LOAD) as stream:
-            await me.notify(LOAD, range=Range.LOCAL)
-            await stream.get(timeout=10)
+    for _ in range(3):
+        for stream in again, me.events(LOAD):
+            async with stream:
+                await me.notify(LOAD, range=Range.LOCAL)
+                await stream.get(timeout=10)
+    found = []
+    for number in range(3):
+        async with me.events(LOAD) as stream:
+            await me.notify(LOAD, range=Range.LOCAL, info={"acme.n": number})
+            found.append([event.info["acme.n"] for event in await left(stream, 0.3)])
     await me.fence(timeout=20)
-    return again.dropped
+    return found
 
 
 async def about(me):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pypmix.engine.chain import Handler, Handlers
+from pypmix.engine.raised import Raised
 from pypmix.standard import codes
 from pypmix.standard.errors import (
     ERR_LOST_CONNECTION,
@@ -80,6 +81,7 @@ class Events:
         host = self._server[0]
         # The transport sets `enter` after the machine was made.
         self.handlers = Handlers(client.proc, host, lambda step: client.enter(step), client.tell, self._release)
+        self._raised = Raised()
         client.at_loss.append(self._lost)
         client.at_resume.append(self.handlers.recover)
 
@@ -204,7 +206,11 @@ class Events:
         if targets is None or among(client.proc, targets):
             # The server has it for those of us who come late, unless nobody else was meant.
             keep = client.server is None or op.range == RANGE_PROC_LOCAL
-            self.handlers.raised(Notification(int(op.code), client.proc, int(op.range), op.infos), keep)
+            if not keep:
+                self._raised.add(op)
+            notification = Notification(int(op.code), client.proc, int(op.range), op.infos)
+            if self.handlers.raised(notification, keep) and not keep:
+                self._raised.heard(op.code, op.infos)
 
     def _arrived(self, payload: bytes) -> None:
         client = self._client
@@ -216,6 +222,8 @@ class Events:
             return
         if targets is None or among(client.proc, targets):
             infos = tuple([info for info in event["infos"] if info.key != INTERNAL])
+            if event["source"] == client.proc and not self._raised.heard(event["code"], infos)[0]:
+                return
             notification = Notification(event["code"], event["source"], event["range"], infos)
             self.handlers.raised(notification, True, effect=client.effect)
 
