@@ -70,7 +70,7 @@ def test_a_child_knows_its_parent_and_ranks_of_the_node_do_not_collide(command: 
 
 def test_the_parent_has_the_childs_job_info(command: Command) -> None:
     text = "job = sh('sleep 5', 2)\nprint(job.size, me.get('pmix.nrank', proc=job[1]), "
-    text += "me.get('pmix.parent', proc=job[0]) == me.proc)\njob.kill() if False else None"
+    text += "me.get('pmix.parent', proc=job[0]) == me.proc, flush=True)"
     ended = spawner(command, text + "\nos.kill(os.getpid(), 9)")
     assert ended.lines == ["2 2 True"]
     assert ended.code == 137

@@ -138,6 +138,20 @@ LACKS = (
         "*",
         "it ends the jobs that are connected, as a job is with what it has spawned",
     ),
+    Lack(
+        "a kept event comes once",
+        "prterun-5.0.*",
+        "native-4.2.*",
+        "now and then it is handed on twice (one time in three; not proven whether by the server or by libpmix)",
+        harm=True,
+    ),
+    Lack(
+        "a kept event comes once",
+        "mpirun*",
+        "native-4.2.*",
+        "now and then it is handed on twice (not proven whether by the server or by libpmix)",
+        harm=True,
+    ),
     Lack("connect", "mpirun*", "*", "after a connect it never ends", harm=True),
     Lack(
         "events beyond the node",

@@ -50,7 +50,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for server in _wanted(metafunc, "servers", pairings.servers()):
             for pairing in [pairing for client in clients if (pairing := Pairing(server, client)).exists]:
                 marks = _marks(metafunc, pairing)
-                cases += [pytest.param((pairing, form), id=f"{pairing}-{form}", marks=marks) for form in forms]
+                for form in forms:
+                    # A third of the suite's time goes into the root of release 7; the forms share all but their facade.
+                    if form == "sync" or len(forms) == 1 or not pairing.client.startswith("native-7"):
+                        cases.append(pytest.param((pairing, form), id=f"{pairing}-{form}", marks=marks))
         metafunc.parametrize("run", cases, indirect=True)
     if "alone" in metafunc.fixturenames:
         cases = [pytest.param((client, form), id=f"alone/{client}-{form}") for client in clients for form in forms]

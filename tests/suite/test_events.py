@@ -31,6 +31,7 @@ def test_targets(run):
     assert run("events.targets", ranks=4) == [["all"], ["one", "two", "all"], ["two", "all"], ["all"]]
 
 
+@pytest.mark.needs("a kept event comes once")
 def test_late_registration(run):
     assert run("events.kept", ranks=2) == [None, ([2], True)]
 

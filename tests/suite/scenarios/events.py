@@ -107,7 +107,8 @@ async def kept(me):
     else:
         await hear("raised")
         async with me.events(LOAD) as events:
-            first = [event.info["acme.n"] for event in await left(events)]
+            kept = [await events.get(timeout=10), *await left(events)]
+            first = [event.info["acme.n"] for event in kept]
         async with me.events(LOAD) as events:
             result = first, len(await left(events)) < 2
     await me.fence(timeout=20)
