@@ -21,7 +21,7 @@ def test_the_output_of_a_child(run):
     assert run("forwarding.pulled", ranks=2)[0] == (EXPECTED, True, 0)
 
 
-@pytest.mark.needs("output for clients")
+@pytest.mark.needs("output for clients", "kept output comes before the end of the job")
 def test_output_that_was_written_before_it_was_asked_for(run):
     assert run("forwarding.pulled", ranks=1, early=True)[0] == (EXPECTED, True, 0)
 
