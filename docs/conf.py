@@ -37,7 +37,9 @@ nitpick_ignore_regex = [
     ("py:(class|exc|obj)", r"(NotImplementedError|PermissionError|ImportError|Exception|BaseException|TracebackType)"),
     ("py:(class|obj)", r"(int|str|bool|float|bytes|tuple|dict|list|object|None|Self|Any|Iterable|Iterator|Mapping)"),
     # Type variables and aliases that signatures show.
-    ("py:(class|obj)", r"(T|R|Key|Infos|Procs|Release|EngineInfo|ClientSession|The caller|optional)"),
+    ("py:(class|obj)", r"(T|R|F|Key|Infos|Procs|Release|EngineInfo|ClientSession|The caller|optional)"),
+    ("py:(class|obj)", r"(Apps|Asks|Channel|Notification|Path|Word|os\.PathLike)"),
+    ("py:(class|obj)", r"pypmix\.(handlers\.F|operations\.(base\.Asks|spawning\.Ends|streams\.T))"),
     # Parts of the package that are not public.
     ("py:.*", r"pypmix\.(engine|requests|wire)\..*"),
 ]

@@ -54,7 +54,7 @@ class Event:
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """What came with it: plain Python values by their keys."""
+        """What came with it, as plain Python values by their keys."""
         if self._info is None:
             self._info = {info.key: to_python(info.value) for info in self.infos}
         return self._info

@@ -117,7 +117,7 @@ class InputWriter:
         """`PMIx_IOF_push`: send bytes, or a string as UTF-8, and wait until the host has taken them.
 
         Returns:
-            How many bytes were sent: all of them.
+            The number of bytes sent, which is all of them.
 
         Raises:
             NotInitialized: The input is closed.

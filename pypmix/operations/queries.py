@@ -46,7 +46,7 @@ class Queries(Asks):
             info: Further qualifiers as infos or a mapping.
 
         Returns:
-            The value as a plain Python object: arrays as lists, a table of procs as a list of `ProcInfo`.
+            The value as a plain Python object, with arrays as lists, a table of procs as a list of `ProcInfo`.
 
         Raises:
             NotFound: There is no answer, and no default was given.

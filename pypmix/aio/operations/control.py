@@ -370,7 +370,7 @@ class Control(Asks):
             info: Further directives as infos or a mapping.
 
         Returns:
-            The credential: its `data`, opaque bytes to be handed on, and the `info` that came with it.
+            The credential, with its `data`, opaque bytes to be handed on, and the `info` that came with it.
 
         Raises:
             NotSupported: The host gives none.

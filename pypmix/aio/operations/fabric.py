@@ -25,7 +25,7 @@ class Fabric(Asks):
                 by default.
 
         Returns:
-            The fabric: its `index`, and its `info`.
+            The fabric, with its `index`, and its `info`.
 
         Raises:
             NotSupported: The host knows of no fabrics.

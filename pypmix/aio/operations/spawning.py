@@ -113,7 +113,7 @@ class SpawnedJob(ChildJob):
             timeout: Seconds to wait; no limit by default.
 
         Returns:
-            The job's exit code: that of the proc which ended it, 0 if all went well.
+            The job's exit code, which is that of the proc which ended it, 0 if all went well.
 
         Raises:
             OperationTimeout: It still runs.
