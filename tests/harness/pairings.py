@@ -147,6 +147,13 @@ LACKS = (
     ),
     Lack(
         "a kept event comes once",
+        "prterun-7.*",
+        "*",
+        "one time in five its server answers a registration and never sends what it should have kept",
+        harm=True,
+    ),
+    Lack(
+        "a kept event comes once",
         "mpirun*",
         "native-4.2.*",
         "now and then it is handed on twice (not proven whether by the server or by libpmix)",
