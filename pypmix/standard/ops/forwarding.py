@@ -59,7 +59,7 @@ class IOFPull(Op[int]):
     The engine calls `handler` on a thread of its own, where it must neither block nor raise. A rank may be
     `Rank.WILDCARD`. As an upcall it has no handler: the host is asked to deliver that output to the server.
     Understood directives: `attrs.IOF_CACHE_SIZE`, `attrs.IOF_DROP_OLDEST`, `attrs.IOF_DROP_NEWEST`,
-    `attrs.IOF_BUFFERING_SIZE`, `attrs.IOF_BUFFERING_TIME`, `attrs.IOF_TAG_OUTPUT`, `attrs.IOF_TIMESTAMP_OUTPUT`,
+    `attrs.IOF_TAG_OUTPUT`, `attrs.IOF_TIMESTAMP_OUTPUT`,
     `attrs.IOF_XML_OUTPUT`.
 
     Attributes:
