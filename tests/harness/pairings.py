@@ -168,6 +168,13 @@ LACKS = (
     ),
     Lack("connect", "mpirun*", "*", "after a connect it never ends", harm=True),
     Lack(
+        "an end after a connect that timed out",
+        "prterun-5.0.*",
+        "*",
+        "on a busy machine it once stayed after its job had ended, with a message that it could not read",
+        harm=True,
+    ),
+    Lack(
         "events beyond the node",
         "mpirun*",
         "*",

@@ -17,7 +17,7 @@ def test_some_procs_of_a_job(run):
     assert run("connecting.pair", ranks=3) == [0, 1, 2]
 
 
-@pytest.mark.needs("connect")
+@pytest.mark.needs("connect", "an end after a connect that timed out")
 def test_somebody_never_comes(run):
     error, _ = run("connecting.late", ranks=2)
     assert isinstance(error, OperationTimeout)

@@ -48,6 +48,7 @@ class Background:
         self._pending: dict[int, tuple[Op[Any], Report, Outcome]] = {}
         self._last_token = 0
         self._finished: deque[tuple[Report, Any, BaseException | None]] = deque()
+        self._ended: deque[tuple[Report | None, Any, BaseException | None]] = deque()
         self._attached = False
         self._closed = False
         self._completer: threading.Thread | None = None
@@ -94,24 +95,29 @@ class Background:
         self._work.put((op, done))
 
     def poll(self) -> None:
-        """Report everything that has ended."""
+        """Report everything that has ended.
+
+        What came unasked before an operation ended is handed on before that end is told. It may also come before the
+        end of what was over earlier, which its readers allow for: they know a registration by the time it is asked for.
+        """
         lib.pypmix_queue_drain(self._queue)
-        while True:
-            call = lib.pypmix_queue_pop(self._queue)
-            if not call:
-                break
-            op, done, outcome = self._pending.pop(call.token)
-            try:
-                result = outcome(op, call)
-            except Exception as error:
-                done(None, error)
-            else:
-                done(result, None)
+        ended = self._ended
+        while call := lib.pypmix_queue_pop(self._queue):
+            ended.append((None, call, None))
         while self._finished:
-            done, result, problem = self._finished.popleft()
-            done(result, problem)
+            ended.append(self._finished.popleft())
         for listener in self._listeners:
             listener()
+        while ended:
+            done, result, problem = ended.popleft()
+            if done is None:
+                call = result
+                op, done, outcome = self._pending.pop(call.token)
+                try:
+                    result = outcome(op, call)
+                except Exception as error:
+                    problem, result = error, None
+            done(result, problem)
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Have somebody called who looks for more, with each `poll`; from now on there is always one to call it."""
