@@ -158,8 +158,13 @@ class ServerSession(Protocol):
     info: EngineInfo
     proc: Proc
 
-    def register_nspace(self, job: JobInfo) -> None:
+    def register_nspace(self, job: JobInfo, local: tuple[int, ...] | None = None) -> None:
         """Take in the job info of an nspace, so that its clients can connect (`PMIx_server_register_nspace`).
+
+        Args:
+            job: The job info.
+            local: The ranks that are this server's, none where it only has to know of the job; all by default. What
+                concerns other ranks too is put to the host: `FenceUpcall`, `DirectModex`, `GroupUpcall`, `Connect`.
 
         Raises:
             PMIxError: The nspace is registered already (`ERR_EXISTS`).
@@ -186,8 +191,51 @@ class ServerSession(Protocol):
     def deliver_output(self, output: Output) -> None:
         """Pass on what a proc wrote to all who have asked for it (`PMIx_server_IOF_deliver`)."""
 
+    def dmodex_request(self, proc: Proc, done: Done[bytes]) -> None:
+        """Ask what a proc of this server has committed for others (`PMIx_server_dmodex_request`).
+
+        Args:
+            proc: A proc that was registered as a client, or will be.
+            done: Called once, on any thread: with the data, when there is some, or with an error. It must not block.
+        """
+
+    def define_process_set(self, name: str, members: tuple[Proc, ...]) -> None:
+        """Make a process set known to this server's clients (`PMIx_server_define_process_set`)."""
+
+    def delete_process_set(self, name: str) -> None:
+        """Forget a process set (`PMIx_server_delete_process_set`)."""
+
+    def setup_application(self, nspace: str, directives: tuple[Info, ...]) -> tuple[Info, ...]:
+        """Prepare what a job needs on its nodes (`PMIx_server_setup_application`).
+
+        Returns:
+            What each node's server is to be given by `setup_local_support`.
+        """
+
+    def setup_local_support(self, nspace: str, infos: tuple[Info, ...]) -> None:
+        """Take in what a job needs on this node (`PMIx_server_setup_local_support`)."""
+
+    def collect_inventory(self, directives: tuple[Info, ...]) -> tuple[Info, ...]:
+        """Return what this node has (`PMIx_server_collect_inventory`)."""
+
+    def deliver_inventory(self, infos: tuple[Info, ...], directives: tuple[Info, ...]) -> None:
+        """Take in what other nodes have (`PMIx_server_deliver_inventory`)."""
+
+    def register_resources(self, infos: tuple[Info, ...]) -> None:
+        """Take in info that is of no nspace (`PMIx_server_register_resources`); clients get it with a get of their own.
+
+        Raises:
+            NotSupported: The library has no such function (before 5.0).
+        """
+
+    def deregister_resources(self, infos: tuple[Info, ...]) -> None:
+        """Forget such info (`PMIx_server_deregister_resources`)."""
+
+    def store_internal(self, proc: Proc, key: str, value: Value) -> None:
+        """Keep a value of a proc for what is asked on this side (`PMIx_Store_internal`)."""
+
     def pending(self) -> list[Pending]:
-        """Return what is under way, oldest first."""
+        """Return what is under way, oldest first; a library that does not tell has nothing."""
 
     def close(self) -> None:
         """Stop serving, close all connections and remove the server's files. May be called twice."""

@@ -48,6 +48,14 @@ if TYPE_CHECKING:
     from pypmix.standard.ops.forwarding import IOFPull as IOFPull
     from pypmix.standard.ops.forwarding import IOFPush as IOFPush
     from pypmix.standard.ops.forwarding import Output as Output
+    from pypmix.standard.ops.groups import GroupConstruct as GroupConstruct
+    from pypmix.standard.ops.groups import GroupDestruct as GroupDestruct
+    from pypmix.standard.ops.groups import GroupResults as GroupResults
+    from pypmix.standard.ops.hosting import DirectModex as DirectModex
+    from pypmix.standard.ops.hosting import FenceUpcall as FenceUpcall
+    from pypmix.standard.ops.hosting import GroupUpcall as GroupUpcall
+    from pypmix.standard.ops.hosting import ResourceBlock as ResourceBlock
+    from pypmix.standard.ops.hosting import SessionControl as SessionControl
     from pypmix.standard.ops.publishing import PERSIST_APP as PERSIST_APP
     from pypmix.standard.ops.publishing import PERSIST_FIRST_READ as PERSIST_FIRST_READ
     from pypmix.standard.ops.publishing import PERSIST_PROC as PERSIST_PROC
@@ -78,6 +86,8 @@ _HOME = {
     "events": ("DeregisterEventHandler DeregisterEvents Notification NotifyEvent RegisterEventHandler RegisterEvents"),
     "fabric": "ComputeDistances FabricRegister FabricUpdate",
     "forwarding": "IOFDeregister IOFPull IOFPush Output",
+    "groups": "GroupConstruct GroupDestruct GroupResults",
+    "hosting": "DirectModex FenceUpcall GroupUpcall ResourceBlock SessionControl",
     "publishing": ("PERSIST_APP PERSIST_FIRST_READ PERSIST_PROC RANGE_CUSTOM RANGE_SESSION Lookup Publish Unpublish"),
     "queries": "QueryInfo ResolveNodes ResolvePeers",
     "spawning": "Spawn",

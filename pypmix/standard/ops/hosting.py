@@ -1,0 +1,95 @@
+"""What a server asks of its host and no client asks in this form: the halves of operations that cross servers."""
+
+from __future__ import annotations
+
+from pypmix.standard.ops.core import Op
+from pypmix.standard.types import Info, Proc, ResourceUnit
+
+GROUP_CONSTRUCT = 0
+GROUP_DESTRUCT = 1
+GROUP_NONE = 2
+GROUP_CANCEL = 3
+
+
+class FenceUpcall(Op[bytes]):
+    """Upcall `fence_nb`: all procs of a fence that are this server's have called it, and others are not.
+
+    The result is the data of all servers that take part, each one's as it gave it, one after the other; that of this
+    server may be left out.
+
+    Args:
+        procs: The procs of the fence as its callers name them: a wildcard stands for all of an nspace.
+        directives: What the callers ask for (`attrs.COLLECT_DATA`, `attrs.TIMEOUT`).
+        data: What the procs of this server have committed for others; empty for a fence that exchanges nothing.
+    """
+
+    procs: tuple[Proc, ...]
+    directives: tuple[Info, ...] = ()
+    data: bytes = b""
+
+    @property
+    def name(self) -> str:
+        """`fence`."""
+        return "fence"
+
+
+class DirectModex(Op[bytes]):
+    """Upcall `direct_modex`: a client wants what a proc of another server has committed for others.
+
+    The result is what that server answers to `dmodex_request`.
+
+    Args:
+        proc: Whose data.
+        directives: What the client asks for (`attrs.TIMEOUT`, `attrs.REQUIRED_KEY`).
+    """
+
+    proc: Proc
+    directives: tuple[Info, ...] = ()
+
+
+class GroupUpcall(Op[tuple[Info, ...]]):
+    """Upcall `group`: all procs of this server that construct or destruct a group have called it.
+
+    The result of a construct is `attrs.GROUP_MEMBERSHIP` with all members in the order of their group ranks,
+    `attrs.GROUP_CONTEXT_ID` where one was asked for (`attrs.GROUP_ASSIGN_CONTEXT_ID`), and the members' group info
+    and endpoint data as they gave it.
+
+    Args:
+        operation: 0 for a construct, 1 for a destruct, 3 where the server gives up one that it has begun.
+        group: The group's name.
+        procs: The members as the callers name them; for a cancel none.
+        directives: What the callers ask for, and what they tell the others.
+    """
+
+    operation: int
+    group: str
+    procs: tuple[Proc, ...] = ()
+    directives: tuple[Info, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """`group`."""
+        return "group"
+
+
+class SessionControl(Op[tuple[Info, ...]]):
+    """Upcall `session_control`: act on a session; releases from 5.0 on."""
+
+    session: int
+    directives: tuple[Info, ...] = ()
+
+
+class ResourceBlock(Op[None]):
+    """Upcall `resource_block`: define or change a block of resources; releases from 6.0 on.
+
+    Args:
+        directive: What to do (`ResBlockDirective`).
+        block: The block's name.
+        units: The resources.
+        infos: Further infos.
+    """
+
+    directive: int
+    block: str
+    units: tuple[ResourceUnit, ...] = ()
+    infos: tuple[Info, ...] = ()
