@@ -12,7 +12,7 @@ import cffi
 
 HERE = Path(__file__).resolve().parent
 MODULE = "pypmix.engine.native._ffi"
-DECLARATIONS = ("system.h", "pmix.h", "asks.h", "call.h", "inbox.h", "shim.h")
+DECLARATIONS = ("system.h", "pmix.h", "asks.h", "call.h", "inbox.h", "shim.h", "server.h")
 SHIM = (
     "library.c",
     "values.c",
@@ -25,6 +25,9 @@ SHIM = (
     "events.c",
     "forwarding.c",
     "tool.c",
+    "server.c",
+    "upcalls.c",
+    "serverasks.c",
 )
 
 PREAMBLE = '#include "shim.h"'

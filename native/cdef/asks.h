@@ -29,12 +29,30 @@ enum {
     PYPMIX_TOOL_SET_SERVER,
     PYPMIX_TOOL_GET_SERVERS,
     PYPMIX_TOOL_DISCONNECT,
+    PYPMIX_GROUP_CONSTRUCT,
+    PYPMIX_GROUP_DESTRUCT,
+    PYPMIX_REGISTER_NSPACE,
+    PYPMIX_DEREGISTER_NSPACE,
+    PYPMIX_REGISTER_CLIENT,
+    PYPMIX_DEREGISTER_CLIENT,
+    PYPMIX_DMODEX_REQUEST,
+    PYPMIX_SETUP_APPLICATION,
+    PYPMIX_SETUP_LOCAL_SUPPORT,
+    PYPMIX_IOF_DELIVER,
+    PYPMIX_COLLECT_INVENTORY,
+    PYPMIX_DELIVER_INVENTORY,
+    PYPMIX_REGISTER_RESOURCES,
+    PYPMIX_DEREGISTER_RESOURCES,
+    PYPMIX_DEFINE_PROCESS_SET,
+    PYPMIX_DELETE_PROCESS_SET,
+    PYPMIX_STORE_INTERNAL,
     PYPMIX_ASKS
 };
 
 /*
  * The arguments of what is asked, in memory from pypmix_alloc: arrays of elements of their types (the strings of one
- * have a NULL behind them), infos, and a number. What each of them means is said where the operation is, in asks.c.
+ * have a NULL behind them), infos, and a number. What each of them means is said where the operation is, in
+ * asks.c and serverasks.c.
  */
 typedef struct {
     pmix_data_array_t items;

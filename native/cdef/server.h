@@ -37,43 +37,98 @@ enum {
     PYPMIX_UPS
 };
 
+/*
+ * Added to the place of an upcall of which the host is told only: the library hears at once that it is done, and what
+ * the host answers is dropped. For releases that forget an upcall as soon as it was taken, and then are called back
+ * with memory that they have freed. With GROUP this means the destruct of a group of this server's clients alone, which
+ * such releases ask for twice.
+ */
+enum { PYPMIX_UP_TOLD = 0x10000 };
+
+/*
+ * Added to the place of an upcall that this release cannot take a failure of: it breaks down over that, so that it is
+ * not called back then, and who asked waits until he gives up.
+ */
+enum { PYPMIX_UP_UNREFUSED = 0x20000 };
+
 typedef struct pypmix_upcall pypmix_upcall;
 
 /*
- * One upcall, copied, so that libpmix need not wait until somebody reads it. It is answered once, by any thread; what
- * each member means for which upcall is said where that is made, in upcalls.c.
+ * One upcall, copied, so that libpmix need not wait until somebody reads it. It is answered once, by any thread. An
+ * array that is not there is NULL. What each member means, and what an answer gives in `items` (see pypmix_given):
+ *
+ * CLIENT_CONNECTED, CLIENT_CONNECTED2: source, the client; infos. CLIENT_FINALIZED: source.
+ * ABORT: source; number, the status; text, the message; items, the procs, none for all of the source's nspace.
+ * FENCE: items, the procs; infos; bytes, what this server has collected. Answer: one byte object with everybody's.
+ * DIRECT_MODEX: source, the proc that is asked for; infos. Answer: one byte object.
+ * PUBLISH: source; infos, the data and the directives. LOOKUP, UNPUBLISH: source; items, the keys; infos.
+ * Answer to LOOKUP: pdata.
+ * SPAWN: source; infos, of the job; items, the apps. Answer: one string, the nspace.
+ * CONNECT, DISCONNECT: items, the procs; infos.
+ * REGISTER_EVENTS: items, the codes, none for all; infos. DEREGISTER_EVENTS: items.
+ * LISTENER: never; no release calls it.
+ * NOTIFY_EVENT: source; number, the code in the lower 32 bits and the range above; infos.
+ * QUERY: source; items, the queries. Answer: infos.
+ * TOOL_CONNECTED, TOOL_CONNECTED2: infos. Answer: one proc, the name of the tool.
+ * LOG, LOG2: source; infos, the data; more, the directives.
+ * ALLOCATE: source; number, the directive; infos. Answer: infos.
+ * JOB_CONTROL: source; items, the targets, none for all; infos. Answer: infos.
+ * MONITOR: source; more, one info, what to monitor; number, the error; infos. Answer: infos.
+ * GET_CREDENTIAL: source; infos. Answer: one byte object, and infos.
+ * VALIDATE_CREDENTIAL: source; bytes, the credential; infos. Answer: infos.
+ * IOF_PULL: items, the procs; number, the channels; infos.
+ * PUSH_STDIN: source; items, the targets; bytes, none at the end of the input; infos.
+ * GROUP: number, the operation; text, the name; items, the procs; infos. Answer: infos.
+ * FABRIC: source; number, the operation; infos. Answer: infos.
+ * SESSION_CONTROL: source; number, the session; infos. Answer: infos.
+ * RESOURCE_BLOCK: source; number, the directive; text, the name; items, the units; infos.
  */
 struct pypmix_upcall {
     int what;
     bool sourced; /* whether there is a source */
     pmix_proc_t source;
-    pmix_data_array_t items; /* procs, queries, apps, resource units, codes, or keys with a NULL behind them */
+    pmix_data_array_t items;
     pmix_data_array_t infos;
-    pmix_data_array_t more; /* a second array of infos */
+    pmix_data_array_t more;
     char *text;
     char *bytes;
     size_t size;
     int64_t number;
     /* of the shim */
-    void *answer;
+    void *callback;
     void *cbdata;
+    uint64_t server;
+    size_t weight;
+    pmix_status_t status;
+    pypmix_given given;
+    bool open;
     pypmix_upcall *next;
+    pypmix_upcall *previous;
 };
 
 /*
  * server.c: the one server of this process. `slots` holds, for each upcall, its place in the table of this release's
- * server module, -1 for those that it lacks or that stay empty.
+ * server module, -1 for those that it lacks or that stay empty; infos stay the caller's. The queue is woken for
+ * upcalls, and has to last until the server is finalized; it is one that is not served (see pypmix_queue_new), since
+ * the library has no connection that could be lost. At the end of the server the library hears
+ * PMIX_ERR_LOST_CONNECTION for whatever was not answered; upcalls that were taken are still to be answered, which only
+ * frees them then.
  */
 pmix_status_t pypmix_server_init(
     pypmix_queue *queue, const int *slots, size_t nslots, pmix_info_t *infos, size_t ninfos);
 pmix_status_t pypmix_server_finalize(void);
-/* the environment of a client: strings as NAME=VALUE with a NULL behind them, from pypmix_alloc */
+/*
+ * The environment of a client: strings as NAME=VALUE with a NULL behind them, from pypmix_alloc, which grow; NULL for
+ * none at first. They are the caller's, for pypmix_strings_free.
+ */
 pmix_status_t pypmix_server_setup_fork(const pmix_proc_t *proc, char ***env);
 
 /*
- * upcalls.c: the upcalls that wait, oldest first; the server's queue is woken for them. One that was taken is its
- * taker's until it is answered; the answer (see pypmix_given: infos, and in items what else the upcall returns) becomes
- * the shim's.
+ * upcalls.c: the upcalls that wait, oldest first. One that was taken is its taker's until it is answered; the answer
+ * (see pypmix_given; NULL for none) becomes the shim's. A library that is called back hears PMIX_SUCCESS for
+ * PMIX_OPERATION_SUCCEEDED.
  */
 pypmix_upcall *pypmix_upcall_take(void);
 void pypmix_upcall_answer(pypmix_upcall *upcall, pmix_status_t status, pypmix_given *given);
+/* how many upcalls were refused, since the last time that this was asked, because too many waited */
+uint64_t pypmix_upcalls_lost(void);

@@ -42,7 +42,7 @@ static pmix_data_array_t results_of(pmix_data_type_t type, const void *found, si
     return results;
 }
 
-static pmix_data_array_t moved_infos(pmix_info_t *infos, size_t count, pmix_status_t *status)
+pmix_data_array_t pypmix_moved_infos(pmix_info_t *infos, size_t count, pmix_status_t *status)
 {
     pmix_data_array_t results = results_of(INFO, infos, count, status);
     pmix_info_t *taken = results.array;
@@ -62,7 +62,7 @@ static pmix_data_array_t moved_infos(pmix_info_t *infos, size_t count, pmix_stat
 }
 
 /* Returns a value of a type that is held in the value itself, of malloc's memory. */
-static pmix_value_t *value_of(pmix_data_type_t type, const char *bytes, size_t size, pmix_status_t *status)
+pmix_value_t *pypmix_value_of(pmix_data_type_t type, const char *bytes, size_t size, pmix_status_t *status)
 {
     pmix_value_t *value = calloc(1, sizeof(*value));
     char *copy = pypmix_copy(bytes, size);
@@ -97,16 +97,16 @@ static void published_done(pmix_status_t status, pmix_pdata_t data[], size_t nda
 
 static void validation_done(pmix_status_t status, pmix_info_t info[], size_t ninfo, void *cbdata)
 {
-    pmix_data_array_t results = moved_infos(info, ninfo, &status);
+    pmix_data_array_t results = pypmix_moved_infos(info, ninfo, &status);
 
     pypmix_done(status, NULL, &results, cbdata);
 }
 
-static void infos_done(
+void pypmix_infos_done(
     pmix_status_t status, pmix_info_t *info, size_t ninfo, void *cbdata, pmix_release_cbfunc_t release_fn,
     void *release_cbdata)
 {
-    pmix_data_array_t results = moved_infos(info, ninfo, &status);
+    pmix_data_array_t results = pypmix_moved_infos(info, ninfo, &status);
 
     if (NULL != release_fn) {
         release_fn(release_cbdata);
@@ -114,14 +114,24 @@ static void infos_done(
     pypmix_done(status, NULL, &results, cbdata);
 }
 
+/* Release 5.0 hands over infos with a failure as well, and has not filled all of them. */
+static void group_done(
+    pmix_status_t status, pmix_info_t *info, size_t ninfo, void *cbdata, pmix_release_cbfunc_t release_fn,
+    void *release_cbdata)
+{
+    bool formed = PMIX_SUCCESS == status || PMIX_OPERATION_SUCCEEDED == status;
+
+    pypmix_infos_done(status, formed ? info : NULL, formed ? ninfo : 0, cbdata, release_fn, release_cbdata);
+}
+
 static void credential_done(
     pmix_status_t status, pmix_byte_object_t *credential, pmix_info_t info[], size_t ninfo, void *cbdata)
 {
-    pmix_data_array_t results = moved_infos(info, ninfo, &status);
+    pmix_data_array_t results = pypmix_moved_infos(info, ninfo, &status);
     pmix_value_t *value = NULL;
 
     if (PMIX_SUCCESS == status && NULL != credential && NULL != credential->bytes) {
-        value = value_of(BYTE_OBJECT, credential->bytes, credential->size, &status);
+        value = pypmix_value_of(BYTE_OBJECT, credential->bytes, credential->size, &status);
     }
     pypmix_done(status, value, &results, cbdata);
 }
@@ -149,7 +159,7 @@ static void spawn_done(pmix_status_t status, char nspace[], void *cbdata)
     pmix_value_t *value = NULL;
 
     if (PMIX_SUCCESS == status && NULL != nspace) {
-        value = value_of(STRING, nspace, strnlen(nspace, sizeof(pmix_nspace_t)), &status);
+        value = pypmix_value_of(STRING, nspace, strnlen(nspace, sizeof(pmix_nspace_t)), &status);
     }
     pypmix_done(status, value, &none, cbdata);
 }
@@ -191,7 +201,7 @@ static void *nodes_work(void *cbdata)
     pmix_status_t status = pypmix_lib.Resolve_nodes(((pmix_proc_t *) call->given.items.array)->nspace, &nodes);
 
     if (NULL != nodes) {
-        value = value_of(STRING, nodes, strlen(nodes), &status);
+        value = pypmix_value_of(STRING, nodes, strlen(nodes), &status);
         free(nodes);
     }
     pypmix_done(status, value, &none, call);
@@ -232,18 +242,20 @@ static pmix_status_t ask_heartbeat(pypmix_call *call)
     }
 #define ITEMS call->given.items.array, call->given.items.size
 #define INFOS call->given.infos, call->given.ninfos
+#define NAME (NULL == call->given.more.array ? NULL : ((char **) call->given.more.array)[0])
 
 /* `items`: nothing; the keys; the keys */
 ASK(publish, Publish_nb, INFOS, pypmix_op_done)
 ASK(lookup, Lookup_nb, call->given.items.array, INFOS, published_done)
 ASK(unpublish, Unpublish_nb, call->given.items.array, INFOS, pypmix_op_done)
 /* the queries */
-ASK(query_info, Query_info_nb, ITEMS, infos_done)
+ASK(query_info, Query_info_nb, ITEMS, pypmix_infos_done)
 /* infos with the data; the targets; nothing, `number` is the directive; the monitor, `number` is the error */
 ASK(log, Log_nb, ITEMS, INFOS, pypmix_op_done)
-ASK(job_control, Job_control_nb, ITEMS, INFOS, infos_done)
-ASK(allocation_request, Allocation_request_nb, (uint8_t) call->given.number, INFOS, infos_done)
-ASK(process_monitor, Process_monitor_nb, call->given.items.array, (pmix_status_t) call->given.number, INFOS, infos_done)
+ASK(job_control, Job_control_nb, ITEMS, INFOS, pypmix_infos_done)
+ASK(allocation_request, Allocation_request_nb, (uint8_t) call->given.number, INFOS, pypmix_infos_done)
+ASK(process_monitor, Process_monitor_nb, call->given.items.array, (pmix_status_t) call->given.number, INFOS,
+    pypmix_infos_done)
 /* nothing; the credential */
 ASK(get_credential, Get_credential_nb, INFOS, credential_done)
 ASK(validate_credential, Validate_credential_nb, call->given.items.array, INFOS, validation_done)
@@ -257,6 +269,9 @@ ASK(spawn, Spawn_nb, INFOS, ITEMS, spawn_done)
 /* the procs */
 ASK(connect, Connect_nb, ITEMS, INFOS, pypmix_op_done)
 ASK(disconnect, Disconnect_nb, ITEMS, INFOS, pypmix_op_done)
+/* the procs, and `more` the name of the group; nothing, and `more` the name */
+ASK(group_construct, Group_construct_nb, NAME, ITEMS, INFOS, group_done)
+ASK(group_destruct, Group_destruct_nb, NAME, INFOS, pypmix_op_done)
 
 static pmix_status_t (*const asks[PYPMIX_ASKS])(pypmix_call *) = {
     [PYPMIX_PUBLISH] = ask_publish,
@@ -287,6 +302,23 @@ static pmix_status_t (*const asks[PYPMIX_ASKS])(pypmix_call *) = {
     [PYPMIX_TOOL_SET_SERVER] = pypmix_ask_tool_set_server,
     [PYPMIX_TOOL_GET_SERVERS] = pypmix_ask_tool_get_servers,
     [PYPMIX_TOOL_DISCONNECT] = pypmix_ask_tool_disconnect,
+    [PYPMIX_GROUP_CONSTRUCT] = ask_group_construct,
+    [PYPMIX_GROUP_DESTRUCT] = ask_group_destruct,
+    [PYPMIX_REGISTER_NSPACE] = pypmix_ask_register_nspace,
+    [PYPMIX_DEREGISTER_NSPACE] = pypmix_ask_deregister_nspace,
+    [PYPMIX_REGISTER_CLIENT] = pypmix_ask_register_client,
+    [PYPMIX_DEREGISTER_CLIENT] = pypmix_ask_deregister_client,
+    [PYPMIX_DMODEX_REQUEST] = pypmix_ask_dmodex_request,
+    [PYPMIX_SETUP_APPLICATION] = pypmix_ask_setup_application,
+    [PYPMIX_SETUP_LOCAL_SUPPORT] = pypmix_ask_setup_local_support,
+    [PYPMIX_IOF_DELIVER] = pypmix_ask_iof_deliver,
+    [PYPMIX_COLLECT_INVENTORY] = pypmix_ask_collect_inventory,
+    [PYPMIX_DELIVER_INVENTORY] = pypmix_ask_deliver_inventory,
+    [PYPMIX_REGISTER_RESOURCES] = pypmix_ask_register_resources,
+    [PYPMIX_DEREGISTER_RESOURCES] = pypmix_ask_deregister_resources,
+    [PYPMIX_DEFINE_PROCESS_SET] = pypmix_ask_define_process_set,
+    [PYPMIX_DELETE_PROCESS_SET] = pypmix_ask_delete_process_set,
+    [PYPMIX_STORE_INTERNAL] = pypmix_ask_store_internal,
 };
 
 static void start(pypmix_call *call, pypmix_queue *queue, bool waited, int what, const pypmix_given *given)

@@ -18,7 +18,6 @@ enum { STRING = 3, SIZE = 4, POINTER = 31, DATA_RANGE = 33 };
 #define OBJECT "pmix.evobject"
 #define RANGE "pmix.range"
 #define RANGE_PROC_LOCAL 7
-#define ERR_LOST_CONNECTION -61
 
 #define NAME_SIZE 32
 
@@ -183,7 +182,7 @@ static pmix_status_t notify(pypmix_call *call)
     pmix_status_t status;
 
     /* no release sends this one to a server, and those before 7 forget to call back */
-    if (ERR_LOST_CONNECTION == code) {
+    if (PMIX_ERR_LOST_CONNECTION == code) {
         status = pypmix_lib.Notify_event(
             code, given->items.array, range, given->infos, given->ninfos, NULL, NULL);
         return PMIX_SUCCESS == status ? PMIX_OPERATION_SUCCEEDED : status;
@@ -203,12 +202,12 @@ static void shifted(pmix_status_t status, size_t id, void *cbdata)
 }
 
 /* A registration that every release turns down on its progress thread, before it has looked at anything of its own. */
-static pmix_status_t shift(pypmix_call *call)
+pmix_status_t pypmix_shift(pmix_hdlr_reg_cbfunc_t run, void *argument)
 {
     static pmix_info_t nonsense = {.key = "pmix.evrange", .value = {.type = 1}};
     pmix_status_t nobody[] = {INT32_MIN + 1};
 
-    return pypmix_lib.Register_event_handler(nobody, 1, &nonsense, 1, on_event, shifted, call);
+    return pypmix_lib.Register_event_handler(nobody, 1, &nonsense, 1, on_event, run, argument);
 }
 
 /*
@@ -221,7 +220,7 @@ pmix_status_t pypmix_ask_notify_event(pypmix_call *call)
     if (NULL == pypmix_lib.Notify_event || NULL == pypmix_lib.Register_event_handler) {
         return PMIX_ERR_NOT_SUPPORTED;
     }
-    return call->given.number & RAISED_ANYWHERE ? shift(call) : notify(call);
+    return call->given.number & RAISED_ANYWHERE ? pypmix_shift(shifted, call) : notify(call);
 }
 
 static void ignore(pmix_status_t status, void *cbdata)

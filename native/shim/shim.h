@@ -22,8 +22,11 @@
 #define PMIX_ERR_UNREACH -25
 #define PMIX_ERR_BAD_PARAM -27
 #define PMIX_ERR_NOMEM -32
+#define PMIX_ERR_OUT_OF_RESOURCE -29
 #define PMIX_ERR_NOT_FOUND -46
 #define PMIX_ERR_NOT_SUPPORTED -47
+#define PMIX_ERR_LOST_CONNECTION -61
+#define PMIX_ERR_NOT_AVAILABLE -64
 #define PMIX_OPERATION_SUCCEEDED -157
 #define PMIX_EVENT_NO_ACTION_TAKEN -331
 
@@ -50,6 +53,18 @@ typedef void (*pmix_iof_cbfunc_t)(
 typedef void (*pmix_notification_fn_t)(
     size_t id, pmix_status_t status, const pmix_proc_t *source, pmix_info_t info[], size_t ninfo, pmix_info_t *results,
     size_t nresults, pmix_event_notification_cbfunc_fn_t cbfunc, void *cbdata);
+
+typedef void (*pmix_modex_cbfunc_t)(
+    pmix_status_t status, const char *data, size_t ndata, void *cbdata, pmix_release_cbfunc_t release_fn,
+    void *release_cbdata);
+typedef void (*pmix_tool_connection_cbfunc_t)(pmix_status_t status, pmix_proc_t *proc, void *cbdata);
+typedef void (*pmix_dmodex_response_fn_t)(pmix_status_t status, char *data, size_t ndata, void *cbdata);
+typedef void (*pmix_setup_application_cbfunc_t)(
+    pmix_status_t status, pmix_info_t info[], size_t ninfo, void *provided_cbdata, pmix_op_cbfunc_t cbfunc,
+    void *cbdata);
+
+/* a function of any type, as in the table of a server's upcalls */
+typedef void (*pypmix_function)(void);
 
 /*
  * The functions of the library, bound when it is opened; one that the release lacks is NULL.
@@ -113,6 +128,11 @@ typedef void (*pmix_notification_fn_t)(
     ROW(pmix_status_t, Disconnect_nb,                                                                              \
         (const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo,                         \
          pmix_op_cbfunc_t cbfunc, void *cbdata))                                                                   \
+    ROW(pmix_status_t, Group_construct_nb,                                                                         \
+        (const char group[], const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo,     \
+         pmix_info_cbfunc_t cbfunc, void *cbdata))                                                                 \
+    ROW(pmix_status_t, Group_destruct_nb,                                                                          \
+        (const char group[], const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc, void *cbdata))       \
     ROW(pmix_status_t, Register_event_handler,                                                                     \
         (pmix_status_t codes[], size_t ncodes, pmix_info_t info[], size_t ninfo, pmix_notification_fn_t event_hdlr, \
          pmix_hdlr_reg_cbfunc_t cbfunc, void *cbdata))                                                             \
@@ -141,6 +161,39 @@ typedef void (*pmix_notification_fn_t)(
     ROW(pmix_status_t, tool_set_server, (const pmix_proc_t *server, pmix_info_t info[], size_t ninfo))             \
     ROW(pmix_status_t, tool_get_servers, (pmix_proc_t * servers[], size_t *nservers))                              \
     ROW(pmix_status_t, tool_disconnect, (const pmix_proc_t *server))                                               \
+    ROW(pmix_status_t, server_init, (void *module, pmix_info_t info[], size_t ninfo))                              \
+    ROW(pmix_status_t, server_finalize, (void))                                                                    \
+    ROW(pmix_status_t, server_setup_fork, (const pmix_proc_t *proc, char ***env))                                  \
+    ROW(pmix_status_t, server_register_nspace,                                                                     \
+        (const char *nspace, int nlocalprocs, pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc,           \
+         void *cbdata))                                                                                            \
+    ROW(void, server_deregister_nspace, (const char *nspace, pmix_op_cbfunc_t cbfunc, void *cbdata))               \
+    ROW(pmix_status_t, server_register_client,                                                                     \
+        (const pmix_proc_t *proc, uid_t uid, gid_t gid, void *object, pmix_op_cbfunc_t cbfunc, void *cbdata))      \
+    ROW(void, server_deregister_client, (const pmix_proc_t *proc, pmix_op_cbfunc_t cbfunc, void *cbdata))          \
+    ROW(pmix_status_t, server_dmodex_request,                                                                      \
+        (const pmix_proc_t *proc, pmix_dmodex_response_fn_t cbfunc, void *cbdata))                                 \
+    ROW(pmix_status_t, server_setup_application,                                                                   \
+        (const char *nspace, pmix_info_t info[], size_t ninfo, pmix_setup_application_cbfunc_t cbfunc,             \
+         void *cbdata))                                                                                            \
+    ROW(pmix_status_t, server_setup_local_support,                                                                 \
+        (const char *nspace, pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc, void *cbdata))             \
+    ROW(pmix_status_t, server_IOF_deliver,                                                                         \
+        (const pmix_proc_t *source, uint16_t channel, const pmix_byte_object_t *bo, const pmix_info_t info[],      \
+         size_t ninfo, pmix_op_cbfunc_t cbfunc, void *cbdata))                                                     \
+    ROW(pmix_status_t, server_collect_inventory,                                                                   \
+        (pmix_info_t directives[], size_t ndirs, pmix_info_cbfunc_t cbfunc, void *cbdata))                         \
+    ROW(pmix_status_t, server_deliver_inventory,                                                                   \
+        (pmix_info_t info[], size_t ninfo, pmix_info_t directives[], size_t ndirs, pmix_op_cbfunc_t cbfunc,        \
+         void *cbdata))                                                                                            \
+    ROW(pmix_status_t, server_register_resources,                                                                  \
+        (pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc, void *cbdata))                                 \
+    ROW(pmix_status_t, server_deregister_resources,                                                                \
+        (pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc, void *cbdata))                                 \
+    ROW(pmix_status_t, server_define_process_set,                                                                  \
+        (const pmix_proc_t *members, size_t nmembers, const char *name))                                           \
+    ROW(pmix_status_t, server_delete_process_set, (char *name))                                                    \
+    ROW(pmix_status_t, Store_internal, (const pmix_proc_t *proc, const char key[], pmix_value_t *value))           \
     ROW(pmix_status_t, Value_xfer, (pmix_value_t * dest, const pmix_value_t *source))                              \
     ROW(pmix_status_t, Parse_cpuset_string, (const char *text, pmix_cpuset_t *cpuset))                             \
     ROW(pmix_status_t, server_generate_cpuset_string, (const pmix_cpuset_t *cpuset, char **text))                  \
@@ -195,6 +248,8 @@ struct pypmix_call {
 
 #include "../cdef/shim.h"
 
+#include "../cdef/server.h"
+
 /*
  * calls.c, for the files of other operations: a call begins, the library has taken it with a status, it has ended (its
  * value and its results are malloc's and become the call's), its inputs are no longer needed.
@@ -220,7 +275,22 @@ bool pypmix_copy_infos(pmix_data_array_t *target, const pmix_info_t *infos, size
 bool pypmix_deliver(uint64_t number, pypmix_letter *letter);
 void pypmix_return(pypmix_letter *letter);
 
-/* events.c, forwarding.c and tool.c, for asks.c */
+/* upcalls.c, for server.c: an upcall's function for the library's table, and the list's begin and end */
+pypmix_function pypmix_trampoline(int what);
+bool pypmix_upcalls_open(pypmix_queue *queue, const int *slots, size_t nslots);
+void pypmix_upcalls_close(void);
+
+/* events.c: have a function called on the progress thread of the library; its first two arguments say nothing. */
+pmix_status_t pypmix_shift(pmix_hdlr_reg_cbfunc_t run, void *argument);
+
+/* asks.c, for serverasks.c: an end with infos, and what moves them out of the library's memory; a value of bytes */
+void pypmix_infos_done(
+    pmix_status_t status, pmix_info_t *info, size_t ninfo, void *cbdata, pmix_release_cbfunc_t release_fn,
+    void *release_cbdata);
+pmix_data_array_t pypmix_moved_infos(pmix_info_t *infos, size_t count, pmix_status_t *status);
+pmix_value_t *pypmix_value_of(pmix_data_type_t type, const char *bytes, size_t size, pmix_status_t *status);
+
+/* events.c, forwarding.c, tool.c and serverasks.c, for asks.c */
 pmix_status_t pypmix_ask_register_event_handler(pypmix_call *call);
 pmix_status_t pypmix_ask_notify_event(pypmix_call *call);
 pmix_status_t pypmix_ask_iof_pull(pypmix_call *call);
@@ -230,6 +300,21 @@ pmix_status_t pypmix_ask_tool_attach(pypmix_call *call);
 pmix_status_t pypmix_ask_tool_set_server(pypmix_call *call);
 pmix_status_t pypmix_ask_tool_get_servers(pypmix_call *call);
 pmix_status_t pypmix_ask_tool_disconnect(pypmix_call *call);
+pmix_status_t pypmix_ask_register_nspace(pypmix_call *call);
+pmix_status_t pypmix_ask_deregister_nspace(pypmix_call *call);
+pmix_status_t pypmix_ask_register_client(pypmix_call *call);
+pmix_status_t pypmix_ask_deregister_client(pypmix_call *call);
+pmix_status_t pypmix_ask_dmodex_request(pypmix_call *call);
+pmix_status_t pypmix_ask_setup_application(pypmix_call *call);
+pmix_status_t pypmix_ask_setup_local_support(pypmix_call *call);
+pmix_status_t pypmix_ask_iof_deliver(pypmix_call *call);
+pmix_status_t pypmix_ask_collect_inventory(pypmix_call *call);
+pmix_status_t pypmix_ask_deliver_inventory(pypmix_call *call);
+pmix_status_t pypmix_ask_register_resources(pypmix_call *call);
+pmix_status_t pypmix_ask_deregister_resources(pypmix_call *call);
+pmix_status_t pypmix_ask_define_process_set(pypmix_call *call);
+pmix_status_t pypmix_ask_delete_process_set(pypmix_call *call);
+pmix_status_t pypmix_ask_store_internal(pypmix_call *call);
 
 /* watch.c: a call that has a server has begun, and the library does not know of it yet. */
 void pypmix_watch(void);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.standard import codes
 from pypmix.standard.errors import NotFound, RemoteProtocolError
-from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.jobinfo import JobInfo, known_infos
 from pypmix.standard.types import DataArray, Info, Value
 from pypmix.wire.codec import NEWEST, Packer, Unpacker, encode_kval, kvals
 from pypmix.wire.decode import broken
@@ -25,32 +25,11 @@ RANK = "pmix.rank"
 HOSTNAME = "pmix.hname"
 LOCAL_PEERS = "pmix.lpeers"
 
-_RESERVED = "pmix"
 _SHARED_MEMORY = "PMIX_GDS_SHMEM"
 
 Group = tuple[Info, ...]
 
 __all__ = ["JobInfo", "collect", "decode_jobinfo", "encode_jobinfo", "known_infos"]
-
-
-def known_infos(given: Iterable[Info], release: Release) -> list[Info]:
-    """Return those infos whose keys a client of this release takes, under the keys that it uses.
-
-    One reserved key that its dictionary lacks makes a native client drop all that follows.
-    """
-    from pypmix.standard.attrs import by_key
-
-    found = []
-    for info in given:
-        key, value, flags = info
-        if not key.startswith(_RESERVED):
-            found.append(info)
-            continue
-        attr = by_key(key)
-        if attr is not None and attr.known_to(release):
-            own = attr.key_for(release)
-            found.append(info if own == key else Info.unchecked(own, value, flags))
-    return found
 
 
 def encode_jobinfo(job: JobInfo, buffer_type: int, release: Release) -> bytes:

@@ -76,6 +76,8 @@ FEATURES: dict[str, Release] = {
     "spawn": OLDEST,
     "connect": OLDEST,
     "disconnect": OLDEST,
+    "group_construct": OLDEST,
+    "group_destruct": OLDEST,
     "output": OLDEST,
     "input": OLDEST,
     "events": OLDEST,
@@ -105,6 +107,8 @@ NOT_ALONE = frozenset(
         "spawn",
         "connect",
         "disconnect",
+        "group_construct",
+        "group_destruct",
         "abort",
     }
 )

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn, Protocol
 
     from pypmix.engine.base import Done, R
+    from pypmix.engine.groups import Groups
     from pypmix.engine.native.background import Background
     from pypmix.engine.native.inbox import Inbox
     from pypmix.engine.native.library import Library
@@ -74,7 +75,9 @@ _tuple = tuple.__new__
 _WORD = 2**64 - 1
 _BYTES = (codes.BYTE_OBJECT, codes.COMPRESSED_BYTE_OBJECT, codes.REGEX)
 
-TOPICS = frozenset({"connecting", "control", "events", "fabric", "forwarding", "publishing", "queries", "spawning"})
+TOPICS = frozenset(
+    {"connecting", "control", "events", "fabric", "forwarding", "groups", "publishing", "queries", "spawning"}
+)
 """The modules of `pypmix.standard.ops`, and of this package, that are imported when they are needed."""
 
 CORE = ops.Op.__module__
@@ -167,6 +170,7 @@ class NativeSession:
         self._words = (frozenset(INTEGERS) | {codes.BOOL}) - self._marshal.refused
         self._background: Background | None = None
         self._inbox: Inbox | None = None
+        self.groups: Groups | None = None
         self._spare: list[Any] = []
         self._open = False
         self._lost = False
@@ -444,12 +448,19 @@ class NativeSession:
         return topic
 
     def _fence_arguments(self, op: ops.Fence) -> tuple[Any, int, Any, int, float]:
+        addressed = op.procs
+        if self.groups is not None and addressed:
+            # Release 5.0 tells one of the callers of a timeout where a group is named.
+            try:
+                addressed = self.groups.expand(addressed)
+            except NotFound as error:
+                raise self._with_context(error, "fence") from None
         directives = op.directives
         limit = deadline(directives) if directives else -1.0
         if op.collect:
             directives = (COLLECT, *directives)
         infos, ninfos = self._marshal.infos(directives)
-        procs, count = self._marshal.procs(op.procs)
+        procs, count = self._marshal.procs(addressed)
         return procs, count, infos, ninfos, limit
 
     def _call(self) -> Any:

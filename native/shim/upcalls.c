@@ -1,0 +1,1017 @@
+/*
+ * Upcalls: what the library asks the host of a server. It does so on its progress thread, or on that of somebody who
+ * uses the library in the server's process. Each upcall is copied and put into a list, and the server's queue is woken.
+ *
+ * Answers go back on the progress thread only. Every release lets a host call back from any thread, but many of the
+ * functions that it hands out for that (of publish, lookup, queries, credentials, job control, ...) put their reply
+ * into the client's queue of messages there and then, without a lock, while the progress thread sends from it. It also
+ * spares us that an answer comes before the library has dealt with the upcall being taken.
+ */
+
+#include "shim.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    STRING = 3, STATUS = 20, PROC = 22, APP = 23, INFO = 24, PDATA = 25, BYTE_OBJECT = 27, DATA_ARRAY = 39, QUERY = 41,
+    COMPRESSED_STRING = 42, REGEX = 49, COMPRESSED_BYTE_OBJECT = 59, RESOURCE_UNIT = 72
+};
+
+#define GROUP_DESTRUCT 1
+#define LOCAL_ONLY "pmix.grp.lcl"
+
+/* How much may wait for the host: more is refused, since the library holds as much again for each of them. */
+#define MOST_UPCALLS 65536
+#define MOST_WEIGHT ((size_t) 256 * 1024 * 1024)
+
+/* How long the end of a server waits for answers that are on their way, in seconds. */
+#define LAST_ANSWERS 2
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t answered = PTHREAD_COND_INITIALIZER;
+
+/* NULL while there is no server */
+static pypmix_queue *host;
+static uint64_t server;
+static bool told[PYPMIX_UPS];
+static bool unrefused[PYPMIX_UPS];
+
+/* not taken yet, oldest first */
+static pypmix_upcall *first;
+static pypmix_upcall *last;
+static size_t waiting;
+static size_t weight;
+static uint64_t lost;
+
+/* taken and not answered yet */
+static pypmix_upcall *opened;
+
+/* on their way to the progress thread, oldest first */
+static pypmix_upcall *first_answer;
+static pypmix_upcall *last_answer;
+static bool shifting;
+
+static void destroy(pypmix_upcall *upcall)
+{
+    if (NULL == upcall) {
+        return;
+    }
+    pypmix_elements_free(upcall->items.type, upcall->items.array, upcall->items.size);
+    pypmix_elements_free(upcall->infos.type, upcall->infos.array, upcall->infos.size);
+    pypmix_elements_free(upcall->more.type, upcall->more.array, upcall->more.size);
+    pypmix_given_free(&upcall->given);
+    free(upcall->text);
+    free(upcall->bytes);
+    free(upcall);
+}
+
+static void destroy_all(pypmix_upcall *upcall)
+{
+    while (NULL != upcall) {
+        pypmix_upcall *next = upcall->next;
+        destroy(upcall);
+        upcall = next;
+    }
+}
+
+/* What follows makes an upcall. Each takes it, and returns it, or NULL if there was no memory and it is no more. */
+
+static pypmix_upcall *upcall_of(int what, const pmix_proc_t *source)
+{
+    pypmix_upcall *upcall = calloc(1, sizeof(*upcall));
+
+    if (NULL != upcall) {
+        upcall->what = what;
+        upcall->weight = sizeof(*upcall);
+        if (NULL != source) {
+            upcall->sourced = true;
+            upcall->source = *source;
+        }
+    }
+    return upcall;
+}
+
+/* Have the upcall be no more unless all is well. */
+static pypmix_upcall *provided(pypmix_upcall *upcall, bool well)
+{
+    if (well) {
+        return upcall;
+    }
+    destroy(upcall);
+    return NULL;
+}
+
+static size_t weight_of(const pmix_info_t *infos, size_t count)
+{
+    size_t sum = count * sizeof(*infos);
+
+    for (size_t n = 0; n < count; n++) {
+        const pmix_value_t *value = &infos[n].value;
+        const pmix_data_array_t *array = value->data.darray;
+
+        switch (value->type) {
+        case STRING:
+            sum += NULL == value->data.string ? 0 : strlen(value->data.string);
+            break;
+        case BYTE_OBJECT:
+        case COMPRESSED_STRING:
+        case COMPRESSED_BYTE_OBJECT:
+        case REGEX:
+            sum += value->data.bo.size;
+            break;
+        case DATA_ARRAY:
+            if (NULL != array && NULL != array->array) {
+                sum += INFO == array->type ? weight_of(array->array, array->size)
+                                           : array->size * pypmix_size_of(array->type);
+            }
+            break;
+        default:
+            break;
+        }
+    }
+    return sum;
+}
+
+static bool copy_infos(pypmix_upcall *upcall, pmix_data_array_t *target, const pmix_info_t *infos, size_t count)
+{
+    if (!pypmix_copy_infos(target, infos, count)) {
+        return false;
+    }
+    upcall->weight += weight_of(target->array, target->size);
+    return true;
+}
+
+static pypmix_upcall *with_infos(pypmix_upcall *upcall, const pmix_info_t *infos, size_t count)
+{
+    return NULL == upcall ? NULL : provided(upcall, copy_infos(upcall, &upcall->infos, infos, count));
+}
+
+static pypmix_upcall *with_more(pypmix_upcall *upcall, const pmix_info_t *infos, size_t count)
+{
+    return NULL == upcall ? NULL : provided(upcall, copy_infos(upcall, &upcall->more, infos, count));
+}
+
+/* Items of a type that owns nothing. */
+static pypmix_upcall *with_items(pypmix_upcall *upcall, pmix_data_type_t type, const void *items, size_t count)
+{
+    size_t size = pypmix_size_of(type);
+    void *copies;
+
+    if (NULL == upcall || NULL == items || 0 == count) {
+        return upcall;
+    }
+    copies = pypmix_alloc(count, size);
+    if (NULL != copies) {
+        memcpy(copies, items, count * size);
+        upcall->items = (pmix_data_array_t){.type = type, .size = count, .array = copies};
+        upcall->weight += count * size;
+    }
+    return provided(upcall, NULL != copies);
+}
+
+/* Returns a copy of strings with a NULL behind them; there may be none. */
+static bool copy_strings(pypmix_upcall *upcall, char ***target, size_t *count, char *const *strings)
+{
+    size_t size = 0;
+
+    *count = 0;
+    if (NULL == strings) {
+        return true;
+    }
+    while (NULL != strings[size]) {
+        size++;
+    }
+    *target = pypmix_alloc(size + 1, sizeof(char *));
+    if (NULL == *target) {
+        return false;
+    }
+    for (; *count < size; ++*count) {
+        (*target)[*count] = strdup(strings[*count]);
+        if (NULL == (*target)[*count]) {
+            return false;
+        }
+        upcall->weight += sizeof(char *) + strlen(strings[*count]);
+    }
+    return true;
+}
+
+static pypmix_upcall *with_keys(pypmix_upcall *upcall, char *const *keys)
+{
+    char **copies = NULL;
+    bool copied;
+
+    if (NULL == upcall || NULL == keys) {
+        return upcall;
+    }
+    copied = copy_strings(upcall, &copies, &upcall->items.size, keys);
+    upcall->items.type = STRING;
+    upcall->items.array = copies;
+    return provided(upcall, copied);
+}
+
+static bool copy_text(pypmix_upcall *upcall, char **target, const char *text)
+{
+    if (NULL == text) {
+        return true;
+    }
+    *target = strdup(text);
+    upcall->weight += strlen(text);
+    return NULL != *target;
+}
+
+static pypmix_upcall *with_text(pypmix_upcall *upcall, const char *text)
+{
+    return NULL == upcall ? NULL : provided(upcall, copy_text(upcall, &upcall->text, text));
+}
+
+static pypmix_upcall *with_bytes(pypmix_upcall *upcall, const pmix_byte_object_t *bytes)
+{
+    if (NULL == upcall || NULL == bytes || NULL == bytes->bytes) {
+        return upcall;
+    }
+    upcall->bytes = pypmix_copy(bytes->bytes, bytes->size);
+    upcall->size = bytes->size;
+    upcall->weight += bytes->size;
+    return provided(upcall, NULL != upcall->bytes);
+}
+
+static pypmix_upcall *with_number(pypmix_upcall *upcall, int64_t number)
+{
+    if (NULL != upcall) {
+        upcall->number = number;
+    }
+    return upcall;
+}
+
+/* An array of infos that an app or a query owns. */
+static bool copy_owned(
+    pypmix_upcall *upcall, pmix_info_t **target, size_t *size, const pmix_info_t *infos, size_t count)
+{
+    pmix_data_array_t copies = {0};
+
+    if (!copy_infos(upcall, &copies, infos, count)) {
+        return false;
+    }
+    *target = copies.array;
+    *size = copies.size;
+    return true;
+}
+
+static pypmix_upcall *with_apps(pypmix_upcall *upcall, const pmix_app_t *apps, size_t count)
+{
+    bool copied = true;
+    size_t unused;
+    pmix_app_t *copies;
+
+    if (NULL == upcall || NULL == apps || 0 == count) {
+        return upcall;
+    }
+    copies = pypmix_alloc(count, sizeof(*copies));
+    if (NULL == copies) {
+        return provided(upcall, false);
+    }
+    upcall->items = (pmix_data_array_t){.type = APP, .size = count, .array = copies};
+    upcall->weight += count * sizeof(*copies);
+    for (size_t n = 0; copied && n < count; n++) {
+        copies[n].maxprocs = apps[n].maxprocs;
+        copied = copy_text(upcall, &copies[n].cmd, apps[n].cmd)
+            && copy_strings(upcall, &copies[n].argv, &unused, apps[n].argv)
+            && copy_strings(upcall, &copies[n].env, &unused, apps[n].env)
+            && copy_text(upcall, &copies[n].cwd, apps[n].cwd)
+            && copy_owned(upcall, &copies[n].info, &copies[n].ninfo, apps[n].info, apps[n].ninfo);
+    }
+    return provided(upcall, copied);
+}
+
+static pypmix_upcall *with_queries(pypmix_upcall *upcall, const pmix_query_t *queries, size_t count)
+{
+    bool copied = true;
+    size_t unused;
+    pmix_query_t *copies;
+
+    if (NULL == upcall || NULL == queries || 0 == count) {
+        return upcall;
+    }
+    copies = pypmix_alloc(count, sizeof(*copies));
+    if (NULL == copies) {
+        return provided(upcall, false);
+    }
+    upcall->items = (pmix_data_array_t){.type = QUERY, .size = count, .array = copies};
+    upcall->weight += count * sizeof(*copies);
+    for (size_t n = 0; copied && n < count; n++) {
+        copied = copy_strings(upcall, &copies[n].keys, &unused, queries[n].keys)
+            && copy_owned(upcall, &copies[n].qualifiers, &copies[n].nqual, queries[n].qualifiers, queries[n].nqual);
+    }
+    return provided(upcall, copied);
+}
+
+/* Returns what the library is told of an upcall that nobody takes: that is an error, but for what is only news. */
+static pmix_status_t refusal(int what, pmix_status_t status)
+{
+    bool news = PYPMIX_UP_CLIENT_FINALIZED == what || PYPMIX_UP_DEREGISTER_EVENTS == what;
+
+    return news ? PMIX_OPERATION_SUCCEEDED : status;
+}
+
+/* With the lock held. Of groups, a host is only told of the destruct of one that is this server's alone. */
+static bool only_told(const pypmix_upcall *upcall)
+{
+    const pmix_info_t *infos = upcall->infos.array;
+
+    if (!told[upcall->what] || PYPMIX_UP_GROUP != upcall->what) {
+        return told[upcall->what];
+    }
+    for (size_t n = 0; GROUP_DESTRUCT == upcall->number && n < upcall->infos.size; n++) {
+        if (0 == strcmp(LOCAL_ONLY, infos[n].key)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * The upcall is ready; returns what the library is to be told. The end of a client is taken however much waits: a host
+ * that misses it would wait for it for ever, and there are no more of them than clients.
+ */
+static pmix_status_t put(int what, pypmix_upcall *upcall, void *callback, void *cbdata)
+{
+    pmix_status_t status = PMIX_SUCCESS;
+
+    if (NULL == upcall) {
+        return refusal(what, PMIX_ERR_NOMEM);
+    }
+    pthread_mutex_lock(&lock);
+    if (NULL == host) {
+        status = refusal(what, PMIX_ERR_NOT_AVAILABLE);
+    } else if (PYPMIX_UP_CLIENT_FINALIZED != what
+               && (MOST_UPCALLS <= waiting || (0 < waiting && MOST_WEIGHT < weight + upcall->weight))) {
+        status = refusal(what, PMIX_ERR_OUT_OF_RESOURCE);
+        lost++;
+    } else {
+        if (only_told(upcall)) {
+            status = PMIX_OPERATION_SUCCEEDED;
+        } else {
+            upcall->callback = callback;
+            upcall->cbdata = cbdata;
+        }
+        upcall->server = server;
+        if (NULL == first) {
+            first = upcall;
+            pypmix_queue_wake(host);
+        } else {
+            last->next = upcall;
+        }
+        last = upcall;
+        waiting++;
+        weight += upcall->weight;
+        upcall = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    destroy(upcall);
+    return status;
+}
+
+static pmix_status_t on_client_connected(const pmix_proc_t *proc, void *object, pmix_op_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_CLIENT_CONNECTED;
+
+    (void) object;
+    return put(what, upcall_of(what, proc), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_client_connected2(
+    const pmix_proc_t *proc, void *object, pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_CLIENT_CONNECTED2;
+
+    (void) object;
+    return put(what, with_infos(upcall_of(what, proc), info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_client_finalized(const pmix_proc_t *proc, void *object, pmix_op_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_CLIENT_FINALIZED;
+
+    (void) object;
+    return put(what, upcall_of(what, proc), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_abort(
+    const pmix_proc_t *proc, void *object, int status, const char msg[], pmix_proc_t procs[], size_t nprocs,
+    pmix_op_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_ABORT;
+    pypmix_upcall *upcall = with_text(with_number(upcall_of(what, proc), status), msg);
+
+    (void) object;
+    return put(what, with_items(upcall, PROC, procs, nprocs), (void *) cbfunc, cbdata);
+}
+
+/* The data become the host's with the call, whatever it returns. */
+static pmix_status_t on_fence(
+    const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo, char *data, size_t ndata,
+    pmix_modex_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_FENCE;
+    pypmix_upcall *upcall = with_infos(with_items(upcall_of(what, NULL), PROC, procs, nprocs), info, ninfo);
+
+    if (NULL == upcall) {
+        free(data);
+    } else {
+        upcall->bytes = data;
+        upcall->size = NULL == data ? 0 : ndata;
+        upcall->weight += upcall->size;
+    }
+    return put(what, upcall, (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_direct_modex(
+    const pmix_proc_t *proc, const pmix_info_t info[], size_t ninfo, pmix_modex_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_DIRECT_MODEX;
+
+    return put(what, with_infos(upcall_of(what, proc), info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_publish(
+    const pmix_proc_t *proc, const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_PUBLISH;
+
+    return put(what, with_infos(upcall_of(what, proc), info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_lookup(
+    const pmix_proc_t *proc, char **keys, const pmix_info_t info[], size_t ninfo, pmix_lookup_cbfunc_t cbfunc,
+    void *cbdata)
+{
+    const int what = PYPMIX_UP_LOOKUP;
+
+    return put(what, with_infos(with_keys(upcall_of(what, proc), keys), info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_unpublish(
+    const pmix_proc_t *proc, char **keys, const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc,
+    void *cbdata)
+{
+    const int what = PYPMIX_UP_UNPUBLISH;
+
+    return put(what, with_infos(with_keys(upcall_of(what, proc), keys), info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_spawn(
+    const pmix_proc_t *proc, const pmix_info_t info[], size_t ninfo, const pmix_app_t apps[], size_t napps,
+    pmix_spawn_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_SPAWN;
+
+    return put(what, with_apps(with_infos(upcall_of(what, proc), info, ninfo), apps, napps), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_connect(
+    const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc,
+    void *cbdata)
+{
+    const int what = PYPMIX_UP_CONNECT;
+    pypmix_upcall *upcall = with_items(upcall_of(what, NULL), PROC, procs, nprocs);
+
+    return put(what, with_infos(upcall, info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_disconnect(
+    const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc,
+    void *cbdata)
+{
+    const int what = PYPMIX_UP_DISCONNECT;
+    pypmix_upcall *upcall = with_items(upcall_of(what, NULL), PROC, procs, nprocs);
+
+    return put(what, with_infos(upcall, info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_register_events(
+    pmix_status_t *codes, size_t ncodes, const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_REGISTER_EVENTS;
+    pypmix_upcall *upcall = with_items(upcall_of(what, NULL), STATUS, codes, ncodes);
+
+    return put(what, with_infos(upcall, info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_deregister_events(pmix_status_t *codes, size_t ncodes, pmix_op_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_DEREGISTER_EVENTS;
+
+    return put(what, with_items(upcall_of(what, NULL), STATUS, codes, ncodes), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_notify_event(
+    pmix_status_t code, const pmix_proc_t *source, uint8_t range, pmix_info_t info[], size_t ninfo,
+    pmix_op_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_NOTIFY_EVENT;
+    int64_t number = (int64_t) ((uint64_t) range << 32 | (uint32_t) code);
+
+    return put(
+        what, with_infos(with_number(upcall_of(what, source), number), info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_query(
+    pmix_proc_t *proc, pmix_query_t *queries, size_t nqueries, pmix_info_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_QUERY;
+
+    return put(what, with_queries(upcall_of(what, proc), queries, nqueries), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_tool_connected2(
+    pmix_info_t *info, size_t ninfo, pmix_tool_connection_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_TOOL_CONNECTED2;
+
+    return put(what, with_infos(upcall_of(what, NULL), info, ninfo), (void *) cbfunc, cbdata);
+}
+
+/*
+ * Two return nothing, so that the library hears of a refusal as of an answer. Not at once: it may hold a lock here that
+ * it takes there. And not while it is finalized, since it holds one then that is needed to shift.
+ */
+static void refuse(int what, pmix_status_t status, void *callback, void *cbdata)
+{
+    pypmix_upcall *upcall = PMIX_SUCCESS == status || NULL == callback ? NULL : upcall_of(what, NULL);
+
+    if (NULL != upcall) {
+        upcall->callback = callback;
+        upcall->cbdata = cbdata;
+        pthread_mutex_lock(&lock);
+        upcall->server = server;
+        pthread_mutex_unlock(&lock);
+        pypmix_upcall_answer(upcall, status, NULL);
+    }
+}
+
+static void on_tool_connected(pmix_info_t *info, size_t ninfo, pmix_tool_connection_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_TOOL_CONNECTED;
+    pmix_status_t status = put(what, with_infos(upcall_of(what, NULL), info, ninfo), (void *) cbfunc, cbdata);
+
+    refuse(what, status, (void *) cbfunc, cbdata);
+}
+
+static void on_log(
+    const pmix_proc_t *proc, const pmix_info_t data[], size_t ndata, const pmix_info_t directives[], size_t ndirs,
+    pmix_op_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_LOG;
+    pypmix_upcall *upcall = with_infos(upcall_of(what, proc), data, ndata);
+    pmix_status_t status = put(what, with_more(upcall, directives, ndirs), (void *) cbfunc, cbdata);
+
+    refuse(what, status, (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_log2(
+    const pmix_proc_t *proc, const pmix_info_t data[], size_t ndata, const pmix_info_t directives[], size_t ndirs,
+    pmix_op_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_LOG2;
+    pypmix_upcall *upcall = with_infos(upcall_of(what, proc), data, ndata);
+
+    return put(what, with_more(upcall, directives, ndirs), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_allocate(
+    const pmix_proc_t *proc, uint8_t directive, const pmix_info_t info[], size_t ninfo, pmix_info_cbfunc_t cbfunc,
+    void *cbdata)
+{
+    const int what = PYPMIX_UP_ALLOCATE;
+
+    return put(
+        what, with_infos(with_number(upcall_of(what, proc), directive), info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_job_control(
+    const pmix_proc_t *proc, const pmix_proc_t targets[], size_t ntargets, const pmix_info_t info[], size_t ninfo,
+    pmix_info_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_JOB_CONTROL;
+    pypmix_upcall *upcall = with_items(upcall_of(what, proc), PROC, targets, ntargets);
+
+    return put(what, with_infos(upcall, info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_monitor(
+    const pmix_proc_t *proc, const pmix_info_t *monitor, pmix_status_t error, const pmix_info_t info[], size_t ninfo,
+    pmix_info_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_MONITOR;
+    pypmix_upcall *upcall = with_more(with_number(upcall_of(what, proc), error), monitor, NULL == monitor ? 0 : 1);
+
+    return put(what, with_infos(upcall, info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_get_credential(
+    const pmix_proc_t *proc, const pmix_info_t info[], size_t ninfo, pmix_credential_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_GET_CREDENTIAL;
+
+    return put(what, with_infos(upcall_of(what, proc), info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_validate_credential(
+    const pmix_proc_t *proc, const pmix_byte_object_t *credential, const pmix_info_t info[], size_t ninfo,
+    pmix_validation_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_VALIDATE_CREDENTIAL;
+    pypmix_upcall *upcall = with_bytes(upcall_of(what, proc), credential);
+
+    return put(what, with_infos(upcall, info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_iof_pull(
+    const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo, uint16_t channels,
+    pmix_op_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_IOF_PULL;
+    pypmix_upcall *upcall = with_items(with_number(upcall_of(what, NULL), channels), PROC, procs, nprocs);
+
+    return put(what, with_infos(upcall, info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_push_stdin(
+    const pmix_proc_t *source, const pmix_proc_t targets[], size_t ntargets, const pmix_info_t info[], size_t ninfo,
+    const pmix_byte_object_t *bytes, pmix_op_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_PUSH_STDIN;
+    pypmix_upcall *upcall = with_bytes(with_items(upcall_of(what, source), PROC, targets, ntargets), bytes);
+
+    return put(what, with_infos(upcall, info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_group(
+    uint8_t operation, char name[], const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo,
+    pmix_info_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_GROUP;
+    pypmix_upcall *upcall = with_text(with_number(upcall_of(what, NULL), operation), name);
+
+    return put(
+        what, with_infos(with_items(upcall, PROC, procs, nprocs), info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_fabric(
+    const pmix_proc_t *proc, uint8_t operation, const pmix_info_t info[], size_t ninfo, pmix_info_cbfunc_t cbfunc,
+    void *cbdata)
+{
+    const int what = PYPMIX_UP_FABRIC;
+
+    return put(
+        what, with_infos(with_number(upcall_of(what, proc), operation), info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_session_control(
+    const pmix_proc_t *proc, uint32_t session, const pmix_info_t info[], size_t ninfo, pmix_info_cbfunc_t cbfunc,
+    void *cbdata)
+{
+    const int what = PYPMIX_UP_SESSION_CONTROL;
+
+    return put(what, with_infos(with_number(upcall_of(what, proc), session), info, ninfo), (void *) cbfunc, cbdata);
+}
+
+static pmix_status_t on_resource_block(
+    const pmix_proc_t *proc, uint8_t directive, const char *name, const pmix_resource_unit_t *units, size_t nunits,
+    const pmix_info_t *info, size_t ninfo, pmix_op_cbfunc_t cbfunc, void *cbdata)
+{
+    const int what = PYPMIX_UP_RESOURCE_BLOCK;
+    pypmix_upcall *upcall = with_text(with_number(upcall_of(what, proc), directive), name);
+
+    return put(
+        what, with_infos(with_items(upcall, RESOURCE_UNIT, units, nunits), info, ninfo), (void *) cbfunc, cbdata);
+}
+
+/* how the library is called back */
+enum { OP, MODEX, LOOKED_UP, SPAWNED, INFOS, NAMED, CREDENTIAL, VALIDATION };
+
+#define UPCALL(WHAT, name, way) [PYPMIX_UP_##WHAT] = {(pypmix_function) on_##name, way}
+
+static const struct {
+    pypmix_function function;
+    int way;
+} upcalls[PYPMIX_UPS] = {
+    UPCALL(CLIENT_CONNECTED, client_connected, OP),
+    UPCALL(CLIENT_FINALIZED, client_finalized, OP),
+    UPCALL(ABORT, abort, OP),
+    UPCALL(FENCE, fence, MODEX),
+    UPCALL(DIRECT_MODEX, direct_modex, MODEX),
+    UPCALL(PUBLISH, publish, OP),
+    UPCALL(LOOKUP, lookup, LOOKED_UP),
+    UPCALL(UNPUBLISH, unpublish, OP),
+    UPCALL(SPAWN, spawn, SPAWNED),
+    UPCALL(CONNECT, connect, OP),
+    UPCALL(DISCONNECT, disconnect, OP),
+    UPCALL(REGISTER_EVENTS, register_events, OP),
+    UPCALL(DEREGISTER_EVENTS, deregister_events, OP),
+    UPCALL(NOTIFY_EVENT, notify_event, OP),
+    UPCALL(QUERY, query, INFOS),
+    UPCALL(TOOL_CONNECTED, tool_connected, NAMED),
+    UPCALL(LOG, log, OP),
+    UPCALL(ALLOCATE, allocate, INFOS),
+    UPCALL(JOB_CONTROL, job_control, INFOS),
+    UPCALL(MONITOR, monitor, INFOS),
+    UPCALL(GET_CREDENTIAL, get_credential, CREDENTIAL),
+    UPCALL(VALIDATE_CREDENTIAL, validate_credential, VALIDATION),
+    UPCALL(IOF_PULL, iof_pull, OP),
+    UPCALL(PUSH_STDIN, push_stdin, OP),
+    UPCALL(GROUP, group, INFOS),
+    UPCALL(FABRIC, fabric, INFOS),
+    UPCALL(CLIENT_CONNECTED2, client_connected2, OP),
+    UPCALL(TOOL_CONNECTED2, tool_connected2, NAMED),
+    UPCALL(LOG2, log2, OP),
+    UPCALL(SESSION_CONTROL, session_control, INFOS),
+    UPCALL(RESOURCE_BLOCK, resource_block, OP),
+};
+
+pypmix_function pypmix_trampoline(int what)
+{
+    return upcalls[what].function;
+}
+
+static void released(void *cbdata)
+{
+    destroy(cbdata);
+}
+
+/* On the progress thread. What the library does not copy before it returns is freed when it says so. */
+static void call_back(pypmix_upcall *upcall)
+{
+    pypmix_given *given = &upcall->given;
+    pmix_status_t status = PMIX_OPERATION_SUCCEEDED == upcall->status ? PMIX_SUCCESS : upcall->status;
+    const int way = upcalls[upcall->what].way;
+    bool whole = NULL != given->items.array && 0 < given->items.size;
+    void *items = whole ? given->items.array : NULL;
+    size_t count = whole ? given->items.size : 0;
+    pmix_byte_object_t *bytes = items;
+    /* releases up to 5.0 at least look at the name of a tool that was turned away */
+    pmix_proc_t nobody = {.rank = 0};
+
+    if (PMIX_SUCCESS != status && unrefused[upcall->what]) {
+        destroy(upcall);
+        return;
+    }
+    switch (way) {
+    case OP:
+        ((pmix_op_cbfunc_t) upcall->callback)(status, upcall->cbdata);
+        break;
+    case MODEX:
+        ((pmix_modex_cbfunc_t) upcall->callback)(
+            status, whole ? bytes->bytes : NULL, whole ? bytes->size : 0, upcall->cbdata, released, upcall);
+        return;
+    case LOOKED_UP:
+        ((pmix_lookup_cbfunc_t) upcall->callback)(status, items, count, upcall->cbdata);
+        break;
+    case SPAWNED:
+        ((pmix_spawn_cbfunc_t) upcall->callback)(status, whole ? *(char **) items : NULL, upcall->cbdata);
+        break;
+    case INFOS:
+        ((pmix_info_cbfunc_t) upcall->callback)(
+            status, given->infos, given->ninfos, upcall->cbdata, released, upcall);
+        return;
+    case NAMED:
+        ((pmix_tool_connection_cbfunc_t) upcall->callback)(
+            status, whole ? items : &nobody, upcall->cbdata);
+        break;
+    case CREDENTIAL:
+        ((pmix_credential_cbfunc_t) upcall->callback)(
+            status, bytes, given->infos, given->ninfos, upcall->cbdata);
+        break;
+    case VALIDATION:
+        ((pmix_validation_cbfunc_t) upcall->callback)(status, given->infos, given->ninfos, upcall->cbdata);
+        break;
+    }
+    destroy(upcall);
+}
+
+/* Take all answers. Without any, nobody brings them to the progress thread any more. */
+static pypmix_upcall *take_answers(void)
+{
+    pypmix_upcall *taken;
+
+    pthread_mutex_lock(&lock);
+    taken = first_answer;
+    first_answer = NULL;
+    if (NULL == taken) {
+        shifting = false;
+        pthread_cond_broadcast(&answered);
+    }
+    pthread_mutex_unlock(&lock);
+    return taken;
+}
+
+static void call_all_back(pmix_status_t unused_status, size_t unused_id, void *unused)
+{
+    pypmix_upcall *upcall;
+
+    (void) unused_status;
+    (void) unused_id;
+    (void) unused;
+    while (NULL != (upcall = take_answers())) {
+        while (NULL != upcall) {
+            pypmix_upcall *next = upcall->next;
+            call_back(upcall);
+            upcall = next;
+        }
+    }
+}
+
+/* With the lock held. Returns whether somebody has to bring the answers to the progress thread. */
+static bool add_answer(pypmix_upcall *upcall, pmix_status_t status)
+{
+    bool shift = !shifting;
+
+    upcall->status = status;
+    upcall->next = NULL;
+    if (NULL == first_answer) {
+        first_answer = upcall;
+    } else {
+        last_answer->next = upcall;
+    }
+    last_answer = upcall;
+    shifting = true;
+    return shift;
+}
+
+static void shift_answers(void)
+{
+    pypmix_upcall *left;
+
+    if (PMIX_SUCCESS != pypmix_shift(call_all_back, NULL)) {
+        /* the library has no progress thread any more */
+        while (NULL != (left = take_answers())) {
+            destroy_all(left);
+        }
+    }
+}
+
+/* With the lock held. */
+static void unlink_open(pypmix_upcall *upcall)
+{
+    if (!upcall->open) {
+        return;
+    }
+    if (NULL != upcall->previous) {
+        upcall->previous->next = upcall->next;
+    } else {
+        opened = upcall->next;
+    }
+    if (NULL != upcall->next) {
+        upcall->next->previous = upcall->previous;
+    }
+    upcall->open = false;
+    upcall->next = upcall->previous = NULL;
+}
+
+void pypmix_upcall_answer(pypmix_upcall *upcall, pmix_status_t status, pypmix_given *given)
+{
+    bool stale, shift = false;
+
+    if (NULL != given) {
+        upcall->given = *given;
+        memset(given, 0, sizeof(*given));
+    }
+    pthread_mutex_lock(&lock);
+    unlink_open(upcall);
+    stale = NULL == host || server != upcall->server || NULL == upcall->callback;
+    if (!stale) {
+        shift = add_answer(upcall, status);
+    }
+    pthread_mutex_unlock(&lock);
+    if (stale) {
+        destroy(upcall);
+    } else if (shift) {
+        shift_answers();
+    }
+}
+
+pypmix_upcall *pypmix_upcall_take(void)
+{
+    pypmix_upcall *upcall;
+
+    pthread_mutex_lock(&lock);
+    upcall = first;
+    if (NULL != upcall) {
+        first = upcall->next;
+        waiting--;
+        weight -= upcall->weight;
+        upcall->open = true;
+        upcall->next = opened;
+        if (NULL != opened) {
+            opened->previous = upcall;
+        }
+        opened = upcall;
+    }
+    pthread_mutex_unlock(&lock);
+    return upcall;
+}
+
+uint64_t pypmix_upcalls_lost(void)
+{
+    uint64_t count;
+
+    pthread_mutex_lock(&lock);
+    count = lost;
+    lost = 0;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+/* Before the library is initialized; false if there is a server. */
+bool pypmix_upcalls_open(pypmix_queue *queue, const int *slots, size_t nslots)
+{
+    bool opened;
+
+    pthread_mutex_lock(&lock);
+    opened = NULL == host;
+    if (opened) {
+        host = queue;
+        server++;
+        lost = 0;
+        for (size_t n = 0; n < PYPMIX_UPS; n++) {
+            int slot = n < nslots && 0 < slots[n] ? slots[n] : 0;
+
+            told[n] = 0 != (slot & PYPMIX_UP_TOLD);
+            unrefused[n] = 0 != (slot & PYPMIX_UP_UNREFUSED);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return opened;
+}
+
+/* With the lock held: answer what was taken; it stays its taker's, so that something else has to stand in for it. */
+static bool answer_open(void)
+{
+    bool shift = false;
+
+    while (NULL != opened) {
+        pypmix_upcall *upcall = opened;
+        pypmix_upcall *instead = NULL == upcall->callback ? NULL : upcall_of(upcall->what, NULL);
+
+        unlink_open(upcall);
+        if (NULL != instead) {
+            instead->callback = upcall->callback;
+            instead->cbdata = upcall->cbdata;
+            shift = add_answer(instead, refusal(upcall->what, PMIX_ERR_LOST_CONNECTION)) || shift;
+        }
+        upcall->callback = NULL;
+    }
+    return shift;
+}
+
+/* With the lock held: answer what nobody has taken. Returns what needs no answer. */
+static pypmix_upcall *answer_waiting(bool *shift)
+{
+    pypmix_upcall *dropped = NULL;
+
+    while (NULL != first) {
+        pypmix_upcall *upcall = first;
+
+        first = upcall->next;
+        if (NULL != upcall->callback) {
+            *shift = add_answer(upcall, refusal(upcall->what, PMIX_ERR_LOST_CONNECTION)) || *shift;
+        } else {
+            upcall->next = dropped;
+            dropped = upcall;
+        }
+    }
+    waiting = weight = 0;
+    return dropped;
+}
+
+/*
+ * Before the library is finalized: nothing is taken from now on, and what was answered reaches the clients. The rest is
+ * answered here, since the library lets go of a client's connection only when nothing is open for it.
+ */
+void pypmix_upcalls_close(void)
+{
+    pypmix_upcall *dropped;
+    struct timespec until;
+    int result = 0;
+    bool shift;
+
+    pthread_mutex_lock(&lock);
+    host = NULL;
+    shift = answer_open();
+    dropped = answer_waiting(&shift);
+    pthread_mutex_unlock(&lock);
+    destroy_all(dropped);
+    if (shift) {
+        shift_answers();
+    }
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += LAST_ANSWERS;
+    pthread_mutex_lock(&lock);
+    while (shifting && 0 == result) {
+        result = pthread_cond_timedwait(&answered, &lock, &until);
+    }
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,47 @@
+"""A job's info in the form in which `PMIx_server_register_nspace` takes it."""
+
+from __future__ import annotations
+
+from pypmix.standard import codes
+from pypmix.standard.jobinfo import known_infos
+from pypmix.standard.types import DataArray, Info, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.standard.jobinfo import JobInfo
+    from pypmix.standard.releases import Release
+
+SESSION_ARRAY = "pmix.ssn.arr"
+NODE_ARRAY = "pmix.node.arr"
+APP_ARRAY = "pmix.app.arr"
+PROC_ARRAY = "pmix.pdata"
+RANK = "pmix.rank"
+JOB_SIZE = "pmix.job.size"
+
+
+def infos_of(job: JobInfo, release: Release) -> list[Info]:
+    """Return a job's info for a library of this release.
+
+    Infos whose keys it does not know are left out, because one of them makes it drop all that follows. The maps of
+    nodes and procs are not given: what a library makes of them is in the arrays of the nodes and procs already, and
+    it would add to these what nobody has said.
+    """
+    found = known_infos(job.job, release)
+    for key, groups in ((SESSION_ARRAY, job.sessions), (NODE_ARRAY, job.nodes), (APP_ARRAY, job.apps)):
+        found += [_array(key, known_infos(group, release)) for group in groups]
+    for rank, group in job.procs:
+        first = Info.unchecked(RANK, Value.unchecked(codes.PROC_RANK, rank), 0)
+        found.append(_array(PROC_ARRAY, [first, *known_infos(group, release)]))
+    return found
+
+
+def size_of(job: JobInfo) -> int:
+    """Return how many procs a job has."""
+    for info in job.job:
+        if info.key == JOB_SIZE and isinstance(info.value.data, int):
+            return info.value.data
+    return len(job.procs)
+
+
+def _array(key: str, infos: list[Info]) -> Info:
+    return Info.unchecked(key, Value.unchecked(codes.DATA_ARRAY, DataArray(codes.INFO, tuple(infos))), 0)

@@ -1,0 +1,101 @@
+"""What a server can tell of its jobs where neither its host nor the library does: from what the host has registered."""
+
+from __future__ import annotations
+
+from pypmix.standard import codes
+from pypmix.standard.types import DataArray, Info, Proc, ProcInfo, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from pypmix.engine.native.serversession import NativeServer, Registered
+    from pypmix.standard.types import Query
+
+HOSTNAME = "pmix.hname"
+JOB_INFO_ARRAY = "pmix.job.arr"
+NSPACE = "pmix.nspace"
+PROCID = "pmix.procid"
+
+STATE_UNDEF = 0
+STATE_PREPPED = 1
+STATE_CONNECTED = 6
+STATE_TERMINATED = 20
+
+
+def completed(server: NativeServer, asker: Proc | None, queries: Iterable[Query], theirs: Iterable[Info]) -> list[Info]:
+    """Return the host's answers to queries, in their order, with the server's own where the host has none.
+
+    A host that has no answer to one of several questions after the same key holds its place with an info without a
+    value.
+    """
+    told: dict[str, list[Value]] = {}
+    for info in theirs:
+        told.setdefault(info.key, []).append(info.value)
+    found = []
+    for query in queries:
+        for key in query.keys:
+            values = told.get(key, [])
+            value: Value | None = values.pop(0) if values else None
+            if value is None or value.type == codes.UNDEF:
+                known = _ANSWERS.get(key)
+                value = None if known is None else known(server, _job(server, asker, query), query)
+            if value is not None:
+                found.append(Info.unchecked(key, value, 0))
+    # what nobody has asked for may still mean something to who has asked
+    found += [Info.unchecked(key, value, 0) for key, values in told.items() for value in values if value.type]
+    return found
+
+
+def _job(server: NativeServer, asker: Proc | None, query: Query) -> Registered | None:
+    """Return the job that a query is about: the one that it names, or the asker's own."""
+    named: Any = None
+    for info in query.qualifiers:
+        if info.key == NSPACE or (info.key == PROCID and named is None):
+            named = info.value.data
+    nspace = named.nspace if isinstance(named, Proc) else named
+    return server.jobs.get(nspace or (asker.nspace if asker is not None else ""))
+
+
+def _nspaces(server: NativeServer, _job: object, _query: object) -> Value:
+    return Value.unchecked(codes.STRING, ",".join(server.jobs))
+
+
+def _nspace_info(server: NativeServer, job: Registered | None, query: Query) -> Value | None:
+    named = any(info.key == NSPACE for info in query.qualifiers)
+    if named and job is None:
+        return None
+    found = []
+    for each in [job] if named and job is not None else server.jobs.values():
+        name = Info(NSPACE, Value.unchecked(codes.STRING, each.info.nspace))
+        found.append(Info(JOB_INFO_ARRAY, _array(codes.INFO, [name, *[i for i in each.info.job if i.key != NSPACE]])))
+    return _array(codes.INFO, found)
+
+
+def _table(server: NativeServer, job: Registered | None, _query: object) -> Value | None:
+    return None if job is None else _rows(server, job, range(job.size))
+
+
+def _local_table(server: NativeServer, job: Registered | None, _query: object) -> Value | None:
+    return None if job is None else _rows(server, job, sorted(job.local))
+
+
+def _rows(server: NativeServer, job: Registered, ranks: Iterable[int]) -> Value:
+    hosts = {rank: info.value.data for rank, infos in job.info.procs for info in infos if info.key == HOSTNAME}
+    procs = [Proc.unchecked(job.info.nspace, rank) for rank in ranks]
+    rows = [ProcInfo(proc, hosts.get(proc.rank), None, 0, server.states.get(proc, STATE_UNDEF)) for proc in procs]
+    return _array(codes.PROC_INFO, rows)
+
+
+def _array(type: int, items: Iterable[object]) -> Value:
+    return Value.unchecked(codes.DATA_ARRAY, DataArray(type, tuple(items)))
+
+
+_ANSWERS: dict[str, Callable[[NativeServer, Registered | None, Query], Value | None]] = {
+    "pmix.qry.ns": _nspaces,
+    "pmix.qry.nsinfo": _nspace_info,
+    "pmix.qry.ptable": _table,
+    "pmix.qry.lptable": _local_table,
+}
+"""The keys that the server knows, beside those that the library answers from the job info itself."""
