@@ -156,20 +156,24 @@ class Rest(Field):
 
 
 class Sentinel(One):
-    """A SIZE that stands for nothing where it has its greatest value, in 32 or 64 bits."""
+    """A SIZE that stands for nothing where it has its greatest value.
 
-    __slots__ = ("nothing",)
+    Hosts do give the greatest of 32 bits: PRRTE counts its context ids down from it.
+    """
 
-    def __init__(self, name: str, nothing: int, optional: bool = False) -> None:
+    __slots__ = ()
+
+    nothing = 0xFFFFFFFFFFFFFFFF
+
+    def __init__(self, name: str, optional: bool = False) -> None:
         super().__init__(name, codes.SIZE, optional)
-        self.nothing = nothing
 
     def put(self, packer: Packer, value: Any) -> None:
         packer.pack(codes.SIZE, self.nothing if value is None else value)
 
     def take(self, unpacker: Unpacker) -> Any:
         found = unpacker.one(codes.SIZE)
-        return None if found in (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF) else found
+        return None if found == self.nothing else found
 
 
 class Flagged(One):

@@ -205,11 +205,11 @@ _REPLIES: tuple[tuple[int, Release, tuple[Field, ...]], ...] = (
     (Command.VALIDATE_CRED, _OLDEST, _STATUS_INFOS),
     (Command.IOF_PULL, _OLDEST, (_STATUS, One("remote_id", codes.SIZE))),
     (Command.IOF_PUSH, _OLDEST, _JUST_STATUS),
-    (Command.GROUP_CONSTRUCT, _OLDEST, (_STATUS, Sentinel("context_id", 0xFFFFFFFFFFFFFFFF))),
+    (Command.GROUP_CONSTRUCT, _OLDEST, (_STATUS, Sentinel("context_id"))),
     (
         Command.GROUP_CONSTRUCT,
         _MEMBERS_FROM,
-        (_STATUS, Counted("members", codes.PROC), Sentinel("context_id", 0xFFFFFFFF), _OBJECTS),
+        (_STATUS, Counted("members", codes.PROC), Sentinel("context_id"), _OBJECTS),
     ),
     (
         Command.GROUP_CONSTRUCT,

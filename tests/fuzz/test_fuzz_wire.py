@@ -10,6 +10,7 @@ import struct
 import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,8 +18,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pypmix.standard.errors import NotFound, NotSupported, RemoteProtocolError
-from pypmix.wire import handshake, jobinfo, messages, regex
-from pypmix.wire.codec import Unpacker, kvals, split_kvals
+from pypmix.standard.types import Proc, Value
+from pypmix.wire import handshake, jobinfo, messages, modex, regex
+from pypmix.wire.codec import Unpacker, encode_kval, kvals, split_kvals
 from pypmix.wire.frames import FrameReader
 from wire import strategies
 from wire.recorded import messages as recorded_messages
@@ -136,6 +138,24 @@ def test_frames(data: bytes, limit: int) -> None:
     single = feed(lambda: FrameReader(limit), data, 1)
     # Where a bad length follows good messages in one piece, those are lost with it.
     assert single == whole or (whole == ["refused"] and single[-1] == "refused")
+
+
+VALUES = [encode_kval(kind, f"key{kind}", Value(1, True), (5, 0, 11)) for kind in (1, 2)]
+BLOBS = [
+    modex.encode_modex([]),
+    modex.encode_modex([(Proc("job", 7), [(3, VALUES[0], 1, (5, 0, 11)), (2, VALUES[1], 2, (7, 0, 0))])]),
+    modex.encode_modex([(Proc("job", rank), [(2, VALUES[1], 2, (4, 2, 2))]) for rank in range(3)]),
+]
+
+
+@fuzz
+@given(inputs(BLOBS))
+def test_data_of_other_servers(data: bytes) -> None:
+    for candidate in (data, modex.MAGIC + b"\x01" + data, BLOBS[1] + data):
+        found = outcome(partial(modex.decode_modex, candidate))
+        if found is not RemoteProtocolError:
+            told = [(proc, [stored for _, stored in values]) for proc, values in found]
+            assert modex.decode_modex(modex.encode_modex(told)) == found
 
 
 @fuzz

@@ -51,8 +51,9 @@ class World:
     def __init__(self, size):
         self.clock = Clock()
         self.ended = []
+        self.asked = []
         self.members = [Member(rank) for rank in range(size)]
-        self.tracker = Collectives(self.clock, self.done)
+        self.tracker = Collectives(self.clock, self.done, self.asked.append)
 
     def done(self, collective, status):
         self.ended.append((status, dict(collective.arrived)))
@@ -269,6 +270,7 @@ def test_every_call_ends_once(steps):
     world = World(4)
     tickets = count()
     open_calls = {}
+    limited = set()
     left_ever = set()
     seen = 0
     left = set()
@@ -288,6 +290,8 @@ def test_every_call_ends_once(steps):
             left.add(rank)
             left_ever.add(rank)
             if lost:
+                # What it contributes is void, not the time that it gave.
+                limited |= {call[1] for call in open_calls.values() if call[0] == rank and call[2]}
                 open_calls = {ticket: call for ticket, call in open_calls.items() if call[0] != rank}
             world.tracker.leave(world.members[rank], lost)
         elif kind == "back":
@@ -300,7 +304,7 @@ def test_every_call_ends_once(steps):
             (ranks,) = {call[1] for call in calls}
             assert {call[0] for call in calls} == {member.proc.rank for member in arrived}
             if status == ERR_TIMEOUT:
-                assert any(call[2] for call in calls)
+                assert any(call[2] for call in calls) or ranks in limited
             else:
                 assert status == SUCCESS or left_ever & set(ranks)
         seen = len(world.ended)
@@ -312,3 +316,56 @@ def test_every_call_ends_once(steps):
     finished = {ticket for _, arrived in world.ended[seen:] for ticket in arrived.values()}
     assert finished == set(open_calls)
     assert not world.tracker.pending()
+
+
+# Operations in which the host has a say
+
+
+FAR = (Proc("far", 0),)
+
+
+def asking(world, *ranks, others=FAR):
+    return world.tracker.roster("fence", [world.members[rank] for rank in ranks], others)
+
+
+def test_the_host_is_asked_when_all_members_have_come(world):
+    roster = asking(world, 0, 1)
+    world.tracker.join(roster, world.members[0], "a", said=("procs", "infos"))
+    assert not world.asked
+    world.tracker.join(roster, world.members[1], "b")
+    (collective,) = world.asked
+    assert collective.said == {world.members[0]: ("procs", "infos")}
+    assert not world.ended
+    assert world.tracker.finish(collective, SUCCESS)
+    assert world.tickets() == [(SUCCESS, ["a", "b"])]
+    assert not world.tracker.finish(collective, SUCCESS)
+
+
+def test_one_operation_of_a_roster_is_before_the_host_at_a_time(world):
+    roster = asking(world, 0)
+    for ticket in "abc":
+        world.tracker.join(roster, world.members[0], ticket)
+    assert len(world.asked) == 1
+    world.tracker.finish(world.asked[0], ERR_TIMEOUT)
+    assert [sorted(collective.arrived.values()) for collective in world.asked] == [["a"], ["b"]]
+    world.tracker.leave(world.members[0], lost=True)
+    assert len(world.asked) == 2
+    assert not world.tracker.pending()
+
+
+def test_who_is_lost_before_the_host_is_asked_is_told_to_it(world):
+    roster = asking(world, 0, 1)
+    for ticket in ("a", "b"):
+        world.tracker.join(roster, world.members[0], ticket)
+        world.tracker.join(roster, world.members[1], ticket)
+    world.tracker.leave(world.members[1], lost=True)
+    first = world.asked[0]
+    assert (first.status, first.lost) == (SUCCESS, False)
+    world.tracker.finish(first, SUCCESS)
+    assert world.asked[1].status == ERR_PARTIAL_SUCCESS
+
+
+def test_other_procs_make_another_roster(world):
+    assert asking(world, 0) is not asking(world, 0, others=(Proc("far", 1),))
+    assert asking(world, 0) is asking(world, 0)
+    assert not asking(world, 0, others=()).asks

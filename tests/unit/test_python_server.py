@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypmix.engine.python import modex
+from pypmix.engine.python import fences, modex
 from pypmix.engine.python import server as machine
 from pypmix.engine.python.server import Server
 from pypmix.standard import attrs, codes, ops
@@ -1211,7 +1211,7 @@ def test_no_bytes_of_a_stranger_harm_anybody(pieces, header, length):
 
 def test_a_fault_of_the_server_is_logged_with_its_traceback_and_answered(world, monkeypatch):
     (client,) = world.clients(0)
-    monkeypatch.setattr(machine, "decode_fence", lambda *arguments: 1 // 0)
+    monkeypatch.setattr(fences, "decode_fence", lambda *arguments: 1 // 0)
     assert client.status(client.fence()) == ERROR
     assert "ZeroDivisionError" in world.logged[0] and "Traceback" in world.logged[0]
 

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Done
+    from pypmix.engine.groups import Groups
     from pypmix.standard.releases import Release
 
     Outcome = tuple[Any, BaseException | None]
@@ -74,7 +75,9 @@ ENGINE = "python"
 COLLECT_DATA = "pmix.collect"
 EMBED_BARRIER = "pmix.embed.barrier"
 
-TOPICS = frozenset({"connecting", "control", "events", "fabric", "forwarding", "publishing", "queries", "spawning"})
+TOPICS = frozenset(
+    {"connecting", "control", "events", "fabric", "forwarding", "groups", "publishing", "queries", "spawning"}
+)
 """The modules of `pypmix.standard.ops`, and of `clientside`, that are imported when they are needed."""
 
 ERR_EXISTS_OUTSIDE_SCOPE = -62
@@ -228,6 +231,8 @@ class Client:
         """What to do when there can be no further operations."""
         self.topics: dict[str, Any] = {}
         """What the modules of `clientside` keep, each under its own name."""
+        self.groups: Groups | None = None
+        """The groups that this process is in, once it has constructed one."""
         self.enter: Callable[[Callable[[], None]], None] = lambda step: step()
         """Takes a step of this machine from any thread that is not in it already; the transport sets it."""
         self.misdirected = False
@@ -656,9 +661,16 @@ class Client:
         infos = op.directives
         if op.collect and not any(info.key == COLLECT_DATA for info in infos):
             infos = (_COLLECT, *infos)
+        procs = self._procs_of(op)
+        if self.groups is not None and op.procs:
+            try:
+                procs = self.groups.expand(procs)
+            except NotFound as error:
+                self._end(call, error=self._named(error, op))
+                return
         call.infos = infos
         self._bound(call)
-        self._request(call, encode_fence(self.buffer_type, self._procs_of(op), infos, self.release))
+        self._request(call, encode_fence(self.buffer_type, procs, infos, self.release))
 
     def _fenced(self, call: Call, payload: bytes) -> None:
         status = decode_status(payload, self.buffer_type)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Protocol
 
-    from pypmix.standard.types import Proc
+    from pypmix.standard.types import Info, Proc
+
+    Said = tuple[tuple[Proc, ...], tuple[Info, ...]]
 
     class Clock(Protocol):
         """Time as the engine sees it; real or simulated."""
@@ -47,19 +49,32 @@ T = TypeVar("T")
 MAX_OPENED = 4096
 """How many unfinished operations one proc may have begun."""
 
+HOST_GRACE = 0.5
+"""Seconds beyond its time limit for which an operation waits where its host is to say how it has ended."""
+
 
 class Roster(Generic[M, T]):
     """The procs of an operation, and the operations of that kind that these procs have under way, oldest first.
 
     There is one roster to each set of procs and kind of operation, whatever the order in which the procs were named.
+
+    Attributes:
+        members: Who takes part on this server.
+        others: Who takes part elsewhere.
+        asks: Whether the host has a say once all members have come.
+        running: The operations that members are still waited for in.
+        asking: Those in which all have come: the first one is before the host, the rest wait for that.
     """
 
-    __slots__ = ("__weakref__", "members", "operation", "running")
+    __slots__ = ("__weakref__", "asking", "asks", "members", "operation", "others", "running")
 
-    def __init__(self, operation: str, members: frozenset[M]) -> None:
+    def __init__(self, operation: str, members: frozenset[M], others: frozenset[Proc], asks: bool) -> None:
         self.operation = operation
         self.members = members
+        self.others = others
+        self.asks = asks
         self.running: list[Collective[M, T]] = []
+        self.asking: list[Collective[M, T]] = []
 
 
 class Collective(Generic[M, T]):
@@ -67,26 +82,50 @@ class Collective(Generic[M, T]):
 
     Attributes:
         arrived: Who has called it, with what its owner needs for the answer.
+        said: What those have said with it, as far as it has a meaning for all: the procs and the directives.
         gone: Who will not come any more.
         awaited: How many may still come.
         lost: Whether it goes on without anyone, be it finalized or lost.
         collect: Whether anyone asked for the others' data.
+        asked: Whether the host has it before it.
+        absent: Because of whom the host says that it failed; None where it names nobody.
         opener: Who came first.
         since: When that was.
     """
 
-    __slots__ = ("arrived", "awaited", "collect", "gone", "lost", "opener", "roster", "since", "timer")
+    __slots__ = (
+        "absent",
+        "arrived",
+        "asked",
+        "awaited",
+        "collect",
+        "gone",
+        "lost",
+        "opener",
+        "roster",
+        "said",
+        "since",
+        "timer",
+    )
 
     def __init__(self, roster: Roster[M, T], opener: M, since: float) -> None:
         self.roster = roster
         self.arrived: dict[M, T] = {}
+        self.said: dict[M, Said] = {}
         self.gone: set[M] = set()
         self.awaited = len(roster.members)
         self.lost = False
         self.collect = False
+        self.asked = False
+        self.absent: tuple[Proc, ...] | None = None
         self.opener = opener
         self.since = since
         self.timer: Timer | None = None
+
+    @property
+    def status(self) -> int:
+        """How it stands with the members of this server."""
+        return ERR_PARTIAL_SUCCESS if self.lost else SUCCESS
 
     def missing(self) -> list[M]:
         """Return who may still come."""
@@ -99,28 +138,53 @@ class Collectives(Generic[M, T]):
     Args:
         clock: Where time comes from.
         done: Called with an operation that has ended and its status; whoever has arrived is to be answered then.
+        ask: Called with an operation that all members have come to and in which the host has a say, so that the host
+            is asked; `finish` ends it. One operation of a roster is before the host at a time.
     """
 
-    __slots__ = ("_clock", "_done", "_gone", "_opened", "_rosters", "_running")
+    __slots__ = ("_ask", "_clock", "_done", "_gone", "_opened", "_rosters", "_running")
 
-    def __init__(self, clock: Clock, done: Callable[[Collective[M, T], int], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        done: Callable[[Collective[M, T], int], None],
+        ask: Callable[[Collective[M, T]], None],
+    ) -> None:
         self._clock = clock
         self._done = done
-        self._rosters: weakref.WeakValueDictionary[tuple[str, frozenset[M]], Roster[M, T]]
+        self._ask = ask
+        self._rosters: weakref.WeakValueDictionary[tuple[str, frozenset[M], frozenset[Proc]], Roster[M, T]]
         self._rosters = weakref.WeakValueDictionary()
         self._running: dict[Collective[M, T], None] = {}
         self._gone: set[M] = set()
         self._opened: dict[M, int] = {}
 
-    def roster(self, operation: str, members: Iterable[M]) -> Roster[M, T]:
-        """Return the roster of these procs for this kind of operation."""
-        key = operation, frozenset(members)
+    def roster(
+        self, operation: str, members: Iterable[M], others: Iterable[Proc] = (), asks: bool = False
+    ) -> Roster[M, T]:
+        """Return the roster of these procs for this kind of operation.
+
+        Args:
+            operation: The kind.
+            members: The procs of this server.
+            others: Those of other servers; where there are some, the host is asked.
+            asks: Whether the host is asked even if there are none.
+        """
+        key = operation, frozenset(members), frozenset(others)
         roster = self._rosters.get(key)
         if roster is None:
-            roster = self._rosters[key] = Roster(*key)
+            roster = self._rosters[key] = Roster(*key, asks or bool(key[2]))
         return roster
 
-    def join(self, roster: Roster[M, T], member: M, ticket: T, collect: bool = False, timeout: float = 0.0) -> None:
+    def join(
+        self,
+        roster: Roster[M, T],
+        member: M,
+        ticket: T,
+        collect: bool = False,
+        timeout: float = 0.0,
+        said: Said | None = None,
+    ) -> None:
         """A member has called the operation.
 
         It belongs to the oldest one under way that it has not called yet; a member that calls twice means the next one.
@@ -131,6 +195,7 @@ class Collectives(Generic[M, T]):
             ticket: What the owner needs to answer it.
             collect: Whether the member asks for the others' data.
             timeout: Seconds after which to give up; 0 waits for ever. The first that is given counts.
+            said: The procs and the directives, where they are needed later.
 
         Raises:
             PMIxError: The member has begun too many operations that nobody joins (`ERR_OUT_OF_RESOURCE`).
@@ -141,16 +206,39 @@ class Collectives(Generic[M, T]):
         else:
             collective = self._open(roster, member)
         collective.arrived[member] = ticket
+        if said is not None:
+            collective.said[member] = said
         if collective.gone and member in collective.gone:
             collective.gone.discard(member)
         else:
             collective.awaited -= 1
         if collect:
             collective.collect = True
+        if timeout > 0 and collective.timer is None and (collective.awaited or roster.asks):
+            collective.timer = self._clock.call_later(timeout, lambda: self._overdue(collective))
         if not collective.awaited:
-            self._end(collective, ERR_PARTIAL_SUCCESS if collective.lost else SUCCESS)
-        elif timeout > 0 and collective.timer is None:
-            collective.timer = self._clock.call_later(timeout, lambda: self._end(collective, ERR_TIMEOUT))
+            if roster.asks:
+                self._complete(collective)
+            else:
+                self._end(collective, collective.status)
+
+    def _overdue(self, collective: Collective[M, T]) -> None:
+        if collective.asked:
+            # The host knows that time too, and who is missing elsewhere: it is given a moment to say so.
+            collective.timer = self._clock.call_later(HOST_GRACE, lambda: self._end(collective, ERR_TIMEOUT))
+        else:
+            self._end(collective, ERR_TIMEOUT)
+
+    def finish(self, collective: Collective[M, T], status: int) -> bool:
+        """End an operation with what the host says; return False if it has ended already."""
+        if collective not in self._running:
+            return False
+        self._end(collective, status)
+        return True
+
+    def is_running(self, collective: Collective[M, T]) -> bool:
+        """Tell whether an operation has not ended yet."""
+        return collective in self._running
 
     def leave(self, member: M, lost: bool) -> None:
         """A member has finalized, or is lost: whatever is under way and waits for it ends without success.
@@ -164,13 +252,15 @@ class Collectives(Generic[M, T]):
         """
         if lost:
             self._gone.add(member)
+            self._forgo(member, lost=True)
         for collective in list(self._running):
-            if member not in collective.roster.members or collective not in self._running:
+            if member not in collective.roster.members or not collective.awaited or collective not in self._running:
                 continue
             if member in collective.arrived:
                 if not lost:
                     continue
                 del collective.arrived[member]
+                collective.said.pop(member, None)
             elif member in collective.gone or self._returns(member, collective):
                 continue
             else:
@@ -187,6 +277,25 @@ class Collectives(Generic[M, T]):
         """A member that has finalized will not come back."""
         self._gone.add(member)
         self.leave(member, lost=False)
+        self._forgo(member)
+
+    def _forgo(self, member: M, lost: bool = False, void: Callable[[T], bool] | None = None) -> None:
+        """Take a member out of what all have come to, which is the host's; that ends where nobody is left.
+
+        The youngest go first, so that the host is asked nothing for nobody.
+        """
+        for collective in reversed([each for each in self._running if not each.awaited]):
+            if collective not in self._running or member not in collective.arrived:
+                continue
+            if void is not None and not void(collective.arrived[member]):
+                continue
+            del collective.arrived[member]
+            collective.said.pop(member, None)
+            collective.gone.add(member)
+            if lost and not collective.asked:
+                collective.lost = True
+            if not collective.arrived:
+                self._drop(collective)
 
     def back(self, member: M) -> None:
         """A member that had left is there again, and will be waited for from the next operation on."""
@@ -194,9 +303,13 @@ class Collectives(Generic[M, T]):
 
     def withdraw(self, member: M, void: Callable[[T], bool]) -> None:
         """Take back the contributions of a member whose ticket is void; the member itself stays."""
+        self._forgo(member, void=void)
         for collective in list(self._running):
+            if not collective.awaited or collective not in self._running:
+                continue
             if member in collective.arrived and void(collective.arrived[member]):
                 del collective.arrived[member]
+                collective.said.pop(member, None)
                 collective.awaited += 1
                 self._settle(collective)
 
@@ -207,7 +320,11 @@ class Collectives(Generic[M, T]):
             members = collective.roster.members
             arrived = tuple(sorted(member.proc for member in collective.arrived))
             missing = tuple(sorted(member.proc for member in collective.missing()))
-            label = f"{len(members)} procs of {', '.join(sorted({member.proc.nspace for member in members}))}"
+            others = collective.roster.others
+            nspaces = sorted({member.proc.nspace for member in members} | {proc.nspace for proc in others})
+            label = f"{len(members) + len(others)} procs of {', '.join(nspaces)}"
+            if not collective.awaited:
+                label += ", with the host"
             found.append(Pending(collective.roster.operation, label, arrived, missing, collective.since))
         return found
 
@@ -232,20 +349,47 @@ class Collectives(Generic[M, T]):
 
     def _settle(self, collective: Collective[M, T]) -> None:
         if not collective.arrived:
-            self._close(collective)
+            self._drop(collective)
         elif not collective.awaited:
-            self._end(collective, ERR_PARTIAL_SUCCESS if collective.lost else SUCCESS)
+            self._complete(collective)
+
+    def _complete(self, collective: Collective[M, T]) -> None:
+        """All members that may come have come."""
+        roster = collective.roster
+        if not roster.asks:
+            self._end(collective, collective.status)
+            return
+        roster.running.remove(collective)
+        roster.asking.append(collective)
+        self._ask_next(roster)
+
+    def _ask_next(self, roster: Roster[M, T]) -> None:
+        if roster.asking and not roster.asking[0].asked:
+            collective = roster.asking[0]
+            collective.asked = True
+            self._ask(collective)
 
     def _end(self, collective: Collective[M, T], status: int) -> None:
         self._close(collective)
         self._done(collective, status)
+        if collective.roster.asking:
+            self._ask_next(collective.roster)
+
+    def _drop(self, collective: Collective[M, T]) -> None:
+        """Nobody is left who would be answered."""
+        self._close(collective)
+        self._ask_next(collective.roster)
 
     def _close(self, collective: Collective[M, T]) -> None:
         del self._running[collective]
-        collective.roster.running.remove(collective)
         opened = self._opened.pop(collective.opener) - 1
         if opened:
             self._opened[collective.opener] = opened
         if collective.timer is not None:
             collective.timer.cancel()
             collective.timer = None
+        roster = collective.roster
+        if collective.awaited or not roster.asks:
+            roster.running.remove(collective)
+        else:
+            roster.asking.remove(collective)

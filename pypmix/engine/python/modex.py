@@ -1,9 +1,13 @@
-"""Commit and get on a server: direct modex between the procs of one node."""
+"""Commit and get on a server: the values of the procs of this node, and what other servers tell of theirs."""
 
 from __future__ import annotations
 
+from itertools import chain
+
 from pypmix.engine.base import Pending
-from pypmix.engine.python.serverdata import qualifiers_of
+from pypmix.engine.python.serverdata import Process, named, qualifiers_of
+from pypmix.engine.python.serverside.topic import status_of
+from pypmix.engine.python.sharing import Sharing
 from pypmix.standard import codes
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
@@ -13,22 +17,26 @@ from pypmix.standard.errors import (
     SUCCESS,
     NotFound,
     PMIxError,
+    RemoteProtocolError,
 )
 from pypmix.standard.ops import RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_LOCAL, SCOPE_REMOTE
-from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, Proc
+from pypmix.standard.ops.hosting import DirectModex
+from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, Info, Proc, Value
 from pypmix.wire.codec import Packer, Unpacker
 from pypmix.wire.frames import TAG_DATA_DELETE
-from pypmix.wire.messages import decode_commit, decode_get, encode_status
+from pypmix.wire.messages import decode_commit, decode_get, encode_kval, encode_status
+from pypmix.wire.modex import decode_modex
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
     from pypmix.engine.python.collectives import Clock, Roster, Timer
-    from pypmix.engine.python.server import Peer, Ticket
-    from pypmix.engine.python.serverdata import Namespace, Process, Store
+    from pypmix.engine.python.server import Host, Peer, Ticket
+    from pypmix.engine.python.serverdata import Name, Namespace, Store, Stored
     from pypmix.standard.releases import Release
-    from pypmix.standard.types import Info
+
+    Reply = Callable[[Peer, int, "Asked", Process], None]
 
 REFRESH_CACHE = 33
 """A command of 5.0 and later without a layout of its own."""
@@ -47,6 +55,8 @@ MAX_ASKED_BYTES = 512
 """How many requests, and how long ones, are remembered with what they mean; readers of one value send equal ones."""
 
 TIMEOUT = "pmix.timeout"
+REQUIRED_KEY = "pmix.req.key"
+PSET_NAMES = "pmix.pset.nms"
 IMMEDIATE = "pmix.immediate"
 REFRESH = "pmix.get.refresh"
 DATA_SCOPE = "pmix.scope"
@@ -70,27 +80,41 @@ def seconds(info: Info) -> float:
 
 
 class Asked:
-    """What a get asks for."""
+    """What a get asks for.
 
-    __slots__ = ("immediate", "key", "nspace", "qualifiers", "rank", "scope", "timeout")
+    Attributes:
+        scope: The scope that the reader names; 0 where it names none.
+        timeout: Its timeout in seconds; 0 where it gives none.
+    """
 
-    def __init__(self, payload: bytes, buffer_type: int, release: Release) -> None:
-        self.nspace, self.rank, infos, key = decode_get(payload, buffer_type, release)
+    __slots__ = ("immediate", "infos", "key", "nspace", "qualifiers", "rank", "refresh", "scope", "timeout")
+
+    def __init__(self, nspace: str, rank: int, infos: tuple[Info, ...], key: str | None) -> None:
+        self.nspace = nspace
+        self.rank = rank
+        self.infos = infos
         self.key = key or ""
         self.immediate = False
-        self.timeout = GET_SECONDS
-        self.scope = SCOPE_LOCAL
+        self.refresh = False
+        self.timeout = 0.0
+        self.scope = 0
         self.qualifiers = qualifiers_of(infos)
         for info in infos:
-            if info.key in (IMMEDIATE, REFRESH):
-                self.immediate = self.immediate or is_true(info)
+            if info.key == IMMEDIATE:
+                self.immediate = is_true(info)
+            elif info.key == REFRESH:
+                self.refresh = is_true(info)
             elif info.key == TIMEOUT:
-                self.timeout = seconds(info) or GET_SECONDS
+                self.timeout = seconds(info)
             elif info.key == DATA_SCOPE:
                 if info.value.type != codes.SCOPE:
                     raise PMIxError("the scope of a get is of type SCOPE", status=ERR_BAD_PARAM)
                 scope = info.value.data
                 self.scope = scope if scope in (SCOPE_LOCAL, SCOPE_REMOTE) else SCOPE_GLOBAL
+
+    def seen(self, process: Process) -> int:
+        """Return the scope of the values that the reader sees of a proc."""
+        return self.scope or (SCOPE_LOCAL if process.local else SCOPE_REMOTE)
 
     @property
     def put(self) -> bool:
@@ -99,15 +123,18 @@ class Asked:
 
 
 class Waiting:
-    """A get that waits for its value to be committed."""
+    """A get that waits for its value to be committed, or for another server."""
 
-    __slots__ = ("asked", "peer", "place", "since", "tag", "timer")
+    __slots__ = ("asked", "peer", "place", "reply", "since", "tag", "timer")
 
-    def __init__(self, peer: Peer, tag: int, asked: Asked, place: Process | Namespace, since: float) -> None:
+    def __init__(
+        self, peer: Peer, tag: int, asked: Asked, place: Process | Namespace, reply: Reply, since: float
+    ) -> None:
         self.peer = peer
         self.tag = tag
         self.asked = asked
         self.place = place
+        self.reply = reply
         self.since = since
         self.timer: Timer | None = None
 
@@ -119,13 +146,18 @@ class Modex:
         clock: Where time comes from.
         store: What has been committed.
         everyone: Who is connected.
+        host: Who gets what procs of other servers have committed.
     """
 
-    def __init__(self, clock: Clock, store: Store, everyone: Callable[[], Iterator[Peer]]) -> None:
+    def __init__(self, clock: Clock, store: Store, everyone: Callable[[], Iterator[Peer]], host: Host) -> None:
         self._clock = clock
         self._store = store
         self._everyone = everyone
+        self._host = host
         self._waiting: dict[Process | Namespace, list[Waiting]] = {}
+        self._fetching: dict[Process, None] = {}
+        """Procs of other servers that the host is asked about."""
+        self.sharing = Sharing(clock, store)
         self._asked: dict[tuple[bytes, int, Release], Asked] = {}
 
     def pending(self) -> list[Pending]:
@@ -136,12 +168,20 @@ class Modex:
                 target = Proc(wait.asked.nspace, wait.asked.rank)
                 reader = wait.peer.process.proc
                 found.append(Pending("get", f"{wait.asked.key} of {target}", (reader,), (target,), wait.since))
-        return found
+        return found + self.sharing.pending()
 
     def forsake(self, place: Process | Namespace) -> None:
         """Nothing will come any more from a proc, or an nspace: whoever waits for it is told."""
         for waiting in self._waiting.get(place, [])[:]:
             self._give_up(waiting, ERR_NOT_FOUND)
+        if isinstance(place, Process):
+            self.sharing.gone(place)
+            return
+        for process in place.processes.values():
+            if not process.local:
+                self._fetching.pop(process, None)
+                self.forsake(process)
+        self.sharing.over(place)
 
     def forget(self, peer: Peer) -> None:
         """A reader has gone."""
@@ -158,6 +198,11 @@ class Modex:
         peer.status(tag, SUCCESS)
         for scope, key in deleted:
             self._tell_deleted(peer, scope, key)
+        self.sharing.committed(process)
+        self._changed(process)
+
+    def _changed(self, process: Process) -> None:
+        """Serve those who wait for something of a proc, or of any in its nspace."""
         for place in (process, process.namespace):
             for waiting in self._waiting.get(place, ())[:]:
                 self._look_again(waiting, process)
@@ -174,7 +219,7 @@ class Modex:
         name = payload, peer.buffer_type, peer.release
         asked = self._asked.get(name)
         if asked is None:
-            asked = Asked(*name)
+            asked = Asked(*decode_get(*name))
             if len(payload) <= MAX_ASKED_BYTES:
                 if len(self._asked) >= MAX_ASKED:
                     self._asked.clear()
@@ -193,41 +238,133 @@ class Modex:
             target = self._store.process(Proc.unchecked(asked.nspace, asked.rank))
             if asked.put:
                 self._get_put(peer, tag, asked, target, (target,))
+            elif not asked.key and not target.local and (asked.refresh or not target.committed) and not asked.immediate:
+                self._wait(peer, tag, asked, target, self._get_rank)
             else:
-                self._get_rank(peer, tag, target, asked.key, asked.scope)
+                self._get_rank(peer, tag, asked, target)
 
     def _get_put(
         self, peer: Peer, tag: int, asked: Asked, place: Process | Namespace, candidates: Iterable[Process]
     ) -> None:
         """Answer a get with a value that one of the candidates has put, or let it wait."""
         exists = False
+        anew = asked.refresh and isinstance(place, Process) and not place.local
         for process in candidates:
-            if process.data:
-                visible, there = process.find(asked.key, asked.qualifiers, asked.scope)
+            if (process.data or process.internal) and not anew:
+                visible, there = process.find(asked.key, asked.qualifiers, asked.seen(process))
                 if visible:
-                    self._answer(peer, tag, asked.scope, process)
+                    self._answer(peer, tag, asked, process)
                     return
                 exists = exists or there
-        if exists or asked.immediate or all(process.left for process in candidates):
+        if not exists and isinstance(place, Process) and asked.key in self._store.resources and not asked.qualifiers:
+            pack = place.namespace.pack(peer.buffer_type, peer.release)
+            value = self._store.resources[asked.key].value
+            kval = encode_kval(peer.buffer_type, asked.key, value, peer.release)
+            data = pack.rank_object(place.proc, "", [*place.kvals(peer.buffer_type, asked.seen(place)), kval])
+            peer.send(tag, encode_status(peer.buffer_type, SUCCESS) + data)
+            return
+        if (
+            exists
+            or asked.immediate
+            or (asked.refresh and not anew)
+            or all(process.left and process.local for process in candidates)
+        ):
             raise NotFound(f"{asked.key} of {asked.nspace}:{asked.rank} is not there")
+        self._wait(peer, tag, asked, place, self._answer)
+
+    def _wait(self, peer: Peer, tag: int, asked: Asked, place: Process | Namespace, reply: Reply) -> None:
+        """Let a get wait: for a commit here, or for what the host gets of another server."""
         if peer.waiting >= MAX_WAITING:
             raise PMIxError(f"{peer.waiting} gets wait already", status=ERR_OUT_OF_RESOURCE)
-        waiting = Waiting(peer, tag, asked, place, self._clock.now())
+        waiting = Waiting(peer, tag, asked, place, reply, self._clock.now())
         peer.waiting += 1
         self._waiting.setdefault(place, []).append(waiting)
-        waiting.timer = self._clock.call_later(asked.timeout, lambda: self._give_up(waiting, ERR_TIMEOUT))
+        remote = isinstance(place, Process) and not place.local
+        # How long another server may take is the host's business.
+        timeout = asked.timeout or (0.0 if remote else GET_SECONDS)
+        if timeout:
+            waiting.timer = self._clock.call_later(timeout, lambda: self._give_up(waiting, ERR_TIMEOUT))
+        if remote:
+            assert isinstance(place, Process)
+            self._fetch(place, asked, peer.process)
+
+    def _fetch(self, process: Process, asked: Asked, reader: Process) -> None:
+        """Ask the host for what a proc of another server has committed, once for all who wait for that."""
+        if process in self._fetching:
+            return
+        self._fetching[process] = None
+        directives = tuple([info for info in asked.infos if info.key != REQUIRED_KEY])
+        if asked.key:
+            directives += (Info(REQUIRED_KEY, Value(codes.STRING, asked.key)),)
+
+        def answer(data: bytes | None, error: BaseException | None) -> None:
+            if process not in self._fetching:
+                # Its job is over.
+                return
+            del self._fetching[process]
+            status = status_of(error)
+            if error is None:
+                status = self.take_in(data, (process.proc,), f"the data of {process.proc}")
+            for waiting in self._waiting.get(process, ())[:]:
+                self._fetched(waiting, process, status)
+
+        self._host.upcall(DirectModex(process.proc, directives), answer, reader)
+
+    def _fetched(self, waiting: Waiting, process: Process, status: int) -> None:
+        asked = waiting.asked
+        if status == SUCCESS and asked.put:
+            visible, _ = process.find(asked.key, asked.qualifiers, asked.seen(process))
+            # libpmix asks once for all gets of a proc that wait at a time, and finds in the answer what there is.
+            if not visible and (waiting.peer.pypmix or not process.data):
+                status = ERR_NOT_FOUND
+        if status != SUCCESS:
+            self._give_up(waiting, status)
+            return
+        self._end_wait(waiting)
+        try:
+            waiting.reply(waiting.peer, waiting.tag, asked, process)
+        except PMIxError as error:
+            waiting.peer.status(waiting.tag, error.code)
+
+    def take_in(self, data: object, procs: Container[Proc], what: str) -> int:
+        """Take in what other servers tell of their procs, whole or not at all; return a status.
+
+        Args:
+            data: Their blobs.
+            procs: Whose data may be among it; what there is of others is passed over.
+            what: What it is, for the log.
+        """
+        staged: list[tuple[Process, dict[Name, Stored]]] = []
+        try:
+            if not isinstance(data, bytes | bytearray | memoryview | None):
+                raise RemoteProtocolError(f"it is no bytes but {type(data).__name__}")
+            for proc, values in decode_modex(bytes(data or b"")):
+                process = self._store.find(proc)
+                if process is not None and not process.local and proc in procs:
+                    staged.append((process, named(values)))
+        except RemoteProtocolError as error:
+            self._host.log(f"{what}, as the host has it, does not parse: {error.detail}")
+            return error.code
+        for process, found in staged:
+            process.replace(found)
+        for process, _ in staged:
+            self._changed(process)
+        return SUCCESS
 
     def _look_again(self, waiting: Waiting, committed: Process) -> None:
-        visible, exists = committed.find(waiting.asked.key, waiting.asked.qualifiers, waiting.asked.scope)
+        asked = waiting.asked
+        visible, exists = committed.find(asked.key, asked.qualifiers, asked.seen(committed))
         if visible:
             self._end_wait(waiting)
-            self._answer(waiting.peer, waiting.tag, waiting.asked.scope, committed)
+            waiting.reply(waiting.peer, waiting.tag, asked, committed)
+        elif not committed.local:
+            return
         elif exists:
             self._give_up(waiting, ERR_NOT_FOUND)
         elif not waiting.peer.pypmix and waiting.place is committed:
             # libpmix asks once for all gets of a proc that wait at a time: the others wait for this answer too.
             self._end_wait(waiting)
-            self._answer(waiting.peer, waiting.tag, waiting.asked.scope, committed)
+            waiting.reply(waiting.peer, waiting.tag, asked, committed)
 
     def _end_wait(self, waiting: Waiting) -> None:
         waits = self._waiting[waiting.place]
@@ -242,16 +379,17 @@ class Modex:
         self._end_wait(waiting)
         waiting.peer.status(waiting.tag, status)
 
-    def _answer(self, peer: Peer, tag: int, scope: int, process: Process) -> None:
+    def _answer(self, peer: Peer, tag: int, asked: Asked, process: Process) -> None:
         """Send all that the reader may see of a proc, and after a collecting fence of the others too."""
         kind = peer.buffer_type
+        scope = asked.seen(process)
         parts = [encode_status(kind, SUCCESS)]
         if process.namespace is peer.process.namespace:
             parts.append(process.object(kind, scope))
         else:
             pack = process.namespace.pack(kind, peer.release)
             parts += (pack.job_object(), pack.rank_object(process.proc, "", process.kvals(kind, scope)))
-        if peer.bundle is not None and scope == SCOPE_LOCAL:
+        if peer.bundle is not None and not asked.scope:
             parts += self._bundle(peer, peer.bundle, process)
         peer.bundle = None
         peer.send(tag, b"".join(parts))
@@ -263,10 +401,12 @@ class Modex:
         """
         left = MAX_BUNDLE
         found = []
-        for member in roster.members:
-            if member is peer.process or member is asked or member.namespace is not peer.process.namespace:
+        for member in chain(roster.members, map(self._store.find, roster.others)):
+            if member is None or member is asked or member.namespace is not peer.process.namespace:
                 continue
-            data = member.object(peer.buffer_type, SCOPE_LOCAL)
+            if member is peer.process:
+                continue
+            data = member.object(peer.buffer_type, SCOPE_LOCAL if member.local else SCOPE_REMOTE)
             left -= len(data)
             if left < 0:
                 return []
@@ -282,10 +422,11 @@ class Modex:
             data = pack.job_object()
         peer.send(tag, encode_status(peer.buffer_type, SUCCESS) + data)
 
-    def _get_rank(self, peer: Peer, tag: int, target: Process, key: str, scope: int) -> None:
-        kind = peer.buffer_type
+    def _get_rank(self, peer: Peer, tag: int, asked: Asked, target: Process) -> None:
+        kind, key = peer.buffer_type, asked.key
         pack = target.namespace.pack(kind, peer.release)
-        data = pack.rank_object(target.proc, key, () if key else target.kvals(kind, scope))
+        more = self._told(target, key, kind, peer.release) if key else target.kvals(kind, asked.seen(target))
+        data = pack.rank_object(target.proc, key, more)
         if not data:
             raise NotFound(f"{target.proc} has no {key or 'data'}")
         parts = [encode_status(kind, SUCCESS)]
@@ -293,10 +434,25 @@ class Modex:
             parts.append(pack.job_object())
         peer.send(tag, b"".join((*parts, data)))
 
+    def _told(self, target: Process, key: str, kind: int, release: Release) -> list[bytes]:
+        """Return what the host tells of a proc under a reserved key besides the job info."""
+        if key == PSET_NAMES:
+            names = self._store.psets_of(target.proc)
+            return [encode_kval(kind, key, Value(codes.STRING, ",".join(names)))] if names else []
+        value = target.internal.get(key)
+        return [] if value is None else [encode_kval(kind, key, value, release)]
+
     def refresh_cache(self, peer: Peer, tag: int, payload: bytes) -> None:
         """Send all values of a rank to a client that takes its own for outdated."""
         unpacker = Unpacker(payload, peer.buffer_type, peer.release)
         unpacker.skip(codes.COMMAND)
         target = self._store.process(Proc.unchecked(unpacker.one(codes.STRING) or "", unpacker.one(codes.PROC_RANK)))
-        kvals = target.kvals(peer.buffer_type, SCOPE_LOCAL)
+        asked = Asked(target.proc.nspace, target.proc.rank, (), None)
+        if target.local:
+            self._send_all(peer, tag, asked, target)
+        else:
+            self._wait(peer, tag, asked, target, self._send_all)
+
+    def _send_all(self, peer: Peer, tag: int, asked: Asked, target: Process) -> None:
+        kvals = target.kvals(peer.buffer_type, asked.seen(target))
         peer.send(tag, b"".join((encode_status(peer.buffer_type, SUCCESS), *kvals)))

@@ -11,7 +11,8 @@ from collections import Counter
 
 from pypmix.engine.base import Pending
 from pypmix.engine.python.collectives import Collectives
-from pypmix.engine.python.modex import REFRESH_CACHE, TIMEOUT, Modex, is_true, seconds
+from pypmix.engine.python.fences import Fences
+from pypmix.engine.python.modex import REFRESH_CACHE, Modex
 from pypmix.engine.python.serverdata import Store
 from pypmix.engine.python.serverside.admission import Admission
 from pypmix.engine.python.serverside.topic import Topics, status_of
@@ -20,7 +21,6 @@ from pypmix.standard.errors import (
     ERR_INIT,
     ERR_INVALID_CRED,
     ERR_NOT_SUPPORTED,
-    ERR_TIMEOUT,
     ERROR,
     SUCCESS,
     NotFound,
@@ -35,12 +35,11 @@ from pypmix.standard.ops import (
 )
 from pypmix.standard.releases import parse_release, release_text
 from pypmix.standard.types import Proc
-from pypmix.wire.additions import encode_late, greeted
-from pypmix.wire.frames import HEADER, TAG_DYNAMIC, FrameReader, frame
+from pypmix.wire.additions import greeted
+from pypmix.wire.frames import TAG_DYNAMIC, FrameReader, frame
 from pypmix.wire.handshake import FLAG_CLIENT, HelloReader, encode_reply, native_credential, parse_native_credential
 from pypmix.wire.messages import (
     Command,
-    decode_fence,
     encode_status,
     peek_command,
     request_layout,
@@ -48,11 +47,12 @@ from pypmix.wire.messages import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any, Protocol
 
     from pypmix.engine.base import Done, R
     from pypmix.engine.python.collectives import Clock, Collective, Roster, Timer
+    from pypmix.engine.python.fences import Plan
     from pypmix.engine.python.serverdata import Process
     from pypmix.engine.python.serverside.events import Events
     from pypmix.engine.python.serverside.forwarding import Forwarding
@@ -97,7 +97,6 @@ if TYPE_CHECKING:
             """Note something that a person who runs the server should know."""
 
     Ticket = tuple["Peer", int]
-    Plan = tuple[bytes, Roster[Process, Ticket], bool, float]
 
 BFROPS = frozenset({"v4", "v41", "v51", "v61"})
 """The encodings that are the same bytes in all that is used here."""
@@ -119,8 +118,6 @@ MAX_EARLY = 1 << 16
 LINGER_SECONDS = 2.0
 """How long the connection of a process that has ended may still deliver what it sent."""
 
-MAX_PLANS = 1024
-MAX_PLAN = 64 << 10
 MAX_LOGGED = 10_000
 
 NATIVE = "native"
@@ -128,7 +125,6 @@ MUNGE = "munge"
 
 _NAMELESS = Proc("pypmix-server", 0)
 
-COLLECT = "pmix.collect"
 PPID = "pmix.ppid"
 
 
@@ -254,22 +250,23 @@ class Server:
         self.host = host
         self.proc = proc
         self.store = Store()
-        self.endings: dict[str, Callable[[Collective[Process, Ticket], int], None]] = {"fence": self._fenced}
-        self.collectives: Collectives[Process, Ticket] = Collectives(clock, self._collected)
+        self.fences = Fences(self)
+        self.askings: dict[str, Callable[[Collective[Process, Ticket]], None]] = {"fence": self.fences.ask}
+        self.endings: dict[str, Callable[[Collective[Process, Ticket], int], None]] = {"fence": self.fences.end}
+        self.collectives: Collectives[Process, Ticket] = Collectives(clock, self._collected, self._complete)
         self.admission = Admission(clock, lambda uid: uid == os.geteuid() or self._users[uid] > 0)
         self._users: Counter[int] = Counter()
         self.strangers: dict[Stranger, None] = {}
         self._strangers_timer: Timer | None = None
         self._peers: dict[Process, list[Peer]] = {}
-        self.modex = Modex(clock, self.store, self.everyone)
-        self._plans: dict[tuple[bytes, int, Release], Plan] = {}
+        self.modex = Modex(clock, self.store, self.everyone, host)
         self._logged: set[tuple[object, str]] = set()
         self._pindex = 0
         self._handlers: dict[int, Callable[[Peer, int, bytes], None]] = {
             Command.REQ: self._job_info,
             Command.ABORT: self._abort,
             Command.COMMIT: self.modex.commit,
-            Command.FENCENB: self._fence,
+            Command.FENCENB: self.fences.fence,
             Command.GETNB: self.modex.get,
             Command.FINALIZE: self._finalize,
             REFRESH_CACHE: self.modex.refresh_cache,
@@ -296,24 +293,28 @@ class Server:
 
     # What the host registers.
 
-    def register_nspace(self, job: JobInfo) -> None:
+    def register_nspace(self, job: JobInfo, local: Iterable[int] | None = None) -> None:
         """See `ServerSession.register_nspace`."""
-        namespace = self.store.add(job)
+        namespace = self.store.add(job, local)
         try:
             namespace.pack(1, (7, 0, 0))
         except BaseException:
             self.store.remove(job.nspace)
             raise
+        self.fences.forget()
+        self.modex.sharing.registered(namespace)
 
     def deregister_nspace(self, nspace: str) -> None:
         """See `ServerSession.deregister_nspace`."""
         namespace = self.store.remove(nspace)
         if namespace is None:
             return
-        self._plans.clear()
+        self.fences.forget()
         for peer in self.everyone():
             peer.usual = peer.plan = peer.bundle = None
         for process in namespace.processes.values():
+            if not process.local:
+                continue
             if process.registered:
                 process.registered = False
                 self._users[process.uid] -= 1
@@ -331,6 +332,8 @@ class Server:
     def register_client(self, proc: Proc, uid: int, gid: int) -> None:
         """See `ServerSession.register_client`."""
         process = self.store.process(proc)
+        if not process.local:
+            raise PMIxError(f"{proc} is not of this server", status=ERR_BAD_PARAM, operation="register_client")
         if process.registered:
             self._users[process.uid] -= 1
         self._users[uid] += 1
@@ -343,6 +346,8 @@ class Server:
     def deregister_client(self, proc: Proc) -> None:
         """See `ServerSession.deregister_client`."""
         process = self.store.process(proc)
+        if not process.local:
+            return
         if process.registered:
             self._users[process.uid] -= 1
         process.registered = False
@@ -371,6 +376,7 @@ class Server:
 
     def close(self) -> None:
         """Close all connections; nobody is answered any more."""
+        self.modex.sharing.close()
         for stranger in list(self.strangers):
             self._dismiss(stranger)
         for peer in list(self.everyone()):
@@ -627,61 +633,15 @@ class Server:
         op = ClientFinalized(process.proc)
         self.host.upcall(op, lambda _result, error: peer.status(tag, status_of(error)), process)
 
-    # Fence.
+    # What several procs do together.
 
-    def _fence(self, peer: Peer, tag: int, payload: bytes) -> None:
-        name = payload, peer.buffer_type, peer.release
-        plan = self._plans.get(name)
-        if plan is None:
-            procs, infos = decode_fence(payload, peer.buffer_type, peer.release)
-            members = self.store.expand(procs)
-            collect, timeout = False, 0.0
-            for info in infos:
-                if info.key == COLLECT:
-                    collect = is_true(info)
-                elif info.key == TIMEOUT:
-                    timeout = seconds(info)
-            plan = payload, self.collectives.roster("fence", members), collect, timeout
-            if len(payload) <= MAX_PLAN:
-                if len(self._plans) >= MAX_PLANS:
-                    self._plans.clear()
-                self._plans[name] = plan
-        interned, roster, collect, timeout = plan
-        if peer.process not in roster.members:
-            raise PMIxError("it is not one of the procs that it names", status=ERR_BAD_PARAM)
-        if len(payload) <= MAX_PLAN:
-            peer.usual, peer.plan = interned, plan
-        self.collectives.join(roster, peer.process, (peer, tag), collect, timeout)
+    def _complete(self, collective: Collective[Process, Ticket]) -> None:
+        """All procs of this server have come to an operation in which the host has a say."""
+        self.askings[collective.roster.operation.partition(" ")[0]](collective)
 
     def _collected(self, collective: Collective[Process, Ticket], status: int) -> None:
         """An operation of several procs has ended, whatever it is."""
         self.endings[collective.roster.operation.partition(" ")[0]](collective, status)
-
-    def tell_missing(self, collective: Collective[Process, Ticket]) -> None:
-        """Answer those who have arrived that the time ran out, and who did not come."""
-        missing = sorted([process.proc for process in collective.missing()])
-        for peer, tag in collective.arrived.values():
-            if peer.pypmix:
-                peer.send(tag, encode_late(peer.buffer_type, ERR_TIMEOUT, missing))
-            else:
-                peer.status(tag, ERR_TIMEOUT)
-
-    def _fenced(self, collective: Collective[Process, Ticket], status: int) -> None:
-        if status == ERR_TIMEOUT:
-            self.tell_missing(collective)
-            return
-        kind = last = 0
-        data = b""
-        for peer, tag in collective.arrived.values():
-            if tag != last or peer.buffer_type != kind:
-                kind, last = peer.buffer_type, tag
-                payload = encode_status(kind, status)
-                data = HEADER.pack(0, tag, len(payload), 0) + payload
-            if peer.open:
-                peer.link.send(data)
-        if collective.collect:
-            for peer, _ in collective.arrived.values():
-                peer.bundle = collective.roster
 
     def _log(self, who: object, text: str) -> None:
         """Tell the host, once."""

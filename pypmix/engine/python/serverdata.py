@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pypmix.standard import codes
 from pypmix.standard.errors import ERR_BAD_PARAM, ERR_EXISTS, NotFound, PMIxError, RemoteProtocolError
-from pypmix.standard.ops import RESERVED_PREFIX, SCOPE_GLOBAL
-from pypmix.standard.types import RANK_LOCAL_PEERS, RANK_VALID, RANK_WILDCARD, Proc
+from pypmix.standard.ops import RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_REMOTE
+from pypmix.standard.types import RANK_LOCAL_PEERS, RANK_VALID, RANK_WILDCARD, Info, Proc
 from pypmix.wire.codec import Packer, Unpacker
 from pypmix.wire.jobinfo import encode_jobinfo
 from pypmix.wire.messages import encode_get_object, encode_kval, split_kvals
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.releases import Release
-    from pypmix.standard.types import Info
+    from pypmix.standard.types import Value
 
 QUALIFIED = "pmix.qual.val"
 FLAG_QUALIFIER = 8
@@ -55,25 +55,53 @@ def _packed(stored: Stored, buffer_type: int) -> bytes:
     return encode_kval(buffer_type, kval.key, kval.value)
 
 
+_NOTHING: dict[str, Value] = {}
+"""What is stored of most procs by their host."""
+
+
 class Process:
-    """A proc of this node: what it may connect as, and what it has committed."""
+    """A proc: what it may connect as, and what it has committed, here or on another server.
 
-    __slots__ = ("_objects", "data", "gid", "left", "namespace", "opened", "proc", "registered", "uid")
+    Attributes:
+        local: Whether it is this server's: another's is never awaited here.
+        committed: Whether it has committed anything, even nothing.
+        internal: What the host has stored of it, for the clients of this server.
+    """
 
-    def __init__(self, namespace: Namespace, rank: int) -> None:
+    __slots__ = (
+        "_objects",
+        "committed",
+        "data",
+        "gid",
+        "internal",
+        "left",
+        "local",
+        "namespace",
+        "opened",
+        "proc",
+        "registered",
+        "uid",
+    )
+
+    def __init__(self, namespace: Namespace, rank: int, local: bool = True) -> None:
         self.namespace = namespace
         self.proc = Proc(namespace.name, rank)
+        self.local = local
+        self.committed = False
         self.registered = False
         self.uid = self.gid = -1
         self.left = False
         self.opened = 0
         self.data: dict[Name, Stored] = {}
+        self.internal: dict[str, Value] = _NOTHING
         self._objects: dict[tuple[int, int], bytes] = {}
 
     def find(self, key: str, qualifiers: Qualifiers, scope: int) -> tuple[bool, bool]:
         """Tell whether a value is there that a reader of this scope may see, and whether there is one at all."""
         if not qualifiers:
             stored = self.data.get(key)
+            if key in self.internal:
+                return True, True
             return (stored is not None and bool(stored[0] & scope)), stored is not None
         found = [
             stored[0]
@@ -93,7 +121,16 @@ class Process:
 
     def kvals(self, buffer_type: int, scope: int) -> list[bytes]:
         """Return the packed KVALs of `object`."""
-        return [_packed(stored, buffer_type) for stored in self.data.values() if stored[0] & scope]
+        found = [_packed(stored, buffer_type) for stored in self.data.values() if stored[0] & scope]
+        for key, value in self.internal.items():
+            if not key.startswith(RESERVED_PREFIX):
+                found.append(encode_kval(buffer_type, key, value))
+        return found
+
+    def keep(self, key: str, value: Value) -> None:
+        """Store what the host tells of a proc."""
+        self.internal = {**self.internal, key: value}
+        self._objects.clear()
 
     def commit(self, blocks: Iterable[tuple[int, bytes]], buffer_type: int, release: Release) -> list[tuple[int, str]]:
         """Take in a commit, whole or not at all; return the keys that it deletes, with their scopes.
@@ -126,8 +163,19 @@ class Process:
         for scope, key in deleted:
             self._delete(key, DELETES[scope])
         self.data.update(staged)
+        self.committed = True
         self._objects.clear()
         return deleted
+
+    def shared(self) -> list[Stored]:
+        """Return what the readers of other servers may see."""
+        return [stored for stored in self.data.values() if stored[0] & SCOPE_REMOTE]
+
+    def replace(self, data: dict[Name, Stored]) -> None:
+        """Take in all that a proc of another server has committed, in place of what was known of it."""
+        self.data = data
+        self.committed = True
+        self._objects.clear()
 
     def _delete(self, key: str, scope: int) -> None:
         stored = self.data.get(key)
@@ -191,19 +239,35 @@ class JobPack:
 
 
 class Namespace:
-    """A job: its info, and its procs."""
+    """A job: its info, and its procs.
 
-    __slots__ = ("_packs", "job", "name", "processes")
+    Args:
+        job: The job info.
+        local: The ranks of this server; None for all.
+        resources: What is of no nspace, which the clients of all are told.
 
-    def __init__(self, job: JobInfo) -> None:
+    Attributes:
+        internal: What the host has stored of it besides the job info.
+    """
+
+    __slots__ = ("_packs", "_resources", "internal", "job", "name", "processes")
+
+    def __init__(
+        self, job: JobInfo, local: Iterable[int] | None = None, resources: dict[str, Info] | None = None
+    ) -> None:
         self.name = job.nspace
         self.job = job
+        self.internal: dict[str, Info] = {}
+        self._resources = {} if resources is None else resources
         self._packs: dict[tuple[int, Release], JobPack] = {}
         size = next((info.value.data for info in job.job if info.key == JOB_SIZE), 0)
         if not isinstance(size, int) or not 0 <= size <= MAX_RANKS:
             raise ValueError(f"the job size of {job.nspace} lies between 0 and {MAX_RANKS}, not {size!r}")
         ranks = {*range(size), *(rank for rank, _ in job.procs)}
-        self.processes = {rank: Process(self, rank) for rank in sorted(ranks)}
+        here = ranks if local is None else frozenset(local)
+        if not here <= ranks:
+            raise ValueError(f"{job.nspace} has no rank {min(here - ranks)} that could be local")
+        self.processes = {rank: Process(self, rank, rank in here) for rank in sorted(ranks)}
 
     def enlarge(self, rank: int) -> None:
         """Add a proc that nobody has told of; the job info stays as it is."""
@@ -215,34 +279,53 @@ class Namespace:
         if found is None:
             if len(self._packs) >= MAX_PACKS:
                 self._packs.clear()
-            found = self._packs[buffer_type, release] = JobPack(self.job, buffer_type, release)
+            job = self.job
+            if self.internal or self._resources:
+                said = {info.key for info in job.job}
+                more = [info for key, info in {**self._resources, **self.internal}.items() if key not in said]
+                job = job.replace(job=(*job.job, *more))
+            found = self._packs[buffer_type, release] = JobPack(job, buffer_type, release)
         return found
+
+    def changed(self) -> None:
+        """What its clients are told has changed."""
+        self._packs.clear()
+
+    def keep(self, info: Info) -> None:
+        """Store what the host tells of it."""
+        self.internal[info.key] = info
+        self.changed()
 
 
 class Store:
     """All nspaces of a server."""
 
-    __slots__ = ("_nspaces", "groups")
+    __slots__ = ("_nspaces", "groups", "psets", "resources")
 
     def __init__(self) -> None:
         self._nspaces: dict[str, Namespace] = {}
         self.groups: dict[str, tuple[Proc, ...]] = {}
         """The members of groups, by group rank; a group's name stands for an nspace."""
+        self.psets: dict[str, tuple[Proc, ...]] = {}
+        """The members of process sets."""
+        self.resources: dict[str, Info] = {}
+        """What is of no nspace."""
 
     def __iter__(self) -> Iterator[Namespace]:
         return iter(self._nspaces.values())
 
-    def add(self, job: JobInfo) -> Namespace:
-        """Take in an nspace.
+    def add(self, job: JobInfo, local: Iterable[int] | None = None) -> Namespace:
+        """Take in an nspace, of which some ranks are this server's, or all.
 
         Raises:
             PMIxError: It is there already (`ERR_EXISTS`).
+            ValueError: It has no such ranks.
         """
         if job.nspace in self._nspaces:
             raise PMIxError(
                 f"the nspace {job.nspace!r} is registered already", status=ERR_EXISTS, operation="register_nspace"
             )
-        namespace = self._nspaces[job.nspace] = Namespace(job)
+        namespace = self._nspaces[job.nspace] = Namespace(job, local, self.resources)
         return namespace
 
     def remove(self, name: str) -> Namespace | None:
@@ -265,29 +348,80 @@ class Store:
             raise NotFound(f"the nspace {proc.nspace!r} has no rank {proc.rank}", procs=(proc,))
         return process
 
-    def expand(self, procs: Iterable[Proc]) -> frozenset[Process]:
-        """Return the procs that these name, the wildcard being all of an nspace.
+    def register_resources(self, infos: Iterable[Info]) -> None:
+        """See `ServerSession.register_resources`."""
+        self.resources.update({info.key: info for info in infos})
+        for namespace in self:
+            namespace.changed()
+
+    def deregister_resources(self, infos: Iterable[Info]) -> None:
+        """See `ServerSession.deregister_resources`."""
+        for info in infos:
+            self.resources.pop(info.key, None)
+        for namespace in self:
+            namespace.changed()
+
+    def store_internal(self, proc: Proc, key: str, value: Value) -> None:
+        """See `ServerSession.store_internal`.
+
+        Raises:
+            NotFound: There is no such nspace, or no such rank in it.
+        """
+        namespace = self._nspaces.get(proc.nspace)
+        if namespace is not None and proc.rank == RANK_WILDCARD:
+            namespace.keep(Info(key, value))
+        else:
+            self.process(proc).keep(key, value)
+
+    def psets_of(self, proc: Proc) -> list[str]:
+        """Return the process sets that a proc is in."""
+        names = (proc, Proc.unchecked(proc.nspace, RANK_WILDCARD))
+        return [name for name, members in self.psets.items() if any(each in members for each in names)]
+
+    def find(self, proc: Proc) -> Process | None:
+        """Return a proc, None if it is not known."""
+        namespace = self._nspaces.get(proc.nspace)
+        return None if namespace is None else namespace.processes.get(proc.rank)
+
+    def expand(self, procs: Iterable[Proc], strangers: bool = False) -> tuple[frozenset[Process], frozenset[Proc]]:
+        """Return the procs that these name, the wildcard being all of an nspace: those of this server, and the others.
+
+        Args:
+            procs: The procs.
+            strangers: Whether nspaces that are not known are taken for those of other servers.
 
         Raises:
             NotFound: One of them is not known.
             PMIxError: None is named, or one by a special rank that means nothing here (`ERR_BAD_PARAM`).
         """
-        found: set[Process] = set()
-        for proc in self._ungrouped(procs) if self.groups else procs:
-            if proc.rank in (RANK_WILDCARD, RANK_LOCAL_PEERS):
-                namespace = self._nspaces.get(proc.nspace)
-                if namespace is None:
-                    raise NotFound(f"no nspace {proc.nspace!r} is registered here", procs=(proc,))
-                found.update(namespace.processes.values())
-            elif proc.rank > RANK_VALID:
+        members: set[Process] = set()
+        others: set[Proc] = set()
+        for proc in procs:
+            if proc.nspace in self.groups:
+                # Who is in a group is known, even where nothing else of it is.
+                more = self.expand(self.ungrouped((proc,)), strangers=True)
+                members |= more[0]
+                others |= more[1]
+                continue
+            namespace = self._nspaces.get(proc.nspace)
+            if proc.rank > RANK_VALID and proc.rank not in (RANK_WILDCARD, RANK_LOCAL_PEERS):
                 raise PMIxError("this rank names nobody here", status=ERR_BAD_PARAM, procs=(proc,))
-            else:
-                found.add(self.process(proc))
-        if not found:
+            if namespace is None:
+                if not strangers or not proc.nspace:
+                    raise NotFound(f"no nspace {proc.nspace!r} is registered here", procs=(proc,))
+                others.add(proc)
+                continue
+            found = (self.process(proc),) if proc.rank <= RANK_VALID else namespace.processes.values()
+            for process in found:
+                if process.local:
+                    members.add(process)
+                elif proc.rank != RANK_LOCAL_PEERS:
+                    others.add(process.proc)
+        if not members and not others:
             raise PMIxError("no procs are named", status=ERR_BAD_PARAM)
-        return frozenset(found)
+        return frozenset(members), frozenset(others)
 
-    def _ungrouped(self, procs: Iterable[Proc]) -> Iterator[Proc]:
+    def ungrouped(self, procs: Iterable[Proc]) -> Iterator[Proc]:
         """Yield the procs, with those of groups under their own names."""
         for proc in procs:
             members = self.groups.get(proc.nspace)
@@ -299,6 +433,24 @@ class Store:
                 yield members[proc.rank]
             else:
                 raise NotFound(f"the group {proc.nspace!r} has no rank {proc.rank}", procs=(proc,))
+
+
+def named(values: Iterable[tuple[str, Stored]]) -> dict[Name, Stored]:
+    """Return the values of another server under the names that they are stored under.
+
+    Raises:
+        RemoteProtocolError: A qualified value is none.
+    """
+    found: dict[Name, Stored] = {}
+    for key, stored in values:
+        if not key.startswith(RESERVED_PREFIX):
+            found[key] = stored
+        elif key == QUALIFIED:
+            try:
+                found[_qualified(*stored[1:])] = stored
+            except PMIxError as error:
+                raise RemoteProtocolError(error.detail, operation="unpack") from None
+    return found
 
 
 def _object(buffer_type: int, proc: Proc, kvals: Iterable[bytes]) -> bytes:

@@ -9,10 +9,12 @@ from functools import partial
 
 from pypmix._version import __version__
 from pypmix.engine.base import EngineInfo
+from pypmix.engine.python.provision import Provision, harvested
 from pypmix.engine.python.reactor import BACKLOG, Reactor
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
 from pypmix.engine.python.server import MUNGE, NATIVE, Server
 from pypmix.standard.errors import ERR_BAD_PARAM, NotInitialized, PMIxError
+from pypmix.standard.ops.core import check_key
 from pypmix.standard.types import MAX_NSLEN, Proc, check_name
 
 TYPE_CHECKING = False
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pypmix.engine.python.serverside.tools import Applicant
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.ops import Notification, Op, Output
+    from pypmix.standard.types import Info, Value
 
 ANNOUNCED = "7.0.0"
 """The release that clients are told.
@@ -53,9 +56,16 @@ def _modules(names: Iterable[str]) -> tuple[str, ...]:
 class HostUpcall:
     """One question to the host."""
 
-    __slots__ = ("_answer", "_lock", "_reactor", "gid", "op", "requestor", "uid")
+    __slots__ = ("_answer", "_lock", "_log", "_reactor", "gid", "op", "requestor", "uid")
 
-    def __init__(self, reactor: Reactor, op: Op[Any], answer: Done[Any], process: Process | Applicant | None) -> None:
+    def __init__(
+        self,
+        reactor: Reactor,
+        op: Op[Any],
+        answer: Done[Any],
+        process: Process | Applicant | None,
+        log: Callable[[str], None],
+    ) -> None:
         self.op: Op[object] = op
         self.requestor: Proc | None = process.proc if process else None
         self.uid: int | None = process.uid if process else None
@@ -63,9 +73,10 @@ class HostUpcall:
         self._reactor = reactor
         self._lock = threading.Lock()
         self._answer: Done[Any] | None = answer
+        self._log = log
 
     def reply(self, result: object = None) -> None:
-        """Answer with a result. Only the first answer counts."""
+        """Answer with a result. Only the first answer counts; a second one is a fault of the host, and logged."""
         self._done(result, None)
 
     def fail(self, error: BaseException) -> None:
@@ -76,6 +87,8 @@ class HostUpcall:
         with self._lock:
             answer, self._answer = self._answer, None
         if answer is None:
+            whose = f" of {self.requestor}" if self.requestor else ""
+            self._log(f"the host replied twice to {self.op.name}{whose}: only the first reply counts")
             return
         try:
             self._reactor.post(lambda: answer(result, error))
@@ -98,16 +111,18 @@ class ServerSession:
         system_server: bool = False,
         rendezvous_file: str | None = None,
         security: Sequence[str] = (),
+        rank: int = 0,
     ) -> None:
         self.security = _modules(security or os.environ.get("PYPMIX_SECURITY", "").split(","))
         name = check_name(nspace or f"pypmix-{os.getpid()}", MAX_NSLEN, "the server's nspace")
-        self.proc = Proc(name, 0)
+        self.proc = Proc(name, rank)
         self.info = EngineInfo("python", ANNOUNCED)
         self.hostname = host or socket.gethostname()
         self.tmpdir = tmpdir or os.environ.get("TMPDIR") or "/tmp"
         self.system_tmpdir = system_tmpdir or temporary_folder(os.environ)
         self._on_upcall = on_upcall
         self._on_log = on_log
+        self._provision = Provision(self.hostname)
         self._checker: SimpleQueue[tuple[bytes, Done[tuple[int, int]]] | None] | None = None
         listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
         self.port: int = listener.getsockname()[1]
@@ -115,7 +130,7 @@ class ServerSession:
         self._server = Server(self._reactor, self, self.proc, self.security)
         self._reactor.listen(listener, self._server.opened)
         address = f"tcp4://127.0.0.1:{self.port}"
-        contact = Contact(name, 0, address, ANNOUNCED, os.getpid(), os.geteuid(), __version__)
+        contact = Contact(name, rank, address, ANNOUNCED, os.getpid(), os.geteuid(), __version__)
         self._post = Post(contact, host_names(self.hostname))
         self._reactor.start()
         try:
@@ -133,7 +148,7 @@ class ServerSession:
 
     def upcall(self, op: Op[R], answer: Done[R], process: Process | Applicant | None = None) -> None:
         """Pass an upcall on; see `server.Host`."""
-        upcall = HostUpcall(self._reactor, op, answer, process)
+        upcall = HostUpcall(self._reactor, op, answer, process, self.log)
         try:
             self._on_upcall(upcall)
         except Exception as error:
@@ -175,13 +190,15 @@ class ServerSession:
 
     # What hosts call, from any thread.
 
-    def register_nspace(self, job: JobInfo) -> None:
+    def register_nspace(self, job: JobInfo, local: tuple[int, ...] | None = None) -> None:
         """`PMIx_server_register_nspace`: take in the job info of an nspace, so that its clients can connect."""
-        self._reactor.call(lambda: self._server.register_nspace(job))
+        ranks = None if local is None else tuple(local)
+        self._reactor.call(lambda: self._server.register_nspace(job, ranks))
 
     def deregister_nspace(self, nspace: str) -> None:
         """`PMIx_server_deregister_nspace`: forget an nspace; its clients lose their connections."""
         self._reactor.call(lambda: self._server.deregister_nspace(nspace))
+        self._provision.forget(nspace)
 
     def register_client(self, proc: Proc, uid: int, gid: int) -> None:
         """`PMIx_server_register_client`: expect a process of this node, of this user and group."""
@@ -192,8 +209,12 @@ class ServerSession:
         self._reactor.call(lambda: self._server.deregister_client(proc))
 
     def client_env(self, proc: Proc) -> dict[str, str]:
-        """`PMIx_server_setup_fork`: return the environment variables that make a process the client `proc`."""
-        return {
+        """`PMIx_server_setup_fork`: return the environment variables that make a process the client `proc`.
+
+        What `setup_local_support` says of the variables of its nspace is carried out on them. An `UNSET_ENVAR` cannot
+        be told in this form where the process inherits the variable.
+        """
+        env = {
             "PMIX_NAMESPACE": proc.nspace,
             "PMIX_RANK": str(proc.rank),
             # Only this name of the variable: it makes clients of all releases speak the same encoding.
@@ -207,7 +228,10 @@ class ServerSession:
             "PMIX_SYSTEM_TMPDIR": self.system_tmpdir,
             # With the nspace, because a process passes it on to the clients of another server that it starts.
             "PYPMIX_SERVER": f"{self.proc.nspace} {__version__}",
+            "PYPMIX_SERVER_ENGINE": "python",
         }
+        self._provision.change(proc.nspace, env)
+        return env
 
     def notify(self, event: Notification) -> None:
         """`PMIx_Notify_event`: bring an event to those of this server who are in its range and have registered for it.
@@ -220,6 +244,86 @@ class ServerSession:
     def deliver_output(self, output: Output) -> None:
         """`PMIx_server_IOF_deliver`: pass on what a proc wrote; it is kept for a while if nobody has asked yet."""
         self._reactor.call(lambda: self._server.forwarding.deliver(output))
+
+    def dmodex_request(self, proc: Proc, done: Done[bytes]) -> None:
+        """`PMIx_server_dmodex_request`: ask what a proc of this server has committed for others, once there is some.
+
+        `done` is called once, here or on the server's thread, and must not block. It is told `NotFound` where the proc
+        is not of this server, or goes without a commit, and where its nspace does not become known in time.
+        """
+
+        def answer(data: bytes | None, error: BaseException | None) -> None:
+            try:
+                done(data, error)
+            except Exception as failure:
+                self.log(f"the host failed when it was told the data of {proc}: {failure!r}")
+
+        try:
+            self._reactor.post(lambda: self._server.modex.sharing.request(proc, answer))
+        except NotInitialized as error:
+            answer(None, error)
+
+    def define_process_set(self, name: str, members: tuple[Proc, ...]) -> None:
+        """`PMIx_server_define_process_set`: make a process set known; clients hear of it by an event.
+
+        Raises:
+            PMIxError: There is one of that name (`ERR_EXISTS`), or it is no name (`ERR_BAD_PARAM`).
+        """
+        self._reactor.call(lambda: self._server.topics.named("psets").define(name, tuple(members)))
+
+    def delete_process_set(self, name: str) -> None:
+        """`PMIx_server_delete_process_set`: forget a process set; clients hear of it by an event.
+
+        Raises:
+            NotFound: There is none of that name.
+        """
+        self._reactor.call(lambda: self._server.topics.named("psets").delete(name))
+
+    def setup_application(self, nspace: str, directives: tuple[Info, ...]) -> tuple[Info, ...]:
+        """`PMIx_server_setup_application`: return what each node's server is to be given by `setup_local_support`.
+
+        That is what the host says itself, and with `SETUP_APP_ENVARS` or `SETUP_APP_ALL` the variables of this process
+        that set up PMIx, PRRTE and Open MPI.
+        """
+        return harvested(directives)
+
+    def setup_local_support(self, nspace: str, infos: tuple[Info, ...]) -> None:
+        """`PMIx_server_setup_local_support`: take in what a job needs here: the changes of variables (`SET_ENVAR`,
+        `ADD_ENVAR`, `UNSET_ENVAR`, `PREPEND_ENVAR`, `APPEND_ENVAR`, `FIRST_ENVAR`), which `client_env` carries out.
+        """
+        self._provision.support(nspace, infos)
+
+    def collect_inventory(self, directives: tuple[Info, ...]) -> tuple[Info, ...]:
+        """`PMIx_server_collect_inventory`: return the node's name, this process's pid, the CPUs and the memory.
+
+        They come as one array of infos (`NODE_INFO_ARRAY`). With `HOSTNAME` it is what `deliver_inventory` has told of
+        another node.
+
+        Raises:
+            NotFound: Nobody has told of that node.
+        """
+        return self._provision.inventory(directives)
+
+    def deliver_inventory(self, infos: tuple[Info, ...], directives: tuple[Info, ...]) -> None:
+        """`PMIx_server_deliver_inventory`: take in what other nodes have, an array (`NODE_INFO_ARRAY`) each."""
+        self._provision.deliver(infos)
+
+    def register_resources(self, infos: tuple[Info, ...]) -> None:
+        """`PMIx_server_register_resources`: take in info of no nspace; all clients have it with their job info."""
+        self._reactor.call(lambda: self._server.store.register_resources(infos))
+
+    def deregister_resources(self, infos: tuple[Info, ...]) -> None:
+        """`PMIx_server_deregister_resources`: forget the info of these keys; who has it already keeps it."""
+        self._reactor.call(lambda: self._server.store.deregister_resources(infos))
+
+    def store_internal(self, proc: Proc, key: str, value: Value) -> None:
+        """`PMIx_Store_internal`: keep a value of a proc, or of a job (`Rank.WILDCARD`), for the clients of this server.
+
+        Raises:
+            NotFound: There is no such nspace, or no such rank in it.
+        """
+        check_key(key)
+        self._reactor.call(lambda: self._server.store.store_internal(proc, key, value))
 
     def pending(self) -> list[Pending]:
         """Return the collectives and gets under way, oldest first."""
@@ -248,14 +352,16 @@ def open_server(
     system_server: bool = False,
     rendezvous_file: str | None = None,
     security: Sequence[str] = (),
+    rank: int = 0,
 ) -> ServerSession:
     """Start a server of this node (`PMIx_server_init`).
 
     Args:
         on_upcall: Called with each `Upcall`, on the server's own thread; it must not block, and may answer later from
             any thread. The operations are `ClientConnected` (an error refuses the client), `ClientFinalized`,
-            `ClientAborted`, `ClientLost`, those of publishing, `QueryInfo`, all of `pypmix.standard.ops.control` and
-            `pypmix.standard.ops.fabric`, and those of spawning, forwarding and tools.
+            `ClientAborted`, `ClientLost`, those of publishing, `QueryInfo`, all of `pypmix.standard.ops.control`,
+            `pypmix.standard.ops.fabric` and `pypmix.standard.ops.hosting`, and those of connecting, spawning,
+            forwarding and tools.
         nspace: The server's own name; `pypmix-` and the pid by default.
         host: The name of this node; the system's host name by default.
         tmpdir: The folder that clients are told for temporary files; the system's by default.
@@ -267,6 +373,7 @@ def open_server(
         rendezvous_file: A further rendezvous file to write.
         security: The security modules of which clients may use one, of `native` and `munge`; by default what
             `PYPMIX_SECURITY` says, else `native` alone.
+        rank: The server's own rank in its nspace, where a session has several servers.
 
     Raises:
         PMIxError: There is no such security module (`ERR_BAD_PARAM`).
@@ -285,4 +392,5 @@ def open_server(
         system_server,
         rendezvous_file,
         security,
+        rank,
     )

@@ -31,6 +31,8 @@ from pypmix.standard.ops import (
     ProcessMonitor,
     Publish,
     QueryInfo,
+    ResourceBlock,
+    SessionControl,
     Unpublish,
     ValidateCredential,
 )
@@ -134,6 +136,12 @@ QUESTIONS: tuple[tuple[int, Callable[[Fields], Op[Any]], Reply], ...] = (
         Command.COMPUTE_DEVICE_DISTANCES,
         lambda got: ComputeDistances(got["topology"], got["cpuset"], got["infos"]),
         _distances,
+    ),
+    (Command.SESSION_CTRL, lambda got: SessionControl(got["session"], got["infos"]), _infos),
+    (
+        Command.RESBLK,
+        lambda got: ResourceBlock(got["directive"], got["block"] or "", got["units"], got["infos"]),
+        _nothing,
     ),
 )
 """Each command, the operation that it asks for, and the fields of its reply for a result of the host."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pypmix.engine.python.modex import TIMEOUT, seconds
 from pypmix.engine.python.serverside.topic import Topic, fields_of, status_of
+from pypmix.engine.python.together import absent_of, directives_of, fail, join, procs_of, speaker
 from pypmix.standard import codes
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_TIMEOUT, SUCCESS, PMIxError
+from pypmix.standard.errors import ERR_NOT_FOUND, ERR_PARTIAL_SUCCESS, SUCCESS
 from pypmix.standard.ops import Connect, Disconnect
 from pypmix.wire.codec import Packer
 from pypmix.wire.messages import Command, encode_status
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pypmix.engine.python.collectives import Collective
     from pypmix.engine.python.server import Peer, Server, Ticket
     from pypmix.engine.python.serverdata import Process
-    from pypmix.standard.types import Info, Proc
 
 _OPERATIONS: dict[str, type[Connect | Disconnect]] = {"connect": Connect, "disconnect": Disconnect}
 
@@ -32,54 +31,48 @@ class Connecting(Topic):
             Command.DISCONNECTNB: self._joining("disconnect", Command.DISCONNECTNB),
         }
         for operation in _OPERATIONS:
+            server.askings[operation] = self._ask
             server.endings[operation] = self._ended
-        self._asked: dict[Ticket, tuple[tuple[Proc, ...], tuple[Info, ...]]] = {}
 
     def _joining(self, operation: str, command: int) -> Callable[[Peer, int, bytes], None]:
-        def join(peer: Peer, tag: int, payload: bytes) -> None:
+        def handle(peer: Peer, tag: int, payload: bytes) -> None:
             fields = fields_of(peer, command, payload)
-            members = self.server.store.expand(fields["procs"])
-            if peer.process not in members:
-                raise PMIxError("it is not one of the procs that it names", status=ERR_BAD_PARAM)
-            timeout = max([seconds(info) for info in fields["infos"] if info.key == TIMEOUT], default=0.0)
-            collectives = self.server.collectives
-            self._asked[peer, tag] = fields["procs"], fields["infos"]
-            try:
-                collectives.join(collectives.roster(operation, members), peer.process, (peer, tag), timeout=timeout)
-            except PMIxError:
-                self._asked.pop((peer, tag), None)
-                raise
+            join(self.server, operation, fields["procs"], fields["infos"], (peer, tag))
 
-        return join
+        return handle
 
-    def disconnected(self, peer: Peer) -> None:
-        for ticket in [ticket for ticket in self._asked if ticket[0] is peer]:
-            del self._asked[ticket]
+    def _ask(self, collective: Collective[Process, Ticket]) -> None:
+        server = self.server
+        if collective.status != SUCCESS and not collective.roster.others:
+            server.collectives.finish(collective, collective.status)
+            return
+        here = collective.status
+
+        def answer(_result: None, error: BaseException | None) -> None:
+            collective.absent = absent_of(error)
+            server.collectives.finish(collective, status_of(error) or here)
+
+        op = _OPERATIONS[collective.roster.operation](procs_of(server, collective), directives_of(collective))
+        server.host.upcall(op, answer, speaker(collective))
 
     def _ended(self, collective: Collective[Process, Ticket], status: int) -> None:
-        procs: tuple[Proc, ...] = ()
-        directives: tuple[Info, ...] = ()
-        for ticket in collective.arrived.values():
-            procs, directives = self._asked.pop(ticket, (procs, directives))
-        if status == ERR_TIMEOUT:
-            self.server.tell_missing(collective)
+        if status not in (SUCCESS, ERR_PARTIAL_SUCCESS) or collective.absent is not None:
+            fail(collective, status)
             return
-        if status != SUCCESS or not procs:
-            self._answer(collective, status)
+        roster = collective.roster
+        names = {member.namespace.name for member in roster.members} | {proc.nspace for proc in roster.others}
+        connected = status == SUCCESS and roster.operation == "connect"
+        spaces = {name: self.server.store.get(name) for name in names} if connected else {}
+        if None in spaces.values():
+            # The host has agreed to it, and has not told what there is to be known of those jobs.
+            fail(collective, ERR_NOT_FOUND)
             return
-        op = _OPERATIONS[collective.roster.operation](procs, directives)
-        process = collective.opener if collective.opener in collective.arrived else next(iter(collective.arrived))
-        self.server.host.upcall(op, lambda _result, error: self._answer(collective, status_of(error)), process)
-
-    def _answer(self, collective: Collective[Process, Ticket], status: int) -> None:
-        spaces = {member.namespace.name: member.namespace for member in collective.roster.members}
-        connected = status == SUCCESS and collective.roster.operation == "connect"
         for process, (peer, tag) in collective.arrived.items():
             payload = encode_status(peer.buffer_type, status)
             if connected:
                 packer = Packer(peer.buffer_type)
                 for name, namespace in spaces.items():
-                    if name != process.namespace.name:
+                    if namespace is not None and name != process.namespace.name:
                         packer.pack(codes.BYTE_OBJECT, namespace.pack(peer.buffer_type, peer.release).reply)
                 payload += packer.bytes()
             peer.send(tag, payload)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pypmix.engine.python.modex import TIMEOUT, is_true, seconds
+from pypmix.engine.python.modex import is_true
 from pypmix.engine.python.serverdata import FLAG_QUALIFIER, QUALIFIED
-from pypmix.engine.python.serverside.topic import Topic, fields_of
+from pypmix.engine.python.serverside.topic import Topic, fields_of, status_of
+from pypmix.engine.python.together import absent_of, answer_failure, directives_of, fail, join, procs_of, speaker
 from pypmix.standard import codes
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
@@ -12,14 +13,16 @@ from pypmix.standard.errors import (
     ERR_NOT_SUPPORTED,
     ERR_OUT_OF_RESOURCE,
     ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
+    ERROR,
     SUCCESS,
     NotFound,
     PMIxError,
 )
 from pypmix.standard.ops import SCOPE_GLOBAL
-from pypmix.standard.types import MAX_NSLEN, DataArray, Info, Proc, Value
-from pypmix.wire.codec import Packer, encode_kval
+from pypmix.standard.ops.core import instances
+from pypmix.standard.ops.hosting import GROUP_CANCEL, GROUP_CONSTRUCT, GROUP_DESTRUCT, GroupUpcall
+from pypmix.standard.types import MAX_NSLEN, RANK_VALID, DataArray, Info, Proc, Value
+from pypmix.wire.codec import NEWEST, PLAIN, Packer, encode_kval
 from pypmix.wire.messages import Command, reply_layout
 
 TYPE_CHECKING = False
@@ -34,7 +37,11 @@ DESTRUCT = "group_destruct"
 ASSIGN_CONTEXT_ID = "pmix.grp.actxid"
 CONTEXT_ID = "pmix.grp.ctxid"
 GROUP_INFO = "pmix.grp.info"
+MEMBERSHIP = "pmix.grp.mbrs"
+ENDPOINT = "pmix.grp.endpt"
 PROCID = "pmix.procid"
+OWN = frozenset({GROUP_INFO, ENDPOINT, "pmix.pdata"})
+"""Directives that each member gives for itself. The last is what it has committed, which others get when they ask."""
 
 NOT_YET = frozenset({"pmix.grp.btstrp", "pmix.grp.add"})
 """Directives of other ways to construct."""
@@ -50,15 +57,33 @@ Earlier ones ask the server for it, by the context id as a qualifier.
 """
 
 
+class _Outcome:
+    """What a construct has made: the members by group rank, the context id, and what each member says of itself."""
+
+    __slots__ = ("context_id", "members", "shared")
+
+    def __init__(self, members: tuple[Proc, ...], context_id: int | None, shared: dict[Proc, tuple[Info, ...]]) -> None:
+        self.members = members
+        self.context_id = context_id
+        self.shared = shared
+
+
 class Groups(Topic):
-    """Collective construct and destruct of groups among the procs of this server."""
+    """Collective construct and destruct of groups.
+
+    The host is asked about every one; one among procs of this server alone does not need it.
+    """
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)
         self.handlers = {Command.GROUP_CONSTRUCT: self._construct, Command.GROUP_DESTRUCT: self._destruct}
+        server.askings[CONSTRUCT] = self._ask_construct
+        server.askings[DESTRUCT] = self._ask_destruct
         server.endings[CONSTRUCT] = self._constructed
         server.endings[DESTRUCT] = self._destructed
-        self._said: dict[Ticket, tuple[Info, ...]] = {}
+        self._asked: dict[Collective[Process, Ticket], None] = {}
+        """What the host has before it."""
+        self._outcomes: dict[Collective[Process, Ticket], _Outcome] = {}
         self._last_context_id = 0
 
     # Requests
@@ -78,53 +103,139 @@ class Groups(Topic):
         for info in infos:
             if info.key == GROUP_INFO and not _is_infos(info.value):
                 raise PMIxError("group info is an array of infos", status=ERR_BAD_PARAM)
-        self._join(f"{CONSTRUCT} {name}", fields["procs"], infos, peer, tag)
+        join(self.server, f"{CONSTRUCT} {name}", fields["procs"], infos, (peer, tag))
 
     def _destruct(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = fields_of(peer, Command.GROUP_DESTRUCT, payload)
         members = self.server.store.groups.get(fields["group"])
         if members is None:
             raise NotFound(f"there is no group {fields['group']!r}")
-        present = [proc for proc in members if not self.server.store.process(proc).left]
-        self._join(f"{DESTRUCT} {fields['group']}", present or members, fields["infos"], peer, tag)
+        present = tuple([proc for proc in members if not self._gone(proc)])
+        join(self.server, f"{DESTRUCT} {fields['group']}", present or members, fields["infos"], (peer, tag))
 
-    def _join(
-        self, name: str, procs: tuple[Proc, ...] | list[Proc], infos: tuple[Info, ...], peer: Peer, tag: int
-    ) -> None:
-        members = self.server.store.expand(procs)
-        if peer.process not in members:
-            raise PMIxError("it is not one of the members", status=ERR_BAD_PARAM)
-        timeout = max([seconds(info) for info in infos if info.key == TIMEOUT], default=0.0)
-        collectives = self.server.collectives
-        self._said[peer, tag] = infos
-        try:
-            collectives.join(collectives.roster(name, members), peer.process, (peer, tag), timeout=timeout)
-        except PMIxError:
-            self._said.pop((peer, tag), None)
-            raise
+    # What the host is asked
+
+    def _ask_construct(self, collective: Collective[Process, Ticket]) -> None:
+        server = self.server
+        if collective.status != SUCCESS:
+            if collective.roster.others:
+                self._cancel(collective)
+            server.collectives.finish(collective, collective.status)
+            return
+        shared = {process.proc: _group_info(infos) for process, (_, infos) in collective.said.items()}
+        told = [_told(proc, items) for proc, items in sorted(shared.items()) if items]
+        own = [info for _, infos in collective.said.values() for info in infos if info.key == ENDPOINT]
+        directives = (*directives_of(collective, OWN), *told, *own)
+        self._asked[collective] = None
+
+        def answer(result: object, error: BaseException | None) -> None:
+            self._asked.pop(collective, None)
+            if not server.collectives.is_running(collective):
+                return
+            status = status_of(error)
+            if status == ERR_NOT_SUPPORTED and not collective.roster.others:
+                status, result = SUCCESS, None
+            if status == SUCCESS:
+                try:
+                    self._outcomes[collective] = self._outcome(collective, result, shared)
+                except (TypeError, ValueError) as problem:
+                    server.host.log(f"the host answered construct of {_name(collective)!r} with nonsense: {problem}")
+                    status = ERROR
+            collective.absent = absent_of(error) if status != SUCCESS else None
+            server.collectives.finish(collective, status)
+
+        op = GroupUpcall(GROUP_CONSTRUCT, _name(collective), procs_of(server, collective), directives)
+        server.host.upcall(op, answer, speaker(collective))
+
+    def _ask_destruct(self, collective: Collective[Process, Ticket]) -> None:
+        server = self.server
+        self._asked[collective] = None
+
+        def answer(_result: object, error: BaseException | None) -> None:
+            self._asked.pop(collective, None)
+            status = status_of(error)
+            if status == ERR_NOT_SUPPORTED and not collective.roster.others:
+                status = SUCCESS
+            collective.absent = absent_of(error) if status != SUCCESS else None
+            server.collectives.finish(collective, status)
+
+        op = GroupUpcall(GROUP_DESTRUCT, _name(collective), procs_of(server, collective), directives_of(collective))
+        server.host.upcall(op, answer, speaker(collective))
+
+    def _given_up(self, collective: Collective[Process, Ticket]) -> None:
+        """What the host may have before it has ended without its answer."""
+        if collective in self._asked:
+            del self._asked[collective]
+            self._cancel(collective)
+
+    def _cancel(self, collective: Collective[Process, Ticket]) -> None:
+        """Tell the host that this server gives up what it is asked, or what other servers wait for."""
+        process = next(iter(collective.arrived), None)
+        self.server.host.upcall(GroupUpcall(GROUP_CANCEL, _name(collective)), _ignore, process)
+
+    def _outcome(
+        self, collective: Collective[Process, Ticket], result: object, shared: dict[Proc, tuple[Info, ...]]
+    ) -> _Outcome:
+        """Return what a host has made of a construct; what it does not tell is known here if all members are.
+
+        Raises:
+            TypeError: It is nothing that a host returns.
+            ValueError: It makes no sense.
+        """
+        infos: tuple[Info, ...] = () if result is None else tuple(result)  # type: ignore[arg-type]
+        instances("the answer", infos, Info)
+        roster = collective.roster
+        members: tuple[Proc, ...] = tuple(sorted([*[process.proc for process in roster.members], *roster.others]))
+        context_id: int | None = None
+        shared = dict(shared)
+        for info in infos:
+            data = info.value.data
+            if info.key == MEMBERSHIP:
+                if not isinstance(data, DataArray) or data.type != codes.PROC:
+                    raise ValueError("the membership is no array of procs")
+                members = tuple(dict.fromkeys(data.items))
+            elif info.key == CONTEXT_ID:
+                if isinstance(data, bool) or not isinstance(data, int) or not 0 <= data < 1 << 64:
+                    raise ValueError(f"{data!r} is no context id")
+                context_id = data
+                self._last_context_id = max(self._last_context_id, data)
+            elif info.key == GROUP_INFO and _is_infos(info.value) and data.items[0].key == PROCID:
+                shared[data.items[0].value.data] = tuple(data.items[1:])
+        if any(proc.rank > RANK_VALID for proc in members):
+            raise ValueError("it does not tell which ranks of all are members")
+        missing = [process.proc for process in collective.arrived if process.proc not in members]
+        if missing:
+            raise ValueError(f"{missing[0]} is not among the members")
+        if context_id is None and not roster.others and self._wants_context_id(collective):
+            self._last_context_id += 1
+            context_id = self._last_context_id
+        return _Outcome(members, context_id, shared)
+
+    @staticmethod
+    def _wants_context_id(collective: Collective[Process, Ticket]) -> bool:
+        return any(
+            info.key == ASSIGN_CONTEXT_ID and is_true(info) for _, infos in collective.said.values() for info in infos
+        )
 
     # Ends
 
     def _constructed(self, collective: Collective[Process, Ticket], status: int) -> None:
-        said = {process: self._said.pop(ticket, ()) for process, ticket in collective.arrived.items()}
-        if status == ERR_TIMEOUT:
-            self.server.tell_missing(collective)
+        outcome = self._outcomes.pop(collective, None)
+        if status != SUCCESS or outcome is None:
+            self._given_up(collective)
+            if status == ERR_PARTIAL_SUCCESS:
+                for peer, tag in collective.arrived.values():
+                    aborted = GROUP_CONSTRUCT_ABORT if peer.release >= INFO_IN_REPLY else ERR_PARTIAL_SUCCESS
+                    answer_failure(peer, tag, aborted, collective.absent)
+            else:
+                fail(collective, status or ERROR)
             return
-        if status != SUCCESS:
-            for peer, tag in collective.arrived.values():
-                peer.status(tag, GROUP_CONSTRUCT_ABORT if peer.release >= INFO_IN_REPLY else ERR_PARTIAL_SUCCESS)
-            return
-        members = tuple(sorted([process.proc for process in said]))
-        context_id = None
-        if any(info.key == ASSIGN_CONTEXT_ID and is_true(info) for infos in said.values() for info in infos):
-            self._last_context_id += 1
-            context_id = self._last_context_id
-        self.server.store.groups[collective.roster.operation.partition(" ")[2]] = members
-        shared = {process: _group_info(infos) for process, infos in said.items()}
+        members, context_id = outcome.members, outcome.context_id
+        self.server.store.groups[_name(collective)] = members
         if context_id is not None:
-            for process, items in shared.items():
-                self._keep(process, items, context_id, *collective.arrived[process])
-        told = tuple([_told(process.proc, items) for process, items in sorted(shared.items(), key=_by_proc) if items])
+            for proc, items in outcome.shared.items():
+                self._keep(proc, items, context_id)
+        told = tuple([_told(proc, outcome.shared[proc]) for proc in members if outcome.shared.get(proc)])
         for process, (peer, tag) in collective.arrived.items():
             layout = reply_layout(Command.GROUP_CONSTRUCT, peer.release)
             peer.send(
@@ -146,43 +257,51 @@ class Groups(Topic):
         spaces = [self.server.store.get(name) for name in names]
         return tuple([space.pack(peer.buffer_type, peer.release).reply for space in spaces if space is not None])
 
-    def _keep(self, process: Process, items: tuple[Info, ...], context_id: int, peer: Peer, _tag: int) -> None:
+    def _keep(self, proc: Proc, items: tuple[Info, ...], context_id: int) -> None:
         """Keep what a member has said of itself in a group for those who ask by the context id."""
+        process = self.server.store.find(proc)
+        if process is None or not items:
+            return
         qualifier = Info(CONTEXT_ID, Value(codes.SIZE, context_id), FLAG_QUALIFIER)
-        packer = Packer(peer.buffer_type)
+        packer = Packer()
         for item in items:
             pair = DataArray(codes.INFO, (item, qualifier))
-            packer.pack_raw(encode_kval(peer.buffer_type, QUALIFIED, Value(codes.DATA_ARRAY, pair), peer.release))
-        if items:
-            process.commit([(SCOPE_GLOBAL, packer.bytes())], peer.buffer_type, peer.release)
+            packer.pack_raw(encode_kval(PLAIN, QUALIFIED, Value(codes.DATA_ARRAY, pair)))
+        committed = process.committed
+        process.commit([(SCOPE_GLOBAL, packer.bytes())], PLAIN, NEWEST)
+        # What it commits itself is still to come.
+        process.committed = committed
 
     def _destructed(self, collective: Collective[Process, Ticket], status: int) -> None:
-        for ticket in collective.arrived.values():
-            self._said.pop(ticket, None)
-        if status == ERR_TIMEOUT:
-            self.server.tell_missing(collective)
+        if status not in (SUCCESS, ERR_PARTIAL_SUCCESS):
+            self._given_up(collective)
+            fail(collective, status)
             return
-        self.server.store.groups.pop(collective.roster.operation.partition(" ")[2], None)
+        self.server.store.groups.pop(_name(collective), None)
         for peer, tag in collective.arrived.values():
             peer.status(tag, SUCCESS)
 
     # Who goes
 
-    def disconnected(self, peer: Peer) -> None:
-        for ticket in [ticket for ticket in self._said if ticket[0] is peer]:
-            del self._said[ticket]
-
     def departed(self, process: Process, lost: bool) -> None:
+        if lost:
+            for collective in [each for each in self._asked if process in each.roster.members]:
+                if not self.server.collectives.is_running(collective):
+                    # Nobody is left of those who had called it.
+                    self._given_up(collective)
+                elif collective.roster.operation.startswith(CONSTRUCT):
+                    self.server.collectives.finish(collective, ERR_PARTIAL_SUCCESS)
         groups = self.server.store.groups
         for name, members in list(groups.items()):
-            if process.proc in members and all(self._gone(proc) for proc in members):
+            if process.proc in members and all(self._gone(proc, elsewhere=True) for proc in members):
                 del groups[name]
 
-    def _gone(self, proc: Proc) -> bool:
-        try:
-            return self.server.store.process(proc).left
-        except NotFound:
-            return True
+    def _gone(self, proc: Proc, elsewhere: bool = False) -> bool:
+        """Tell whether a member has gone; those of other servers are somewhere."""
+        process = self.server.store.find(proc)
+        if process is None:
+            return elsewhere or self.server.store.get(proc.nspace) is not None
+        return process.left if process.local else elsewhere
 
 
 def _is_infos(value: Value) -> bool:
@@ -203,5 +322,9 @@ def _told(proc: Proc, items: tuple[Info, ...]) -> Info:
     return Info(GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, (first, *items))))
 
 
-def _by_proc(entry: tuple[Process, tuple[Info, ...]]) -> Proc:
-    return entry[0].proc
+def _name(collective: Collective[Process, Ticket]) -> str:
+    return collective.roster.operation.partition(" ")[2]
+
+
+def _ignore(_result: object, _error: BaseException | None) -> None:
+    """What answers an upcall that nobody waits for."""

@@ -27,6 +27,7 @@ LOCAL_PEERS = "pmix.lpeers"
 NODEID = "pmix.nodeid"
 NSPACE = "pmix.nspace"
 PROCID = "pmix.procid"
+PSET_NAME = "pmix.pset.nm"
 RANK = "pmix.rank"
 SESSION_ID = "pmix.session.id"
 SUPPORTED_KEYS = "pmix.qry.keys"
@@ -76,6 +77,9 @@ class Knowledge:
             "pmix.qry.lptable": self._local_table,
             "pmix.qry.peers": self._resolved_peers,
             "pmix.qry.node": self._resolved_nodes,
+            "pmix.qry.psetnum": self._pset_count,
+            "pmix.qry.psets": self._pset_names,
+            "pmix.qry.pmems": self._pset_members,
             "pmix.qry.pgrpnum": self._group_count,
             "pmix.qry.pgrp": self._group_names,
             "pmix.qry.pgrpmems": self._group_members,
@@ -217,6 +221,17 @@ class Knowledge:
         members = self._server.store.groups.get(name) if isinstance(name, str) else None
         return None if members is None else _array(codes.PROC, members)
 
+    def _pset_count(self, _asked: _Asked) -> Value:
+        return Value.unchecked(codes.SIZE, len(self._server.store.psets))
+
+    def _pset_names(self, _asked: _Asked) -> Value:
+        return Value.unchecked(codes.STRING, ",".join(self._server.store.psets))
+
+    def _pset_members(self, asked: _Asked) -> Value | None:
+        name = next((info.value.data for info in asked.qualifiers if info.key == PSET_NAME), None)
+        members = self._server.store.psets.get(name) if isinstance(name, str) else None
+        return None if members is None else _array(codes.PROC, members)
+
     def _keys(self, asked: _Asked) -> Value:
         return Value.unchecked(codes.STRING, ",".join(self._answers))
 
@@ -248,7 +263,10 @@ class Knowledge:
                 value = _find(session, key)
                 if value is not None:
                     return value
-        return _find(job.job, key)
+        value = _find(job.job, key)
+        if value is None and key in self._server.store.resources:
+            value = self._server.store.resources[key].value
+        return value
 
 
 def _array(type: int, items: Iterable[object]) -> Value:

@@ -1,0 +1,115 @@
+"""Fence on a server: among procs of this node alone, and with those of others through the host."""
+
+from __future__ import annotations
+
+from pypmix.engine.python.modex import is_true
+from pypmix.engine.python.serverside.topic import status_of
+from pypmix.engine.python.together import (
+    COLLECT,
+    absent_of,
+    directives_of,
+    fail,
+    procs_of,
+    speaker,
+    timeout_of,
+)
+from pypmix.standard.errors import ERR_BAD_PARAM, ERR_PARTIAL_SUCCESS, SUCCESS, PMIxError
+from pypmix.standard.ops.hosting import FenceUpcall
+from pypmix.wire.frames import HEADER
+from pypmix.wire.messages import decode_fence, encode_status
+from pypmix.wire.modex import encode_modex
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.engine.python.collectives import Collective, Roster, Said
+    from pypmix.engine.python.server import Peer, Server, Ticket
+    from pypmix.engine.python.serverdata import Process
+    from pypmix.standard.releases import Release
+
+    Plan = tuple[bytes, Roster[Process, Ticket], bool, float]
+
+MAX_PLANS = 1024
+MAX_PLAN = 64 << 10
+
+
+class Fences:
+    """The fences of a server.
+
+    Those of procs of this server alone end here, and no host hears of them.
+
+    Args:
+        server: The machine.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._plans: dict[tuple[bytes, int, Release], tuple[Plan, Said]] = {}
+
+    def forget(self) -> None:
+        """What requests mean may have changed."""
+        self._plans.clear()
+
+    def fence(self, peer: Peer, tag: int, payload: bytes) -> None:
+        """Take in that a client has called a fence."""
+        name = payload, peer.buffer_type, peer.release
+        found = self._plans.get(name)
+        if found is None:
+            said = decode_fence(payload, peer.buffer_type, peer.release)
+            procs, infos = said
+            members, others = self._server.store.expand(procs)
+            collect = any(is_true(info) for info in infos if info.key == COLLECT)
+            roster = self._server.collectives.roster("fence", members, others)
+            found = (payload, roster, collect, timeout_of(infos)), said
+            if len(payload) <= MAX_PLAN:
+                if len(self._plans) >= MAX_PLANS:
+                    self._plans.clear()
+                self._plans[name] = found
+        plan, said = found
+        interned, roster, collect, timeout = plan
+        if peer.process not in roster.members:
+            raise PMIxError("it is not one of the procs that it names", status=ERR_BAD_PARAM)
+        if roster.asks:
+            self._server.collectives.join(roster, peer.process, (peer, tag), collect, timeout, said)
+            return
+        if len(payload) <= MAX_PLAN:
+            peer.usual, peer.plan = interned, plan
+        self._server.collectives.join(roster, peer.process, (peer, tag), collect, timeout)
+
+    def ask(self, collective: Collective[Process, Ticket]) -> None:
+        """All procs of this server have called a fence in which others take part: hand it to the host."""
+        server = self._server
+        data = b""
+        if collective.collect:
+            members = sorted(collective.roster.members, key=lambda process: process.proc)
+            data = encode_modex([(process.proc, process.shared()) for process in members if process.committed])
+        here = collective.status
+
+        def answer(result: object, error: BaseException | None) -> None:
+            if not server.collectives.is_running(collective):
+                return
+            status = status_of(error)
+            if error is None:
+                status = server.modex.take_in(result, collective.roster.others, "the data of a fence")
+            collective.absent = absent_of(error)
+            server.collectives.finish(collective, status or here)
+
+        op = FenceUpcall(procs_of(server, collective), directives_of(collective), data)
+        server.host.upcall(op, answer, speaker(collective))
+
+    def end(self, collective: Collective[Process, Ticket], status: int) -> None:
+        """A fence has ended: answer all who have called it."""
+        if status not in (SUCCESS, ERR_PARTIAL_SUCCESS) or collective.absent is not None:
+            fail(collective, status)
+            return
+        kind = last = 0
+        data = b""
+        for peer, tag in collective.arrived.values():
+            if tag != last or peer.buffer_type != kind:
+                kind, last = peer.buffer_type, tag
+                payload = encode_status(kind, status)
+                data = HEADER.pack(0, tag, len(payload), 0) + payload
+            if peer.open:
+                peer.link.send(data)
+        if collective.collect:
+            for peer, _ in collective.arrived.values():
+                peer.bundle = collective.roster

@@ -1,0 +1,75 @@
+"""The lists of nodes and of ranks per node that job info carries, for hosts; every release of libpmix reads them."""
+
+from __future__ import annotations
+
+from pypmix.standard.errors import RemoteProtocolError
+from pypmix.standard.types import RANK_VALID
+from pypmix.wire.regex import expand_nodes, expand_ppn, make_raw
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+
+def generate_nodes(nodes: Iterable[str]) -> str:
+    """Return the list of node names in the form that all releases read.
+
+    Raises:
+        TypeError: A name is no str.
+        ValueError: There are none, or a name is empty or has a comma, a semicolon or a NUL in it.
+    """
+    names = [nodes] if isinstance(nodes, str) else list(nodes)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a node is a str, not {type(name).__name__}")
+    if not names:
+        raise ValueError("there are no nodes")
+    return make_raw(names)
+
+
+def generate_ppn(ranks: Iterable[Iterable[int]]) -> str:
+    """Return the list of the ranks on each node in the form that all releases read.
+
+    Raises:
+        TypeError: A rank is no int.
+        ValueError: There are no nodes, or a number is no rank.
+    """
+    found = [list(node) for node in ranks]
+    for rank in [rank for node in found for rank in node]:
+        if type(rank) is not int:
+            raise TypeError(f"a rank is an int, not {type(rank).__name__}")
+        if not 0 <= rank < RANK_VALID:
+            raise ValueError(f"{rank} is no rank")
+    if not found:
+        raise ValueError("there are no nodes")
+    return make_raw(found)
+
+
+def parse_nodes(given: str | bytes) -> list[str]:
+    """Return the names in a list of nodes, of whatever release.
+
+    Raises:
+        ValueError: It is no such list.
+    """
+    return _read(expand_nodes, given)
+
+
+def parse_ppn(given: str | bytes) -> list[list[int]]:
+    """Return the ranks on each node in a list of them, of whatever release.
+
+    Raises:
+        ValueError: It is no such list.
+    """
+    return _read(expand_ppn, given)
+
+
+def _read(parse: Callable[[str | bytes], T], given: str | bytes) -> T:
+    if not isinstance(given, str | bytes):
+        raise TypeError(f"a regex is a str or bytes, not {type(given).__name__}")
+    try:
+        return parse(given)
+    except RemoteProtocolError as error:
+        raise ValueError(f"this is no list of nodes or ranks: {error.detail}") from error

@@ -1,0 +1,131 @@
+"""What the servers of a job give each other of the values that their procs have committed: pypmix's own format.
+
+libpmix has one of its own for this, which its stores define and which differs between releases; the servers of one
+job are all pypmix's, or all libpmix's. A host passes these bytes on and need not understand them.
+
+A blob is `pypmix` and NUL, the version of the format (1), the length of what follows, and
+
+    the senders: their number, and of each its type of buffer and the three numbers of its release
+    for each proc: its nspace (length, UTF-8), its rank, the number of its values, and of each value
+        its scope, the place of its sender in the list, and its KVAL as the client packed it (length, bytes)
+
+All numbers are base-128 varints, but version, buffer type and scope, which are a byte each. A value stays in the packed
+form of who committed it, so that types which nobody on the way knows reach their reader. Blobs of several servers are
+joined by putting them one after the other, and no bytes at all are the blob of nobody. What a blob has of a proc is all
+that it has committed for others.
+"""
+
+from __future__ import annotations
+
+from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Proc
+from pypmix.wire import decode
+from pypmix.wire.codec import DESCRIBED, PLAIN, split_kvals
+from pypmix.wire.decode import broken
+from pypmix.wire.encode import BYTES, flex
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pypmix.standard.releases import Release
+
+    Stored = tuple[int, bytes, int, Release]
+
+MAGIC = b"pypmix\0"
+VERSION = 1
+
+_REMOTE = 2
+"""The bit of a scope that lets other nodes see a value."""
+
+
+def encode_modex(data: Iterable[tuple[Proc, Iterable[Stored]]]) -> bytes:
+    """Return the blob of a server.
+
+    Args:
+        data: Procs, and what each has committed for others: of each value its scope, its packed KVAL, and the buffer
+            type and the release of who packed it.
+    """
+    senders: dict[tuple[int, Release], int] = {}
+    parts = []
+    for proc, values in data:
+        nspace = proc.nspace.encode()
+        packed = []
+        for scope, raw, buffer_type, release in values:
+            sender = senders.setdefault((buffer_type, release), len(senders))
+            packed += [BYTES[scope], flex(sender), flex(len(raw)), raw]
+        parts += [flex(len(nspace)), nspace, flex(proc.rank), flex(len(packed) // 4), *packed]
+    head = [flex(len(senders))]
+    for buffer_type, release in senders:
+        head += [BYTES[buffer_type], *[flex(number) for number in release]]
+    body = b"".join([*head, *parts])
+    return b"".join((MAGIC, BYTES[VERSION], flex(len(body)), body))
+
+
+def decode_modex(data: bytes) -> list[tuple[Proc, list[tuple[str, Stored]]]]:
+    """Return the procs of the blobs of servers, one after the other, and what each has committed, with the keys.
+
+    Raises:
+        RemoteProtocolError: These are no such blobs.
+    """
+    found: list[tuple[Proc, list[tuple[str, Stored]]]] = []
+    pos = 0
+    while pos < len(data):
+        if not data.startswith(MAGIC, pos):
+            raise broken("the data is not of a pypmix server: all servers of a job must be of one engine")
+        pos += len(MAGIC)
+        try:
+            version = data[pos]
+            if version != VERSION:
+                raise broken(f"the data is of version {version}, known is {VERSION}")
+            body, pos = decode.raw(data, pos + 1, 0)
+            _take(body, found)
+        except IndexError:
+            raise broken("the data of a server ends too early") from None
+    return found
+
+
+def _take(body: bytes, found: list[tuple[Proc, list[tuple[str, Stored]]]]) -> None:
+    size = len(body)
+    count, pos = _count(body, 0)
+    senders: list[tuple[int, Release]] = []
+    for _ in range(count):
+        buffer_type = body[pos]
+        if buffer_type not in (PLAIN, DESCRIBED):
+            raise broken(f"a buffer type is {PLAIN} or {DESCRIBED}, not {buffer_type}")
+        major, pos = decode.flex(body, pos + 1)
+        minor, pos = decode.flex(body, pos)
+        patch, pos = decode.flex(body, pos)
+        senders.append((buffer_type, (major, minor, patch)))
+    while pos < size:
+        name, pos = decode.raw(body, pos, 0)
+        rank, pos = decode.flex(body, pos)
+        if not 0 < len(name) <= MAX_NSLEN or rank > RANK_VALID:
+            raise broken("the data of a server names a proc that is none")
+        try:
+            nspace = name.decode()
+        except UnicodeDecodeError:
+            raise broken("the data of a server names a proc that is none") from None
+        count, pos = _count(body, pos)
+        values: list[tuple[str, Stored]] = []
+        for _ in range(count):
+            scope = body[pos]
+            if not scope & _REMOTE or scope > 3:
+                raise broken(f"values of scope {scope} are not for other servers")
+            sender, pos = decode.flex(body, pos + 1)
+            if sender >= len(senders):
+                raise broken("the data of a server has a value of nobody")
+            raw, pos = decode.raw(body, pos, 0)
+            buffer_type, release = senders[sender]
+            pairs = split_kvals(raw, buffer_type, release)
+            if len(pairs) != 1 or not pairs[0][0]:
+                raise broken("the data of a server has a value that is none")
+            values.append((pairs[0][0], (scope, raw, buffer_type, release)))
+        found.append((Proc.unchecked(nspace, rank), values))
+
+
+def _count(body: bytes, pos: int) -> tuple[int, int]:
+    """Decode how many follow; each of them takes a byte at least."""
+    number, pos = decode.flex(body, pos)
+    if number > len(body) - pos:
+        raise broken(f"{number} values are announced in {len(body) - pos} bytes")
+    return number, pos
