@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pypmix.answers import Credential as Credential
     from pypmix.answers import Fabric as Fabric
     from pypmix.client import Client as Client
+    from pypmix.data import DataBuffer as DataBuffer
     from pypmix.events import Answer as Answer
     from pypmix.events import Event as Event
     from pypmix.handlers import Handler as Handler
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pypmix.operations.events import EventStream as EventStream
     from pypmix.operations.forwarding import InputWriter as InputWriter
     from pypmix.operations.forwarding import OutputStream as OutputStream
+    from pypmix.operations.groups import Group as Group
     from pypmix.operations.spawning import SpawnedJob as SpawnedJob
     from pypmix.published import Published as Published
     from pypmix.published import PublishedData as PublishedData
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     from pypmix.standard.errors import Unreachable as Unreachable
     from pypmix.standard.errors import WouldDeadlock as WouldDeadlock
     from pypmix.standard.ops.forwarding import Output as Output
+    from pypmix.standard.ops.groups import GroupResults as GroupResults
     from pypmix.standard.types import App as App
     from pypmix.standard.types import Coord as Coord
     from pypmix.standard.types import Cpuset as Cpuset
@@ -113,11 +116,13 @@ if TYPE_CHECKING:
 _HOME = {
     "pypmix.answers": "Answers Credential Fabric",
     "pypmix.client": "Client",
+    "pypmix.data": "DataBuffer",
     "pypmix.job": "Job Node",
     "pypmix.events": "Answer Event",
     "pypmix.operations.events": "EventStream",
     "pypmix.handlers": "Handler",
     "pypmix.operations.forwarding": "InputWriter OutputStream",
+    "pypmix.operations.groups": "Group",
     "pypmix.operations.spawning": "SpawnedJob",
     "pypmix.published": "Published PublishedData",
     "pypmix.requests.spawning": "app",
@@ -133,6 +138,7 @@ _HOME = {
         "PartialSuccess PermissionDenied PMIxError ProtocolError RemoteProtocolError Unreachable WouldDeadlock"
     ),
     "pypmix.standard.ops.forwarding": "Output",
+    "pypmix.standard.ops.groups": "GroupResults",
     "pypmix.standard.types": (
         "App Coord Cpuset DataArray Device DeviceDistance Endpoint Envar Geometry Info NodePid Pdata Proc ProcInfo "
         "Query RegAttr ResourceUnit Timeval Topology Value"

@@ -1,0 +1,361 @@
+"""Fences, connects, disconnects and groups whose members are on several servers, as one of these sees them."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from pypmix.data import DataBuffer
+from pypmix.engine.base import Pending
+from pypmix.host.exchange import packing
+from pypmix.host.exchange.errors import ExchangeTimeout, ServerLost, listed
+from pypmix.host.exchange.turns import log
+from pypmix.standard import attrs, codes
+from pypmix.standard.errors import (
+    ERR_BAD_PARAM,
+    ERR_PARTIAL_SUCCESS,
+    ERROR,
+    SUCCESSES,
+    NotSupported,
+    PartialSuccess,
+    PMIxError,
+    RemoteProtocolError,
+    error_for,
+)
+from pypmix.standard.ops import Connect, Disconnect, FenceUpcall, GroupUpcall
+from pypmix.standard.ops.events import is_set, procs_in
+from pypmix.standard.ops.hosting import GROUP_CANCEL, GROUP_CONSTRUCT, GROUP_DESTRUCT
+from pypmix.standard.types import Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from pypmix.engine.base import Upcall
+    from pypmix.host.exchange.exchange import Exchange, Gathering
+    from pypmix.host.exchange.places import Places
+    from pypmix.host.exchange.rounds import Gathered
+    from pypmix.standard.jobinfo import JobInfo
+    from pypmix.standard.types import Info
+
+    Answer = Callable[[Upcall, Any], None]
+    Broken = Callable[[str], PMIxError | None]
+    Borrow = Callable[[JobInfo], None]
+
+TIMEOUT = attrs.TIMEOUT.key
+LOCAL_STATUS = attrs.LOCAL_COLLECTIVE_STATUS.key
+GROUP_CONSTRUCT_ABORT = -165
+
+TOLD = frozenset(
+    attribute.key
+    for attribute in (
+        attrs.GROUP_INFO,
+        attrs.GROUP_INFO_ARRAY,
+        attrs.GROUP_ENDPT_DATA,
+        attrs.GROUP_JOB_INFO,
+        attrs.PROC_INFO_ARRAY,
+    )
+)
+"""What the members of a group tell each other."""
+
+MAX_MISSING = 4096
+"""How many procs an error names as missing."""
+
+
+class _Crossing:
+    """A collective of this server that is under way with others."""
+
+    __slots__ = ("gathering", "label", "members", "operation", "servers")
+
+    def __init__(self, operation: str, label: str, members: list[Proc], servers: dict[str, list[Proc]]) -> None:
+        self.operation = operation
+        self.label = label
+        self.members = members
+        self.servers = servers
+        self.gathering: Gathering | None = None
+
+
+class Collectives:
+    """The collectives of one server that are under way with others; used in the turns of its exchange.
+
+    Args:
+        exchange: This server's exchange.
+        places: Which server has which proc.
+        jobs: The jobs that this server has registered.
+        borrow: Registers a job of other servers with this one.
+    """
+
+    def __init__(self, exchange: Exchange, places: Places, jobs: dict[str, JobInfo], borrow: Borrow) -> None:
+        self.name = exchange.name
+        self._exchange = exchange
+        self._places = places
+        self._jobs = jobs
+        self._borrow = borrow
+        self._open: dict[_Crossing, None] = {}
+        # Numbers of its own for each server: nobody need ask anybody, and those of servers of one node are smaller.
+        self._context_ids = (crc32(self.name.encode("utf-8", "surrogateescape")) & 0x3FFFFFFF | 0x40000000) << 32
+        self.answers: dict[type, Answer] = {
+            FenceUpcall: self._fence,
+            GroupUpcall: self._group,
+            Connect: self._connect,
+            Disconnect: self._disconnect,
+        }
+        exchange.absences(self._absent)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def pending(self) -> list[Pending]:
+        """Return what is under way, oldest first; from any thread."""
+        found = []
+        for crossing in list(self._open):
+            gathering = crossing.gathering
+            if gathering is not None:
+                late = set(self._procs_on(crossing, gathering.missing()))
+                missing = tuple([proc for proc in crossing.members if proc in late])
+                arrived = tuple([proc for proc in crossing.members if proc not in late])
+                found.append(Pending(crossing.operation, crossing.label, arrived, missing, gathering.since))
+        return found
+
+    def attempt(self, answer: Answer, upcall: Upcall) -> None:
+        """Begin an answer, or end one; what that raises is the answer."""
+        try:
+            answer(upcall, upcall.op)
+        except Exception as error:
+            if not isinstance(error, PMIxError):
+                log.exception("%s: the answer to %s failed", self.name, upcall.op.name)
+                error = PMIxError(f"{type(error).__name__}: {error}", status=ERROR)
+            error.operation = error.operation or upcall.op.name
+            upcall.fail(error)
+
+    def _absent(self, signature: bytes, server: str) -> bool:
+        """Tell whether a server has no member of a collective any more."""
+        if not self._places.any_departed():
+            return False
+        try:
+            _, _, members = packing.unpack_signature(signature)
+        except RemoteProtocolError as error:
+            log.error("%s: an allgather of others cannot be read: %s", self.name, error)
+            return False
+        return self._places.absent(members, server)
+
+    def _gather(
+        self,
+        upcall: Upcall,
+        procs: Iterable[Proc],
+        directives: tuple[Info, ...],
+        data: bytes,
+        joined: Callable[[Gathered], object],
+        *,
+        label: str = "",
+        operation: str = "",
+        broken: Broken,
+    ) -> None:
+        """Carry a collective out with the servers of its members, and answer its upcall.
+
+        Args:
+            upcall: The upcall.
+            procs: The members as they are named.
+            directives: What the callers ask for.
+            data: What this server contributes.
+            joined: Returns the answer, given what all have contributed.
+            label: Which one of those with these members it is.
+            operation: What it is, where the upcall's name does not say.
+            broken: Returns how it fails without some members, given what happened; None where it does not.
+        """
+        operation = operation or upcall.op.name
+        members = self._places.expand(procs)
+        servers = self._places.servers(members)
+        if self.name not in servers:
+            raise PMIxError(f"none of its procs are on {self.name}", status=ERR_BAD_PARAM, procs=members)
+        ranks: dict[str, list[int]] = {}
+        for nspace, rank in sorted(members):
+            ranks.setdefault(nspace, []).append(rank)
+        signature = packing.pack_signature(operation, label, ranks)
+        crossing = _Crossing(operation, label, members, servers)
+        if self._absent(signature, self.name):
+            # Those who have not gone do not wait for this server any more, and it has nobody left to tell.
+            self._broke(upcall, crossing, broken("all members here have gone"), (self.name,))
+            return
+
+        def done(gathered: Gathered | None, error: PMIxError | None) -> None:
+            del self._open[crossing]
+            self.attempt(lambda upcall, _: self._end(upcall, crossing, gathered, error, joined, broken), upcall)
+
+        self._open[crossing] = None
+        crossing.gathering = self._exchange.allgather(
+            signature, servers, data, done, status=_status_in(directives), timeout=seconds_in(directives)
+        )
+
+    def _end(
+        self,
+        upcall: Upcall,
+        crossing: _Crossing,
+        gathered: Gathered | None,
+        error: PMIxError | None,
+        joined: Callable[[Gathered], object],
+        broken: Broken,
+    ) -> None:
+        if gathered is None:
+            assert error is not None
+            self._fail(upcall, crossing, error, broken)
+            return
+        failures = [status for status in gathered.statuses.values() if status not in SUCCESSES]
+        hard = [status for status in failures if status != ERR_PARTIAL_SUCCESS]
+        if hard:
+            names = [name for name, status in gathered.statuses.items() if status == hard[0]]
+            raise error_for(hard[0])(f"it failed on {listed(names)}", status=hard[0])
+        if gathered.absent:
+            text = f"all members on {listed(gathered.absent)} have gone"
+            self._broke(upcall, crossing, broken(text), gathered.absent)
+        elif failures:
+            names = [name for name, status in gathered.statuses.items() if status == ERR_PARTIAL_SUCCESS]
+            self._broke(upcall, crossing, broken(f"members on {listed(names)} have gone"), ())
+        else:
+            upcall.reply(joined(gathered))
+
+    def _fail(self, upcall: Upcall, crossing: _Crossing, error: PMIxError, broken: Broken) -> None:
+        """Answer a collective that the exchange could not end well."""
+        error.operation = crossing.operation
+        if isinstance(error, ServerLost):
+            self._broke(upcall, crossing, broken(error.detail), error.servers)
+            return
+        if isinstance(error, ExchangeTimeout):
+            missing = [proc for proc in self._procs_on(crossing, error.servers) if not self._places.has_departed(proc)]
+            error.missing = frozenset(missing[:MAX_MISSING])
+        upcall.fail(error)
+
+    def _broke(self, upcall: Upcall, crossing: _Crossing, problem: PMIxError | None, servers: tuple[str, ...]) -> None:
+        """Answer a collective that some members have not come to: with an error, or with nothing where it is none."""
+        if problem is None:
+            upcall.reply(() if isinstance(upcall.op, GroupUpcall) else None)
+            return
+        gone = {proc for proc in crossing.members if self._places.has_departed(proc)}
+        gone.update(self._procs_on(crossing, servers))
+        problem.operation = crossing.operation
+        problem.missing = frozenset(sorted(gone)[:MAX_MISSING])
+        upcall.fail(problem)
+
+    def _procs_on(self, crossing: _Crossing, servers: Iterable[str]) -> tuple[Proc, ...]:
+        """Return the members of a collective that are on some servers."""
+        return tuple([proc for server in servers for proc in crossing.servers.get(server, ())])
+
+    def _fence(self, upcall: Upcall, op: FenceUpcall) -> None:
+        self._gather(
+            upcall, op.procs, op.directives, op.data, lambda got: b"".join(got.blobs.values()), broken=_partial
+        )
+
+    def _connect(self, upcall: Upcall, op: Connect) -> None:
+        def joined(gathered: Gathered) -> None:
+            for data in gathered.blobs.values():
+                buffer = DataBuffer(data)
+                while buffer.more():
+                    self._borrow(packing.unpack_job(buffer))
+
+        self._gather(upcall, op.procs, op.directives, self._jobs_for(op.procs), joined, broken=_partial)
+
+    def _jobs_for(self, procs: Iterable[Proc]) -> bytes:
+        """Return the job infos that this server has to tell: each is told by the first server with members of it."""
+        first: dict[str, str] = {}
+        for server, members in self._places.servers(self._places.expand(procs)).items():
+            for nspace in {proc.nspace for proc in members}:
+                first[nspace] = min(first.get(nspace, server), server)
+        buffer = DataBuffer()
+        for nspace in sorted(first):
+            if first[nspace] == self.name and nspace in self._jobs:
+                packing.pack_job(buffer, self._jobs[nspace])
+        return buffer.bytes()
+
+    def _disconnect(self, upcall: Upcall, op: Disconnect) -> None:
+        self._gather(upcall, op.procs, op.directives, b"", lambda _: None, broken=_as_well)
+
+    def _group(self, upcall: Upcall, op: GroupUpcall) -> None:
+        if op.operation == GROUP_CANCEL:
+            error = PMIxError(f"{self.name} has given it up", status=GROUP_CONSTRUCT_ABORT, operation="group")
+            for crossing in list(self._open):
+                if crossing.operation.startswith("group") and crossing.label == op.group and crossing.gathering:
+                    crossing.gathering.cancel(error)
+            upcall.reply(())
+        elif op.operation == GROUP_CONSTRUCT:
+            self._construct(upcall, op)
+        elif op.operation == GROUP_DESTRUCT:
+            self._gather(
+                upcall,
+                op.procs,
+                op.directives,
+                b"",
+                lambda _: (),
+                label=op.group,
+                operation="group_destruct",
+                broken=_as_well,
+            )
+        else:
+            raise NotSupported(f"a group has no operation {op.operation}")
+
+    def _construct(self, upcall: Upcall, op: GroupUpcall) -> None:
+        self._context_ids += 1
+        wanted = is_set(op.directives, attrs.GROUP_ASSIGN_CONTEXT_ID.key)
+        told = [info for info in op.directives if info.key in TOLD]
+        buffer = DataBuffer().pack(codes.BOOL, wanted).pack(codes.SIZE, self._context_ids)
+        buffer.pack(codes.PROC, *self._places.expand(op.procs)).pack(codes.INFO, *told)
+        added = procs_in(op.directives, attrs.GROUP_ADD_MEMBERS.key) or ()
+        buffer.pack(codes.PROC, *added)
+        self._gather(
+            upcall,
+            op.procs,
+            op.directives,
+            buffer.bytes(),
+            _constructed,
+            label=op.group,
+            operation="group_construct",
+            broken=_abort,
+        )
+
+
+def _constructed(gathered: Gathered) -> tuple[Info, ...]:
+    """Return the answer to the construct of a group: all servers come to the same."""
+    orders: list[tuple[Proc, ...]] = []
+    told: dict[Info, None] = {}
+    context_id = 0
+    wanted = False
+    added: dict[Proc, None] = {}
+    for data in gathered.blobs.values():
+        buffer = DataBuffer(data)
+        wanted = buffer.one(codes.BOOL) or wanted
+        offered = buffer.one(codes.SIZE)
+        # That of the first server by name counts.
+        context_id = context_id or offered
+        orders.append(tuple(buffer.unpack(codes.PROC)))
+        told.update(dict.fromkeys(buffer.unpack(codes.INFO)))
+        added.update(dict.fromkeys(buffer.unpack(codes.PROC)))
+    members = orders[0] if len(set(orders)) == 1 else tuple(sorted(orders[0]))
+    members += tuple([proc for proc in sorted(added) if proc not in members])
+    found = [attrs.GROUP_MEMBERSHIP(members)]
+    if wanted:
+        found.append(attrs.GROUP_CONTEXT_ID(context_id))
+    return (*found, *told)
+
+
+def _partial(detail: str) -> PMIxError:
+    """A fence or a connect without some of its members."""
+    return PartialSuccess(detail)
+
+
+def _abort(detail: str) -> PMIxError:
+    """A construct without some of its members."""
+    return PMIxError(detail, status=GROUP_CONSTRUCT_ABORT)
+
+
+def _as_well(_detail: str) -> None:
+    """What is taken apart is so without those who have gone as well."""
+
+
+def _status_in(directives: Iterable[Info]) -> int:
+    """Return how the part of a collective that is a server's own has ended."""
+    return next((int(info.value.data) for info in directives if info.key == LOCAL_STATUS), 0)
+
+
+def seconds_in(directives: Iterable[Info]) -> float:
+    """Return the shortest time limit among directives, 0 if they give none."""
+    found = [info.value.data for info in directives if info.key == TIMEOUT]
+    return float(min([limit for limit in found if isinstance(limit, int) and limit > 0], default=0))

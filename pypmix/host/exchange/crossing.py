@@ -1,0 +1,344 @@
+"""The halves of operations that cross servers, answered for one server by talking to the others."""
+
+from __future__ import annotations
+
+from pypmix.data import DataBuffer
+from pypmix.engine.base import Pending
+from pypmix.host.exchange import packing
+from pypmix.host.exchange.collectives import Collectives, seconds_in
+from pypmix.host.exchange.forwarded import Forwarded
+from pypmix.host.exchange.places import Places
+from pypmix.standard import codes
+from pypmix.standard.errors import ERR_EXISTS, ERROR, NotFound, NotSupported, OperationTimeout, PMIxError
+from pypmix.standard.ops import DirectModex, Lookup, Notification, NotifyEvent, Publish, Unpublish
+from pypmix.standard.ops.events import (
+    CUSTOM_RANGE,
+    RANGE_LOCAL,
+    RANGE_NAMESPACE,
+    RANGE_PROC_LOCAL,
+    RANGE_RM,
+    procs_in,
+)
+from pypmix.standard.ops.publishing import RANGE_CUSTOM
+from pypmix.standard.types import RANK_WILDCARD, Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, Protocol
+
+    from pypmix.engine.base import Done, Upcall
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.places import Where
+    from pypmix.host.exchange.requests import OnAnswer
+    from pypmix.standard.jobinfo import JobInfo
+
+    class ServerLike(Protocol):
+        """What a crossing calls of a server; `pypmix.Server` and the sessions of both engines have it."""
+
+        @property
+        def proc(self) -> Proc: ...
+
+        def register_nspace(self, job: JobInfo, local: tuple[int, ...] | None = None) -> None: ...
+
+        def deregister_nspace(self, nspace: str) -> None: ...
+
+        def notify(self, event: Notification) -> None: ...
+
+        def dmodex_request(self, proc: Proc, done: Done[bytes]) -> None: ...
+
+    Answer = Callable[[Upcall, Any], None]
+    Directory = Callable[[Upcall], None]
+
+PLACES = "pypmix.places"
+FORGET = "pypmix.forget"
+DEPARTED = "pypmix.departed"
+EVENT = "pypmix.event"
+MODEX = "pypmix.modex"
+DIRECTORY = "pypmix.directory"
+
+STAYS = frozenset((RANGE_LOCAL, RANGE_PROC_LOCAL, RANGE_RM))
+"""The ranges of events that concern no other server's clients."""
+
+GONE_SECONDS = 2.0
+"""How long a server is given to answer a direct modex of a proc that has gone: what it has committed is there still."""
+
+
+class _Asked:
+    """A direct modex that another server waits for."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self, answer: OnAnswer) -> None:
+        self.answer = answer
+
+
+class Crossing:
+    """Answers what a server cannot answer alone: `FenceUpcall`, `DirectModex`, `GroupUpcall`, `Connect`, `Disconnect`,
+    `NotifyEvent`, `Publish`, `Lookup`, `Unpublish`.
+
+    Each server of a job has one. It is made before its exchange is started, belongs to no thread, and blocks nobody.
+    All servers know where the procs are: each tells the others of the jobs that it registers here.
+
+    Args:
+        server: The server whose upcalls are answered: a `pypmix.Server`, or an engine's session.
+        exchange: This server's exchange.
+        where: Returns the name of the server that has a proc, or None; asked before what servers have told each other.
+        directory: Answers `Publish`, `Lookup` and `Unpublish` of all servers where this one is the first by name; those
+            of others come as upcalls with the same requestor, uid and gid. None where nothing is published.
+    """
+
+    def __init__(
+        self,
+        server: ServerLike,
+        exchange: Exchange,
+        where: Where | None = None,
+        *,
+        directory: Directory | None = None,
+    ) -> None:
+        self.name = exchange.name
+        self._server = server
+        self._exchange = exchange
+        self._directory = directory
+        self._places = Places(where)
+        self._jobs: dict[str, JobInfo] = {}
+        self._borrowed: set[str] = set()
+        self._modexes: dict[Proc, dict[_Asked, None]] = {}
+        self._collectives = Collectives(exchange, self._places, self._jobs, self._borrow)
+        self._answers: dict[type, Answer] = {
+            **self._collectives.answers,
+            DirectModex: self._modex,
+            NotifyEvent: self._notify,
+        }
+        if directory is not None:
+            self._answers |= {Publish: self._forward, Lookup: self._forward, Unpublish: self._forward}
+        exchange.watch(self._changed)
+        exchange.hear(PLACES, self._told_places)
+        exchange.hear(FORGET, self._told_forget)
+        exchange.hear(DEPARTED, self._told_departed)
+        exchange.hear(EVENT, self._told_event)
+        exchange.handle(MODEX, self._asked_modex)
+        exchange.handle(DIRECTORY, self._asked_directory)
+
+    # What a host calls, from any thread
+
+    def answer(self, upcall: Upcall) -> bool:
+        """Answer an upcall, now or later.
+
+        Returns:
+            Whether it is one that is answered here; nothing has been done with it otherwise.
+        """
+        answer = self._answers.get(type(upcall.op))
+        if answer is None:
+            return False
+        self._exchange.turns(self._collectives.attempt, answer, upcall)
+        return True
+
+    def register(self, job: JobInfo, places: Mapping[int, str]) -> None:
+        """Make a job known; each server that has procs of it, or its job info, does so before it registers the nspace.
+
+        Args:
+            job: The job info, which the clients of other servers get when they connect with procs of the job.
+            places: The name of the server of each rank, all ranks.
+        """
+        self._exchange.turns(self._register, job, dict(places))
+
+    def deregister(self, nspace: str) -> None:
+        """Forget a job; other servers do so when all that have registered it have forgotten it."""
+        self._exchange.turns(self._deregister, nspace)
+
+    def departed(self, proc: Proc) -> None:
+        """A proc of this server has ended, or is lost: nobody waits for it any more.
+
+        A collective goes on without a server whose members have all gone, and ends as one that some members are
+        missing from.
+        """
+        self._exchange.turns(self._departed, proc)
+
+    def pending(self) -> list[Pending]:
+        """Return the collectives of this server that others have not ended yet, oldest first; from any thread.
+
+        Only the first by name of the servers that take part knows which procs are missing.
+        """
+        return self._collectives.pending()
+
+    # Jobs and procs
+
+    def _register(self, job: JobInfo, places: dict[int, str]) -> None:
+        self._places.add(self.name, job.nspace, places)
+        self._jobs[job.nspace] = job
+        self._exchange.broadcast(PLACES, packing.pack_places(job.nspace, places))
+
+    def _deregister(self, nspace: str) -> None:
+        if self._jobs.pop(nspace, None) is not None:
+            self._exchange.broadcast(FORGET, DataBuffer().pack(codes.STRING, nspace).bytes())
+            if self._places.remove(self.name, nspace):
+                self._return(nspace)
+
+    def _departed(self, proc: Proc) -> None:
+        self._places.depart((proc,))
+        self._exchange.broadcast(DEPARTED, packing.pack_procs((proc,)))
+        self._exchange.review()
+        for asked in self._modexes.get(proc, ()):
+            self._exchange.later(GONE_SECONDS, lambda asked=asked: self._give_up(proc, asked))  # type: ignore[misc]
+
+    def _changed(self, name: str, here: bool) -> None:
+        if not here:
+            for nspace in self._places.leave(name):
+                self._return(nspace)
+            return
+        gone = []
+        for nspace, places, departed in self._places.told_by(self.name):
+            self._exchange.tell(name, PLACES, packing.pack_places(nspace, places))
+            gone += [Proc.unchecked(nspace, rank) for rank in sorted(departed)]
+        if gone:
+            self._exchange.tell(name, DEPARTED, packing.pack_procs(gone))
+
+    def _told_places(self, sender: str, data: bytes) -> None:
+        self._places.add(sender, *packing.unpack_places(data))
+
+    def _told_forget(self, sender: str, data: bytes) -> None:
+        nspace = DataBuffer(data).one(codes.STRING) or ""
+        if self._places.remove(sender, nspace):
+            self._return(nspace)
+
+    def _told_departed(self, _sender: str, data: bytes) -> None:
+        self._places.depart(packing.unpack_procs(data))
+        self._exchange.review()
+
+    def _borrow(self, job: JobInfo) -> None:
+        """Register a job that other servers have, for clients that have connected with its procs."""
+        if job.nspace in self._jobs or job.nspace in self._borrowed:
+            return
+        try:
+            self._server.register_nspace(job, ())
+        except PMIxError as error:
+            if error.code != ERR_EXISTS:
+                raise
+            return
+        self._borrowed.add(job.nspace)
+
+    def _return(self, nspace: str) -> None:
+        """Nobody has a job any more: its registration for connected clients goes too."""
+        if nspace in self._borrowed:
+            self._borrowed.discard(nspace)
+            self._server.deregister_nspace(nspace)
+
+    # Direct modex
+
+    def _modex(self, upcall: Upcall, op: DirectModex) -> None:
+        server = self._places.where(op.proc)
+        if server is None:
+            raise NotFound("no server is known to have it", procs=(op.proc,))
+
+        def done(data: bytes | None, error: PMIxError | None) -> None:
+            if error is None:
+                upcall.reply(data)
+                return
+            error.operation, error.procs = upcall.op.name, (op.proc,)
+            if isinstance(error, OperationTimeout):
+                error.missing = frozenset(error.procs)
+            upcall.fail(error)
+
+        seconds = seconds_in(op.directives)
+        self._exchange.request(server, MODEX, packing.pack_modex(op.proc, seconds), done, timeout=seconds)
+
+    def _asked_modex(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
+        proc, seconds = packing.unpack_modex(data)
+        asked = _Asked(answer)
+        self._modexes.setdefault(proc, {})[asked] = None
+        try:
+            self._server.dmodex_request(
+                proc, lambda found, error, /: self._exchange.turns(self._told, proc, asked, found, error)
+            )
+        except Exception as error:
+            self._told(proc, asked, None, error)
+            return
+        if self._places.has_departed(proc):
+            self._exchange.later(GONE_SECONDS, lambda: self._give_up(proc, asked))
+        elif seconds:
+            self._exchange.later(seconds, lambda: self._give_up(proc, asked))
+
+    def _told(self, proc: Proc, asked: _Asked, data: bytes | None, error: BaseException | None) -> None:
+        """A server has answered a direct modex, or its answer is waited for no more."""
+        waiting = self._modexes.get(proc, {})
+        if asked not in waiting:
+            return
+        del waiting[asked]
+        if not waiting:
+            del self._modexes[proc]
+        asked.answer(data, None if error is None else _pmix_error(error))
+
+    def _give_up(self, proc: Proc, asked: _Asked) -> None:
+        error: PMIxError
+        if self._places.has_departed(proc):
+            error = NotFound("it has gone, and has committed nothing", procs=(proc,))
+        else:
+            error = OperationTimeout("it has committed nothing in time", procs=(proc,))
+        self._told(proc, asked, None, error)
+
+    # Events
+
+    def _notify(self, upcall: Upcall, op: NotifyEvent) -> None:
+        source = upcall.requestor or self._server.proc
+        if op.range not in STAYS and self._places.where(source) in (None, self.name):
+            # One that came from another server is not passed on again.
+            data = packing.pack_event(op, source)
+            reach = self._reach(op, source)
+            if reach is None:
+                self._exchange.broadcast(EVENT, data)
+            else:
+                for server in sorted(reach - {self.name}):
+                    self._exchange.tell(server, EVENT, data)
+        upcall.reply()
+
+    def _reach(self, op: NotifyEvent, source: Proc) -> set[str] | None:
+        """Return the servers that an event is for, None for all."""
+        if op.range == RANGE_CUSTOM:
+            named = procs_in(op.infos, CUSTOM_RANGE) or ()
+        elif op.range == RANGE_NAMESPACE:
+            named = (Proc.unchecked(source.nspace, RANK_WILDCARD),)
+        else:
+            return None
+        try:
+            return set(self._places.servers(self._places.expand(named)))
+        except PMIxError:
+            # Somebody else knows them, or nobody: each server tells those that it has.
+            return None
+
+    def _told_event(self, _sender: str, data: bytes) -> None:
+        code, reach, source, infos = packing.unpack_event(data)
+        self._server.notify(Notification(code, source, reach, infos))
+
+    # Publish, lookup, unpublish
+
+    def _forward(self, upcall: Upcall, op: Publish | Lookup | Unpublish) -> None:
+        assert self._directory is not None
+        first = self._exchange.members[0]
+        if first == self.name:
+            self._directory(upcall)
+            return
+        if upcall.requestor is None or upcall.uid is None or upcall.gid is None:
+            raise NotSupported("a server publishes on the node of the directory only")
+
+        def done(data: bytes | None, error: PMIxError | None) -> None:
+            if error is not None:
+                error.operation = op.name
+                upcall.fail(error)
+            else:
+                found = packing.unpack_found(data or b"")
+                upcall.reply(found if isinstance(op, Lookup) else None)
+
+        data = packing.pack_request(op, upcall.requestor, upcall.uid, upcall.gid)
+        self._exchange.request(
+            first, DIRECTORY, data, lambda data, error: self._collectives.attempt(lambda *_: done(data, error), upcall)
+        )
+
+    def _asked_directory(self, sender: str, data: bytes, answer: OnAnswer) -> None:
+        if self._directory is None:
+            raise NotSupported(f"nothing is published on {self.name}")
+        self._directory(Forwarded(sender, *packing.unpack_request(data), answer))
+
+
+def _pmix_error(error: BaseException) -> PMIxError:
+    return error if isinstance(error, PMIxError) else PMIxError(f"{type(error).__name__}: {error}", status=ERROR)

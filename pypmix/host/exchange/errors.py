@@ -1,0 +1,63 @@
+"""How operations between servers fail."""
+
+from __future__ import annotations
+
+from pypmix.standard.errors import ERR_TIMEOUT, ERR_UNREACH, ERROR, OperationTimeout, PMIxError, error_for
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SHOWN = 8
+"""How many servers an error's text names."""
+
+
+class ServerLost(PMIxError):
+    """`PMIX_ERR_UNREACH`: a server that an operation needs has gone.
+
+    Attributes:
+        servers: The names of those that have.
+    """
+
+    default_status = ERR_UNREACH
+
+    def __init__(self, detail: str = "", *, servers: Iterable[str] = (), operation: str = "") -> None:
+        super().__init__(detail, operation=operation)
+        self.servers = tuple(servers)
+
+
+class ExchangeTimeout(OperationTimeout):
+    """`PMIX_ERR_TIMEOUT`: other servers did not answer, or did not contribute, in time.
+
+    Attributes:
+        servers: The names of those that did not.
+    """
+
+    def __init__(self, detail: str = "", *, servers: Iterable[str] = (), operation: str = "") -> None:
+        super().__init__(detail, operation=operation)
+        self.servers = tuple(servers)
+
+
+def make(status: int, detail: str, servers: tuple[str, ...], operation: str) -> PMIxError:
+    """Return the error that another server has told of."""
+    if status == ERR_TIMEOUT:
+        return ExchangeTimeout(detail, servers=servers, operation=operation)
+    if status == ERR_UNREACH and servers:
+        return ServerLost(detail, servers=servers, operation=operation)
+    # A success is no error that anybody may send.
+    return error_for(status)(detail, status=status or ERROR, operation=operation)
+
+
+def lost(names: Iterable[str], operation: str) -> ServerLost:
+    """Return the error for servers that have gone."""
+    servers = tuple(sorted(names))
+    return ServerLost(
+        f"{listed(servers)} {'have' if len(servers) > 1 else 'has'} gone", servers=servers, operation=operation
+    )
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the names of servers for a person."""
+    servers = sorted(names)
+    text = ", ".join(servers[:SHOWN]) + (f" and {len(servers) - SHOWN} more" if len(servers) > SHOWN else "")
+    return f"server{'s' if len(servers) > 1 else ''} {text}"

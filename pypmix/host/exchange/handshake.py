@@ -1,0 +1,160 @@
+"""How two servers prove to each other that they belong to one session: both know its secret, and neither sends it.
+
+The one that dials says who it is, whom it means, and a number that it has never said before; the other does the same
+and proves that it knows the secret by a code over all of this; then the first proves it as well. What follows on the
+connection is neither secret nor proof against somebody who sits between the two: that is the network's business.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+
+from pypmix.host.exchange import fields
+from pypmix.standard.errors import RemoteProtocolError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HELLO = 1
+CHALLENGE = 2
+PROOF = 3
+WELCOME = 4
+REFUSED = 5
+
+MAGIC = b"pypmix exchange 1"
+NONCE = 32
+MAX_NAME = 255
+MAX_FRAME = 4096
+"""The longest message before both have proved who they are."""
+
+
+class Stranger(Exception):
+    """The other side cannot be talked to; the text says why.
+
+    Attributes:
+        again: Whether it may be tried again soon.
+    """
+
+    def __init__(self, detail: str, again: bool = False) -> None:
+        super().__init__(detail)
+        self.again = again
+
+
+def check_name(name: str) -> str:
+    """Return the name of a server if it can be one, of a file too.
+
+    Raises:
+        TypeError: It is no text.
+        ValueError: It is empty, too long, or has characters that no file may have.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a server is a str, not {type(name).__name__}")
+    if not name or "/" in name or "\0" in name or len(fields.text(name)) > MAX_NAME:
+        raise ValueError(f"{name!r:.80} is no name of a server: 1 to {MAX_NAME} bytes without / and NUL")
+    return name
+
+
+class Handshake:
+    """One side of a handshake: takes messages in, gives messages out.
+
+    Args:
+        name: This server's name.
+        secret: What all servers of the session know.
+        to: The name of the server that is dialed; empty for the side that was.
+        admit: Told the name of a dialer that has proved to know the secret; raises `Stranger` to refuse it.
+
+    Attributes:
+        peer: Who the other one is, as far as it has said so.
+        done: Whether both have proved that they know the secret.
+    """
+
+    def __init__(self, name: str, secret: bytes, to: str = "", admit: Callable[[str], None] | None = None) -> None:
+        self.peer = to
+        self.done = False
+        self._name = name
+        self._secret = secret
+        self._dials = bool(to)
+        self._admit = admit
+        self._nonce = os.urandom(NONCE)
+        self._other = b""
+        self._expected: tuple[int, ...] = (CHALLENGE, WELCOME) if to else (HELLO, PROOF)
+
+    def begin(self) -> bytes:
+        """Return the first message of the one that dials."""
+        return fields.pack(HELLO, MAGIC, fields.text(self._name), fields.text(self.peer), self._nonce)
+
+    def take(self, message: bytes) -> bytes:
+        """Take a message in; return the answer, which may be empty.
+
+        Raises:
+            Stranger: The other side does not know the secret, is not who is meant, has refused, or is no server.
+        """
+        try:
+            kind, parts = fields.unpack(message)
+            if kind == REFUSED and self._dials:
+                reason, again = fields.expect(parts, 2)
+                raise Stranger(f"{self.peer} refuses: {fields.to_text(reason)[:200]}", again == b"\1")
+            if not self._expected or kind != self._expected[0]:
+                raise Stranger(f"a message of kind {kind} came out of turn")
+            self._expected = self._expected[1:]
+            return _STEPS[kind](self, parts)
+        except RemoteProtocolError as error:
+            raise Stranger(f"what came is no handshake: {error.detail}") from None
+
+    def _hello(self, parts: list[bytes]) -> bytes:
+        magic, name, to, nonce = fields.expect(parts, 4)
+        if magic != MAGIC or len(nonce) != NONCE:
+            raise Stranger("what came is no handshake of this version")
+        try:
+            self.peer = check_name(fields.to_text(name))
+        except ValueError as error:
+            raise Stranger(str(error)) from None
+        if fields.to_text(to) != self._name:
+            raise Stranger(f"{self.peer} means {fields.to_text(to)!r:.80}, and this is {self._name}")
+        self._other = nonce
+        return fields.pack(CHALLENGE, self._nonce, self._code(b"dialed"))
+
+    def _challenge(self, parts: list[bytes]) -> bytes:
+        self._other, proof = fields.expect(parts, 2)
+        if len(self._other) != NONCE or not hmac.compare_digest(proof, self._code(b"dialed")):
+            raise Stranger(f"{self.peer} does not know the secret of this session")
+        return fields.pack(PROOF, self._code(b"dials"))
+
+    def _proof(self, parts: list[bytes]) -> bytes:
+        (proof,) = fields.expect(parts, 1)
+        if not hmac.compare_digest(proof, self._code(b"dials")):
+            raise Stranger(f"{self.peer} does not know the secret of this session")
+        if self._admit is not None:
+            self._admit(self.peer)
+        self.done = True
+        return fields.pack(WELCOME)
+
+    def _welcome(self, parts: list[bytes]) -> bytes:
+        fields.expect(parts, 0)
+        self.done = True
+        return b""
+
+    def _code(self, side: bytes) -> bytes:
+        """Return what only one who knows the secret can say, in this handshake, as this side."""
+        if self._dials:
+            told = (self._name, self.peer, self._nonce, self._other)
+        else:
+            told = (self.peer, self._name, self._other, self._nonce)
+        dialer, dialed, first, second = told
+        message = fields.pack(0, MAGIC, side, fields.text(dialer), fields.text(dialed), first, second)
+        return hmac.digest(self._secret, message, "sha256")
+
+
+_STEPS: dict[int, Callable[[Handshake, list[bytes]], bytes]] = {
+    HELLO: Handshake._hello,
+    CHALLENGE: Handshake._challenge,
+    PROOF: Handshake._proof,
+    WELCOME: Handshake._welcome,
+}
+
+
+def refusal(error: Stranger) -> bytes:
+    """Return the message that says why one that has dialed is refused."""
+    return fields.pack(REFUSED, fields.text(str(error)[:200]), b"\1" if error.again else b"\0")

@@ -1,0 +1,181 @@
+"""A TCP connection between two servers: frames in, frames out, both bounded."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections import deque
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pypmix.host.exchange.handshake import Handshake
+    from pypmix.host.loop import Timer
+
+_LENGTH = struct.Struct("!I")
+CHUNK = 1 << 18
+DEAD_AFTER = 30
+"""Seconds after which a peer that acknowledges nothing, or has vanished with its node, is lost."""
+
+
+class Broken(Exception):
+    """The connection is of no more use; the text says why."""
+
+
+class Link:
+    """One connection.
+
+    Args:
+        sock: The socket; it belongs to the link from here on.
+        handshake: How it begins.
+        dials: Whether this side has dialed.
+
+    Attributes:
+        open: Whether both sides have proved who they are.
+        closed: Whether it is over.
+        timer: What ends it if it gets no further.
+        unsent: How many bytes wait to be sent.
+        sent: How many bytes have been sent.
+    """
+
+    def __init__(self, sock: socket.socket, handshake: Handshake, *, dials: bool) -> None:
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.handshake = handshake
+        self.dials = dials
+        self.connecting = dials
+        self.open = False
+        self.closed = False
+        self.watched = 0
+        self.timer: Timer | None = None
+        self.unsent = 0
+        self.sent = 0
+        self._lock = threading.Lock()
+        self._out: deque[memoryview] = deque()
+        self._in = bytearray()
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            ("TCP_KEEPIDLE", DEAD_AFTER // 3),
+            ("TCP_KEEPINTVL", DEAD_AFTER // 6),
+            ("TCP_KEEPCNT", 4),
+            ("TCP_USER_TIMEOUT", DEAD_AFTER * 1000),
+        ):
+            if hasattr(socket, option):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+    @property
+    def peer(self) -> str:
+        """The other server's name, empty while it has not said it."""
+        return self.handshake.peer
+
+    def send(self, message: bytes, limit: int) -> bool:
+        """Send a frame, or as much as there is room for now; from any thread.
+
+        Args:
+            message: What is in it.
+            limit: How many bytes may wait.
+
+        Returns:
+            Whether something is left to `flush`.
+
+        Raises:
+            Broken: The other side reads too slowly, or not at all.
+        """
+        with self._lock:
+            if self.closed:
+                return False
+            if self.unsent and self.unsent + len(message) > limit:
+                raise Broken(f"it does not read what it is sent: {self.unsent} bytes wait")
+            head = _LENGTH.pack(len(message))
+            # What is short goes in one piece, for one segment; what is long is not copied.
+            for piece in (head + message,) if len(message) < CHUNK else (head, message):
+                rest = memoryview(piece)
+                if not self._out and not self.connecting:
+                    rest = rest[self._push(rest) :]
+                if rest:
+                    self._out.append(rest)
+                    self.unsent += len(rest)
+            return bool(self._out)
+
+    def flush(self) -> bool:
+        """Send what waits; tell whether something is left.
+
+        Raises:
+            Broken: The connection has ended.
+        """
+        with self._lock:
+            while self._out and not self.closed:
+                piece = self._out[0]
+                count = self._push(piece)
+                self.unsent -= count
+                if count < len(piece):
+                    self._out[0] = piece[count:]
+                    break
+                self._out.popleft()
+            return bool(self._out)
+
+    def _push(self, piece: memoryview) -> int:
+        try:
+            count = self.sock.send(piece)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            raise Broken(error.strerror or str(error)) from None
+        self.sent += count
+        return count
+
+    def receive(self) -> None:
+        """Take in what has arrived.
+
+        Raises:
+            Broken: The connection has ended.
+        """
+        try:
+            data = self.sock.recv(CHUNK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            raise Broken(error.strerror or str(error)) from None
+        if not data:
+            raise Broken("it has closed the connection")
+        self._in += data
+
+    def frames(self, limit: int) -> Iterator[bytes]:
+        """Yield the frames that are there whole; ends when the link is closed.
+
+        Args:
+            limit: How long one may be while the link is open; before, `handshake.MAX_FRAME` holds.
+
+        Raises:
+            Broken: One is longer.
+        """
+        from pypmix.host.exchange.handshake import MAX_FRAME
+
+        start = 0
+        try:
+            while len(self._in) - start >= 4 and not self.closed:
+                size = _LENGTH.unpack_from(self._in, start)[0]
+                if size > (limit if self.open else MAX_FRAME):
+                    raise Broken(f"it announces a message of {size} bytes")
+                end = start + 4 + size
+                if len(self._in) < end:
+                    break
+                frame = bytes(memoryview(self._in)[start + 4 : end])
+                start = end
+                yield frame
+        finally:
+            del self._in[:start]
+
+    def close(self) -> None:
+        """End the connection."""
+        with self._lock:
+            self.closed = True
+            self._out.clear()
+            self.unsent = 0
+            self.sock.close()
+        if self.timer is not None:
+            self.timer.cancel()

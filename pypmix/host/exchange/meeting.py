@@ -1,0 +1,100 @@
+"""A folder where the servers of a session find each other: who listens where, and the secret that all of them know."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+
+from pypmix.standard.errors import PermissionDenied
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    Address = tuple[str, int]
+
+SECRET = "secret"
+PREFIX = "server."
+SECRET_BYTES = 32
+MAX_FILE = 4096
+
+
+def enter(folder: str) -> bytes:
+    """Make the folder where it is not there yet, and return the session's secret, which whoever comes first makes.
+
+    Raises:
+        PermissionDenied: The folder or the secret is another user's, or others may write or read it.
+    """
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    _check(folder, os.stat(folder, follow_symlinks=False), 0o022, "written to")
+    path = os.path.join(folder, SECRET)
+    if not os.path.lexists(path):
+        draft = f"{path}.{os.getpid()}.{secrets.token_hex(4)}"
+        _write(draft, secrets.token_bytes(SECRET_BYTES))
+        try:
+            # It appears whole, and only if nobody else was faster.
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        finally:
+            os.unlink(draft)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        _check(path, os.fstat(fd), 0o077, "read")
+        secret = os.read(fd, MAX_FILE)
+    finally:
+        os.close(fd)
+    if len(secret) < SECRET_BYTES:
+        raise PermissionDenied(f"{path} holds no secret", operation="exchange")
+    return secret
+
+
+def announce(folder: str, name: str, address: Address) -> None:
+    """Say where a server listens."""
+    path = os.path.join(folder, PREFIX + name)
+    draft = os.path.join(folder, f".{os.getpid()}.{secrets.token_hex(4)}")
+    _write(draft, f"{address[0]} {address[1]}\n".encode())
+    os.replace(draft, path)
+
+
+def withdraw(folder: str, name: str, address: Address) -> None:
+    """Take back where a server listens, unless another one has said something else since."""
+    if find(folder).get(name) == address:
+        try:
+            os.unlink(os.path.join(folder, PREFIX + name))
+        except FileNotFoundError:
+            return
+
+
+def find(folder: str) -> dict[str, Address]:
+    """Return the servers that have said where they listen; some may have ended since."""
+    found: dict[str, Address] = {}
+    try:
+        entries = os.listdir(folder)
+    except FileNotFoundError:
+        return found
+    for entry in sorted(entries):
+        if entry.startswith(PREFIX):
+            try:
+                with open(os.path.join(folder, entry), encoding="utf-8") as file:
+                    host, port = file.read(MAX_FILE).split()
+                found[entry.removeprefix(PREFIX)] = host, int(port)
+            except (OSError, ValueError):
+                # It has just gone, or is none of ours.
+                continue
+    return found
+
+
+def _write(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
+
+
+def _check(path: str, found: os.stat_result, mask: int, what: str) -> None:
+    if found.st_uid != os.geteuid():
+        raise PermissionDenied(f"{path} belongs to the user {found.st_uid}", operation="exchange")
+    if stat.S_ISLNK(found.st_mode) or found.st_mode & mask:
+        text = f"{path} may be {what} by others (mode {stat.S_IMODE(found.st_mode):o})"
+        raise PermissionDenied(text, operation="exchange", hint="take that right from them, or name another folder")

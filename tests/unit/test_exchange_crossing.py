@@ -1,0 +1,516 @@
+"""A crossing answers what one server cannot answer alone, out of what all servers give it."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.samples import samples
+from pypmix.host.exchange import Crossing, Exchange, Hub, packing
+from pypmix.host.exchange import crossing as module
+from pypmix.standard import attrs, codes
+from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError, RemoteProtocolError
+from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.ops import (
+    Connect,
+    DirectModex,
+    Disconnect,
+    FenceUpcall,
+    GroupUpcall,
+    Log,
+    Lookup,
+    Notification,
+    NotifyEvent,
+    Publish,
+    Spawn,
+    Unpublish,
+)
+from pypmix.standard.types import RANK_LOCAL_NODE, RANK_WILDCARD, App, Info, Pdata, Proc, Value
+
+pytestmark = pytest.mark.timeout(30)
+
+PARTIAL, TIMEOUT, ABORT, BAD_PARAM, UNREACH, EXISTS = -52, -24, -165, -27, -25, -11
+RM, LOCAL, NAMESPACE, SESSION, GLOBAL, CUSTOM, PROC_LOCAL = range(1, 8)
+CONSTRUCT, DESTRUCT, NONE, CANCEL = range(4)
+ALL = (Proc("job", RANK_WILDCARD),)
+PLACES = {0: "a", 1: "b", 2: "b", 3: "c"}
+JOB = JobInfo(
+    "job",
+    (attrs.JOB_SIZE(4), *[Info(name, value) for name, value in samples().items()]),
+    ((attrs.HOSTNAME("h0"), attrs.NODEID(0)), (attrs.HOSTNAME("h1"),)),
+    ((attrs.APPNUM(0),),),
+    ((attrs.SESSION_ID(1),), ()),
+    ((0, (attrs.LOCAL_RANK(0),)), (1, ()), (3, (attrs.LOCAL_RANK(1), attrs.HOSTNAME("h1")))),
+)
+
+
+class Asked:
+    """An upcall, and how it was answered."""
+
+    def __init__(self, op, requestor=None, uid=None, gid=None):
+        self.op = op
+        self.requestor = requestor
+        self.uid = uid
+        self.gid = gid
+        self.ends = []
+
+    def reply(self, result=None):
+        self.ends.append(result)
+
+    def fail(self, error):
+        self.ends.append(error)
+
+    @property
+    def end(self):
+        (end,) = self.ends
+        return end
+
+
+class Server:
+    """What a crossing calls of a server, noted."""
+
+    def __init__(self, name):
+        self.proc = Proc(f"server-{name}", 0)
+        self.jobs = {}
+        self.heard = []
+        self.committed = {}
+        self.waiting = []
+        self.error = None
+
+    def register_nspace(self, job, local=None):
+        assert local == ()
+        if self.error is not None:
+            raise self.error
+        self.jobs[job.nspace] = job
+
+    def deregister_nspace(self, nspace):
+        del self.jobs[nspace]
+
+    def notify(self, event):
+        self.heard.append(event)
+
+    def dmodex_request(self, proc, done):
+        if proc in self.committed:
+            done(self.committed[proc], None)
+        else:
+            self.waiting.append((proc, done))
+
+
+class World:
+    """Three servers with a job, on virtual time."""
+
+    def __init__(self):
+        self.hub = Hub(delay=lambda _from, _to: 0.1)
+        self.exchanges, self.crossings, self.servers, self.published = {}, {}, {}, []
+        for name in "abc":
+            carrier = self.hub.carrier(name)
+            self.exchanges[name] = Exchange(carrier, later=self.hub.clock.later, now=self.hub.clock.time)
+            self.servers[name] = Server(name)
+            self.crossings[name] = Crossing(
+                self.servers[name],
+                self.exchanges[name],
+                directory=lambda upcall, name=name: self.published.append((name, upcall)),
+            )
+            self.exchanges[name].start()
+        self.hub.run()
+        for crossing in self.crossings.values():
+            crossing.register(JOB, PLACES)
+        self.hub.run()
+
+    def ask(self, name, op, *who):
+        asked = Asked(op, *who)
+        assert self.crossings[name].answer(asked)
+        return asked
+
+    def all_ask(self, op, names="abc"):
+        """Have servers ask the same, or each what a function makes of its name."""
+        asked = [self.ask(name, op(name) if callable(op) else op) for name in names]
+        self.hub.run()
+        return [each.end for each in asked]
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def fence(name, procs=ALL, *infos):
+    return FenceUpcall(procs, infos, f"<{name}>".encode())
+
+
+def partial(*infos):
+    return (*infos, Info(attrs.LOCAL_COLLECTIVE_STATUS.key, Value(codes.STATUS, PARTIAL)))
+
+
+def test_a_fence_brings_the_data_of_all_in_the_order_of_servers(world):
+    assert world.all_ask(fence, "cab") == [b"<a><b><c>"] * 3
+
+
+def test_a_fence_is_known_by_its_members_however_they_are_named(world):
+    named = {"a": ALL, "b": tuple(Proc("job", rank) for rank in (3, 1, 0, 2)), "c": (Proc("job", 3), *ALL)}
+    assert world.all_ask(lambda name: fence(name, named[name])) == [b"<a><b><c>"] * 3
+    asked = world.ask("a", fence("a", (Proc("job", 0), Proc("job", 3))))
+    world.all_ask(lambda name: fence(name, (Proc("job", 0), Proc("job", 1))), "ab")
+    assert not asked.ends
+    world.all_ask(lambda name: fence(name, (Proc("job", 3), Proc("job", 0))), "c")
+    assert asked.end == b"<a><c>"
+
+
+def test_a_partial_part_makes_all_partial(world):
+    ends = world.all_ask(lambda name: fence(name, ALL, *(partial() if name == "b" else ())))
+    assert [end.code for end in ends] == [PARTIAL] * 3
+    assert "server b" in str(ends[0])
+    worse = Info(attrs.LOCAL_COLLECTIVE_STATUS.key, Value(codes.STATUS, -31))
+    ends = world.all_ask(lambda name: fence(name, ALL, *(partial() if name == "b" else (worse,))))
+    assert [end.code for end in ends] == [-31] * 3
+
+
+def test_a_timeout_names_the_procs_that_are_missing(world):
+    first = world.ask("a", fence("a", ALL, attrs.TIMEOUT(3)))
+    other = world.ask("c", fence("c"))
+    world.hub.run(world.hub.clock.now + 1)
+    (pending,) = world.crossings["a"].pending()
+    assert (pending.operation, pending.missing) == ("fence", (Proc("job", 1), Proc("job", 2)))
+    assert pending.arrived == (Proc("job", 0), Proc("job", 3))
+    world.crossings["b"].departed(Proc("job", 2))
+    world.hub.run()
+    for asked in (first, other):
+        assert isinstance(asked.end, OperationTimeout)
+        assert asked.end.missing == {Proc("job", 1)}
+        assert asked.end.operation == "fence"
+        assert "server b" in str(asked.end)
+    assert not world.crossings["a"].pending()
+
+
+@pytest.mark.parametrize("when", ["before", "after", "unheard"])
+def test_servers_whose_members_have_gone_are_not_waited_for(world, when):
+    def depart():
+        for rank in (1, 2):
+            world.crossings["b"].departed(Proc("job", rank))
+
+    if when == "before":
+        depart()
+        world.hub.run()
+    asked = [world.ask(name, fence(name)) for name in "ac"]
+    if when != "unheard":
+        world.hub.run()
+    assert [bool(each.ends) for each in asked] == [when == "before"] * 2
+    if when != "before":
+        depart()
+    world.hub.run()
+    assert [each.end.code for each in asked] == [PARTIAL] * 2
+    assert [each.end.missing for each in asked] == [{Proc("job", 1), Proc("job", 2)}] * 2
+    assert world.all_ask(fence, "b")[0].code == PARTIAL
+    # What is taken apart is so without them as well, and a group that is made without a member is none.
+    assert world.all_ask(Disconnect(ALL), "ac") == [None, None]
+    assert world.all_ask(GroupUpcall(DESTRUCT, "g", ALL), "ac") == [(), ()]
+    assert [end.code for end in world.all_ask(GroupUpcall(CONSTRUCT, "g", ALL), "ac")] == [ABORT] * 2
+    assert [end.code for end in world.all_ask(Connect(ALL), "ac")] == [PARTIAL] * 2
+    assert world.all_ask(Disconnect(ALL), "b") == [None]
+    assert world.all_ask(GroupUpcall(DESTRUCT, "g", ALL), "b") == [()]
+
+
+def test_a_contribution_of_one_that_has_gone_since_counts(world):
+    asked = world.ask("b", fence("b", (Proc("job", 0), Proc("job", 1))))
+    world.crossings["b"].departed(Proc("job", 1))
+    assert world.all_ask(lambda name: fence(name, (Proc("job", 0), Proc("job", 1))), "a") == [b"<a><b>"]
+    assert asked.end == b"<a><b>"
+
+
+def test_a_server_that_is_lost_has_nobody_any_more(world):
+    asked = [world.ask("a", op) for op in (fence("a"), Connect(ALL), Disconnect(ALL), GroupUpcall(CONSTRUCT, "g", ALL))]
+    modex = world.ask("a", DirectModex(Proc("job", 3)))
+    world.hub.run()
+    world.hub.lose("c")
+    world.hub.run()
+    assert [getattr(each.end, "code", None) for each in asked] == [PARTIAL, PARTIAL, None, ABORT]
+    assert "server c has gone" in str(asked[0].end)
+    assert asked[0].end.missing == {Proc("job", 3)}
+    assert modex.end.code == UNREACH
+    assert [end.code for end in world.all_ask(fence, "ab")] == [PARTIAL] * 2
+
+
+def group_result(end):
+    found = {}
+    for info in end:
+        found.setdefault(info.key, []).append(info.value.data)
+    return found
+
+
+def test_a_group_has_one_membership_and_one_context_id(world):
+    members = (Proc("job", 3), Proc("job", 0), Proc("job", 1))
+    told = {name: attrs.GROUP_INFO((attrs.HOSTNAME(name),)) for name in "abc"}
+
+    def construct(name):
+        infos = (told[name], attrs.TIMEOUT(60), told[name])
+        wanted = (attrs.GROUP_ASSIGN_CONTEXT_ID(True),) if name == "c" else ()
+        return GroupUpcall(CONSTRUCT, "g", members, (*infos, *wanted))
+
+    ends = world.all_ask(construct)
+    assert ends[0] == ends[1] == ends[2]
+    found = group_result(ends[0])
+    assert found[attrs.GROUP_MEMBERSHIP.key][0].items == members
+    assert [info for info in ends[0] if info.key == attrs.GROUP_INFO.key] == list(told.values())
+    (first,) = found[attrs.GROUP_CONTEXT_ID.key]
+    again = world.all_ask(construct)
+    (second,) = group_result(again[0])[attrs.GROUP_CONTEXT_ID.key]
+    assert first != second
+    assert 2**32 < first < 2**63
+    # It is a number of the first server's.
+    assert first >> 32 == world.crossings["a"]._collectives._context_ids >> 32
+    ends = world.all_ask(GroupUpcall(CONSTRUCT, "h", ALL))
+    assert list(group_result(ends[0])) == [attrs.GROUP_MEMBERSHIP.key]
+    assert group_result(ends[0])[attrs.GROUP_MEMBERSHIP.key][0].items == tuple(Proc("job", rank) for rank in range(4))
+
+
+def test_context_ids_of_different_first_servers_differ(world):
+    wanted = (attrs.GROUP_ASSIGN_CONTEXT_ID(True),)
+    found = set()
+    for procs, names in (((0, 1), "ab"), ((1, 3), "bc"), ((3,), "c"), ((0, 3), "ac")):
+        op = GroupUpcall(CONSTRUCT, "g", tuple(Proc("job", rank) for rank in procs), wanted)
+        found |= {group_result(end)[attrs.GROUP_CONTEXT_ID.key][0] for end in world.all_ask(op, names)}
+    assert len(found) == 4
+
+
+def test_members_that_are_named_in_different_orders_are_sorted(world):
+    orders = {"a": (0, 1, 3), "b": (1, 0, 3), "c": (0, 1, 3)}
+    ends = world.all_ask(lambda name: GroupUpcall(CONSTRUCT, "g", tuple(Proc("job", rank) for rank in orders[name])))
+    assert {group_result(end)[attrs.GROUP_MEMBERSHIP.key][0].items for end in ends} == {
+        tuple(Proc("job", rank) for rank in (0, 1, 3))
+    }
+
+
+def test_a_server_gives_a_group_up_for_all(world):
+    asked = [world.ask(name, GroupUpcall(CONSTRUCT, "g", ALL)) for name in "ac"]
+    other = world.ask("c", GroupUpcall(CONSTRUCT, "h", ALL))
+    world.hub.run()
+    assert world.all_ask(GroupUpcall(CANCEL, "g"), "c") == [()]
+    assert [each.end.code for each in asked] == [ABORT] * 2
+    assert not other.ends
+    assert world.all_ask(GroupUpcall(NONE, "g"), "c")[0].code == -47
+
+
+def test_connect_brings_the_job_info_of_others(world):
+    own = JobInfo("own", JOB.job, JOB.nodes, JOB.apps, JOB.sessions, JOB.procs)
+    world.crossings["c"].register(own, {0: "c"})
+    world.hub.run()
+    both = (Proc("own", 0), Proc("job", 0))
+    assert world.all_ask(Connect(both), "ac") == [None, None]
+    assert world.servers["a"].jobs == {"own": own}
+    assert not world.servers["b"].jobs and not world.servers["c"].jobs
+    assert world.all_ask(Connect(both), "ac") == [None, None]
+    assert world.all_ask(Disconnect(both), "ac") == [None, None]
+    assert world.servers["a"].jobs == {"own": own}
+    world.crossings["c"].deregister("own")
+    world.hub.run()
+    assert not world.servers["a"].jobs
+    assert world.all_ask(Connect(both), "a")[0].code == NotFound.default_status
+
+
+def test_job_info_goes_with_its_last_server(world):
+    world.crossings["c"].register(JobInfo("own"), {0: "c"})
+    world.hub.run()
+    world.all_ask(Connect((Proc("own", 0), Proc("job", 0))), "ac")
+    world.hub.lose("c")
+    world.hub.run()
+    assert not world.servers["a"].jobs
+
+
+@pytest.mark.parametrize(("error", "status"), [(PMIxError("there", status=EXISTS), None), (PMIxError("no"), -1)])
+def test_job_info_that_cannot_be_registered_fails_the_connect(world, error, status):
+    world.crossings["c"].register(JobInfo("own"), {0: "c"})
+    world.hub.run()
+    world.servers["a"].error = error
+    ends = world.all_ask(Connect((Proc("own", 0), Proc("job", 0))), "ac")
+    assert [getattr(end, "code", None) for end in ends] == [status, None]
+
+
+def test_direct_modex_asks_the_server_of_the_proc(world):
+    world.servers["b"].committed[Proc("job", 1)] = b"data"
+    asked = [world.ask("a", DirectModex(Proc("job", rank))) for rank in (1, 2, 9)]
+    world.hub.run()
+    assert asked[0].end == b"data"
+    assert isinstance(asked[2].end, NotFound)
+    ((proc, done),) = world.servers["b"].waiting
+    assert proc == Proc("job", 2)
+    done(None, NotFound("nothing", procs=(proc,)))
+    done(b"twice", None)
+    world.hub.run()
+    assert isinstance(asked[1].end, NotFound)
+    assert asked[1].end.operation == "direct_modex"
+
+
+def test_direct_modex_ends_in_time_and_with_its_proc(world):
+    late = world.ask("a", DirectModex(Proc("job", 1), (attrs.TIMEOUT(3),)))
+    gone = world.ask("a", DirectModex(Proc("job", 2)))
+    world.hub.run()
+    assert isinstance(late.end, OperationTimeout)
+    assert late.end.missing == {Proc("job", 1)}
+    world.crossings["b"].departed(Proc("job", 2))
+    world.hub.run()
+    assert isinstance(gone.end, NotFound)
+    after = world.ask("c", DirectModex(Proc("job", 2)))
+    world.hub.run()
+    assert isinstance(after.end, NotFound)
+    assert not world.crossings["b"]._modexes
+    world.servers["b"].committed[Proc("job", 2)] = b"left behind"
+    assert world.all_ask(DirectModex(Proc("job", 2)), "a") == [b"left behind"]
+
+
+def test_a_server_that_refuses_a_direct_modex_answers_with_its_error(world):
+    world.servers["b"].committed = None
+    (end,) = world.all_ask(DirectModex(Proc("job", 1)), "a")
+    assert "TypeError" in str(end)
+    assert not world.crossings["b"]._modexes
+
+
+@pytest.mark.parametrize(
+    ("reach", "procs", "heard"),
+    [
+        (RM, None, ""), (LOCAL, None, ""), (PROC_LOCAL, None, ""), (SESSION, None, "ac"), (GLOBAL, None, "ac"),
+        (NAMESPACE, None, "a"), (CUSTOM, [Proc("job", 3)], "c"), (CUSTOM, [Proc("job", 1)], ""),
+        (CUSTOM, [Proc("job", RANK_WILDCARD)], "ac"), (CUSTOM, [Proc("unknown", 0)], "ac"),
+    ],
+)  # fmt: skip
+def test_events_go_where_their_range_reaches(world, reach, procs, heard):
+    world.crossings["b"].register(JobInfo("small"), {0: "a", 1: "b"})
+    world.hub.run()
+    source = Proc("small" if reach == NAMESPACE else "job", 1)
+    infos = () if procs is None else (attrs.EVENT_CUSTOM_RANGE(procs),)
+    asked = world.ask("b", NotifyEvent(-400, reach, infos), source)
+    assert asked.end is None
+    world.hub.run()
+    assert [name for name in "abc" if world.servers[name].heard] == list(heard)
+    for name in heard:
+        assert world.servers[name].heard == [Notification(-400, source, reach, infos)]
+
+
+def test_events_are_not_passed_on_twice_and_servers_raise_their_own(world):
+    world.ask("a", NotifyEvent(-400, SESSION), Proc("job", 1))
+    world.hub.run()
+    assert not world.servers["b"].heard and not world.servers["c"].heard
+    world.ask("a", NotifyEvent(-401, SESSION))
+    world.hub.run()
+    assert world.servers["c"].heard == [Notification(-401, Proc("server-a", 0), SESSION, ())]
+
+
+def test_the_first_server_publishes_for_all(world):
+    who = (Proc("job", 3), 1000, 100)
+    publish = Publish((Info("key", Value(codes.STRING, "value")),), CUSTOM, 1, (attrs.TIMEOUT(3),))
+    lookup = Lookup(("key", "other"), (attrs.WAIT(1),))
+    asked = [world.ask("c", op, *who) for op in (publish, lookup, Unpublish(("key",)), Unpublish())]
+    own = world.ask("a", lookup, Proc("job", 0), 1, 2)
+    world.hub.run()
+    assert [name for name, _ in world.published] == ["a"] * 5
+    forwarded = [upcall for _, upcall in world.published if upcall is not own]
+    assert [upcall.op for upcall in forwarded] == [each.op for each in asked]
+    assert {(upcall.requestor, upcall.uid, upcall.gid) for upcall in forwarded} == {who}
+    assert {upcall.server for upcall in forwarded} == {"c"}
+    assert not any(each.ends for each in asked)
+    found = (Pdata(Proc("job", 0), "key", Value(codes.STRING, "value")),)
+    forwarded[0].reply()
+    forwarded[1].reply(found)
+    forwarded[1].reply(())
+    forwarded[2].fail(NotFound("not there"))
+    forwarded[3].fail(OSError("full"))
+    world.hub.run()
+    assert asked[0].end is None
+    assert asked[1].end == found
+    assert isinstance(asked[2].end, NotFound)
+    assert "OSError: full" in str(asked[3].end)
+
+
+def test_published_data_of_a_lost_server_is_lost_with_it(world):
+    asked = world.ask("c", Lookup(("key",)), Proc("job", 3), 1, 2)
+    world.hub.run()
+    world.hub.lose("a")
+    world.hub.run()
+    assert asked.end.code == UNREACH
+    world.ask("c", Lookup(("key",)), Proc("job", 3), 1, 2)
+    world.hub.run()
+    assert world.published[-1][0] == "b"
+
+
+def test_what_is_not_for_it_is_left_alone(world):
+    upcalls = [Asked(Spawn((App("x"),))), Asked(Log((attrs.LOG_STDOUT("x"),)))]
+    assert [world.crossings["a"].answer(upcall) for upcall in upcalls] == [False, False]
+    nobody = Crossing(world.servers["a"], Exchange(Hub().carrier("z")))
+    assert not nobody.answer(Asked(Lookup(("key",))))
+    assert not any(upcall.ends for upcall in upcalls)
+
+
+@pytest.mark.parametrize(
+    ("op", "status"),
+    [
+        (FenceUpcall((Proc("unknown", RANK_WILDCARD),)), -46),
+        (FenceUpcall((Proc("job", 77),)), -46),
+        (FenceUpcall((Proc("job", RANK_LOCAL_NODE),)), BAD_PARAM),
+        (FenceUpcall((Proc("job", 3),)), BAD_PARAM),
+    ],
+)
+def test_what_cannot_be_done_fails_at_once(world, op, status):
+    asked = world.ask("a", op)
+    assert asked.end.code == status
+    assert asked.end.operation == "fence"
+
+
+def test_where_a_host_knows_better_it_is_asked_first():
+    hub = Hub()
+    exchanges = [Exchange(hub.carrier(name), later=hub.clock.later) for name in "ab"]
+    where = {Proc("x", 0): "a", Proc("y", 0): "b"}
+    crossings = [Crossing(Server(exchange.name), exchange, where.get) for exchange in exchanges]
+    for exchange in exchanges:
+        exchange.start()
+    hub.run()
+    asked = [Asked(FenceUpcall(tuple(where), (), exchange.name.encode())) for exchange in exchanges]
+    for crossing, upcall in zip(crossings, asked, strict=True):
+        assert crossing.answer(upcall)
+    hub.run()
+    assert [upcall.end for upcall in asked] == [b"ab"] * 2
+
+
+def test_servers_that_come_late_are_told_everything(world):
+    world.crossings["b"].departed(Proc("job", 1))
+    world.crossings["b"].departed(Proc("job", 2))
+    world.hub.run()
+    exchange = Exchange(world.hub.carrier("Z"), later=world.hub.clock.later, now=world.hub.clock.time)
+    crossing = Crossing(Server("Z"), exchange)
+    exchange.start()
+    crossing.register(JobInfo("late"), {0: "Z"})
+    world.hub.run()
+    # As the first by name it coordinates, and knows who has gone.
+    asked = Asked(fence("Z", (*ALL, Proc("late", 0))))
+    crossing.answer(asked)
+    ends = world.all_ask(lambda name: fence(name, (Proc("late", 0), *ALL)), "ac")
+    assert [end.code for end in (asked.end, *ends)] == [PARTIAL] * 3
+
+
+def test_job_infos_and_places_survive_the_way():
+    from pypmix.data import DataBuffer
+
+    buffer = DataBuffer()
+    packing.pack_job(buffer, JOB)
+    packing.pack_job(buffer, JobInfo("empty"))
+    buffer = DataBuffer(buffer.bytes())
+    assert packing.unpack_job(buffer) == JOB
+    assert packing.unpack_job(buffer) == JobInfo("empty")
+    for places in ({}, PLACES, dict.fromkeys(range(10000), "x"), {5: "a", 7: "a", 6: "b"}):
+        assert packing.unpack_places(packing.pack_places("n", places)) == ("n", places)
+    assert len(packing.pack_places("n", dict.fromkeys(range(10_000), "x"))) < 40
+
+
+@pytest.mark.parametrize("topic", [module.PLACES, module.FORGET, module.DEPARTED, module.EVENT])
+def test_news_that_do_not_parse_are_dropped(world, topic, caplog):
+    world.exchanges["a"].tell("b", topic, b"\xff\xff")
+    world.hub.run()
+    assert "is dropped" in caplog.text
+    assert world.all_ask(fence) == [b"<a><b><c>"] * 3
+
+
+@pytest.mark.parametrize("topic", [module.MODEX, module.DIRECTORY])
+def test_requests_that_do_not_parse_are_refused(world, topic):
+    ends = []
+    world.exchanges["a"].request("b", topic, b"\xff\xff", lambda *end: ends.append(end))
+    world.hub.run()
+    ((_, error),) = ends
+    assert error.code == RemoteProtocolError.default_status
+    assert not world.published

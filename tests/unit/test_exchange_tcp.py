@@ -1,0 +1,479 @@
+"""The TCP carrier: who knows the secret gets in, a death is told of at once, no bytes and no silence harm others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pypmix import PermissionDenied
+from pypmix.host.exchange import Exchange, TCPCarrier, fields, meeting, tcp
+from pypmix.host.exchange.handshake import HELLO, MAGIC, MAX_FRAME, PROOF, Handshake, Stranger, check_name
+from pypmix.standard.errors import ERR_UNREACH
+
+pytestmark = pytest.mark.timeout(60)
+
+SECRET = b"a secret of the session"
+PATIENCE = 10
+
+
+class Server:
+    """A carrier, and what it is told."""
+
+    def __init__(self, carrier):
+        self.carrier = carrier
+        self.told = SimpleQueue()
+        self.started = False
+
+    def start(self):
+        self.started = True
+        self.carrier.listen(lambda *what: self.told.put(what), lambda *what: self.told.put(what))
+        return self
+
+    def next(self, seconds=PATIENCE):
+        return self.told.get(timeout=seconds)
+
+    def send(self, *args):
+        self.carrier.send(*args)
+
+
+@pytest.fixture
+def servers():
+    """Return a function that makes a server, by the arguments of its carrier."""
+    made = []
+
+    def make(name, secret=SECRET, *, start=True, **options):
+        server = Server(TCPCarrier(name, secret, **options))
+        made.append(server)
+        return server.start() if start else server
+
+    yield make
+    for server in made:
+        server.carrier.close()
+        assert not server.started or not server.carrier._thread.is_alive()
+
+
+@pytest.fixture
+def pair(servers):
+    """Two servers that know each other."""
+    a = servers("a")
+    b = servers("b", peers={"a": a.carrier.address})
+    assert b.next() == ("a", True)
+    assert a.next() == ("b", True)
+    return a, b
+
+
+def until(condition, seconds=PATIENCE):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.01)
+
+
+def test_messages_arrive_in_order(pair):
+    a, b = pair
+    messages = [bytes((number % 256,)) * (1 + number * 37 % 5000) for number in range(500)]
+    for message in messages:
+        a.send("b", message)
+        b.send("a", message[::-1])
+    a.send("nobody", b"lost")
+    assert [b.next() for _ in messages] == [("a", message) for message in messages]
+    assert [a.next() for _ in messages] == [("b", message[::-1]) for message in messages]
+    assert a.carrier.members == b.carrier.members == ("a", "b")
+
+
+def test_long_messages_pass_whole_and_longer_ones_are_refused(servers):
+    a = servers("a", max_message=30_000_000)
+    b = servers("b", peers={"a": a.carrier.address}, max_message=20_000_000)
+    a.next(), b.next()
+    long = os.urandom(20_000_000)
+    a.send("b", long)
+    b.send("a", long)
+    assert b.next() == ("a", long)
+    assert a.next() == ("b", long)
+    with pytest.raises(OverflowError):
+        b.send("a", long + b"x")
+    with pytest.raises(ValueError, match="empty"):
+        b.send("a", b"")
+    a.send("b", long + b"x")
+    assert b.next() == ("a", False)
+    assert a.next() == ("b", False)
+
+
+def test_threads_send_at_a_time(pair):
+    a, b = pair
+    counts = 300
+
+    def send(who):
+        for number in range(counts):
+            a.send("b", f"{who} {number}".encode() + b"." * 3000)
+
+    threads = [threading.Thread(target=send, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    seen = {}
+    for _ in range(4 * counts):
+        who, number = b.next()[1].rstrip(b".").split()
+        seen.setdefault(who, []).append(int(number))
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert list(seen.values()) == [list(range(counts))] * 4
+
+
+def test_in_a_folder_all_find_all(tmp_path):
+    folder = tmp_path / "meeting"
+    names = [f"n{number}" for number in range(6)]
+    found = [Server(TCPCarrier.in_folder(name, folder)) for name in names]
+    threads = [threading.Thread(target=server.start) for server in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    for server in found:
+        told = sorted(server.next() for _ in names[1:])
+        assert told == [(name, True) for name in names if name != server.carrier.name]
+        assert server.carrier.members == tuple(names)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "secret").stat().st_mode) == 0o600
+    for server in found:
+        server.carrier.close()
+    assert [path.name for path in folder.iterdir()] == ["secret"]
+    # One connection to each pair, none to spare and none that was closed.
+    assert all(server.told.empty() or {what[1] for what in drained(server)} == {False} for server in found)
+
+
+def drained(server):
+    found = []
+    while True:
+        try:
+            found.append(server.told.get_nowait())
+        except Empty:
+            return found
+
+
+def test_two_that_dial_each_other_have_one_connection(servers):
+    for _ in range(20):
+        pair = [servers(name, start=False) for name in "ab"]
+        pair[0].carrier._known = {"b": pair[1].carrier.address}
+        pair[1].carrier._known = {"a": pair[0].carrier.address}
+        for server in pair:
+            server.start()
+        assert [server.next() for server in pair] == [("b", True), ("a", True)]
+        for server, other in zip(pair, "ba", strict=True):
+            server.send(other, b"hello")
+        assert [server.next() for server in pair] == [("b", b"hello"), ("a", b"hello")]
+        assert all(server.told.empty() for server in pair)
+        for server in pair:
+            server.carrier.close()
+
+
+def test_who_leaves_is_told_of_after_its_last_message(pair):
+    a, b = pair
+    last = os.urandom(5_000_000)
+    a.send("b", last)
+    a.carrier.close()
+    a.carrier.close()
+    assert b.next() == ("a", last)
+    assert b.next() == ("a", False)
+    assert b.carrier.members == ("b",)
+    a.send("b", b"too late")
+    assert a.told.empty()
+
+
+def test_who_comes_back_is_a_new_member(pair, servers):
+    a, b = pair
+    b.carrier.close()
+    assert a.next() == ("b", False)
+    again = servers("b", peers={"a": a.carrier.address})
+    assert a.next() == ("b", True)
+    assert again.next() == ("a", True)
+    again.send("a", b"again")
+    assert a.next() == ("b", b"again")
+
+
+CHILD = """
+import sys, time
+from pypmix.host.exchange import TCPCarrier
+carrier = TCPCarrier.in_folder(sys.argv[1], sys.argv[2])
+carrier.listen(lambda *what: None, lambda *what: print(*what, flush=True))
+carrier.send("here", b"x")
+time.sleep(60)
+"""
+
+
+def test_a_process_that_is_killed_is_gone_at_once(tmp_path):
+    here = Server(TCPCarrier.in_folder("here", tmp_path / "m")).start()
+    command = [sys.executable, "-c", CHILD, "there", str(tmp_path / "m")]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as child:
+        try:
+            assert here.next(30) == ("there", True)
+            assert child.stdout.readline() == "here True\n"
+            begin = time.monotonic()
+            child.send_signal(signal.SIGKILL)
+            assert here.next() == ("there", False)
+            assert time.monotonic() - begin < 2
+        finally:
+            child.kill()
+    # What it has left behind in the folder misleads nobody.
+    third = Server(TCPCarrier.in_folder("third", tmp_path / "m")).start()
+    assert third.next() == ("here", True)
+    assert here.next() == ("third", True)
+    third.carrier.close()
+    here.carrier.close()
+
+
+def test_who_does_not_know_the_secret_stays_outside(servers, caplog):
+    a = servers("a")
+    servers("thief", b"another secret of a session", peers={"a": a.carrier.address})
+    until(lambda: "does not know the secret" in caplog.text)
+    friend = servers("b", peers={"a": a.carrier.address})
+    assert a.next() == ("b", True)
+    assert friend.next() == ("a", True)
+    assert a.carrier.members == ("a", "b")
+
+
+def test_a_name_that_is_taken_is_refused(pair, servers, caplog, monkeypatch):
+    monkeypatch.setattr(tcp, "RETRIES", 2)
+    a, _b = pair
+    servers("b", peers={"a": a.carrier.address})
+    servers("a", peers={"b": _b.carrier.address})
+    until(lambda: caplog.text.count("a refuses: there is a b already") == 1)
+    until(lambda: "there is a a already" in caplog.text)
+    assert a.told.empty()
+
+
+def handshake_with(address):
+    sock = socket.create_connection(address, timeout=PATIENCE)
+    sock.settimeout(PATIENCE)
+    return sock
+
+
+def frame(message):
+    return struct.pack("!I", len(message)) + message
+
+
+def receive(sock):
+    head = sock.recv(4, socket.MSG_WAITALL)
+    return sock.recv(struct.unpack("!I", head)[0], socket.MSG_WAITALL) if head else b""
+
+
+def enter(address, name, to):
+    """Connect by hand and return the socket."""
+    sock = handshake_with(address)
+    mine = Handshake(name, SECRET, to=to)
+    sock.sendall(frame(mine.begin()))
+    while not mine.done:
+        answer = mine.take(receive(sock))
+        if answer:
+            sock.sendall(frame(answer))
+    return sock
+
+
+def test_the_secret_itself_is_never_sent_and_no_proof_serves_twice():
+    dialed, dials = Handshake("a", SECRET), Handshake("b", SECRET, to="a")
+    sent = [dials.begin()]
+    sent.append(dialed.take(sent[-1]))
+    sent.append(dials.take(sent[-1]))
+    sent.append(dialed.take(sent[-1]))
+    assert dials.take(sent[-1]) == b""
+    assert dials.done and dialed.done
+    assert (dials.peer, dialed.peer) == ("a", "b")
+    assert not any(SECRET in message for message in sent)
+    again = Handshake("a", SECRET)
+    again.take(sent[0])
+    with pytest.raises(Stranger, match="secret"):
+        again.take(sent[2])
+    # Nor is what one side has proved a proof of the other side.
+    mirror = Handshake("a", SECRET)
+    proof = fields.unpack(mirror.take(sent[0]))[1][1]
+    with pytest.raises(Stranger, match="secret"):
+        mirror.take(fields.pack(PROOF, proof))
+
+
+def test_one_that_means_another_server_is_refused():
+    dials = Handshake("b", SECRET, to="c")
+    with pytest.raises(Stranger, match="means 'c'"):
+        Handshake("a", SECRET).take(dials.begin())
+
+
+@given(st.lists(st.binary(max_size=100), max_size=4), st.integers(0, 6))
+@settings(max_examples=300)
+def test_any_messages_make_a_stranger_or_nothing(messages, kind):
+    for side in (Handshake("a", SECRET), Handshake("a", SECRET, to="b")):
+        for message in messages:
+            try:
+                side.take(bytes((kind,)) + message)
+            except Stranger:
+                break
+        assert not side.done
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.0\r\n\r\n",
+        struct.pack("!I", MAX_FRAME + 1),
+        frame(b""),
+        frame(b"\1" + b"\0" * 20),
+        frame(fields.pack(HELLO, MAGIC, b"../evil", b"a", b"n" * 32)),
+        frame(fields.pack(HELLO, b"other", b"b", b"a", b"n" * 32)),
+        frame(fields.pack(PROOF, b"p" * 32)),
+    ],
+)
+def test_strangers_are_closed_and_named_in_the_log(pair, data, caplog):
+    a, b = pair
+    with handshake_with(a.carrier.address) as sock:
+        sock.sendall(data)
+        while sock.recv(4096):
+            pass
+    until(lambda: "the connection with" in caplog.text)
+    b.send("a", b"still here")
+    assert a.next() == ("b", b"still here")
+
+
+def test_silent_strangers_are_closed_and_cannot_crowd_others_out(servers, monkeypatch):
+    monkeypatch.setattr(tcp, "HANDSHAKE_SECONDS", 0.5)
+    monkeypatch.setattr(tcp, "MAX_STRANGERS", 5)
+    a = servers("a")
+    socks = [handshake_with(a.carrier.address) for _ in range(10)]
+    for sock in socks:
+        assert sock.recv(1) == b""
+        sock.close()
+    b = servers("b", peers={"a": a.carrier.address})
+    assert b.next() == ("a", True)
+
+
+def test_bytes_of_a_member_that_are_no_frame_drop_it(servers, caplog):
+    a = servers("a")
+    with enter(a.carrier.address, "b", "a") as sock:
+        assert a.next() == ("b", True)
+        sock.sendall(frame(b"fine"))
+        assert a.next() == ("b", b"fine")
+        sock.sendall(b"\xff" * 100)
+        assert a.next() == ("b", False)
+        assert "announces a message" in caplog.text
+
+
+def test_one_that_does_not_read_is_dropped_and_the_rest_goes_on(servers, caplog):
+    a = servers("a", max_backlog=8_000_000)
+    c = servers("c", peers={"a": a.carrier.address})
+    assert a.next() == ("c", True)
+    assert c.next() == ("a", True)
+    with enter(a.carrier.address, "b", "a"):
+        assert a.next() == ("b", True)
+        for number in range(100):
+            a.send("b", b"x" * 1_000_000)
+            if number % 10 == 0:
+                a.send("c", b"to read")
+                assert c.next() == ("a", b"to read")
+        assert a.next() == ("b", False)
+        assert "does not read" in caplog.text
+    assert a.carrier.members == ("a", "c")
+
+
+def test_one_that_stalls_is_dropped_in_time(servers, monkeypatch, caplog):
+    monkeypatch.setattr(tcp, "STALL_SECONDS", 0.3)
+    a = servers("a")
+    with enter(a.carrier.address, "b", "a"):
+        assert a.next() == ("b", True)
+        a.send("b", b"x" * 30_000_000)
+        assert a.next() == ("b", False)
+        assert "has read nothing" in caplog.text
+
+
+def test_a_callback_that_breaks_is_logged_and_harms_nobody(pair, caplog):
+    a, b = pair
+    a.carrier._on_message = lambda *_: 1 / 0
+    b.send("a", b"1")
+    until(lambda: "ZeroDivisionError" in caplog.text)
+    a.carrier._on_message = lambda *what: a.told.put(what)
+    b.send("a", b"2")
+    assert a.next() == ("b", b"2")
+
+
+def test_a_callback_may_close(pair):
+    a, b = pair
+    a.carrier._on_message = lambda *_: a.carrier.close()
+    b.send("a", b"go")
+    assert b.next() == ("a", False)
+
+
+def test_what_is_no_name_secret_or_place_is_refused_at_the_call(tmp_path):
+    for name in ("", "a/b", "a\0b", "x" * 256):
+        with pytest.raises(ValueError):
+            check_name(name)
+    with pytest.raises(TypeError):
+        check_name(7)
+    with pytest.raises(ValueError, match="guessed"):
+        TCPCarrier("a", b"short")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(PermissionDenied, match="written to by others"):
+        meeting.enter(str(shared))
+    shared.chmod(0o700)
+    (shared / "secret").write_bytes(b"x" * 32)
+    (shared / "secret").chmod(0o644)
+    with pytest.raises(PermissionDenied, match="read by others"):
+        meeting.enter(str(shared))
+    (shared / "secret").chmod(0o600)
+    assert meeting.enter(str(shared)) == b"x" * 32
+    (shared / "secret").write_bytes(b"")
+    with pytest.raises(PermissionDenied, match="no secret"):
+        meeting.enter(str(shared))
+    (shared / "server.broken").write_text("not an address")
+    assert meeting.find(str(shared)) == {}
+    assert meeting.find(str(tmp_path / "none")) == {}
+
+
+def test_many_may_make_the_secret_at_a_time(tmp_path):
+    found = SimpleQueue()
+    threads = [threading.Thread(target=lambda: found.put(meeting.enter(str(tmp_path / "m")))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert len({found.get_nowait() for _ in threads}) == 1
+    assert os.listdir(tmp_path / "m") == ["secret"]
+
+
+def test_an_exchange_over_it_gathers_and_hears_of_a_loss(tmp_path):
+    exchanges = [Exchange(TCPCarrier.in_folder(name, tmp_path / "m")) for name in "abc"]
+    for exchange in exchanges:
+        exchange.start()
+    ends = SimpleQueue()
+    for exchange in exchanges:
+        exchange.when_present("abc", lambda *end: ends.put(end), timeout=PATIENCE)
+    assert [ends.get(timeout=PATIENCE) for _ in "abc"] == [(None, None)] * 3
+    for _ in range(50):
+        for exchange in exchanges:
+            exchange.allgather(b"s", "abc", exchange.name.encode(), lambda *end: ends.put(end), timeout=PATIENCE)
+        for _ in "abc":
+            gathered, error = ends.get(timeout=PATIENCE)
+            assert error is None
+            assert gathered.blobs == {"a": b"a", "b": b"b", "c": b"c"}
+    for exchange in exchanges[1:]:
+        exchange.allgather(b"s", "abc", b"", lambda *end: ends.put(end))
+    exchanges[0].close()
+    for _ in "bc":
+        _, error = ends.get(timeout=PATIENCE)
+        assert error.code == ERR_UNREACH
+        assert error.servers == ("a",)
+    exchanges[1].allgather(b"t", "bc", b"", lambda *end: ends.put(end), timeout=0.2)
+    _, error = ends.get(timeout=PATIENCE)
+    assert error.servers == ("c",)
+    for exchange in exchanges:
+        exchange.close()
