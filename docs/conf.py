@@ -15,7 +15,7 @@ author = "The pypmix developers"
 copyright = f"2026, {author}"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "vocabulary"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "upcalls", "vocabulary"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"pypmix {release}"
@@ -38,8 +38,12 @@ nitpick_ignore_regex = [
     ("py:(class|obj)", r"(int|str|bool|float|bytes|tuple|dict|list|object|None|Self|Any|Iterable|Iterator|Mapping)"),
     # Type variables and aliases that signatures show.
     ("py:(class|obj)", r"(T|R|F|Key|Infos|Procs|Release|EngineInfo|ClientSession|The caller|optional)"),
-    ("py:(class|obj)", r"(Apps|Asks|Channel|Notification|Path|Word|os\.PathLike)"),
+    ("py:(class|obj)", r"(Apps|Asks|Channel|Normal|Notification|OnUpcall|Path|Word|os\.PathLike)"),
     ("py:(class|obj)", r"pypmix\.(handlers\.F|operations\.(base\.Asks|spawning\.Ends|streams\.T))"),
+    ("py:(class|obj)", r"(Given|Later|Reply|H|P|Described|Exchange|Pending|Handler|JobInfo|Output|Upcall)"),
+    ("py:(class|obj)", r"(Launch|Desk|Start|Done|ServerSession)"),
     # Parts of the package that are not public.
-    ("py:.*", r"pypmix\.(engine|requests|wire)\..*"),
+    ("py:.*", r"pypmix\.host\.(output|job\.Slot|callbacks\.(processes|desk|watching|requests\.(R|Later)$)).*"),
+    ("py:class", r"pypmix\.standard\.jobinfo\.JobInfo"),
+    ("py:.*", r"pypmix\.(engine|requests|wire|standard\.ops)\..*"),
 ]

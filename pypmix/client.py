@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pypmix.operations.events import Events
     from pypmix.operations.fabric import Fabric
     from pypmix.operations.forwarding import Forwarding
+    from pypmix.operations.groups import Groups
     from pypmix.operations.publishing import Publishing
     from pypmix.operations.queries import Queries
     from pypmix.operations.spawning import Spawning
@@ -143,7 +144,7 @@ class ClientBase:
 
 if TYPE_CHECKING:
 
-    class Operations(Connecting, Control, Events, Fabric, Forwarding, Publishing, Queries, Spawning): ...
+    class Operations(Connecting, Control, Events, Fabric, Forwarding, Groups, Publishing, Queries, Spawning): ...
 else:
 
     class Operations: ...

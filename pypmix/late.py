@@ -61,6 +61,7 @@ TOPICS = {
     "events": "events on notify",
     "fabric": "fabric_register fabric_update compute_distances",
     "forwarding": "output input push_input iof_pull iof_deregister iof_push",
+    "groups": "group group_construct group_destruct",
     "publishing": "publish lookup lookup_all unpublish",
     "queries": "query query_all query_info resolve_peers resolve_nodes",
     "spawning": "spawn spawned parent _job_ends",

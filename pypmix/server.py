@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import os
+import threading
 
+from pypmix.engine import regex
 from pypmix.engine.select import open_server
-from pypmix.standard.errors import NotInitialized, NotSupported
-from pypmix.standard.ops import ClientConnected, ClientFinalized, ClientLost
+from pypmix.requests import limit, proc_tuple
+from pypmix.standard._typing import Generic, TypeVar
+from pypmix.standard.errors import NotInitialized, NotSupported, OperationTimeout
+from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.ops import ClientConnected, ClientFinalized, ClientLost, Notification, Output
+from pypmix.standard.ops.core import check_key, instances
+from pypmix.standard.ops.events import check_code
+from pypmix.standard.ops.forwarding import DIAG, STDERR, STDOUT
+from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Info, Proc, check_name
+from pypmix.standard.values import info as make_info
+from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
-    from typing import Self
+    from typing import Protocol, Self, overload
 
-    from pypmix.engine.base import EngineInfo, OnUpcall, Pending, ServerSession, Upcall
-    from pypmix.standard.jobinfo import JobInfo
-    from pypmix.standard.ops import Notification, Output
-    from pypmix.standard.types import Proc
+    from pypmix.engine.base import Done, EngineInfo, OnUpcall, Pending, ServerSession, Upcall
+    from pypmix.requests import Infos, Key, Procs
+
+    class Described(Protocol):
+        """A job that can tell its job info, as `pypmix.host.Job` does."""
+
+        def info(self) -> JobInfo: ...
+
+
+R = TypeVar("R")
 
 _ACCEPTED = (ClientConnected, ClientFinalized, ClientLost)
 
@@ -29,6 +47,50 @@ def accept(upcall: Upcall) -> None:
         upcall.fail(NotSupported("this host does not offer it", operation=upcall.op.name))
 
 
+def _engine(engine: str | None) -> str:
+    """Return the engine asked for by argument or environment."""
+    name = engine or os.environ.get("PYPMIX_ENGINE") or "auto"
+    return "python" if name == "auto" else name
+
+
+def _proc(proc: object) -> None:
+    if not isinstance(proc, Proc):
+        raise TypeError(f"a proc is a Proc, not {type(proc).__name__}")
+
+
+def _nspace(nspace: str) -> None:
+    if not check_name(nspace, MAX_NSLEN, "an nspace"):
+        raise ValueError("an nspace must not be empty")
+
+
+def _identity(what: str, number: int) -> int:
+    if type(number) is not int:
+        raise TypeError(f"a {what} is an int, not {type(number).__name__}")
+    if not 0 <= number < 2**32:
+        raise OverflowError(f"{number} is no {what}")
+    return number
+
+
+class Answer(Generic[R]):
+    """The end of a request of the engine, which a thread waits for."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        self._result: R | None = None
+        self._error: BaseException | None = None
+
+    def done(self, result: R | None, error: BaseException | None) -> None:
+        self._result, self._error = result, error
+        self._ended.set()
+
+    def wait(self, timeout: float | None, operation: str) -> R:
+        if not self._ended.wait(timeout):
+            raise OperationTimeout(f"there was no answer within {timeout:g} s", operation=operation)
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
+
+
 class Server:
     """`PMIx_server_init` to `PMIx_server_finalize`: a server of this node, for local processes.
 
@@ -38,7 +100,8 @@ class Server:
         on_upcall: Called with each request to the host as an `Upcall`, on the engine's thread: it must not
             block, and answers now or later, from any thread. By default clients are accepted and nothing else
             is offered.
-        engine: The engine to run on; only `python` so far.
+        engine: The engine to run on: `python`, or `native` for the site's libpmix, which has one server in the life
+            of a process. None asks `PYPMIX_ENGINE`, and is `python` without it.
         nspace: The server's own nspace; made from the pid if None.
         tmpdir: The folder that clients are told for temporary files; the system's by default.
         system_tmpdir: The folder for what is not of one job; that of the system by default.
@@ -47,28 +110,38 @@ class Server:
         system_server: Be the one system server of this node (`PMIX_SERVER_SYSTEM_SUPPORT`), and write that rendezvous
             file into `system_tmpdir`.
         rendezvous_file: A further rendezvous file to write (`PMIX_LAUNCHER_RENDEZVOUS_FILE`).
+        hostname: The name of this node (`PMIX_HOSTNAME`); the system's by default.
+        rank: The server's own rank in its nspace (`PMIX_SERVER_RANK`), where a session has several servers.
+        library: The path of the libpmix that the native engine runs on; that of `PYPMIX_LIBPMIX`, or what is found
+            as for clients, by default.
     """
 
     def __init__(
         self,
         on_upcall: OnUpcall = accept,
         *,
-        engine: str = "python",
+        engine: str | None = None,
         nspace: str | None = None,
         tmpdir: str | None = None,
         system_tmpdir: str | None = None,
         tool_support: bool = False,
         system_server: bool = False,
         rendezvous_file: str | None = None,
+        hostname: str | None = None,
+        rank: int = 0,
+        library: str | None = None,
     ) -> None:
         self._on_upcall = on_upcall
-        self._engine = engine
+        self._engine = _engine(engine)
         self._nspace = nspace
         self._tmpdir = tmpdir
         self._system_tmpdir = system_tmpdir
         self._tool_support = tool_support
         self._system_server = system_server
         self._rendezvous_file = rendezvous_file
+        self._hostname = hostname
+        self._rank = rank
+        self._library = library
         self._session: ServerSession | None = None
 
     def open(self) -> Self:
@@ -91,6 +164,9 @@ class Server:
                 tool_support=self._tool_support,
                 system_server=self._system_server,
                 rendezvous_file=self._rendezvous_file,
+                hostname=self._hostname,
+                rank=self._rank,
+                library=self._library,
             )
         return self
 
@@ -129,16 +205,29 @@ class Server:
         """The engine that serves."""
         return self.session.info
 
-    def register_nspace(self, job: JobInfo) -> None:
+    # Jobs and their procs
+
+    def register_nspace(self, job: JobInfo | Described, local: Iterable[int] | None = None) -> None:
         """`PMIx_server_register_nspace`: take in a job's info, so that its clients can connect.
 
         Args:
-            job: The job info, level by level.
+            job: A `pypmix.host.Job`, or the job info, level by level.
+            local: The ranks that this server serves, none where it only has to know of the job; all by default.
+                What concerns others too is put to the host: `FenceUpcall`, `DirectModex`, `GroupUpcall`, `Connect`.
 
         Raises:
+            TypeError, ValueError: The job is no description of one, or a rank is none.
             PMIxError: The nspace is registered already (`ERR_EXISTS`).
         """
-        self.session.register_nspace(job)
+        described = job if isinstance(job, JobInfo) else getattr(job, "info", lambda: job)()
+        if not isinstance(described, JobInfo):
+            raise TypeError(f"an nspace is registered with a JobInfo or a Job, not with a {type(job).__name__}")
+        _nspace(described.nspace)
+        ranks = None if local is None else tuple(local)
+        for rank in ranks or ():
+            if type(rank) is not int or not 0 <= rank < RANK_VALID:
+                raise ValueError(f"{rank!r} is no rank")
+        self.session.register_nspace(described, ranks)
 
     def deregister_nspace(self, nspace: str) -> None:
         """`PMIx_server_deregister_nspace`: forget a job and all data of its procs.
@@ -146,6 +235,7 @@ class Server:
         Args:
             nspace: The job's namespace; clients of it that are still connected lose their connection.
         """
+        _nspace(nspace)
         self.session.deregister_nspace(nspace)
 
     def register_client(self, proc: Proc, uid: int | None = None, gid: int | None = None) -> None:
@@ -156,7 +246,10 @@ class Server:
             uid: The user that the process runs as; this process's own by default.
             gid: Its group.
         """
-        self.session.register_client(proc, os.geteuid() if uid is None else uid, os.getegid() if gid is None else gid)
+        _proc(proc)
+        uid = os.geteuid() if uid is None else _identity("uid", uid)
+        gid = os.getegid() if gid is None else _identity("gid", gid)
+        self.session.register_client(proc, uid, gid)
 
     def deregister_client(self, proc: Proc) -> None:
         """`PMIx_server_deregister_client`: a process has ended; what waits for it goes on without it.
@@ -164,6 +257,7 @@ class Server:
         Args:
             proc: The proc.
         """
+        _proc(proc)
         self.session.deregister_client(proc)
 
     def client_env(self, proc: Proc) -> dict[str, str]:
@@ -176,7 +270,196 @@ class Server:
             Names and values. `PMIX_*` variables of an outer job in the child's environment must be dropped
             first.
         """
+        _proc(proc)
         return self.session.client_env(proc)
+
+    def define_process_set(self, name: str, members: Procs) -> None:
+        """`PMIx_server_define_process_set`: make a process set known to this server's clients.
+
+        Args:
+            name: Its name, at most 255 bytes.
+            members: Its procs, at least one.
+
+        Raises:
+            TypeError, ValueError: The name or the members are none.
+            PMIxError: The library refuses it.
+        """
+        if not check_name(name, MAX_NSLEN, "a process set's name"):
+            raise ValueError("a process set's name must not be empty")
+        found = proc_tuple(members)
+        instances("members", found, Proc)
+        if not found:
+            raise ValueError("a process set needs members")
+        self.session.define_process_set(name, found)
+
+    def delete_process_set(self, name: str) -> None:
+        """`PMIx_server_delete_process_set`: forget a process set.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            PMIxError: There is no such set (`ERR_NOT_FOUND`), as far as the library tells.
+        """
+        if not check_name(name, MAX_NSLEN, "a process set's name"):
+            raise ValueError("a process set's name must not be empty")
+        self.session.delete_process_set(name)
+
+    # What nodes and other servers need
+
+    if TYPE_CHECKING:
+
+        @overload
+        def dmodex_request(self, proc: Proc, done: None = None, *, timeout: float | None = None) -> bytes: ...
+
+        @overload
+        def dmodex_request(self, proc: Proc, done: Done[bytes]) -> None: ...
+
+    def dmodex_request(
+        self, proc: Proc, done: Done[bytes] | None = None, *, timeout: float | None = None
+    ) -> bytes | None:
+        """`PMIx_server_dmodex_request`: what a proc of this server has committed for others.
+
+        It is the answer to the upcall `DirectModex` of another server, and made to be handed on as it is.
+
+        Args:
+            proc: A proc that was registered as a client, or will be.
+            done: Called once with the data and None, or with None and the error, on any thread; it must not block. This
+                returns None at once then.
+            timeout: Seconds to wait for its data; None waits for ever.
+
+        Raises:
+            NotFound: There will be none.
+            OperationTimeout: There was none in time.
+        """
+        _proc(proc)
+        if done is not None:
+            self.session.dmodex_request(proc, done)
+            return None
+        answer: Answer[bytes] = Answer()
+        self.session.dmodex_request(proc, answer.done)
+        return answer.wait(limit(timeout), "dmodex_request")
+
+    def setup_application(self, nspace: str, info: Infos = None) -> tuple[Info, ...]:
+        """`PMIx_server_setup_application`: prepare what a job needs on its nodes.
+
+        Args:
+            nspace: The job's namespace.
+            info: Directives, such as `attrs.SETUP_APP_ENVARS`.
+
+        Returns:
+            What the server of each of its nodes is to be given by `setup_local_support`.
+        """
+        _nspace(nspace)
+        return self.session.setup_application(nspace, infos(info))
+
+    def setup_local_support(self, nspace: str, info: Infos = None) -> None:
+        """`PMIx_server_setup_local_support`: take in what a job needs on this node.
+
+        Args:
+            nspace: The job's namespace.
+            info: What `setup_application` has returned.
+        """
+        _nspace(nspace)
+        self.session.setup_local_support(nspace, infos(info))
+
+    def collect_inventory(self, info: Infos = None) -> tuple[Info, ...]:
+        """`PMIx_server_collect_inventory`: what this node has.
+
+        Args:
+            info: Directives.
+        """
+        return self.session.collect_inventory(infos(info))
+
+    def deliver_inventory(self, inventory: Infos, info: Infos = None) -> None:
+        """`PMIx_server_deliver_inventory`: take in what another node has.
+
+        Args:
+            inventory: What `collect_inventory` has returned there.
+            info: Directives.
+        """
+        self.session.deliver_inventory(infos(inventory), infos(info))
+
+    def register_resources(self, resources: Infos) -> None:
+        """`PMIx_server_register_resources`: take in info that is of no nspace; clients find it with a get.
+
+        Args:
+            resources: The info.
+
+        Raises:
+            NotSupported: The library has no such function (before 5.0).
+        """
+        self.session.register_resources(infos(resources))
+
+    def deregister_resources(self, resources: Infos) -> None:
+        """`PMIx_server_deregister_resources`: forget such info.
+
+        Args:
+            resources: Its keys; their values mean nothing.
+
+        Raises:
+            NotSupported: The library has no such function (before 5.0).
+        """
+        self.session.deregister_resources(infos(resources))
+
+    def store_internal(self, proc: Proc, key: Key, value: object) -> None:
+        """`PMIx_Store_internal`: keep a value of a proc for what is asked on this side.
+
+        Args:
+            proc: Whose value it is to be.
+            key: A key or an attribute, which fixes the value's type.
+            value: A Python object or an explicit `Value`.
+        """
+        _proc(proc)
+        made = make_info(key, value)
+        check_key(made.key)
+        self.session.store_internal(proc, made.key, made.value)
+
+    # Lists of nodes and ranks
+
+    @staticmethod
+    def generate_regex(nodes: Iterable[str]) -> str:
+        """`PMIx_generate_regex`: the value of `attrs.NODE_MAP`, in a form that all releases read.
+
+        Args:
+            nodes: The names of the nodes.
+
+        Raises:
+            TypeError, ValueError: A name is none.
+        """
+        return regex.generate_nodes(nodes)
+
+    @staticmethod
+    def generate_ppn(ranks: Iterable[Iterable[int]]) -> str:
+        """`PMIx_generate_ppn`: the value of `attrs.PROC_MAP`, in a form that all releases read.
+
+        Args:
+            ranks: For each node the ranks on it.
+
+        Raises:
+            TypeError, ValueError: A rank is none.
+        """
+        return regex.generate_ppn(ranks)
+
+    @staticmethod
+    def parse_regex(given: str | bytes) -> list[str]:
+        """Return the names in a value of `attrs.NODE_MAP`, as a server of any release makes it.
+
+        Raises:
+            ValueError: It is no such list.
+        """
+        return regex.parse_nodes(given)
+
+    @staticmethod
+    def parse_ppn(given: str | bytes) -> list[list[int]]:
+        """Return the ranks on each node in a value of `attrs.PROC_MAP`, as a server of any release makes it.
+
+        Raises:
+            ValueError: It is no such list.
+        """
+        return regex.parse_ppn(given)
+
+    # Events and output
 
     def notify(self, event: Notification) -> None:
         """`PMIx_Notify_event`: raise an event.
@@ -184,6 +467,11 @@ class Server:
         Args:
             event: The event; its range says which clients and tools of this server hear of it.
         """
+        if not isinstance(event, Notification):
+            raise TypeError(f"an event is a Notification, not {type(event).__name__}")
+        check_code(event.code)
+        _proc(event.source)
+        instances("infos", event.infos, Info)
         self.session.notify(event)
 
     def deliver_output(self, output: Output) -> None:
@@ -192,6 +480,14 @@ class Server:
         Args:
             output: A piece of output; one without data ends its channel.
         """
+        if not isinstance(output, Output):
+            raise TypeError(f"a piece of output is an Output, not {type(output).__name__}")
+        _proc(output.source)
+        if output.channel not in (STDOUT, STDERR, DIAG):
+            raise ValueError(f"{output.channel!r} is no channel that a proc writes to")
+        if not isinstance(output.data, bytes):
+            raise TypeError(f"output is bytes, not {type(output.data).__name__}")
+        instances("infos", output.infos, Info)
         self.session.deliver_output(output)
 
     def pending(self) -> list[Pending]:

@@ -6,15 +6,18 @@ from pypmix.aio.client import Client
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pypmix.aio.server import Server as Server
     from pypmix.aio.tool import Tool as Tool
 
-__all__ = ["Client", "Tool"]
+__all__ = ["Client", "Server", "Tool"]
 
 
 def __getattr__(name: str) -> object:
-    if name != "Tool":
+    if name == "Tool":
+        from pypmix.aio.tool import Tool as found
+    elif name == "Server":
+        from pypmix.aio.server import Server as found  # type: ignore[assignment]
+    else:
         raise AttributeError(f"module 'pypmix.aio' has no attribute {name!r}")
-    from pypmix.aio.tool import Tool
-
-    globals()[name] = Tool
-    return Tool
+    globals()[name] = found
+    return found

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pypmix.aio.operations.events import Events
     from pypmix.aio.operations.fabric import Fabric
     from pypmix.aio.operations.forwarding import Forwarding
+    from pypmix.aio.operations.groups import Groups
     from pypmix.aio.operations.publishing import Publishing
     from pypmix.aio.operations.queries import Queries
     from pypmix.aio.operations.spawning import Spawning
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
 
-    class Operations(Connecting, Control, Events, Fabric, Forwarding, Publishing, Queries, Spawning): ...
+    class Operations(Connecting, Control, Events, Fabric, Forwarding, Groups, Publishing, Queries, Spawning): ...
 else:
 
     class Operations: ...

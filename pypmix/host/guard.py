@@ -78,7 +78,11 @@ class Guard:
         """The host has cleaned up itself: end the guard."""
         if self.pid:
             os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+            try:
+                os.waitpid(self.pid, 0)
+            except ChildProcessError:
+                # This process ignores SIGCHLD: the kernel has collected it.
+                pass
             self.pid = 0
         if self._writer >= 0:
             os.close(self._writer)

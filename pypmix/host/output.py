@@ -7,12 +7,21 @@ import select
 import stat
 import time
 
-from pypmix.host.loop import READ, WRITE, Loop
+from pypmix.host.loop import READ, WRITE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
+
+    class Watching(Protocol):
+        """What a loop does for streams and sinks."""
+
+        def watch(self, fd: int, events: int, callback: Callable[[], None], /) -> None: ...
+
+        def unwatch(self, fd: int, /) -> None: ...
+
+        def later(self, delay: float, callback: Callable[[], None], /) -> object: ...
 
     class Pausable(Protocol):
         """What writes to a sink and can be made to wait."""
@@ -44,7 +53,7 @@ class Sink:
         on_broken: Called once, with the error, when it takes nothing any more.
     """
 
-    def __init__(self, loop: Loop, fd: int, on_broken: Callable[[OSError], None]) -> None:
+    def __init__(self, loop: Watching, fd: int, on_broken: Callable[[OSError], None]) -> None:
         self._loop = loop
         self.fd = fd
         self._on_broken = on_broken
@@ -164,7 +173,7 @@ class Stream:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: Watching,
         fd: int,
         sink: Sink | None,
         tag: bytes = b"",

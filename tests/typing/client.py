@@ -16,6 +16,8 @@ from pypmix import (
     Event,
     EventCode,
     EventStream,
+    Group,
+    GroupResults,
     Fabric,
     Info,
     InputWriter,
@@ -88,6 +90,16 @@ def published(me: Client) -> None:
     assert_type(found["port"].by, Proc)
     assert_type(found.missing, frozenset[str])
     assert_type(me.unpublish("port"), None)
+
+
+def grouped(me: Client) -> None:
+    assert_type(me.group_construct("g", me.job, context_id=True, timeout=5), GroupResults)
+    assert_type(me.group_destruct("g"), None)
+    with me.group("g", [me.proc]) as group:
+        assert_type(group, Group)
+        assert_type(group.context_id, int | None)
+        assert_type(group.members, tuple[Proc, ...])
+        me.fence(group)
 
 
 def spawned(me: Client) -> None:

@@ -38,3 +38,21 @@ def test_the_check_itself_sees_imports() -> None:
 ])  # fmt: skip
 def test_nothing_heavy_is_imported(code: str) -> None:
     assert not imported(code) & HEAVY
+
+
+def modules_of(code: str) -> set[str]:
+    """The modules of ours that a fresh interpreter holds after running `code`."""
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    return {name for name in done.stdout.split() if name.startswith("pypmix.")}
+
+
+def test_a_host_does_not_import_the_embedded_one_nor_the_other_way_round() -> None:
+    ours = modules_of("from pypmix.host import Host, Job, LATER")
+    assert "pypmix.host.callbacks.host" in ours
+    assert not ours & {"pypmix.host.local", "pypmix.host.running", "pypmix.host.exchange"}
+    embedded = modules_of("from pypmix.host import LocalHost")
+    assert "pypmix.host.local" in embedded
+    assert not any(name.startswith("pypmix.host.callbacks") for name in embedded)
+    assert "asyncio" not in imported("from pypmix.host import LocalHost")

@@ -1,0 +1,1 @@
+"""Hosts of one's own: `Host` and what its methods are given."""

@@ -1,0 +1,271 @@
+"""Where upcalls become requests: handed from the engine's thread to handlers, watched until they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import math
+import sys
+import threading
+
+from pypmix.host.callbacks.requests import LATER, failure
+from pypmix.host.callbacks.workers import Workers
+from pypmix.standard.enums import Status
+from pypmix.standard.errors import (
+    ERR_LOST_CONNECTION,
+    ERR_RESOURCE_BUSY,
+    SUCCESSES,
+    LostConnection,
+    OperationTimeout,
+    PMIxError,
+)
+from pypmix.standard.ops import ClientAborted, ClientFinalized, ClientLost
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+    from typing import Any
+
+    from pypmix.host.callbacks.requests import Handler, Request
+    from pypmix.standard.types import Proc
+
+    Expand = Callable[[Iterable[Proc]], Iterable[Proc]]
+
+log = logging.getLogger("pypmix.host")
+
+IN_FLIGHT = 256
+"""How many requests of one client may be unanswered; further ones are refused with `ERR_RESOURCE_BUSY`."""
+
+ALWAYS = (ClientAborted, ClientFinalized, ClientLost)
+"""What a client is never refused: it is how it goes away."""
+
+PATIENCE = 5.0
+"""Seconds that handlers have to come to an end once they are cancelled."""
+
+
+def is_async(function: object) -> bool:
+    """Tell whether a handler is to be called in the loop."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Start a task; at once where that is possible, since most handlers never wait."""
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(coroutine, loop=loop, eager_start=True)
+    return loop.create_task(coroutine)
+
+
+class Desk:
+    """The requests of a host that are in flight.
+
+    Args:
+        loop: The loop of the host's handlers.
+        reply_timeout: Seconds after which an unanswered request is answered with `ERR_TIMEOUT`; None for never.
+        expand: Returns procs with their wildcards replaced.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, reply_timeout: float | None, expand: Expand) -> None:
+        self.loop = loop
+        self.expand = expand
+        self._reply_timeout = reply_timeout
+        self._workers = Workers(loop)
+        self._lock = threading.Lock()
+        self._open: dict[Request[Any], None] = {}
+        self._counts: dict[Proc, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    # On any thread.
+
+    def take(self, request: Request[Any], function: Handler, asynchronous: bool) -> None:
+        """Take in a request, to be handled soon; never blocks."""
+        requestor = request.requestor
+        with self._lock:
+            count = 0 if requestor is None else self._counts.get(requestor, 0)
+            refused = count >= IN_FLIGHT and not isinstance(request.op, ALWAYS)
+            self._open[request] = None
+            if requestor is not None:
+                self._counts[requestor] = count + 1
+        if refused:
+            detail = f"{count} requests of {requestor} are unanswered"
+            request.fail(PMIxError(detail, status=ERR_RESOURCE_BUSY, operation=request.name))
+            return
+        try:
+            self.loop.call_soon_threadsafe(self._begin, request, function, asynchronous)
+        except RuntimeError:
+            self._close(request)
+
+    def settled(self, request: Request[Any]) -> None:
+        """A request has been answered."""
+        with self._lock:
+            if request in self._open:
+                del self._open[request]
+                requestor = request.requestor
+                if requestor is not None:
+                    count = self._counts.pop(requestor) - 1
+                    if count:
+                        self._counts[requestor] = count
+
+    def again(self, request: Request[Any]) -> None:
+        """A request has been answered before: say so, unless that was us."""
+        if self._closed:
+            return
+        if request.deadline < 0:
+            log.warning("%s was answered too late: it has been given up", request)
+        else:
+            log.warning("%s was answered twice; the first answer counts", request, stack_info=True)
+
+    def returned(self, request: Request[Any], result: object) -> None:
+        """A handler has returned this."""
+        if result is LATER or (result is None and request.answered):
+            return
+        try:
+            if not isinstance(result, Status):
+                request.reply(result)
+            elif result in SUCCESSES:
+                request.reply()
+            else:
+                request.fail(result)
+        except Exception as error:
+            self.failed(request, error)
+
+    def failed(self, request: Request[Any], error: BaseException) -> None:
+        """A handler has raised this."""
+        if isinstance(error, PMIxError):
+            log.debug("%s is answered with an error", request, exc_info=error)
+        elif not request.answered or not self._closed:
+            log.error("the handler of %s failed", request, exc_info=error)
+        if not request.answered:
+            request.fail(failure(request, error))
+
+    # On the loop's thread.
+
+    def _begin(self, request: Request[Any], function: Handler, asynchronous: bool) -> None:
+        if self._closed:
+            self._close(request)
+            return
+        if self._reply_timeout is not None:
+            # Whoever gives those who ask more time than we do wants us to have it too.
+            request.deadline = self.loop.time() + max(self._reply_timeout, request.timeout or 0.0)
+            if self._timer is None:
+                self._timer = self.loop.call_at(request.deadline, self._expire)
+        if asynchronous:
+            self._run(request, self._serve(request, function))
+        else:
+            self._workers.submit(lambda: self._call(request, function))
+
+    def _run(self, request: Request[Any], coroutine: Coroutine[Any, Any, None]) -> None:
+        task = _start(self.loop, coroutine)
+        if not task.done():
+            request.task = task
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, request: Request[Any], function: Callable[[Any], Any]) -> None:
+        try:
+            result = await function(request)
+        except asyncio.CancelledError:
+            if not request.answered:
+                request.fail(PMIxError("its handler was cancelled", operation=request.name))
+            raise
+        except Exception as error:
+            self.failed(request, error)
+        except BaseException as error:
+            self.failed(request, error)
+            raise
+        else:
+            self.returned(request, result)
+
+    def _call(self, request: Request[Any], function: Handler) -> None:
+        """Call a handler, on a worker's thread."""
+        if request.answered:
+            return
+        try:
+            result = function(request)
+        except BaseException as error:
+            # A thread has nobody to pass on even a SystemExit to.
+            self.failed(request, error)
+            return
+        if not inspect.isawaitable(result):
+            self.returned(request, result)
+            return
+
+        async def rest(_request: Request[Any]) -> Any:
+            return await result
+
+        try:
+            self.loop.call_soon_threadsafe(lambda: self._run(request, self._serve(request, rest)))
+        except RuntimeError:
+            self._close(request)
+
+    async def in_worker(self, function: Handler, request: Request[Any]) -> Any:
+        """Call a handler that blocks, and return what it returns."""
+        future: asyncio.Future[Any] = self.loop.create_future()
+
+        def settle(result: object, error: BaseException | None) -> None:
+            if future.cancelled():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        def call() -> None:
+            try:
+                outcome: tuple[object, BaseException | None] = function(request), None
+            except Exception as error:
+                outcome = None, error
+            except BaseException as error:
+                outcome = None, failure(request, error)
+            try:
+                self.loop.call_soon_threadsafe(settle, *outcome)
+            except RuntimeError:
+                return
+
+        self._workers.submit(call)
+        result = await future
+        return await result if inspect.isawaitable(result) else result
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self.loop.time()
+        with self._lock:
+            late = [request for request in self._open if request.deadline <= now]
+        for request in late:
+            request.deadline = -1.0
+            log.error("%s was not answered within %g s: it is given up", request, self._reply_timeout)
+            upcall = request.take()
+            if upcall is not None:
+                upcall.fail(OperationTimeout("the host did not answer in time", operation=request.name))
+            if isinstance(request.task, asyncio.Task):
+                request.task.cancel()
+        with self._lock:
+            first = min([request.deadline for request in self._open], default=math.inf)
+        if first < math.inf:
+            self._timer = self.loop.call_at(first, self._expire)
+
+    def _close(self, request: Request[Any]) -> None:
+        upcall = request.take()
+        if upcall is not None:
+            upcall.fail(LostConnection("the host has closed", status=ERR_LOST_CONNECTION, operation=request.name))
+
+    async def close(self) -> None:
+        """Cancel the handlers that run, and answer all that is unanswered."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._lock:
+            open_ = list(self._open)
+        for request in open_:
+            self._close(request)
+        self._workers.close()
+        own = asyncio.current_task()
+        tasks = [task for task in self._tasks if task is not own]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            _, stuck = await asyncio.wait(tasks, timeout=PATIENCE)
+            for task in stuck:
+                log.error("%r does not end although it was cancelled", task)

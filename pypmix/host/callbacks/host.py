@@ -1,0 +1,518 @@
+"""Host: a resource manager of one's own, whose upcalls are methods."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import zlib
+
+from pypmix.host.callbacks.decorators import Decorators
+from pypmix.host.callbacks.desk import Desk, is_async
+from pypmix.host.callbacks.jobs import Jobs
+from pypmix.host.callbacks.requests import LATER, Request
+from pypmix.host.callbacks.routes import METHODS, route
+from pypmix.host.callbacks.upcalls import Upcalls
+from pypmix.requests import limit
+from pypmix.server import Server
+from pypmix.standard import ops
+from pypmix.standard.errors import NotInitialized, NotSupported, OperationTimeout, PMIxError, WouldDeadlock
+from pypmix.standard.ops import ClientConnected, ClientFinalized, ClientLost, Notification
+from pypmix.standard.ops.publishing import RANGE_SESSION
+from pypmix.standard.types import Proc
+from pypmix.standard.values import infos
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Hashable, Iterable
+    from types import TracebackType
+    from typing import Any, Self, TypeVar
+
+    from pypmix.engine.base import EngineInfo, OnUpcall, Pending, Upcall
+    from pypmix.host.callbacks.requests import Handler, Later
+    from pypmix.host.exchange import Exchange, Gathered
+    from pypmix.requests import Infos, Procs
+
+    T = TypeVar("T")
+    H = TypeVar("H", bound=Callable[[Any], Any])
+
+_ACCEPTED = (ClientConnected, ClientFinalized, ClientLost)
+_CROSSING = (
+    ops.FenceUpcall,
+    ops.DirectModex,
+    ops.GroupUpcall,
+    ops.Connect,
+    ops.Disconnect,
+    ops.NotifyEvent,
+    ops.Publish,
+    ops.Lookup,
+    ops.Unpublish,
+)
+
+
+class Host(Upcalls, Jobs, Decorators):
+    """A resource manager for one node: a server whose upcalls are methods.
+
+    Subclass it and override the methods of what it is to offer; each is named as the slot of the server module, without
+    `_nb`, and takes one request (`pypmix.host.requests`). `async def` methods run in the host's loop, others on a
+    worker's thread, none on the engine's. What a method returns is the answer; `LATER` means that `reply` or `fail` of
+    the request comes later. A `PMIxError` that it raises is the peer's status, any other exception is logged and is
+    `ERROR` to the peer. By default clients may come and go, and all else is answered with `NotSupported`.
+
+    Use it in `async with`, under asyncio: handlers run in that loop. Or use it in `with`: it has a loop of its own
+    then, on a thread of its own.
+
+    Args:
+        engine: The engine of the server: `python` or `native`; None asks `PYPMIX_ENGINE`, and is `python` without it.
+        node: The name of this node: jobs have their ranks of that node here. None means that all ranks of all jobs are
+            here; with an exchange it is the exchange's own name.
+        exchange: What connects it with the hosts of the other nodes; the host starts and closes it.
+            Fences, direct modexes, groups, connects, events and published data cross nodes by it then, unless a method
+            is overridden.
+        nspace: The server's own nspace; made from the pid if None.
+        tmpdir: Where the host's folder is made, which holds the temporary files of its jobs; the system's by default.
+        system_tmpdir: The folder for what is not of one job; that of the system by default.
+        tool_support: Let tools of this user find the server; `tool_connected` admits each.
+        system_server: Be the one system server of this node.
+        rendezvous_file: A further rendezvous file to write.
+        rank: The server's own rank in its nspace.
+        library: The libpmix of the native engine; what is found by default.
+        reply_timeout: Seconds after which a request without an answer is reported by name and answered with
+            `ERR_TIMEOUT`; a longer timeout that the clients have asked for counts instead. None for never.
+        grace: Seconds that processes have between SIGTERM and SIGKILL.
+        wrap: Is given the function that the server calls with upcalls and returns the one that it is to call instead,
+            such as `pypmix.host.recording.Recorder.wrap`.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: str | None = None,
+        node: str | None = None,
+        exchange: Exchange | None = None,
+        nspace: str | None = None,
+        tmpdir: str | None = None,
+        system_tmpdir: str | None = None,
+        tool_support: bool = False,
+        system_server: bool = False,
+        rendezvous_file: str | None = None,
+        rank: int = 0,
+        library: str | None = None,
+        reply_timeout: float | None = 60.0,
+        grace: float = 2.0,
+        wrap: Callable[[OnUpcall], OnUpcall] | None = None,
+    ) -> None:
+        for name, seconds in (("reply_timeout", reply_timeout), ("grace", grace)):
+            if seconds is not None and not seconds > 0:
+                raise ValueError(f"{name} must be more than 0 seconds, not {seconds}")
+        super().__init__(exchange.name if node is None and exchange is not None else node, tmpdir, grace)
+        self._exchange = exchange
+        self._reply_timeout = reply_timeout
+        self.server = Server(
+            self._upcall if wrap is None else wrap(self._upcall),
+            engine=engine,
+            nspace=nspace,
+            tmpdir=self.tmpdir,
+            system_tmpdir=system_tmpdir,
+            tool_support=tool_support,
+            system_server=system_server,
+            rendezvous_file=rendezvous_file,
+            hostname=self.node,
+            rank=rank,
+            library=library,
+        )
+        self._handlers: dict[str, tuple[Handler, bool]] = {}
+        for name in METHODS:
+            if getattr(type(self), name) is not getattr(Host, name):
+                self._enlist(name, getattr(self, name))
+        self._all: tuple[Handler, bool] | None = None
+        if type(self).handle is not Host.handle:
+            self._all = self.handle, is_async(self.handle)
+        self._desk: Desk | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._contexts = itertools.count()
+
+    # What is overridden
+
+    def handle(self, req: Request[Any]) -> Any:
+        """Handle a request of any kind: this calls the method, or the function, for it.
+
+        Override it to see all upcalls in one place, with `match req.op:`; `super().handle(req)` is what would happen
+        otherwise.
+        """
+        return self._dispatch(req)
+
+    async def _dispatch(self, req: Request[Any]) -> Any:
+        found = self._handlers.get(req.name)
+        if found is None:
+            return self.default(req)
+        function, asynchronous = found
+        if asynchronous:
+            return await function(req)
+        assert self._desk is not None
+        return await self._desk.in_worker(function, req)
+
+    def default(self, req: Request[Any]) -> Later:
+        """Answer as a host does that has no method for it; what an overridden method may end with.
+
+        Raises:
+            NotSupported: This is not offered.
+        """
+        crossing = self._crossing
+        if crossing is not None and isinstance(req.op, _CROSSING):
+            upcall = req.take()
+            if upcall is not None:
+                crossing.answer(upcall)
+        elif isinstance(req.op, _ACCEPTED):
+            req.reply()
+        else:
+            raise self._missing(req.name or req.op.name)
+        return LATER
+
+    def on(self, name: str) -> Callable[[H], H]:
+        """Decorator: have a function, called with the request alone, handle an upcall instead of the method.
+
+        Args:
+            name: The name of the method, such as `fence`; `@rm.on_fence` is the same.
+
+        Raises:
+            ValueError: There is no such upcall.
+        """
+        if name not in METHODS:
+            raise ValueError(f"{name!r} is no upcall of a host: it is one of {', '.join(METHODS)}")
+
+        def register(function: H) -> H:
+            self._enlist(name, function)
+            return function
+
+        return register
+
+    def _enlist(self, name: str, function: Handler) -> None:
+        if not callable(function):
+            raise TypeError(f"what handles {name} must be callable, not a {type(function).__name__}")
+        self._handlers[name] = function, is_async(function)
+
+    # From upcalls to handlers
+
+    def _upcall(self, upcall: Upcall) -> None:
+        # On the engine's thread.
+        op = upcall.op
+        if self._crossing is not None and isinstance(op, ClientLost):
+            self._crossing.departed(op.proc)
+        name, kind = route(op)
+        found = self._all or self._handlers.get(name)
+        if found is not None:
+            assert self._desk is not None
+            self._desk.take(kind(upcall, name, self._desk), *found)
+        elif self._crossing is not None and isinstance(op, _CROSSING):
+            self._crossing.answer(upcall)
+        elif isinstance(op, _ACCEPTED):
+            upcall.reply()
+        else:
+            upcall.fail(self._missing(name or op.name))
+
+    def _missing(self, name: str) -> NotSupported:
+        return NotSupported("this host does not offer it", operation=name)
+
+    # Opening and closing
+
+    async def __aenter__(self) -> Self:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError("`async with` of a Host needs asyncio; elsewhere, use `with` on a thread") from None
+        self._open(loop)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        closing = asyncio.ensure_future(self._close())
+        cancelled = None
+        while not closing.done():
+            try:
+                await asyncio.shield(closing)
+            except asyncio.CancelledError as problem:
+                cancelled = problem
+        if cancelled is not None:
+            raise cancelled
+        closing.result()
+
+    def __enter__(self) -> Self:
+        if self._loop is not None:
+            raise RuntimeError("the host is open already")
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=self._live, args=(loop,), name="pypmix-host", daemon=True)
+        thread.start()
+        try:
+            self._open(loop)
+        except BaseException:
+            self._stop(loop, thread)
+            raise
+        self._thread = thread
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        loop, thread = self.loop, self._thread
+        assert thread is not None
+        self._thread = None
+        try:
+            self._wait(loop, self._close())
+        finally:
+            self._stop(loop, thread)
+
+    @staticmethod
+    def _live(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+    @staticmethod
+    def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+
+    def _open(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not None:
+            raise RuntimeError("the host is open already")
+        self._open_jobs(loop)
+        try:
+            self._desk = Desk(loop, self._reply_timeout, self.expand)
+            self._loop = loop
+            self.server.open()
+            if self._exchange is not None:
+                self._cross(self._exchange, loop)
+        except BaseException:
+            self._loop = None
+            self.server.close()
+            self._close_jobs()
+            raise
+
+    def _cross(self, exchange: Exchange, loop: asyncio.AbstractEventLoop) -> None:
+        from pypmix.host.callbacks.publications import Publications
+        from pypmix.host.exchange import Crossing
+
+        self._publications = Publications(loop, self._number_of)
+        self._crossing = Crossing(self.server, exchange, directory=self._publications)
+        exchange.start()
+
+    def _number_of(self, proc: Proc) -> int:
+        """Return the number of the node that a proc is on, -1 for one that is on none of a job."""
+        job = self._jobs.get(proc.nspace)
+        found = [] if job is None else [n for n, node in enumerate(job.nodes) if proc.rank in node.ranks]
+        return found[0] if found else -1
+
+    async def _close(self) -> None:
+        assert self._desk is not None and self._loop is not None
+        try:
+            await self._end_jobs()
+            await self._desk.close()
+            if self._exchange is not None:
+                self._exchange.close()
+        finally:
+            # It may ask the host for something until its very end.
+            await asyncio.to_thread(self.server.close)
+            self._close_jobs()
+            self._loop = self._crossing = self._publications = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the host's handlers.
+
+        Raises:
+            NotInitialized: The host is not open.
+        """
+        if self._loop is None:
+            raise NotInitialized("the host is not open", operation="host", hint="use `async with Host() as rm:`")
+        return self._loop
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the host's loop, block until it has ended, and return its result.
+
+        For code that is not in that loop: handlers that are no `async def`, and the body of `with`.
+
+        Raises:
+            WouldDeadlock: This is the loop's own thread.
+        """
+        try:
+            loop = self.loop
+            if _running() is loop:
+                raise WouldDeadlock("this would block the host's own loop", operation="run", hint="use await")
+        except BaseException:
+            coroutine.close()
+            raise
+        return self._wait(loop, coroutine)
+
+    @staticmethod
+    def _wait(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def hop(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the host's loop, from any loop."""
+        try:
+            loop = self.loop
+        except NotInitialized:
+            coroutine.close()
+            raise
+        if _running() is loop:
+            return await coroutine
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
+
+    # What it tells its server, and others
+
+    @property
+    def proc(self) -> Proc:
+        """The server's own proc."""
+        return self.server.proc
+
+    @property
+    def engine(self) -> EngineInfo:
+        """The engine that serves."""
+        return self.server.engine
+
+    def pending(self) -> list[Pending]:
+        """Return what is under way in the server, with who has arrived and who is missing."""
+        return self.server.pending()
+
+    def notify(self, code: int, *, source: Proc | None = None, range: int = RANGE_SESSION, info: Infos = None) -> None:
+        """`PMIx_Notify_event`: raise an event for the clients and tools of this server.
+
+        Args:
+            code: An `EventCode`, a `Status` or a number.
+            source: The proc that it is said to come from; this server by default.
+            range: A `Range`.
+            info: What comes with it, such as `attrs.EVENT_AFFECTED_PROC`.
+        """
+        self.server.notify(Notification(code, self.proc if source is None else source, range, infos(info)))
+
+    async def dmodex_request(self, proc: Proc, *, timeout: float | None = None) -> bytes:
+        """`PMIx_server_dmodex_request`: what a proc of this server has committed for others.
+
+        It is what the host of another node answers `direct_modex` with.
+
+        Args:
+            proc: A proc of a job that is registered.
+            timeout: Seconds to wait for its data; None waits for ever.
+
+        Raises:
+            NotFound: There will be none.
+            OperationTimeout: There was none in time.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bytes] = loop.create_future()
+        self.server.dmodex_request(proc, _settling(loop, future))
+        try:
+            return await asyncio.wait_for(future, limit(timeout))
+        except TimeoutError as error:
+            if isinstance(error, PMIxError):
+                raise
+            text = f"there was no answer within {timeout:g} s"
+            raise OperationTimeout(text, operation="dmodex_request", procs=(proc,)) from None
+
+    def define_process_set(self, name: str, members: Procs) -> None:
+        """`PMIx_server_define_process_set`: make a process set known to this server's clients."""
+        self.server.define_process_set(name, members)
+
+    def delete_process_set(self, name: str) -> None:
+        """`PMIx_server_delete_process_set`: forget a process set."""
+        self.server.delete_process_set(name)
+
+    def next_context_id(self) -> int:
+        """Return a context id for a group, which no host of the exchange returns again."""
+        number = next(self._contexts)
+        if self._exchange is None:
+            return number + 1
+        # Each host counts in numbers of its own, apart from those that the exchange itself gives to groups.
+        name = self._exchange.name.encode("utf-8", "surrogateescape")
+        return (zlib.crc32(name) & 0x3FFFFFFF | 0x80000000) << 32 | number + 1
+
+    async def exchange(
+        self,
+        signature: Hashable,
+        data: bytes = b"",
+        *,
+        timeout: float | None = None,
+        nodes: Iterable[str] | None = None,
+    ) -> list[bytes]:
+        """Bring data together: each host that takes part calls this with the same signature, and all get all data.
+
+        Args:
+            signature: What it is about, such as `req.signature`; the n-th calls with it belong together.
+            data: What this host contributes.
+            timeout: Seconds after which to give up, on all hosts; None waits for ever.
+            nodes: Who takes part; by default the nodes of the procs in the signature or, where it has none, all.
+
+        Returns:
+            The data of all, in the same order everywhere. Without an exchange, or alone, that is one's own.
+
+        Raises:
+            PMIxError: A host has gone or has given up, or the time is over.
+        """
+        exchange = self._exchange
+        if exchange is None:
+            return [bytes(data)]
+        names = sorted(self._nodes_of(signature) if nodes is None else set(nodes)) or list(exchange.members)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Gathered] = loop.create_future()
+        text = b"host " + repr(signature).encode("utf-8", "surrogateescape")
+        done = _settling(loop, future)
+        gathering = exchange.allgather(text, names, bytes(data), done, timeout=timeout or 0.0)
+        try:
+            gathered = await future
+        except asyncio.CancelledError:
+            gathering.cancel(PMIxError(f"{exchange.name} has given up", operation="exchange"))
+            raise
+        return [gathered.blobs[name] for name in sorted(gathered.blobs)]
+
+    def _nodes_of(self, signature: Hashable) -> set[str]:
+        parts = signature if isinstance(signature, tuple) else ()
+        named = set(self.expand([part for part in parts if isinstance(part, Proc)]))
+        return {
+            node.hostname
+            for job in self._jobs.values()
+            for node in job.nodes
+            if any(job.proc(rank) in named for rank in node.ranks)
+        }
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _settling(
+    loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]
+) -> Callable[[T | None, BaseException | None], None]:
+    """Return what settles a future of a loop, from any thread."""
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def done(result: T | None, error: BaseException | None) -> None:
+        try:
+            loop.call_soon_threadsafe(settle, result, error)
+        except RuntimeError:
+            # Nobody waits any more.
+            return
+
+    return done

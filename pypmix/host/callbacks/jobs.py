@@ -1,0 +1,420 @@
+"""The jobs of a host: how they are described, registered and started."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import socket
+from functools import partial
+
+from pypmix.host.callbacks.processes import Launch, Processes, Start
+from pypmix.host.callbacks.watching import Watching
+from pypmix.host.folders import remove, temporary_folder, working_directory
+from pypmix.host.guard import Guard
+from pypmix.host.job import Application, Job, Node
+from pypmix.host.launch import inherited_environment
+from pypmix.host.output import Sink
+from pypmix.requests import proc_tuple
+from pypmix.standard.types import RANK_WILDCARD, Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable, Mapping, Sequence
+    from typing import Any, TypeVar
+
+    from pypmix.host.callbacks.publications import Publications
+    from pypmix.host.exchange import Crossing
+    from pypmix.requests import Procs
+    from pypmix.server import Server
+    from pypmix.standard.types import App
+
+    T = TypeVar("T")
+
+LINGER = 2.0
+"""Seconds for which the server knows a job that has ended: what its procs sent last may still be on its way."""
+
+_log = logging.getLogger("pypmix.host")
+
+
+class Jobs:
+    """The part of a host that deals with jobs and their processes.
+
+    Args:
+        node: The name of this node; None where all ranks of all jobs are here.
+        tmpdir: Where the host's folder is made; the system's by default.
+        grace: Seconds that processes have between SIGTERM and SIGKILL.
+
+    Attributes:
+        env: What processes inherit.
+        tmpdir: The host's folder.
+    """
+
+    server: Server
+    _crossing: Crossing | None = None
+    _publications: Publications | None = None
+
+    def __init__(self, node: str | None, tmpdir: str | None, grace: float) -> None:
+        self.env = inherited_environment(os.environ)
+        self.grace = grace
+        self.node = node
+        self._label = f"pypmix-host-{os.getpid()}-{os.urandom(3).hex()}"
+        self.tmpdir = os.path.join(tmpdir or temporary_folder(self.env), self._label)
+        self._watching: Watching | None = None
+        self._guard: Guard | None = None
+        self._sinks: dict[int, Sink] = {}
+        self._jobs: dict[str, Job] = {}
+        self._numbers = itertools.count(1)
+        self._bare: set[str] = set()
+        self._launches: list[Launch] = []
+        self._background: set[asyncio.Task[None]] = set()
+        self._lingering: dict[str, asyncio.TimerHandle] = {}
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the host's handlers."""
+        raise NotImplementedError
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the host's loop and block until it has ended."""
+        raise NotImplementedError
+
+    async def hop(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the host's loop, from any loop."""
+        raise NotImplementedError
+
+    def job(
+        self,
+        nspace: str,
+        np: int | None = None,
+        argv: Sequence[str] | None = None,
+        *,
+        apps: Iterable[Application] | None = None,
+        nodes: Mapping[str, Iterable[int]] | Iterable[Node] | None = None,
+        parent: Proc | None = None,
+    ) -> Job:
+        """Describe a job, register it with the server and return it.
+
+        Args:
+            nspace: Its namespace.
+            np: The number of its ranks; as many as the nodes hold, by default.
+            argv: What its ranks run; it may be left to `start`.
+            apps: Its applications, where they are several, instead of `np` and `argv`.
+            nodes: Its nodes, by name, with their ranks; this node with all ranks by default.
+            parent: The proc that has spawned it.
+
+        Raises:
+            TypeError, ValueError, OverflowError: This describes no job.
+            PMIxError: The nspace is registered already (`ERR_EXISTS`).
+        """
+        placed = self._nodes(nodes)
+        if apps is not None:
+            if np is not None or argv is not None:
+                raise TypeError("a job has apps, or np and argv, not both")
+            found = tuple(apps)
+        else:
+            if np is None:
+                if placed is None:
+                    raise TypeError("a job needs np, apps or nodes, to know how many ranks it has")
+                np = sum([len(node.ranks) for node in placed])
+            # What nobody has named yet is known by the name of the job.
+            found = (Application(_words(argv) if argv is not None else (nspace,), np),)
+        if placed is None:
+            hostname = self.node or socket.gethostname() or "localhost"
+            placed = (Node(hostname, tuple(range(sum([app.np for app in found])))),)
+        folder = os.path.join(self.tmpdir, f"job-{next(self._numbers)}")
+        job = Job(nspace, found, placed, tmpdir=folder, wdir=working_directory(), parent=parent)
+        self._register(job)
+        if apps is None and argv is None:
+            self._bare.add(nspace)
+        else:
+            self._bare.discard(nspace)
+        return job
+
+    @staticmethod
+    def _nodes(nodes: Mapping[str, Iterable[int]] | Iterable[Node] | None) -> tuple[Node, ...] | None:
+        if nodes is None:
+            return None
+        if hasattr(nodes, "items"):
+            return tuple([Node(name, tuple(ranks)) for name, ranks in nodes.items()])
+        found = tuple(nodes)
+        for node in found:
+            if not isinstance(node, Node):
+                raise TypeError(f"nodes are a mapping of names to ranks, or Nodes, not {type(node).__name__}s")
+        return found
+
+    def _register(self, job: Job) -> None:
+        timer = self._lingering.pop(job.nspace, None)
+        if timer is not None:
+            timer.cancel()
+            self._forget(job.nspace)
+        described = job.info()
+        if self._crossing is not None:
+            places = {rank: node.hostname for node in job.nodes for rank in node.ranks}
+            self._crossing.register(described, places)
+        try:
+            self.server.register_nspace(described, self.local_ranks(job))
+        except BaseException:
+            if self._crossing is not None and job.nspace not in self._jobs:
+                self._crossing.deregister(job.nspace)
+            raise
+        self._jobs[job.nspace] = job
+        if job.tmpdir:
+            os.makedirs(job.tmpdir, 0o700, exist_ok=True)
+
+    def local_ranks(self, job: Job) -> tuple[int, ...]:
+        """Return the ranks of a job that are this host's."""
+        if self.node is None:
+            return tuple(range(job.size))
+        return tuple(sorted([rank for node in job.nodes if node.hostname == self.node for rank in node.ranks]))
+
+    @property
+    def jobs(self) -> dict[str, Job]:
+        """The jobs that are registered, by nspace."""
+        return dict(self._jobs)
+
+    def forget(self, job: Job | str) -> None:
+        """Deregister a job; what `start` has started is deregistered when it is over."""
+        self._forget(job if isinstance(job, str) else job.nspace)
+
+    def _forget(self, nspace: str) -> None:
+        self._lingering.pop(nspace, None)
+        if self._jobs.pop(nspace, None) is not None:
+            self.server.deregister_nspace(nspace)
+            if self._crossing is not None:
+                self._crossing.deregister(nspace)
+
+    def expand(self, procs: Iterable[Proc]) -> list[Proc]:
+        """Return procs with each wildcard replaced by the procs of its job; one of an unknown job stays as it is."""
+        found: dict[Proc, None] = {}
+        for proc in procs:
+            job = self._jobs.get(proc.nspace)
+            if proc.rank == RANK_WILDCARD and job is not None:
+                found.update(dict.fromkeys([job.proc(rank) for rank in range(job.size)]))
+            else:
+                found[proc] = None
+        return list(found)
+
+    # Processes
+
+    def start(
+        self,
+        job: Job,
+        argv: Sequence[str] | None = None,
+        *,
+        ranks: Iterable[int] | None = None,
+        forward_output: bool = False,
+        env: Mapping[str, str] | None = None,
+        wdir: str | os.PathLike[str] = "",
+    ) -> Start:
+        """Start the processes of a job, as `async with rm.start(...) as procs:`, or with `with` outside of the loop.
+
+        They run in sessions of their own, without input. What they write is delivered to the server for those who
+        pull it. Leaving the block ends those that run, with what they have left in their process groups: SIGTERM, and
+        SIGKILL after the grace; and it deregisters the job.
+
+        Args:
+            job: The job.
+            argv: What they run; the job's applications by default.
+            ranks: Which ranks; all of this host by default.
+            forward_output: Pass what they write on to this process's output, in whole lines.
+            env: What their environment has on top of this process's.
+            wdir: Where they run.
+
+        Returns:
+            A context manager; `OSError` on entering it means that they cannot be started.
+
+        Raises:
+            TypeError, ValueError: A rank is not this host's, or an argument makes no sense.
+        """
+        if not isinstance(job, Job):
+            raise TypeError(f"a Job is started, not a {type(job).__name__}; `rm.job(...)` makes one")
+        if argv is None and job.nspace in self._bare:
+            raise ValueError(f"nobody has said what {job.nspace} is to run: give `argv` here or to `job`")
+        local = self.local_ranks(job)
+        chosen = local if ranks is None else tuple(ranks)
+        for rank in chosen:
+            if rank not in local:
+                raise ValueError(f"rank {rank!r} of {job.nspace} is not this host's; those are {local!r:.80}")
+        words = None if argv is None else _words(argv)
+        extra = dict(env or {})
+        # Its own checks of words and variables.
+        Application(words or job.apps[0].argv, env=tuple(extra.items()), wdir=os.fspath(wdir))
+        return Start(self, partial(self._make, job, chosen, words, extra, os.fspath(wdir), forward_output))
+
+    def _make(
+        self,
+        job: Job,
+        ranks: tuple[int, ...],
+        argv: tuple[str, ...] | None,
+        env: dict[str, str],
+        wdir: str,
+        shown: bool,
+    ) -> Launch:
+        timer = self._lingering.pop(job.nspace, None)
+        if timer is not None:
+            timer.cancel()
+        if job.nspace not in self._jobs:
+            self._register(job)
+        return Launch(self, job, ranks, argv, env, wdir, shown)
+
+    async def launch(
+        self,
+        apps: Sequence[App],
+        *,
+        near: Proc | None = None,
+        nspace: str | None = None,
+        forward_output: bool = False,
+    ) -> Processes:
+        """Start a job on this node that a spawn asks for, and return at once; it is over when its processes have ended.
+
+        Args:
+            apps: The applications as the request has them; their infos are not looked at.
+            near: The proc that has asked: the job's parent.
+            nspace: The job's namespace; made up by default.
+            forward_output: Pass what they write on to this process's output.
+
+        Raises:
+            OSError: They cannot be started.
+        """
+        found = tuple([_application(app) for app in apps])
+        return await self.hop(self._launched(found, near, nspace, forward_output))
+
+    async def _launched(
+        self, apps: tuple[Application, ...], parent: Proc | None, nspace: str | None, shown: bool
+    ) -> Processes:
+        job = self.job(nspace or f"{self._label}@{next(self._numbers)}", apps=apps, parent=parent)
+        launch = self._make(job, self.local_ranks(job), None, {}, "", shown)
+        await launch.open()
+
+        async def watch() -> None:
+            try:
+                await launch.wait()
+            finally:
+                await launch.close()
+
+        task = self.loop.create_task(watch())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return Processes(launch)
+
+    async def kill(self, procs: Procs, signum: int | None = None, *, status: int | None = None) -> None:
+        """End processes that this host has started, or send them a signal.
+
+        Args:
+            procs: Which; wildcards and unknown procs are allowed.
+            signum: The signal to send. None ends them: SIGTERM, SIGKILL after the grace, and this waits for it.
+            status: What `status` of their processes is to say.
+        """
+        named = set(self.expand(proc_tuple(procs)))
+        await self.hop(self._kill(named, signum, status))
+
+    async def _kill(self, procs: set[Proc], signum: int | None, status: int | None) -> None:
+        chosen = [(launch, [rank for rank in launch.ranks if rank.proc in procs]) for launch in self._launches]
+        if signum is None:
+            await asyncio.gather(*[launch.end_ranks(ranks, status) for launch, ranks in chosen if ranks])
+            return
+        for launch, ranks in chosen:
+            launch.send(signum, ranks)
+
+    # What the processes of a job need, in the loop's thread.
+
+    @property
+    def watching(self) -> Watching:
+        """What streams are watched by."""
+        assert self._watching is not None
+        return self._watching
+
+    def sink(self, number: int) -> Sink:
+        """Return where output for this process's own stdout (1) or stderr (2) goes."""
+        if number not in self._sinks:
+            other = self._sinks.get(3 - number)
+            # Two sinks on one pipe would write into each other's lines.
+            same = other is not None and os.path.sameopenfile(1, 2)
+            self._sinks[number] = other if other is not None and same else Sink(self.watching, number, _unwritable)
+        return self._sinks[number]
+
+    def guard_group(self, group: int) -> None:
+        """Have a process group ended even if this process is killed."""
+        if self._guard is None:
+            self._guard = Guard(self._label, self.tmpdir)
+        self._guard.add(group)
+
+    def forget_group(self, group: int) -> None:
+        """This process group is no more."""
+        if self._guard is not None:
+            self._guard.remove(group)
+
+    def launched(self, launch: Launch) -> None:
+        """Processes are about to be started."""
+        self._launches.append(launch)
+
+    def rank_over(self, proc: Proc) -> None:
+        """A process has ended."""
+        self.server.deregister_client(proc)
+        self._departed(proc)
+
+    def _departed(self, proc: Proc) -> None:
+        if self._crossing is not None:
+            self._crossing.departed(proc)
+        if self._publications is not None:
+            self._publications.ended(proc)
+
+    def launch_over(self, launch: Launch) -> None:
+        """Nothing is left of some processes."""
+        self._launches.remove(launch)
+        nspace = launch.job.nspace
+        if not any(other.job.nspace == nspace for other in self._launches):
+            if self._publications is not None:
+                self._publications.job_over({rank.proc for rank in launch.ranks})
+            self._lingering[nspace] = self.loop.call_later(LINGER, self._forget, nspace)
+
+    def _open_jobs(self, loop: asyncio.AbstractEventLoop) -> None:
+        os.mkdir(self.tmpdir, 0o700)
+        self._watching = Watching(loop)
+
+    async def _end_jobs(self) -> None:
+        """End all processes and deregister nothing: the server goes too."""
+        for task in list(self._background):
+            task.cancel()
+        await asyncio.gather(*[launch.close() for launch in self._launches], return_exceptions=True)
+        for timer in self._lingering.values():
+            timer.cancel()
+
+    def _close_jobs(self) -> None:
+        """Let go of what jobs needed, once the server is closed."""
+        for sink in self._sinks.values():
+            sink.abandon()
+        remove(self.tmpdir)
+        if self._guard is not None:
+            self._guard.dismiss()
+        self._guard = None
+        self._sinks = {}
+        self._jobs = {}
+        self._lingering = {}
+
+
+def _words(argv: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(argv, str | bytes):
+        raise TypeError(f"a command is a list of words, not the string {argv!r:.80}")
+    return tuple([os.fspath(word) for word in argv])
+
+
+def _application(app: App) -> Application:
+    program = app.cmd or app.argv[0]
+    argv = app.argv
+    # The name of the program may be left out of its arguments; libraries put it there too.
+    if not argv or os.path.basename(argv[0]) != os.path.basename(program):
+        argv = (os.path.basename(program), *argv)
+    env = []
+    for setting in app.env:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ValueError(f"the environment holds NAME=VALUE, not {setting!r:.80}")
+        env.append((name, value))
+    return Application(argv, app.maxprocs, tuple(env), app.cwd or "", program)
+
+
+def _unwritable(error: OSError) -> None:
+    _log.error("the output of processes cannot be written any more: %s", error.strerror)

@@ -1,0 +1,750 @@
+"""What a handler of a host is given: the upcall with its fields, who asks, and how to answer."""
+
+from __future__ import annotations
+
+import math
+
+from pypmix.answers import Answers
+from pypmix.standard import attrs
+from pypmix.standard._typing import Generic, TypeVar
+from pypmix.standard.errors import ERROR, SUCCESSES, PMIxError, error_for
+from pypmix.standard.ops import Credential, GroupResults
+from pypmix.standard.ops.events import is_set, procs_in
+from pypmix.standard.ops.hosting import GROUP_CANCEL, GROUP_CONSTRUCT, GROUP_DESTRUCT
+from pypmix.standard.types import DeviceDistance, Info, Pdata, Proc
+from pypmix.standard.values import infos as as_infos
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+    from typing import Any, NoReturn
+
+    from pypmix.engine.base import Upcall
+    from pypmix.host.callbacks.desk import Desk
+    from pypmix.standard.attr import Attr
+    from pypmix.standard.ops import Op
+    from pypmix.standard.types import App, Cpuset, Query, ResourceUnit, Topology
+
+    Given = Mapping[Any, object] | Iterable[Info] | None
+
+R = TypeVar("R")
+
+
+class Later:
+    """The type of `LATER`."""
+
+    def __repr__(self) -> str:
+        return "LATER"
+
+
+LATER = Later()
+"""What a handler returns whose answer comes, or has come, by `reply` or `fail` of the request."""
+
+
+class ProcSet(tuple["Proc", ...]):
+    """Procs in an order, each once, with the operators of sets; what comes from the left stays in front."""
+
+    __slots__ = ()
+
+    def __new__(cls, procs: Iterable[Proc] = ()) -> ProcSet:
+        return tuple.__new__(cls, dict.fromkeys(procs))
+
+    def __or__(self, other: Iterable[Proc]) -> ProcSet:
+        return ProcSet((*self, *other))
+
+    def __and__(self, other: Iterable[Proc]) -> ProcSet:
+        both = set(other)
+        return ProcSet([proc for proc in self if proc in both])
+
+    def __sub__(self, other: Iterable[Proc]) -> ProcSet:
+        gone = set(other)
+        return ProcSet([proc for proc in self if proc not in gone])
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[Proc]: ...
+
+
+def _seconds(infos: Iterable[Info]) -> float | None:
+    """Return the shortest of the times that callers give to an operation; None if they give none."""
+    found = None
+    for info in infos:
+        data = info.value.data
+        if info.key == attrs.TIMEOUT.key and isinstance(data, int | float) and data > 0 and math.isfinite(data):
+            found = data if found is None else min(found, data)
+    return found
+
+
+class Request(Generic[R]):
+    """An upcall as a handler gets it; the fields of its operation (`pypmix.standard.ops`) are its attributes.
+
+    It is answered once: by what the handler returns or raises or, where that is `LATER`, by `reply` or `fail`, from
+    any thread.
+
+    Attributes:
+        op: The operation.
+        name: The name of the handler's method, which is that of the server module's slot.
+        requestor: The client that asks; None where no single one does.
+        uid: The user that the server knows it to be; None without a client.
+        gid: Its group.
+    """
+
+    __slots__ = ("__weakref__", "_desk", "_upcalls", "deadline", "gid", "name", "op", "requestor", "task", "uid")
+
+    def __init__(self, upcall: Upcall, name: str, desk: Desk) -> None:
+        self.op: Op[Any] = upcall.op
+        self.name = name
+        self.requestor = upcall.requestor
+        self.uid = upcall.uid
+        self.gid = upcall.gid
+        # Whoever takes it out answers; `pop` is atomic.
+        self._upcalls = [upcall]
+        self._desk = desk
+        self.deadline = math.inf
+        self.task: object = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            if not name.startswith("_"):
+                try:
+                    return getattr(self.op, name)
+                except AttributeError:
+                    pass
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    @property
+    def given(self) -> tuple[Info, ...]:
+        """What came with it, the operation's directives or, where it has none, its infos."""
+        found: tuple[Info, ...] | None = getattr(self.op, "directives", None)
+        return getattr(self.op, "infos", ()) if found is None else found
+
+    @property
+    def info(self) -> Answers:
+        """The same as a dict of plain values; attributes stand for their keys. Of a key given twice the last counts."""
+        return Answers(self.given)
+
+    @property
+    def timeout(self) -> float | None:
+        """The seconds after which those who asked give up (`PMIX_TIMEOUT`); None where they wait for ever."""
+        return _seconds(self.given)
+
+    @property
+    def signature(self) -> tuple[Hashable, ...]:
+        """The operation and its procs in one order, the same on all servers that take part in it."""
+        return (self.name, *sorted(set(getattr(self.op, "procs", ()))))
+
+    @property
+    def answered(self) -> bool:
+        """Whether it has been answered."""
+        return not self._upcalls
+
+    def asks(self, flag: Attr[bool]) -> bool:
+        """Tell whether a flag was given that is not false."""
+        return is_set(self.given, flag.key)
+
+    def reply(self, result: Any = None) -> Later:
+        """Answer.
+
+        Args:
+            result: What the handler could return as well.
+
+        Returns:
+            `LATER`, so that a handler may end with `return req.reply(...)`.
+
+        Raises:
+            TypeError, ValueError: This is no result of such an operation; it is still unanswered.
+        """
+        return self._settle(self.result(result), None)
+
+    def fail(self, error: BaseException | int) -> Later:
+        """Answer with an error.
+
+        Args:
+            error: A `PMIxError`, whose status the peer gets; any other exception, which is `ERROR`; or a `Status`.
+
+        Returns:
+            `LATER`.
+        """
+        if isinstance(error, int):
+            if error in SUCCESSES:
+                raise ValueError(f"{error!r} is no error")
+            error = error_for(int(error))(f"the host answered {self.name} so", status=int(error), operation=self.name)
+        return self._settle(None, error)
+
+    def _settle(self, result: object, error: BaseException | None) -> Later:
+        try:
+            upcall = self._upcalls.pop()
+        except IndexError:
+            self._desk.again(self)
+            return LATER
+        try:
+            if error is not None:
+                upcall.fail(error)
+            else:
+                upcall.reply(result)
+        except Exception as problem:
+            # The engine cannot express this result; the peer is answered all the same.
+            upcall.fail(failure(self, problem))
+            raise
+        finally:
+            self._desk.settled(self)
+        return LATER
+
+    def take(self) -> Upcall | None:
+        """Take the upcall out, for somebody else to answer; None if it has been answered."""
+        try:
+            upcall = self._upcalls.pop()
+        except IndexError:
+            return None
+        self._desk.settled(self)
+        return upcall
+
+    def result(self, given: Any) -> R:
+        """Return what a handler has returned in the form that the server takes.
+
+        Raises:
+            TypeError, ValueError: It makes no such thing.
+        """
+        if given is not None:
+            self._wrong(given, "nothing")
+        return None  # type: ignore[return-value]
+
+    def _wrong(self, given: object, wanted: str) -> NoReturn:
+        raise TypeError(f"{self.name} is answered with {wanted}, not with a {type(given).__name__}")
+
+    def __str__(self) -> str:
+        procs = getattr(self.op, "procs", None)
+        if procs is None:
+            proc = getattr(self.op, "proc", None)
+            procs = () if proc is None else (proc,)
+        text = self.name
+        if procs:
+            text += " of " + ", ".join(map(str, procs[:4])) + (f" and {len(procs) - 4} more" if len(procs) > 4 else "")
+        if self.requestor is not None and self.requestor not in procs:
+            text += f" by {self.requestor}"
+        return text
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}{', answered' if self.answered else ''}>"
+
+
+class _InfoRequest(Request[tuple[Info, ...]]):
+    """One that is answered with infos: a mapping of attributes or keys to values, or infos, or None."""
+
+    __slots__ = ()
+
+    def result(self, given: Any) -> tuple[Info, ...]:
+        return _infos(self, given)
+
+
+def _infos(request: Request[Any], given: Any) -> tuple[Info, ...]:
+    if isinstance(given, Answers):
+        return given.infos
+    if isinstance(given, str | bytes | int):
+        request._wrong(given, "infos or a mapping of keys to values")
+    return as_infos(given)
+
+
+class ClientRequest(Request[None]):
+    """`client_connected`, `client_finalized`, `client_lost`; an error refuses the client that connects."""
+
+    __slots__ = ()
+
+    proc: Proc
+
+
+class AbortRequest(Request[None]):
+    """`client_aborted`: a client asks to have procs ended.
+
+    Attributes:
+        proc: The client.
+        message: What it says of the reason.
+    """
+
+    __slots__ = ()
+
+    proc: Proc
+    message: str
+
+    @property
+    def status(self) -> int:
+        """The status that the job is to end with."""
+        found: int = self.op.code  # type: ignore[attr-defined]
+        return found
+
+    @property
+    def targets(self) -> tuple[Proc, ...]:
+        """Who is to be ended; the wildcard of the client's nspace where it names nobody."""
+        from pypmix.standard.types import RANK_WILDCARD
+
+        found: tuple[Proc, ...] = self.op.targets  # type: ignore[attr-defined]
+        return found or (Proc(self.proc.nspace, RANK_WILDCARD),)
+
+
+class FenceRequest(Request[bytes]):
+    """`fence`: all procs of this server have called it; answered with the data of all servers, one after the other.
+
+    Attributes:
+        procs: The procs of the fence as its callers name them.
+        directives: What the callers ask for.
+        data: What the procs of this server have committed for others.
+    """
+
+    __slots__ = ()
+
+    procs: tuple[Proc, ...]
+    directives: tuple[Info, ...]
+    data: bytes
+
+    @property
+    def collect(self) -> bool:
+        """Whether data is exchanged (`PMIX_COLLECT_DATA`)."""
+        return self.asks(attrs.COLLECT_DATA)
+
+    def result(self, given: Any) -> bytes:
+        # A barrier has nothing to return, and this server's own data may be left out.
+        return b"" if given is None else _bytes(self, given)
+
+
+def _bytes(request: Request[Any], given: Any) -> bytes:
+    if not isinstance(given, bytes | bytearray | memoryview):
+        request._wrong(given, "bytes")
+    return bytes(given)
+
+
+class DirectModexRequest(Request[bytes]):
+    """`direct_modex`: a client wants what a proc of another server has committed.
+
+    Attributes:
+        proc: Whose data.
+        directives: What the client asks for.
+    """
+
+    __slots__ = ()
+
+    proc: Proc
+    directives: tuple[Info, ...]
+
+    def result(self, given: Any) -> bytes:
+        return _bytes(self, given)
+
+
+class PublishRequest(Request[None]):
+    """`publish`; see `pypmix.standard.ops.Publish`."""
+
+    __slots__ = ()
+
+    infos: tuple[Info, ...]
+    range: int
+    persistence: int
+    directives: tuple[Info, ...]
+
+
+class LookupRequest(Request[tuple[Pdata, ...]]):
+    """`lookup`: answered with the `Pdata` that was found; where that is none, with `NotFound`."""
+
+    __slots__ = ()
+
+    keys: tuple[str, ...]
+    directives: tuple[Info, ...]
+
+    @property
+    def wait(self) -> int | None:
+        """How many of the keys the caller waits for (`PMIX_WAIT`), 0 for all; None where it does not wait."""
+        found: int | None = self.info.get(attrs.WAIT)
+        return found
+
+    def result(self, given: Any) -> tuple[Pdata, ...]:
+        found = () if given is None else (given,) if isinstance(given, Pdata) else tuple(given)
+        for item in found:
+            if not isinstance(item, Pdata):
+                self._wrong(item, "Pdata")
+        if not found:
+            from pypmix.standard.errors import NotFound
+
+            raise NotFound(f"nobody has published {', '.join(self.keys)}", operation="lookup")
+        return found
+
+
+class UnpublishRequest(Request[None]):
+    """`unpublish`; no keys means all that the requestor has published."""
+
+    __slots__ = ()
+
+    keys: tuple[str, ...]
+    directives: tuple[Info, ...]
+
+
+class SpawnRequest(Request[str]):
+    """`spawn`: answered with the nspace of the new job, which is registered by then."""
+
+    __slots__ = ()
+
+    apps: tuple[App, ...]
+    directives: tuple[Info, ...]
+
+    def result(self, given: Any) -> str:
+        if not isinstance(given, str):
+            self._wrong(given, "the nspace of the new job")
+        if not given:
+            raise ValueError("spawn is answered with the nspace of the new job, which is not empty")
+        return given
+
+
+class TogetherRequest(Request[None]):
+    """`connect` and `disconnect`: all procs of this server have called it."""
+
+    __slots__ = ()
+
+    procs: tuple[Proc, ...]
+    directives: tuple[Info, ...]
+
+
+class EventsRequest(Request[None]):
+    """`register_events` and `deregister_events`; no codes means all.
+
+    Attributes:
+        codes: The codes.
+        directives: What came with them; a deregistration has none.
+    """
+
+    __slots__ = ()
+
+    codes: tuple[int, ...]
+
+
+class NotifyRequest(Request[None]):
+    """`notify_event`: tell the other servers of an event; this one's clients have it."""
+
+    __slots__ = ()
+
+    code: int
+    range: int
+    infos: tuple[Info, ...]
+
+
+class ToolRequest(Request["Proc | None"]):
+    """`tool_connected`: answered with the tool's name, None where the server is to make one up."""
+
+    __slots__ = ()
+
+    proc: Proc | None
+    pid: int | None
+    launcher: bool
+    release: str
+    directives: tuple[Info, ...]
+
+    def result(self, given: Any) -> Proc | None:
+        if given is not None and not isinstance(given, Proc):
+            self._wrong(given, "a Proc or None")
+        return given
+
+
+class QueryRequest(_InfoRequest):
+    """`query`: answered with values by key, which may be fewer than were asked for."""
+
+    __slots__ = ()
+
+    queries: tuple[Query, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All keys that are asked for, each once."""
+        return tuple(dict.fromkeys([key for query in self.queries for key in query.keys]))
+
+    @property
+    def given(self) -> tuple[Info, ...]:
+        """The qualifiers of all its queries."""
+        return tuple([info for query in self.queries for info in query.qualifiers])
+
+
+class LogRequest(Request[None]):
+    """`log`.
+
+    Attributes:
+        data: The channels (`attrs.LOG_STDERR`, ...) and what is to be written there.
+        directives: How.
+        timestamp: When it was asked for, in seconds since 1970; 0 where that is not told.
+    """
+
+    __slots__ = ()
+
+    data: tuple[Info, ...]
+    directives: tuple[Info, ...]
+    timestamp: int
+
+
+class AllocateRequest(_InfoRequest):
+    """`allocate`; the directive is an `AllocDirective`."""
+
+    __slots__ = ()
+
+    directive: int
+    directives: tuple[Info, ...]
+
+
+class JobControlRequest(_InfoRequest):
+    """`job_control`; no targets means the requestor's nspace."""
+
+    __slots__ = ()
+
+    targets: tuple[Proc, ...]
+    directives: tuple[Info, ...]
+
+
+class MonitorRequest(_InfoRequest):
+    """`monitor`: watch over the requestor, and raise the event `error` when it fails."""
+
+    __slots__ = ()
+
+    monitor: Info
+    error: int
+    directives: tuple[Info, ...]
+
+
+class HeartbeatRequest(Request[None]):
+    """`heartbeat`: the requestor lives; nobody waits for the answer."""
+
+    __slots__ = ()
+
+
+class GetCredentialRequest(Request[Credential]):
+    """`get_credential`: answered with bytes or a `Credential`."""
+
+    __slots__ = ()
+
+    directives: tuple[Info, ...]
+
+    def result(self, given: Any) -> Credential:
+        if isinstance(given, Credential):
+            return given
+        if not isinstance(given, bytes):
+            self._wrong(given, "bytes or a Credential")
+        return Credential(given)
+
+
+class ValidateCredentialRequest(_InfoRequest):
+    """`validate_credential`: answered with what it says of its owner; an error if it is not valid."""
+
+    __slots__ = ()
+
+    credential: bytes
+    directives: tuple[Info, ...]
+
+
+class IOFPullRequest(Request["int | None"]):
+    """`iof_pull`: deliver the output of procs to the server from now on; answered with an id for its end, or None.
+
+    The same handler gets the end: then `stop` is true and `id` tells which.
+
+    Attributes:
+        procs: Whose output; none for an end.
+        channels: A sum of `IOFChannel`; 0 for an end.
+        directives: How.
+        id: The id that is over; None for a beginning.
+    """
+
+    __slots__ = ()
+
+    directives: tuple[Info, ...]
+
+    @property
+    def procs(self) -> tuple[Proc, ...]:
+        return getattr(self.op, "procs", ())
+
+    @property
+    def channels(self) -> int:
+        return getattr(self.op, "channels", 0)
+
+    @property
+    def id(self) -> int | None:
+        return getattr(self.op, "id", None)
+
+    @property
+    def stop(self) -> bool:
+        """Whether that output is not wanted any more."""
+        return self.id is not None
+
+    def result(self, given: Any) -> int | None:
+        if given is not None and type(given) is not int:
+            self._wrong(given, "an int or None")
+        return given
+
+
+class IOFPushRequest(Request[None]):
+    """`iof_push`: bytes for the standard input of procs; answered when they have been taken."""
+
+    __slots__ = ()
+
+    procs: tuple[Proc, ...]
+    data: bytes
+    directives: tuple[Info, ...]
+
+
+class GroupRequest(Request[tuple[Info, ...]]):
+    """`group`: all procs of this server that construct or destruct a group have called it.
+
+    A construct is answered with the membership (`reply(members=...)`), a `GroupResults` or infos; anything else with
+    None. Where members are not named, those are taken who were: `members`.
+
+    Attributes:
+        operation: 0 for a construct, 1 for a destruct, 3 where the server gives up one that it has begun.
+        group: The group's name.
+        directives: What the callers of this server ask for, and what they tell the others.
+    """
+
+    __slots__ = ()
+
+    operation: int
+    group: str
+    directives: tuple[Info, ...]
+
+    @property
+    def construct(self) -> bool:
+        """Whether a group is made."""
+        return self.operation == GROUP_CONSTRUCT
+
+    @property
+    def destruct(self) -> bool:
+        """Whether a group is taken apart."""
+        return self.operation == GROUP_DESTRUCT
+
+    @property
+    def cancel(self) -> bool:
+        """Whether the server gives up what it has asked for."""
+        return self.operation == GROUP_CANCEL
+
+    @property
+    def procs(self) -> ProcSet:
+        """The members as the callers name them; a wildcard stands for all of an nspace."""
+        return ProcSet(self.op.procs)  # type: ignore[attr-defined]
+
+    @property
+    def added(self) -> ProcSet:
+        """Who is to be a member and has not been named by all (`PMIX_GROUP_ADD_MEMBERS`)."""
+        return ProcSet(procs_in(self.directives, attrs.GROUP_ADD_MEMBERS.key) or ())
+
+    @property
+    def members(self) -> ProcSet:
+        """All who have been named or added, in order; a wildcard is replaced by the procs of its job."""
+        return ProcSet(sorted(self._desk.expand(self.procs | self.added)))
+
+    @property
+    def wants_context_id(self) -> bool:
+        """Whether a context id is asked for (`PMIX_GROUP_ASSIGN_CONTEXT_ID`)."""
+        return self.asks(attrs.GROUP_ASSIGN_CONTEXT_ID)
+
+    @property
+    def shared(self) -> tuple[Info, ...]:
+        """What the callers tell the other members, their group info and endpoints."""
+        keys = (attrs.GROUP_INFO.key, attrs.GROUP_INFO_ARRAY.key, attrs.GROUP_ENDPT_DATA.key)
+        return tuple([info for info in self.directives if info.key in keys])
+
+    @property
+    def signature(self) -> tuple[Hashable, ...]:
+        """The operation and the group, the same on all servers that take part in it."""
+        return (self.name, self.operation, self.group)
+
+    def reply(
+        self,
+        result: Any = None,
+        *,
+        members: Iterable[Proc] | None = None,
+        context_id: int | None = None,
+        infos: Given = None,
+    ) -> Later:
+        """Answer.
+
+        Args:
+            result: What the handler could return as well; it excludes the others.
+            members: All members, in the order of their group ranks; the request's `members` by default.
+            context_id: The context id.
+            infos: Further results; by default what the callers of this server tell each other (`shared`).
+
+        Returns:
+            `LATER`.
+
+        Raises:
+            TypeError, ValueError: This is no result; it is still unanswered.
+        """
+        if members is None and context_id is None and infos is None:
+            return super().reply(result)
+        if result is not None:
+            raise TypeError("a group request is answered with a result or with its parts, not with both")
+        named = () if members is None else tuple(members)
+        return super().reply(GroupResults(named, context_id, self.shared if infos is None else as_infos(infos)))
+
+    def result(self, given: Any) -> tuple[Info, ...]:
+        if not self.construct:
+            return _infos(self, given)
+        if given is None:
+            given = GroupResults(infos=self.shared)
+        if not isinstance(given, GroupResults):
+            return _infos(self, given)
+        members = given.members or self.members
+        for member in members:
+            if not isinstance(member, Proc):
+                raise TypeError(f"the members of a group are Procs, not a {type(member).__name__}")
+        found = [attrs.GROUP_MEMBERSHIP(list(members))]
+        if given.context_id is not None:
+            found.append(attrs.GROUP_CONTEXT_ID(given.context_id))
+        return (*found, *given.infos)
+
+
+class FabricRequest(_InfoRequest):
+    """`fabric`: what there is to say of a fabric; `index` is None for a registration, else the fabric to look up."""
+
+    __slots__ = ()
+
+    @property
+    def index(self) -> int | None:
+        return getattr(self.op, "index", None)
+
+
+class ComputeDistancesRequest(Request[tuple[DeviceDistance, ...]]):
+    """`compute_distances`: answered with the `DeviceDistance` of each device."""
+
+    __slots__ = ()
+
+    topology: Topology
+    cpuset: Cpuset
+    directives: tuple[Info, ...]
+
+    def result(self, given: Any) -> tuple[DeviceDistance, ...]:
+        found = () if given is None else tuple(given)
+        for item in found:
+            if not isinstance(item, DeviceDistance):
+                self._wrong(item, "DeviceDistances")
+        return found
+
+
+class SessionControlRequest(_InfoRequest):
+    """`session_control`: act on a session."""
+
+    __slots__ = ()
+
+    session: int
+    directives: tuple[Info, ...]
+
+
+class ResourceBlockRequest(Request[None]):
+    """`resource_block`: define or change a block of resources."""
+
+    __slots__ = ()
+
+    directive: int
+    block: str
+    units: tuple[ResourceUnit, ...]
+    infos: tuple[Info, ...]
+
+
+def failure(request: Request[Any], error: BaseException) -> PMIxError:
+    """Return the error that a peer is told of what a handler has raised."""
+    if isinstance(error, PMIxError):
+        return error
+    return PMIxError(f"the host failed: {type(error).__name__}: {error}", status=ERROR, operation=request.name)
+
+
+if TYPE_CHECKING:
+    Handler = Callable[[Any], Any]

@@ -1,0 +1,150 @@
+"""The methods of a host, one for each upcall, with what each does by default."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterable
+    from typing import Any, TypeAlias, TypeVar
+
+    from pypmix.host.callbacks import requests
+    from pypmix.host.callbacks.requests import Given, Later, Request
+    from pypmix.standard.enums import Status
+    from pypmix.standard.ops import Credential, GroupResults
+    from pypmix.standard.types import DeviceDistance, Pdata, Proc
+
+    T = TypeVar("T")
+    Reply: TypeAlias = T | Later | Status | Awaitable[T | Later | Status]
+    """What a method may return; `async def` methods return it when they are awaited."""
+
+
+class Upcalls:
+    """What a server asks of its host. Each of these may be overridden by a `def` or an `async def`."""
+
+    def default(self, req: Request[Any]) -> Later:
+        """Reply as a host does that has no method for it."""
+        raise NotImplementedError
+
+    def client_connected(self, req: requests.ClientRequest) -> Reply[None]:
+        """A client has connected; an error refuses it. Accepted by default."""
+        return self.default(req)
+
+    def client_finalized(self, req: requests.ClientRequest) -> Reply[None]:
+        """A client has called finalize, which ends with the answer. Accepted by default."""
+        return self.default(req)
+
+    def client_aborted(self, req: requests.AbortRequest) -> Reply[None]:
+        """A client asks to have procs (`targets`) ended with a `status`."""
+        return self.default(req)
+
+    def client_lost(self, req: requests.ClientRequest) -> Reply[None]:
+        """A client's connection has ended without finalize. The answer means nothing."""
+        return self.default(req)
+
+    def fence(self, req: requests.FenceRequest) -> Reply[bytes | None]:
+        """All procs of this server have called a fence that has others too; return the data of all servers."""
+        return self.default(req)
+
+    def direct_modex(self, req: requests.DirectModexRequest) -> Reply[bytes]:
+        """A client wants what a proc of another server has committed: what `Server.dmodex_request` returns there."""
+        return self.default(req)
+
+    def publish(self, req: requests.PublishRequest) -> Reply[None]:
+        """A client publishes values."""
+        return self.default(req)
+
+    def lookup(self, req: requests.LookupRequest) -> Reply[Iterable[Pdata]]:
+        """A client looks published values up."""
+        return self.default(req)
+
+    def unpublish(self, req: requests.UnpublishRequest) -> Reply[None]:
+        """A client takes back what it has published."""
+        return self.default(req)
+
+    def spawn(self, req: requests.SpawnRequest) -> Reply[str]:
+        """A client, or a tool, asks for a job; return the job's nspace, which is registered by then."""
+        return self.default(req)
+
+    def connect(self, req: requests.TogetherRequest) -> Reply[None]:
+        """All procs of this server have called a connect."""
+        return self.default(req)
+
+    def disconnect(self, req: requests.TogetherRequest) -> Reply[None]:
+        """All procs of this server have called a disconnect."""
+        return self.default(req)
+
+    def register_events(self, req: requests.EventsRequest) -> Reply[None]:
+        """A client is interested in events that the host may raise."""
+        return self.default(req)
+
+    def deregister_events(self, req: requests.EventsRequest) -> Reply[None]:
+        """No client is interested in these events any more."""
+        return self.default(req)
+
+    def notify_event(self, req: requests.NotifyRequest) -> Reply[None]:
+        """A client raises an event that concerns other servers too; its own server's clients have it."""
+        return self.default(req)
+
+    def tool_connected(self, req: requests.ToolRequest) -> Reply[Proc | None]:
+        """A tool wants to connect; return its name, or None to have one made up. An error refuses it."""
+        return self.default(req)
+
+    def query(self, req: requests.QueryRequest) -> Reply[Given]:
+        """A client asks for values; return those that are known. The server adds what it knows itself."""
+        return self.default(req)
+
+    def log(self, req: requests.LogRequest) -> Reply[None]:
+        """A client logs data to channels."""
+        return self.default(req)
+
+    def allocate(self, req: requests.AllocateRequest) -> Reply[Given]:
+        """A client asks for resources."""
+        return self.default(req)
+
+    def job_control(self, req: requests.JobControlRequest) -> Reply[Given]:
+        """A client steers procs."""
+        return self.default(req)
+
+    def monitor(self, req: requests.MonitorRequest) -> Reply[Given]:
+        """A client asks to be watched."""
+        return self.default(req)
+
+    def heartbeat(self, req: requests.HeartbeatRequest) -> Reply[None]:
+        """A client says that it lives. The answer means nothing."""
+        return self.default(req)
+
+    def get_credential(self, req: requests.GetCredentialRequest) -> Reply[bytes | Credential]:
+        """A client asks for a credential."""
+        return self.default(req)
+
+    def validate_credential(self, req: requests.ValidateCredentialRequest) -> Reply[Given]:
+        """A client asks whose credential this is; an error if it is not valid."""
+        return self.default(req)
+
+    def iof_pull(self, req: requests.IOFPullRequest) -> Reply[int | None]:
+        """Deliver the output of procs from now on (`Server.deliver_output`); with `req.stop`, no more of it."""
+        return self.default(req)
+
+    def iof_push(self, req: requests.IOFPushRequest) -> Reply[None]:
+        """A client gives procs input."""
+        return self.default(req)
+
+    def group(self, req: requests.GroupRequest) -> Reply[GroupResults | Given]:
+        """All procs of this server that construct or destruct a group have called it."""
+        return self.default(req)
+
+    def fabric(self, req: requests.FabricRequest) -> Reply[Given]:
+        """A client asks for a fabric's information."""
+        return self.default(req)
+
+    def compute_distances(self, req: requests.ComputeDistancesRequest) -> Reply[Iterable[DeviceDistance]]:
+        """A client asks how far devices are."""
+        return self.default(req)
+
+    def session_control(self, req: requests.SessionControlRequest) -> Reply[Given]:
+        """A client, or a tool, acts on a session."""
+        return self.default(req)
+
+    def resource_block(self, req: requests.ResourceBlockRequest) -> Reply[None]:
+        """A client, or a tool, defines or changes a block of resources."""
+        return self.default(req)

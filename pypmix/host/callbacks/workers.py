@@ -1,0 +1,97 @@
+"""Threads for handlers that block: few as long as they come to an end, one for each handler where they wait."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+USUAL = 32
+"""As many threads are started at once; more only when these get nowhere."""
+
+STALL = 0.25
+"""Seconds without the end of any handler after which those that wait get threads of their own.
+
+All threads may wait for what a handler in the queue would bring; so nobody may stay in the queue for ever. There are
+never more threads than requests in flight, which are bounded.
+"""
+
+IDLE = 10.0
+"""Seconds after which a thread without work ends."""
+
+
+class Workers:
+    """Runs functions on threads of its own.
+
+    Args:
+        loop: The loop whose clock tells that nothing goes on; `submit` is called on its thread.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._wakeup = threading.Condition()
+        self._queue: deque[Callable[[], None]] = deque()
+        self._threads = 0
+        self._idle = 0
+        self._ended = 0
+        self._seen = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Have a function called, which must not raise."""
+        with self._wakeup:
+            self._queue.append(work)
+            if self._idle >= len(self._queue):
+                self._wakeup.notify()
+                return
+            if self._threads < USUAL:
+                self._start()
+                return
+            self._seen = self._ended
+        if self._timer is None:
+            self._timer = self._loop.call_later(STALL, self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        with self._wakeup:
+            if not self._queue or self._closed:
+                return
+            if self._ended == self._seen:
+                for _ in range(len(self._queue) - self._idle):
+                    self._start()
+            self._seen = self._ended
+        self._timer = self._loop.call_later(STALL, self._check)
+
+    def _start(self) -> None:
+        self._threads += 1
+        threading.Thread(target=self._work, name=f"pypmix-host-{self._threads}", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            with self._wakeup:
+                while not self._queue:
+                    self._idle += 1
+                    woken = not self._closed and self._wakeup.wait(IDLE)
+                    self._idle -= 1
+                    if not self._queue and (self._closed or not woken):
+                        self._threads -= 1
+                        return
+                work = self._queue.popleft()
+            work()
+            del work
+            with self._wakeup:
+                self._ended += 1
+
+    def close(self) -> None:
+        """End the threads that have nothing to do, and the others as soon as they have come to an end."""
+        with self._wakeup:
+            self._closed = True
+            self._queue.clear()
+            self._wakeup.notify_all()
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,780 @@
+"""Proves how a Host answers upcalls: where handlers run, what they may return, and what happens where they do not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+
+import pytest
+
+from pypmix import Cpuset, Info, NotSupported, Pdata, PMIxError, Proc, Query, Status, Topology, attrs, uint32
+from pypmix.host import LATER, Host, ProcSet
+from pypmix.host.callbacks import desk, workers
+from pypmix.host.callbacks.routes import METHODS, ROUTES
+from pypmix.standard import ops
+from pypmix.standard.errors import (
+    ERR_LOST_CONNECTION,
+    ERR_NOT_FOUND,
+    ERR_NOT_SUPPORTED,
+    ERR_OUT_OF_RESOURCE,
+    ERR_RESOURCE_BUSY,
+    ERR_TIMEOUT,
+    ERROR,
+    NotInitialized,
+    WouldDeadlock,
+)
+from pypmix.standard.types import RANK_WILDCARD, App
+
+pytestmark = pytest.mark.timeout(60)
+
+WAIT = 10
+ME = Proc("job", 0)
+ALL = Proc("job", RANK_WILDCARD)
+
+
+class Upcall:
+    """An upcall that keeps its answer."""
+
+    def __init__(self, op, requestor=ME, uid=1000, gid=1000):
+        self.op, self.requestor, self.uid, self.gid = op, requestor, uid, gid
+        self.answers = []
+        self.thread = None
+        self._answered = threading.Event()
+
+    def reply(self, result=None):
+        self._end(result)
+
+    def fail(self, error):
+        self._end(error)
+
+    def _end(self, answer):
+        self.answers.append(answer)
+        self.thread = threading.current_thread()
+        self._answered.set()
+
+    def wait(self, timeout=WAIT):
+        assert self._answered.wait(timeout), f"{self.op!r} was not answered"
+        return self.answers[0]
+
+    @property
+    def status(self):
+        error = self.wait()
+        assert isinstance(error, BaseException), f"answered with {error!r}"
+        return getattr(error, "code", None)
+
+
+class Open:
+    """A host that is open on a loop of its own, and what its server would call."""
+
+    def __init__(self, kind=Host, **options):
+        self.doors = []
+
+        def wrap(on_upcall):
+            self.doors.append(on_upcall)
+            return on_upcall
+
+        self.host = kind(wrap=wrap, engine="python", **options)
+
+    def __enter__(self):
+        self.host.__enter__()
+        return self
+
+    def __exit__(self, *args):
+        self.host.__exit__(*args)
+
+    def ask(self, op, **fields):
+        upcall = Upcall(op, **fields)
+        self.doors[0](upcall)
+        return upcall
+
+
+FENCE = ops.FenceUpcall((ALL,), (attrs.COLLECT_DATA(True), attrs.TIMEOUT(7)), b"mine")
+LOOKUP = ops.Lookup(("a", "b"))
+
+SAMPLES = {
+    ops.ClientConnected: ops.ClientConnected(ME),
+    ops.ClientFinalized: ops.ClientFinalized(ME),
+    ops.ClientAborted: ops.ClientAborted(ME, 3, "over"),
+    ops.ClientLost: ops.ClientLost(ME),
+    ops.FenceUpcall: FENCE,
+    ops.DirectModex: ops.DirectModex(ME),
+    ops.Publish: ops.Publish((Info("acme.a", uint32(1)),)),
+    ops.Lookup: LOOKUP,
+    ops.Unpublish: ops.Unpublish(("acme.a",)),
+    ops.Spawn: ops.Spawn((App("true"),)),
+    ops.Connect: ops.Connect((ALL,)),
+    ops.Disconnect: ops.Disconnect((ALL,)),
+    ops.RegisterEvents: ops.RegisterEvents((-1,)),
+    ops.DeregisterEvents: ops.DeregisterEvents((-1,)),
+    ops.NotifyEvent: ops.NotifyEvent(-1),
+    ops.ToolConnected: ops.ToolConnected(),
+    ops.QueryInfo: ops.QueryInfo((Query(("pmix.a",)),)),
+    ops.Log: ops.Log((attrs.LOG_STDERR("text"),)),
+    ops.AllocationRequest: ops.AllocationRequest(1),
+    ops.JobControl: ops.JobControl(),
+    ops.ProcessMonitor: ops.ProcessMonitor(attrs.MONITOR_HEARTBEAT(True), -1),
+    ops.Heartbeat: ops.Heartbeat(),
+    ops.GetCredential: ops.GetCredential(),
+    ops.ValidateCredential: ops.ValidateCredential(b"c"),
+    ops.IOFPull: ops.IOFPull((ALL,), 2),
+    ops.IOFDeregister: ops.IOFDeregister(1),
+    ops.IOFPush: ops.IOFPush((ALL,), b"x"),
+    ops.GroupUpcall: ops.GroupUpcall(0, "g", (ALL,)),
+    ops.FabricRegister: ops.FabricRegister(),
+    ops.FabricUpdate: ops.FabricUpdate(1),
+    ops.ComputeDistances: ops.ComputeDistances(Topology(None), Cpuset(None)),
+    ops.SessionControl: ops.SessionControl(1),
+    ops.ResourceBlock: ops.ResourceBlock(1, "block"),
+}
+
+ACCEPTED = {"client_connected", "client_finalized", "client_lost"}
+
+
+# What goes where
+
+
+def test_there_is_a_sample_of_each_upcall():
+    assert SAMPLES.keys() == ROUTES.keys()
+
+
+def test_requests_declare_the_fields_that_their_operations_have():
+    for op, (_, kind) in ROUTES.items():
+        declared = {name for cls in kind.__mro__ for name in getattr(cls, "__annotations__", ())}
+        assert declared <= set(op.__fields__), kind
+        for name in op.__fields__:
+            assert getattr(kind(Upcall(SAMPLES[op]), "x", None), name) == getattr(SAMPLES[op], name) or name in (
+                "procs",
+                "targets",
+            )
+
+
+@pytest.mark.parametrize("kind", ROUTES, ids=lambda kind: kind.__name__)
+def test_by_default_clients_come_and_go_and_nothing_is_offered(kind):
+    with Open() as rm:
+        upcall = rm.ask(SAMPLES[kind])
+        # On the engine's own thread, without a detour.
+        assert upcall.thread is threading.current_thread()
+        if ROUTES[kind][0] in ACCEPTED:
+            assert upcall.wait() is None
+        else:
+            assert isinstance(upcall.wait(), NotSupported)
+            assert upcall.status == ERR_NOT_SUPPORTED
+
+
+@pytest.mark.parametrize("form", ["async", "sync"])
+@pytest.mark.parametrize("kind", ROUTES, ids=lambda kind: kind.__name__)
+def test_each_upcall_has_its_method(kind, form):
+    name, request = ROUTES[kind]
+    seen = []
+
+    async def asynchronous(self, req):
+        seen.append((req, threading.current_thread()))
+        return req.fail(Status.ERR_NOT_FOUND)
+
+    def synchronous(self, req):
+        seen.append((req, threading.current_thread()))
+        return req.fail(Status.ERR_NOT_FOUND)
+
+    mine = type("Mine", (Host,), {name: asynchronous if form == "async" else synchronous})
+    with Open(mine) as rm:
+        upcall = rm.ask(SAMPLES[kind])
+        assert upcall.status == ERR_NOT_FOUND
+        ((req, thread),) = seen
+        assert type(req) is request
+        assert req.name == name
+        assert req.op is SAMPLES[kind]
+        assert thread is not threading.current_thread()
+        assert (thread.name == "pypmix-host") == (form == "async")
+
+
+def test_an_operation_that_nobody_knows_is_not_supported_and_handle_sees_it():
+    class Other(ops.Op):
+        pass
+
+    class All(Host):
+        def handle(self, req):
+            return req.fail(Status.ERR_NOT_FOUND)
+
+    with Open() as rm:
+        assert rm.ask(Other()).status == ERR_NOT_SUPPORTED
+    with Open(All) as rm:
+        assert rm.ask(Other()).status == ERR_NOT_FOUND
+
+
+# What requests tell
+
+
+def asked(op, look=lambda req: None):
+    """Return the request that an upcall becomes, after `look` has seen it while the host is open."""
+    found = []
+
+    class Mine(Host):
+        async def handle(self, req):
+            look(req)
+            found.append(req)
+
+    with Open(Mine) as rm:
+        rm.host.job("job", np=3)
+        rm.ask(op, requestor=Proc("job", 1), uid=7, gid=8).wait()
+    return found[0]
+
+
+def test_a_request_has_the_fields_of_its_operation():
+    req = asked(FENCE)
+    assert (req.requestor, req.uid, req.gid) == (Proc("job", 1), 7, 8)
+    assert (req.procs, req.data, req.collect, req.timeout) == ((ALL,), b"mine", True, 7)
+    assert req.info[attrs.TIMEOUT] == 7
+    assert attrs.COLLECT_DATA in req.info
+    assert req.info.get(attrs.WAIT) is None
+    assert "fence of job:* by job:1" in repr(req)
+    with pytest.raises(AttributeError):
+        req.nonsense  # noqa: B018
+
+
+def test_of_several_timeouts_the_shortest_counts_and_nonsense_none():
+    infos = (attrs.TIMEOUT(9), attrs.TIMEOUT(4), attrs.TIMEOUT(0))
+    assert asked(ops.Connect((ALL,), infos)).timeout == 4
+    assert asked(ops.Connect((ALL,), (attrs.TIMEOUT(0),))).timeout is None
+
+
+def test_the_signature_does_not_depend_on_order_and_tells_operations_apart():
+    a, b = Proc("job", 0), Proc("job", 2)
+    one = asked(ops.Connect((a, b))).signature
+    assert one == asked(ops.Connect((b, a, b))).signature
+    assert one != asked(ops.Disconnect((a, b))).signature
+    assert {one: 1}
+
+
+def test_an_abort_without_targets_means_the_callers_job():
+    req = asked(ops.ClientAborted(ME, 3, "over"))
+    assert (req.targets, req.status, req.message) == ((ALL,), 3, "over")
+    assert asked(ops.ClientAborted(ME, 3, "over", (ME,))).targets == (ME,)
+
+
+def test_a_group_request_knows_its_members():
+    late = Proc("other", 5)
+    infos = (
+        attrs.GROUP_ADD_MEMBERS([late]),
+        attrs.GROUP_ASSIGN_CONTEXT_ID(True),
+        attrs.GROUP_INFO([attrs.GROUP_LOCAL_CID(1)]),
+    )
+    req = asked(ops.GroupUpcall(0, "g", (Proc("job", 1), Proc("job", 0)), infos))
+    assert req.procs | req.added == (Proc("job", 1), Proc("job", 0), late)
+    assert isinstance(req.procs | req.added, ProcSet)
+    assert req.wants_context_id
+    assert req.construct and not req.destruct and not req.cancel
+    assert [info.key for info in req.shared] == [attrs.GROUP_INFO.key]
+    members = []
+    asked(ops.GroupUpcall(0, "g", (ALL,)), lambda req: members.extend(req.members))
+    assert members == [Proc("job", rank) for rank in range(3)]
+
+
+def test_procsets_are_sets_in_an_order():
+    a, b, c = (Proc("job", rank) for rank in range(3))
+    assert ProcSet([b, a, b]) == (b, a)
+    assert ProcSet([b, a]) | [c, a] == (b, a, c)
+    assert ProcSet([b, a, c]) & {c, b} == (b, c)
+    assert ProcSet([b, a, c]) - [a] == (b, c)
+
+
+# What handlers return
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "given", "sent"),
+    [
+        ("fence", FENCE, b"all", b"all"),
+        ("fence", FENCE, bytearray(b"all"), b"all"),
+        ("fence", FENCE, None, b""),
+        ("direct_modex", SAMPLES[ops.DirectModex], b"d", b"d"),
+        ("lookup", LOOKUP, [Pdata(ME, "a", uint32(1))], (Pdata(ME, "a", uint32(1)),)),
+        ("spawn", SAMPLES[ops.Spawn], "other", "other"),
+        ("query", SAMPLES[ops.QueryInfo], {"acme.a": 1}, None),
+        ("query", SAMPLES[ops.QueryInfo], [attrs.TIMEOUT(1)], (attrs.TIMEOUT(1),)),
+        ("job_control", SAMPLES[ops.JobControl], None, ()),
+        ("get_credential", SAMPLES[ops.GetCredential], b"c", ops.Credential(b"c")),
+        ("tool_connected", SAMPLES[ops.ToolConnected], Proc("tool", 0), Proc("tool", 0)),
+        ("iof_pull", SAMPLES[ops.IOFPull], 7, 7),
+        ("client_connected", SAMPLES[ops.ClientConnected], None, None),
+        ("connect", SAMPLES[ops.Connect], Status.SUCCESS, None),
+        ("compute_distances", SAMPLES[ops.ComputeDistances], [], ()),
+        ("group", ops.GroupUpcall(1, "g", (ALL,)), None, ()),
+    ],
+)
+def test_what_a_handler_returns_is_the_answer(name, op, given, sent):
+    with Open() as rm:
+
+        @rm.host.on(name)
+        async def handler(req):
+            return given
+
+        answer = rm.ask(op).wait()
+        if sent is None and given is not None and not isinstance(given, Status):
+            assert [info.key for info in answer] == list(given)
+        else:
+            assert answer == sent
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "given"),
+    [
+        ("fence", FENCE, "text"),
+        ("fence", FENCE, 3),
+        ("direct_modex", SAMPLES[ops.DirectModex], None),
+        ("lookup", LOOKUP, [1]),
+        ("spawn", SAMPLES[ops.Spawn], None),
+        ("spawn", SAMPLES[ops.Spawn], ""),
+        ("query", SAMPLES[ops.QueryInfo], "text"),
+        ("get_credential", SAMPLES[ops.GetCredential], "text"),
+        ("tool_connected", SAMPLES[ops.ToolConnected], "tool"),
+        ("client_connected", SAMPLES[ops.ClientConnected], True),
+        ("group", SAMPLES[ops.GroupUpcall], 5),
+    ],
+)
+@pytest.mark.parametrize("form", ["async", "sync"])
+def test_what_is_no_answer_is_an_error_for_both_sides(name, op, given, form, caplog):
+    with Open() as rm:
+        if form == "async":
+
+            @rm.host.on(name)
+            async def handler(req):
+                return given
+
+        else:
+
+            @rm.host.on(name)
+            def blocking(req):
+                return given
+
+        assert rm.ask(op).status == ERROR
+    assert name in caplog.text
+    assert "is answered with" in caplog.text
+
+
+def test_a_status_is_an_answer_and_nothing_published_is_not_found():
+    with Open() as rm:
+        rm.host.on_connect(lambda req: Status.ERR_OUT_OF_RESOURCE)
+        rm.host.on_lookup(lambda req: [])
+        assert rm.ask(SAMPLES[ops.Connect]).status == ERR_OUT_OF_RESOURCE
+        assert rm.ask(LOOKUP).status == ERR_NOT_FOUND
+
+
+def test_a_group_is_answered_in_parts():
+    with Open() as rm:
+        rm.host.job("job", np=2)
+
+        @rm.host.on_group
+        async def group(req):
+            return req.reply(members=reversed(req.members), context_id=9)
+
+        infos = rm.ask(ops.GroupUpcall(0, "g", (ALL,), (attrs.GROUP_INFO([attrs.GROUP_LOCAL_CID(1)]),))).wait()
+        assert [info.key for info in infos] == [
+            attrs.GROUP_MEMBERSHIP.key,
+            attrs.GROUP_CONTEXT_ID.key,
+            attrs.GROUP_INFO.key,
+        ]
+        assert infos[0].value.data.items == (Proc("job", 1), Proc("job", 0))
+        assert infos[1] == attrs.GROUP_CONTEXT_ID(9)
+
+        @rm.host.on_group
+        async def plain(req):
+            return None
+
+        infos = rm.ask(ops.GroupUpcall(0, "g", (ALL,))).wait()
+        assert infos[0].value.data.items == (Proc("job", 0), Proc("job", 1))
+
+
+# What handlers raise
+
+
+@pytest.mark.parametrize("form", ["async", "sync"])
+def test_an_exception_is_error_for_the_peer_and_a_traceback_for_people(form, caplog):
+    class Mine(Host):
+        if form == "async":
+
+            async def fence(self, req):
+                raise ZeroDivisionError("oops")
+
+        else:
+
+            def fence(self, req):
+                raise ZeroDivisionError("oops")
+
+    with Open(Mine) as rm:
+        upcall = rm.ask(FENCE)
+        assert upcall.status == ERROR
+        assert "ZeroDivisionError: oops" in str(upcall.wait())
+    assert "the handler of fence of job:*" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+def test_an_error_that_is_meant_is_the_peers_status_and_nobody_elses_business(caplog):
+    caplog.set_level(logging.DEBUG, "pypmix.host")
+
+    class Mine(Host):
+        async def fence(self, req):
+            raise PMIxError("no room", status=ERR_OUT_OF_RESOURCE)
+
+    with Open(Mine) as rm:
+        assert rm.ask(FENCE).status == ERR_OUT_OF_RESOURCE
+    records = [record for record in caplog.records if record.name == "pypmix.host"]
+    assert [record.levelname for record in records] == ["DEBUG"]
+    assert records[0].exc_info
+
+
+def test_a_handler_that_ends_its_thread_harms_nobody():
+    class Mine(Host):
+        def fence(self, req):
+            raise SystemExit(3)
+
+    with Open(Mine) as rm:
+        assert rm.ask(FENCE).status == ERROR
+        assert rm.ask(FENCE).status == ERROR
+
+
+# Later
+
+
+def test_a_reply_comes_later_from_any_thread():
+    held = []
+
+    class Mine(Host):
+        async def fence(self, req):
+            held.append(req)
+            return LATER
+
+    with Open(Mine) as rm:
+        upcall = rm.ask(FENCE)
+        rm.ask(SAMPLES[ops.ClientConnected]).wait()
+        assert not upcall.answers
+        deadline = time.monotonic() + WAIT
+        while not held:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        thread = threading.Thread(target=held[0].reply, args=(b"late",))
+        thread.start()
+        thread.join()
+        assert upcall.wait() == b"late"
+        assert held[0].answered
+
+
+def test_a_reply_twice_is_reported_by_name_and_the_first_counts(caplog):
+    class Mine(Host):
+        async def fence(self, req):
+            req.reply(b"one")
+            req.reply(b"two")
+            return b"three"
+
+    with Open(Mine) as rm:
+        upcall = rm.ask(FENCE)
+        assert upcall.wait() == b"one"
+        rm.host.run(asyncio.sleep(0))
+        assert upcall.answers == [b"one"]
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["fence of job:* by job:0 was answered twice; the first answer counts"] * 2
+
+
+def test_a_handler_that_has_replied_may_return_nothing(caplog):
+    class Mine(Host):
+        async def fence(self, req):
+            req.reply(b"one")
+
+    with Open(Mine) as rm:
+        assert rm.ask(FENCE).wait() == b"one"
+        rm.host.run(asyncio.sleep(0))
+    assert not caplog.records
+
+
+def test_a_bad_reply_leaves_the_request_unanswered():
+    problems = []
+
+    class Mine(Host):
+        async def fence(self, req):
+            try:
+                req.reply("text")
+            except TypeError as error:
+                problems.append(error)
+            return b"good"
+
+    with Open(Mine) as rm:
+        assert rm.ask(FENCE).wait() == b"good"
+    assert problems
+    with pytest.raises(ValueError):
+        asked(FENCE).fail(Status.SUCCESS)
+
+
+@pytest.mark.parametrize("form", ["later", "async", "sync"])
+def test_no_reply_is_reported_by_name_and_times_out(form, caplog):
+    cancelled = threading.Event()
+    release = threading.Event()
+
+    class Mine(Host):
+        if form == "later":
+
+            def connect(self, req):
+                return LATER
+
+        elif form == "async":
+
+            async def connect(self, req):
+                try:
+                    await asyncio.sleep(WAIT)
+                except asyncio.CancelledError:
+                    cancelled.set()
+                    raise
+
+        else:
+
+            def connect(self, req):
+                release.wait(WAIT)
+
+    with Open(Mine, reply_timeout=0.1) as rm:
+        first, second = rm.ask(SAMPLES[ops.Connect]), rm.ask(SAMPLES[ops.Connect])
+        assert first.status == ERR_TIMEOUT
+        assert second.status == ERR_TIMEOUT
+        if form == "async":
+            assert cancelled.wait(WAIT)
+        release.set()
+        # It goes on with the next one.
+        third = rm.ask(SAMPLES[ops.Connect])
+        assert third.wait() is None if form == "sync" else third.status == ERR_TIMEOUT
+    assert "connect of job:*" in caplog.text
+    assert "was not answered within 0.1 s" in caplog.text
+
+
+def test_whoever_gives_more_time_gets_it():
+    class Mine(Host):
+        async def connect(self, req):
+            await asyncio.sleep(0.4)
+
+    with Open(Mine, reply_timeout=0.1) as rm:
+        assert rm.ask(ops.Connect((ALL,), (attrs.TIMEOUT(5),))).wait() is None
+    with Open(Mine, reply_timeout=None) as rm:
+        assert rm.ask(SAMPLES[ops.Connect]).wait() is None
+
+
+# Threads
+
+
+def test_handlers_that_all_wait_for_each_other_get_threads(monkeypatch):
+    monkeypatch.setattr(workers, "USUAL", 2)
+    monkeypatch.setattr(workers, "STALL", 0.05)
+    count = 12
+    meeting = threading.Barrier(count)
+
+    class Mine(Host):
+        def connect(self, req):
+            meeting.wait(WAIT)
+
+    with Open(Mine) as rm:
+        upcalls = [rm.ask(SAMPLES[ops.Connect]) for _ in range(count)]
+        assert [upcall.wait() for upcall in upcalls] == [None] * count
+
+
+def test_handlers_that_end_share_few_threads(monkeypatch):
+    monkeypatch.setattr(workers, "USUAL", 2)
+    names = set()
+
+    class Mine(Host):
+        def connect(self, req):
+            names.add(threading.current_thread().name)
+
+    with Open(Mine) as rm:
+        for _ in range(5):
+            upcalls = [rm.ask(SAMPLES[ops.Connect]) for _ in range(20)]
+            assert [upcall.wait() for upcall in upcalls] == [None] * 20
+    assert len(names) <= 2
+
+
+def test_a_client_has_so_many_requests_in_flight_and_no_more(monkeypatch):
+    monkeypatch.setattr(desk, "IN_FLIGHT", 3)
+    held = []
+
+    class Mine(Host):
+        async def connect(self, req):
+            held.append(req)
+            return LATER
+
+        async def client_lost(self, req):
+            return None
+
+    with Open(Mine) as rm:
+        upcalls = [rm.ask(SAMPLES[ops.Connect]) for _ in range(3)]
+        assert rm.ask(SAMPLES[ops.Connect]).status == ERR_RESOURCE_BUSY
+        other = rm.ask(SAMPLES[ops.Connect], requestor=Proc("job", 1))
+        assert rm.ask(SAMPLES[ops.ClientLost]).wait() is None
+        rm.host.run(asyncio.sleep(0.01))
+        assert not other.answers
+        for req in held:
+            req.reply()
+        assert [upcall.wait() for upcall in upcalls] == [None] * 3
+        again = rm.ask(SAMPLES[ops.Connect])
+        rm.host.run(asyncio.sleep(0.01))
+        assert not again.answers
+
+
+# Other forms
+
+
+def test_decorators_are_methods():
+    assert {f"on_{name}" for name in METHODS} == {name for name in dir(Host) if name.startswith("on_")}
+    with Open() as rm:
+
+        @rm.host.on_fence
+        def fence(req):
+            return b"function"
+
+        assert rm.ask(FENCE).wait() == b"function"
+        assert fence.__name__ == "fence"
+        with pytest.raises(ValueError, match="no upcall"):
+            rm.host.on("fences")
+        with pytest.raises(TypeError):
+            rm.host.on_fence(3)
+
+
+@pytest.mark.parametrize("form", ["async", "sync"])
+def test_handle_sees_everything_and_passes_on(form):
+    seen = []
+
+    class Mine(Host):
+        if form == "async":
+
+            async def handle(self, req):
+                match req.op:
+                    case ops.FenceUpcall(procs=procs):
+                        seen.append(procs)
+                        return b"handle"
+                return await super().handle(req)
+
+        else:
+
+            def handle(self, req):
+                match req.op:
+                    case ops.FenceUpcall(procs=procs):
+                        seen.append(procs)
+                        return b"handle"
+                return super().handle(req)
+
+        async def connect(self, req):
+            seen.append("connect")
+
+        def disconnect(self, req):
+            seen.append(threading.current_thread().name != "pypmix-host")
+
+    with Open(Mine) as rm:
+        assert rm.ask(FENCE).wait() == b"handle"
+        assert rm.ask(SAMPLES[ops.Connect]).wait() is None
+        assert rm.ask(SAMPLES[ops.Disconnect]).wait() is None
+        assert rm.ask(SAMPLES[ops.ClientConnected]).wait() is None
+        assert rm.ask(LOOKUP).status == ERR_NOT_SUPPORTED
+    assert seen == [(ALL,), "connect", True]
+
+
+def test_a_method_may_end_with_the_default():
+    class Mine(Host):
+        async def client_connected(self, req):
+            return self.default(req)
+
+        async def fence(self, req):
+            return super().fence(req)
+
+    with Open(Mine) as rm:
+        assert rm.ask(SAMPLES[ops.ClientConnected]).wait() is None
+        assert rm.ask(FENCE).status == ERR_NOT_SUPPORTED
+
+
+# Opening and closing
+
+
+def test_handlers_in_flight_are_cancelled_and_peers_answered_when_the_host_closes(caplog):
+    cancelled = threading.Event()
+
+    class Mine(Host):
+        async def connect(self, req):
+            try:
+                await asyncio.sleep(WAIT)
+            finally:
+                cancelled.set()
+
+        def disconnect(self, req):
+            return LATER
+
+    with Open(Mine) as rm:
+        upcalls = [rm.ask(SAMPLES[ops.Connect]), rm.ask(SAMPLES[ops.Disconnect])]
+        rm.host.run(asyncio.sleep(0.05))
+    assert [upcall.status for upcall in upcalls] == [ERR_LOST_CONNECTION] * 2
+    assert cancelled.is_set()
+    late = Upcall(SAMPLES[ops.Connect])
+    rm.doors[0](late)
+    assert late.status == ERR_LOST_CONNECTION
+    assert not caplog.records
+
+
+def test_in_asyncio_handlers_run_in_the_callers_loop():
+    seen = []
+
+    class Mine(Host):
+        async def fence(self, req):
+            await asyncio.sleep(0)
+            seen.append(asyncio.get_running_loop())
+            return b"x"
+
+    async def main():
+        rm = Open(Mine)
+        async with rm.host:
+            upcall = rm.ask(FENCE)
+            while not upcall.answers:
+                await asyncio.sleep(0.001)
+            with pytest.raises(WouldDeadlock):
+                rm.host.run(asyncio.sleep(0))
+            with pytest.raises(RuntimeError, match="open already"):
+                async with rm.host:
+                    pass
+        return upcall.wait(), asyncio.get_running_loop()
+
+    answer, loop = asyncio.run(main())
+    assert answer == b"x"
+    assert seen == [loop]
+
+
+def test_a_host_can_be_opened_again_and_is_nothing_while_it_is_closed():
+    rm = Open()
+    with pytest.raises(NotInitialized):
+        rm.host.loop  # noqa: B018
+    for _ in range(2):
+        with rm:
+            rm.host.job("again", np=1)
+            assert rm.host.engine.name == "python"
+    with pytest.raises(NotInitialized):
+        rm.host.run(asyncio.sleep(0))
+
+
+def test_bad_arguments_are_errors_at_the_call():
+    for bad in ({"reply_timeout": 0}, {"reply_timeout": -1}, {"grace": 0}):
+        with pytest.raises(ValueError):
+            Host(**bad)
+    with Open() as rm:
+        for bad in ({}, {"np": 0}, {"np": 2, "nodes": {"n0": [0]}}, {"np": 1, "apps": ()}, {"nodes": ["n0"]}):
+            with pytest.raises((TypeError, ValueError)):
+                rm.host.job("job", **bad)
+        job = rm.host.job("job", nodes={"n0": [0], "n1": [1]})
+        with pytest.raises(TypeError):
+            rm.host.start("job")
+        with pytest.raises(TypeError):
+            rm.host.start(job, "true")
+        with pytest.raises(ValueError, match="to run"):
+            rm.host.start(job)
+        with pytest.raises(ValueError):
+            rm.host.start(job, ["true"], ranks=[2])
+        with pytest.raises(ValueError):
+            rm.host.start(job, ["true"], env={"": "x"})
+        with pytest.raises(PMIxError):
+            rm.host.job("job", np=1)
+
+
+def test_alone_an_exchange_returns_what_it_was_given():
+    with Open() as rm:
+        assert rm.host.run(rm.host.exchange("anything", b"mine")) == [b"mine"]
+        assert rm.host.next_context_id() != rm.host.next_context_id()
