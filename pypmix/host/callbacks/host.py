@@ -16,7 +16,14 @@ from pypmix.host.callbacks.upcalls import Upcalls
 from pypmix.requests import limit
 from pypmix.server import Server
 from pypmix.standard import ops
-from pypmix.standard.errors import NotInitialized, NotSupported, OperationTimeout, PMIxError, WouldDeadlock
+from pypmix.standard.errors import (
+    NotInitialized,
+    NotSupported,
+    OperationTimeout,
+    PartialSuccess,
+    PMIxError,
+    WouldDeadlock,
+)
 from pypmix.standard.ops import ClientConnected, ClientFinalized, ClientLost, Notification
 from pypmix.standard.ops.publishing import RANGE_SESSION
 from pypmix.standard.types import Proc
@@ -459,15 +466,21 @@ class Host(Upcalls, Jobs, Decorators):
             The data of all, in the same order everywhere. Without an exchange, or alone, that is one's own.
 
         Raises:
+            PartialSuccess: All procs of the signature that are on a node have gone.
             PMIxError: A host has gone or has given up, or the time is over.
         """
         exchange = self._exchange
         if exchange is None:
             return [bytes(data)]
-        names = sorted(self._nodes_of(signature) if nodes is None else set(nodes)) or list(exchange.members)
+        from pypmix.host.exchange.collectives import signature_of
+
+        parts = signature if isinstance(signature, tuple) else ()
+        procs = self.expand([part for part in parts if isinstance(part, Proc)])
+        names = sorted(self._nodes_of(procs) if nodes is None else set(nodes)) or list(exchange.members)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Gathered] = loop.create_future()
-        text = b"host " + repr(signature).encode("utf-8", "surrogateescape")
+        # The procs are part of it, so that nobody waits for a node all of whose procs have gone.
+        text = signature_of("host", repr(signature), procs if nodes is None else ())
         done = _settling(loop, future)
         gathering = exchange.allgather(text, names, bytes(data), done, timeout=timeout or 0.0)
         try:
@@ -475,17 +488,23 @@ class Host(Upcalls, Jobs, Decorators):
         except asyncio.CancelledError:
             gathering.cancel(PMIxError(f"{exchange.name} has given up", operation="exchange"))
             raise
+        if gathered.absent:
+            where = self._procs_of(procs, gathered.absent)
+            detail = f"all procs on {', '.join(gathered.absent)} have gone"
+            raise PartialSuccess(detail, operation="exchange", missing=frozenset(where))
         return [gathered.blobs[name] for name in sorted(gathered.blobs)]
 
-    def _nodes_of(self, signature: Hashable) -> set[str]:
-        parts = signature if isinstance(signature, tuple) else ()
-        named = set(self.expand([part for part in parts if isinstance(part, Proc)]))
+    def _nodes_of(self, procs: Iterable[Proc]) -> set[str]:
+        named = set(procs)
         return {
             node.hostname
             for job in self._jobs.values()
             for node in job.nodes
             if any(job.proc(rank) in named for rank in node.ranks)
         }
+
+    def _procs_of(self, procs: Iterable[Proc], names: Iterable[str]) -> list[Proc]:
+        return [proc for proc in procs if self._nodes_of((proc,)) & set(names)]
 
 
 def _running() -> asyncio.AbstractEventLoop | None:

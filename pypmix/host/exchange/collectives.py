@@ -168,10 +168,7 @@ class Collectives:
         servers = self._places.servers(members)
         if self.name not in servers:
             raise PMIxError(f"none of its procs are on {self.name}", status=ERR_BAD_PARAM, procs=members)
-        ranks: dict[str, list[int]] = {}
-        for nspace, rank in sorted(members):
-            ranks.setdefault(nspace, []).append(rank)
-        signature = packing.pack_signature(operation, label, ranks)
+        signature = signature_of(operation, label, members)
         crossing = _Crossing(operation, label, members, servers)
         if self._absent(signature, self.name):
             # Those who have not gone do not wait for this server any more, and it has nobody left to tell.
@@ -359,3 +356,11 @@ def seconds_in(directives: Iterable[Info]) -> float:
     """Return the shortest time limit among directives, 0 if they give none."""
     found = [info.value.data for info in directives if info.key == TIMEOUT]
     return float(min([limit for limit in found if isinstance(limit, int) and limit > 0], default=0))
+
+
+def signature_of(operation: str, label: str, members: Iterable[Proc]) -> bytes:
+    """Return what tells a collective of procs from others, on all servers."""
+    ranks: dict[str, list[int]] = {}
+    for nspace, rank in sorted(members):
+        ranks.setdefault(nspace, []).append(rank)
+    return packing.pack_signature(operation, label, ranks)
