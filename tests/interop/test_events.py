@@ -75,7 +75,7 @@ def test_events_between_c_and_python_ranks(launch, programs, libpmix):
     assert heard(job) == [ITS_OWN_EARLY, *HEARD_BY_C]
 
 
-@pytest.mark.servers("prterun*")
+@pytest.mark.servers("prterun*", "native-server-4.2.2")
 def test_events_between_c_and_python_ranks_on_native_servers(launch, programs, libpmix):
     """Such a server leaves out the range of an event that comes late, and forgets the default handlers of C ranks."""
     job = run(launch, programs, libpmix)

@@ -1,4 +1,4 @@
-"""Unmodified Open MPI programs run on the Python server as they do under prterun."""
+"""Unmodified Open MPI programs run on our servers, on one node and on two, as they do under prterun."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine, provision
+from harness import machine, pairings, provision
 from harness.pairings import Part
 
 PROGRAMS = Path(__file__).parent / "mpi"
@@ -23,7 +23,10 @@ ENVIRONMENT = {
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
 
-pytestmark = [pytest.mark.servers("python-server", f"prterun-{RELEASE}"), pytest.mark.timeout(90)]
+pytestmark = [
+    pytest.mark.servers("python-server", pairings.NODES, f"prterun-{RELEASE}", f"{pairings.HOSTED}*"),
+    pytest.mark.timeout(90),
+]
 
 
 @pytest.fixture
@@ -64,6 +67,7 @@ def test_collectives(mpi, ranks):
     )
 
 
+@pytest.mark.needs("groups of Open MPI 5")
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_sessions_and_communicators_from_groups(mpi, ranks):
     lines = only(mpi(ranks, str(PROGRAMS / "session.py")), "session")
@@ -90,3 +94,13 @@ def test_the_ranks_use_the_libpmix_of_open_mpi(mpi):
     code = "from mpi4py import MPI; print('maps', any('libpmix' in line for line in open('/proc/self/maps')))"
     assert only(mpi(1, "-c", code), "maps") == ["maps True"]
     assert "PYPMIX_ENGINE" not in os.environ
+
+
+@pytest.mark.servers(pairings.NODES)
+def test_the_nodes_are_real_ones_to_open_mpi(mpi):
+    code = (
+        "from mpi4py import MPI; "
+        "near = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED); "
+        "print('node', near.size, near.allreduce(MPI.COMM_WORLD.rank))"
+    )
+    assert only(mpi(3, "-c", code), "node") == ["node 1 2", "node 2 1", "node 2 1"]

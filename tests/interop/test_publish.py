@@ -10,7 +10,7 @@ from interop.test_clients import notes, succeeded
 from harness.job import Job
 from harness.pairings import Part
 
-pytestmark = pytest.mark.servers("python-server")
+pytestmark = pytest.mark.servers("python-server", "native-server-4.2.2")
 
 NOT_FOUND, TIMEOUT, DUPLICATE, NO_PERMISSIONS = -46, -24, -53, -23
 

@@ -8,7 +8,7 @@ from interop.test_clients import notes, succeeded
 from harness.job import Job
 from harness.pairings import Part
 
-pytestmark = pytest.mark.servers("python-server")
+pytestmark = pytest.mark.servers("python-server", "native-server-4.2.2")
 
 
 def test_a_c_program_starts_itself_again(launch, programs, libpmix):

@@ -13,6 +13,7 @@ from harness.pairings import Part
 EXAMPLES = machine.ROOT / "docs" / "examples"
 
 EXPECTED = {
+    "group": r"rank {rank} (is \d of 2 in acme\.evens, number 0x|goes on by itself|has no group)",
     "events": r"rank {rank}: CUSTOM_N4242 from rank 0, load 0\.75",
     "handlers": r"rank {rank} acts, logged: True",
     "hello": r"hello from {rank} of 3 on \S+  \[\w+ \S+\]",
