@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from pypmix.engine.select import ENGINES
+from pypmix.engine.select import ENGINES, SERVER_ENGINES
 from pypmix.host.job import Application
 from pypmix.host.terms import Terms
 from pypmix.standard.record import Record
@@ -19,13 +19,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-FLAG, NUMBER, SECONDS, TEXT, SETTING, ENGINE, READER = (
+FLAG, NUMBER, SECONDS, TEXT, SETTING, ENGINE, SERVER_ENGINE, READER = (
     "flag",
     "number",
     "seconds",
     "text",
     "setting",
     "engine",
+    "server engine",
     "reader",
 )
 
@@ -87,6 +88,35 @@ OPTIONS = (
         "End the job after this time and say what it waited for.",
     ),
     Option("engine", ("--engine",), ENGINE, "|".join(ENGINES), "Engine of the ranks' clients (PYPMIX_ENGINE)."),
+    Option(
+        "nodes",
+        ("--nodes",),
+        NUMBER,
+        "N",
+        "Simulate N nodes, node0 and so on, on this machine: for development and tests. Each has a server of its own "
+        "for its block of the ranks. On a cluster, run pypmix under PRRTE, Slurm, Flux or Open MPI.",
+    ),
+    Option(
+        "server_engine",
+        ("--server-engine",),
+        SERVER_ENGINE,
+        "|".join(SERVER_ENGINES),
+        "Engine of the server; python if not given.",
+    ),
+    Option(
+        "library",
+        ("--server-libpmix",),
+        TEXT,
+        "PATH",
+        "The libpmix of a native server (PYPMIX_LIBPMIX, or what is found, if not given).",
+    ),
+    Option(
+        "record",
+        ("--record",),
+        TEXT,
+        "FILE",
+        "Write each question of the servers to their host, and its answer, to FILE as a line of JSON.",
+    ),
 )
 
 HELP = ("--help", "-h")
@@ -108,6 +138,10 @@ class Request(Record):
     apps: tuple[Application, ...] = ()
     terms: Terms = Terms()
     timeout: float | None = None
+    nodes: int = 1
+    server_engine: str = "python"
+    library: str | None = None
+    record: str | None = None
     help: bool = False
 
 
@@ -148,6 +182,13 @@ def parse(words: Sequence[str], env: Mapping[str, str]) -> Request:
         apps = [app.replace(env=(*app.env, ("PYPMIX_ENGINE", str(engine)))) for app in apps]
     timeout = job.pop("timeout", None)
     assert timeout is None or isinstance(timeout, float)
+    nodes = job.pop("nodes", 1)
+    server_engine = str(job.pop("server_engine", "python"))
+    library = job.pop("library", None)
+    record = job.pop("record", None)
+    assert isinstance(nodes, int)
+    if library is not None and server_engine != "native":
+        raise UsageError("--server-libpmix is for a server of the native engine: add --server-engine native")
     if job.get("directory"):
         job["directory"] = os.path.abspath(str(job["directory"]))
     reader = job.pop("stdin", 0)
@@ -156,8 +197,16 @@ def parse(words: Sequence[str], env: Mapping[str, str]) -> Request:
         raise UsageError(f"--stdin takes one of the ranks 0 to {size - 1}, not {reader}")
     if reader == PUSH:
         job["pushed"], reader = True, RANK_WILDCARD
-    # Every field but these is a term of the same name.
-    return Request(tuple(apps), Terms(stdin=reader, **job), timeout)  # type: ignore[arg-type]
+    return Request(
+        tuple(apps),
+        # Every field but these is a term of the same name.
+        Terms(stdin=reader, **job),  # type: ignore[arg-type]
+        timeout,
+        nodes,
+        server_engine,
+        None if library is None else os.path.abspath(str(library)),
+        None if record is None else str(record),
+    )
 
 
 def _segments(words: Sequence[str]) -> list[list[str]]:
@@ -225,8 +274,9 @@ def _value(name: str, kind: str, text: str) -> object:
         if text.isascii() and text.isdigit():
             return int(text)
         raise UsageError(f"{name} takes a rank, all, none or push, not {text!r}")
-    if kind == ENGINE and text not in ENGINES:
-        raise UsageError(f"{name} takes {', '.join(ENGINES[:-1])} or {ENGINES[-1]}, not {text!r}")
+    engines = {ENGINE: ENGINES, SERVER_ENGINE: SERVER_ENGINES}.get(kind, (text,))
+    if text not in engines:
+        raise UsageError(f"{name} takes {', '.join(engines[:-1])} or {engines[-1]}, not {text!r}")
     if not text:
         raise UsageError(f"{name} takes a value that is not empty")
     return text

@@ -1,4 +1,4 @@
-"""`pypmix run`: run a job on this node."""
+"""`pypmix run`: run a job on this machine."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from pypmix.standard.errors import PMIxError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pypmix.host.nodes import Wrap
 
 USAGE = 2
 
@@ -32,10 +34,22 @@ def run(words: Sequence[str]) -> int:
             show_run_help()
             return 0
         _occupy_standard_descriptors()
-        host = LocalHost(request.apps, terms=request.terms, timeout=request.timeout, own_process=True)
+        host = LocalHost(
+            request.apps,
+            terms=request.terms,
+            engine=request.server_engine,
+            library=request.library,
+            nodes=request.nodes,
+            timeout=request.timeout,
+            own_process=True,
+            wrap=None if request.record is None else _recording(request.record),
+        )
     except (UsageError, ValueError, OverflowError) as error:
         say(f"{error}\nTry 'pypmix run --help'.")
         return USAGE
+    except OSError as error:
+        say(f"what servers ask cannot be recorded: {error}")
+        return 1
     try:
         outcome = host.run()
     except OSError as error:
@@ -46,6 +60,12 @@ def run(words: Sequence[str]) -> int:
     if outcome.reason:
         say(outcome.reason)
     return outcome.code
+
+
+def _recording(path: str) -> Wrap:
+    from pypmix.host.recording import Recorder
+
+    return Recorder(path).wrap
 
 
 def _refused(error: OSError) -> int:

@@ -74,22 +74,6 @@ MET = frozenset(
 
 KNOWN = MET | {*STEPS, CONTEXT_ID, cleanup.FILES, cleanup.FOLDERS}
 
-FIRST_CONTEXT_ID = 1 << 32
-"""Where the context ids begin that this host gives; those that the server gives by itself begin at 1."""
-
-
-class ContextIds:
-    """The numbers of groups that invite their members."""
-
-    def __init__(self, _host: LocalHost) -> None:
-        self._next = FIRST_CONTEXT_ID
-
-    def take(self) -> int:
-        """Return a number that no other group has."""
-        self._next += 1
-        return self._next - 1
-
-
 def _control(host: LocalHost, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, JobControl)
@@ -100,6 +84,9 @@ def _control(host: LocalHost, upcall: Upcall) -> None:
         if info.key in REFUSED or unknown:
             raise NotSupported(f"this host has no {name_of(info.key)}", operation=op.name)
     if CONTEXT_ID in keys:
+        from pypmix.host.groups import ContextIds
+
+        # For a group that invites its members.
         upcall.reply((attrs.GROUP_CONTEXT_ID(host.part(ContextIds).take()),))
         return
     uid = os.geteuid() if upcall.uid is None else upcall.uid

@@ -1,6 +1,6 @@
 """The directory of a host: what procs have published, who may look it up, and until when it stays.
 
-It is of one node and one session. All calls belong to one thread, that of the loop which `later` is of.
+It is of one session. All calls belong to one thread, that of the loop which `later` is of.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ MAX_ENTRIES = 100_000
 
 
 class Who(Record):
-    """A proc, with the user and the group that the server knows it to be of."""
+    """A proc, with the user and the group that the server knows it to be of, and the number of its node."""
 
     proc: Proc
     uid: int
     gid: int
+    node: int = 0
 
 
 class Entry(Record):
@@ -67,11 +68,11 @@ class Entry(Record):
     @property
     def place(self) -> tuple[object, ...]:
         """What no other value may have as well: the key, within one range of one user."""
-        return self.info.key, self.owner.uid, self.range, _extent(self.range, self.owner.proc, self.procs)
+        return self.info.key, self.owner.uid, self.range, _extent(self.range, self.owner, self.procs)
 
     def open_to(self, who: Who) -> bool:
         """Tell whether a proc may look the value up."""
-        if not _within(self.range, self.owner.proc, who.proc, self.procs):
+        if not _within(self.range, self.owner, who, self.procs):
             return False
         return who.uid == self.owner.uid or who.uid in self.users or who.gid in self.groups
 
@@ -93,7 +94,7 @@ class Search:
 
     def admits(self, entry: Entry) -> bool:
         """Tell whether a value is one that is looked for."""
-        return entry.open_to(self.who) and _within(self.range, self.who.proc, entry.owner.proc, self.procs)
+        return entry.open_to(self.who) and _within(self.range, self.who, entry.owner, self.procs)
 
 
 class Directory:
@@ -236,24 +237,27 @@ class Directory:
             search.timer.cancel()
 
 
-def _within(range: int, center: Proc, other: Proc, procs: frozenset[Proc]) -> bool:
-    """Tell whether `other` is in the range of `center`; on one node of one session, most of them are everybody."""
+def _within(range: int, center: Who, other: Who, procs: frozenset[Proc]) -> bool:
+    """Tell whether `other` is in the range of `center`; in one session, some of them are everybody."""
     if range == Range.PROC_LOCAL:
-        return center == other
+        return center.proc == other.proc
     if range == Range.NAMESPACE:
-        return center.nspace == other.nspace
+        return center.proc.nspace == other.proc.nspace
     if range == Range.CUSTOM:
-        return any(proc.nspace == other.nspace and proc.rank in (other.rank, RANK_WILDCARD) for proc in procs)
-    return range in (Range.LOCAL, Range.SESSION, Range.GLOBAL)
+        name = other.proc
+        return any(proc.nspace == name.nspace and proc.rank in (name.rank, RANK_WILDCARD) for proc in procs)
+    if range == Range.LOCAL:
+        return center.node == other.node
+    return range in (Range.SESSION, Range.GLOBAL)
 
 
-def _extent(range: int, owner: Proc, procs: frozenset[Proc]) -> object:
+def _extent(range: int, owner: Who, procs: frozenset[Proc]) -> object:
     """Return what tells two ranges of the same kind apart."""
     if range == Range.PROC_LOCAL:
-        return owner
+        return owner.proc
     if range == Range.NAMESPACE:
-        return owner.nspace
-    return procs
+        return owner.proc.nspace
+    return owner.node if range == Range.LOCAL else procs
 
 
 def _data(infos: Iterable[Info], key: str, default: Any) -> Any:

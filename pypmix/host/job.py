@@ -68,10 +68,16 @@ class Node(Record):
     Args:
         hostname: The node's name, the same string wherever it is named.
         ranks: The ranks that run there.
+        number: Its place among the nodes of the session (PMIX_NODEID); that among those of the job by default.
+        first: The node rank (PMIX_NODE_RANK) of the first of them; by default what the job says for all nodes.
+        others: How many procs of other jobs run there; by default what the job says for all nodes.
     """
 
     hostname: str
     ranks: tuple[int, ...]
+    number: int | None = None
+    first: int | None = None
+    others: int | None = None
 
     def __validate__(self) -> None:
         if not self.hostname or "," in self.hostname:
@@ -127,7 +133,8 @@ class Job(Record):
         names = [node.hostname for node in self.nodes]
         if len(set(names)) != len(names):
             raise ValueError(f"a node is listed twice: {', '.join(names)}")
-        check_local_size(self.first + max([len(node.ranks) for node in self.nodes], default=0))
+        for node in self.nodes:
+            check_local_size((self.first if node.first is None else node.first) + len(node.ranks))
         placed = sorted([rank for node in self.nodes for rank in node.ranks])
         if placed != list(range(self.size)):
             raise ValueError(
@@ -194,10 +201,10 @@ class Job(Record):
     def _node(self, number: int, node: Node) -> list[Info]:
         ranks = sorted(node.ranks)
         found = [
-            attrs.NODEID(number),
+            attrs.NODEID(number if node.number is None else node.number),
             attrs.HOSTNAME(node.hostname),
             attrs.LOCAL_SIZE(len(ranks)),
-            attrs.NODE_SIZE(len(ranks) + self.others),
+            attrs.NODE_SIZE(len(ranks) + (self.others if node.others is None else node.others)),
             attrs.LOCAL_PEERS(",".join(map(str, ranks))),
             attrs.LOCAL_PROCS([self.proc(rank) for rank in ranks]),
         ]
@@ -226,13 +233,14 @@ class Job(Record):
         return found
 
     def _proc(self, slot: Slot) -> list[Info]:
+        node = self.nodes[slot.node]
         found = [
             attrs.RANK(slot.rank),
             attrs.APPNUM(slot.app),
             attrs.LOCAL_RANK(slot.local_rank),
-            attrs.NODE_RANK(self.first + slot.local_rank),
-            attrs.NODEID(slot.node),
-            attrs.HOSTNAME(self.nodes[slot.node].hostname),
+            attrs.NODE_RANK((self.first if node.first is None else node.first) + slot.local_rank),
+            attrs.NODEID(slot.node if node.number is None else node.number),
+            attrs.HOSTNAME(node.hostname),
             attrs.GLOBAL_RANK(self.first + slot.rank),
             attrs.APP_RANK(slot.app_rank),
         ]

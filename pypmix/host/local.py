@@ -1,4 +1,4 @@
-"""LocalHost: the embedded resource manager that runs a job, and those that it spawns, on this node."""
+"""LocalHost: the embedded resource manager that runs a job, and those that it spawns, on this machine."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pypmix.host.folders import remove, temporary_folder, working_directory
 from pypmix.host.guard import Guard
 from pypmix.host.job import Application, Job, Node, check_local_size
 from pypmix.host.loop import Loop
+from pypmix.host.nodes import LocalNode, check_nodes, in_blocks
 from pypmix.host.outcome import TIMED_OUT, Outcome, exit_code, listed, signal_text
 from pypmix.host.output import Sink
 from pypmix.host.rank import CONNECTED, FINALIZED
@@ -18,8 +19,8 @@ from pypmix.host.running import POLL, RunningJob, patience, readable_here
 from pypmix.host.signals import Signals
 from pypmix.host.terms import Terms
 from pypmix.host.tools import gone, rendezvous_file
-from pypmix.server import Server
 from pypmix.standard._typing import TypeVar
+from pypmix.standard.enums import Range
 from pypmix.standard.errors import NotInitialized, NotSupported, PMIxError
 from pypmix.standard.ops import ClientAborted, ClientConnected, ClientFinalized, ClientLost
 from pypmix.standard.types import RANK_WILDCARD, Proc
@@ -29,11 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
-    from pypmix.engine.base import Upcall
+    from pypmix.engine.base import Pending, Upcall
+    from pypmix.host.crossings import Crossings
     from pypmix.host.feeding import Feed
     from pypmix.host.loop import Timer
+    from pypmix.host.nodes import Wrap
     from pypmix.host.rank import Rank
-    from pypmix.standard.ops import Notification
+    from pypmix.server import Server
+    from pypmix.standard.ops import Notification, Output
 
 P = TypeVar("P")
 
@@ -45,7 +49,7 @@ LINGER = 2.0
 
 
 class LocalHost:
-    """Run jobs on this node: a server, the jobs' processes, their output and input, and the clean-up.
+    """Run jobs on this machine: a server, the jobs' processes, their output and input, and the clean-up.
 
     The first job is given; its ranks, their children and tools spawn others. A rank that is killed by a signal, exits
     with another code than 0, or exits with 0 after it has initialized and not finalized, ends its job; so does
@@ -53,23 +57,32 @@ class LocalHost:
     one that has spawned it. Ending means SIGTERM, and SIGKILL after a grace. Each rank runs in a session of its own,
     and what it started ends with its job. All is over when all jobs are.
 
+    With several nodes it simulates them, for development and tests: each has a name, `node0` and so on, a temporary
+    folder and a server of its own, and the servers know of each other's procs only what they exchange. Ranks are placed
+    in blocks of consecutive ones, as even as can be; a job of fewer ranks than there are nodes takes those that run the
+    fewest. Tools find the server of the first node.
+
     Args:
         apps: What to run; ranks are numbered through it.
         terms: How the first job runs.
-        engine: The engine of the server.
+        engine: The engine of the servers, `python` or `native`.
+        library: The libpmix that a native server runs on; by default that of `PYPMIX_LIBPMIX`, or what is found.
+        nodes: How many nodes there are; more than one on the Python engine only.
         env: The environment that ranks inherit; this process's by default. Variables of an outer job are left
             out.
         timeout: Seconds after which all is ended; the outcome's reason says what was pending then.
         grace: Seconds that ranks have between SIGTERM and SIGKILL.
         own_process: This process exists for the jobs only, and this is its main thread: take its signals, and
             become the parent of all processes that the jobs leave behind, so that none survives it.
+        wrap: Is given the function that a server calls with upcalls, and the name of its node, and returns the one
+            that it is to call instead, such as `pypmix.host.recording.Recorder.wrap`.
 
     Attributes:
         job: The first job.
         jobs: The jobs that are not over, by nspace.
+        nodes: The nodes.
         env: The environment that ranks inherit.
         loop: Where everything happens: other threads post to it.
-        server: The server.
         deadline: When the time of all jobs is over; None where there is no limit.
         at_rank_end: Called with the job and the rank when a rank has ended.
         at_job_end: Called with a job when nothing of it is left.
@@ -82,13 +95,17 @@ class LocalHost:
         *,
         terms: Terms | None = None,
         engine: str = "python",
+        library: str | None = None,
+        nodes: int = 1,
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
         grace: float = GRACE,
         own_process: bool = False,
+        wrap: Wrap | None = None,
     ) -> None:
         if timeout is not None and not timeout > 0:
             raise ValueError(f"a timeout must be more than 0 seconds, not {timeout}")
+        check_nodes(nodes, engine)
         self.env = launch.inherited_environment(os.environ if env is None else env)
         self.grace = grace
         self._timeout = timeout
@@ -102,14 +119,26 @@ class LocalHost:
         self._last = 0
         self.jobs: dict[str, RunningJob] = {}
         self.loop = Loop()
-        self.server = Server(
-            self._upcall,
-            engine=engine,
-            nspace=f"{self._name}@0",
-            tmpdir=self.tmpdir,
-            tool_support=True,
-            rendezvous_file=rendezvous_file(os.environ if env is None else env),
+        file = rendezvous_file(os.environ if env is None else env)
+        names = [self.hostname] if nodes == 1 else [f"node{number}" for number in range(nodes)]
+        self.nodes = tuple(
+            [
+                LocalNode(
+                    number,
+                    name,
+                    self.tmpdir if nodes == 1 else os.path.join(self.tmpdir, name),
+                    self._upcall,
+                    engine=engine,
+                    library=library,
+                    nspace=f"{self._name}@0",
+                    tool_support=number == 0,
+                    rendezvous_file=file if number == 0 else None,
+                    wrap=wrap,
+                )
+                for number, name in enumerate(names)
+            ]
         )
+        self._crossings: Crossings | None = None
         self.deadline: Timer | None = None
         self.at_rank_end: list[Callable[[RunningJob, Rank], None]] = []
         self.at_job_end: list[Callable[[RunningJob], None]] = []
@@ -141,9 +170,26 @@ class LocalHost:
         return sum([job.running for job in self.jobs.values()])
 
     @property
+    def server(self) -> Server:
+        """The server of the first node."""
+        return self.nodes[0].server
+
+    @property
     def next_folder(self) -> str:
-        """The folder that the next job will have."""
-        return os.path.join(self.tmpdir, f"job-{self._last + 1}") if self._last else self.tmpdir
+        """The folder that the next job will have on the first node."""
+        return self.nodes[0].folder(self._last + 1)
+
+    def node_of(self, proc: Proc | None) -> LocalNode:
+        """Return the node that a proc is on: for a tool the first, and for what has ended perhaps another."""
+        found = None if proc is None else self.find(proc)
+        return self.nodes[0] if found is None else found[1].node
+
+    def pending(self) -> list[Pending]:
+        """Return what is under way, oldest first; nothing once the servers are closed."""
+        try:
+            return self.server.pending() if self._crossings is None else self._crossings.pending()
+        except NotInitialized:
+            return []
 
     def part(self, kind: Callable[[LocalHost], P]) -> P:
         """Return this host's one object of a class, which is made with the host when it is first asked for."""
@@ -180,7 +226,13 @@ class LocalHost:
             self.jobs[rank.proc.nspace].send(signum, (rank,))
 
     def add(
-        self, apps: tuple[Application, ...], terms: Terms, parent: Proc | None, *, session_wdir: bool = False
+        self,
+        apps: tuple[Application, ...],
+        terms: Terms,
+        parent: Proc | None,
+        *,
+        nodes: Sequence[LocalNode] = (),
+        session_wdir: bool = False,
     ) -> RunningJob:
         """Start a further job and return it.
 
@@ -188,37 +240,41 @@ class LocalHost:
             apps: What to run.
             terms: How.
             parent: Who has asked for it.
-            session_wdir: Whether it runs in its own folder.
+            nodes: Where; anywhere by default.
+            session_wdir: Whether it runs in its own folder, on the first node.
 
         Raises:
             OSError: A program or a directory does not exist, or the system lacks what the job needs. Where its ranks
                 could not be started, the job says so itself.
             OverflowError: There are too many ranks for a node.
         """
-        folder = self.next_folder
+        folders = [node.folder(self._last + 1) for node in self.nodes]
         if session_wdir:
-            os.mkdir(folder, 0o700)
+            os.mkdir(folders[0], 0o700)
         try:
             programs = [self._program(app) for app in apps]
-            job = self._make(apps, terms, parent)
+            job = self._make(apps, terms, parent, nodes)
             self._make_room(job.job.size)
-            if not session_wdir:
+            for folder in folders[session_wdir:]:
                 os.mkdir(folder, 0o700)
         except BaseException:
-            remove(folder)
+            for folder in folders:
+                remove(folder)
             raise
         self._begin(job, programs)
         return job
 
     def notify(self, event: Notification) -> None:
-        """Raise an event."""
-        try:
-            self.server.notify(event)
-        except NotInitialized:
-            return
+        """Raise an event: on all nodes, or on that of its source where it is for that one only."""
+        narrow = len(self.nodes) > 1 and event.range in (Range.LOCAL, Range.PROC_LOCAL)
+        for node in (self.node_of(event.source),) if narrow else self.nodes:
+            try:
+                node.server.notify(event)
+            except NotInitialized:
+                return
 
     def delivery(self, proc: Proc, channel: int, also: int = 0) -> Callable[[bytes], None]:
-        """Return what gives the server a piece of a rank's output, and no data at its end.
+        """Return what gives the servers a piece of a rank's output, and no data at its end.
 
         Args:
             proc: The rank.
@@ -228,12 +284,16 @@ class LocalHost:
         from pypmix.standard.ops import Output
 
         def deliver(data: bytes) -> None:
-            try:
-                self.server.deliver_output(Output(proc, channel, data))
-                if also and not data:
-                    self.server.deliver_output(Output(proc, also, data))
-            except NotInitialized:
-                return
+            pass_on(Output(proc, channel, data))
+            if also and not data:
+                pass_on(Output(proc, also, data))
+
+        def pass_on(output: Output) -> None:
+            for node in self.nodes:
+                try:
+                    node.server.deliver_output(output)
+                except NotInitialized:
+                    return
 
         return deliver
 
@@ -292,7 +352,9 @@ class LocalHost:
         """A rank has ended."""
         if rank.blame or rank.excused:
             self._notices()
-        self.server.deregister_client(rank.proc)
+        rank.node.server.deregister_client(rank.proc)
+        if self._crossings is not None:
+            self._crossings.departed(rank.node, rank.proc)
         for function in self.at_rank_end:
             function(job, rank)
 
@@ -310,11 +372,17 @@ class LocalHost:
             # What has left the job's process groups and lives on may still write; nobody waits for that.
             job.finish_output()
             job.close()
-            self.loop.later(LINGER, lambda: self.server.deregister_nspace(job.nspace))
+            self.loop.later(LINGER, lambda: self._forget(job.nspace))
         else:
             self._over.append(job)
         for function in self.at_job_end:
             function(job)
+
+    def _forget(self, nspace: str) -> None:
+        for node in self.nodes:
+            node.server.deregister_nspace(nspace)
+        if self._crossings is not None:
+            self._crossings.deregister(nspace)
 
     # Running
 
@@ -364,7 +432,14 @@ class LocalHost:
     def _run(self, programs: list[str]) -> None:
         os.mkdir(self.tmpdir, 0o700)
         self._guard = Guard(self._name, self.tmpdir)
-        self.server.open()
+        if len(self.nodes) > 1:
+            from pypmix.host.crossings import Crossings
+
+            for node in self.nodes:
+                os.mkdir(node.tmpdir, 0o700)
+            self._crossings = Crossings(self)
+        for node in self.nodes:
+            node.server.open()
         if self._timeout is not None:
             self.deadline = self.loop.later(self._timeout, self._timed_out)
         if self._own_process:
@@ -375,25 +450,36 @@ class LocalHost:
         self._sweep()
         self._hand_over()
 
-    def _make(self, apps: tuple[Application, ...], terms: Terms, parent: Proc | None) -> RunningJob:
+    def _make(
+        self,
+        apps: tuple[Application, ...],
+        terms: Terms,
+        parent: Proc | None,
+        nodes: Sequence[LocalNode] = (),
+    ) -> RunningJob:
         size = sum([app.np for app in apps])
         check_local_size(size)
-        # Ranks of a node are numbered through all that runs there.
-        first = max([job.job.first + job.job.size for job in self.jobs.values()], default=0)
-        folder = self.next_folder
+        placed = in_blocks(size, nodes or self.nodes)
+        jobs = [job.job for job in self.jobs.values()]
         job = Job(
             nspace=f"{self._name}@{self._last + 1}",
             apps=apps,
-            nodes=(Node(self.hostname, tuple(range(size))),),
+            nodes=tuple([self._described(node, ranks, jobs) for node, ranks in placed]),
             session=os.getpid(),
-            tmpdir=folder,
+            tmpdir=placed[0][0].folder(self._last + 1),
             wdir=self._wdir,
             parent=parent,
-            first=first,
+            first=max([job.first + job.size for job in jobs], default=0),
             others=self.running,
         )
         self._last += 1
-        return RunningJob(self, job, self._last, terms)
+        return RunningJob(self, job, self._last, terms, placed)
+
+    def _described(self, node: LocalNode, ranks: tuple[int, ...], jobs: Iterable[Job]) -> Node:
+        # Ranks of a node are numbered through all that runs there.
+        there = [each for job in jobs for each in job.nodes if each.number == node.number]
+        first = max([(each.first or 0) + len(each.ranks) for each in there], default=0)
+        return Node(node.hostname, ranks, node.number, first, node.running)
 
     def _make_room(self, ranks: int) -> None:
         open_files = 0 if not self.jobs else 2 * self.running
@@ -402,7 +488,15 @@ class LocalHost:
 
     def _begin(self, job: RunningJob, programs: Sequence[str]) -> None:
         self.jobs[job.nspace] = job
-        self.server.register_nspace(job.job.info())
+        if len(self.nodes) == 1:
+            self.server.register_nspace(job.job.info())
+        else:
+            assert self._crossings is not None
+            self._crossings.register(job)
+            ranks = {node.number: node.ranks for node in job.job.nodes}
+            for node in self.nodes:
+                here = job.job.replace(tmpdir=node.folder(job.number))
+                node.server.register_nspace(here.info(), ranks.get(node.number, ()))
         job.start(programs, self._limits)
 
     def _program(self, app: Application) -> str:
@@ -426,7 +520,7 @@ class LocalHost:
 
     # What clients ask
 
-    def _upcall(self, upcall: Upcall) -> None:
+    def _upcall(self, node: LocalNode, upcall: Upcall) -> None:
         # On the engine's thread. What a rank did is noted before it is answered, hence before it can exit.
         op = upcall.op
         match op:
@@ -436,18 +530,26 @@ class LocalHost:
                 self._note(op.proc, FINALIZED)
                 self.loop.post(lambda: gone(self, op.proc))
             case ClientLost():
-                self.loop.post(lambda: gone(self, op.proc))
+                self.loop.post(lambda: self._lost(node, op.proc))
             case ClientAborted():
                 self.loop.post(lambda: self._aborted(op))
             case _:
-                self.loop.post(lambda: self._answer(upcall))
+                self.loop.post(lambda: self._answer(node, upcall))
                 return
         upcall.reply()
 
-    def _answer(self, upcall: Upcall) -> None:
+    def _lost(self, node: LocalNode, proc: Proc) -> None:
+        # One that has finalized may open again: the other nodes wait for it until it has ended.
+        if self._crossings is not None:
+            self._crossings.departed(node, proc)
+        gone(self, proc)
+
+    def _answer(self, node: LocalNode, upcall: Upcall) -> None:
         """Have a request answered; one thread for all of them, so that nothing in them can meet."""
         op = upcall.op
         try:
+            if self._crossings is not None and self._crossings.answer(node, upcall):
+                return
             function = answers.find(type(op))
             if function is None:
                 raise NotSupported("LocalHost does not offer it", operation=op.name)
@@ -553,7 +655,10 @@ class LocalHost:
             job.close()
         for sink in self._sinks.values():
             sink.abandon()
-        self.server.close()
+        if self._crossings is not None:
+            self._crossings.close()
+        for node in self.nodes:
+            node.server.close()
         remove(self.tmpdir)
         if self._guard is not None:
             self._guard.dismiss()

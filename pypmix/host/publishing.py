@@ -1,4 +1,4 @@
-"""Publish, lookup and unpublish on one node: who asks, and how long what was published stays."""
+"""Publish, lookup and unpublish: who asks, and how long what was published stays."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class Publications:
             self.directory.forget({other.proc for other in same}, PERSIST_APP)
 
 
-def _who(upcall: Upcall) -> Who:
+def _who(host: LocalHost, upcall: Upcall) -> Who:
     assert upcall.requestor is not None and upcall.uid is not None and upcall.gid is not None
-    return Who(upcall.requestor, upcall.uid, upcall.gid)
+    return Who(upcall.requestor, upcall.uid, upcall.gid, host.node_of(upcall.requestor).number)
 
 
 def _publish(host: LocalHost, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, Publish)
-    who = _who(upcall)
+    who = _who(host, upcall)
     publications = host.part(Publications)
     publications.directory.publish(who, op)
     found = host.find(who.proc)
@@ -68,13 +68,13 @@ def _lookup(host: LocalHost, upcall: Upcall) -> None:
         else:
             upcall.fail(error)
 
-    host.part(Publications).directory.lookup(_who(upcall), op, found)
+    host.part(Publications).directory.lookup(_who(host, upcall), op, found)
 
 
 def _unpublish(host: LocalHost, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, Unpublish)
-    host.part(Publications).directory.unpublish(_who(upcall), op)
+    host.part(Publications).directory.unpublish(_who(host, upcall), op)
     upcall.reply()
 
 

@@ -17,7 +17,7 @@ from pypmix.host.notices import exit_code_of, job_status
 from pypmix.host.rank import CONNECTED
 from pypmix.standard import attrs, codes
 from pypmix.standard.enums import ProcState
-from pypmix.standard.errors import NotFound, NotInitialized
+from pypmix.standard.errors import NotFound
 from pypmix.standard.ops import QueryInfo
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, ProcInfo, RegAttr, Value
@@ -125,7 +125,7 @@ def table(host: LocalHost, ranks: Iterable[tuple[RunningJob, Rank]]) -> list[Pro
             programs[job.nspace] = [names[slot.app] for slot in job.job.slots()]
         program = programs[job.nspace][rank.proc.rank]
         code = 0 if rank.alive else exit_code_of(rank)
-        found.append(ProcInfo(rank.proc, host.hostname, program, rank.pid, state_of(job, rank), code))
+        found.append(ProcInfo(rank.proc, rank.node.hostname, program, rank.pid, state_of(job, rank), code))
     return found
 
 
@@ -142,6 +142,12 @@ def _program(host: LocalHost, job: RunningJob, number: int) -> str:
 def _table(asked: Asked) -> Value | None:
     jobs = asked.jobs
     return array(codes.PROC_INFO, table(asked.host, asked.ranks)) if jobs else None
+
+
+def _local_table(asked: Asked) -> Value | None:
+    node = asked.host.node_of(asked.requestor)
+    ranks = [(job, rank) for job, rank in asked.ranks if rank.node is node]
+    return array(codes.PROC_INFO, table(asked.host, ranks)) if asked.jobs else None
 
 
 def _one(asked: Asked) -> tuple[RunningJob, Rank] | None:
@@ -192,12 +198,8 @@ def _mine(asked: Asked, item: Pending) -> bool:
 
 def entries(host: LocalHost) -> list[tuple[Pending, pending.Entry]]:
     """Return what is pending, as the server has it and with all that the host knows of the procs."""
-    try:
-        found = host.server.pending()
-    except NotInitialized:
-        return []
     now = time.monotonic()
-    return [(item, _entry(host, item, now)) for item in found]
+    return [(item, _entry(host, item, now)) for item in host.pending()]
 
 
 def _entry(host: LocalHost, item: Pending, now: float) -> pending.Entry:
@@ -213,7 +215,7 @@ def _rows(host: LocalHost, procs: Iterable[Proc]) -> tuple[ProcInfo, ...]:
             rows.append(ProcInfo(proc, None, None, 0, ProcState.UNDEF))
         else:
             job, rank = found
-            rows.append(ProcInfo(proc, host.hostname, None, rank.pid, state_of(job, rank)))
+            rows.append(ProcInfo(proc, rank.node.hostname, None, rank.pid, state_of(job, rank)))
     return tuple(rows)
 
 
@@ -248,7 +250,7 @@ def _memory(asked: Asked) -> Value | None:
     bounds = is_set(asked.qualifiers, attrs.QUERY_REPORT_MINMAX.key)
     mean = sum(numbers) / len(numbers) if numbers else 0.0
     found = [
-        attrs.HOSTNAME(asked.host.hostname),
+        attrs.HOSTNAME(asked.host.node_of(asked.requestor).hostname),
         _float(attrs.DAEMON_MEMORY.key, _resident(os.getpid())),
         _float(attrs.CLIENT_AVG_MEMORY.key, mean),
     ]
@@ -343,7 +345,7 @@ def _registered(name: str) -> RegAttr:
 KEYS: dict[str, Answer] = {
     attrs.QUERY_JOB_STATUS.key: _status,
     attrs.QUERY_PROC_TABLE.key: _table,
-    attrs.QUERY_LOCAL_PROC_TABLE.key: _table,
+    attrs.QUERY_LOCAL_PROC_TABLE.key: _local_table,
     attrs.EXIT_CODE.key: _exit_code,
     attrs.PROC_PID.key: _pid,
     attrs.PROC_STATE_STATUS.key: _state,

@@ -7,6 +7,7 @@ from pypmix.host.outcome import signal_text
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.host.feeding import Input
+    from pypmix.host.nodes import LocalNode
     from pypmix.host.output import Stream
     from pypmix.standard.types import Proc
 
@@ -19,6 +20,7 @@ class Rank:
     Attributes:
         proc: Its name to PMIx.
         label: Its name to a person.
+        node: Where it runs.
         pid: Its pid, 0 before it was started; taken until the job is over, so that its process group has no other.
         stage: How far it has come with PMIx.
         streams: What is read of its output, by `IOFChannel`.
@@ -37,6 +39,7 @@ class Rank:
         "input",
         "killer",
         "label",
+        "node",
         "pid",
         "pidfd",
         "proc",
@@ -45,9 +48,10 @@ class Rank:
         "streams",
     )
 
-    def __init__(self, proc: Proc, label: str) -> None:
+    def __init__(self, proc: Proc, label: str, node: LocalNode) -> None:
         self.proc = proc
         self.label = label
+        self.node = node
         self.alive = False
         self.pid = 0
         self.pidfd = -1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pypmix.host.outcome import listed, pending_text
 from pypmix.host.rank import CONNECTED, FINALIZED, STARTED
-from pypmix.standard.errors import NotInitialized
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,10 +29,7 @@ def unfinished(
         who: What to call a proc.
         several: What makes one text of the names of ranks.
     """
-    try:
-        lines = pending_text(host.server.pending(), who)
-    except NotInitialized:
-        lines = []
+    lines = pending_text(host.pending(), who)
     ranks = [rank for job in host.jobs.values() for rank in job.ranks if rank.alive]
     for stage, text in STAGES:
         names = [str(rank) for rank in ranks if rank.stage == stage]

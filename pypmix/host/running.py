@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pypmix.host.job import Application, Job, Slot
     from pypmix.host.local import LocalHost
     from pypmix.host.loop import Timer
+    from pypmix.host.nodes import LocalNode
     from pypmix.host.terms import Terms
 
 INTERRUPT_GRACE = 1.0
@@ -42,8 +43,10 @@ class RunningJob:
         job: What runs.
         number: Which of the host's jobs this is, from 1.
         terms: How it runs.
+        placed: The nodes that it runs on, and the ranks that each holds.
 
     Attributes:
+        nodes: The nodes that it runs on.
         ranks: Its processes, by rank; those that have ended too.
         running: How many of them have not.
         outcome: How it ended, once that is decided; None while it is to go on.
@@ -52,13 +55,17 @@ class RunningJob:
         deadline: When its time is over; None where it has no limit.
     """
 
-    def __init__(self, host: LocalHost, job: Job, number: int, terms: Terms) -> None:
+    def __init__(
+        self, host: LocalHost, job: Job, number: int, terms: Terms, placed: Sequence[tuple[LocalNode, Sequence[int]]]
+    ) -> None:
         self.host = host
         self.job = job
         self.number = number
         self.terms = terms
         of = "" if number == 1 else f" of job {number}"
-        self.ranks = [Rank(job.proc(rank), f"rank {rank}{of}") for rank in range(job.size)]
+        self.nodes = tuple([node for node, _ in placed])
+        homes = {rank: node for node, ranks in placed for rank in ranks}
+        self.ranks = [Rank(job.proc(rank), f"rank {rank}{of}", homes[rank]) for rank in range(job.size)]
         self.running = 0
         self.outcome: Outcome | None = None
         self.partial: Outcome | None = None
@@ -110,9 +117,10 @@ class RunningJob:
 
     def _launch(self, rank: Rank, slot: Slot, app: Application, program: str, null: int) -> None:
         host = self.host
-        os.mkdir(self.job.procdir(rank.proc.rank), 0o700)
-        host.server.register_client(rank.proc)
-        env = {**app.environment(host.env), **host.server.client_env(rank.proc)}
+        server = rank.node.server
+        os.mkdir(f"{rank.node.folder(self.number)}/{rank.proc.rank}", 0o700)
+        server.register_client(rank.proc)
+        env = {**app.environment(host.env), **server.client_env(rank.proc)}
         if app.wdir:
             env["PWD"] = app.wdir
         argv = app.argv
@@ -129,6 +137,7 @@ class RunningJob:
                 os.close(fd)
         rank.alive = True
         self.running += 1
+        rank.node.running += 1
         rank.pidfd = launch.open_pidfd(rank.pid)
         if rank.pidfd >= 0:
             host.loop.watch(rank.pidfd, READ, lambda: self._ready(rank))
@@ -218,6 +227,7 @@ class RunningJob:
             rank.dumped = end.si_code == os.CLD_DUMPED
         self._forget(rank)
         self.running -= 1
+        rank.node.running -= 1
         for stream in rank.streams.values():
             stream.finish()
         if rank.input is not None:
@@ -326,7 +336,8 @@ class RunningJob:
         for copy in self._open_files:
             copy.close()
         if self.number > 1:
-            remove(self.job.tmpdir)
+            for node in self.host.nodes:
+                remove(node.folder(self.number))
 
 
 def patience(grace: float, spent: Callable[[], bool]) -> Callable[[], bool]:

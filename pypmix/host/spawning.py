@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Upcall
     from pypmix.host.local import LocalHost
+    from pypmix.host.nodes import LocalNode
     from pypmix.host.running import RunningJob
+    from pypmix.standard.types import Proc
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-def _check_nodes(wish: Wish, hostname: str) -> None:
+def _nodes(host: LocalHost, wish: Wish, parent: Proc | None) -> list[LocalNode]:
+    """Return the nodes that a wish names, in their order; none where it names none."""
     names = list(wish.hosts)
     for path in wish.hostfiles:
         try:
@@ -31,10 +34,17 @@ def _check_nodes(wish: Wish, hostname: str) -> None:
         except OSError as error:
             raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"the hostfile {path!r}: {error.strerror}") from None
         names += [words[0] for words in lines if words]
-    own = (*LOOPBACK, hostname, hostname.partition(".")[0])
+    known = dict.fromkeys(LOOPBACK, host.node_of(parent))
+    for node in host.nodes:
+        known[node.hostname.partition(".")[0]] = known[node.hostname] = node
+    found = set()
     for name in names:
-        if name not in own and name.rpartition(":")[0] not in own:
-            raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"{name!r} is not this node, {hostname}, and there is no other")
+        named = known.get(name) or known.get(name.rpartition(":")[0])
+        if named is None:
+            others = ", ".join([each.hostname for each in host.nodes])
+            raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"{name!r} is none of the nodes that there are: {others}")
+        found.add(named)
+    return [node for node in host.nodes if node in found]
 
 
 def _check_room(host: LocalHost, wish: Wish, size: int) -> None:
@@ -66,13 +76,14 @@ def _spawn(host: LocalHost, upcall: Upcall) -> None:
         raise refused(Status.ERR_JOB_CANCELED, "the host is ending its jobs")
     wish, apps = read(op, host.env, host.job.wdir or os.sep, host.next_folder)
     size = sum([app.np for app in apps])
-    _check_nodes(wish, host.hostname)
+    nodes = _nodes(host, wish, upcall.requestor)
     _check_room(host, wish, size)
     tool = upcall.requestor is not None and not host.has_run(upcall.requestor.nspace)
     notices = host.part(Notices)
     host.part(Orphanage)
     try:
-        job = host.add(apps, terms_of(wish, tool), wish.parent or upcall.requestor, session_wdir=wish.session_wdir)
+        parent = wish.parent or upcall.requestor
+        job = host.add(apps, terms_of(wish, tool), parent, nodes=nodes, session_wdir=wish.session_wdir)
     except OverflowError as error:
         raise refused(Status.ERR_JOB_INSUFFICIENT_RESOURCES, str(error)) from None
     except OSError as error:

@@ -19,6 +19,27 @@ FILES = ("PMIX_LAUNCHER_RNDZ_FILE", "PMIX_LAUNCHER_RENDEZVOUS_FILE")
 """What names the file that a launcher is to write for the tool that has started it."""
 
 
+class Admitted:
+    """The tools that are there, by the names that they have brought."""
+
+    def __init__(self, host: LocalHost) -> None:
+        self._host = host
+        self._procs: set[Proc] = set()
+
+    def add(self, proc: Proc) -> None:
+        """A tool is let in."""
+        self._procs.add(proc)
+
+    def remove(self, proc: Proc) -> None:
+        """A proc has gone, be it a tool or not."""
+        self._procs.discard(proc)
+
+    def knows(self, nspace: str) -> bool:
+        """Tell whether a tool has this nspace, or one that its server has made up may have it."""
+        made_up = nspace.startswith(f"{self._host.server.proc.nspace[:230]}-tool")
+        return made_up or any(proc.nspace == nspace for proc in self._procs)
+
+
 def rendezvous_file(env: Mapping[str, str]) -> str | None:
     """Return the rendezvous file that the environment asks for; a file that is there is not meant to be written."""
     return next((env[name] for name in FILES if env.get(name) and not os.path.lexists(env[name])), None)
@@ -28,6 +49,7 @@ def gone(host: LocalHost, proc: Proc) -> None:
     """A proc has finalized or lost its connection; if it was a tool, that is its end."""
     for function in host.at_departure:
         function(proc)
+    host.part(Admitted).remove(proc)
     if host.find(proc) is None and not host.has_run(proc.nspace):
         from pypmix.host.publishing import Publications
 
@@ -43,7 +65,11 @@ def _admit(host: LocalHost, upcall: Upcall) -> None:
     assert isinstance(op, ToolConnected)
     found = None if op.proc is None else host.find(op.proc)
     if found is not None:
-        found[1].stage = CONNECTED
+        # libpmix does not tell that a tool has finalized, and one that is a rank would seem to have failed.
+        if host.server.engine.name == "python":
+            found[1].stage = CONNECTED
+    elif op.proc is not None:
+        host.part(Admitted).add(op.proc)
     upcall.reply()
 
 

@@ -91,6 +91,11 @@ def test_the_terms_of_the_job(words: str, terms: Terms) -> None:
         ("--stdin some a", "--stdin takes a rank, all, none or push, not 'some'"),
         ("--tag-output=yes a", "--tag-output takes no value"),
         ("--wdir= a", "--wdir takes a value that is not empty"),
+        ("--nodes 0 a", "--nodes takes a whole number of at least 1, not '0'"),
+        ("--nodes 2000 a", "a host has 1 to 1024 nodes, not 2000"),
+        ("--nodes 2 --server-engine native a", "several nodes are simulated with the python engine's servers only"),
+        ("--server-engine auto a", "--server-engine takes native or python, not 'auto'"),
+        ("--server-libpmix ./lib a", "--server-libpmix is for a server of the native engine"),
         ("--colour a", "there is no option --colour"),
         ("-q a", "there is no option -q"),
         ("-n 5000000000 a", "a node holds 65535"),
@@ -103,6 +108,20 @@ def test_what_cannot_be_is_refused(command: Command, words: str, part: str) -> N
     assert part in ended.message
     assert ended.message.startswith("pypmix run: ")
     assert b"Try 'pypmix run --help'." in ended.err
+
+
+def test_the_servers_of_the_job() -> None:
+    plain = parse(["a"], {})
+    assert (plain.nodes, plain.server_engine, plain.library) == (1, "python", None)
+    assert parse(["--nodes", "3", "-n", "8", "a"], {}).nodes == 3
+    native = parse(["--server-engine", "native", "--server-libpmix", "/lib/libpmix.so.2", "a"], {})
+    assert (native.server_engine, native.library) == ("native", "/lib/libpmix.so.2")
+
+
+def test_a_libpmix_that_is_none_is_named(command: Command) -> None:
+    ended = command("run", "--server-engine", "native", "--server-libpmix", "/no/such/libpmix.so", *SH, "true")
+    assert ended.code == 1
+    assert "/no/such/libpmix.so" in ended.message
 
 
 def test_errors_come_from_the_parser_and_not_from_the_job() -> None:

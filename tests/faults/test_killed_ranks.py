@@ -63,18 +63,18 @@ def judge(left, victim, ranks):
         assert told == [("aborted", seen["nspace"], victim)]
 
 
-def drive(jobs, tmp_path, rounds, client):
-    """Kill a rank of each of many jobs under one server; return how they went, and the server before and after."""
+def drive(jobs, tmp_path, rounds, client, server="python-server"):
+    """Kill a rank of each of many jobs under one host; return how they went, and the host before and after."""
     variables = {f"FAULTS_{name}": value for name, value in pairings.client_environment(client).items()}
     command = [sys.executable, PROGRAM, "drive", str(SEED * 100_000), str(rounds), str(RANKS)]
     job = jobs.begin(
-        pairings.command_line("python-server", [pairings.Part(1, command)]),
+        pairings.command_line(server, [pairings.Part(1, command)]),
         environment={"FAULTS_FOLDER": str(tmp_path), **variables},
         limit=30 + rounds * SECONDS_PER_ROUND,
     ).wait()
-    server = tmp_path / "server"
+    state = tmp_path / "server"
     # The ranks that were killed count as failures of the whole.
-    assert job.exit_code == 128 + signal.SIGKILL and server.exists(), job.report()
+    assert job.exit_code == 128 + signal.SIGKILL and state.exists(), job.report()
     found = [json.loads(line) for line in (tmp_path / "rounds").read_text().splitlines()]
     assert len(found) == rounds
     for each in found:
@@ -82,12 +82,13 @@ def drive(jobs, tmp_path, rounds, client):
             judge(each["left"], each["victim"], RANKS)
         except AssertionError as error:
             raise AssertionError(f"seed {each['seed']}, killed after {each['moment']:.3f} s: {error}") from error
-    return found, json.loads(server.read_text())
+    return found, json.loads(state.read_text())
 
 
 @pytest.mark.timeout(60 + ROUNDS * SECONDS_PER_ROUND)
-def test_the_server_is_as_before(jobs, tmp_path):
-    _, states = drive(jobs, tmp_path, ROUNDS, "python-client")
+@pytest.mark.parametrize("server", ["python-server", pairings.NODES])
+def test_the_server_is_as_before(jobs, tmp_path, server):
+    _, states = drive(jobs, tmp_path, ROUNDS, "python-client", server)
     before, after = states["before"], states["after"]
     growth = after.pop("rss") - before.pop("rss")
     assert after == before
@@ -102,14 +103,15 @@ def test_native_survivors(jobs, tmp_path, client):
     assert {seen["engine"] for each in found for seen in each["left"].values()} == {"native"}
 
 
+@pytest.mark.parametrize("server", ["python-server", pairings.NODES])
 @pytest.mark.parametrize("turn", range(3))
-def test_ranks_that_keep_going(jobs, tmp_path, turn):
+def test_ranks_that_keep_going(jobs, tmp_path, turn, server):
     chance = random.Random(SEED + turn)
     ranks = chance.randrange(4, 7)
     victim = chance.randrange(ranks)
     command = [sys.executable, PROGRAM, "live", str(SEED + turn)]
     job = jobs.begin(
-        pairings.command_line("python-server", [pairings.Part(ranks, command)], ["--keep-going"]),
+        pairings.command_line(server, [pairings.Part(ranks, command)], ["--keep-going"]),
         environment={"FAULTS_FOLDER": str(tmp_path), **pairings.client_environment("python-client")},
     )
     path = tmp_path / f"pid.{victim}"

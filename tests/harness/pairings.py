@@ -15,13 +15,96 @@ from typing import NamedTuple
 
 from harness import machine
 
-SERVERS = ("python-server", "prterun-5.0.11", "mpirun-4.1.4")
+NODES = "python-server-2-nodes"
+"""`pypmix run --nodes 2`: two servers, each with a half of the ranks."""
+
+HOSTED = "native-server-"
+"""`pypmix run --server-engine native` on the libpmix of the release that follows."""
+
+SERVERS = (
+    "python-server",
+    "prterun-5.0.11",
+    "mpirun-4.1.4",
+    NODES,
+    f"{HOSTED}4.2.2",
+    f"{HOSTED}5.0.11",
+)
 CLIENTS = ("python-client", "native-4.2.2", "native-5.0.11")
 
 ROOT_RELEASE = machine.leading_release(found.pmix) if (found := machine.root()) else "7.0.0"
 ROOT_SERVER = f"prterun-{ROOT_RELEASE}"
+ROOT_HOSTED = f"{HOSTED}{ROOT_RELEASE}"
 ROOT_CLIENT = f"native-{ROOT_RELEASE}"
-"""The server and the client that live in the Debian root, and whose jobs run there."""
+"""The servers and the client that live in the Debian root, and whose jobs run there."""
+
+
+class Selection(NamedTuple):
+    """What of the suite runs on a server, where that is not all of it: there the blocking form alone, too.
+
+    Args:
+        server: The server's name, or a pattern.
+        modules: The modules of tests, without `test_`.
+        reason: Why these.
+    """
+
+    server: str
+    modules: frozenset[str]
+    reason: str
+
+
+SELECTIONS = (
+    Selection(
+        NODES,
+        frozenset(
+            {
+                "clients",
+                "connecting",
+                "control",
+                "ending",
+                "events",
+                "fences",
+                "forwarding",
+                "groups",
+                "identity",
+                "modex",
+                "nodes",
+                "openmpi",
+                "publish",
+                "queries",
+                "spawning",
+            }
+        ),
+        "what two servers have to do together, or what a host of two nodes has to know; tools see the first server "
+        "only, and concurrency and examples are of one client",
+    ),
+    Selection(
+        f"{HOSTED}*",
+        frozenset(
+            {
+                "clients",
+                "connecting",
+                "control",
+                "ending",
+                "events",
+                "fences",
+                "forwarding",
+                "groups",
+                "hosts",
+                "identity",
+                "modex",
+                "openmpi",
+                "publish",
+                "queries",
+                "requests",
+                "spawn",
+                "spawning",
+                "tools",
+            }
+        ),
+        "what the host answers and what the server tells it of; how a library's own server serves its clients is what "
+        "the launchers that stand on it are there for",
+    ),
+)
 
 
 class Lack(NamedTuple):
@@ -39,6 +122,86 @@ class Lack(NamedTuple):
 
 
 LACKS = (
+    Lack(
+        "one node",
+        NODES,
+        "*",
+        "its ranks are on two; what is different for them there is proven by test_nodes",
+        harm=True,
+    ),
+    Lack(
+        "a get without a time limit ends",
+        NODES,
+        "*",
+        "one for a proc of another node waits until that proc commits something, as under native servers",
+        harm=True,
+    ),
+    Lack(
+        "the node id of a proc elsewhere",
+        NODES,
+        "native-4.2.*",
+        "libpmix 4.2 looks for it in what it holds of its own node",
+    ),
+    Lack(
+        "every rank is told of a failed fence",
+        f"{HOSTED}5.0.*",
+        "*",
+        "a server of libpmix 5.0 tells one of its waiting clients of the failure and the others of a success",
+    ),
+    Lack("the missing are named", f"{HOSTED}*", "*", "native servers do not say who is missing"),
+    Lack(
+        "alarms reach who has asked for them",
+        f"{HOSTED}*",
+        "*",
+        "native servers do not send an alarm to the proc that they name as its source",
+    ),
+    Lack("exact floats", f"{HOSTED}*", "python-client", "the server writes what it relays anew, with six decimals"),
+    Lack(
+        "a get waits through other commits",
+        f"{HOSTED}[5-9]*",
+        "*",
+        "native servers answer a waiting get when the proc commits next, with or without the key",
+    ),
+    Lack(
+        "a get waits through other commits",
+        f"{HOSTED}4.2.*",
+        "native*",
+        "native servers answer a waiting get when the proc commits next, with or without the key",
+    ),
+    Lack("refreshed get", f"{HOSTED}[5-9]*", "native-4.2.*", "PMIX_GET_REFRESH_CACHE is an attribute from 5.0 on"),
+    Lack("refreshed get", f"{HOSTED}4.2.*", "native-5.0.*", "a 4.2 server does not know PMIX_GET_REFRESH_CACHE"),
+    Lack(
+        "open again",
+        f"{HOSTED}4.2.*",
+        "native-4.2.*",
+        "after a finalize the job info in the server's shared memory is gone, so that the engine refuses to",
+    ),
+    Lack(
+        "a kept event comes once",
+        f"{HOSTED}*",
+        "native-4.2.*",
+        "now and then it is handed on twice (not proven whether by the server or by libpmix)",
+        harm=True,
+    ),
+    Lack(
+        "abort and finalize at once",
+        f"{HOSTED}4.2.*",
+        "*",
+        "once its PMIx_server_deregister_client did not come back when a rank finalized while its abort ended the job",
+        harm=True,
+    ),
+    Lack(
+        "REMOTE stays off the own node",
+        f"{HOSTED}4.2.*",
+        "*-client",
+        "a server of libpmix 4.2 hides what its native clients put unless it is asked for REMOTE data",
+    ),
+    Lack(
+        "a get waits through other commits",
+        NODES,
+        "*",
+        "a server answers another one when the proc commits next, with or without the key",
+    ),
     Lack("abort message", "prterun-5.0.*", "*", "the wheel's prterun does not find its own help texts"),
     Lack(
         "abort and finalize at once",
@@ -72,6 +235,13 @@ LACKS = (
     Lack(
         "LOCAL data of C ranks",
         "mpirun-4.1.*",
+        "c-client",
+        "C ranks with libpmix 4.2 put LOCAL data into shared memory that only such ranks read",
+        harm=True,
+    ),
+    Lack(
+        "LOCAL data of C ranks",
+        "native-server-4.2.*",
         "c-client",
         "C ranks with libpmix 4.2 put LOCAL data into shared memory that only such ranks read",
         harm=True,
@@ -245,6 +415,49 @@ LACKS = (
     Lack("input for every rank", "prterun*", "*", "only the first proc of a spawned job has an input there"),
     Lack("the parent of a spawned job", "mpirun*", "*", "it does not tell a job who has spawned it"),
     Lack("the end of a spawned job", "mpirun*", "*", "its server fails to pass the event on"),
+    Lack("groups", "mpirun*", "*", "its server answers with NOT_SUPPORTED"),
+    Lack(
+        "groups",
+        "prterun-5.0.*",
+        "native-4.2.*",
+        "libpmix 4.2.2 takes the number of members for the context id, so that the engine refuses to ask",
+    ),
+    Lack(
+        "groups",
+        "native-server-5.0.*",
+        "native-4.2.*",
+        "libpmix 4.2.2 takes the number of members for the context id, so that the engine refuses to ask",
+    ),
+    Lack(
+        "groups",
+        "native-server-4.2.*",
+        "native-5.0.*",
+        "libpmix 5.0 takes the context id for the number of members, so that the engine refuses to ask",
+    ),
+    Lack(
+        "groups of Open MPI 5",
+        "native-server-4.2.*",
+        "c-client",
+        "its libpmix 5.0 takes the context id in the answer of a 4.2 server for the number of members",
+    ),
+    Lack(
+        "a second destruct after one that timed out",
+        "*",
+        "native-[5-7]*",
+        "libpmix forgets a group whose destruct has failed",
+    ),
+    Lack(
+        "a second destruct after one that timed out",
+        "prterun-5.0.*",
+        "*",
+        "its server is told of no timeout and would take a second call for that of another member",
+    ),
+    Lack(
+        "a second destruct after one that timed out",
+        "native-server-[45].*",
+        "*",
+        "its server is told of no timeout and would take a second call for that of another member",
+    ),
     Lack("a spawn that fails is reported", "prterun*", "*", "it reports a success, and ends the job at once"),
     Lack("a spawn that fails is reported", "mpirun*", "*", "it ends the caller's job as well"),
 )
@@ -268,14 +481,22 @@ class Pairing(NamedTuple):
     @property
     def in_root(self) -> bool:
         """Whether the job runs in the Debian root."""
-        return self.server == ROOT_SERVER or self.client == ROOT_CLIENT
+        return self.server in (ROOT_SERVER, ROOT_HOSTED) or self.client == ROOT_CLIENT
 
     @property
     def exists(self) -> bool:
         """Whether the two can meet: the root holds neither the machine's other servers nor its libraries."""
         return not self.in_root or (
-            self.server in ("python-server", ROOT_SERVER) and self.client in ("python-client", ROOT_CLIENT)
+            self.server in ("python-server", ROOT_SERVER, ROOT_HOSTED) and self.client in ("python-client", ROOT_CLIENT)
         )
+
+    def runs(self, module: str, form: str) -> bool:
+        """Tell whether tests of a module run on this pairing in a form."""
+        for selection in SELECTIONS:
+            if fnmatch.fnmatchcase(self.server, selection.server):
+                return form == "sync" and module.rpartition(".")[2].removeprefix("test_") in selection.modules
+        # A third of the suite's time goes into the root of release 7; the forms share all but their facade.
+        return form == "sync" or not self.client.startswith("native-7")
 
     def lack(self, feature: str) -> Lack | None:
         """Return why this pairing does not have a feature, None if it has."""
@@ -296,7 +517,7 @@ class Pairing(NamedTuple):
 
 def servers() -> list[str]:
     """Return the names of the servers that are tested or at hand."""
-    names = [*SERVERS, ROOT_SERVER]
+    names = [*SERVERS, ROOT_SERVER, ROOT_HOSTED]
     return [*names, *(found.name for found in machine.launchers() if found.name not in names)]
 
 
@@ -308,9 +529,11 @@ def clients() -> list[str]:
 
 
 def require_server(name: str) -> None:
-    if name == ROOT_SERVER:
+    if name.startswith(HOSTED):
+        require_client(name.replace(HOSTED, "native-"))
+    elif name == ROOT_SERVER:
         require_root()
-    elif name != "python-server" and machine.launcher(name) is None:
+    elif not name.startswith("python-server") and machine.launcher(name) is None:
         machine.lacking(f"the server {name}")
 
 
@@ -342,19 +565,27 @@ def client_environment(name: str) -> dict[str, str]:
     """Return the variables that make pypmix use this client."""
     if name == "python-client":
         return {"PYPMIX_ENGINE": "python"}
-    if name == ROOT_CLIENT:
+    return {"PYPMIX_ENGINE": "native", "PYPMIX_LIBPMIX": library_path(name.removeprefix("native-"))}
+
+
+def library_path(release: str) -> str:
+    """Return the path of the library of a release, as jobs that use it see it."""
+    if release == ROOT_RELEASE:
         root = machine.root()
         assert root is not None
-        path = root.library
-    else:
-        path = require_library(name.removeprefix("native-")).path
-    return {"PYPMIX_ENGINE": "native", "PYPMIX_LIBPMIX": path}
+        return root.library
+    return require_library(release).path
 
 
 def command_line(server: str, parts: Sequence[Part], options: Sequence[str] = ()) -> list[str]:
     """Return the command that runs the parts as one job under a server."""
+    own = [sys.executable, "-m", "pypmix", "run"]
     if server == "python-server":
-        start = [sys.executable, "-m", "pypmix", "run"]
+        start = own
+    elif server == NODES:
+        start = [*own, "--nodes", "2"]
+    elif server.startswith(HOSTED):
+        start = [*own, "--server-engine", "native", "--server-libpmix", library_path(server.removeprefix(HOSTED))]
     elif server == ROOT_SERVER:
         start = ["prterun", *machine.PRTERUN_OPTIONS]
     else:

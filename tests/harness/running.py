@@ -51,8 +51,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             for pairing in [pairing for client in clients if (pairing := Pairing(server, client)).exists]:
                 marks = _marks(metafunc, pairing)
                 for form in forms:
-                    # A third of the suite's time goes into the root of release 7; the forms share all but their facade.
-                    if form == "sync" or len(forms) == 1 or not pairing.client.startswith("native-7"):
+                    if pairing.runs(metafunc.module.__name__, "sync" if len(forms) == 1 else form):
                         cases.append(pytest.param((pairing, form), id=f"{pairing}-{form}", marks=marks))
         metafunc.parametrize("run", cases, indirect=True)
     if "alone" in metafunc.fixturenames:
@@ -60,7 +59,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("alone", cases, indirect=True)
     if "launch" in metafunc.fixturenames:
         servers = _wanted(metafunc, "servers", pairings.servers())
-        launched = [pairing for name in servers if (pairing := Pairing(name, "c-client")).exists]
+        launched = [
+            pairing
+            for name in servers
+            if (pairing := Pairing(name, "c-client")).exists and pairing.runs(metafunc.module.__name__, "sync")
+        ]
         cases = [pytest.param(pair.server, id=pair.server, marks=_marks(metafunc, pair)) for pair in launched]
         metafunc.parametrize("launch", cases, indirect=True)
 

@@ -5,22 +5,25 @@ from __future__ import annotations
 import pytest
 
 
+@pytest.mark.needs("one node")
 def test_a_stream(run):
     for code, source, info, internal, more in run("events.observed", ranks=3):
         assert (code, source.rank, info) == (-4242, 1, {"acme.load": 0.5, "acme.count": 7})
         assert (internal, more) == ([], [])
 
 
+@pytest.mark.needs("one node")
 def test_iteration_in_order(run):
     expected = [("CUSTOM_N4242" if number % 2 else "CUSTOM_N4243", number) for number in range(20)]
     assert run("events.iterated", ranks=2) == [expected] * 2
 
 
+@pytest.mark.needs("one node")
 def test_default_handlers(run):
     assert run("events.by_default", ranks=2) == [([2, 3], 3)] * 2
 
 
-@pytest.mark.needs("events beyond the node")
+@pytest.mark.needs("events beyond the node", "one node")
 def test_ranges(run):
     everybody = ["LOCAL", "NAMESPACE", "SESSION", "GLOBAL"]
     assert run("events.ranges", ranks=2) == [[*everybody, "PROC_LOCAL"], everybody]
@@ -31,7 +34,7 @@ def test_targets(run):
     assert run("events.targets", ranks=4) == [["all"], ["one", "two", "all"], ["two", "all"], ["all"]]
 
 
-@pytest.mark.needs("a kept event comes once")
+@pytest.mark.needs("a kept event comes once", "one node")
 def test_late_registration(run):
     assert run("events.kept", ranks=2) == [None, ([2], True)]
 
@@ -54,6 +57,7 @@ def test_streams_one_after_the_other(run):
     assert run("events.anew", ranks=1) == [[[0], [1], [2]]]
 
 
+@pytest.mark.needs("one node")
 def test_events_about_a_proc(run):
     assert run("events.about", ranks=2) == [[(1, [1]), (2, [0, 1])]] * 2
 
@@ -62,6 +66,7 @@ def test_a_slow_reader(run):
     assert run("events.slow", ranks=1) == [([7, 8, 9], 7)]
 
 
+@pytest.mark.needs("one node")
 def test_a_handler_that_asks(run):
     assert run("events.asked_inside", ranks=2) == [[5]] * 2
 

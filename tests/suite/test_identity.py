@@ -10,6 +10,7 @@ import pypmix
 from pypmix import NotInitialized, Proc, Unreachable
 
 
+@pytest.mark.needs("one node")
 def test_hello(run):
     seen = run("identity.hello", ranks=3)
     nspace = seen[0]["nspace"]
@@ -35,6 +36,7 @@ def test_the_engine_that_was_asked_for_is_the_one_that_runs(run):
             assert view["library"]
 
 
+@pytest.mark.needs("one node")
 def test_job_info(run):
     keys = ("JOB_SIZE", "UNIV_SIZE", "MAX_PROCS", "JOB_NUM_APPS", "NUM_NODES", "LOCAL_SIZE", "LOCAL_PEERS")
     for view in run("identity.job_info", ranks=3, keys=keys):

@@ -49,6 +49,7 @@ def test_floats_keep_every_digit(run):
     assert run("modex.inferred", ranks=2, values=values) == [values] * 2
 
 
+@pytest.mark.needs("one node")
 def test_scopes(run):
     """On one node: LOCAL and GLOBAL reach a peer, INTERNAL nobody; the own values are all there."""
     for rank, (own, theirs) in enumerate(run("modex.scopes", ranks=2)):
@@ -57,7 +58,7 @@ def test_scopes(run):
         assert theirs == {"LOCAL": f"LOCAL of {1 - rank}", "GLOBAL": f"GLOBAL of {1 - rank}", "INTERNAL": None}
 
 
-@pytest.mark.needs("REMOTE stays off the own node")
+@pytest.mark.needs("REMOTE stays off the own node", "one node")
 def test_remote_scope_is_for_other_nodes(run):
     assert [theirs["REMOTE"] for _, theirs in run("modex.scopes", ranks=2)] == [None, None]
 
@@ -97,6 +98,7 @@ def test_a_missing_reserved_key_is_missing_at_once(run):
             assert seconds < 1, name
 
 
+@pytest.mark.needs("a get without a time limit ends")
 def test_a_missing_key_without_a_timeout(run):
     """The server gives a local proc two seconds; then the key is simply not found."""
     for error, seconds in run("modex.missing_in_time", ranks=2, wait=None):

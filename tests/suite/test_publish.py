@@ -92,7 +92,7 @@ def test_a_key_that_is_there_already(run):
     assert (first, second) == ("own", "session")
 
 
-@pytest.mark.needs("a range of the proc itself")
+@pytest.mark.needs("a range of the proc itself", "one node")
 def test_ranges(run):
     everybody = {name: name for name in ("LOCAL", "NAMESPACE", "SESSION", "GLOBAL")}
     assert run("publish.ranges", ranks=2) == [

@@ -34,6 +34,7 @@ def test_queries_with_qualifiers_of_their_own(run):
         assert (size.key, size.value) == ("pmix.job.size", uint32(2))
 
 
+@pytest.mark.needs("one node")
 def test_tables_of_procs(run):
     for rows, ranks, executable, unknown in run("queries.tables", ranks=3):
         assert rows == [(True, True, True)] * 3
@@ -42,6 +43,7 @@ def test_tables_of_procs(run):
         assert isinstance(unknown, PMIxError)
 
 
+@pytest.mark.needs("one node")
 def test_peers_and_nodes(run):
     for seen in run("queries.resolved", ranks=3):
         procs = seen["peers"]

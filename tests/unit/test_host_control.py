@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pypmix.host import control
+from pypmix.host.groups import FIRST_CONTEXT_ID
 from pypmix.standard import attrs
 from pypmix.standard.enums import InfoFlags, Status
 from pypmix.standard.errors import NotSupported, PMIxError
@@ -127,7 +128,7 @@ def test_context_ids_need_no_target() -> None:
     host = Host()
     ids = [host.ask(attrs.GROUP_ASSIGN_CONTEXT_ID(True), by=Proc("tool", 0))[0].value.data for _ in range(3)]
     assert len(set(ids)) == 3
-    assert min(ids) >= control.FIRST_CONTEXT_ID
+    assert min(ids) >= FIRST_CONTEXT_ID
 
 
 @pytest.mark.parametrize("op", [AllocationRequest(1), FabricRegister()])

@@ -1,0 +1,128 @@
+"""What the servers of a host's nodes do together: one crossing for each, in this process, all on the host's loop."""
+
+from __future__ import annotations
+
+from pypmix.engine.base import Pending
+from pypmix.host.exchange import Crossing, Exchange, Hub
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pypmix.engine.base import Done, Upcall
+    from pypmix.host.local import LocalHost
+    from pypmix.host.loop import Loop
+    from pypmix.host.nodes import LocalNode
+    from pypmix.host.running import RunningJob
+    from pypmix.server import Server
+    from pypmix.standard.jobinfo import JobInfo
+    from pypmix.standard.ops import Notification
+    from pypmix.standard.types import Proc
+
+WITH_HOST = ", with the host"
+"""How a server marks what its own procs have done their part of."""
+
+
+class _OnLoop:
+    """A server that answers on the loop, where all else of the crossings happens."""
+
+    def __init__(self, server: Server, loop: Loop) -> None:
+        self._server = server
+        self._loop = loop
+
+    @property
+    def proc(self) -> Proc:
+        return self._server.proc
+
+    def register_nspace(self, job: JobInfo, local: tuple[int, ...] | None = None) -> None:
+        self._server.register_nspace(job, local)
+
+    def deregister_nspace(self, nspace: str) -> None:
+        self._server.deregister_nspace(nspace)
+
+    def notify(self, event: Notification) -> None:
+        self._server.notify(event)
+
+    def dmodex_request(self, proc: Proc, done: Done[bytes]) -> None:
+        self._server.dmodex_request(proc, lambda data, error: self._loop.post(lambda: done(data, error)))
+
+
+class Crossings:
+    """The crossings of a host with several nodes.
+
+    Args:
+        host: The host; its servers are not open yet.
+    """
+
+    def __init__(self, host: LocalHost) -> None:
+        self._host = host
+        hub = Hub(host.loop.post)
+        self._exchanges = [Exchange(hub.carrier(node.hostname), later=host.loop.later) for node in host.nodes]
+        self._crossings = [
+            Crossing(_OnLoop(node.server, host.loop), exchange)
+            for node, exchange in zip(host.nodes, self._exchanges, strict=True)
+        ]
+        for exchange in self._exchanges:
+            exchange.start()
+
+    def answer(self, node: LocalNode, upcall: Upcall) -> bool:
+        """Answer an upcall of a node's server; tell whether it is one that is answered here."""
+        return self._crossings[node.number].answer(upcall)
+
+    def register(self, job: RunningJob) -> None:
+        """Make a job known before the servers know it."""
+        places = {rank.proc.rank: rank.node.hostname for rank in job.ranks}
+        info = job.job.info()
+        for crossing in self._crossings:
+            crossing.register(info, places)
+
+    def deregister(self, nspace: str) -> None:
+        """Forget a job."""
+        for crossing in self._crossings:
+            crossing.deregister(nspace)
+
+    def departed(self, node: LocalNode, proc: Proc) -> None:
+        """A proc has ended or was lost: nobody waits for it any more."""
+        self._crossings[node.number].departed(proc)
+
+    def pending(self) -> list[Pending]:
+        """Return what is under way on any of the nodes, oldest first, each once."""
+        return merged(
+            [item for node in self._host.nodes for item in node.server.pending()],
+            [item for crossing in self._crossings for item in crossing.pending()],
+        )
+
+    def close(self) -> None:
+        """End what is under way."""
+        for exchange in self._exchanges:
+            exchange.close()
+
+
+def merged(found: Iterable[Pending], crossing: Iterable[Pending] = ()) -> list[Pending]:
+    """Return what several servers have under way, with one item for what they do together.
+
+    Args:
+        found: What each server has.
+        crossing: What the crossings know of it: who is missing on other servers, too.
+    """
+    one: dict[tuple[str, str], Pending] = {}
+    for item in found:
+        label = item.label.removesuffix(WITH_HOST)
+        other = one.get((item.operation, label))
+        if item.operation == "get":
+            one[item.operation, f"{label} {item.arrived}"] = item
+        elif other is None:
+            one[item.operation, label] = item.replace(label=label)
+        else:
+            arrived = {*item.arrived, *other.arrived}
+            missing = {*item.missing, *other.missing} - arrived
+            since = min(item.since, other.since)
+            named = tuple(sorted(arrived)), tuple(sorted(missing))
+            one[item.operation, label] = Pending(item.operation, label, *named, since)
+    for item in crossing:
+        for key, known in one.items():
+            # A server that has not begun it shows nothing of its own.
+            if key[0] == item.operation and {*known.arrived} <= {*item.arrived, *item.missing}:
+                absent = {*known.missing, *item.missing} - {*known.arrived}
+                one[key] = known.replace(missing=tuple(sorted(absent)))
+    return sorted(one.values(), key=lambda item: item.since)

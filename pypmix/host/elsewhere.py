@@ -1,0 +1,24 @@
+"""What a server asks about procs that it does not have, on a host of one node: nobody has them."""
+
+from __future__ import annotations
+
+from pypmix.standard.errors import NotFound
+from pypmix.standard.ops import DirectModex, FenceUpcall
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    from pypmix.engine.base import Upcall
+    from pypmix.host.local import LocalHost
+
+
+def _nobody(_host: LocalHost, upcall: Upcall) -> NoReturn:
+    op = upcall.op
+    assert isinstance(op, (DirectModex, FenceUpcall))
+    procs = (op.proc,) if isinstance(op, DirectModex) else op.procs
+    raise NotFound("there is no other node that could have it", operation=op.name, procs=procs)
+
+
+ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {DirectModex: _nobody, FenceUpcall: _nobody}

@@ -1,0 +1,105 @@
+"""The nodes of a host: this machine or, for development and tests, several that are simulated on it."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+
+from pypmix.server import Server
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pypmix.engine.base import OnUpcall, Upcall
+
+    Wrap = Callable[[OnUpcall, str], OnUpcall]
+
+MAX_NODES = 1024
+
+
+class LocalNode:
+    """A node: its name, its folder, its server.
+
+    Args:
+        number: Its place among the nodes (PMIX_NODEID).
+        hostname: Its name.
+        tmpdir: Its temporary folder, which is made with the first job on it.
+        on_upcall: Called with the node and the upcall, on the engine's thread.
+        engine: The engine of its server.
+        library: The libpmix that a native one runs on; None for what is found.
+        nspace: The nspace of its server.
+        tool_support: Tools find its server.
+        rendezvous_file: A further file that they find it by.
+        wrap: Given the function that its server is to call and the node's name, returns what it calls instead.
+
+    Attributes:
+        server: Its server; to be opened.
+        running: How many ranks run on it, of all jobs.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        hostname: str,
+        tmpdir: str,
+        on_upcall: Callable[[LocalNode, Upcall], None],
+        *,
+        engine: str,
+        library: str | None,
+        nspace: str,
+        tool_support: bool,
+        rendezvous_file: str | None,
+        wrap: Wrap | None = None,
+    ) -> None:
+        self.number = number
+        self.hostname = hostname
+        self.tmpdir = tmpdir
+        self.running = 0
+        asked: OnUpcall = partial(on_upcall, self)
+        self.server = Server(
+            asked if wrap is None else wrap(asked, hostname),
+            engine=engine,
+            nspace=nspace,
+            tmpdir=tmpdir,
+            tool_support=tool_support,
+            rendezvous_file=rendezvous_file,
+            hostname=hostname,
+            rank=number,
+            library=library,
+        )
+
+    def folder(self, job: int) -> str:
+        """Return the folder here of a job, by the job's number."""
+        return self.tmpdir if job == 1 else os.path.join(self.tmpdir, f"job-{job}")
+
+    def __str__(self) -> str:
+        return self.hostname
+
+
+def check_nodes(count: int, engine: str) -> None:
+    """Raise `ValueError` if a host cannot have so many nodes with servers on an engine."""
+    if type(count) is not int or not 1 <= count <= MAX_NODES:
+        raise ValueError(f"a host has 1 to {MAX_NODES} nodes, not {count}")
+    if count > 1 and engine != "python":
+        raise ValueError(
+            f"{count} nodes need a server each, and libpmix has one server in a process: "
+            "several nodes are simulated with the python engine's servers only"
+        )
+
+
+def in_blocks(size: int, nodes: Sequence[LocalNode]) -> list[tuple[LocalNode, tuple[int, ...]]]:
+    """Place ranks on nodes, a block of consecutive ones on each, and return those that hold any with their ranks.
+
+    Of more nodes than ranks, those are taken that run the fewest.
+    """
+    if size < len(nodes):
+        nodes = sorted(sorted(nodes, key=lambda node: node.running)[:size], key=lambda node: node.number)
+    each, more = divmod(size, len(nodes))
+    found = []
+    first = 0
+    for number, node in enumerate(nodes):
+        end = first + each + (number < more)
+        found.append((node, tuple(range(first, end))))
+        first = end
+    return found
