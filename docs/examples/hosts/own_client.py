@@ -1,0 +1,17 @@
+"""A rank that uses all that the resource manager of the tutorial offers."""
+
+import sys
+
+import pypmix
+
+with pypmix.Client() as me:
+    me.put("port", 5000 + me.rank)
+    me.fence(collect=True, timeout=20)
+    ports = [me.get("port", proc) for proc in me.job]
+    with me.group("everybody", me.job, context_id=True, timeout=20) as group:
+        print(f"rank {me.rank} on {me.node.hostname}: ports {ports}, context id {group.context_id}")
+    if me.rank == 0:
+        me.publish({"acme.motto": "all together"})
+        me.spawn([sys.executable, "-c", "print('a spawned job')"])
+    print(f"rank {me.rank} looks up: {me.lookup('acme.motto', wait=20)}")
+    me.fence(timeout=20)

@@ -1,0 +1,90 @@
+"""What of an upcall is the same each time that a scenario runs, and what is not."""
+
+from __future__ import annotations
+
+from pypmix.standard import codes
+from pypmix.standard.asjson import fields
+from pypmix.standard.ops import ClientConnected, Connect, Disconnect, FenceUpcall, GroupUpcall, Log, ToolConnected
+from pypmix.standard.record import Record
+from pypmix.standard.types import DataArray, Info, Proc, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from pypmix.standard.ops import Op
+
+COLLECTIVES = (FenceUpcall, GroupUpcall, Connect, Disconnect)
+"""What several clients ask together: which of them a server names as the requestor, if any, means nothing."""
+
+VOLATILE = frozenset(
+    {
+        "pmix.pid",
+        "pmix.ppid",
+        "pmix.cred.blob",
+        "pmix.log.tstmp",
+        "pmix.srvr.tmpdir",
+        "pmix.srvr.uri",
+        "pmix.time.stamp",
+        "pmix.time.remaining",
+        "pmix.tool.uri",
+    }
+)
+"""Keys whose values differ from run to run: only their types are looked at."""
+
+_FIELDS: dict[type, dict[str, object]] = {
+    ClientConnected: {"pid": None, "release": ""},
+    ToolConnected: {"pid": None, "release": ""},
+    Log: {"timestamp": 0},
+}
+
+
+class Normal:
+    """Returns operations with what differs from run to run made equal.
+
+    Args:
+        names: Nspaces, and what to call them instead; one that ends with `*` stands for all that begin so.
+        volatile: Keys whose values are not looked at.
+    """
+
+    def __init__(self, names: Mapping[str, str] | None = None, volatile: frozenset[str] = VOLATILE) -> None:
+        self._names = {name: other for name, other in (names or {}).items() if not name.endswith("*")}
+        self._prefixes = {name[:-1]: other for name, other in (names or {}).items() if name.endswith("*")}
+        self._volatile = volatile
+
+    def __call__(self, op: Op[object]) -> Op[object]:
+        """Return the operation as it is each time."""
+        found = op.replace(**{name: self.part(getattr(op, name)) for name in fields(op)})
+        if isinstance(found, FenceUpcall):
+            # How a server packs what was committed, and in which order, is its own affair.
+            return found.replace(data=b"data" if found.data else b"")
+        return found.replace(**_FIELDS.get(type(op), {}))
+
+    def part(self, data: Any) -> Any:
+        """Return a part of an operation as it is each time."""
+        if isinstance(data, Info):
+            value = self._blank(data.value) if data.key in self._volatile else self.part(data.value)
+            return Info.unchecked(data.key, value, data.flags)
+        if isinstance(data, Value):
+            if data.type == codes.PROC_NSPACE and isinstance(data.data, str):
+                return Value.unchecked(data.type, self._named(data.data))
+            return Value.unchecked(data.type, self.part(data.data))
+        if isinstance(data, Proc):
+            return Proc.unchecked(self._named(data.nspace), data.rank)
+        if isinstance(data, tuple):
+            return tuple([self.part(item) for item in data])
+        if isinstance(data, DataArray):
+            return DataArray(data.type, self.part(data.items))
+        if isinstance(data, Record):
+            return data.replace(**{name: self.part(getattr(data, name)) for name in fields(data)})
+        return data
+
+    def _named(self, nspace: str) -> str:
+        if nspace in self._names:
+            return self._names[nspace]
+        return next((other for prefix, other in self._prefixes.items() if nspace.startswith(prefix)), nspace)
+
+    @staticmethod
+    def _blank(value: Value) -> Value:
+        return Value.unchecked(value.type, None)

@@ -1,0 +1,136 @@
+"""Reading a recording back."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from pypmix.host.recording.record import FORMAT
+from pypmix.standard.asjson import from_json
+from pypmix.standard.errors import PMIxError, error_for
+from pypmix.standard.ops import Op
+from pypmix.standard.record import Record
+from pypmix.standard.types import Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Unreadable(Record):
+    """What stands for a result that was none of the Standard's types: how it looked in Python."""
+
+    shown: str
+
+
+class Answer(Record):
+    """How a host answered an upcall.
+
+    Attributes:
+        seq: The number of its line.
+        after: Seconds since the upcall.
+        result: The result, where there is no error.
+        error: The error; None where it went well.
+        raised: Whether the host's function raised it.
+    """
+
+    seq: int
+    after: float
+    result: object = None
+    error: PMIxError | None = None
+    raised: bool = False
+
+
+class Entry(Record):
+    """A recorded upcall.
+
+    Attributes:
+        seq: The number of its line.
+        time: When, in seconds since 1970.
+        server: The name of the server that asked.
+        op: What it asked.
+        requestor: The client that was the cause; None where none was.
+        uid: Its user.
+        gid: Its group.
+        answers: The answers in their order, of which the first counts; none where the host never answered.
+    """
+
+    seq: int
+    time: float
+    server: str
+    op: Op[object]
+    requestor: Proc | None
+    uid: int | None
+    gid: int | None
+    answers: tuple[Answer, ...] = ()
+
+    @property
+    def answer(self) -> Answer | None:
+        """The answer that counts; None where there is none."""
+        return self.answers[0] if self.answers else None
+
+
+class Recording(Record):
+    """All upcalls of a recording, in their order."""
+
+    path: str
+    entries: tuple[Entry, ...]
+    cut: bool = False
+    """Whether the last line is cut off, as it is when the process was killed while it wrote."""
+
+
+def read(path: str | os.PathLike[str]) -> Recording:
+    """Read a recording.
+
+    Args:
+        path: A file that a `Recorder` has written, or still writes.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no recording, or one of a later pypmix.
+    """
+    found: dict[int, Entry] = {}
+    number, line = 0, b""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                fields = json.loads(line)
+                if number == 1:
+                    _check(fields)
+                elif "answers" in fields:
+                    asked = found[fields["answers"]]
+                    found[asked.seq] = asked.replace(answers=(*asked.answers, _answer(fields)))
+                else:
+                    found[fields["seq"]] = _entry(fields)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ValueError(f"{os.fspath(path)}, line {number}: no recording of upcalls ({error!r})") from error
+    if not number:
+        raise ValueError(f"{os.fspath(path)} is empty: no recording of upcalls")
+    return Recording(os.fspath(path), tuple(found.values()), not line.endswith(b"\n"))
+
+
+def _check(header: dict[str, Any]) -> None:
+    if header["recording"] != FORMAT:
+        raise ValueError(f"format {header['recording']}, of pypmix {header['pypmix']}; this one reads {FORMAT}")
+
+
+def _entry(fields: dict[str, Any]) -> Entry:
+    op, requestor = from_json(fields["asks"]), from_json(fields["requestor"])
+    if not isinstance(op, Op) or not isinstance(requestor, Proc | None):
+        raise TypeError("an upcall is an operation and who asks for it")
+    return Entry(fields["seq"], fields["time"], fields["server"], op, requestor, fields["uid"], fields["gid"])
+
+
+def _answer(fields: dict[str, Any]) -> Answer:
+    error: PMIxError | None = None
+    result: object = None
+    if "error" in fields:
+        status = fields["error"]["status"]
+        error = error_for(status)(fields["error"]["detail"], status=status)
+    elif isinstance(fields["result"], dict) and "unreadable" in fields["result"]:
+        result = Unreadable(fields["result"]["unreadable"])
+    else:
+        result = from_json(fields["result"])
+    return Answer(fields["seq"], fields["after"], result, error, fields.get("raised", False))

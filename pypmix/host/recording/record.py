@@ -1,0 +1,169 @@
+"""Writing down what servers ask of their host and what it answers."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+
+from pypmix._version import __version__
+from pypmix.standard.asjson import to_json
+from pypmix.standard.errors import ERROR, PMIxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any, Self
+
+    from pypmix.engine.base import OnUpcall, Upcall
+    from pypmix.standard.ops import Op
+    from pypmix.standard.types import Proc
+
+FORMAT = 1
+"""The number of the file's format, which its first line tells."""
+
+_log = logging.getLogger("pypmix.recording")
+
+
+class Recorder:
+    """Records the upcalls of servers, and their answers, in a file of JSON lines.
+
+    A line is written before what it tells of is handed on: an upcall's before the host sees it, an answer's before the
+    server does. Each is one write, so that it is in the file whatever becomes of the process. Several servers of a
+    process may share a recorder.
+
+    Lines have `seq`, their number; `time`, in seconds since 1970; and `server`, the name given to `wrap`. That of an
+    upcall has `asks`, the operation (see `pypmix.standard.asjson`), and `op`, `requestor`, `uid` and `gid`. That of an
+    answer has `answers`, the number of the upcall, `after`, the seconds since, and `result` or `error`; `again` where
+    the upcall had been answered before, and `raised` where the host's function raised the error.
+
+    A file that cannot be written any more harms nobody: that is logged once, and recording ends.
+
+    Args:
+        path: The file; one that exists is replaced.
+
+    Raises:
+        OSError: The file cannot be made.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        # What clients publish and their credentials are nobody else's business.
+        self._fd: int | None = os.open(self.path, flags, 0o600)
+        self._lock = threading.Lock()
+        self._seq = 0
+        self._write({"recording": FORMAT, "pypmix": __version__, "time": round(time.time(), 6), "pid": os.getpid()})
+
+    def wrap(self, on_upcall: OnUpcall, server: str = "") -> OnUpcall:
+        """Return what a server is to call instead of `on_upcall`.
+
+        Args:
+            on_upcall: The host's own function.
+            server: A name for the server, where several share the file.
+        """
+
+        def recorded(upcall: Upcall) -> None:
+            noted = RecordedUpcall(self, upcall, server)
+            try:
+                on_upcall(noted)
+            except Exception as error:
+                noted.raised(error)
+                raise
+
+        return recorded
+
+    def close(self) -> None:
+        """End the recording; what servers ask from now on is passed on as before. May be called twice."""
+        with self._lock:
+            fd, self._fd = self._fd, None
+            if fd is not None:
+                os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def note(self, server: str, **what: Any) -> int:
+        """Write a line and return its number."""
+        with self._lock:
+            self._seq += 1
+            self._write({"seq": self._seq, "time": round(time.time(), 6), "server": server, **what})
+            return self._seq
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self._fd is None:
+            return
+        data = (json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n").encode()
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except OSError as error:
+            _log.error("%s cannot be written, recording ends: %s", self.path, error)
+            os.close(self._fd)
+            self._fd = None
+
+
+class RecordedUpcall:
+    """An upcall that notes how it is answered; see `pypmix.engine.base.Upcall`."""
+
+    __slots__ = ("_answered", "_recorder", "_seq", "_server", "_since", "_upcall", "gid", "op", "requestor", "uid")
+
+    def __init__(self, recorder: Recorder, upcall: Upcall, server: str) -> None:
+        self.op: Op[object] = upcall.op
+        self.requestor: Proc | None = upcall.requestor
+        self.uid = upcall.uid
+        self.gid = upcall.gid
+        self._recorder = recorder
+        self._upcall = upcall
+        self._server = server
+        self._answered = False
+        self._since = time.monotonic()
+        self._seq = recorder.note(
+            server,
+            op=upcall.op.name,
+            requestor=to_json(upcall.requestor),
+            uid=upcall.uid,
+            gid=upcall.gid,
+            asks=_written(upcall.op),
+        )
+
+    def reply(self, result: object = None) -> None:
+        """Answer with a result."""
+        self._note(result=_written(result))
+        self._upcall.reply(result)
+
+    def fail(self, error: BaseException) -> None:
+        """Answer with an error."""
+        self._note(error=_error(error))
+        self._upcall.fail(error)
+
+    def raised(self, error: BaseException) -> None:
+        """The host's function has raised an error, which the server takes for the answer."""
+        self._note(error=_error(error), raised=True)
+
+    def _note(self, **answer: Any) -> None:
+        again = {"again": True} if self._answered else {}
+        self._answered = True
+        after = round(time.monotonic() - self._since, 6)
+        self._recorder.note(self._server, answers=self._seq, after=after, **answer, **again)
+
+
+def _written(data: object) -> Any:
+    try:
+        return to_json(data)
+    except TypeError as error:
+        # A host that answers with nonsense is what a recording is to show.
+        return {"unreadable": repr(data)[:1000], "because": str(error)}
+
+
+def _error(error: BaseException) -> dict[str, Any]:
+    status = error.code if isinstance(error, PMIxError) else ERROR
+    detail = error.detail if isinstance(error, PMIxError) else str(error)
+    return {"status": status, "detail": detail, "kind": type(error).__name__}
