@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 
     from pypmix.standard.types import Info
 
-SPINNING = (5, 0, 0), (6, 0, 0)
-"""Releases, from and before, of servers that spin for ever after a connect with a timeout: they are told of none."""
+SPINNING = (4, 2, 0), (6, 0, 0)
+"""Releases, from and before, of servers that are told of no timeout.
+
+Each caller's timeout starts the same timer anew, which ruins their list of timers: they spin for ever after that, or
+hang in their own finalize.
+"""
 
 _FAILURES = {
     ERR_NOT_SUPPORTED: "the server's host does not offer it",

@@ -10,7 +10,6 @@ from pypmix.engine.python.together import (
     directives_of,
     fail,
     procs_of,
-    speaker,
     timeout_of,
 )
 from pypmix.standard.errors import ERR_BAD_PARAM, ERR_PARTIAL_SUCCESS, SUCCESS, PMIxError
@@ -94,7 +93,7 @@ class Fences:
             server.collectives.finish(collective, status or here)
 
         op = FenceUpcall(procs_of(server, collective), directives_of(collective), data)
-        server.host.upcall(op, answer, speaker(collective))
+        server.host.upcall(op, answer)
 
     def end(self, collective: Collective[Process, Ticket], status: int) -> None:
         """A fence has ended: answer all who have called it."""

@@ -52,11 +52,6 @@ def join(server: Server, operation: str, procs: tuple[Proc, ...], infos: tuple[I
     server.collectives.join(roster, process, ticket, timeout=timeout, said=(procs, infos))
 
 
-def speaker(collective: Collective[Process, Ticket]) -> Process:
-    """Return on whose behalf the host is asked."""
-    return collective.opener if collective.opener in collective.arrived else next(iter(collective.arrived))
-
-
 def procs_of(server: Server, collective: Collective[Process, Ticket]) -> tuple[Proc, ...]:
     """Return the procs as the first caller names them, in an order that all servers agree on.
 

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
     from pypmix.engine.python.client import Call, Client
 
-TIMEOUT_KEPT = (5, 0, 0), (6, 0, 0)
-"""Releases, from and before, of servers that are not told of a timeout: they spin for ever after a connect with one.
+TIMEOUT_KEPT = (4, 2, 0), (6, 0, 0)
+"""Releases, from and before, of servers that are not told of a timeout.
 
-The time runs here as well, so the caller sees no difference.
+Each caller's timeout starts the same timer anew, which ruins their list of timers: they spin for ever after that, or
+hang in their own finalize. The time runs here as well, so the caller sees no difference.
 """
 
 _COMMANDS = {Connect: Command.CONNECTNB, Disconnect: Command.DISCONNECTNB}

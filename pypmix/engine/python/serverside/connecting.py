@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.engine.python.serverside.topic import Topic, fields_of, status_of
-from pypmix.engine.python.together import absent_of, directives_of, fail, join, procs_of, speaker
+from pypmix.engine.python.together import absent_of, directives_of, fail, join, procs_of
 from pypmix.standard import codes
 from pypmix.standard.errors import ERR_NOT_FOUND, ERR_PARTIAL_SUCCESS, SUCCESS
 from pypmix.standard.ops import Connect, Disconnect
@@ -53,7 +53,7 @@ class Connecting(Topic):
             server.collectives.finish(collective, status_of(error) or here)
 
         op = _OPERATIONS[collective.roster.operation](procs_of(server, collective), directives_of(collective))
-        server.host.upcall(op, answer, speaker(collective))
+        server.host.upcall(op, answer)
 
     def _ended(self, collective: Collective[Process, Ticket], status: int) -> None:
         if status not in (SUCCESS, ERR_PARTIAL_SUCCESS) or collective.absent is not None:

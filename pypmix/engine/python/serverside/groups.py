@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.engine.python.modex import is_true
 from pypmix.engine.python.serverdata import FLAG_QUALIFIER, QUALIFIED
 from pypmix.engine.python.serverside.topic import Topic, fields_of, status_of
-from pypmix.engine.python.together import absent_of, answer_failure, directives_of, fail, join, procs_of, speaker
+from pypmix.engine.python.together import absent_of, answer_failure, directives_of, fail, join, procs_of
 from pypmix.standard import codes
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
@@ -145,7 +145,7 @@ class Groups(Topic):
             server.collectives.finish(collective, status)
 
         op = GroupUpcall(GROUP_CONSTRUCT, _name(collective), procs_of(server, collective), directives)
-        server.host.upcall(op, answer, speaker(collective))
+        server.host.upcall(op, answer)
 
     def _ask_destruct(self, collective: Collective[Process, Ticket]) -> None:
         server = self.server
@@ -160,7 +160,7 @@ class Groups(Topic):
             server.collectives.finish(collective, status)
 
         op = GroupUpcall(GROUP_DESTRUCT, _name(collective), procs_of(server, collective), directives_of(collective))
-        server.host.upcall(op, answer, speaker(collective))
+        server.host.upcall(op, answer)
 
     def _given_up(self, collective: Collective[Process, Ticket]) -> None:
         """What the host may have before it has ended without its answer."""
@@ -170,8 +170,7 @@ class Groups(Topic):
 
     def _cancel(self, collective: Collective[Process, Ticket]) -> None:
         """Tell the host that this server gives up what it is asked, or what other servers wait for."""
-        process = next(iter(collective.arrived), None)
-        self.server.host.upcall(GroupUpcall(GROUP_CANCEL, _name(collective)), _ignore, process)
+        self.server.host.upcall(GroupUpcall(GROUP_CANCEL, _name(collective)), _ignore)
 
     def _outcome(
         self, collective: Collective[Process, Ticket], result: object, shared: dict[Proc, tuple[Info, ...]]
