@@ -49,7 +49,8 @@ def inline(n: int, command: list[str]) -> int:
             proc = Proc("bench", rank)
             server.register_client(proc)
             clients.append(subprocess.Popen(command, env={**inherited, **server.client_env(proc)}))
-        return any([client.wait() for client in clients])
+        codes = [client.wait() for client in clients]
+    return any(codes)
 
 
 async def hosted(kind: type[Host], n: int, command: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""The host of `host.c` on the official binding, by the Python that has it: `python3 official.py N CLIENT [ARGUMENT...]`.
+"""The host of `host.c` on the official binding: `python3 official.py N CLIENT [ARGUMENT...]`.
 
 It is run by the system's interpreter, and imports nothing of this project.
 """
