@@ -34,6 +34,7 @@ def succeeded(job: Job) -> Job:
     return job
 
 
+@pytest.mark.needs("one node")
 def test_put_fence_get_and_job_info(launch, programs, libpmix):
     job = succeeded(launch(Part(3, [programs("modex")], libpmix)))
     host = socket.gethostname()
@@ -58,6 +59,26 @@ def test_put_fence_get_and_job_info(launch, programs, libpmix):
         assert {seen[f"pmix.lrank-{peer}"] for peer in range(3)} == {"ok 0", "ok 1", "ok 2"}
         assert seen["pmix.univ.size"].startswith("ok ")
         assert seen["pmix.parent"] == f"status {NOT_FOUND}"
+
+
+@pytest.mark.servers("python-server-2-nodes")
+def test_scopes_and_job_info_across_nodes(launch, programs, libpmix):
+    """Ranks 0 and 1 are on the first node, rank 2 is on the second; each sees what its node may."""
+    job = succeeded(launch(Part(3, [programs("modex")], libpmix)))
+    node_of = {0: "node0", 1: "node0", 2: "node1"}
+    for rank in range(3):
+        seen = {key: outcome(note)[1] for key, note in notes(job, rank).items() if note[0].isdigit() and "." in note}
+        for peer in range(3):
+            here, there = f"ok of {peer}", f"status {NOT_FOUND}"
+            together = node_of[peer] == node_of[rank]
+            assert seen[f"global-{peer}"] == here
+            assert seen[f"local-{peer}"] == (here if together else there)
+            assert seen[f"remote-{peer}"] == (here if peer == rank or not together else there)
+            assert seen[f"internal-{peer}"] == (here if peer == rank else there)
+            assert seen[f"pmix.hname-{peer}"] == f"ok {node_of[peer]}"
+        assert (seen["pmix.job.size"], seen["pmix.num.nodes"]) == ("ok 3", "ok 2")
+        assert seen["pmix.local.size"] == ("ok 1" if rank == 2 else "ok 2")
+        assert sorted(seen["pmix.lpeers"].removeprefix("ok ").split(",")) == (["2"] if rank == 2 else ["0", "1"])
 
 
 def test_missing_and_late_keys(launch, programs, libpmix):
@@ -135,6 +156,7 @@ def test_types_between_c_and_python_ranks(launch, programs, libpmix, form):
         assert {name: (seen[name], value) for name, value in VALUES.items() if seen[name] != value} == {}
 
 
+@pytest.mark.needs("one node")
 def test_scopes_between_c_and_python_ranks(launch, programs, libpmix):
     python = scenario_command("interop.modex", "sync", {})
     job = launch(Part(1, [programs("modex")], libpmix), Part(1, python, {"PYPMIX_ENGINE": "python"}))
@@ -146,14 +168,14 @@ def test_scopes_between_c_and_python_ranks(launch, programs, libpmix):
     assert (seen["global-0"], seen["internal-0"]) == ("of 0", None)
 
 
-@pytest.mark.needs("LOCAL data of C ranks")
+@pytest.mark.needs("LOCAL data of C ranks", "one node")
 def test_local_scope_between_c_and_python_ranks(launch, programs, libpmix):
     python = scenario_command("interop.modex", "sync", {})
     job = launch(Part(1, [programs("modex")], libpmix), Part(1, python, {"PYPMIX_ENGINE": "python"}))
     assert succeeded(job).ranks[1].result["local-0"] == "of 0"
 
 
-@pytest.mark.needs("REMOTE stays off the own node")
+@pytest.mark.needs("REMOTE stays off the own node", "one node")
 def test_remote_scope_between_c_and_python_ranks(launch, programs, libpmix):
     python = scenario_command("interop.modex", "sync", {})
     job = launch(Part(1, [programs("modex")], libpmix), Part(1, python, {"PYPMIX_ENGINE": "python"}))
