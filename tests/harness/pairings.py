@@ -38,6 +38,16 @@ ROOT_CLIENT = f"native-{ROOT_RELEASE}"
 """The servers and the client that live in the Debian root, and whose jobs run there."""
 
 
+BOTH_FORMS = frozenset(
+    {
+        *(("python-server", client) for client in CLIENTS),
+        ("prterun-5.0.11", "python-client"),
+        (ROOT_SERVER, "python-client"),
+    }
+)
+"""Where the suite runs with await too: the forms share all but their facade, and of that each engine's is here."""
+
+
 class Selection(NamedTuple):
     """What of the suite runs on a server, where that is not all of it: there the blocking form alone, too.
 
@@ -489,8 +499,7 @@ class Pairing(NamedTuple):
         for selection in SELECTIONS:
             if fnmatch.fnmatchcase(self.server, selection.server):
                 return form == "sync" and module.rpartition(".")[2].removeprefix("test_") in selection.modules
-        # A third of the suite's time goes into the root of release 7; the forms share all but their facade.
-        return form == "sync" or not self.client.startswith("native-7")
+        return form == "sync" or (self.server, self.client) in BOTH_FORMS
 
     def lack(self, feature: str) -> Lack | None:
         """Return why this pairing does not have a feature, None if it has."""
