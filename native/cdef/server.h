@@ -55,7 +55,8 @@ typedef struct pypmix_upcall pypmix_upcall;
 
 /*
  * One upcall, copied, so that libpmix need not wait until somebody reads it. It is answered once, by any thread. An
- * array that is not there is NULL. What each member means, and what an answer gives in `items` (see pypmix_given):
+ * array that is not there is NULL. Infos are without what the library has added for itself, but for those of a tool,
+ * which say whose it is. What each member means, and what an answer gives in `items` (see pypmix_given):
  *
  * CLIENT_CONNECTED, CLIENT_CONNECTED2: source, the client; infos. CLIENT_FINALIZED: source.
  * ABORT: source; number, the status; text, the message; items, the procs, none for all of the source's nspace.
@@ -108,9 +109,9 @@ struct pypmix_upcall {
 
 /*
  * server.c: the one server of this process. `slots` holds, for each upcall, its place in the table of this release's
- * server module, -1 for those that it lacks or that stay empty; infos stay the caller's. The queue is woken for
- * upcalls, and has to last until the server is finalized; it is one that is not served (see pypmix_queue_new), since
- * the library has no connection that could be lost. At the end of the server the library hears
+ * server module, -1 for those that it lacks or that stay empty; infos stay the caller's. What the queue has wakes
+ * pypmix_upcall_next; it has to last until the server is finalized, and is one that is not served (see
+ * pypmix_queue_new), since the library has no connection that could be lost. At the end of the server the library hears
  * PMIX_ERR_LOST_CONNECTION for whatever was not answered; upcalls that were taken are still to be answered, which only
  * frees them then.
  */
@@ -130,5 +131,15 @@ pmix_status_t pypmix_server_setup_fork(const pmix_proc_t *proc, char ***env);
  */
 pypmix_upcall *pypmix_upcall_take(void);
 void pypmix_upcall_answer(pypmix_upcall *upcall, pmix_status_t status, pypmix_given *given);
+/* the answer to FENCE and DIRECT_MODEX in one call; a status other than PMIX_SUCCESS says that it is not answered yet */
+pmix_status_t pypmix_upcall_answer_bytes(
+    pypmix_upcall *upcall, pmix_status_t status, const char *bytes, size_t size);
+/* the same as take, but waits; NULL says that the server's queue or its inbox may have something */
+pypmix_upcall *pypmix_upcall_next(void);
+/*
+ * Somebody watches the descriptor of the server's queue from now on, drains it when it is readable, and takes all
+ * upcalls. pypmix_upcall_next returns those then that he leaves for a while.
+ */
+void pypmix_upcalls_watch(pypmix_queue *queue);
 /* how many upcalls were refused, since the last time that this was asked, because too many waited */
 uint64_t pypmix_upcalls_lost(void);

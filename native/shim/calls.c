@@ -21,6 +21,7 @@ struct pypmix_queue {
     pypmix_call *last;
     pypmix_queue *other;
     bool served;
+    void (*wake)(void); /* instead of the pipe; NULL for none */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -63,12 +64,27 @@ void pypmix_queue_serve(pypmix_queue *queue, bool served)
     pthread_mutex_unlock(&lock);
 }
 
+/* From the beginning: the queue is of a thread that waits for something else as well, and is woken so. */
+void pypmix_queue_serve_by(pypmix_queue *queue, void (*wake)(void))
+{
+    queue->wake = wake;
+}
+
 int pypmix_queue_fd(pypmix_queue *queue)
 {
     return queue->read_fd;
 }
 
 void pypmix_queue_wake(pypmix_queue *queue)
+{
+    if (NULL != queue->wake) {
+        queue->wake();
+    } else {
+        pypmix_queue_signal(queue);
+    }
+}
+
+void pypmix_queue_signal(pypmix_queue *queue)
 {
     char byte = 0;
     ssize_t written;

@@ -66,11 +66,19 @@ uint64_t pypmix_inbox_lost(pypmix_inbox *inbox)
     return lost;
 }
 
-/* Copies infos, but for pointers, which say nothing to Python, and for those of types that the library cannot copy. */
-bool pypmix_copy_infos(pmix_data_array_t *target, const pmix_info_t *infos, size_t count)
+/*
+ * Copies infos, but for pointers, which say nothing to Python, for those of types that the library cannot copy, and for
+ * those that are left out.
+ */
+bool pypmix_copy_infos_but(
+    pmix_data_array_t *target, const pmix_info_t *infos, size_t count, bool (*left_out)(const pmix_info_t *info))
 {
     pmix_info_t *copies;
 
+    while (NULL != infos && 0 < count && left_out(infos)) {
+        infos++;
+        count--;
+    }
     if (NULL == infos || 0 == count || NULL == pypmix_lib.Value_xfer) {
         return true;
     }
@@ -82,7 +90,7 @@ bool pypmix_copy_infos(pmix_data_array_t *target, const pmix_info_t *infos, size
     for (size_t n = 0; n < count; n++) {
         pmix_info_t *copy = copies + target->size;
 
-        if (POINTER == infos[n].value.type) {
+        if (POINTER == infos[n].value.type || left_out(&infos[n])) {
             continue;
         }
         memcpy(copy->key, infos[n].key, sizeof(copy->key));
@@ -94,6 +102,17 @@ bool pypmix_copy_infos(pmix_data_array_t *target, const pmix_info_t *infos, size
         }
     }
     return true;
+}
+
+static bool is_nothing(const pmix_info_t *info)
+{
+    (void) info;
+    return false;
+}
+
+bool pypmix_copy_infos(pmix_data_array_t *target, const pmix_info_t *infos, size_t count)
+{
+    return pypmix_copy_infos_but(target, infos, count, is_nothing);
 }
 
 pypmix_letter *pypmix_letter_new(int what, const pmix_proc_t *source, const pmix_info_t *infos, size_t ninfos)

@@ -272,8 +272,13 @@ void pypmix_fail(pmix_status_t status);
  */
 pypmix_letter *pypmix_letter_new(int what, const pmix_proc_t *source, const pmix_info_t *infos, size_t ninfos);
 bool pypmix_copy_infos(pmix_data_array_t *target, const pmix_info_t *infos, size_t count);
+bool pypmix_copy_infos_but(
+    pmix_data_array_t *target, const pmix_info_t *infos, size_t count, bool (*left_out)(const pmix_info_t *info));
 bool pypmix_deliver(uint64_t number, pypmix_letter *letter);
 void pypmix_return(pypmix_letter *letter);
+
+/* calls.c, for upcalls.c: see there */
+void pypmix_queue_serve_by(pypmix_queue *queue, void (*wake)(void));
 
 /* upcalls.c, for server.c: an upcall's function for the library's table, and the list's begin and end */
 pypmix_function pypmix_trampoline(int what);

@@ -1,11 +1,13 @@
 /*
  * Upcalls: what the library asks the host of a server. It does so on its progress thread, or on that of somebody who
- * uses the library in the server's process. Each upcall is copied and put into a list, and the server's queue is woken.
+ * uses the library in the server's process. Each upcall is copied and put into a list, and who waits for it is woken.
  *
- * Answers go back on the progress thread only. Every release lets a host call back from any thread, but many of the
+ * Most answers go back on the progress thread only. Every release lets a host call back from any thread, but many of the
  * functions that it hands out for that (of publish, lookup, queries, credentials, job control, ...) put their reply
  * into the client's queue of messages there and then, without a lock, while the progress thread sends from it. It also
- * spares us that an answer comes before the library has dealt with the upcall being taken.
+ * spares us that an answer comes before the library has dealt with the upcall being taken. Those of fences and direct
+ * modexes do nothing but shift themselves to the progress thread, in every release from 4.2 to 7: these are called at
+ * once, since to shift twice costs each fence of a job some microseconds.
  */
 
 #include "shim.h"
@@ -22,6 +24,7 @@ enum {
 
 #define GROUP_DESTRUCT 1
 #define LOCAL_ONLY "pmix.grp.lcl"
+#define LOCAL_STATUS "pmix.loc.col.st"
 
 /* How much may wait for the host: more is refused, since the library holds as much again for each of them. */
 #define MOST_UPCALLS 65536
@@ -30,14 +33,32 @@ enum {
 /* How long the end of a server waits for answers that are on their way, in seconds. */
 #define LAST_ANSWERS 2
 
+/* How long an upcall may wait for somebody who watches the queue, in nanoseconds, before the thread steps in. */
+#define STALL 250000000L
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t answered = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t arrived = PTHREAD_COND_INITIALIZER;
 
-/* NULL while there is no server */
-static pypmix_queue *host;
+static bool hosted; /* whether there is a server */
 static uint64_t server;
 static bool told[PYPMIX_UPS];
 static bool unrefused[PYPMIX_UPS];
+
+/* the thread waits for upcalls; there is something else for it */
+static bool awaited;
+static bool nudged;
+
+/*
+ * What somebody else watches for upcalls, NULL for nothing; whether the thread looks after him, which it does as long
+ * as upcalls come; whether he does not come; and how many upcalls have come and how often he came.
+ */
+static pypmix_queue *watched;
+static bool guarded;
+static bool stalled;
+static uint64_t arrivals;
+static uint64_t visits;
+static uint64_t missed; /* the visits at which some waited already */
 
 /* not taken yet, oldest first */
 static pypmix_upcall *first;
@@ -53,6 +74,9 @@ static pypmix_upcall *opened;
 static pypmix_upcall *first_answer;
 static pypmix_upcall *last_answer;
 static bool shifting;
+
+/* how many threads call the library back */
+static size_t calling;
 
 static void destroy(pypmix_upcall *upcall)
 {
@@ -135,23 +159,54 @@ static size_t weight_of(const pmix_info_t *infos, size_t count)
     return sum;
 }
 
-static bool copy_infos(pypmix_upcall *upcall, pmix_data_array_t *target, const pmix_info_t *infos, size_t count)
+static bool is_nothing(const pmix_info_t *info)
 {
-    if (!pypmix_copy_infos(target, infos, count)) {
+    (void) info;
+    return false;
+}
+
+/*
+ * What libraries add: who asks, which the upcall says, and notes to themselves. How the local part of a collective went
+ * is said only where it went wrong, since the others have to know that.
+ */
+static bool is_internal(const pmix_info_t *info)
+{
+    static const char *const keys[] = {"pmix.euid", "pmix.egid", "pmix.sorted.parr", "pmix.srvr.internal.notify"};
+
+    for (size_t n = 0; n < sizeof(keys) / sizeof(*keys); n++) {
+        if (0 == strcmp(keys[n], info->key)) {
+            return true;
+        }
+    }
+    return 0 == strcmp(LOCAL_STATUS, info->key) && PMIX_SUCCESS == info->value.data.status;
+}
+
+static bool copy_infos(
+    pypmix_upcall *upcall, pmix_data_array_t *target, const pmix_info_t *infos, size_t count,
+    bool (*left_out)(const pmix_info_t *info))
+{
+    if (!pypmix_copy_infos_but(target, infos, count, left_out)) {
         return false;
     }
     upcall->weight += weight_of(target->array, target->size);
     return true;
 }
 
+/* Of a tool, nothing but its infos says who asks. */
 static pypmix_upcall *with_infos(pypmix_upcall *upcall, const pmix_info_t *infos, size_t count)
 {
-    return NULL == upcall ? NULL : provided(upcall, copy_infos(upcall, &upcall->infos, infos, count));
+    bool tool;
+
+    if (NULL == upcall) {
+        return NULL;
+    }
+    tool = PYPMIX_UP_TOOL_CONNECTED == upcall->what || PYPMIX_UP_TOOL_CONNECTED2 == upcall->what;
+    return provided(upcall, copy_infos(upcall, &upcall->infos, infos, count, tool ? is_nothing : is_internal));
 }
 
 static pypmix_upcall *with_more(pypmix_upcall *upcall, const pmix_info_t *infos, size_t count)
 {
-    return NULL == upcall ? NULL : provided(upcall, copy_infos(upcall, &upcall->more, infos, count));
+    return NULL == upcall ? NULL : provided(upcall, copy_infos(upcall, &upcall->more, infos, count, is_internal));
 }
 
 /* Items of a type that owns nothing. */
@@ -252,7 +307,7 @@ static bool copy_owned(
 {
     pmix_data_array_t copies = {0};
 
-    if (!copy_infos(upcall, &copies, infos, count)) {
+    if (!copy_infos(upcall, &copies, infos, count, is_nothing)) {
         return false;
     }
     *target = copies.array;
@@ -339,17 +394,20 @@ static bool only_told(const pypmix_upcall *upcall)
 static pmix_status_t put(int what, pypmix_upcall *upcall, void *callback, void *cbdata)
 {
     pmix_status_t status = PMIX_SUCCESS;
+    pypmix_queue *signalled = NULL;
+    bool wake = false;
 
     if (NULL == upcall) {
         return refusal(what, PMIX_ERR_NOMEM);
     }
     pthread_mutex_lock(&lock);
-    if (NULL == host) {
+    if (!hosted) {
         status = refusal(what, PMIX_ERR_NOT_AVAILABLE);
     } else if (PYPMIX_UP_CLIENT_FINALIZED != what
                && (MOST_UPCALLS <= waiting || (0 < waiting && MOST_WEIGHT < weight + upcall->weight))) {
         status = refusal(what, PMIX_ERR_OUT_OF_RESOURCE);
         lost++;
+        nudged = true;
     } else {
         if (only_told(upcall)) {
             status = PMIX_OPERATION_SUCCEEDED;
@@ -360,7 +418,7 @@ static pmix_status_t put(int what, pypmix_upcall *upcall, void *callback, void *
         upcall->server = server;
         if (NULL == first) {
             first = upcall;
-            pypmix_queue_wake(host);
+            signalled = watched;
         } else {
             last->next = upcall;
         }
@@ -368,8 +426,19 @@ static pmix_status_t put(int what, pypmix_upcall *upcall, void *callback, void *
         waiting++;
         weight += upcall->weight;
         upcall = NULL;
+        arrivals++;
+        wake = awaited && (NULL == watched || !guarded || stalled);
+        awaited = awaited && !wake;
+        guarded = NULL != watched;
     }
     pthread_mutex_unlock(&lock);
+    /* without the lock, which who wakes up needs at once */
+    if (NULL != signalled) {
+        pypmix_queue_signal(signalled);
+    }
+    if (wake) {
+        pthread_cond_signal(&arrived);
+    }
     destroy(upcall);
     return status;
 }
@@ -841,6 +910,16 @@ static bool add_answer(pypmix_upcall *upcall, pmix_status_t status)
     return shift;
 }
 
+static void called_back(void)
+{
+    pthread_mutex_lock(&lock);
+    calling--;
+    if (0 == calling) {
+        pthread_cond_broadcast(&answered);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 static void shift_answers(void)
 {
     pypmix_upcall *left;
@@ -873,7 +952,7 @@ static void unlink_open(pypmix_upcall *upcall)
 
 void pypmix_upcall_answer(pypmix_upcall *upcall, pmix_status_t status, pypmix_given *given)
 {
-    bool stale, shift = false;
+    bool stale, shift = false, direct = MODEX == upcalls[upcall->what].way;
 
     if (NULL != given) {
         upcall->given = *given;
@@ -881,24 +960,51 @@ void pypmix_upcall_answer(pypmix_upcall *upcall, pmix_status_t status, pypmix_gi
     }
     pthread_mutex_lock(&lock);
     unlink_open(upcall);
-    stale = NULL == host || server != upcall->server || NULL == upcall->callback;
-    if (!stale) {
+    stale = !hosted || server != upcall->server || NULL == upcall->callback;
+    if (!stale && direct) {
+        upcall->status = status;
+        calling++;
+    } else if (!stale) {
         shift = add_answer(upcall, status);
     }
     pthread_mutex_unlock(&lock);
     if (stale) {
         destroy(upcall);
+    } else if (direct) {
+        call_back(upcall);
+        called_back();
     } else if (shift) {
         shift_answers();
     }
 }
 
-pypmix_upcall *pypmix_upcall_take(void)
+pmix_status_t pypmix_upcall_answer_bytes(pypmix_upcall *upcall, pmix_status_t status, const char *bytes, size_t size)
 {
-    pypmix_upcall *upcall;
+    pypmix_given given = {.number = 0};
+    pmix_byte_object_t *object = NULL;
 
-    pthread_mutex_lock(&lock);
-    upcall = first;
+    if (0 < size) {
+        object = pypmix_alloc(1, sizeof(*object));
+        if (NULL == object) {
+            return PMIX_ERR_NOMEM;
+        }
+        given.items = (pmix_data_array_t){.type = BYTE_OBJECT, .size = 1, .array = object};
+        object->bytes = pypmix_copy(bytes, size);
+        object->size = size;
+        if (NULL == object->bytes) {
+            free(object);
+            return PMIX_ERR_NOMEM;
+        }
+    }
+    pypmix_upcall_answer(upcall, status, &given);
+    return PMIX_SUCCESS;
+}
+
+/* With the lock held. */
+static pypmix_upcall *take_first(void)
+{
+    pypmix_upcall *upcall = first;
+
     if (NULL != upcall) {
         first = upcall->next;
         waiting--;
@@ -910,8 +1016,87 @@ pypmix_upcall *pypmix_upcall_take(void)
         }
         opened = upcall;
     }
+    return upcall;
+}
+
+pypmix_upcall *pypmix_upcall_take(void)
+{
+    pypmix_upcall *upcall;
+
+    pthread_mutex_lock(&lock);
+    upcall = take_first();
+    visits++;
+    stalled = false;
     pthread_mutex_unlock(&lock);
     return upcall;
+}
+
+/* With the lock held, which is given back meanwhile: wait for upcalls, or for who watches to take them. */
+static void wait_for_upcalls(void)
+{
+    struct timespec until;
+    uint64_t came = arrivals;
+
+    awaited = true;
+    if (NULL == watched || !guarded || stalled) {
+        pthread_cond_wait(&arrived, &lock);
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += STALL;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    if (0 != pthread_cond_timedwait(&arrived, &lock, &until)) {
+        stalled = NULL != first && missed == visits;
+        missed = NULL == first ? UINT64_MAX : visits;
+        guarded = NULL != first || came != arrivals;
+    }
+}
+
+void pypmix_upcalls_watch(pypmix_queue *queue)
+{
+    pthread_mutex_lock(&lock);
+    watched = queue;
+    guarded = true;
+    stalled = false;
+    missed = UINT64_MAX;
+    awaited = false;
+    pthread_mutex_unlock(&lock);
+    pypmix_queue_signal(queue);
+    pthread_cond_signal(&arrived);
+}
+
+pypmix_upcall *pypmix_upcall_next(void)
+{
+    pypmix_upcall *upcall = NULL;
+
+    pthread_mutex_lock(&lock);
+    while (!nudged && (NULL == first || (NULL != watched && !stalled))) {
+        wait_for_upcalls();
+    }
+    awaited = false;
+    if (nudged) {
+        nudged = false;
+    } else {
+        upcall = take_first();
+    }
+    pthread_mutex_unlock(&lock);
+    return upcall;
+}
+
+/* The queue of a server has something. */
+static void nudge(void)
+{
+    bool wake;
+
+    pthread_mutex_lock(&lock);
+    nudged = true;
+    wake = awaited;
+    awaited = false;
+    pthread_mutex_unlock(&lock);
+    if (wake) {
+        pthread_cond_signal(&arrived);
+    }
 }
 
 uint64_t pypmix_upcalls_lost(void)
@@ -931,9 +1116,11 @@ bool pypmix_upcalls_open(pypmix_queue *queue, const int *slots, size_t nslots)
     bool opened;
 
     pthread_mutex_lock(&lock);
-    opened = NULL == host;
+    opened = !hosted;
     if (opened) {
-        host = queue;
+        pypmix_queue_serve_by(queue, nudge);
+        watched = NULL;
+        hosted = true;
         server++;
         lost = 0;
         for (size_t n = 0; n < PYPMIX_UPS; n++) {
@@ -999,7 +1186,7 @@ void pypmix_upcalls_close(void)
     bool shift;
 
     pthread_mutex_lock(&lock);
-    host = NULL;
+    hosted = false;
     shift = answer_open();
     dropped = answer_waiting(&shift);
     pthread_mutex_unlock(&lock);
@@ -1010,7 +1197,7 @@ void pypmix_upcalls_close(void)
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += LAST_ANSWERS;
     pthread_mutex_lock(&lock);
-    while (shifting && 0 == result) {
+    while ((shifting || 0 < calling) && 0 == result) {
         result = pthread_cond_timedwait(&answered, &lock, &until);
     }
     pthread_mutex_unlock(&lock);

@@ -191,12 +191,15 @@ class ServerSession(Protocol):
     def deliver_output(self, output: Output) -> None:
         """Pass on what a proc wrote to all who have asked for it (`PMIx_server_IOF_deliver`)."""
 
-    def dmodex_request(self, proc: Proc, done: Done[bytes]) -> None:
+    def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:
         """Ask what a proc of this server has committed for others (`PMIx_server_dmodex_request`).
 
         Args:
             proc: A proc that was registered as a client, or will be.
             done: Called once, on any thread: with the data, when there is some, or with an error. It must not block.
+            key: What has to be there before it is answered, as long as the proc may still commit it; anything by
+                default.
+            timeout: Seconds after which it ends with `OperationTimeout`; 0 waits for ever.
         """
 
     def define_process_set(self, name: str, members: tuple[Proc, ...]) -> None:
@@ -233,6 +236,19 @@ class ServerSession(Protocol):
 
     def store_internal(self, proc: Proc, key: str, value: Value) -> None:
         """Keep a value of a proc for what is asked on this side (`PMIx_Store_internal`)."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that becomes readable when upcalls wait; -1 for an engine that has none."""
+
+    def attach(self) -> None:
+        """Promise that somebody watches `fileno` from now on and calls `poll`, which calls the host then.
+
+        Where he does not come for half a second, the engine's thread calls the host in his place until he does: then
+        the host may be called by two threads at a time.
+        """
+
+    def poll(self) -> None:
+        """Call the host with what waits, without blocking."""
 
     def pending(self) -> list[Pending]:
         """Return what is under way, oldest first; a library that does not tell has nothing."""

@@ -1,6 +1,6 @@
 """Times pypmix beside the native library, in one run: medians over ranks and rounds, and ratios.
 
-    python tests/bench/bench.py [--ranks 2,8,32,64] [--rounds 3]
+    python tests/bench/bench.py [--ranks 2,8,32,64] [--hosts 1,2,8,32] [--rounds 3]
 
 Every round runs all pairings one after the other, so that a noisy machine is noisy for all of them. The reference of
 a client is a C client under the same server; the reference of a server is `prterun` with the same client.
@@ -85,11 +85,15 @@ def measure(command: list[str], env: dict[str, str], ranks: int, names: list[str
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", default="2,8,32,64")
+    parser.add_argument("--hosts", default="1,2,8,32", help="the numbers of clients that hosts are timed with")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a rank finds compiled modules where they were installed
     import_times(options.rounds)
     load()
+    from hosts import compare as compare_hosts
+
+    compare_hosts([int(number) for number in options.hosts.split(",")], options.rounds, 1000)
     prterun = os.environ.get("PYPMIX_TEST_PRTERUN")
     if not prterun:
         print("PYPMIX_TEST_PRTERUN names no prterun: nothing to compare with", file=sys.stderr)

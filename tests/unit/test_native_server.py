@@ -623,6 +623,42 @@ assert len(outcome) == 1 and (outcome[0][0] is not None) != (outcome[0][1] is no
 """)
 
 
+def test_a_direct_modex_for_a_key_waits_for_it(serve) -> None:
+    serve("""
+CODE = '''
+import time
+me.run(Put("early", Value(STRING, "x"), SCOPE_REMOTE))
+me.run(Commit())
+time.sleep(0.3)
+me.run(Put("late", Value(STRING, "y"), SCOPE_REMOTE))
+me.run(Commit())
+time.sleep(0.5)
+me.run(Finalize())
+'''
+with Server(host, engine="native") as server:
+    server.register_nspace(job(2, (Node("here", (0,)), Node("there", (1,)))), local=(0,))
+    found = {}
+    over = threading.Event()
+    def note(name, count):
+        def done(data, error):
+            found[name] = data, error
+            if len(found) == count:
+                over.set()
+        return done
+    ask = server.session.dmodex_request
+    ask(Proc("job", 0), note("late", 3), key="late", timeout=10)
+    ask(Proc("job", 0), note("early", 3), key="early", timeout=10)
+    ask(Proc("job", 0), note("never", 3), key="never", timeout=0.5)
+    run(server, CODE)
+    assert over.wait(10), found
+    assert b"late" in found["late"][0], found
+    assert b"early" in found["early"][0], found
+    assert isinstance(found["never"][1], OperationTimeout), found
+    ask(Proc("job", 0), note("closed", 4), key="nothing", timeout=60)
+assert found["closed"][1] is not None, found
+""")
+
+
 def test_groups_and_tools(serve) -> None:
     serve("""
 def host(upcall):
@@ -665,4 +701,83 @@ with Server(host, engine="native", nspace="srv", tmpdir=os.getcwd(), tool_suppor
     assert (tool.op.proc, tool.uid, tool.gid) == (None, os.getuid(), os.getgid()), tool.op
     assert tool.op.release and not tool.op.launcher, tool.op
     until(lambda: [upcall for upcall in upcalls if getattr(upcall.op, "proc", None) == Proc("srv-tool1", 0)])
+""")
+
+
+def test_upcalls_that_somebody_else_takes(serve) -> None:
+    serve("""
+import select
+FENCES = '''
+for _ in range(20):
+    me.run(Fence((me.proc, Proc(me.proc.nspace, 1))))
+if me.proc.nspace == "third":
+    os._exit(3)
+me.run(Finalize())
+'''
+threads = []
+def noted(upcall):
+    threads.append(threading.current_thread().name)
+    host(upcall)
+def watched(nspace):
+    threads.clear()
+    client = start(server, FENCES, 0, nspace)
+    while client.poll() is None:
+        if select.select([session.fileno()], [], [], 0.05)[0]:
+            session.poll()
+    return client.returncode
+with Server(noted, engine="native", nspace="srv", hostname="here") as server:
+    for nspace in ("first", "second", "third"):
+        server.register_nspace(job(2, (Node("here", (0,)), Node("there", (1,))), nspace), (0,))
+    session = server.session
+    session.attach()
+    assert watched("first") == 0
+    assert set(threads) == {"MainThread"}, threads
+    # Nobody comes, so that the engine's own thread steps in: once, and then for all that follow.
+    threads.clear()
+    begin = time.monotonic()
+    assert start(server, FENCES, 0, "second").wait(30) == 0
+    assert set(threads) == {"pypmix-upcalls"}, threads
+    assert time.monotonic() - begin < 10
+    # Whoever comes back has them to himself again, and hears of a loss last.
+    session.poll()
+    assert watched("third") == 3
+    while not asked(ClientLost):
+        assert select.select([session.fileno()], [], [], 10)[0]
+        session.poll()
+    assert set(threads) == {"MainThread"}, threads
+    assert upcalls[-1].op == ClientLost(Proc("third", 0))
+    fences = [[proc.nspace for proc in upcall.op.procs] for upcall in asked(FenceUpcall)]
+    assert fences == [[nspace] * 2 for nspace in ("first", "second", "third") for _ in range(20)], fences
+""")
+
+
+def test_a_host_takes_upcalls_in_its_loop(serve) -> None:
+    serve("""
+import asyncio
+from pypmix.host import Host
+threads = []
+class Manager(Host):
+    async def fence(self, req):
+        threads.append(threading.current_thread().name)
+        await asyncio.sleep(0)
+        return req.data
+def noting(call):
+    def noted(upcall):
+        threads.append(threading.current_thread().name)
+        call(upcall)
+    return noted
+async def main():
+    async with Manager(engine="native", node="here", wrap=noting) as rm:
+        for nspace in ("first", "second"):
+            rm.server.register_nspace(job(2, (Node("here", (0,)), Node("there", (1,))), nspace), (0,))
+        code = 'me.run(Fence((me.proc, Proc("first", 1))))\\nme.run(Finalize())'
+        client = await asyncio.to_thread(start, rm.server, code, 0, "first")
+        assert await asyncio.to_thread(client.wait, 30) == 0
+        assert set(threads) == {"MainThread"}, threads
+        threads.clear()
+        # A loop that is held up answers no fence, but its host lets clients come and go.
+        client = await asyncio.to_thread(start, rm.server, "me.run(Finalize())", 0, "second")
+        assert client.wait(30) == 0
+        assert set(threads) == {"pypmix-upcalls"}, threads
+asyncio.run(main())
 """)

@@ -1,8 +1,9 @@
 """The native engine's server: one node's `PMIx_server_*` of the library, and its upcalls.
 
 Upcalls come on libpmix's progress thread, which leaves them in a list of the shim's and touches no Python. One thread
-of the engine sleeps in C until there are some, reads them, and calls the host; the host's answer goes to the library
-from whatever thread it comes on. libpmix is one per process: so is the server.
+of the engine sleeps in C until there are some, reads them, and calls the host; or somebody else does who watches a
+descriptor (`attach`), and the thread looks after him. The host's answer goes to the library from whatever thread it
+comes on. libpmix is one per process: so is the server.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 
 from pypmix._version import __version__
 from pypmix.engine.base import EngineInfo
@@ -19,6 +21,7 @@ from pypmix.engine.native.events import RAISED_ANYWHERE
 from pypmix.engine.native.library import open_library
 from pypmix.engine.native.marshal import Marshal
 from pypmix.engine.native.quirks import SHIFTED
+from pypmix.engine.native.serverside.again import Again
 from pypmix.engine.native.serverside.jobinfo import infos_of, size_of
 from pypmix.engine.native.serverside.knowledge import STATE_PREPPED, STATE_TERMINATED
 from pypmix.engine.native.serverside.slots import slots
@@ -29,11 +32,14 @@ from pypmix.standard import attrs, codes
 from pypmix.standard.errors import (
     ERR_EXISTS,
     ERR_LOST_CONNECTION,
+    ERR_NOMEM,
+    ERR_TIMEOUT,
     ERROR,
     SUCCESS,
     EngineUnavailable,
     NotFound,
     NotInitialized,
+    OperationTimeout,
     PMIxError,
     error_for,
 )
@@ -54,7 +60,7 @@ if TYPE_CHECKING:
     from pypmix.engine.native.library import Library
     from pypmix.engine.native.serverside.upcalls import Row
     from pypmix.standard.jobinfo import JobInfo
-    from pypmix.standard.ops import Notification, Op, Output
+    from pypmix.standard.ops import FenceUpcall, Notification, Op, Output
     from pypmix.standard.types import Value
 
 NULL = ffi.NULL
@@ -63,6 +69,9 @@ PENDING = lib.PYPMIX_PENDING
 LIMIT = 30.0
 """Seconds that a call of the library may take which has nobody to wait for."""
 
+STUCK = 0.2
+"""The same once one has taken longer, until another one comes back: the library's progress thread hangs, it seems."""
+
 PROCID = "pmix.procid"
 
 AT_ONCE = "PMIX_MCA_pmix_event_caching_window"
@@ -70,6 +79,9 @@ AT_ONCE = "PMIX_MCA_pmix_event_caching_window"
 
 RENDEZVOUS = "PMIX_LAUNCHER_RNDZ_FILE"
 """Where a server writes how to reach it, beside the places that tools look at."""
+
+MOST_AT_ONCE = 64
+"""How many upcalls one `poll` takes."""
 
 FINALIZE = 10.0
 """Seconds that the library has to finalize; one that does not come back is left behind."""
@@ -95,7 +107,10 @@ class Upcall:
             raw = self._raw.pop()
         except IndexError:
             return
-        if self._row.write is None:
+        row = self._row
+        if row.data:
+            self._give_data(raw, result)
+        elif row.write is None:
             self._server._answer(raw, SUCCESS, NULL)
         else:
             self._give(raw, result)
@@ -125,9 +140,20 @@ class Upcall:
         except Exception as problem:
             # Hosts are other people's code: what they return may be anything.
             lib.pypmix_given_free(given)
-            server.log(f"the host answered {self.op.name} of {self.requestor} with nonsense: {problem!r}")
+            self._nonsense(problem)
             status = ERROR
         server._answer(raw, status, given)
+
+    def _give_data(self, raw: Any, result: object) -> None:
+        data = b"" if result is None else result
+        if not isinstance(data, bytes):
+            self._nonsense(TypeError(f"bytes are wanted, not {type(data).__name__}"))
+            self._server._answer(raw, ERROR, NULL)
+        elif lib.pypmix_upcall_answer_bytes(raw, SUCCESS, data, len(data)):
+            self._server._answer(raw, ERR_NOMEM, NULL)
+
+    def _nonsense(self, problem: Exception) -> None:
+        self._server.log(f"the host answered {self.op.name} of {self.requestor} with nonsense: {problem!r}")
 
 
 class _Told(Upcall):
@@ -163,6 +189,7 @@ class NativeServer:
         states: How far each proc is that was registered: PMIx's process states.
         jobs: What was registered, by nspace.
         feeds: What the host delivers, and the id that it gave it.
+        fences: Fences that exchange nothing, by their procs as the library writes them.
         last_tool: How many names of tools were made up.
         last_context_id: How many context ids were made up.
     """
@@ -192,13 +219,20 @@ class NativeServer:
         self.states: dict[Proc, int] = {}
         self.jobs: dict[str, Registered] = {}
         self.feeds: dict[tuple[frozenset[Proc], int], int | None] = {}
+        self.fences: dict[bytes, FenceUpcall] = {}
         self.last_tool = 0
         self.last_context_id = 0
         self._on_upcall = on_upcall
         self._on_log = on_log
         self._lock = threading.Lock()
+        # Reading an upcall leaves traces in this object, and `poll` may be on another thread than the engine's.
+        self._reading = threading.Lock()
+        self._attached = False
+        self._departed: deque[Proc] = deque()
         self._closed = False
         self._asked: dict[int, Done[bytes]] = {}
+        self._limit = LIMIT
+        self._again = Again(self._ask_modex, self.log)
         self._last_token = 0
         infos = [attrs.SERVER_NSPACE(self.proc.nspace), attrs.SERVER_RANK(rank), attrs.HOSTNAME(self.hostname)]
         infos.append(attrs.SERVER_TMPDIR(tmpdir or os.environ.get("TMPDIR") or "/tmp"))
@@ -243,22 +277,51 @@ class NativeServer:
     # What the library asks, on the engine's thread.
 
     def _serve(self) -> None:
-        queue = self._queue
-        take, drain, wait = lib.pypmix_upcall_take, lib.pypmix_queue_drain, lib.pypmix_queue_wait
+        take, wait = lib.pypmix_upcall_take, lib.pypmix_upcall_next
         while not self._closed:
-            wait(queue)
-            drain(queue)
+            if raw := wait():
+                self._upcall(raw)
+                continue
             # The loss of a client comes after all that it was asked for before.
             lost = self._letters()
-            while raw := take():
-                self._upcall(raw)
-            for proc in lost:
-                self._lost(proc)
+            if self._attached:
+                self._departed.extend(lost)
+                if lost:
+                    lib.pypmix_queue_signal(self._queue)
+            else:
+                while raw := take():
+                    self._upcall(raw)
+                for proc in lost:
+                    self._lost(proc)
             self._completions()
             refused = lib.pypmix_upcalls_lost()
             if refused:
                 self.log(f"{refused} upcalls were refused, because too many wait for the host")
         self._completions()
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when upcalls wait, once somebody has attached."""
+        return int(lib.pypmix_queue_fd(self._queue))
+
+    def attach(self) -> None:
+        """See `ServerSession.attach`: it saves each upcall the way over the engine's thread."""
+        self._attached = True
+        lib.pypmix_upcalls_watch(self._queue)
+
+    def poll(self) -> None:
+        """Call the host with the upcalls that wait."""
+        lib.pypmix_queue_drain(self._queue)
+        lost = len(self._departed)
+        for _ in range(MOST_AT_ONCE):
+            raw = lib.pypmix_upcall_take()
+            if not raw:
+                break
+            self._upcall(raw)
+        else:
+            lib.pypmix_queue_signal(self._queue)
+            return
+        for _ in range(lost):
+            self._lost(self._departed.popleft())
 
     def _completions(self) -> None:
         while call := lib.pypmix_queue_pop(self._queue):
@@ -268,19 +331,21 @@ class NativeServer:
         row = ROWS[raw.what]
         upcall = Upcall(self, raw, row)
         try:
-            self.applicant = None, None
-            op = row.read(self, raw)
+            with self._reading:
+                self.applicant = None, None
+                op = row.read(self, raw)
+                applicant = self.applicant
             if op is None:
                 upcall.op = None  # type: ignore[assignment]
                 upcall.reply()
                 return
             upcall.op = op
-            if raw.sourced:
+            if row.asks and raw.sourced:
                 upcall.requestor = requestor = get_proc(raw.source)
-                upcall.uid, upcall.gid = self.users.get(requestor, self.applicant)
-            else:
+                upcall.uid, upcall.gid = self.users.get(requestor, applicant)
+            elif row.asks:
                 upcall.requestor = getattr(op, "proc", None)
-                upcall.uid, upcall.gid = self.applicant
+                upcall.uid, upcall.gid = applicant
         except Exception as error:
             self.log(f"an upcall of the library could not be read: {error!r}")
             status = (error.code if isinstance(error, PMIxError) else ERROR) or ERROR
@@ -381,11 +446,7 @@ class NativeServer:
         for proc in [proc for proc in list(self.users) if proc.nspace == nspace]:
             self.users.pop(proc, None)
             self.states.pop(proc, None)
-        self._call(
-            lib.PYPMIX_DEREGISTER_NSPACE,
-            "deregister_nspace",
-            lambda given: self._proc(given, Proc.unchecked(nspace, 0)),
-        )
+        self._tell(lib.PYPMIX_DEREGISTER_NSPACE, "deregister_nspace", Proc.unchecked(nspace, 0))
 
     def register_client(self, proc: Proc, uid: int, gid: int) -> None:
         """`PMIx_server_register_client`: expect a process of this node, of this user and group."""
@@ -404,7 +465,7 @@ class NativeServer:
         """`PMIx_server_deregister_client`: a process has ended; what waits for it goes on without it."""
         if self.states.get(proc) == STATE_PREPPED:
             self.states[proc] = STATE_TERMINATED
-        self._call(lib.PYPMIX_DEREGISTER_CLIENT, "deregister_client", lambda given: self._proc(given, proc))
+        self._tell(lib.PYPMIX_DEREGISTER_CLIENT, "deregister_client", proc)
 
     def client_env(self, proc: Proc) -> dict[str, str]:
         """`PMIx_server_setup_fork`: return the environment variables that make a process the client `proc`."""
@@ -448,8 +509,17 @@ class NativeServer:
 
         self._call(lib.PYPMIX_IOF_DELIVER, "deliver_output", give)
 
-    def dmodex_request(self, proc: Proc, done: Done[bytes]) -> None:
-        """`PMIx_server_dmodex_request`: ask what a proc of this server has committed for others."""
+    def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:
+        """`PMIx_server_dmodex_request`: ask what a proc of this server has committed for others.
+
+        The library knows neither a key nor a time limit here: it is asked again while the key is missing.
+        """
+        if key or timeout:
+            self._again.request(proc, done, key, timeout)
+        else:
+            self._ask_modex(proc, done)
+
+    def _ask_modex(self, proc: Proc, done: Done[bytes]) -> None:
         given = ffi.new("pypmix_given *")
         self._proc(given, proc)
         with self._lock:
@@ -547,6 +617,7 @@ class NativeServer:
             if self._closed:
                 return
             self._closed = True
+        self._again.close()
         lib.pypmix_queue_fail(self._queue, ERR_LOST_CONNECTION)
         lib.pypmix_inbox_close(self._box)
         finalizer = threading.Thread(target=lib.pypmix_server_finalize, name="pypmix-finalize", daemon=True)
@@ -561,6 +632,17 @@ class NativeServer:
             self.log("PMIx_server_finalize does not come back")
 
     # How the library is called.
+
+    def _tell(self, what: int, operation: str, proc: Proc) -> None:
+        """Put a call that only ever succeeds to the library, behind those before it, and do not wait for its end.
+
+        It is what hosts call from their loops when processes end, which is when some releases get stuck.
+        """
+        self._check(operation)
+        given = ffi.new("pypmix_given *")
+        self._proc(given, proc)
+        if lib.pypmix_ask_submit(self._queue, 0, what, given):
+            raise MemoryError("no memory for an operation")
 
     def _call(self, what: int, operation: str, give: Callable[[Any], None]) -> Any:
         """Put a call to the library, wait for its end, and return it; it is freed already, but for its results."""
@@ -598,16 +680,25 @@ class NativeServer:
         if not call:
             lib.pypmix_given_free(given)
             raise MemoryError("no memory for an operation")
-        lib.pypmix_ask(call, self._queue, what, given, LIMIT)
-        status = self._waited(call)
+        limit = self._limit
+        end = time.monotonic() + limit
+        lib.pypmix_ask(call, self._queue, what, given, limit)
+        status = self._waited(call, end)
+        if status == ERR_TIMEOUT and end <= time.monotonic():
+            lib.pypmix_call_free(call)
+            if limit == LIMIT:
+                self.log(f"{self.info} does not come back from {operation}: it hangs, and so do its clients")
+            # Whoever calls it from a loop is not to wait as long for each of the calls that follow.
+            self._limit = STUCK
+            raise OperationTimeout("the library does not come back", operation=operation, engine=str(self.info))
+        self._limit = LIMIT
         if status:
             lib.pypmix_call_free(call)
             self._raise_for(status, operation)
         return call
 
-    def _waited(self, call: Any) -> int:
+    def _waited(self, call: Any, end: float) -> int:
         """Return the status of a call; the wait goes on after a signal whose handler returned."""
-        end = time.monotonic() + LIMIT
         try:
             while call.status == PENDING:
                 lib.pypmix_wait(call, max(end - time.monotonic(), 0.0))

@@ -39,6 +39,12 @@ IOF_STOP = "pmix.iof.stop"
 FABRIC_INDEX = "pmix.fab.idx"
 FABRIC_UPDATE = 1
 
+PROC_SIZE = int(lib.pypmix_size_of(codes.PROC))
+
+MOST_FENCES = 64
+MOST_PROCS = 64
+"""How many fences are kept, and of how many procs each."""
+
 PARTIAL_LOOKUP = (7, 0, 0)
 PARTIAL_QUERY = (5, 0, 7)
 """The first releases that take in the data of a partial success.
@@ -56,11 +62,15 @@ class Row(Record):
             `TypeError` or a `ValueError` says that it makes no sense.
         refused: Told of the status of a host that fails, whether the server can do without it: returns the result
             then, else raises `LookupError`.
+        asks: Whether the source of the upcall is who asks.
+        data: Whether the answer is bytes.
     """
 
     read: Callable[[NativeServer, Any], Op[Any] | None]
     write: Callable[[NativeServer, Upcall, Any, Any], int] | None = None
     refused: Callable[[NativeServer, Upcall, int], object] | None = None
+    asks: bool = True
+    data: bool = False
 
 
 # What the host returns. Nothing is wanted where a row has no `write`.
@@ -75,14 +85,6 @@ def checked(result: Any, kind: type) -> tuple[Any, ...]:
 
 def _infos(server: NativeServer, _upcall: object, result: object, given: Any) -> int:
     given.infos, given.ninfos = server.marshal.infos(checked(result, Info))
-    return SUCCESS
-
-
-def _data(server: NativeServer, _upcall: object, result: object, given: Any) -> int:
-    if result is not None and not isinstance(result, bytes):
-        raise TypeError(f"bytes are wanted, not {type(result).__name__}")
-    if result:
-        server.marshal.fill(given.items, codes.BYTE_OBJECT, (result,))
     return SUCCESS
 
 
@@ -178,7 +180,19 @@ def _finalized(server: NativeServer, raw: Any) -> Op[Any]:
 
 
 def _fence(server: NativeServer, raw: Any) -> Op[Any]:
-    return ops.FenceUpcall(items_of(server, raw.items), merged(infos_of(server, raw)), _bytes(raw))
+    array = raw.items
+    size = array.size * PROC_SIZE
+    if raw.infos.size or raw.size or size > MOST_PROCS * PROC_SIZE:
+        return ops.FenceUpcall(items_of(server, array), merged(infos_of(server, raw)), _bytes(raw))
+    # A job does the same fence again and again.
+    key = bytes(ffi.buffer(array.array, size))
+    op = server.fences.get(key)
+    if op is None:
+        op = ops.FenceUpcall(items_of(server, array))
+        if len(server.fences) >= MOST_FENCES:
+            server.fences.clear()
+        server.fences[key] = op
+    return op
 
 
 def _publish(server: NativeServer, raw: Any) -> Op[Any]:
@@ -255,8 +269,10 @@ ROWS: dict[int, Row] = {
             _source(raw), raw.number, string(raw.text) or "", items_of(server, raw.items)
         )
     ),
-    lib.PYPMIX_UP_FENCE: Row(_fence, _data),
-    lib.PYPMIX_UP_DIRECT_MODEX: Row(lambda server, raw: ops.DirectModex(_source(raw), infos_of(server, raw)), _data),
+    lib.PYPMIX_UP_FENCE: Row(_fence, asks=False, data=True),
+    lib.PYPMIX_UP_DIRECT_MODEX: Row(
+        lambda server, raw: ops.DirectModex(_source(raw), infos_of(server, raw)), asks=False, data=True
+    ),
     lib.PYPMIX_UP_PUBLISH: Row(_publish),
     lib.PYPMIX_UP_LOOKUP: Row(lambda server, raw: ops.Lookup(_keys(server, raw), infos_of(server, raw)), _found),
     lib.PYPMIX_UP_UNPUBLISH: Row(lambda server, raw: ops.Unpublish(_keys(server, raw), infos_of(server, raw))),
