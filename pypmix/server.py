@@ -53,6 +53,22 @@ def _engine(engine: str | None) -> str:
     return "python" if name == "auto" else name
 
 
+def _text(what: str, text: str | None) -> None:
+    if text is None:
+        return
+    if not isinstance(text, str):
+        raise TypeError(f"{what} must be a str, not {type(text).__name__}")
+    if "\0" in text:
+        raise ValueError(f"{what} must not contain a NUL character: {text!r:.80}")
+
+
+def _path(what: str, path: str | os.PathLike[str] | None) -> str | None:
+    if isinstance(path, os.PathLike):
+        path = os.fspath(path)
+    _text(what, path)
+    return path
+
+
 def _proc(proc: object) -> None:
     if not isinstance(proc, Proc):
         raise TypeError(f"a proc is a Proc, not {type(proc).__name__}")
@@ -69,6 +85,10 @@ def _identity(what: str, number: int) -> int:
     if not 0 <= number < 2**32:
         raise OverflowError(f"{number} is no {what}")
     return number
+
+
+MOMENT = 0.001
+"""Seconds; for the engine, 0 is no limit."""
 
 
 class Answer(Generic[R]):
@@ -122,26 +142,36 @@ class Server:
         *,
         engine: str | None = None,
         nspace: str | None = None,
-        tmpdir: str | None = None,
-        system_tmpdir: str | None = None,
+        tmpdir: str | os.PathLike[str] | None = None,
+        system_tmpdir: str | os.PathLike[str] | None = None,
         tool_support: bool = False,
         system_server: bool = False,
-        rendezvous_file: str | None = None,
+        rendezvous_file: str | os.PathLike[str] | None = None,
         hostname: str | None = None,
         rank: int = 0,
-        library: str | None = None,
+        library: str | os.PathLike[str] | None = None,
     ) -> None:
+        if not callable(on_upcall):
+            raise TypeError(f"on_upcall is a function that is given each Upcall, not a {type(on_upcall).__name__}")
+        _text("engine", engine)
+        _text("hostname", hostname)
+        if nspace is not None:
+            check_name(nspace, MAX_NSLEN, "the server's nspace")
+        if type(rank) is not int:
+            raise TypeError(f"the server's rank must be an int, not {type(rank).__name__}")
+        if not 0 <= rank < RANK_VALID:
+            raise OverflowError(f"the server's rank lies between 0 and {RANK_VALID - 1}, not {rank}")
         self._on_upcall = on_upcall
         self._engine = _engine(engine)
         self._nspace = nspace
-        self._tmpdir = tmpdir
-        self._system_tmpdir = system_tmpdir
+        self._tmpdir = _path("tmpdir", tmpdir)
+        self._system_tmpdir = _path("system_tmpdir", system_tmpdir)
         self._tool_support = tool_support
         self._system_server = system_server
-        self._rendezvous_file = rendezvous_file
+        self._rendezvous_file = _path("rendezvous_file", rendezvous_file)
         self._hostname = hostname
         self._rank = rank
-        self._library = library
+        self._library = _path("library", library)
         self._session: ServerSession | None = None
 
     def open(self) -> Self:
@@ -310,13 +340,17 @@ class Server:
     if TYPE_CHECKING:
 
         @overload
-        def dmodex_request(self, proc: Proc, done: None = None, *, timeout: float | None = None) -> bytes: ...
+        def dmodex_request(
+            self, proc: Proc, done: None = None, *, key: str = "", timeout: float | None = None
+        ) -> bytes: ...
 
         @overload
-        def dmodex_request(self, proc: Proc, done: Done[bytes]) -> None: ...
+        def dmodex_request(
+            self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float | None = None
+        ) -> None: ...
 
     def dmodex_request(
-        self, proc: Proc, done: Done[bytes] | None = None, *, timeout: float | None = None
+        self, proc: Proc, done: Done[bytes] | None = None, *, key: str = "", timeout: float | None = None
     ) -> bytes | None:
         """`PMIx_server_dmodex_request`: what a proc of this server has committed for others.
 
@@ -326,19 +360,26 @@ class Server:
             proc: A proc that was registered as a client, or will be.
             done: Called once with the data and None, or with None and the error, on any thread; it must not block. This
                 returns None at once then.
-            timeout: Seconds to wait for its data; None waits for ever.
+            key: The key that a reader waits for (`PMIX_REQUIRED_KEY`): there is no answer before the proc has committed
+                it, unless it goes without. Anything by default.
+            timeout: Seconds to wait for that; None waits for ever.
 
         Raises:
             NotFound: There will be none.
             OperationTimeout: There was none in time.
         """
         _proc(proc)
+        if key:
+            check_key(key)
+        seconds = limit(timeout)
+        # One who does not wait at all is no reason for the engine to wait for ever.
+        given = 0.0 if seconds is None else max(seconds, MOMENT)
         if done is not None:
-            self.session.dmodex_request(proc, done)
+            self.session.dmodex_request(proc, done, key=key, timeout=given)
             return None
         answer: Answer[bytes] = Answer()
-        self.session.dmodex_request(proc, answer.done)
-        return answer.wait(limit(timeout), "dmodex_request")
+        self.session.dmodex_request(proc, answer.done, key=key, timeout=given)
+        return answer.wait(seconds, "dmodex_request")
 
     def setup_application(self, nspace: str, info: Infos = None) -> tuple[Info, ...]:
         """`PMIx_server_setup_application`: prepare what a job needs on its nodes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 import anyio
@@ -45,14 +46,14 @@ class Server:
         *,
         engine: str | None = None,
         nspace: str | None = None,
-        tmpdir: str | None = None,
-        system_tmpdir: str | None = None,
+        tmpdir: str | os.PathLike[str] | None = None,
+        system_tmpdir: str | os.PathLike[str] | None = None,
         tool_support: bool = False,
         system_server: bool = False,
-        rendezvous_file: str | None = None,
+        rendezvous_file: str | os.PathLike[str] | None = None,
         hostname: str | None = None,
         rank: int = 0,
-        library: str | None = None,
+        library: str | os.PathLike[str] | None = None,
     ) -> None:
         self._server = Blocking(
             on_upcall,
@@ -131,11 +132,11 @@ class Server:
         """`PMIx_server_delete_process_set`: forget a process set."""
         await _call(self._server.delete_process_set, name)
 
-    async def dmodex_request(self, proc: Proc, *, timeout: float | None = None) -> bytes:
+    async def dmodex_request(self, proc: Proc, *, key: str = "", timeout: float | None = None) -> bytes:
         """`PMIx_server_dmodex_request`: what a proc of this server has committed for others."""
         seconds = limit(timeout)
         answer: Answer[bytes] = Answer()
-        await _call(self._server.dmodex_request, proc, answer.done)
+        await _call(self._server.dmodex_request, proc, answer.done, key=key, timeout=timeout)
         # A thread of its own: any number may wait for data that what waits for a thread would bring.
         wait = partial(answer.wait, seconds, "dmodex_request")
         try:

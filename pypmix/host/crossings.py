@@ -43,8 +43,11 @@ class _OnLoop:
     def notify(self, event: Notification) -> None:
         self._server.notify(event)
 
-    def dmodex_request(self, proc: Proc, done: Done[bytes]) -> None:
-        self._server.dmodex_request(proc, lambda data, error: self._loop.post(lambda: done(data, error)))
+    def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:
+        def told(data: bytes | None, error: BaseException | None) -> None:
+            self._loop.post(lambda: done(data, error))
+
+        self._server.dmodex_request(proc, told, key=key, timeout=timeout)
 
 
 class Crossings:
@@ -56,7 +59,7 @@ class Crossings:
 
     def __init__(self, host: LocalHost) -> None:
         self._host = host
-        hub = Hub(host.loop.post)
+        hub = Hub(host.loop.soon)
         self._exchanges = [Exchange(hub.carrier(node.hostname), later=host.loop.later) for node in host.nodes]
         self._crossings = [
             Crossing(_OnLoop(node.server, host.loop), exchange)
@@ -80,6 +83,14 @@ class Crossings:
         """Forget a job."""
         for crossing in self._crossings:
             crossing.deregister(nspace)
+
+    def connected(self, node: LocalNode, proc: Proc) -> None:
+        """A proc has connected, for the first time or again."""
+        self._crossings[node.number].connected(proc)
+
+    def finalized(self, node: LocalNode, proc: Proc) -> None:
+        """A proc has finalized: it may open again, and those who have not wait for it no more."""
+        self._crossings[node.number].finalized(proc)
 
     def departed(self, node: LocalNode, proc: Proc) -> None:
         """A proc has ended or was lost: nobody waits for it any more."""

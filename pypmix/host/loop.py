@@ -73,6 +73,10 @@ class Loop:
         self._posted.append(callback)
         self.wake()
 
+    def soon(self, callback: Callback) -> None:
+        """Call `callback` soon, from the loop's thread, where nobody has to be woken; not from a signal handler."""
+        self._posted.append(callback)
+
     def wake(self) -> None:
         """End the current wait; from any thread or signal handler."""
         try:

@@ -6,13 +6,14 @@ job are all pypmix's, or all libpmix's. A host passes these bytes on and need no
 A blob is `pypmix` and NUL, the version of the format (1), the length of what follows, and
 
     the senders: their number, and of each its type of buffer and the three numbers of its release
-    for each proc: its nspace (length, UTF-8), its rank, the number of its values, and of each value
-        its scope, the place of its sender in the list, and its KVAL as the client packed it (length, bytes)
+    for each proc: its nspace (length, UTF-8), its rank, the stamp of its last commit, the number of its values, and of
+        each value its scope, the place of its sender in the list, and its KVAL as the client packed it (length, bytes)
 
 All numbers are base-128 varints, but version, buffer type and scope, which are a byte each. A value stays in the packed
 form of who committed it, so that types which nobody on the way knows reach their reader. Blobs of several servers are
 joined by putting them one after the other, and no bytes at all are the blob of nobody. What a blob has of a proc is all
-that it has committed for others.
+that it has committed for others. Blobs take different ways and may overtake each other: the one with the higher stamp
+is the newer one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pypmix.wire.encode import BYTES, flex
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pypmix.standard.releases import Release
 
@@ -34,16 +35,19 @@ if TYPE_CHECKING:
 MAGIC = b"pypmix\0"
 VERSION = 1
 
+_NONE: Mapping[Proc, int] = {}
+
 _REMOTE = 2
 """The bit of a scope that lets other nodes see a value."""
 
 
-def encode_modex(data: Iterable[tuple[Proc, Iterable[Stored]]]) -> bytes:
+def encode_modex(data: Iterable[tuple[Proc, Iterable[Stored]]], stamps: Mapping[Proc, int] = _NONE) -> bytes:
     """Return the blob of a server.
 
     Args:
         data: Procs, and what each has committed for others: of each value its scope, its packed KVAL, and the buffer
             type and the release of who packed it.
+        stamps: The stamps of their last commits; 0 where there is none.
     """
     senders: dict[tuple[int, Release], int] = {}
     parts = []
@@ -53,7 +57,8 @@ def encode_modex(data: Iterable[tuple[Proc, Iterable[Stored]]]) -> bytes:
         for scope, raw, buffer_type, release in values:
             sender = senders.setdefault((buffer_type, release), len(senders))
             packed += [BYTES[scope], flex(sender), flex(len(raw)), raw]
-        parts += [flex(len(nspace)), nspace, flex(proc.rank), flex(len(packed) // 4), *packed]
+        parts += [flex(len(nspace)), nspace, flex(proc.rank), flex(stamps.get(proc, 0))]
+        parts += [flex(len(packed) // 4), *packed]
     head = [flex(len(senders))]
     for buffer_type, release in senders:
         head += [BYTES[buffer_type], *[flex(number) for number in release]]
@@ -61,8 +66,12 @@ def encode_modex(data: Iterable[tuple[Proc, Iterable[Stored]]]) -> bytes:
     return b"".join((MAGIC, BYTES[VERSION], flex(len(body)), body))
 
 
-def decode_modex(data: bytes) -> list[tuple[Proc, list[tuple[str, Stored]]]]:
+def decode_modex(data: bytes, stamps: dict[Proc, int] | None = None) -> list[tuple[Proc, list[tuple[str, Stored]]]]:
     """Return the procs of the blobs of servers, one after the other, and what each has committed, with the keys.
+
+    Args:
+        data: The blobs.
+        stamps: Takes the stamps of the procs' last commits.
 
     Raises:
         RemoteProtocolError: These are no such blobs.
@@ -78,13 +87,13 @@ def decode_modex(data: bytes) -> list[tuple[Proc, list[tuple[str, Stored]]]]:
             if version != VERSION:
                 raise broken(f"the data is of version {version}, known is {VERSION}")
             body, pos = decode.raw(data, pos + 1, 0)
-            _take(body, found)
+            _take(body, found, stamps)
         except IndexError:
             raise broken("the data of a server ends too early") from None
     return found
 
 
-def _take(body: bytes, found: list[tuple[Proc, list[tuple[str, Stored]]]]) -> None:
+def _take(body: bytes, found: list[tuple[Proc, list[tuple[str, Stored]]]], stamps: dict[Proc, int] | None) -> None:
     size = len(body)
     count, pos = _count(body, 0)
     senders: list[tuple[int, Release]] = []
@@ -105,6 +114,7 @@ def _take(body: bytes, found: list[tuple[Proc, list[tuple[str, Stored]]]]) -> No
             nspace = name.decode()
         except UnicodeDecodeError:
             raise broken("the data of a server names a proc that is none") from None
+        stamp, pos = decode.flex(body, pos)
         count, pos = _count(body, pos)
         values: list[tuple[str, Stored]] = []
         for _ in range(count):
@@ -120,7 +130,10 @@ def _take(body: bytes, found: list[tuple[Proc, list[tuple[str, Stored]]]]) -> No
             if len(pairs) != 1 or not pairs[0][0]:
                 raise broken("the data of a server has a value that is none")
             values.append((pairs[0][0], (scope, raw, buffer_type, release)))
-        found.append((Proc.unchecked(nspace, rank), values))
+        proc = Proc.unchecked(nspace, rank)
+        found.append((proc, values))
+        if stamps is not None:
+            stamps[proc] = stamp
 
 
 def _count(body: bytes, pos: int) -> tuple[int, int]:

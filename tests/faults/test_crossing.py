@@ -68,7 +68,7 @@ class Node:
     def notify(self, event):
         raise AssertionError(event)
 
-    def dmodex_request(self, proc, done):
+    def dmodex_request(self, proc, done, *, key, timeout):
         if proc.rank % 3:
             self.world.clock.later(0.5, lambda: done(str(proc).encode(), None))
 

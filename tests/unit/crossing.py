@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import count
 
+from pypmix.engine.python.modex import GET_SECONDS
 from pypmix.engine.python.server import Server
 from pypmix.standard import attrs, codes, ops
 from pypmix.standard.errors import ERR_PARTIAL_SUCCESS, NotFound, PartialSuccess, PMIxError
@@ -137,7 +138,13 @@ class Cluster(World):
             if home is None:
                 self.later(lambda: answer(None, NotFound("nobody has it")))
             else:
-                home.server.modex.sharing.request(op.proc, lambda data, error: self.later(lambda: answer(data, error)))
+                told = {info.key: info.value.data for info in op.directives}
+                home.server.modex.sharing.request(
+                    op.proc,
+                    lambda data, error: self.later(lambda: answer(data, error)),
+                    told.get(attrs.REQUIRED_KEY.key, ""),
+                    float(told.get(attrs.TIMEOUT.key, GET_SECONDS)),
+                )
         elif isinstance(op, ops.ClientLost | ops.ClientFinalized):
             answer(None, None)
             self.gone(op.proc)

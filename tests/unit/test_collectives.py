@@ -51,12 +51,14 @@ class World:
     def __init__(self, size):
         self.clock = Clock()
         self.ended = []
+        self.times = []
         self.asked = []
         self.members = [Member(rank) for rank in range(size)]
         self.tracker = Collectives(self.clock, self.done, self.asked.append)
 
     def done(self, collective, status):
         self.ended.append((status, dict(collective.arrived)))
+        self.times.append(self.clock.time)
 
     def roster(self, *ranks, operation="fence"):
         return self.tracker.roster(operation, [self.members[rank] for rank in ranks])
@@ -236,6 +238,16 @@ def test_timeout_answers_those_who_wait(world):
     assert [entry.arrived for entry in world.tracker.pending()] == [(Proc("job", 2),)]
 
 
+def test_a_time_limit_stays_when_its_giver_is_lost(world):
+    world.join((0, 1, 2), 0, "a", timeout=3)
+    world.join((0, 1, 2), 1, "b", timeout=9)
+    world.tracker.leave(world.members[0], lost=True)
+    world.clock.advance(2.9)
+    assert not world.ended
+    world.clock.advance(0.1)
+    assert world.tickets() == [(ERR_TIMEOUT, ["b"])]
+
+
 def test_a_timer_does_not_outlive_its_operation(world):
     world.join((0, 1), 0, "a", timeout=3)
     world.join((0, 1), 1, "b")
@@ -270,7 +282,7 @@ def test_every_call_ends_once(steps):
     world = World(4)
     tickets = count()
     open_calls = {}
-    limited = set()
+    void = Counter()
     left_ever = set()
     seen = 0
     left = set()
@@ -281,7 +293,7 @@ def test_every_call_ends_once(steps):
             if rank in left:
                 continue
             ticket = next(tickets)
-            open_calls[ticket] = rank, ranks, timeout
+            open_calls[ticket] = rank, ranks, timeout and world.clock.time + timeout
             world.join(ranks, rank, ticket, timeout=timeout)
         elif kind == "leave":
             rank, lost = args
@@ -291,7 +303,7 @@ def test_every_call_ends_once(steps):
             left_ever.add(rank)
             if lost:
                 # What it contributes is void, not the time that it gave.
-                limited |= {call[1] for call in open_calls.values() if call[0] == rank and call[2]}
+                void.update(call[1:] for call in open_calls.values() if call[0] == rank and call[2])
                 open_calls = {ticket: call for ticket, call in open_calls.items() if call[0] != rank}
             world.tracker.leave(world.members[rank], lost)
         elif kind == "back":
@@ -299,12 +311,15 @@ def test_every_call_ends_once(steps):
             world.tracker.back(world.members[args[0]])
         else:
             world.clock.advance(args[0])
-        for status, arrived in world.ended[seen:]:
+        for (status, arrived), time in zip(world.ended[seen:], world.times[seen:], strict=True):
             calls = [open_calls.pop(ticket) for ticket in arrived.values()]
             (ranks,) = {call[1] for call in calls}
             assert {call[0] for call in calls} == {member.proc.rank for member in arrived}
             if status == ERR_TIMEOUT:
-                assert any(call[2] for call in calls) or ranks in limited
+                # It is over when somebody's limit is: one of those who wait, or of one operation that lost who gave it.
+                if time not in {call[2] for call in calls}:
+                    assert void[ranks, time] > 0
+                    void[ranks, time] -= 1
             else:
                 assert status == SUCCESS or left_ever & set(ranks)
         seen = len(world.ended)
@@ -369,3 +384,18 @@ def test_other_procs_make_another_roster(world):
     assert asking(world, 0) is not asking(world, 0, others=(Proc("far", 1),))
     assert asking(world, 0) is asking(world, 0)
     assert not asking(world, 0, others=()).asks
+
+
+def test_what_crosses_does_not_wait_for_who_has_finalized(world):
+    world.tracker.leave(world.members[1], lost=False)
+    world.tracker.join(asking(world, 0, 1), world.members[0], "a")
+    (collective,) = world.asked
+    assert collective.status == ERR_PARTIAL_SUCCESS
+    world.tracker.finish(collective, ERR_PARTIAL_SUCCESS)
+    world.members[0].opened = 2
+    world.tracker.join(asking(world, 0, 1), world.members[0], "opened again")
+    assert len(world.asked) == 1
+    world.members[1].opened = 2
+    world.tracker.back(world.members[1])
+    world.tracker.join(asking(world, 0, 1), world.members[1], "b")
+    assert world.asked[1].status == SUCCESS

@@ -246,7 +246,7 @@ def test_a_server_that_has_not_come_yet_is_waited_for():
 
 def test_the_absent_are_not_waited_for(world):
     gone = set()
-    world["a"].absences(lambda signature, name: (signature, name) in gone)
+    world["a"].absences(lambda signature, name, given: (signature, name) in gone)
     world.gather("a", b"1")
     world.gather("b", b"2")
     world.hub.run()

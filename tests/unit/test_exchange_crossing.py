@@ -74,6 +74,7 @@ class Server:
         self.heard = []
         self.committed = {}
         self.waiting = []
+        self.limits = []
         self.error = None
 
     def register_nspace(self, job, local=None):
@@ -88,7 +89,8 @@ class Server:
     def notify(self, event):
         self.heard.append(event)
 
-    def dmodex_request(self, proc, done):
+    def dmodex_request(self, proc, done, *, key, timeout):
+        self.limits.append((key, timeout))
         if proc in self.committed:
             done(self.committed[proc], None)
         else:
@@ -209,6 +211,74 @@ def test_servers_whose_members_have_gone_are_not_waited_for(world, when):
     assert world.all_ask(GroupUpcall(DESTRUCT, "g", ALL), "b") == [()]
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_those_who_have_finalized_are_not_waited_for(world, when):
+    def finalize():
+        for rank in (1, 2):
+            world.crossings["b"].finalized(Proc("job", rank))
+        world.hub.run()
+
+    for rank in (1, 2):
+        world.crossings["b"].connected(Proc("job", rank))
+    if when == "before":
+        finalize()
+    asked = [world.ask(name, fence(name)) for name in "ac"]
+    world.hub.run()
+    assert [bool(each.ends) for each in asked] == [when == "before"] * 2
+    finalize()
+    assert [each.end.code for each in asked] == [PARTIAL] * 2
+    assert [each.end.missing for each in asked] == [{Proc("job", 1), Proc("job", 2)}] * 2
+    # They come back, and take part again.
+    for rank in (1, 2):
+        world.crossings["b"].connected(Proc("job", rank))
+    world.hub.run()
+    assert world.all_ask(fence) == [b"<a><b><c>"] * 3
+
+
+def test_one_that_goes_on_is_waited_for(world):
+    for _ in range(2):
+        world.crossings["b"].connected(Proc("job", 1))
+    world.crossings["b"].connected(Proc("job", 2))
+    asked = [world.ask(name, fence(name)) for name in "ac"]
+    # A child of rank 1 has finalized, not itself.
+    for rank in (1, 2):
+        world.crossings["b"].finalized(Proc("job", rank))
+    world.hub.run()
+    assert not asked[0].ends
+    world.crossings["b"].finalized(Proc("job", 1))
+    world.hub.run()
+    assert asked[0].end.code == PARTIAL
+
+
+def test_who_has_opened_again_waits_for_those_who_are_about_to(world):
+    everyone = [("a", 0), ("b", 1), ("b", 2), ("c", 3)]
+    for name, rank in everyone:
+        world.crossings[name].connected(Proc("job", rank))
+    for name, rank in everyone[:1] + everyone[3:]:
+        world.crossings[name].finalized(Proc("job", rank))
+        world.crossings[name].connected(Proc("job", rank))
+    asked = [world.ask(name, fence(name)) for name in "ac"]
+    for _, rank in everyone[1:3]:
+        world.crossings["b"].finalized(Proc("job", rank))
+    world.hub.run()
+    assert not asked[0].ends
+    for _, rank in everyone[1:3]:
+        world.crossings["b"].connected(Proc("job", rank))
+    assert world.all_ask(fence, "b") == [b"<a><b><c>"]
+    again = world.ask("c", fence("c"))
+    for name, rank in everyone[:3]:
+        world.crossings[name].finalized(Proc("job", rank))
+    world.hub.run()
+    assert again.end.code == PARTIAL
+
+
+def test_one_that_was_lost_and_is_back_is_waited_for(world):
+    for rank in (1, 2):
+        world.crossings["b"].departed(Proc("job", rank))
+        world.crossings["b"].connected(Proc("job", rank))
+    assert world.all_ask(fence) == [b"<a><b><c>"] * 3
+
+
 def test_a_contribution_of_one_that_has_gone_since_counts(world):
     asked = world.ask("b", fence("b", (Proc("job", 0), Proc("job", 1))))
     world.crossings["b"].departed(Proc("job", 1))
@@ -219,7 +289,7 @@ def test_a_contribution_of_one_that_has_gone_since_counts(world):
 def test_a_server_that_is_lost_has_nobody_any_more(world):
     asked = [world.ask("a", op) for op in (fence("a"), Connect(ALL), Disconnect(ALL), GroupUpcall(CONSTRUCT, "g", ALL))]
     modex = world.ask("a", DirectModex(Proc("job", 3)))
-    world.hub.run()
+    world.hub.run(world.hub.clock.now + 1)
     world.hub.lose("c")
     world.hub.run()
     assert [getattr(each.end, "code", None) for each in asked] == [PARTIAL, PARTIAL, None, ABORT]
@@ -327,7 +397,7 @@ def test_job_info_that_cannot_be_registered_fails_the_connect(world, error, stat
 def test_direct_modex_asks_the_server_of_the_proc(world):
     world.servers["b"].committed[Proc("job", 1)] = b"data"
     asked = [world.ask("a", DirectModex(Proc("job", rank))) for rank in (1, 2, 9)]
-    world.hub.run()
+    world.hub.run(world.hub.clock.now + 1)
     assert asked[0].end == b"data"
     assert isinstance(asked[2].end, NotFound)
     ((proc, done),) = world.servers["b"].waiting
@@ -339,14 +409,26 @@ def test_direct_modex_asks_the_server_of_the_proc(world):
     assert asked[1].end.operation == "direct_modex"
 
 
+def test_direct_modex_tells_what_the_client_waits_for(world):
+    world.ask("a", DirectModex(Proc("job", 1), (attrs.REQUIRED_KEY("acme.key"), attrs.TIMEOUT(3))))
+    world.ask("a", DirectModex(Proc("job", 2)))
+    world.hub.run()
+    assert world.servers["b"].limits == [("acme.key", 3), ("", module.GET_SECONDS)]
+
+
 def test_direct_modex_ends_in_time_and_with_its_proc(world):
     late = world.ask("a", DirectModex(Proc("job", 1), (attrs.TIMEOUT(3),)))
-    gone = world.ask("a", DirectModex(Proc("job", 2)))
-    world.hub.run()
+    usual = world.ask("a", DirectModex(Proc("job", 1)))
+    gone = world.ask("a", DirectModex(Proc("job", 2), (attrs.TIMEOUT(60),)))
+    began = world.hub.clock.now
+    world.hub.run(began + 2.9)
+    assert isinstance(usual.end, OperationTimeout)
+    assert not late.ends
+    world.hub.run(began + 4)
     assert isinstance(late.end, OperationTimeout)
     assert late.end.missing == {Proc("job", 1)}
     world.crossings["b"].departed(Proc("job", 2))
-    world.hub.run()
+    world.hub.run(began + 7)
     assert isinstance(gone.end, NotFound)
     after = world.ask("c", DirectModex(Proc("job", 2)))
     world.hub.run()
@@ -417,6 +499,41 @@ def test_the_first_server_publishes_for_all(world):
     assert asked[1].end == found
     assert isinstance(asked[2].end, NotFound)
     assert "OSError: full" in str(asked[3].end)
+
+
+def test_the_directory_hears_of_departures_and_of_the_end_of_jobs():
+    hub = Hub()
+    exchanges = [Exchange(hub.carrier(name), later=hub.clock.later) for name in "ab"]
+    told = []
+    crossings = [
+        Crossing(
+            Server(each.name),
+            each,
+            directory=lambda upcall: None,
+            gone=lambda proc, name=each.name: told.append((name, proc)),
+            over=lambda procs, name=each.name: told.append((name, *procs)),
+        )
+        for each in exchanges
+    ]
+    for exchange in exchanges:
+        exchange.start()
+    job, other = [(Proc("job", 0), Proc("job", 1)), (Proc("other", 0),)]
+    for crossing in crossings:
+        crossing.register(JobInfo("job"), {0: "a", 1: "b"})
+    crossings[1].register(JobInfo("other"), {0: "b"})
+    hub.run()
+    crossings[1].departed(job[1])
+    hub.run()
+    assert sorted(told) == [("a", job[1]), ("b", job[1])]
+    del told[:]
+    crossings[0].departed(job[0])
+    hub.run()
+    assert sorted(told, key=repr) == sorted([("a", job[0]), ("b", job[0]), ("a", *job), ("b", *job)], key=repr)
+    del told[:]
+    crossings[1].deregister("other")
+    crossings[1].departed(Proc("unknown", 0))
+    hub.run()
+    assert sorted(told) == [("a", *other), ("b", *other)]
 
 
 def test_published_data_of_a_lost_server_is_lost_with_it(world):
@@ -498,7 +615,9 @@ def test_job_infos_and_places_survive_the_way():
     assert len(packing.pack_places("n", dict.fromkeys(range(10_000), "x"))) < 40
 
 
-@pytest.mark.parametrize("topic", [module.PLACES, module.FORGET, module.DEPARTED, module.EVENT])
+@pytest.mark.parametrize(
+    "topic", [module.PLACES, module.FORGET, module.DEPARTED, module.FINALIZED, module.BACK, module.EVENT]
+)
 def test_news_that_do_not_parse_are_dropped(world, topic, caplog):
     world.exchanges["a"].tell("b", topic, b"\xff\xff")
     world.hub.run()

@@ -419,6 +419,17 @@ def test_what_is_no_name_secret_or_place_is_refused_at_the_call(tmp_path):
         check_name(7)
     with pytest.raises(ValueError, match="guessed"):
         TCPCarrier("a", b"short")
+    for bad in ({"listen": 5}, {"listen": ("127.0.0.1", "a")}, {"peers": {"b": 5}}, {"peers": 5}):
+        with pytest.raises(TypeError):
+            TCPCarrier("a", b"x" * 16, **bad)
+    with pytest.raises(TypeError, match="a secret is bytes, not str"):
+        TCPCarrier("a", "x" * 16)
+    for bad in ({"peers": {"": ("127.0.0.1", 1)}}, {"max_message": 0}, {"max_message": "a"}, {"max_backlog": -1}):
+        with pytest.raises(ValueError):
+            TCPCarrier("a", b"x" * 16, **bad)
+    for bad in (None, 5, "a", object()):
+        with pytest.raises(TypeError, match="stands on a carrier"):
+            Exchange(bad)
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)

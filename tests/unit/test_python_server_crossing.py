@@ -311,10 +311,17 @@ def test_a_timeout_names_who_is_missing_here_or_whom_the_host_names():
     one = cluster.client(1)
     tag = zero.fence()
     one.fence()
-    cluster.held[0][1](None, OperationTimeout("too late", procs=(Proc("job", 2),)))
+    cluster.held[0][1](None, OperationTimeout("too late", missing=(Proc("job", 2),)))
     zero.read()
     assert zero.status(tag) == ERR_TIMEOUT
     assert decode_late(zero.replies[tag], 1) == (Proc("job", 2),)
+    tag = zero.fence()
+    one.fence()
+    # Whom an error is about need not be those who are missing.
+    cluster.held[1][1](None, OperationTimeout("too late", procs=(Proc("job", RANK_WILDCARD),)))
+    zero.read()
+    assert zero.status(tag) == ERR_TIMEOUT
+    assert decode_late(zero.replies[tag], 1) is None
 
 
 # Gets
@@ -323,18 +330,17 @@ def test_a_timeout_names_who_is_missing_here_or_whom_the_host_names():
 def test_a_value_of_another_server_is_fetched_once_for_all_who_wait():
     cluster = Patient((0, 1), (2,))
     zero, one = cluster.client(0, **PYPMIX), cluster.client(1)
-    tags = zero.get(2, "a", attrs.TIMEOUT(9)), zero.get(2, "b"), one.get(2, "a")
+    tags = zero.get(2, "a", attrs.TIMEOUT(9)), one.get(2, "a")
     ((op, answer),) = cluster.held
     assert op == DirectModex(Proc("job", 2), (attrs.TIMEOUT(9), attrs.REQUIRED_KEY("a")))
     answer(encode_modex([(Proc("job", 2), [(3, encode(("a", text("x"))), 1, (5, 0, 0))])]), None)
     assert zero.value(tags[0], 2, "a") == text("x")
-    assert zero.status(tags[1]) == ERR_NOT_FOUND
-    assert one.value(tags[2], 2, "a") == text("x")
+    assert one.value(tags[1], 2, "a") == text("x")
     assert zero.value(zero.get(2, "a"), 2, "a") == text("x")
     assert len(cluster.held) == 1
-    # What is not there is asked for anew.
+    # What is not there is asked for, with the key.
     zero.get(2, "b")
-    assert len(cluster.held) == 2
+    assert [op.directives for op, _ in cluster.held[1:]] == [(attrs.REQUIRED_KEY("b"),)]
 
 
 def test_immediate_asks_nobody(cluster):
@@ -355,11 +361,17 @@ def test_reserved_keys_are_not_fetched(cluster):
 
 def test_a_fetch_waits_for_the_commit(cluster):
     zero, two = cluster.client(0), cluster.client(2)
-    tag = zero.get(2, "a")
-    cluster.advance(modex.GET_SECONDS + 1)
+    tag, later, never = zero.get(2, "a"), zero.get(2, "b", attrs.TIMEOUT(5)), zero.get(2, "never")
+    cluster.advance(modex.GET_SECONDS - 0.1)
     assert zero.status(tag) is None
     two.commit(("a", text("x")))
     assert zero.value(tag, 2, "a") == text("x")
+    cluster.advance(1)
+    assert zero.status(later) is None
+    # It is the same as for a proc of the reader's own node.
+    assert zero.status(never) == ERR_TIMEOUT
+    two.commit(("b", text("y")))
+    assert zero.value(later, 2, "b") == text("y")
 
 
 def test_a_fetch_may_time_out(cluster):
@@ -368,7 +380,7 @@ def test_a_fetch_may_time_out(cluster):
     cluster.advance(3)
     assert zero.status(tag) == ERR_TIMEOUT
     two.commit(("a", text("x")))
-    assert zero.value(zero.get(2, "a", attrs.IMMEDIATE(True)), 2, "a") == text("x")
+    assert zero.value(zero.get(2, "a"), 2, "a") == text("x")
 
 
 @pytest.mark.parametrize("end", ["die", "finalize", "deregister"])
@@ -408,6 +420,58 @@ def test_errors_of_a_fetch_reach_the_readers():
     cluster.held.pop()[1](b"junk", None)
     assert zero.status(tag) == ERR_UNPACK_FAILURE
     assert not cluster.nodes[0].server.pending()
+
+
+def test_each_key_is_fetched_once():
+    cluster = Patient((0, 2), (1,))
+    zero, two = cluster.client(0), cluster.client(2)
+    tags = [zero.get(1, "a"), two.get(1, "a"), zero.get(1, "b")]
+    keys = [[info.value.data for info in op.directives] for op, _ in cluster.held]
+    assert keys == [["a"], ["b"]]
+    value = [(3, encode(("b", text("x"))), 1, (5, 0, 0))]
+    cluster.held[1][1](encode_modex([(Proc("job", 1), value)]), None)
+    assert zero.value(tags[2], 1, "b") == text("x")
+    assert tags[0] not in zero.replies
+    cluster.held[0][1](None, OperationTimeout("late"))
+    assert [zero.status(tags[0]), two.status(tags[1])] == [ERR_TIMEOUT] * 2
+
+
+def test_who_may_wait_for_longer_has_it_asked_again():
+    cluster = Patient((0, 2), (1,))
+    zero, two = cluster.client(0), cluster.client(2)
+    short = zero.get(1, "a", attrs.TIMEOUT(1))
+    long, usual = two.get(1, "a", attrs.TIMEOUT(9)), two.get(1, "a")
+    assert len(cluster.held) == 1
+    cluster.advance(0.9)
+    cluster.held[0][1](None, OperationTimeout("late"))
+    assert zero.status(short) == ERR_TIMEOUT
+    assert long not in two.replies and usual not in two.replies
+    assert len(cluster.held) == 2
+    cluster.held[1][1](None, OperationTimeout("late"))
+    assert two.status(long) == ERR_TIMEOUT
+    assert usual not in two.replies
+    cluster.held[2][1](None, OperationTimeout("late"))
+    assert two.status(usual) == ERR_TIMEOUT
+    assert not cluster.nodes[0].server.pending()
+    assert not cluster.nodes[0].server.modex._fetching
+
+
+def test_what_comes_late_does_not_replace_what_is_newer():
+    cluster = Patient((0,), (1,))
+    zero = cluster.client(0, **PYPMIX)
+    waiting = zero.get(1, "late")
+    tag = zero.fence(infos=(COLLECT,))
+    (_, fetched), (_, fenced) = cluster.held
+
+    def blob(stamp, *pairs):
+        values = [(3, encode(pair), 1, (5, 0, 0)) for pair in pairs]
+        return encode_modex([(Proc("job", 1), values)], {Proc("job", 1): stamp})
+
+    fenced(blob(5, ("a", text("new"))), None)
+    assert zero.status(tag) == SUCCESS
+    fetched(blob(4, ("a", text("old"))), None)
+    assert zero.status(waiting) == ERR_NOT_FOUND
+    assert zero.value(zero.get(1, "a", attrs.IMMEDIATE(True)), 1, "a") == text("new")
 
 
 def test_a_fetch_brings_nothing_of_others():
@@ -456,9 +520,10 @@ def test_a_job_that_goes_takes_its_readers_fetches_along():
 # What other servers ask
 
 
-def request(cluster, proc, number=1):
+def request(cluster, proc, number=1, key="", timeout=0.0):
     found = []
-    cluster.nodes[number].server.modex.sharing.request(proc, lambda data, error: found.append((data, error)))
+    ask = cluster.nodes[number].server.modex.sharing.request
+    ask(proc, lambda data, error: found.append((data, error)), key, timeout)
     return found
 
 
@@ -474,6 +539,42 @@ def test_a_request_is_answered_at_once_or_after_the_commit(cluster):
     ((data, error),) = request(cluster, Proc("job", 2))
     ((_, values),) = decode_modex(data)
     assert [key for key, _ in values] == ["b"]
+
+
+def test_a_request_for_a_key_waits_through_other_commits(cluster):
+    two = cluster.client(2)
+    two.commit(("a", text("x")))
+    waiting, never = (request(cluster, Proc("job", 2), key=key) for key in ("late", "never"))
+    hidden = request(cluster, Proc("job", 2), key="hidden")
+    reserved = request(cluster, Proc("job", 2), key="pmix.hname")
+    two.commit(("b", text("y")))
+    assert not waiting and not hidden
+    assert reserved[0][1] is None
+    two.commit(("late", text("z")))
+    ((_, values),) = decode_modex(waiting[0][0])
+    assert [key for key, _ in values] == ["a", "b", "late"]
+    # What is not for other servers does not come by waiting.
+    two.commit(("hidden", text("h")), scope=LOCAL)
+    assert "hidden" not in [key for key, _ in decode_modex(hidden[0][0])[0][1]]
+    assert not never
+    two.die()
+    assert [key for key, _ in decode_modex(never[0][0])[0][1]] == ["a", "b", "late"]
+    assert decode_modex(request(cluster, Proc("job", 2), key="never")[0][0])
+
+
+@pytest.mark.parametrize("proc", [Proc("job", 2), Proc("unknown", 0)])
+def test_a_request_ends_in_time(cluster, proc):
+    found, other = request(cluster, proc, timeout=3), request(cluster, proc, timeout=100)
+    cluster.advance(2.9)
+    assert not found
+    cluster.advance(0.2)
+    ((_, error),) = found
+    assert isinstance(error, OperationTimeout)
+    assert error.missing == {proc}
+    assert not other
+    cluster.advance(100)
+    assert other
+    assert not cluster.nodes[1].server.pending()
 
 
 @pytest.mark.parametrize("proc", [Proc("job", 0), Proc("job", 9), Proc("job", RANK_WILDCARD)])

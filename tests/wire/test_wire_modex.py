@@ -42,6 +42,13 @@ def test_what_servers_tell_comes_back_one_after_the_other(servers):
     assert decode_modex(data) == [entry for blob in servers for entry in blob]
 
 
+def test_stamps_come_along():
+    procs = [Proc("job", 1), Proc("job", 2)]
+    stamps = {}
+    decode_modex(encode_modex([(proc, []) for proc in procs], {procs[1]: 1 << 40}), stamps)
+    assert stamps == {procs[0]: 0, procs[1]: 1 << 40}
+
+
 def test_a_value_of_unknown_type_is_kept_as_it_came():
     raw = one_of(codes.KVAL, 1) + key_bytes("odd") + BYTES[110] + b"whatever"
     entry = Proc("job", 3), [("odd", (3, raw, 1, (5, 0, 0)))]
@@ -50,9 +57,11 @@ def test_a_value_of_unknown_type_is_kept_as_it_came():
 
 def test_the_form_of_a_blob():
     raw = kval("a")
-    expected = b"pypmix\0\x01" + bytes((17 + len(raw),)) + b"\x01\x02\x05\x00\x0b" + b"\x03job\x07\x01" + b"\x03\x00"
-    data = encode_modex([(Proc("job", 7), [(3, raw, 2, (5, 0, 11))])])
-    body = b"\x01\x02\x05\x00\x0b" + b"\x03job\x07\x01" + b"\x03\x00" + flex(len(raw)) + raw
+    expected = (
+        b"pypmix\0\x01" + bytes((18 + len(raw),)) + b"\x01\x02\x05\x00\x0b" + b"\x03job\x07\x09\x01" + b"\x03\x00"
+    )
+    data = encode_modex([(Proc("job", 7), [(3, raw, 2, (5, 0, 11))])], {Proc("job", 7): 9})
+    body = b"\x01\x02\x05\x00\x0b" + b"\x03job\x07\x09\x01" + b"\x03\x00" + flex(len(raw)) + raw
     assert data == MAGIC + b"\x01" + flex(len(body)) + body
     assert data.startswith(expected[:8])
     assert decode_modex(b"") == []
@@ -78,15 +87,15 @@ RAW = kval("a")
         blob(b"\x01\x03\x07\x00\x00"),
         blob(b"\x7f"),
         blob(SENDER + b"\x00\x00\x00"),
-        blob(SENDER + b"\x02\xff\xff\x00\x00"),
-        blob(SENDER + b"\x03job" + flex(RANK_VALID + 1) + b"\x00"),
-        blob(SENDER + b"\x03job\x00\x7f"),
-        blob(SENDER + b"\x03job\x00\x01\x01\x00" + flex(len(RAW)) + RAW),
-        blob(SENDER + b"\x03job\x00\x01\x06\x00" + flex(len(RAW)) + RAW),
-        blob(SENDER + b"\x03job\x00\x01\x03\x01" + flex(len(RAW)) + RAW),
-        blob(SENDER + b"\x03job\x00\x01\x03\x00" + flex(2 * len(RAW)) + RAW + RAW),
-        blob(SENDER + b"\x03job\x00\x01\x03\x00\x00"),
-        blob(SENDER + b"\x03job\x00\x01\x03\x00" + flex(len(RAW) - 1) + RAW[:-1]),
+        blob(SENDER + b"\x02\xff\xff\x00\x09\x00"),
+        blob(SENDER + b"\x03job" + flex(RANK_VALID + 1) + b"\x09\x00"),
+        blob(SENDER + b"\x03job\x00\x09\x7f"),
+        blob(SENDER + b"\x03job\x00\x09\x01\x01\x00" + flex(len(RAW)) + RAW),
+        blob(SENDER + b"\x03job\x00\x09\x01\x06\x00" + flex(len(RAW)) + RAW),
+        blob(SENDER + b"\x03job\x00\x09\x01\x03\x01" + flex(len(RAW)) + RAW),
+        blob(SENDER + b"\x03job\x00\x09\x01\x03\x00" + flex(2 * len(RAW)) + RAW + RAW),
+        blob(SENDER + b"\x03job\x00\x09\x01\x03\x00\x00"),
+        blob(SENDER + b"\x03job\x00\x09\x01\x03\x00" + flex(len(RAW) - 1) + RAW[:-1]),
         blob(SENDER) + b"junk",
         encode_modex([]) + b"\0",
     ],

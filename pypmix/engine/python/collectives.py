@@ -142,7 +142,7 @@ class Collectives(Generic[M, T]):
             is asked; `finish` ends it. One operation of a roster is before the host at a time.
     """
 
-    __slots__ = ("_ask", "_clock", "_done", "_gone", "_opened", "_rosters", "_running")
+    __slots__ = ("_ask", "_clock", "_done", "_finalized", "_gone", "_opened", "_rosters", "_running")
 
     def __init__(
         self,
@@ -157,6 +157,7 @@ class Collectives(Generic[M, T]):
         self._rosters = weakref.WeakValueDictionary()
         self._running: dict[Collective[M, T], None] = {}
         self._gone: set[M] = set()
+        self._finalized: set[M] = set()
         self._opened: dict[M, int] = {}
 
     def roster(
@@ -194,7 +195,8 @@ class Collectives(Generic[M, T]):
             member: The caller.
             ticket: What the owner needs to answer it.
             collect: Whether the member asks for the others' data.
-            timeout: Seconds after which to give up; 0 waits for ever. The first that is given counts.
+            timeout: Seconds after which to give up; 0 waits for ever. The first that is given counts, for all who take
+                part, and goes on counting when the one that has given it is lost.
             said: The procs and the directives, where they are needed later.
 
         Raises:
@@ -244,7 +246,8 @@ class Collectives(Generic[M, T]):
         """A member has finalized, or is lost: whatever is under way and waits for it ends without success.
 
         One that has finalized may come back: later operations wait for that, and so do those that somebody has begun
-        who has come back more often already. One that is lost will not.
+        who has come back more often already. One that is lost will not. Later ones that others elsewhere take part in
+        do not wait: those may have begun them before, and nobody here knows.
 
         Args:
             member: Who.
@@ -253,6 +256,8 @@ class Collectives(Generic[M, T]):
         if lost:
             self._gone.add(member)
             self._forgo(member, lost=True)
+        else:
+            self._finalized.add(member)
         for collective in list(self._running):
             if member not in collective.roster.members or not collective.awaited or collective not in self._running:
                 continue
@@ -300,6 +305,7 @@ class Collectives(Generic[M, T]):
     def back(self, member: M) -> None:
         """A member that had left is there again, and will be waited for from the next operation on."""
         self._gone.discard(member)
+        self._finalized.discard(member)
 
     def withdraw(self, member: M, void: Callable[[T], bool]) -> None:
         """Take back the contributions of a member whose ticket is void; the member itself stays."""
@@ -338,9 +344,11 @@ class Collectives(Generic[M, T]):
             )
         self._opened[member] = opened + 1
         collective: Collective[M, T] = Collective(roster, member, self._clock.now())
-        if self._gone:
-            gone = roster.members & self._gone
-            collective.gone = set(gone)
+        if self._gone or (self._finalized and roster.others):
+            gone = set(roster.members & self._gone)
+            if roster.others:
+                gone |= {each for each in roster.members & self._finalized if each.opened >= member.opened}
+            collective.gone = gone
             collective.awaited -= len(gone)
             collective.lost = bool(gone)
         roster.running.append(collective)

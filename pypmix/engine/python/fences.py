@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pypmix.engine.python.modex import is_true
 from pypmix.engine.python.serverside.topic import status_of
+from pypmix.engine.python.sharing import data_of
 from pypmix.engine.python.together import (
     COLLECT,
     absent_of,
@@ -16,7 +17,6 @@ from pypmix.standard.errors import ERR_BAD_PARAM, ERR_PARTIAL_SUCCESS, SUCCESS, 
 from pypmix.standard.ops.hosting import FenceUpcall
 from pypmix.wire.frames import HEADER
 from pypmix.wire.messages import decode_fence, encode_status
-from pypmix.wire.modex import encode_modex
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Fences:
         data = b""
         if collective.collect:
             members = sorted(collective.roster.members, key=lambda process: process.proc)
-            data = encode_modex([(process.proc, process.shared()) for process in members if process.committed])
+            data = data_of(members)
         here = collective.status
 
         def answer(result: object, error: BaseException | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, count
 
 from pypmix.engine.base import Pending
 from pypmix.engine.python.serverdata import Process, named, qualifiers_of
@@ -139,6 +139,16 @@ class Waiting:
         self.timer: Timer | None = None
 
 
+class Fetch:
+    """What the host is asked of a proc of another server: what it was that had it asked, and since when."""
+
+    __slots__ = ("since", "timeout")
+
+    def __init__(self, since: float, timeout: float) -> None:
+        self.since = since
+        self.timeout = timeout
+
+
 class Modex:
     """The values that procs exchange, and the gets that wait for some.
 
@@ -155,9 +165,11 @@ class Modex:
         self._everyone = everyone
         self._host = host
         self._waiting: dict[Process | Namespace, list[Waiting]] = {}
-        self._fetching: dict[Process, None] = {}
-        """Procs of other servers that the host is asked about."""
+        self._fetching: dict[Process, dict[str, Fetch]] = {}
+        """What the host is asked about, by proc and key; no key is whatever there is."""
         self.sharing = Sharing(clock, store)
+        # Of all procs, so that a job which is registered anew has no lower ones.
+        self._stamps = count(1)
         self._asked: dict[tuple[bytes, int, Release], Asked] = {}
 
     def pending(self) -> list[Pending]:
@@ -195,6 +207,7 @@ class Modex:
         process = peer.process
         blocks = decode_commit(payload, peer.buffer_type)
         deleted = process.commit(blocks, peer.buffer_type, peer.release)
+        process.stamp = next(self._stamps)
         peer.status(tag, SUCCESS)
         for scope, key in deleted:
             self._tell_deleted(peer, scope, key)
@@ -286,29 +299,43 @@ class Modex:
             waiting.timer = self._clock.call_later(timeout, lambda: self._give_up(waiting, ERR_TIMEOUT))
         if remote:
             assert isinstance(place, Process)
-            self._fetch(place, asked, peer.process)
+            self._fetch(place, waiting)
 
-    def _fetch(self, process: Process, asked: Asked, reader: Process) -> None:
+    def _fetch(self, process: Process, waiting: Waiting) -> None:
         """Ask the host for what a proc of another server has committed, once for all who wait for that."""
-        if process in self._fetching:
+        asked = waiting.asked
+        fetches = self._fetching.setdefault(process, {})
+        if asked.key in fetches:
             return
-        self._fetching[process] = None
+        fetch = fetches[asked.key] = Fetch(self._clock.now(), asked.timeout)
         directives = tuple([info for info in asked.infos if info.key != REQUIRED_KEY])
         if asked.key:
             directives += (Info(REQUIRED_KEY, Value(codes.STRING, asked.key)),)
 
         def answer(data: bytes | None, error: BaseException | None) -> None:
-            if process not in self._fetching:
+            if self._fetching.get(process, {}).get(asked.key) is not fetch:
                 # Its job is over.
                 return
-            del self._fetching[process]
+            self._end_fetch(process, asked.key)
             status = status_of(error)
             if error is None:
                 status = self.take_in(data, (process.proc,), f"the data of {process.proc}")
             for waiting in self._waiting.get(process, ())[:]:
-                self._fetched(waiting, process, status)
+                if waiting.asked.key != asked.key or waiting not in self._waiting.get(process, ()):
+                    continue
+                if status == ERR_TIMEOUT and (waiting.since > fetch.since or waiting.asked.timeout != fetch.timeout):
+                    # It came later, or may wait for longer, than the one whose time is over.
+                    self._fetch(process, waiting)
+                else:
+                    self._fetched(waiting, process, status)
 
-        self._host.upcall(DirectModex(process.proc, directives), answer, reader)
+        self._host.upcall(DirectModex(process.proc, directives), answer, waiting.peer.process)
+
+    def _end_fetch(self, process: Process, key: str) -> None:
+        fetches = self._fetching[process]
+        del fetches[key]
+        if not fetches:
+            del self._fetching[process]
 
     def _fetched(self, waiting: Waiting, process: Process, status: int) -> None:
         asked = waiting.asked
@@ -335,10 +362,11 @@ class Modex:
             what: What it is, for the log.
         """
         staged: list[tuple[Process, dict[Name, Stored]]] = []
+        stamps: dict[Proc, int] = {}
         try:
             if not isinstance(data, bytes | bytearray | memoryview | None):
                 raise RemoteProtocolError(f"it is no bytes but {type(data).__name__}")
-            for proc, values in decode_modex(bytes(data or b"")):
+            for proc, values in decode_modex(bytes(data or b""), stamps):
                 process = self._store.find(proc)
                 if process is not None and not process.local and proc in procs:
                     staged.append((process, named(values)))
@@ -346,7 +374,7 @@ class Modex:
             self._host.log(f"{what}, as the host has it, does not parse: {error.detail}")
             return error.code
         for process, found in staged:
-            process.replace(found)
+            process.replace(found, stamps[process.proc])
         for process, _ in staged:
             self._changed(process)
         return SUCCESS

@@ -65,6 +65,7 @@ class Process:
     Attributes:
         local: Whether it is this server's: another's is never awaited here.
         committed: Whether it has committed anything, even nothing.
+        stamp: The number of its last commit, on the server that it is of.
         internal: What the host has stored of it, for the clients of this server.
     """
 
@@ -80,6 +81,7 @@ class Process:
         "opened",
         "proc",
         "registered",
+        "stamp",
         "uid",
     )
 
@@ -88,6 +90,7 @@ class Process:
         self.proc = Proc(namespace.name, rank)
         self.local = local
         self.committed = False
+        self.stamp = 0
         self.registered = False
         self.uid = self.gid = -1
         self.left = False
@@ -171,8 +174,11 @@ class Process:
         """Return what the readers of other servers may see."""
         return [stored for stored in self.data.values() if stored[0] & SCOPE_REMOTE]
 
-    def replace(self, data: dict[Name, Stored]) -> None:
-        """Take in all that a proc of another server has committed, in place of what was known of it."""
+    def replace(self, data: dict[Name, Stored], stamp: int) -> None:
+        """Take in all that a proc of another server has committed, unless what is known of it is newer."""
+        if stamp < self.stamp:
+            return
+        self.stamp = stamp
         self.data = data
         self.committed = True
         self._objects.clear()

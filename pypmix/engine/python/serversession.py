@@ -131,7 +131,8 @@ class ServerSession:
         self._reactor.listen(listener, self._server.opened)
         address = f"tcp4://127.0.0.1:{self.port}"
         contact = Contact(name, rank, address, ANNOUNCED, os.getpid(), os.geteuid(), __version__)
-        self._post = Post(contact, host_names(self.hostname))
+        # A node that is simulated has a name of its own, and tools look for that of the machine.
+        self._post = Post(contact, dict.fromkeys((*host_names(self.hostname), *host_names())))
         self._reactor.start()
         try:
             if tool_support:
@@ -245,11 +246,13 @@ class ServerSession:
         """`PMIx_server_IOF_deliver`: pass on what a proc wrote; it is kept for a while if nobody has asked yet."""
         self._reactor.call(lambda: self._server.forwarding.deliver(output))
 
-    def dmodex_request(self, proc: Proc, done: Done[bytes]) -> None:
+    def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:
         """`PMIx_server_dmodex_request`: ask what a proc of this server has committed for others, once there is some.
 
         `done` is called once, here or on the server's thread, and must not block. It is told `NotFound` where the proc
-        is not of this server, or goes without a commit, and where its nspace does not become known in time.
+        is not of this server, or goes without a commit, and where its nspace does not become known in time; and
+        `OperationTimeout` after the timeout. With a key that comes later it is told when that has come, and what there
+        is where the proc goes without it.
         """
 
         def answer(data: bytes | None, error: BaseException | None) -> None:
@@ -259,7 +262,7 @@ class ServerSession:
                 self.log(f"the host failed when it was told the data of {proc}: {failure!r}")
 
         try:
-            self._reactor.post(lambda: self._server.modex.sharing.request(proc, answer))
+            self._reactor.post(lambda: self._server.modex.sharing.request(proc, answer, key, timeout))
         except NotInitialized as error:
             answer(None, error)
 
@@ -324,6 +327,16 @@ class ServerSession:
         """
         check_key(key)
         self._reactor.call(lambda: self._server.store.store_internal(proc, key, value))
+
+    def fileno(self) -> int:
+        """There is none: upcalls come from the thread that serves the connections."""
+        return -1
+
+    def attach(self) -> None:
+        """Nothing changes."""
+
+    def poll(self) -> None:
+        """Nothing waits."""
 
     def pending(self) -> list[Pending]:
         """Return the collectives and gets under way, oldest first."""

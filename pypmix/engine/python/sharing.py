@@ -1,13 +1,16 @@
-"""What a server tells other servers of its procs, once these have committed something."""
+"""What a server tells other servers of its procs, once these have committed what is asked for."""
 
 from __future__ import annotations
 
 from pypmix.engine.base import Pending
-from pypmix.standard.errors import ERR_OUT_OF_RESOURCE, NotFound, PMIxError
+from pypmix.standard.errors import ERR_OUT_OF_RESOURCE, NotFound, OperationTimeout, PMIxError
+from pypmix.standard.ops import RESERVED_PREFIX
 from pypmix.wire.modex import encode_modex
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pypmix.engine.base import Done
     from pypmix.engine.python.collectives import Clock, Timer
     from pypmix.engine.python.serverdata import Namespace, Process, Store
@@ -21,13 +24,15 @@ UNKNOWN_SECONDS = 30.0
 
 
 class Request:
-    """What another server asks of a proc that has not committed anything yet."""
+    """What another server asks of a proc that has not committed it yet."""
 
-    __slots__ = ("done", "since", "timer")
+    __slots__ = ("deadline", "done", "key", "since", "timer")
 
-    def __init__(self, done: Done[bytes], since: float) -> None:
+    def __init__(self, done: Done[bytes], key: str, since: float, deadline: float | None) -> None:
         self.done = done
+        self.key = key
         self.since = since
+        self.deadline = deadline
         self.timer: Timer | None = None
 
 
@@ -45,33 +50,44 @@ class Sharing:
         self._requests: dict[Proc, list[Request]] = {}
         self._number = 0
 
-    def request(self, proc: Proc, done: Done[bytes]) -> None:
+    def request(self, proc: Proc, done: Done[bytes], key: str = "", timeout: float = 0.0) -> None:
         """See `ServerSession.dmodex_request`."""
+        now = self._clock.now()
+        self._take(proc, Request(done, key, now, now + timeout if timeout else None))
+
+    def _take(self, proc: Proc, request: Request) -> None:
+        """Answer a request, or let it wait."""
         namespace = self._store.get(proc.nspace)
         process = None if namespace is None else namespace.processes.get(proc.rank)
         if namespace is not None:
             if process is None or not process.local:
-                done(None, NotFound(f"{proc} is not of this server", procs=(proc,)))
+                request.done(None, NotFound(f"{proc} is not of this server", procs=(proc,)))
                 return
-            if process.committed:
-                done(encode_modex([(proc, process.shared())]), None)
+            if process.committed and (process.left or _has(process, request.key)):
+                request.done(data_of((process,)), None)
                 return
             if process.left:
-                done(None, NotFound(f"{proc} has gone without a commit", procs=(proc,)))
+                request.done(None, NotFound(f"{proc} has gone without a commit", procs=(proc,)))
                 return
         if self._number >= MAX_REQUESTS:
-            done(None, PMIxError(f"{self._number} requests wait already", status=ERR_OUT_OF_RESOURCE))
+            request.done(None, PMIxError(f"{self._number} requests wait already", status=ERR_OUT_OF_RESOURCE))
             return
-        request = Request(done, self._clock.now())
         self._number += 1
         self._requests.setdefault(proc, []).append(request)
-        if namespace is None:
-            request.timer = self._clock.call_later(UNKNOWN_SECONDS, lambda: self._refuse(proc, f"{proc} is not known"))
+        now = self._clock.now()
+        if namespace is None and (request.deadline is None or request.deadline > now + UNKNOWN_SECONDS):
+            error: PMIxError = NotFound(f"{proc} is not known", procs=(proc,))
+            request.timer = self._clock.call_later(UNKNOWN_SECONDS, lambda: self._expire(proc, request, error))
+        elif request.deadline is not None:
+            what = request.key or "anything"
+            late = OperationTimeout(f"{proc} has not committed {what} in time", procs=(proc,), missing=(proc,))
+            seconds = max(0.0, request.deadline - now)
+            request.timer = self._clock.call_later(seconds, lambda: self._expire(proc, request, late))
 
     def pending(self) -> list[Pending]:
         """Return the requests that wait."""
         return [
-            Pending("dmodex_request", f"data of {proc}", (), (proc,), request.since)
+            Pending("dmodex_request", f"{request.key or 'data'} of {proc}", (), (proc,), request.since)
             for proc, requests in self._requests.items()
             for request in requests
         ]
@@ -80,18 +96,27 @@ class Sharing:
         """An nspace has come of which other servers may have asked already."""
         for proc in [proc for proc in self._requests if proc.nspace == namespace.name]:
             for request in self._taken(proc):
-                self.request(proc, request.done)
+                self._take(proc, request)
 
     def committed(self, process: Process) -> None:
         """A proc has committed something."""
-        if process.proc in self._requests:
-            data = encode_modex([(process.proc, process.shared())])
-            for request in self._taken(process.proc):
+        requests = self._requests.get(process.proc)
+        if requests is None:
+            return
+        ready = [request for request in requests if _has(process, request.key)]
+        if ready:
+            data = data_of((process,))
+            for request in self._taken(process.proc, ready):
                 request.done(data, None)
 
     def gone(self, process: Process) -> None:
-        """A proc commits nothing any more."""
-        self._refuse(process.proc, f"{process.proc} has gone without a commit")
+        """A proc commits nothing any more: what it has committed is all that there will be."""
+        if not process.committed:
+            self._refuse(process.proc, f"{process.proc} has gone without a commit")
+        elif process.proc in self._requests:
+            data = data_of((process,))
+            for request in self._taken(process.proc):
+                request.done(data, None)
 
     def over(self, namespace: Namespace) -> None:
         """A job is over."""
@@ -103,15 +128,44 @@ class Sharing:
         for proc in list(self._requests):
             self._refuse(proc, "the server is closed")
 
+    def _expire(self, proc: Proc, request: Request, error: PMIxError) -> None:
+        self._taken(proc, [request])
+        request.done(None, error)
+
     def _refuse(self, proc: Proc, why: str) -> None:
         for request in self._taken(proc):
             request.done(None, NotFound(why, procs=(proc,)))
 
-    def _taken(self, proc: Proc) -> list[Request]:
-        """Return the requests for a proc, which are answered now."""
+    def _taken(self, proc: Proc, which: list[Request] | None = None) -> list[Request]:
+        """Return the requests for a proc, or some of them, which are answered now."""
         requests = self._requests.pop(proc, [])
-        self._number -= len(requests)
-        for request in requests:
+        if which is None:
+            which = requests
+        elif len(which) < len(requests):
+            self._requests[proc] = [request for request in requests if request not in which]
+        self._number -= len(which)
+        for request in which:
             if request.timer is not None:
                 request.timer.cancel()
-        return requests
+                request.timer = None
+        return which
+
+
+def _has(process: Process, key: str) -> bool:
+    """Tell whether a proc has committed a key, or anything where none is asked for.
+
+    One that it has not committed for other servers is there as well: it does not come by waiting. Reserved keys are
+    never committed.
+    """
+    if not process.committed:
+        return False
+    if not key or key in process.data or key.startswith(RESERVED_PREFIX):
+        return True
+    return any(name[0] == key for name in process.data if not isinstance(name, str))
+
+
+def data_of(processes: Iterable[Process]) -> bytes:
+    """Return what other servers are told of procs: of those that have committed something."""
+    chosen = [process for process in processes if process.committed]
+    shared = [(process.proc, process.shared()) for process in chosen]
+    return encode_modex(shared, {process.proc: process.stamp for process in chosen})

@@ -88,7 +88,7 @@ def absent_of(error: BaseException | None) -> tuple[Proc, ...] | None:
     """Return whom an error of the host names as those that an operation failed for; None if it names nobody."""
     if not isinstance(error, PMIxError):
         return None
-    return tuple(sorted(error.missing or error.procs)) or None
+    return tuple(sorted(error.missing)) if error.missing else None
 
 
 def fail(collective: Collective[Process, Ticket], status: int) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Upcall
     from pypmix.host.exchange.exchange import Exchange, Gathering
+    from pypmix.host.exchange.lives import Lives
     from pypmix.host.exchange.places import Places
     from pypmix.host.exchange.rounds import Gathered
     from pypmix.standard.jobinfo import JobInfo
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     Answer = Callable[[Upcall, Any], None]
     Broken = Callable[[str], PMIxError | None]
+    Party = tuple[list[Proc], dict[str, list[Proc]], bytes]
     Borrow = Callable[[JobInfo], None]
 
 TIMEOUT = attrs.TIMEOUT.key
@@ -58,6 +60,12 @@ TOLD = frozenset(
 )
 """What the members of a group tell each other."""
 
+LIFE = 4
+"""How many bytes of a contribution say which life its members are in."""
+
+MAX_PARTIES = 256
+"""How many collectives are remembered with who takes part in them."""
+
 MAX_MISSING = 4096
 """How many procs an error names as missing."""
 
@@ -65,9 +73,12 @@ MAX_MISSING = 4096
 class _Crossing:
     """A collective of this server that is under way with others."""
 
-    __slots__ = ("gathering", "label", "members", "operation", "servers")
+    __slots__ = ("gathering", "label", "life", "members", "operation", "servers")
 
-    def __init__(self, operation: str, label: str, members: list[Proc], servers: dict[str, list[Proc]]) -> None:
+    def __init__(
+        self, operation: str, label: str, members: list[Proc], servers: dict[str, list[Proc]], life: int
+    ) -> None:
+        self.life = life
         self.operation = operation
         self.label = label
         self.members = members
@@ -81,17 +92,23 @@ class Collectives:
     Args:
         exchange: This server's exchange.
         places: Which server has which proc.
+        lives: How often the procs of this server have opened.
         jobs: The jobs that this server has registered.
         borrow: Registers a job of other servers with this one.
     """
 
-    def __init__(self, exchange: Exchange, places: Places, jobs: dict[str, JobInfo], borrow: Borrow) -> None:
+    def __init__(
+        self, exchange: Exchange, places: Places, lives: Lives, jobs: dict[str, JobInfo], borrow: Borrow
+    ) -> None:
         self.name = exchange.name
         self._exchange = exchange
         self._places = places
+        self._lives = lives
         self._jobs = jobs
         self._borrow = borrow
         self._open: dict[_Crossing, None] = {}
+        self._parties: dict[tuple[str, str, tuple[Proc, ...]], Party] = {}
+        self._version = 0
         # Numbers of its own for each server: nobody need ask anybody, and those of servers of one node are smaller.
         self._context_ids = (crc32(self.name.encode("utf-8", "surrogateescape")) & 0x3FFFFFFF | 0x40000000) << 32
         self.answers: dict[type, Answer] = {
@@ -128,16 +145,34 @@ class Collectives:
             error.operation = error.operation or upcall.op.name
             upcall.fail(error)
 
-    def _absent(self, signature: bytes, server: str) -> bool:
-        """Tell whether a server has no member of a collective any more."""
-        if not self._places.any_departed():
+    def _absent(self, signature: bytes, server: str, given: list[bytes]) -> bool:
+        """Tell whether nobody comes to a collective of its members on a server."""
+        if not self._places.any_missing():
             return False
         try:
             _, _, members = packing.unpack_signature(signature)
         except RemoteProtocolError as error:
             log.error("%s: an allgather of others cannot be read: %s", self.name, error)
             return False
-        return self._places.absent(members, server)
+        return self._places.absent(members, server, max([life_of(data) for data in given], default=1))
+
+    def _party(self, operation: str, label: str, procs: tuple[Proc, ...]) -> Party:
+        """Return who takes part in a collective: procs mostly do the same ones again and again."""
+        places = self._places
+        if places.version != self._version or len(self._parties) >= MAX_PARTIES:
+            self._parties.clear()
+            self._version = places.version
+        name = operation, label, procs
+        found = self._parties.get(name)
+        if found is None:
+            members = places.expand(procs)
+            servers = places.servers(members)
+            if self.name not in servers:
+                raise PMIxError(f"none of its procs are on {self.name}", status=ERR_BAD_PARAM, procs=members)
+            found = members, servers, signature_of(operation, label, members)
+            if places.steady:
+                self._parties[name] = found
+        return found
 
     def _gather(
         self,
@@ -164,13 +199,11 @@ class Collectives:
             broken: Returns how it fails without some members, given what happened; None where it does not.
         """
         operation = operation or upcall.op.name
-        members = self._places.expand(procs)
-        servers = self._places.servers(members)
-        if self.name not in servers:
-            raise PMIxError(f"none of its procs are on {self.name}", status=ERR_BAD_PARAM, procs=members)
-        signature = signature_of(operation, label, members)
-        crossing = _Crossing(operation, label, members, servers)
-        if self._absent(signature, self.name):
+        members, servers, signature = self._party(operation, label, tuple(procs))
+        life = self._lives.latest(servers[self.name])
+        crossing = _Crossing(operation, label, members, servers, life)
+        mine = life.to_bytes(LIFE, "big") + data
+        if self._absent(signature, self.name, [mine]):
             # Those who have not gone do not wait for this server any more, and it has nobody left to tell.
             self._broke(upcall, crossing, broken("all members here have gone"), (self.name,))
             return
@@ -181,7 +214,7 @@ class Collectives:
 
         self._open[crossing] = None
         crossing.gathering = self._exchange.allgather(
-            signature, servers, data, done, status=_status_in(directives), timeout=seconds_in(directives)
+            signature, servers, mine, done, status=_status_in(directives), timeout=seconds_in(directives)
         )
 
     def _end(
@@ -218,7 +251,8 @@ class Collectives:
             self._broke(upcall, crossing, broken(error.detail), error.servers)
             return
         if isinstance(error, ExchangeTimeout):
-            missing = [proc for proc in self._procs_on(crossing, error.servers) if not self._places.has_departed(proc)]
+            late = self._procs_on(crossing, error.servers)
+            missing = [proc for proc in late if not self._places.is_missing(proc, crossing.life)]
             error.missing = frozenset(missing[:MAX_MISSING])
         upcall.fail(error)
 
@@ -227,7 +261,7 @@ class Collectives:
         if problem is None:
             upcall.reply(() if isinstance(upcall.op, GroupUpcall) else None)
             return
-        gone = {proc for proc in crossing.members if self._places.has_departed(proc)}
+        gone = {proc for proc in crossing.members if self._places.is_missing(proc, crossing.life)}
         gone.update(self._procs_on(crossing, servers))
         problem.operation = crossing.operation
         problem.missing = frozenset(sorted(gone)[:MAX_MISSING])
@@ -238,13 +272,11 @@ class Collectives:
         return tuple([proc for server in servers for proc in crossing.servers.get(server, ())])
 
     def _fence(self, upcall: Upcall, op: FenceUpcall) -> None:
-        self._gather(
-            upcall, op.procs, op.directives, op.data, lambda got: b"".join(got.blobs.values()), broken=_partial
-        )
+        self._gather(upcall, op.procs, op.directives, op.data, lambda got: b"".join(parts_of(got)), broken=_partial)
 
     def _connect(self, upcall: Upcall, op: Connect) -> None:
         def joined(gathered: Gathered) -> None:
-            for data in gathered.blobs.values():
+            for data in parts_of(gathered):
                 buffer = DataBuffer(data)
                 while buffer.more():
                     self._borrow(packing.unpack_job(buffer))
@@ -316,7 +348,7 @@ def _constructed(gathered: Gathered) -> tuple[Info, ...]:
     context_id = 0
     wanted = False
     added: dict[Proc, None] = {}
-    for data in gathered.blobs.values():
+    for data in parts_of(gathered):
         buffer = DataBuffer(data)
         wanted = buffer.one(codes.BOOL) or wanted
         offered = buffer.one(codes.SIZE)
@@ -345,6 +377,16 @@ def _abort(detail: str) -> PMIxError:
 
 def _as_well(_detail: str) -> None:
     """What is taken apart is so without those who have gone as well."""
+
+
+def life_of(data: bytes) -> int:
+    """Return the life that a server says its members to be in, who contribute this."""
+    return int.from_bytes(data[:LIFE], "big")
+
+
+def parts_of(gathered: Gathered) -> list[bytes]:
+    """Return what servers have contributed to a collective besides the life of their members."""
+    return [data[LIFE:] for data in gathered.blobs.values()]
 
 
 def _status_in(directives: Iterable[Info]) -> int:

@@ -7,8 +7,9 @@ from pypmix.engine.base import Pending
 from pypmix.host.exchange import packing
 from pypmix.host.exchange.collectives import Collectives, seconds_in
 from pypmix.host.exchange.forwarded import Forwarded
+from pypmix.host.exchange.lives import Lives
 from pypmix.host.exchange.places import Places
-from pypmix.standard import codes
+from pypmix.standard import attrs, codes
 from pypmix.standard.errors import ERR_EXISTS, ERROR, NotFound, NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.ops import DirectModex, Lookup, Notification, NotifyEvent, Publish, Unpublish
 from pypmix.standard.ops.events import (
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done, Upcall
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.exchange.places import Where
-    from pypmix.host.exchange.requests import OnAnswer
+    from pypmix.host.exchange.requests import OnAnswer, Timer
     from pypmix.standard.jobinfo import JobInfo
 
     class ServerLike(Protocol):
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
         def notify(self, event: Notification) -> None: ...
 
-        def dmodex_request(self, proc: Proc, done: Done[bytes]) -> None: ...
+        def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None: ...
 
     Answer = Callable[[Upcall, Any], None]
     Directory = Callable[[Upcall], None]
@@ -53,12 +54,20 @@ if TYPE_CHECKING:
 PLACES = "pypmix.places"
 FORGET = "pypmix.forget"
 DEPARTED = "pypmix.departed"
+FINALIZED = "pypmix.finalized"
+BACK = "pypmix.back"
 EVENT = "pypmix.event"
 MODEX = "pypmix.modex"
 DIRECTORY = "pypmix.directory"
 
+REQUIRED_KEY = attrs.REQUIRED_KEY.key
+
 STAYS = frozenset((RANGE_LOCAL, RANGE_PROC_LOCAL, RANGE_RM))
 """The ranges of events that concern no other server's clients."""
+
+GET_SECONDS = 2.0
+"""How long a value of another server is waited for where its reader gives no time limit, as servers do with their own.
+"""
 
 GONE_SECONDS = 2.0
 """How long a server is given to answer a direct modex of a proc that has gone: what it has committed is there still."""
@@ -67,10 +76,11 @@ GONE_SECONDS = 2.0
 class _Asked:
     """A direct modex that another server waits for."""
 
-    __slots__ = ("answer",)
+    __slots__ = ("answer", "timer")
 
     def __init__(self, answer: OnAnswer) -> None:
         self.answer = answer
+        self.timer: Timer | None = None
 
 
 class Crossing:
@@ -86,6 +96,9 @@ class Crossing:
         where: Returns the name of the server that has a proc, or None; asked before what servers have told each other.
         directory: Answers `Publish`, `Lookup` and `Unpublish` of all servers where this one is the first by name; those
             of others come as upcalls with the same requestor, uid and gid. None where nothing is published.
+        gone: Told of each proc of any server that has ended or is lost, on whatever thread brings that: what it has
+            published for as long as it lives goes. It must not block.
+        over: Told of the procs of a job when all of them have gone, or no server has the job any more.
     """
 
     def __init__(
@@ -95,16 +108,21 @@ class Crossing:
         where: Where | None = None,
         *,
         directory: Directory | None = None,
+        gone: Callable[[Proc], None] | None = None,
+        over: Callable[[tuple[Proc, ...]], None] | None = None,
     ) -> None:
         self.name = exchange.name
         self._server = server
         self._exchange = exchange
         self._directory = directory
+        self._gone = gone
+        self._over = over
         self._places = Places(where)
+        self._lives = Lives()
         self._jobs: dict[str, JobInfo] = {}
         self._borrowed: set[str] = set()
         self._modexes: dict[Proc, dict[_Asked, None]] = {}
-        self._collectives = Collectives(exchange, self._places, self._jobs, self._borrow)
+        self._collectives = Collectives(exchange, self._places, self._lives, self._jobs, self._borrow)
         self._answers: dict[type, Answer] = {
             **self._collectives.answers,
             DirectModex: self._modex,
@@ -116,6 +134,8 @@ class Crossing:
         exchange.hear(PLACES, self._told_places)
         exchange.hear(FORGET, self._told_forget)
         exchange.hear(DEPARTED, self._told_departed)
+        exchange.hear(FINALIZED, self._told_finalized)
+        exchange.hear(BACK, self._told_back)
         exchange.hear(EVENT, self._told_event)
         exchange.handle(MODEX, self._asked_modex)
         exchange.handle(DIRECTORY, self._asked_directory)
@@ -147,8 +167,19 @@ class Crossing:
         """Forget a job; other servers do so when all that have registered it have forgotten it."""
         self._exchange.turns(self._deregister, nspace)
 
+    def connected(self, proc: Proc) -> None:
+        """A client of this server has connected (the upcall `ClientConnected`), for the first time or again."""
+        self._exchange.turns(self._connected, proc)
+
+    def finalized(self, proc: Proc) -> None:
+        """A client of this server has finalized (the upcall `ClientFinalized`).
+
+        Nobody on another server waits for it any more, unless they have opened again already, as it may yet.
+        """
+        self._exchange.turns(self._finalized, proc)
+
     def departed(self, proc: Proc) -> None:
-        """A proc of this server has ended, or is lost: nobody waits for it any more.
+        """A proc of this server has ended, or is lost: nobody waits for it any more, unless it connects again.
 
         A collective goes on without a server whose members have all gone, and ends as one that some members are
         missing from.
@@ -171,25 +202,60 @@ class Crossing:
 
     def _deregister(self, nspace: str) -> None:
         if self._jobs.pop(nspace, None) is not None:
+            self._lives.forget(nspace)
             self._exchange.broadcast(FORGET, DataBuffer().pack(codes.STRING, nspace).bytes())
-            if self._places.remove(self.name, nspace):
-                self._return(nspace)
+            self._remove(self.name, nspace)
+
+    def _remove(self, teller: str, nspace: str) -> None:
+        """A server has forgotten a job; it is over where it was the last one that knew it."""
+        procs = self._places.procs_of(nspace)
+        if self._places.remove(teller, nspace):
+            self._return(nspace)
+            if self._over is not None:
+                self._over(procs)
+
+    def _connected(self, proc: Proc) -> None:
+        self._lives.connected(proc)
+        if self._places.back(proc):
+            self._exchange.broadcast(BACK, packing.pack_procs((proc,)))
+
+    def _finalized(self, proc: Proc) -> None:
+        life = self._lives.finalized(proc)
+        if life:
+            self._places.finalize(proc, life)
+            self._exchange.broadcast(FINALIZED, packing.pack_finalized(proc, life))
+            self._exchange.review()
 
     def _departed(self, proc: Proc) -> None:
-        self._places.depart((proc,))
+        self._lives.lost(proc)
+        self._depart((proc,))
         self._exchange.broadcast(DEPARTED, packing.pack_procs((proc,)))
-        self._exchange.review()
         for asked in self._modexes.get(proc, ()):
             self._exchange.later(GONE_SECONDS, lambda asked=asked: self._give_up(proc, asked))  # type: ignore[misc]
 
+    def _depart(self, procs: tuple[Proc, ...]) -> None:
+        """Procs of any server have gone."""
+        found = self._places.depart(procs)
+        self._exchange.review()
+        if self._gone is not None:
+            for proc in found:
+                self._gone(proc)
+        if self._over is not None:
+            for nspace in dict.fromkeys([proc.nspace for proc in found]):
+                ended = self._places.has_ended(nspace)
+                if ended:
+                    self._over(ended)
+
     def _changed(self, name: str, here: bool) -> None:
         if not here:
-            for nspace in self._places.leave(name):
-                self._return(nspace)
+            for nspace in self._places.known():
+                self._remove(name, nspace)
             return
         gone = []
-        for nspace, places, departed in self._places.told_by(self.name):
+        for nspace, places, departed, finalized in self._places.told_by(self.name):
             self._exchange.tell(name, PLACES, packing.pack_places(nspace, places))
+            for rank, life in finalized.items():
+                self._exchange.tell(name, FINALIZED, packing.pack_finalized(Proc.unchecked(nspace, rank), life))
             gone += [Proc.unchecked(nspace, rank) for rank in sorted(departed)]
         if gone:
             self._exchange.tell(name, DEPARTED, packing.pack_procs(gone))
@@ -199,12 +265,18 @@ class Crossing:
 
     def _told_forget(self, sender: str, data: bytes) -> None:
         nspace = DataBuffer(data).one(codes.STRING) or ""
-        if self._places.remove(sender, nspace):
-            self._return(nspace)
+        self._remove(sender, nspace)
 
     def _told_departed(self, _sender: str, data: bytes) -> None:
-        self._places.depart(packing.unpack_procs(data))
+        self._depart(packing.unpack_procs(data))
+
+    def _told_finalized(self, _sender: str, data: bytes) -> None:
+        self._places.finalize(*packing.unpack_finalized(data))
         self._exchange.review()
+
+    def _told_back(self, _sender: str, data: bytes) -> None:
+        for proc in packing.unpack_procs(data):
+            self._places.back(proc)
 
     def _borrow(self, job: JobInfo) -> None:
         """Register a job that other servers have, for clients that have connected with its procs."""
@@ -240,24 +312,29 @@ class Crossing:
                 error.missing = frozenset(error.procs)
             upcall.fail(error)
 
+        key = next((info.value.data for info in op.directives if info.key == REQUIRED_KEY), "")
         seconds = seconds_in(op.directives)
-        self._exchange.request(server, MODEX, packing.pack_modex(op.proc, seconds), done, timeout=seconds)
+        # Without a limit of its own it ends with that of the other server, however long the way there takes.
+        asked = packing.pack_modex(op.proc, key if isinstance(key, str) else "", seconds or GET_SECONDS)
+        self._exchange.request(server, MODEX, asked, done, timeout=seconds)
 
     def _asked_modex(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
-        proc, seconds = packing.unpack_modex(data)
+        proc, key, seconds = packing.unpack_modex(data)
         asked = _Asked(answer)
         self._modexes.setdefault(proc, {})[asked] = None
         try:
             self._server.dmodex_request(
-                proc, lambda found, error, /: self._exchange.turns(self._told, proc, asked, found, error)
+                proc,
+                lambda found, error, /: self._exchange.turns(self._told, proc, asked, found, error),
+                key=key,
+                timeout=seconds,
             )
         except Exception as error:
             self._told(proc, asked, None, error)
             return
-        if self._places.has_departed(proc):
-            self._exchange.later(GONE_SECONDS, lambda: self._give_up(proc, asked))
-        elif seconds:
-            self._exchange.later(seconds, lambda: self._give_up(proc, asked))
+        if asked in self._modexes.get(proc, ()):
+            limit = min(seconds, GONE_SECONDS) if self._places.has_departed(proc) else seconds
+            asked.timer = self._exchange.later(limit, lambda: self._give_up(proc, asked))
 
     def _told(self, proc: Proc, asked: _Asked, data: bytes | None, error: BaseException | None) -> None:
         """A server has answered a direct modex, or its answer is waited for no more."""
@@ -267,6 +344,8 @@ class Crossing:
         del waiting[asked]
         if not waiting:
             del self._modexes[proc]
+        if asked.timer is not None:
+            asked.timer.cancel()
         asked.answer(data, None if error is None else _pmix_error(error))
 
     def _give_up(self, proc: Proc, asked: _Asked) -> None:
@@ -274,7 +353,7 @@ class Crossing:
         if self._places.has_departed(proc):
             error = NotFound("it has gone, and has committed nothing", procs=(proc,))
         else:
-            error = OperationTimeout("it has committed nothing in time", procs=(proc,))
+            error = OperationTimeout("it has not committed it in time", procs=(proc,))
         self._told(proc, asked, None, error)
 
     # Events

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from pypmix.host.exchange.carrier import Carrier
     from pypmix.host.exchange.requests import Handler, Later, OnAnswer, Timer
+    from pypmix.host.exchange.rounds import Absent
 
     OnGathered = Callable[[Gathered | None, PMIxError | None], None]
     OnPresent = Callable[[None, PMIxError | None], None]
@@ -122,6 +123,8 @@ class Exchange:
     def __init__(
         self, carrier: Carrier, *, later: Later | None = None, now: Callable[[], float] = time.monotonic
     ) -> None:
+        if not hasattr(carrier, "send") or not hasattr(carrier, "name"):
+            raise TypeError(f"an exchange stands on a carrier, such as TCPCarrier, not on {type(carrier).__name__}")
         self.name = carrier.name
         self.turns = Turns()
         self._carrier = carrier
@@ -181,11 +184,12 @@ class Exchange:
         """Hear of servers that come and go: called with the name, and True for one that has come."""
         self._watchers.append(watcher)
 
-    def absences(self, absent: Callable[[bytes, str], bool]) -> None:
+    def absences(self, absent: Absent) -> None:
         """Say who will contribute nothing to an allgather any more, though its server is there.
 
         Args:
-            absent: Told the signature and a participant, where this server coordinates; asked again after `review`.
+            absent: Told the signature, a participant, and what the others have contributed, where this server
+                coordinates; asked again after `review`.
         """
         self._rounds.absent = absent
 

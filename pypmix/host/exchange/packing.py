@@ -35,22 +35,37 @@ def unpack_procs(data: bytes) -> tuple[Proc, ...]:
     return tuple(DataBuffer(data).unpack(codes.PROC, MAX_PARTS))
 
 
-def pack_modex(proc: Proc, seconds: float) -> bytes:
-    """Return a request for what a proc has committed, and how long it may take; 0 for as long as it does."""
-    return DataBuffer().pack(codes.PROC, proc).pack(codes.DOUBLE, seconds).bytes()
+def pack_finalized(proc: Proc, life: int) -> bytes:
+    """Return that a proc has finalized in one of its lives."""
+    return DataBuffer().pack(codes.PROC, proc).pack(codes.UINT32, life).bytes()
 
 
-def unpack_modex(data: bytes) -> tuple[Proc, float]:
-    """Return the proc and the seconds of such a request.
+def unpack_finalized(data: bytes) -> tuple[Proc, int]:
+    """Return the proc and its life.
+
+    Raises:
+        RemoteProtocolError: These are none.
+    """
+    buffer = DataBuffer(data)
+    return buffer.one(codes.PROC), buffer.one(codes.UINT32)
+
+
+def pack_modex(proc: Proc, key: str, seconds: float) -> bytes:
+    """Return a request for what a proc has committed, once a key is there, and how long that may take."""
+    return DataBuffer().pack(codes.PROC, proc).pack(codes.STRING, key).pack(codes.DOUBLE, seconds).bytes()
+
+
+def unpack_modex(data: bytes) -> tuple[Proc, str, float]:
+    """Return the proc, the key and the seconds of such a request.
 
     Raises:
         RemoteProtocolError: It is none.
     """
     buffer = DataBuffer(data)
-    proc, seconds = buffer.one(codes.PROC), buffer.one(codes.DOUBLE)
-    if not 0 <= seconds < MAX_SECONDS:
+    proc, key, seconds = buffer.one(codes.PROC), buffer.one(codes.STRING), buffer.one(codes.DOUBLE)
+    if not 0 < seconds < MAX_SECONDS:
         raise RemoteProtocolError(f"{seconds} s are no time limit", operation="unpack")
-    return proc, seconds
+    return proc, key or "", seconds
 
 
 # Who takes part in something: the whole of it is what its servers know it by.

@@ -16,14 +16,17 @@ MAX_JOBS = 65536
 
 
 class _Job:
-    """A job: where its procs are, who has told of it, and which procs have gone."""
+    """A job: where its procs are, who has told of it, which procs have gone, and in which of their lives others have
+    finalized: a proc that opens again begins another.
+    """
 
-    __slots__ = ("departed", "places", "tellers")
+    __slots__ = ("departed", "finalized", "places", "tellers")
 
     def __init__(self) -> None:
         self.places: dict[int, str] = {}
         self.tellers: set[str] = set()
         self.departed: set[int] = set()
+        self.finalized: dict[int, int] = {}
 
 
 class Places:
@@ -31,11 +34,15 @@ class Places:
 
     Args:
         where: What the host knows itself, asked first; None where it knows nothing beyond what is told here.
+
+    Attributes:
+        version: Another number after each change of where procs are; what the host knows itself may change unseen.
     """
 
     def __init__(self, where: Where | None = None) -> None:
         self._where = where
         self._jobs: dict[str, _Job] = {}
+        self.version = 0
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -46,6 +53,7 @@ class Places:
         Raises:
             PMIxError: There are too many jobs.
         """
+        self.version += 1
         job = self._jobs.get(nspace)
         if job is None:
             if len(self._jobs) >= MAX_JOBS:
@@ -61,25 +69,60 @@ class Places:
             return False
         job.tellers.discard(teller)
         if not job.tellers:
+            self.version += 1
             del self._jobs[nspace]
         return not job.tellers
 
-    def leave(self, teller: str) -> list[str]:
-        """A server has gone; return the jobs that nobody knows any more."""
-        return [nspace for nspace in list(self._jobs) if self.remove(teller, nspace)]
+    def known(self) -> list[str]:
+        """Return the jobs that somebody knows."""
+        return list(self._jobs)
 
-    def told_by(self, teller: str) -> Iterator[tuple[str, dict[int, str], set[int]]]:
-        """Yield what a server has told: jobs, their places, and who has departed of those that are its own."""
+    def procs_of(self, nspace: str) -> tuple[Proc, ...]:
+        """Return the procs of a job."""
+        job = self._jobs.get(nspace)
+        return () if job is None else tuple([Proc.unchecked(nspace, rank) for rank in job.places])
+
+    def told_by(self, teller: str) -> Iterator[tuple[str, dict[int, str], set[int], dict[int, int]]]:
+        """Yield what a server has told: jobs, their places, and of its own procs who has departed, and finalized."""
         for nspace, job in self._jobs.items():
             if teller in job.tellers:
-                yield nspace, job.places, {rank for rank in job.departed if job.places.get(rank) == teller}
+                departed = {rank for rank in job.departed if job.places.get(rank) == teller}
+                finalized = {rank: life for rank, life in job.finalized.items() if job.places.get(rank) == teller}
+                yield nspace, job.places, departed, finalized
 
-    def depart(self, procs: Iterable[Proc]) -> None:
-        """Procs have gone; those of jobs that nobody knows are passed over."""
-        for nspace, rank in procs:
-            job = self._jobs.get(nspace)
-            if job is not None and rank < RANK_VALID:
-                job.departed.add(rank)
+    def depart(self, procs: Iterable[Proc]) -> list[Proc]:
+        """Procs have gone; return those of them that are of jobs that somebody knows."""
+        found = [proc for proc in procs if proc.nspace in self._jobs and proc.rank < RANK_VALID]
+        for nspace, rank in found:
+            self._jobs[nspace].departed.add(rank)
+        return found
+
+    def has_ended(self, nspace: str) -> tuple[Proc, ...]:
+        """Return the procs of a job if all have gone."""
+        job = self._jobs.get(nspace)
+        if job is None or len(job.departed) < len(job.places):
+            return ()
+        return self.procs_of(nspace)
+
+    def finalize(self, proc: Proc, life: int) -> None:
+        """A proc has finalized, in one of its lives."""
+        job = self._jobs.get(proc[0])
+        if job is not None and proc[1] < RANK_VALID:
+            job.finalized[proc[1]] = life
+
+    def back(self, proc: Proc) -> bool:
+        """A proc has opened again; tell whether it had finalized, or gone."""
+        job = self._jobs.get(proc[0])
+        if job is None or (proc[1] not in job.finalized and proc[1] not in job.departed):
+            return False
+        job.finalized.pop(proc[1], None)
+        job.departed.discard(proc[1])
+        return True
+
+    @property
+    def steady(self) -> bool:
+        """Whether `version` tells of all changes."""
+        return self._where is None
 
     def where(self, proc: Proc) -> str | None:
         """Return the server of a proc, None if it is not known."""
@@ -133,20 +176,30 @@ class Places:
             raise NotFound("no server is known to have them", procs=unknown)
         return found
 
-    def absent(self, members: Mapping[str, Iterable[range]], server: str) -> bool:
-        """Tell whether all members that are on a server have gone; not so where none are known to be there."""
+    def absent(self, members: Mapping[str, Iterable[range]], server: str, life: int) -> bool:
+        """Tell whether nobody comes of the members that are on a server; not so where none are known to be there.
+
+        Args:
+            members: The members of what is under way, by nspace.
+            server: The server.
+            life: The latest life of those who are there: who has finalized in an earlier one is opening again, too.
+        """
         some = False
         for nspace, spans in members.items():
             job = self._jobs.get(nspace)
-            gone: set[int] = set() if job is None else job.departed
             for span in spans:
                 for rank in span:
                     if self.where(Proc.unchecked(nspace, rank)) == server:
-                        if rank not in gone:
+                        if job is None or (rank not in job.departed and job.finalized.get(rank, 0) < life):
                             return False
                         some = True
         return some
 
-    def any_departed(self) -> bool:
-        """Tell whether anybody has gone."""
-        return any(job.departed for job in self._jobs.values())
+    def is_missing(self, proc: Proc, life: int) -> bool:
+        """Tell whether a proc has gone, or has finalized in this life."""
+        job = self._jobs.get(proc[0])
+        return job is not None and (proc[1] in job.departed or job.finalized.get(proc[1], 0) >= life)
+
+    def any_missing(self) -> bool:
+        """Tell whether anybody has gone or has finalized."""
+        return any(job.departed or job.finalized for job in self._jobs.values())

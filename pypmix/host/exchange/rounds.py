@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Absent = Callable[[bytes, str], bool]
+    Absent = Callable[[bytes, str, list[bytes]], bool]
     Ended = Callable[[dict[str, int], "Gathered | None", PMIxError | None], None]
 
 OPERATION = "allgather"
@@ -69,7 +69,7 @@ class Rounds:
 
     def __init__(self, ended: Ended) -> None:
         self._ended = ended
-        self.absent: Absent = lambda _signature, _name: False
+        self.absent: Absent = lambda _signature, _name, _given: False
         self._rounds: dict[bytes, list[Round]] = {}
         self._held: dict[tuple[str, int], Round] = {}
         self._open: dict[str, int] = {}
@@ -144,8 +144,13 @@ class Rounds:
 
     def missing(self, round: Round) -> tuple[str, ...]:
         """Return who may still contribute to a round."""
+        given = [contribution.data for contribution in round.got.values()]
         return tuple(
-            [name for name in round.participants if name not in round.got and not self.absent(round.signature, name)]
+            [
+                name
+                for name in round.participants
+                if name not in round.got and not self.absent(round.signature, name, given)
+            ]
         )
 
     def _settle(self, round: Round) -> None:

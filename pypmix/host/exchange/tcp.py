@@ -73,9 +73,21 @@ class TCPCarrier:
         max_backlog: int = MAX_BACKLOG,
     ) -> None:
         self.name = check_name(name)
+        if not isinstance(secret, bytes | bytearray):
+            raise TypeError(f"a secret is bytes, not {type(secret).__name__}")
+        for place in (listen, *dict(peers or {}).values()):
+            if not isinstance(place, tuple | list) or [type(part) for part in place] != [str, int]:
+                raise TypeError(
+                    f"a server listens at a host and a port, such as ('127.0.0.1', 0), not at {place!r:.80}"
+                )
+        for other in peers or {}:
+            check_name(other)
+        for what, size in (("max_message", max_message), ("max_backlog", max_backlog)):
+            if type(size) is not int or size < 1:
+                raise ValueError(f"{what} is a number of bytes, at least 1, not {size!r:.80}")
         if len(secret) < 16:
             raise ValueError(f"a secret of {len(secret)} bytes can be guessed: 16 at least")
-        self._secret = secret
+        self._secret = bytes(secret)
         self._known = dict(peers or {})
         self._folder = ""
         self._max_message = max_message
