@@ -6,7 +6,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 def temporary_folder(env: Mapping[str, str]) -> str:
@@ -26,13 +26,25 @@ def working_directory() -> str:
         return ""
 
 
-def remove(folder: str) -> None:
-    """Remove a directory with all that is in it."""
+def remove_job(folder: str) -> None:
+    """Remove a job's directory, but for what later jobs of the session need.
+
+    What all jobs of a session share, libpmix 7 keeps in files in the folder of the job that came first, and in further
+    ones in those of later jobs: clients of all jobs open them. They go with the host's own folder.
+    """
+    remove(folder, lambda name: name.startswith("pmix-gds-") and ".session." in name)
+
+
+def remove(folder: str, kept: Callable[[str], bool] | None = None) -> None:
+    """Remove a directory with all that is in it, but for those files directly in it whose name is to be kept."""
     try:
         entries = list(os.scandir(folder))
     except OSError:
-        return
+        # An empty one can be removed even where there is no descriptor to look into it.
+        entries = []
     for entry in entries:
+        if kept is not None and kept(entry.name):
+            continue
         if entry.is_dir(follow_symlinks=False):
             remove(entry.path)
             continue

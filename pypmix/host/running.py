@@ -7,7 +7,7 @@ import signal
 import time
 
 from pypmix.host import launch, orphans
-from pypmix.host.folders import remove
+from pypmix.host.folders import remove_job
 from pypmix.host.loop import READ
 from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND, TIMED_OUT, Outcome
 from pypmix.host.output import Copy, Stream, channel
@@ -337,7 +337,7 @@ class RunningJob:
             copy.close()
         if self.number > 1:
             for node in self.host.nodes:
-                remove(node.folder(self.number))
+                remove_job(node.folder(self.number))
 
 
 def patience(grace: float, spent: Callable[[], bool]) -> Callable[[], bool]:

@@ -155,6 +155,18 @@ def root_lacking() -> str:
 
 
 @functools.cache
+def namespaces_lacking() -> str:
+    """Return what keeps tests from making network namespaces, empty if nothing does."""
+    if os.geteuid() != 0:
+        return "root's rights, to make network namespaces"
+    if not shutil.which("ip"):
+        return "`ip` (Debian's iproute2), to make network namespaces"
+    if not answer("unshare", "--net", "echo", "inside"):
+        return "network namespaces"
+    return ""
+
+
+@functools.cache
 def extension() -> bool:
     """Tell whether the native engine's extension was built."""
     try:

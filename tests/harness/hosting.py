@@ -1,0 +1,126 @@
+"""The fixture of the host suite, `host`: a program that is a host, on the server of every engine with both clients.
+
+What a server or a client cannot do there is a row of `LACKS`, as in `pairings`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from harness import hosted, machine, pairings
+from harness.job import Job
+from harness.pairings import Lack
+from harness.running import Jobs
+
+SERVERS = ("python", "native-4.2.2", "native-5.0.11", pairings.ROOT_CLIENT)
+
+
+class Cell(NamedTuple):
+    """A server engine with a client, `python` or `native` with a release."""
+
+    server: str
+    client: str
+
+    def __str__(self) -> str:
+        return f"{self.server}/{self.client}"
+
+    @property
+    def in_root(self) -> bool:
+        """Whether the host runs in the Debian root."""
+        return pairings.ROOT_CLIENT in self
+
+    def lack(self, feature: str) -> Lack | None:
+        """Return why this cell does not have a feature, None if it has."""
+        for lack in LACKS:
+            if (
+                lack.feature == feature
+                and fnmatch.fnmatchcase(self.server, lack.server)
+                and fnmatch.fnmatchcase(self.client, lack.client)
+            ):
+                return lack
+        return None
+
+
+def cells() -> list[Cell]:
+    """Return each server with the Python client and with its own library's; the Python server with those of all."""
+    natives = [name for name in SERVERS if name != "python"]
+    return [
+        Cell("python", "python"),
+        *(Cell("python", name) for name in natives),
+        *(Cell(name, client) for name in natives for client in ("python", name)),
+    ]
+
+
+LACKS = (
+    Lack(
+        "the status of iof_pull",
+        "native-*",
+        "*",
+        "libpmix forgets a pull as soon as its host has taken it, and is told of a success at once for that",
+    ),
+    Lack("the status of notify_event", "native-4.2.*", "*", "a server of libpmix 4.2 answers before its host has"),
+)
+
+
+class Hosted(Jobs):
+    """Runs programs of `hosts/programs`."""
+
+    def __init__(self, cell: Cell, folder: Path) -> None:
+        super().__init__(folder, cell.in_root)
+        self.cell = cell
+
+    def start(self, program: str, *arguments: str, mode: str = "host", **options: Any) -> Job:
+        """Start a program; `mode` is `pair` for one that is two nodes."""
+        server, client = self.cell
+        library = None if server == "python" else pairings.library_path(server.removeprefix("native-"))
+        env = {"PYPMIX_ENGINE": "python"} if client == "python" else pairings.client_environment(client)
+        settings = {"server": server, "client": client, "library": library, "env": env}
+        command = [sys.executable, *hosted.STRICT, "-m", "harness.hosted", mode, program, *arguments]
+        environment = {hosted.SETTINGS: json.dumps(settings), "PYTHONPATH": str(machine.TESTS)}
+        return self.begin(command, environment=environment, **options)
+
+    def __call__(self, program: str, *arguments: str, **options: Any) -> Job:
+        """Run a program to its end, which has to be a good one."""
+        job = self.start(program, *arguments, **options).wait()
+        passed = job.exit_code == 0 and not job.hung and "host passed" in job.stdout
+        assert passed, job.report()
+        return job
+
+
+@pytest.fixture
+def host(request: pytest.FixtureRequest, job_folder: Path) -> Iterator[Hosted]:
+    cell: Cell = request.param
+    for name in cell:
+        if name != "python":
+            pairings.require_client(name)
+    runner = Hosted(cell, job_folder)
+    yield runner
+    runner.end()
+
+
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """Repeat a test that takes `host` for all cells; see `pytest.mark.needs`."""
+    cases = []
+    chosen = [str(cell) for cell in cells()]
+    for mark in metafunc.definition.iter_markers("cells"):
+        assert set(mark.args) <= set(chosen), mark.args
+        chosen = list(mark.args)
+    for cell in [cell for cell in cells() if str(cell) in chosen]:
+        marks: list[pytest.MarkDecorator] = []
+        for mark in metafunc.definition.iter_markers("needs"):
+            for feature in mark.args:
+                lack = cell.lack(feature)
+                if lack:
+                    reason = f"{cell} lacks {feature}: {lack.reason}"
+                    marks.append(
+                        pytest.mark.skip(reason=reason) if lack.harm else pytest.mark.xfail(reason=reason, strict=True)
+                    )
+        cases.append(pytest.param(cell, id=str(cell), marks=marks))
+    metafunc.parametrize("host", cases, indirect=True)

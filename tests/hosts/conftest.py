@@ -1,0 +1,15 @@
+"""The fixture `host` for the tests of this folder."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness import hosting
+from harness.hosting import host
+
+__all__ = ["host", "pytest_generate_tests"]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "host" in metafunc.fixturenames:
+        hosting.parametrize(metafunc)
