@@ -9,7 +9,7 @@ import sys
 from pypmix.cli.options import UsageError, parse
 from pypmix.host.local import LocalHost
 from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND
-from pypmix.standard.errors import PMIxError
+from pypmix.standard.errors import EngineUnavailable, PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,6 +54,10 @@ def run(words: Sequence[str]) -> int:
         outcome = host.run()
     except OSError as error:
         return _refused(error)
+    except EngineUnavailable as error:
+        # Its own hint is for clients, which have no options.
+        say(f"{error.detail}\nName a libpmix with --server-libpmix PATH, or leave out --server-engine native.")
+        return 1
     except PMIxError as error:
         say(str(error))
         return 1

@@ -74,6 +74,7 @@ MET = frozenset(
 
 KNOWN = MET | {*STEPS, CONTEXT_ID, cleanup.FILES, cleanup.FOLDERS}
 
+
 def _control(host: LocalHost, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, JobControl)

@@ -35,6 +35,8 @@ class Application(Record):
     unset: tuple[str, ...] = ()
 
     def __validate__(self) -> None:
+        if isinstance(self.argv, str | bytes):
+            raise TypeError(f"argv is a tuple of words, not the string {self.argv!r:.80}")
         if not self.argv or not self.argv[0]:
             raise ValueError("an application needs a program to run: argv is a tuple that starts with its name")
         if type(self.np) is not int:
@@ -42,6 +44,8 @@ class Application(Record):
         if self.np < 1:
             raise ValueError(f"the number of ranks must be at least 1, not {self.np}")
         for text in (*self.argv, self.wdir, self.program, *[part for pair in self.env for part in pair]):
+            if not isinstance(text, str):
+                raise TypeError(f"a command line and an environment are made of str, not of {type(text).__name__}")
             if "\0" in text:
                 raise ValueError(f"a command line and an environment cannot hold a NUL character: {text!r:.80}")
         for name, _ in self.env:
@@ -80,9 +84,14 @@ class Node(Record):
     others: int | None = None
 
     def __validate__(self) -> None:
-        if not self.hostname or "," in self.hostname:
-            raise ValueError(f"{self.hostname!r} cannot name a node")
+        if not isinstance(self.hostname, str):
+            raise TypeError(f"the name of a node must be a str, not {type(self.hostname).__name__}")
+        if not self.hostname or "," in self.hostname or "\0" in self.hostname:
+            raise ValueError(f"{self.hostname!r:.80} cannot name a node")
         check_local_size(len(self.ranks))
+        for rank in self.ranks:
+            if type(rank) is not int:
+                raise TypeError(f"the ranks of node {self.hostname} are ints, not {type(rank).__name__}")
 
 
 class Slot(Record):
@@ -128,15 +137,19 @@ class Job(Record):
             raise ValueError("an nspace must not be empty")
         if not self.apps:
             raise ValueError("a job needs an application")
+        for app in self.apps:
+            if not isinstance(app, Application):
+                raise TypeError(f"the apps of a job are Applications, not {type(app).__name__}")
         if self.size >= RANK_VALID:
             raise OverflowError(f"a job holds less than {RANK_VALID} ranks, not {self.size}")
         names = [node.hostname for node in self.nodes]
         if len(set(names)) != len(names):
-            raise ValueError(f"a node is listed twice: {', '.join(names)}")
+            raise ValueError(f"a node is listed twice: {', '.join(names):.200}")
         for node in self.nodes:
             check_local_size((self.first if node.first is None else node.first) + len(node.ranks))
         placed = sorted([rank for node in self.nodes for rank in node.ranks])
-        if placed != list(range(self.size)):
+        # The size is what somebody says; that many numbers may not fit into memory.
+        if len(placed) != self.size or placed != list(range(self.size)):
             raise ValueError(
                 f"the nodes must hold each of the ranks 0 to {self.size - 1} once; they hold {placed!r:.80}"
             )

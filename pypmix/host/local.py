@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from functools import partial
 
 from pypmix.host import answers, launch, orphans
 from pypmix.host.folders import remove, temporary_folder, working_directory
@@ -526,9 +527,11 @@ class LocalHost:
         match op:
             case ClientConnected():
                 self._note(op.proc, CONNECTED)
+                if self._crossings is not None:
+                    self.loop.post(partial(self._crossings.connected, node, op.proc))
             case ClientFinalized():
                 self._note(op.proc, FINALIZED)
-                self.loop.post(lambda: gone(self, op.proc))
+                self.loop.post(lambda: self._finalized(node, op.proc))
             case ClientLost():
                 self.loop.post(lambda: self._lost(node, op.proc))
             case ClientAborted():
@@ -538,8 +541,12 @@ class LocalHost:
                 return
         upcall.reply()
 
+    def _finalized(self, node: LocalNode, proc: Proc) -> None:
+        if self._crossings is not None:
+            self._crossings.finalized(node, proc)
+        gone(self, proc)
+
     def _lost(self, node: LocalNode, proc: Proc) -> None:
-        # One that has finalized may open again: the other nodes wait for it until it has ended.
         if self._crossings is not None:
             self._crossings.departed(node, proc)
         gone(self, proc)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Wrap = Callable[[OnUpcall, str], OnUpcall]
 
-MAX_NODES = 1024
+MAX_NODES = 256
 
 
 class LocalNode:

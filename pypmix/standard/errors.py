@@ -68,7 +68,10 @@ class PMIxError(Exception):
         hint: str = "",
     ) -> None:
         super().__init__(detail)
-        self.code = int(self.default_status if status is None else status)
+        code = int(self.default_status if status is None else status)
+        if not -(2**31) <= code < 2**31:
+            raise OverflowError(f"a status has 32 bits, which {code} does not fit into")
+        self.code = code
         self.operation = operation
         self.detail = detail
         self.procs = tuple(procs)

@@ -92,7 +92,7 @@ def test_the_terms_of_the_job(words: str, terms: Terms) -> None:
         ("--tag-output=yes a", "--tag-output takes no value"),
         ("--wdir= a", "--wdir takes a value that is not empty"),
         ("--nodes 0 a", "--nodes takes a whole number of at least 1, not '0'"),
-        ("--nodes 2000 a", "a host has 1 to 1024 nodes, not 2000"),
+        ("--nodes 2000 a", "a host has 1 to 256 nodes, not 2000"),
         ("--nodes 2 --server-engine native a", "several nodes are simulated with the python engine's servers only"),
         ("--server-engine auto a", "--server-engine takes native or python, not 'auto'"),
         ("--server-libpmix ./lib a", "--server-libpmix is for a server of the native engine"),
@@ -122,6 +122,9 @@ def test_a_libpmix_that_is_none_is_named(command: Command) -> None:
     ended = command("run", "--server-engine", "native", "--server-libpmix", "/no/such/libpmix.so", *SH, "true")
     assert ended.code == 1
     assert "/no/such/libpmix.so" in ended.message
+    # What is to be tried is an option of this command, not a variable of clients.
+    assert "PYPMIX_" not in ended.err.decode()
+    assert "--server-libpmix PATH" in ended.err.decode()
 
 
 def test_errors_come_from_the_parser_and_not_from_the_job() -> None:

@@ -49,14 +49,14 @@ class Running:
         pid: The launcher's pid.
     """
 
-    def __init__(self, command: Command, server: str) -> None:
+    def __init__(self, command: Command, server: str, *options: str) -> None:
         self.command = command
         self.name = server
         script = command.folder / "rank.py"
         script.write_text(RANK)
         words = ["-n", "2", sys.executable, str(script), str(command.folder)]
         if server == "pypmix":
-            self.process = command.start("run", *words)
+            self.process = command.start("run", *options, *words)
         else:
             launcher = machine.launcher(server)
             if launcher is None:
@@ -121,6 +121,21 @@ def test_ps(command: Command, job: Running) -> None:
     assert [line.split()[:3] for line in lines[1:] if job.nspace in line] == [
         [job.nspace, str(rank), str(pid)] for rank, pid in enumerate(job.pids)
     ]
+
+
+def test_ps_of_simulated_nodes(command: Command) -> None:
+    running = Running(command, "pypmix", "--nodes", "2")
+    try:
+        for words in ([], ["--pid", str(running.pid)]):
+            (server,) = json.loads(succeeded(command("ps", "--json", *words)).out)["servers"]
+            assert server["server"] == f"{running.server}:0"
+            (shown,) = [each for each in server["jobs"] if each["nspace"] == running.nspace]
+            assert [(proc["pid"], proc["node"]) for proc in shown["procs"]] == [
+                (running.pids[0], "node0"),
+                (running.pids[1], "node1"),
+            ]
+    finally:
+        running.end()
 
 
 def test_every_way_to_name_the_server(command: Command, job: Running) -> None:

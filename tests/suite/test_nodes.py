@@ -168,6 +168,13 @@ def test_fewer_ranks_than_nodes_leave_nodes_empty(launch):
     assert sorted(job.stdout.splitlines()) == ["at node0", "at node1"]
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_who_finalizes_and_lives_on_is_not_waited_for(run, ranks):
+    for outcome, seconds in run("nodes.finalized_early", ranks=ranks)[:-1]:
+        assert outcome == "PartialSuccess"
+        assert seconds < 5
+
+
 def test_one_rank_on_many_nodes(launch):
     program = (
         "import pypmix\n"

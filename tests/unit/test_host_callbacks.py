@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import threading
 import time
@@ -386,6 +387,18 @@ def test_a_group_is_answered_in_parts():
         assert infos[0].value.data.items == (Proc("job", 0), Proc("job", 1))
 
 
+def test_a_destruct_may_be_answered_as_a_construct():
+    with Open() as rm:
+        rm.host.job("job", np=2)
+
+        @rm.host.on_group
+        async def group(req):
+            return req.reply(members=req.procs | req.added)
+
+        infos = (attrs.GROUP_INFO([attrs.GROUP_LOCAL_CID(1)]),)
+        assert rm.ask(ops.GroupUpcall(1, "g", (ALL,), infos)).wait() == ()
+
+
 # What handlers raise
 
 
@@ -755,7 +768,40 @@ def test_bad_arguments_are_errors_at_the_call():
     for bad in ({"reply_timeout": 0}, {"reply_timeout": -1}, {"grace": 0}):
         with pytest.raises(ValueError):
             Host(**bad)
+    for bad in ({"reply_timeout": "1"}, {"grace": None}, {"wrap": 5}, {"exchange": "n0"}, {"node": 5}, {"tmpdir": 5}):
+        with pytest.raises(TypeError):
+            Host(**bad)
     with Open() as rm:
+        for bad in (0, None, b"job", ["job"], "", "a\0b", "x" * 256):
+            with pytest.raises((TypeError, ValueError)):
+                rm.host.job(bad, np=1)
+        for bad in (
+            {"np": 10**9},
+            {"np": 2**31, "nodes": {"n0": [0]}},
+            {"np": 1, "argv": 5},
+            {"np": 1, "parent": "job"},
+            {"apps": "true"},
+            {"nodes": 5},
+            {"nodes": "n0"},
+            {"nodes": {"n0": 5}},
+            {"nodes": {"n0": "01"}},
+            {"nodes": {5: [0]}},
+        ):
+            with pytest.raises((TypeError, ValueError, OverflowError)):
+                rm.host.job("job", **bad)
+        for bad in (5, None, ["job"]):
+            with pytest.raises(TypeError):
+                rm.host.forget(bad)
+        for bad in (-1, 10**9, "TERM", 1.5):
+            with pytest.raises(ValueError, match="is no signal"):
+                rm.host.run(rm.host.kill(ME, bad))
+        with pytest.raises(TypeError):
+            rm.host.run(rm.host.kill(["job"]))
+        with pytest.raises(TypeError):
+            rm.host.run(rm.host.launch(["true"]))
+        for bad in ({"data": 5}, {"data": "x"}, {"nodes": "n0"}, {"timeout": "1"}):
+            with pytest.raises(TypeError):
+                rm.host.run(rm.host.exchange("s", **bad))
         for bad in ({}, {"np": 0}, {"np": 2, "nodes": {"n0": [0]}}, {"np": 1, "apps": ()}, {"nodes": ["n0"]}):
             with pytest.raises((TypeError, ValueError)):
                 rm.host.job("job", **bad)
@@ -774,7 +820,132 @@ def test_bad_arguments_are_errors_at_the_call():
             rm.host.job("job", np=1)
 
 
+def test_what_cannot_be_a_handler_is_refused_when_it_is_given():
+    async def nothing():
+        """Takes no request."""
+
+    async def two(req, more):
+        """Takes too much."""
+
+    def parts(req):
+        yield req
+
+    async def stream(req):
+        yield req
+
+    for bad, text in ((5, "must be callable"), (nothing, "one request"), (two, "one request")):
+        with pytest.raises(TypeError, match=text):
+            Host().on_fence(bad)
+    for bad in (parts, stream):
+        with pytest.raises(TypeError, match="must not be a generator"):
+            Host().on("fence")(bad)
+
+    class Mine(Host):
+        def fence(self):
+            """Takes no request."""
+
+    with pytest.raises(TypeError, match="fence is called with one request"):
+        Mine()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_handler_that_would_end_the_process_does_not_end_the_loop_of_the_others(error, caplog):
+    class Mine(Host):
+        async def connect(self, req):
+            raise error
+
+        async def disconnect(self, req):
+            return None
+
+    with Open(Mine) as rm:
+        assert rm.ask(SAMPLES[ops.Connect]).status == ERROR
+        assert rm.ask(SAMPLES[ops.Disconnect]).wait() is None
+    assert "the handler of connect" in caplog.text
+
+
+def test_a_handler_may_close_the_host_on_a_thread_and_is_told_where_it_cannot():
+    class Mine(Host):
+        def connect(self, req):
+            self.__exit__(None, None, None)
+
+        async def disconnect(self, req):
+            self.__exit__(None, None, None)
+
+    with Open(Mine) as rm:
+        assert isinstance(rm.ask(SAMPLES[ops.Disconnect]).wait(), WouldDeadlock)
+        assert rm.ask(SAMPLES[ops.Connect]).status == ERR_LOST_CONNECTION
+    with pytest.raises(NotInitialized):
+        rm.host.loop  # noqa: B018
+
+
+def test_an_error_whose_status_no_peer_can_be_told_is_answered_all_the_same(caplog):
+    class Mine(Host):
+        async def connect(self, req):
+            raise PMIxError("what is this", status=10**12)
+
+    with Open(Mine) as rm:
+        assert rm.ask(SAMPLES[ops.Connect]).status == ERROR
+    assert "32 bits" in caplog.text
+
+
+def test_a_host_that_cannot_open_leaves_no_folder(tmp_path, monkeypatch):
+    def broken(*_args):
+        raise OSError(24, "Too many open files")
+
+    for name in ("Watching", "Guard"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"pypmix.host.callbacks.jobs.{name}", broken)
+            with pytest.raises(OSError, match="Too many"), Host(tmpdir=str(tmp_path)):
+                pass
+        assert not list(tmp_path.iterdir())
+    with Host(tmpdir=str(tmp_path)):
+        assert list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())
+
+
 def test_alone_an_exchange_returns_what_it_was_given():
     with Open() as rm:
         assert rm.host.run(rm.host.exchange("anything", b"mine")) == [b"mine"]
         assert rm.host.next_context_id() != rm.host.next_context_id()
+
+
+SEEN: contextvars.ContextVar[str] = contextvars.ContextVar("SEEN", default="nothing")
+
+
+@pytest.mark.parametrize("where", ["engine", "loop", "task"])
+def test_a_handler_is_a_task_of_its_own_from_its_first_step(where):
+    tasks = []
+
+    class Manager(Host):
+        async def fence(self, req):
+            task = asyncio.current_task()
+            assert task is not None and task not in tasks
+            tasks.append(task)
+            assert SEEN.get() == "nothing"
+            SEEN.set("something")
+            async with asyncio.timeout(WAIT):
+                await asyncio.sleep(0)
+            assert asyncio.current_task() is task and SEEN.get() == "something"
+            return b"waited"
+
+        async def direct_modex(self, req):
+            assert asyncio.current_task() is not None
+            return b"at once"
+
+    with Open(Manager) as opened:
+        for op, expected in [(FENCE, b"waited"), (ops.DirectModex(ME), b"at once"), (FENCE, b"waited")]:
+            upcall = Upcall(op)
+            if where == "engine":
+                opened.doors[0](upcall)
+            elif where == "loop":
+                opened.host.loop.call_soon_threadsafe(opened.doors[0], upcall)
+            else:
+
+                async def within(upcall=upcall):
+                    own = asyncio.current_task()
+                    opened.doors[0](upcall)
+                    assert asyncio.current_task() is own
+
+                opened.host.run(within())
+            assert upcall.wait() == expected
+        assert opened.host.loop.call_soon.__self__ is opened.host.loop

@@ -36,7 +36,7 @@ def test_fewer_ranks_than_nodes_take_those_that_run_the_fewest() -> None:
 
 @pytest.mark.parametrize("count", [0, -1, MAX_NODES + 1, 1.5, True])
 def test_counts_that_make_no_sense(count: Any) -> None:
-    with pytest.raises(ValueError, match="1 to 1024 nodes"):
+    with pytest.raises(ValueError, match="1 to 256 nodes"):
         check_nodes(count, "python")
 
 

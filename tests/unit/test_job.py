@@ -20,6 +20,27 @@ JOB = Job(
 )
 
 
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: Application("true"), TypeError, "not the string 'true'"),
+        (lambda: Application(("true", 5)), TypeError, "made of str, not of int"),
+        (lambda: Application((b"true",)), TypeError, "made of str, not of bytes"),
+        (lambda: Application(("true",), env=(("A", 1),)), TypeError, "made of str, not of int"),
+        (lambda: Node(5, (0,)), TypeError, "must be a str, not int"),
+        (lambda: Node("a\0", (0,)), ValueError, "cannot name a node"),
+        (lambda: Node("a", (0.5,)), TypeError, "are ints, not float"),
+        (lambda: Node("a", (True,)), TypeError, "are ints, not bool"),
+        (lambda: Job("j", ("true",), (Node("a", (0,)),)), TypeError, "are Applications, not str"),
+        # Which takes no memory for the ranks that are not there.
+        (lambda: Job("j", (Application(("true",), 2**31),), (Node("a", (0,)),)), ValueError, "must hold each"),
+    ],
+)
+def test_what_describes_no_job_is_refused_at_the_call(make, error, text) -> None:
+    with pytest.raises(error, match=text):
+        make()
+
+
 def data(infos: tuple[Info, ...]) -> dict[str, object]:
     found = {info.key: info.value.data for info in infos}
     assert len(found) == len(infos)

@@ -33,8 +33,9 @@ class Session:
         self.calls = []
         self.modex = lambda done: threading.Thread(target=done, args=(b"data", None)).start()
 
-    def dmodex_request(self, proc, done):
+    def dmodex_request(self, proc, done, **more):
         self.calls.append(("dmodex_request", proc))
+        self.more = more
         self.modex(done)
 
     def __getattr__(self, name):
@@ -169,6 +170,16 @@ def test_there_is_a_call_for_each_function_and_both_forms_are_alike():
         one, other = (inspect.signature(getattr(cls, name)) for cls in (pypmix.Server, aio.Server))
         assert one == other, name
     assert inspect.signature(pypmix.Server) == inspect.signature(aio.Server)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_direct_modex_says_what_is_waited_for(session, form):
+    call(form, ("dmodex_request", ME), lambda opened, name, args: opened.dmodex_request(ME, key="k", timeout=5))
+    assert session.more == {"key": "k", "timeout": 5}
+    call(form, ("dmodex_request", ME), lambda opened, name, args: opened.dmodex_request(ME))
+    assert session.more == {"key": "", "timeout": 0}
+    with pytest.raises(ValueError, match="key"):
+        call(form, ("dmodex_request", ME), lambda opened, name, args: opened.dmodex_request(ME, key="k" * 600))
 
 
 def test_a_callback_is_told_of_a_direct_modex_at_once(session):

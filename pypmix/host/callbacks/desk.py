@@ -25,6 +25,7 @@ from pypmix.standard.ops import ClientAborted, ClientFinalized, ClientLost
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
+    from contextvars import Context
     from typing import Any
 
     from pypmix.host.callbacks.requests import Handler, Request
@@ -53,7 +54,25 @@ def _start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]
     """Start a task; at once where that is possible, since most handlers never wait."""
     if sys.version_info >= (3, 12):
         return asyncio.Task(coroutine, loop=loop, eager_start=True)
-    return loop.create_task(coroutine)
+    if loop.get_task_factory() is not None or asyncio.current_task(loop) is not None:
+        return loop.create_task(coroutine)
+    # The same as later releases do: the task's first step is run here, instead of being put into the loop's queue.
+    steps: list[tuple[Callable[[], None], Context]] = []
+
+    def keep(step: Callable[[], None], *, context: Context) -> None:
+        steps.append((step, context))
+
+    try:
+        loop.call_soon = keep  # type: ignore[method-assign,assignment]
+    except AttributeError:
+        return loop.create_task(coroutine)
+    try:
+        task = asyncio.Task(coroutine, loop=loop)
+    finally:
+        del loop.call_soon
+    for step, context in steps:
+        context.run(step)
+    return task
 
 
 class Desk:
@@ -91,6 +110,9 @@ class Desk:
         if refused:
             detail = f"{count} requests of {requestor} are unanswered"
             request.fail(PMIxError(detail, status=ERR_RESOURCE_BUSY, operation=request.name))
+            return
+        if asyncio._get_running_loop() is self.loop:
+            self._begin(request, function, asynchronous)
             return
         try:
             self.loop.call_soon_threadsafe(self._begin, request, function, asynchronous)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
+import math
 import threading
 import zlib
 
@@ -110,8 +112,17 @@ class Host(Upcalls, Jobs, Decorators):
         wrap: Callable[[OnUpcall], OnUpcall] | None = None,
     ) -> None:
         for name, seconds in (("reply_timeout", reply_timeout), ("grace", grace)):
-            if seconds is not None and not seconds > 0:
+            if name == "reply_timeout" and seconds is None:
+                continue
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+                raise TypeError(f"{name} is a number of seconds, not {type(seconds).__name__}")
+            if not 0 < seconds < math.inf:
                 raise ValueError(f"{name} must be more than 0 seconds, not {seconds}")
+        if wrap is not None and not callable(wrap):
+            raise TypeError(f"wrap is a function, such as Recorder.wrap, not {type(wrap).__name__}")
+        if exchange is not None and not hasattr(exchange, "allgather"):
+            hint = "pypmix.host.exchange.Exchange(carrier) makes one"
+            raise TypeError(f"exchange is an Exchange, not {type(exchange).__name__}; {hint}")
         super().__init__(exchange.name if node is None and exchange is not None else node, tmpdir, grace)
         self._exchange = exchange
         self._reply_timeout = reply_timeout
@@ -138,6 +149,8 @@ class Host(Upcalls, Jobs, Decorators):
         self._desk: Desk | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._closing = threading.Lock()
+        self._watched: int | None = None
         self._contexts = itertools.count()
 
     # What is overridden
@@ -197,7 +210,19 @@ class Host(Upcalls, Jobs, Decorators):
 
     def _enlist(self, name: str, function: Handler) -> None:
         if not callable(function):
-            raise TypeError(f"what handles {name} must be callable, not a {type(function).__name__}")
+            raise TypeError(f"what handles {name} must be callable, not {type(function).__name__}")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"what handles {name} returns its answer: it must not be a generator")
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):
+            # Of some callables nobody knows the signature.
+            signature = None
+        if signature is not None:
+            try:
+                signature.bind(None)
+            except TypeError as error:
+                raise TypeError(f"what handles {name} is called with one request: {error}") from None
         self._handlers[name] = function, is_async(function)
 
     # From upcalls to handlers
@@ -205,8 +230,13 @@ class Host(Upcalls, Jobs, Decorators):
     def _upcall(self, upcall: Upcall) -> None:
         # On the engine's thread.
         op = upcall.op
-        if self._crossing is not None and isinstance(op, ClientLost):
-            self._crossing.departed(op.proc)
+        if self._crossing is not None:
+            if isinstance(op, ClientConnected):
+                self._crossing.connected(op.proc)
+            elif isinstance(op, ClientFinalized):
+                self._crossing.finalized(op.proc)
+            elif isinstance(op, ClientLost):
+                self._crossing.departed(op.proc)
         name, kind = route(op)
         found = self._all or self._handlers.get(name)
         if found is not None:
@@ -263,19 +293,32 @@ class Host(Upcalls, Jobs, Decorators):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        loop, thread = self.loop, self._thread
-        assert thread is not None
-        self._thread = None
-        try:
-            self._wait(loop, self._close())
-        finally:
-            self._stop(loop, thread)
+        if self._loop is not None and _running() is self._loop:
+            raise WouldDeadlock("this would block the host's own loop", operation="close")
+        # A handler may be here too, on a worker's thread: who comes second waits, and finds the host closed.
+        with self._closing:
+            loop, thread = self._loop, self._thread
+            if loop is None:
+                return
+            if thread is None:
+                raise RuntimeError("the host was opened with `async with`, and is closed by its end")
+            try:
+                self._wait(loop, self._close())
+            finally:
+                self._thread = None
+                self._stop(loop, thread)
 
     @staticmethod
     def _live(loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
-            loop.run_forever()
+            while True:
+                try:
+                    loop.run_forever()
+                    break
+                except (KeyboardInterrupt, SystemExit):
+                    # That of a handler, which is logged; everybody else needs the loop.
+                    continue
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(loop.shutdown_default_executor())
         finally:
@@ -290,11 +333,12 @@ class Host(Upcalls, Jobs, Decorators):
     def _open(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not None:
             raise RuntimeError("the host is open already")
-        self._open_jobs(loop)
         try:
+            self._open_jobs(loop)
             self._desk = Desk(loop, self._reply_timeout, self.expand)
             self._loop = loop
             self.server.open()
+            loop.call_soon_threadsafe(self._watch, loop)
             if self._exchange is not None:
                 self._cross(self._exchange, loop)
         except BaseException:
@@ -303,12 +347,24 @@ class Host(Upcalls, Jobs, Decorators):
             self._close_jobs()
             raise
 
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        # What an engine can hand over in the loop needs no further thread on its way.
+        if self._loop is loop:
+            session = self.server.session
+            descriptor = session.fileno()
+            if descriptor >= 0:
+                self._watched = descriptor
+                loop.add_reader(descriptor, session.poll)
+                session.attach()
+
     def _cross(self, exchange: Exchange, loop: asyncio.AbstractEventLoop) -> None:
         from pypmix.host.callbacks.publications import Publications
         from pypmix.host.exchange import Crossing
 
-        self._publications = Publications(loop, self._number_of)
-        self._crossing = Crossing(self.server, exchange, directory=self._publications)
+        published = Publications(loop, self._number_of)
+        self._crossing = Crossing(
+            self.server, exchange, directory=published, gone=published.ended, over=published.job_over
+        )
         exchange.start()
 
     def _number_of(self, proc: Proc) -> int:
@@ -325,10 +381,17 @@ class Host(Upcalls, Jobs, Decorators):
             if self._exchange is not None:
                 self._exchange.close()
         finally:
-            # It may ask the host for something until its very end.
-            await asyncio.to_thread(self.server.close)
+            try:
+                # It may ask the host for something until its very end.
+                await asyncio.to_thread(self.server.close)
+            except (OSError, RuntimeError):
+                # The system gives no thread, which must not keep the rest from being cleaned up.
+                self.server.close()
+            if self._watched is not None:
+                self._loop.remove_reader(self._watched)
+                self._watched = None
             self._close_jobs()
-            self._loop = self._crossing = self._publications = None
+            self._loop = self._crossing = None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -405,13 +468,14 @@ class Host(Upcalls, Jobs, Decorators):
         """
         self.server.notify(Notification(code, self.proc if source is None else source, range, infos(info)))
 
-    async def dmodex_request(self, proc: Proc, *, timeout: float | None = None) -> bytes:
+    async def dmodex_request(self, proc: Proc, *, key: str = "", timeout: float | None = None) -> bytes:
         """`PMIx_server_dmodex_request`: what a proc of this server has committed for others.
 
         It is what the host of another node answers `direct_modex` with.
 
         Args:
             proc: A proc of a job that is registered.
+            key: The key that the reader waits for (`attrs.REQUIRED_KEY` of the upcall); anything by default.
             timeout: Seconds to wait for its data; None waits for ever.
 
         Raises:
@@ -420,7 +484,7 @@ class Host(Upcalls, Jobs, Decorators):
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
-        self.server.dmodex_request(proc, _settling(loop, future))
+        self.server.dmodex_request(proc, _settling(loop, future), key=key, timeout=timeout)
         try:
             return await asyncio.wait_for(future, limit(timeout))
         except TimeoutError as error:
@@ -469,6 +533,11 @@ class Host(Upcalls, Jobs, Decorators):
             PartialSuccess: All procs of the signature that are on a node have gone.
             PMIxError: A host has gone or has given up, or the time is over.
         """
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"data is bytes, not {type(data).__name__}")
+        if isinstance(nodes, str):
+            raise TypeError(f"nodes are names in a list, not the string {nodes!r:.80}")
+        timeout = limit(timeout)
         exchange = self._exchange
         if exchange is None:
             return [bytes(data)]

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import os
+import signal
 import socket
 from functools import partial
 
@@ -13,22 +14,21 @@ from pypmix.host.callbacks.processes import Launch, Processes, Start
 from pypmix.host.callbacks.watching import Watching
 from pypmix.host.folders import remove, temporary_folder, working_directory
 from pypmix.host.guard import Guard
-from pypmix.host.job import Application, Job, Node
+from pypmix.host.job import Application, Job, Node, check_local_size
 from pypmix.host.launch import inherited_environment
 from pypmix.host.output import Sink
 from pypmix.requests import proc_tuple
-from pypmix.standard.types import RANK_WILDCARD, Proc
+from pypmix.standard.ops.core import instances
+from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, App, Proc, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping, Sequence
     from typing import Any, TypeVar
 
-    from pypmix.host.callbacks.publications import Publications
     from pypmix.host.exchange import Crossing
     from pypmix.requests import Procs
     from pypmix.server import Server
-    from pypmix.standard.types import App
 
     T = TypeVar("T")
 
@@ -53,14 +53,14 @@ class Jobs:
 
     server: Server
     _crossing: Crossing | None = None
-    _publications: Publications | None = None
 
     def __init__(self, node: str | None, tmpdir: str | None, grace: float) -> None:
         self.env = inherited_environment(os.environ)
         self.grace = grace
         self.node = node
         self._label = f"pypmix-host-{os.getpid()}-{os.urandom(3).hex()}"
-        self.tmpdir = os.path.join(tmpdir or temporary_folder(self.env), self._label)
+        given = "" if tmpdir is None else os.fsdecode(tmpdir)
+        self.tmpdir = os.path.join(given or temporary_folder(self.env), self._label)
         self._watching: Watching | None = None
         self._guard: Guard | None = None
         self._sinks: dict[int, Sink] = {}
@@ -108,6 +108,10 @@ class Jobs:
             TypeError, ValueError, OverflowError: This describes no job.
             PMIxError: The nspace is registered already (`ERR_EXISTS`).
         """
+        if not check_name(nspace, MAX_NSLEN, "an nspace"):
+            raise ValueError("an nspace must not be empty")
+        if parent is not None and not isinstance(parent, Proc):
+            raise TypeError(f"the parent of a job is a Proc, not {type(parent).__name__}")
         placed = self._nodes(nodes)
         if apps is not None:
             if np is not None or argv is not None:
@@ -121,8 +125,12 @@ class Jobs:
             # What nobody has named yet is known by the name of the job.
             found = (Application(_words(argv) if argv is not None else (nspace,), np),)
         if placed is None:
-            hostname = self.node or socket.gethostname() or "localhost"
-            placed = (Node(hostname, tuple(range(sum([app.np for app in found])))),)
+            for app in found:
+                if not isinstance(app, Application):
+                    raise TypeError(f"apps are Applications, not {type(app).__name__}s")
+            size = sum([app.np for app in found])
+            check_local_size(size)
+            placed = (Node(self.node or socket.gethostname() or "localhost", tuple(range(size))),)
         folder = os.path.join(self.tmpdir, f"job-{next(self._numbers)}")
         job = Job(nspace, found, placed, tmpdir=folder, wdir=working_directory(), parent=parent)
         self._register(job)
@@ -137,7 +145,12 @@ class Jobs:
         if nodes is None:
             return None
         if hasattr(nodes, "items"):
+            for name, ranks in nodes.items():
+                if isinstance(ranks, str | bytes) or not hasattr(ranks, "__iter__"):
+                    raise TypeError(f"the ranks of node {name!r} are ints in a list, not {type(ranks).__name__}")
             return tuple([Node(name, tuple(ranks)) for name, ranks in nodes.items()])
+        if isinstance(nodes, str | bytes) or not hasattr(nodes, "__iter__"):
+            raise TypeError(f"nodes are a mapping of names to ranks, or Nodes, not {type(nodes).__name__}")
         found = tuple(nodes)
         for node in found:
             if not isinstance(node, Node):
@@ -176,6 +189,8 @@ class Jobs:
 
     def forget(self, job: Job | str) -> None:
         """Deregister a job; what `start` has started is deregistered when it is over."""
+        if not isinstance(job, str | Job):
+            raise TypeError(f"a Job or an nspace is forgotten, not {type(job).__name__}")
         self._forget(job if isinstance(job, str) else job.nspace)
 
     def _forget(self, nspace: str) -> None:
@@ -278,6 +293,9 @@ class Jobs:
         Raises:
             OSError: They cannot be started.
         """
+        for app in apps:
+            if not isinstance(app, App):
+                raise TypeError(f"apps are Apps, as a spawn has them, not {type(app).__name__}s")
         found = tuple([_application(app) for app in apps])
         return await self.hop(self._launched(found, near, nspace, forward_output))
 
@@ -307,7 +325,11 @@ class Jobs:
             signum: The signal to send. None ends them: SIGTERM, SIGKILL after the grace, and this waits for it.
             status: What `status` of their processes is to say.
         """
-        named = set(self.expand(proc_tuple(procs)))
+        if signum is not None and signum not in signal.valid_signals():
+            raise ValueError(f"{signum!r} is no signal")
+        given = proc_tuple(procs)
+        instances("procs", given, Proc)
+        named = set(self.expand(given))
         await self.hop(self._kill(named, signum, status))
 
     async def _kill(self, procs: set[Proc], signum: int | None, status: int | None) -> None:
@@ -337,8 +359,7 @@ class Jobs:
 
     def guard_group(self, group: int) -> None:
         """Have a process group ended even if this process is killed."""
-        if self._guard is None:
-            self._guard = Guard(self._label, self.tmpdir)
+        assert self._guard is not None
         self._guard.add(group)
 
     def forget_group(self, group: int) -> None:
@@ -358,20 +379,18 @@ class Jobs:
     def _departed(self, proc: Proc) -> None:
         if self._crossing is not None:
             self._crossing.departed(proc)
-        if self._publications is not None:
-            self._publications.ended(proc)
 
     def launch_over(self, launch: Launch) -> None:
         """Nothing is left of some processes."""
         self._launches.remove(launch)
         nspace = launch.job.nspace
         if not any(other.job.nspace == nspace for other in self._launches):
-            if self._publications is not None:
-                self._publications.job_over({rank.proc for rank in launch.ranks})
             self._lingering[nspace] = self.loop.call_later(LINGER, self._forget, nspace)
 
     def _open_jobs(self, loop: asyncio.AbstractEventLoop) -> None:
         os.mkdir(self.tmpdir, 0o700)
+        # From here on, since a host that is killed is to leave no folder either.
+        self._guard = Guard(self._label, self.tmpdir)
         self._watching = Watching(loop)
 
     async def _end_jobs(self) -> None:
@@ -398,6 +417,8 @@ class Jobs:
 def _words(argv: Sequence[str]) -> tuple[str, ...]:
     if isinstance(argv, str | bytes):
         raise TypeError(f"a command is a list of words, not the string {argv!r:.80}")
+    if not hasattr(argv, "__iter__"):
+        raise TypeError(f"a command is a list of words, not {type(argv).__name__}")
     return tuple([os.fspath(word) for word in argv])
 
 

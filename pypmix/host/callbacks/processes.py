@@ -10,7 +10,7 @@ import threading
 from functools import partial
 
 from pypmix.host import launch, orphans
-from pypmix.host.folders import remove
+from pypmix.host.folders import remove_job
 from pypmix.host.output import Stream, channel
 from pypmix.standard.errors import NotInitialized, OperationTimeout
 from pypmix.standard.ops import Output
@@ -268,7 +268,7 @@ class Launch:
                 stream.close()
         await self.host.watching.drained(self.host.grace)
         if self.job.tmpdir:
-            remove(self.job.tmpdir)
+            remove_job(self.job.tmpdir)
         self.host.launch_over(self)
 
 

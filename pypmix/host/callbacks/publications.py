@@ -30,18 +30,24 @@ class Publications:
 
     def __call__(self, upcall: Upcall) -> None:
         """Answer an upcall, later; from any thread."""
-        try:
-            self._loop.call_soon_threadsafe(self._answer, upcall)
-        except RuntimeError:
+        if not self._soon(self._answer, upcall):
             upcall.fail(LostConnection("the host has closed", operation=upcall.op.name))
 
     def ended(self, proc: Proc) -> None:
-        """Remove what was published for as long as a proc lives; in the loop's thread."""
-        self._directory.leave(proc)
+        """Remove what was published for as long as a proc lives, later; from any thread."""
+        self._soon(self._directory.leave, proc)
 
-    def job_over(self, procs: set[Proc]) -> None:
-        """Remove what was published for as long as the application lives; in the loop's thread."""
-        self._directory.forget(procs, PERSIST_APP)
+    def job_over(self, procs: tuple[Proc, ...]) -> None:
+        """Remove what was published for as long as the application lives, later; from any thread."""
+        self._soon(self._directory.forget, frozenset(procs), PERSIST_APP)
+
+    def _soon(self, function: Callable[..., None], *args: object) -> bool:
+        """Have something done in the loop, in the order in which it comes; tell whether there still is one."""
+        try:
+            self._loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:
+            return False
+        return True
 
     def _answer(self, upcall: Upcall) -> None:
         try:

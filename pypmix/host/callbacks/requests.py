@@ -673,11 +673,14 @@ class GroupRequest(Request[tuple[Info, ...]]):
         if result is not None:
             raise TypeError("a group request is answered with a result or with its parts, not with both")
         named = () if members is None else tuple(members)
-        return super().reply(GroupResults(named, context_id, self.shared if infos is None else as_infos(infos)))
+        if infos is None:
+            return super().reply(GroupResults(named, context_id, self.shared if self.construct else ()))
+        return super().reply(GroupResults(named, context_id, as_infos(infos)))
 
     def result(self, given: Any) -> tuple[Info, ...]:
         if not self.construct:
-            return _infos(self, given)
+            # A destruct has no membership; what answers both in one way gives one all the same.
+            return given.infos if isinstance(given, GroupResults) else _infos(self, given)
         if given is None:
             given = GroupResults(infos=self.shared)
         if not isinstance(given, GroupResults):

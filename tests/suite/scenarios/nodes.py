@@ -259,6 +259,28 @@ async def victims(me, killed):
     return first, await attempt(lambda: me.fence([proc for proc in me.job if proc.rank not in killed], timeout=20))
 
 
+async def finalized_early(me):
+    """The last rank finalizes and lives on, while the first node waits for it in a fence, and its own node not yet."""
+    last = me.job.size - 1
+    if me.rank == last:
+        for rank in range((last + 2) // 2):
+            await hear(f"fencing-{rank}")
+        await sleep(0.2)
+        await me.finalize()
+        await tell("finalized")
+        for rank in range(last):
+            await hear(f"told-{rank}", 20)
+        return None
+    if me.proc in half(me, 1):
+        await hear("finalized")
+        await sleep(0.1)
+    else:
+        await tell(f"fencing-{me.rank}")
+    found = await attempt(me.fence)
+    await tell(f"told-{me.rank}")
+    return found
+
+
 async def waits(me):
     """All but the last rank wait in a fence until the job is ended."""
     await me.fence(timeout=20)
