@@ -254,6 +254,11 @@ def test_an_abort_without_targets_means_the_callers_job():
     assert asked(ops.ClientAborted(ME, 3, "over", (ME,))).targets == (ME,)
 
 
+def test_a_direct_modex_knows_the_key_that_is_waited_for():
+    assert asked(ops.DirectModex(ME, (attrs.TIMEOUT(3), attrs.REQUIRED_KEY("acme.key")))).key == "acme.key"
+    assert asked(ops.DirectModex(ME)).key == ""
+
+
 def test_a_group_request_knows_its_members():
     late = Proc("other", 5)
     infos = (

@@ -25,7 +25,6 @@ from pypmix.standard.ops import ClientAborted, ClientFinalized, ClientLost
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
-    from contextvars import Context
     from typing import Any
 
     from pypmix.host.callbacks.requests import Handler, Request
@@ -51,28 +50,10 @@ def is_async(function: object) -> bool:
 
 
 def _start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Start a task; at once where that is possible, since most handlers never wait."""
+    """Start a task; at once where Python can (3.12), since most handlers never wait."""
     if sys.version_info >= (3, 12):
         return asyncio.Task(coroutine, loop=loop, eager_start=True)
-    if loop.get_task_factory() is not None or asyncio.current_task(loop) is not None:
-        return loop.create_task(coroutine)
-    # The same as later releases do: the task's first step is run here, instead of being put into the loop's queue.
-    steps: list[tuple[Callable[[], None], Context]] = []
-
-    def keep(step: Callable[[], None], *, context: Context) -> None:
-        steps.append((step, context))
-
-    try:
-        loop.call_soon = keep  # type: ignore[method-assign,assignment]
-    except AttributeError:
-        return loop.create_task(coroutine)
-    try:
-        task = asyncio.Task(coroutine, loop=loop)
-    finally:
-        del loop.call_soon
-    for step, context in steps:
-        context.run(step)
-    return task
+    return loop.create_task(coroutine)
 
 
 class Desk:

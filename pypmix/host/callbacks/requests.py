@@ -326,6 +326,11 @@ class DirectModexRequest(Request[bytes]):
     proc: Proc
     directives: tuple[Info, ...]
 
+    @property
+    def key(self) -> str:
+        """The key that it waits for (`PMIX_REQUIRED_KEY`); empty where it takes whatever there is."""
+        return next((str(info.value.data) for info in self.directives if info.key == attrs.REQUIRED_KEY.key), "")
+
     def result(self, given: Any) -> bytes:
         return _bytes(self, given)
 
