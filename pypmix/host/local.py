@@ -533,6 +533,9 @@ class LocalHost:
                 self._note(op.proc, FINALIZED)
                 self.loop.post(lambda: self._finalized(node, op.proc))
             case ClientLost():
+                found = self.find(op.proc)
+                if found is not None:
+                    found[1].lost = True
                 self.loop.post(lambda: self._lost(node, op.proc))
             case ClientAborted():
                 self.loop.post(lambda: self._aborted(op))

@@ -23,6 +23,7 @@ class Rank:
         node: Where it runs.
         pid: Its pid, 0 before it was started; taken until the job is over, so that its process group has no other.
         stage: How far it has come with PMIx.
+        lost: Whether its connection has ended without a finalize: it may be about to end itself.
         streams: What is read of its output, by `IOFChannel`.
         input: What its standard input is fed by; None where that is nobody here.
         code: What it exited with; None while it runs, and where a signal ended it.
@@ -39,6 +40,7 @@ class Rank:
         "input",
         "killer",
         "label",
+        "lost",
         "node",
         "pid",
         "pidfd",
@@ -56,6 +58,7 @@ class Rank:
         self.pid = 0
         self.pidfd = -1
         self.stage = STARTED
+        self.lost = False
         self.streams: dict[int, Stream] = {}
         self.input: Input | None = None
         self.code: int | None = None

@@ -30,6 +30,9 @@ INTERRUPT_GRACE = 1.0
 POLL = 0.01
 """Seconds between looks at what the kernel tells nobody about."""
 
+DYING = 10
+"""How often is looked whether a rank has ended whose connection has."""
+
 STDOUT = 2
 STDERR = 4
 NAMES = {STDOUT: "stdout", STDERR: "stderr"}
@@ -71,6 +74,7 @@ class RunningJob:
         self.partial: Outcome | None = None
         self.unlaunched: OSError | None = None
         self.deadline: Timer | None = None
+        self._unjudged = False
         self._groups: set[int] | None = None
         self._patience: Callable[[], bool] | None = None
         self._open_files: list[Copy] = []
@@ -197,15 +201,24 @@ class RunningJob:
             self.host.loop.later(POLL, self._watch_without_pidfds)
 
     def _ready(self, rank: Rank) -> None:
-        if not self._collect(rank) or not rank.blame or self.outcome is not None:
-            return
+        if self._collect(rank) and self.outcome is None and (rank.blame or self._unjudged):
+            self._judge(DYING)
+
+    def _judge(self, chances: int) -> None:
+        """A rank has failed: end the job, in the name of the one that began."""
         # A rank that asked for an abort may have exited since, and one that died a moment ago may have taken others
         # with it: look at all of them before one is named.
         self.host.loop.run_posted()
         for other in self.ranks:
             self._collect(other)
-        if self.outcome is not None:
+        if self.outcome is not None or not any(other.blame for other in self.ranks):
             return
+        if chances and any(other.alive and other.lost for other in self.ranks):
+            # The others have heard that its connection is gone before the system tells that it is.
+            self._unjudged = True
+            self.host.loop.later(POLL, lambda: self._judge(chances - 1))
+            return
+        self._unjudged = False
         culprit = max(self.ranks, key=lambda each: each.blame)
         code = 128 + culprit.signum if culprit.signum else culprit.code or 1
         if not self.terms.keep_going:

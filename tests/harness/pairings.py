@@ -320,6 +320,13 @@ LACKS = (
         harm=True,
     ),
     Lack(
+        "a context id where one of several asks",
+        "native-server-4.2.*",
+        "*",
+        "whether its host is asked for one depends on what the member wants that comes last",
+        harm=True,
+    ),
+    Lack(
         "a kept event comes once",
         "native-server-7.*",
         "*",

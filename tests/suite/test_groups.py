@@ -22,7 +22,7 @@ def test_no_context_id(run):
 
 
 @pytest.mark.forms("sync")
-@pytest.mark.needs("groups")
+@pytest.mark.needs("groups", "a context id where one of several asks")
 def test_who_asks_for_a_context_id_is_told(run):
     first, *others = run("groups.mixed", ranks=3)
     assert isinstance(first, int)

@@ -384,7 +384,7 @@ def test_the_timeout_of_a_connect_covers_the_host():
 
 
 def test_a_host_names_because_of_whom_a_connect_failed():
-    world = Alone(OperationTimeout("late", procs=(Proc("far", 3),)))
+    world = Alone(OperationTimeout("late", missing=(Proc("far", 3),)))
     zero = Client(world, 0, infos=(greeting("1"),)).connect()
     tag = connect(zero, Proc("job", 0))
     assert decode_late(zero.replies[tag], 1) == (Proc("far", 3),)
