@@ -24,6 +24,7 @@ from pypmix.engine.native.quirks import SHIFTED
 from pypmix.engine.native.serverside.again import Again
 from pypmix.engine.native.serverside.jobinfo import infos_of, size_of
 from pypmix.engine.native.serverside.knowledge import STATE_PREPPED, STATE_TERMINATED
+from pypmix.engine.native.serverside.lingering import HASTY, Lingering
 from pypmix.engine.native.serverside.slots import slots
 from pypmix.engine.native.serverside.upcalls import ROWS
 from pypmix.engine.native.session import _library
@@ -233,6 +234,7 @@ class NativeServer:
         self._asked: dict[int, Done[bytes]] = {}
         self._limit = LIMIT
         self._again = Again(self._ask_modex, self.log)
+        self._lingering = Lingering(self._deregister, self.log)
         self._last_token = 0
         infos = [attrs.SERVER_NSPACE(self.proc.nspace), attrs.SERVER_RANK(rank), attrs.HOSTNAME(self.hostname)]
         infos.append(attrs.SERVER_TMPDIR(tmpdir or os.environ.get("TMPDIR") or "/tmp"))
@@ -446,6 +448,7 @@ class NativeServer:
         for proc in [proc for proc in list(self.users) if proc.nspace == nspace]:
             self.users.pop(proc, None)
             self.states.pop(proc, None)
+        self._lingering.drop(nspace)
         self._tell(lib.PYPMIX_DEREGISTER_NSPACE, "deregister_nspace", Proc.unchecked(nspace, 0))
 
     def register_client(self, proc: Proc, uid: int, gid: int) -> None:
@@ -457,14 +460,24 @@ class NativeServer:
             self._proc(given, proc)
             given.number = uid | gid << 32
 
+        if self._lingering.take(proc):
+            self._deregister(proc)
         self.users[proc] = uid, gid
         self.states[proc] = STATE_PREPPED
         self._call(lib.PYPMIX_REGISTER_CLIENT, "register_client", give)
 
     def deregister_client(self, proc: Proc) -> None:
         """`PMIx_server_deregister_client`: a process has ended; what waits for it goes on without it."""
+        self._check("deregister_client")
+        connected = self.states.get(proc) not in (None, STATE_PREPPED)
         if self.states.get(proc) == STATE_PREPPED:
             self.states[proc] = STATE_TERMINATED
+        if connected and self.release < HASTY:
+            self._lingering.add(proc)
+        else:
+            self._deregister(proc)
+
+    def _deregister(self, proc: Proc) -> None:
         self._tell(lib.PYPMIX_DEREGISTER_CLIENT, "deregister_client", proc)
 
     def client_env(self, proc: Proc) -> dict[str, str]:
@@ -618,6 +631,7 @@ class NativeServer:
                 return
             self._closed = True
         self._again.close()
+        self._lingering.close()
         lib.pypmix_queue_fail(self._queue, ERR_LOST_CONNECTION)
         lib.pypmix_inbox_close(self._box)
         finalizer = threading.Thread(target=lib.pypmix_server_finalize, name="pypmix-finalize", daemon=True)

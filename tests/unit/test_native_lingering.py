@@ -1,0 +1,80 @@
+"""Clients that have ended are told to the library a while later, each once, in their order, and none after the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+lingering = pytest.importorskip("pypmix.engine.native.serverside.lingering")
+
+from pypmix import Proc  # noqa: E402
+
+A, B, C = Proc("job", 0), Proc("job", 1), Proc("other", 0)
+
+
+@pytest.fixture
+def told(monkeypatch):
+    monkeypatch.setattr(lingering, "SECONDS", 0.1)
+    return []
+
+
+def until(condition):
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_later_and_in_order(told):
+    waits = lingering.Lingering(told.append, pytest.fail)
+    begin = time.monotonic()
+    waits.add(A)
+    waits.add(B)
+    assert told == []
+    until(lambda: told == [A, B])
+    assert time.monotonic() - begin >= 0.1
+    waits.add(C)
+    until(lambda: told == [A, B, C])
+    waits.close()
+
+
+def test_what_is_taken_out_or_forgotten_is_not_told(told):
+    waits = lingering.Lingering(told.append, pytest.fail)
+    for proc in (A, B, C):
+        waits.add(proc)
+    assert waits.take(C)
+    assert not waits.take(C)
+    waits.drop("job")
+    time.sleep(0.3)
+    assert told == []
+    waits.close()
+
+
+def test_nothing_is_told_after_the_end(told):
+    before = threading.active_count()
+    waits = lingering.Lingering(told.append, pytest.fail)
+    waits.add(A)
+    waits.close()
+    waits.close()
+    waits.add(B)
+    time.sleep(0.3)
+    assert told == []
+    until(lambda: threading.active_count() == before)
+
+
+def test_a_failure_is_logged_and_the_next_one_is_told(told):
+    logged = []
+
+    def forget(proc):
+        if proc == A:
+            raise ValueError("no")
+        told.append(proc)
+
+    waits = lingering.Lingering(forget, logged.append)
+    waits.add(A)
+    waits.add(B)
+    until(lambda: told == [B])
+    assert logged == ["job:0 cannot be deregistered: no"]
+    waits.close()
