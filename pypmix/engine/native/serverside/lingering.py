@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pypmix.standard.releases import Release
     from pypmix.standard.types import Proc
 
-HASTY: Release = (5, 0, 0)
+HASTY: Release = (5, 0, 2)
 """The first release that may be told at once that a client has ended.
 
 Earlier ones close its socket then, and go on to watch its number. If they have not read of its end yet, whoever
