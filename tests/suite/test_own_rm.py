@@ -65,6 +65,25 @@ def test_an_abort_ends_the_ranks_of_both_nodes(manage, rank):
     assert job.seconds < 15
 
 
+GONE = """
+import pypmix, time
+with pypmix.Client() as me:
+    if me.rank == 1:
+        time.sleep(0.5)
+        try:
+            me.fence(timeout=20)
+        except pypmix.PartialSuccess as error:
+            print("partial")
+"""
+
+
+def test_a_fence_does_not_wait_for_a_node_whose_ranks_have_gone(manage):
+    job = manage(2, sys.executable, "-c", GONE)
+    assert job.exit_code == 0 and not job.hung, job.report()
+    assert job.stdout == "partial\n", job.report()
+    assert job.seconds < 15
+
+
 def test_a_program_that_does_not_exist(manage):
     job = manage(2, "no-such-program")
     assert job.exit_code not in (0, None) and not job.hung, job.report()

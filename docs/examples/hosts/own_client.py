@@ -4,6 +4,13 @@ import sys
 
 import pypmix
 
+SPAWNED = """
+import pypmix
+with pypmix.Client() as me:
+    print("a spawned job", flush=True)
+    me.publish({"acme.motto": "all together"})
+"""
+
 with pypmix.Client() as me:
     me.put("port", 5000 + me.rank)
     me.fence(collect=True, timeout=20)
@@ -11,7 +18,6 @@ with pypmix.Client() as me:
     with me.group("everybody", me.job, context_id=True, timeout=20) as group:
         print(f"rank {me.rank} on {me.node.hostname}: ports {ports}, context id {group.context_id}")
     if me.rank == 0:
-        me.publish({"acme.motto": "all together"})
-        me.spawn([sys.executable, "-c", "print('a spawned job')"])
+        me.spawn([sys.executable, "-c", SPAWNED])
     print(f"rank {me.rank} looks up: {me.lookup('acme.motto', wait=20)}")
     me.fence(timeout=20)

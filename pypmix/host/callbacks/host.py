@@ -541,7 +541,7 @@ class Host(Upcalls, Jobs, Decorators):
         exchange = self._exchange
         if exchange is None:
             return [bytes(data)]
-        from pypmix.host.exchange.collectives import signature_of
+        from pypmix.host.exchange.collectives import OWN, signature_of
 
         parts = signature if isinstance(signature, tuple) else ()
         procs = self.expand([part for part in parts if isinstance(part, Proc)])
@@ -549,7 +549,7 @@ class Host(Upcalls, Jobs, Decorators):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Gathered] = loop.create_future()
         # The procs are part of it, so that nobody waits for a node all of whose procs have gone.
-        text = signature_of("host", repr(signature), procs if nodes is None else ())
+        text = signature_of(OWN, repr(signature), procs if nodes is None else ())
         done = _settling(loop, future)
         gathering = exchange.allgather(text, names, bytes(data), done, timeout=timeout or 0.0)
         try:

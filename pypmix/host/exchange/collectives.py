@@ -8,6 +8,7 @@ from pypmix.data import DataBuffer
 from pypmix.engine.base import Pending
 from pypmix.host.exchange import packing
 from pypmix.host.exchange.errors import ExchangeTimeout, ServerLost, listed
+from pypmix.host.exchange.lives import LAST
 from pypmix.host.exchange.turns import log
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import (
@@ -62,6 +63,9 @@ TOLD = frozenset(
 
 LIFE = 4
 """How many bytes of a contribution say which life its members are in."""
+
+OWN = "host"
+"""The operation of what hosts bring together themselves."""
 
 MAX_PARTIES = 256
 """How many collectives are remembered with who takes part in them."""
@@ -150,11 +154,13 @@ class Collectives:
         if not self._places.any_missing():
             return False
         try:
-            _, _, members = packing.unpack_signature(signature)
+            operation, _, members = packing.unpack_signature(signature)
         except RemoteProtocolError as error:
             log.error("%s: an allgather of others cannot be read: %s", self.name, error)
             return False
-        return self._places.absent(members, server, max([life_of(data) for data in given], default=1))
+        # What hosts bring together themselves is their own, and tells of no lives: only who has gone is absent there.
+        life = LAST if operation == OWN else max([life_of(data) for data in given], default=1)
+        return self._places.absent(members, server, life)
 
     def _party(self, operation: str, label: str, procs: tuple[Proc, ...]) -> Party:
         """Return who takes part in a collective: procs mostly do the same ones again and again."""
