@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pypmix.engine.alarms import MANY, Alarms
 from pypmix.host.exchange import Exchange, ExchangeTimeout, Hub, ServerLost, VirtualTime, fields, messages, requests
 from pypmix.host.exchange import exchange as module
 from pypmix.host.exchange import rounds as rounds_module
-from pypmix.host.exchange.alarms import MANY, Alarms
 from pypmix.host.exchange.turns import Turns
 from pypmix.standard.errors import LostConnection, NotFound, NotSupported, PMIxError, RemoteProtocolError, Unreachable
 

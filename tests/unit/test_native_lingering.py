@@ -10,6 +10,7 @@ import pytest
 lingering = pytest.importorskip("pypmix.engine.native.serverside.lingering")
 
 from pypmix import Proc  # noqa: E402
+from pypmix.engine.alarms import Alarms  # noqa: E402
 
 A, B, C = Proc("job", 0), Proc("job", 1), Proc("other", 0)
 
@@ -20,6 +21,13 @@ def told(monkeypatch):
     return []
 
 
+@pytest.fixture
+def alarms():
+    found = Alarms()
+    yield found
+    found.close()
+
+
 def until(condition):
     end = time.monotonic() + 10
     while not condition():
@@ -27,8 +35,8 @@ def until(condition):
         time.sleep(0.01)
 
 
-def test_later_and_in_order(told):
-    waits = lingering.Lingering(told.append, pytest.fail)
+def test_later_and_in_order(told, alarms):
+    waits = lingering.Lingering(told.append, alarms, pytest.fail)
     begin = time.monotonic()
     waits.add(A)
     waits.add(B)
@@ -37,11 +45,10 @@ def test_later_and_in_order(told):
     assert time.monotonic() - begin >= 0.1
     waits.add(C)
     until(lambda: told == [A, B, C])
-    waits.close()
 
 
-def test_what_is_taken_out_or_forgotten_is_not_told(told):
-    waits = lingering.Lingering(told.append, pytest.fail)
+def test_what_is_taken_out_or_forgotten_is_not_told(told, alarms):
+    waits = lingering.Lingering(told.append, alarms, pytest.fail)
     for proc in (A, B, C):
         waits.add(proc)
     assert waits.take(C)
@@ -49,22 +56,21 @@ def test_what_is_taken_out_or_forgotten_is_not_told(told):
     waits.drop("job")
     time.sleep(0.3)
     assert told == []
-    waits.close()
 
 
-def test_nothing_is_told_after_the_end(told):
+def test_nothing_is_told_after_the_end(told, alarms):
     before = threading.active_count()
-    waits = lingering.Lingering(told.append, pytest.fail)
+    waits = lingering.Lingering(told.append, alarms, pytest.fail)
     waits.add(A)
-    waits.close()
-    waits.close()
+    alarms.close()
+    alarms.close()
     waits.add(B)
     time.sleep(0.3)
     assert told == []
     until(lambda: threading.active_count() == before)
 
 
-def test_a_failure_is_logged_and_the_next_one_is_told(told):
+def test_a_failure_is_logged_and_the_next_one_is_told(told, alarms):
     logged = []
 
     def forget(proc):
@@ -72,9 +78,8 @@ def test_a_failure_is_logged_and_the_next_one_is_told(told):
             raise ValueError("no")
         told.append(proc)
 
-    waits = lingering.Lingering(forget, logged.append)
+    waits = lingering.Lingering(forget, alarms, logged.append)
     waits.add(A)
     waits.add(B)
     until(lambda: told == [B])
     assert logged == ["job:0 cannot be deregistered: no"]
-    waits.close()

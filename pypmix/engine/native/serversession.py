@@ -15,6 +15,7 @@ import time
 from collections import deque
 
 from pypmix._version import __version__
+from pypmix.engine.alarms import Alarms
 from pypmix.engine.base import EngineInfo
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.events import RAISED_ANYWHERE
@@ -233,8 +234,9 @@ class NativeServer:
         self._closed = False
         self._asked: dict[int, Done[bytes]] = {}
         self._limit = LIMIT
-        self._again = Again(self._ask_modex, self.log)
-        self._lingering = Lingering(self._deregister, self.log)
+        self._alarms = Alarms()
+        self._again = Again(self._ask_modex, self._alarms, self.log)
+        self._lingering = Lingering(self._deregister, self._alarms, self.log)
         self._last_token = 0
         infos = [attrs.SERVER_NSPACE(self.proc.nspace), attrs.SERVER_RANK(rank), attrs.HOSTNAME(self.hostname)]
         infos.append(attrs.SERVER_TMPDIR(tmpdir or os.environ.get("TMPDIR") or "/tmp"))
@@ -631,7 +633,7 @@ class NativeServer:
                 return
             self._closed = True
         self._again.close()
-        self._lingering.close()
+        self._alarms.close()
         lib.pypmix_queue_fail(self._queue, ERR_LOST_CONNECTION)
         lib.pypmix_inbox_close(self._box)
         finalizer = threading.Thread(target=lib.pypmix_server_finalize, name="pypmix-finalize", daemon=True)

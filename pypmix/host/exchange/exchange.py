@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from itertools import count
 
+from pypmix.engine.alarms import Alarms
 from pypmix.host.exchange import fields
-from pypmix.host.exchange.alarms import Alarms
 from pypmix.host.exchange.errors import ExchangeTimeout, listed, lost
 from pypmix.host.exchange.messages import (
     ANSWER,

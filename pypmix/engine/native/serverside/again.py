@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 import threading
-import time
-from itertools import count
+from functools import partial
 
 from pypmix.standard.errors import LostConnection, OperationTimeout
 from pypmix.standard.ops import RESERVED_PREFIX
@@ -14,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pypmix.engine.alarms import Alarms
     from pypmix.engine.base import Done
     from pypmix.standard.types import Proc
 
@@ -25,13 +24,12 @@ LONGEST_PAUSE = 1.0
 class Demand:
     """What another server waits for."""
 
-    __slots__ = ("deadline", "done", "key", "pause", "proc")
+    __slots__ = ("done", "key", "pause", "proc")
 
-    def __init__(self, proc: Proc, done: Done[bytes], key: str, deadline: float | None) -> None:
+    def __init__(self, proc: Proc, done: Done[bytes], key: str) -> None:
         self.proc = proc
         self.done: Done[bytes] | None = done
         self.key = key
-        self.deadline = deadline
         self.pause = FIRST_PAUSE
 
 
@@ -40,33 +38,30 @@ class Again:
 
     Args:
         ask: Asks the library what a proc has committed: it answers when there is anything.
+        alarms: What wakes it.
         log: Told of a host that fails over an answer.
     """
 
-    def __init__(self, ask: Callable[[Proc, Done[bytes]], None], log: Callable[[str], None]) -> None:
+    def __init__(self, ask: Callable[[Proc, Done[bytes]], None], alarms: Alarms, log: Callable[[str], None]) -> None:
         self._ask = ask
+        self._alarms = alarms
         self._log = log
-        self._changed = threading.Condition()
-        self._number = count()
-        self._due: list[tuple[float, int, Callable[[Demand], None], Demand]] = []
-        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._timed: set[Demand] = set()
         self._closed = False
 
     def request(self, proc: Proc, done: Done[bytes], key: str, timeout: float) -> None:
         """See `ServerSession.dmodex_request`."""
-        deadline = time.monotonic() + timeout if timeout else None
-        demand = Demand(proc, done, "" if key.startswith(RESERVED_PREFIX) else key, deadline)
+        demand = Demand(proc, done, "" if key.startswith(RESERVED_PREFIX) else key)
         self._put(demand)
-        if deadline is not None:
-            self._later(deadline, self._expire, demand)
+        if timeout:
+            self._later(timeout, self._expire, demand)
 
     def close(self) -> None:
         """Ask nothing any more; who waits is told. May be called twice."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            left = [demand for _, _, _, demand in self._due]
-            self._due.clear()
-            self._changed.notify()
+            left = list(self._timed)
         for demand in left:
             self._end(demand, None, LostConnection("the server is closed", operation="dmodex_request"))
 
@@ -77,7 +72,7 @@ class Again:
         # The data is the library's own, but the keys stand in it as they are.
         if error is None and demand.key and demand.key.encode() + b"\0" not in (data or b""):
             if demand.done is not None:
-                self._later(time.monotonic() + demand.pause, self._repeat, demand)
+                self._later(demand.pause, self._repeat, demand)
                 demand.pause = min(2 * demand.pause, LONGEST_PAUSE)
             return
         self._end(demand, data, error)
@@ -95,8 +90,9 @@ class Again:
         self._end(demand, None, OperationTimeout(text, procs=(demand.proc,), missing=(demand.proc,)))
 
     def _end(self, demand: Demand, data: bytes | None, error: BaseException | None) -> None:
-        with self._changed:
+        with self._lock:
             done, demand.done = demand.done, None
+            self._timed.discard(demand)
         if done is None:
             return
         try:
@@ -104,30 +100,11 @@ class Again:
         except Exception as failure:
             self._log(f"the host failed over the answer to dmodex_request: {failure!r}")
 
-    def _later(self, due: float, call: Callable[[Demand], None], demand: Demand) -> None:
-        with self._changed:
+    def _later(self, seconds: float, call: Callable[[Demand], None], demand: Demand) -> None:
+        with self._lock:
             closed = self._closed
-            if not closed:
-                self._push(due, call, demand)
+            if not closed and demand.done is not None:
+                self._timed.add(demand)
+                self._alarms.later(seconds, partial(call, demand))
         if closed:
             self._end(demand, None, LostConnection("the server is closed", operation="dmodex_request"))
-
-    def _push(self, due: float, call: Callable[[Demand], None], demand: Demand) -> None:
-        heapq.heappush(self._due, (due, next(self._number), call, demand))
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="pypmix-modex", daemon=True)
-            self._thread.start()
-        else:
-            self._changed.notify()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                if self._closed:
-                    return
-                wait = self._due[0][0] - time.monotonic() if self._due else None
-                if wait is None or wait > 0:
-                    self._changed.wait(wait)
-                    continue
-                _, _, call, demand = heapq.heappop(self._due)
-            call(demand)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections import deque
+from functools import partial
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pypmix.engine.alarms import Alarm, Alarms
     from pypmix.standard.releases import Release
     from pypmix.standard.types import Proc
 
@@ -29,60 +29,40 @@ class Lingering:
 
     Args:
         forget: Tells it of one.
+        alarms: What wakes it.
         log: Told of what goes wrong.
     """
 
-    def __init__(self, forget: Callable[[Proc], None], log: Callable[[str], None]) -> None:
+    def __init__(self, forget: Callable[[Proc], None], alarms: Alarms, log: Callable[[str], None]) -> None:
         self._forget = forget
+        self._alarms = alarms
         self._log = log
-        self._changed = threading.Condition()
-        self._due: deque[tuple[float, Proc]] = deque()
-        self._thread: threading.Thread | None = None
-        self._closed = False
+        self._lock = threading.Lock()
+        self._due: dict[Proc, Alarm] = {}
 
     def add(self, proc: Proc) -> None:
         """A client has ended."""
-        with self._changed:
-            if self._closed:
-                return
-            self._due.append((time.monotonic() + SECONDS, proc))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="pypmix-lingering", daemon=True)
-                self._thread.start()
-            else:
-                self._changed.notify()
+        with self._lock:
+            if proc not in self._due:
+                self._due[proc] = self._alarms.later(SECONDS, partial(self._over, proc))
 
     def take(self, proc: Proc) -> bool:
         """Take a client out; return whether it was there."""
-        with self._changed:
-            left = [entry for entry in self._due if entry[1] != proc]
-            there = len(left) < len(self._due)
-            self._due = deque(left)
-        return there
+        with self._lock:
+            alarm = self._due.pop(proc, None)
+        if alarm is not None:
+            alarm.cancel()
+        return alarm is not None
 
     def drop(self, nspace: str) -> None:
         """An nspace is forgotten as a whole."""
-        with self._changed:
-            self._due = deque([entry for entry in self._due if entry[1].nspace != nspace])
+        for proc in [proc for proc in list(self._due) if proc.nspace == nspace]:
+            self.take(proc)
 
-    def close(self) -> None:
-        """Tell nothing any more. May be called twice."""
-        with self._changed:
-            self._closed = True
-            self._due.clear()
-            self._changed.notify()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                if self._closed:
-                    return
-                wait = self._due[0][0] - time.monotonic() if self._due else None
-                if wait is None or wait > 0:
-                    self._changed.wait(wait)
-                    continue
-                _, proc = self._due.popleft()
-            try:
-                self._forget(proc)
-            except Exception as error:
-                self._log(f"{proc} cannot be deregistered: {error}")
+    def _over(self, proc: Proc) -> None:
+        if not self.take(proc):
+            return
+        try:
+            self._forget(proc)
+        except Exception as error:
+            self._log(f"{proc} cannot be deregistered: {error}")
