@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from pypmix.standard.jobinfo import JobInfo
-    from pypmix.standard.ops import Notification, Op, Output
+    from pypmix.standard.ops import GroupState, Notification, Op, Output
     from pypmix.standard.types import Info, Value
 else:
     from pypmix.standard._typing import Generic as Protocol
@@ -63,6 +63,9 @@ class ClientSession(Protocol):
 
     def fetch_local(self, proc: Proc, key: str) -> Value | None:
         """Return a value that is in this process already, without any wait or message; None if it is not."""
+
+    def group_state(self, name: str) -> GroupState | None:
+        """Return how a group stands that this process is a member of, without any wait or message; None without one."""
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when `poll` has work.

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
     Over = Callable[[int, tuple[Info, ...]], None]
+    Conclusion = Callable[[Notification, int, tuple[Info, ...]], None]
     Effect = Callable[[Callable[[Any], object], Any], object]
 
 ERR_EVENT_REGISTRATION = -144
@@ -65,6 +66,15 @@ SINGLE, MULTI, DEFAULT = range(3)
 
 def _at_once(function: Callable[[Any], object], argument: Any) -> None:
     function(argument)
+
+
+def _both(notification: Notification, conclusion: Conclusion, over: Over | None) -> Over:
+    def ended(status: int, results: tuple[Info, ...]) -> None:
+        if over is not None:
+            over(status, results)
+        conclusion(notification, status, results)
+
+    return ended
 
 
 class Handler:
@@ -233,6 +243,8 @@ class Handlers:
         self._last: Handler | None = None
         self._rows: tuple[list[Handler], list[Handler], list[Handler]] = ([], [], [])
         self._watchers: dict[int, list[Callable[[Notification], None]]] = {}
+        self._screens: dict[int, Callable[[Notification], bool]] = {}
+        self._conclusions: dict[int, Conclusion] = {}
         self._kept: deque[Notification] = deque(maxlen=MAX_KEPT)
         self._calls: deque[tuple[Callable[[Any], None], object]] = deque()
         """Whom to call with what, in this order whatever threads there are."""
@@ -291,6 +303,31 @@ class Handlers:
         watchers.remove(watcher)
         if not watchers:
             del self._watchers[code]
+
+    def screen(self, code: int, wanted: Callable[[Notification], bool] | None) -> None:
+        """Ask the library itself about each event of a code before anybody sees it; one that it does not want is none.
+
+        Args:
+            code: The code.
+            wanted: Tells whether an event is news; called where `enter` leads. None takes it back.
+        """
+        if wanted is None:
+            self._screens.pop(code, None)
+        else:
+            self._screens[code] = wanted
+
+    def conclude(self, code: int, conclusion: Conclusion | None) -> None:
+        """Tell the library itself how the chain of each event of a code has ended, one without handlers too.
+
+        Args:
+            code: The code.
+            conclusion: Called where `enter` leads, with the event, the status of its last handler and all results. None
+                takes it back.
+        """
+        if conclusion is None:
+            self._conclusions.pop(code, None)
+        else:
+            self._conclusions[code] = conclusion
 
     def end(self, error: BaseException | None) -> None:
         """Tell all handlers that no further event can come."""
@@ -384,8 +421,16 @@ class Handlers:
             effect: Calls the one C function that makes the event known here; what comes before has no effect, and what
                 comes after can be made up for by `recover`.
         """
+        screen = self._screens.get(notification.code)
+        if screen is not None and not screen(notification):
+            if over is not None:
+                over(EVENT_NO_ACTION_TAKEN, results)
+            return False
         for watcher in list(self._watchers.get(notification.code, ())):
             watcher(notification)
+        conclusion = self._conclusions.get(notification.code)
+        if conclusion is not None:
+            over = _both(notification, conclusion, over)
         everyone = [self._first, *[handler for row in self._rows for handler in row], self._last]
         chain = [handler for handler in everyone if handler is not None and self._matches(handler, notification)]
         chain = [handler for handler in chain if handler.active]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pypmix.engine.groups import Groups, answer_form, directives_for, wants_context_id
+from pypmix.engine.groups.rules import Groups, answer_form, directives_for, wants_context_id
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,

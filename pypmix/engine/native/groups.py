@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pypmix.engine.groups import TIMED, Groups, answer_form, directives_for
+from pypmix.engine.groups.rules import TIMED, Groups, answer_form, directives_for
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, found
 from pypmix.standard import codes

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn, Protocol
 
     from pypmix.engine.base import Done, R
-    from pypmix.engine.groups import Groups
+    from pypmix.engine.groups.rules import Groups
     from pypmix.engine.native.background import Background
     from pypmix.engine.native.inbox import Inbox
     from pypmix.engine.native.library import Library

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Done
-    from pypmix.engine.groups import Groups
+    from pypmix.engine.groups.rules import Groups
     from pypmix.standard.releases import Release
 
     Outcome = tuple[Any, BaseException | None]

@@ -48,9 +48,19 @@ if TYPE_CHECKING:
     from pypmix.standard.ops.forwarding import IOFPull as IOFPull
     from pypmix.standard.ops.forwarding import IOFPush as IOFPush
     from pypmix.standard.ops.forwarding import Output as Output
+    from pypmix.standard.ops.groups import GroupAnswer as GroupAnswer
+    from pypmix.standard.ops.groups import GroupChange as GroupChange
     from pypmix.standard.ops.groups import GroupConstruct as GroupConstruct
     from pypmix.standard.ops.groups import GroupDestruct as GroupDestruct
+    from pypmix.standard.ops.groups import GroupInvite as GroupInvite
+    from pypmix.standard.ops.groups import GroupInviteControl as GroupInviteControl
+    from pypmix.standard.ops.groups import GroupJoin as GroupJoin
+    from pypmix.standard.ops.groups import GroupLeave as GroupLeave
+    from pypmix.standard.ops.groups import GroupRequest as GroupRequest
     from pypmix.standard.ops.groups import GroupResults as GroupResults
+    from pypmix.standard.ops.groups import GroupState as GroupState
+    from pypmix.standard.ops.groups import GroupUnwatch as GroupUnwatch
+    from pypmix.standard.ops.groups import GroupWatch as GroupWatch
     from pypmix.standard.ops.hosting import DirectModex as DirectModex
     from pypmix.standard.ops.hosting import FenceUpcall as FenceUpcall
     from pypmix.standard.ops.hosting import GroupUpcall as GroupUpcall
@@ -86,7 +96,10 @@ _HOME = {
     "events": ("DeregisterEventHandler DeregisterEvents Notification NotifyEvent RegisterEventHandler RegisterEvents"),
     "fabric": "ComputeDistances FabricRegister FabricUpdate",
     "forwarding": "IOFDeregister IOFPull IOFPush Output",
-    "groups": "GroupConstruct GroupDestruct GroupResults",
+    "groups": (
+        "GroupAnswer GroupChange GroupConstruct GroupDestruct GroupInvite GroupInviteControl GroupJoin GroupLeave "
+        "GroupRequest GroupResults GroupState GroupUnwatch GroupWatch"
+    ),
     "hosting": "DirectModex FenceUpcall GroupUpcall ResourceBlock SessionControl",
     "publishing": ("PERSIST_APP PERSIST_FIRST_READ PERSIST_PROC RANGE_CUSTOM RANGE_SESSION Lookup Publish Unpublish"),
     "queries": "QueryInfo ResolveNodes ResolvePeers",

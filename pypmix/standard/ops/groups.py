@@ -1,10 +1,27 @@
-"""Groups that all of their members construct and destruct together."""
+"""Groups: constructed and destructed together, by invitation, left, joined, and watched."""
 
 from __future__ import annotations
 
 from pypmix.standard.ops.core import Op, instances
 from pypmix.standard.record import Record
 from pypmix.standard.types import MAX_NSLEN, Info, Proc, check_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ACCEPTED = "accepted"
+DECLINED = "declined"
+FAILED = "failed"
+"""How an invited proc may answer: the last is for one that has ended, or has let its time run out."""
+
+JOINED = "joined"
+LEFT = "left"
+MEMBER_FAILED = "member failed"
+LEADER_FAILED = "leader failed"
+LEADER_SELECTED = "leader selected"
+DESTRUCTED = "destructed"
+"""What may happen to a group that stands."""
 
 
 class GroupResults(Record):
@@ -19,6 +36,60 @@ class GroupResults(Record):
     members: tuple[Proc, ...] = ()
     context_id: int | None = None
     infos: tuple[Info, ...] = ()
+    partial: bool = False
+    """Whether somebody who was named is not a member, in an operation that allows it."""
+
+
+class GroupState(Record):
+    """A group that the caller is a member of, as it is now.
+
+    Args:
+        name: The group's name.
+        members: The members now; the group rank of each is its place.
+        context_id: The context id, None where none was assigned.
+        leader: Its leader, None where nobody is.
+        epoch: How often the membership has changed, counted from 1.
+        term: How many leaders it has had.
+        infos: What else was told of it when it was formed.
+    """
+
+    name: str
+    members: tuple[Proc, ...] = ()
+    context_id: int | None = None
+    leader: Proc | None = None
+    epoch: int = 1
+    term: int = 0
+    infos: tuple[Info, ...] = ()
+
+
+class GroupChange(Record):
+    """Something that has happened to a group.
+
+    Args:
+        kind: `JOINED`, `LEFT`, `MEMBER_FAILED`, `LEADER_FAILED`, `LEADER_SELECTED` or `DESTRUCTED`.
+        state: The group afterwards.
+        procs: Who has joined, left, failed, or leads now; none where nobody wanted to lead.
+    """
+
+    kind: str
+    state: GroupState
+    procs: tuple[Proc, ...] = ()
+
+
+class GroupAnswer(Record):
+    """What has become of an invitation.
+
+    Args:
+        kind: `ACCEPTED`, `DECLINED` or `FAILED`.
+        proc: The invited proc.
+        reason: Why, in words, where it says so.
+        infos: What else it says.
+    """
+
+    kind: str
+    proc: Proc
+    reason: str = ""
+    infos: tuple[Info, ...] = ()
 
 
 def _check_group(name: str) -> None:
@@ -29,7 +100,10 @@ def _check_group(name: str) -> None:
 class GroupConstruct(Op[GroupResults]):
     """`PMIx_Group_construct`: make a group of procs; all of them call it.
 
-    Understood directives: `attrs.GROUP_ASSIGN_CONTEXT_ID`, `attrs.GROUP_INFO`, `attrs.TIMEOUT`.
+    No procs means that others add the caller (`attrs.GROUP_ADD_MEMBERS`). Understood directives:
+    `attrs.GROUP_ASSIGN_CONTEXT_ID`, `GROUP_LEADER`, `GROUP_OPTIONAL`, `GROUP_NOTIFY_TERMINATION`,
+    `GROUP_FT_COLLECTIVE`, `GROUP_LOCAL_ONLY`, `GROUP_BOOTSTRAP`, `GROUP_ADD_MEMBERS`, `GROUP_FINAL_MEMBERSHIP_ORDER`,
+    `GROUP_INFO`, `GROUP_ENDPT_DATA`, `TIMEOUT`.
     """
 
     group: str
@@ -45,7 +119,7 @@ class GroupConstruct(Op[GroupResults]):
 class GroupDestruct(Op[None]):
     """`PMIx_Group_destruct`: take a group apart; all of its members call it.
 
-    Understood directives: `attrs.TIMEOUT`.
+    Understood directives: `attrs.TIMEOUT`, `attrs.GROUP_FT_COLLECTIVE`.
     """
 
     group: str
@@ -54,3 +128,133 @@ class GroupDestruct(Op[None]):
     def __validate__(self) -> None:
         _check_group(self.group)
         instances("directives", self.directives, Info)
+
+
+class GroupInvite(Op[GroupResults]):
+    """`PMIx_Group_invite`: invite procs to a group, whose leader the caller is; it ends when the group stands.
+
+    Understood directives: `attrs.GROUP_OPTIONAL`, `GROUP_FT_COLLECTIVE`, `GROUP_NOTIFY_TERMINATION`,
+    `GROUP_ASSIGN_CONTEXT_ID`, `GROUP_INFO`, `GROUP_ENDPT_DATA`, `TIMEOUT`.
+
+    Args:
+        group: The group's name.
+        procs: Who is invited; the caller is a member as well, in the first place, whether it is named or not.
+        directives: What is asked for.
+        answers: Called with each answer, where the caller decides what follows by `GroupInviteControl`: the group is
+            not complete before that says so. None leaves it to the Standard's rules. It must not block.
+    """
+
+    group: str
+    procs: tuple[Proc, ...] = ()
+    directives: tuple[Info, ...] = ()
+    answers: Callable[[GroupAnswer], None] | None = None
+
+    def __validate__(self) -> None:
+        _check_group(self.group)
+        instances("procs", self.procs, Proc)
+        instances("directives", self.directives, Info)
+
+
+class GroupInviteControl(Op[None]):
+    """Go on with an invitation of the caller's own that is under way.
+
+    Args:
+        group: The group's name.
+        drop: Invited procs that are not to be members any more.
+        invite: Further procs to invite.
+        complete: End it: who has accepted is a member, who has not answered yet is waited for, and then the group
+            stands.
+        abort: Give it up, for all who were invited (`PMIX_GROUP_CONSTRUCT_ABORT`).
+    """
+
+    group: str
+    drop: tuple[Proc, ...] = ()
+    invite: tuple[Proc, ...] = ()
+    complete: bool = False
+    abort: bool = False
+
+    def __validate__(self) -> None:
+        _check_group(self.group)
+        instances("drop", self.drop, Proc)
+        instances("invite", self.invite, Proc)
+
+
+class GroupJoin(Op[GroupResults]):
+    """`PMIx_Group_join`: accept or decline an invitation; an accepted one ends when the group stands.
+
+    Understood directives: `attrs.GROUP_INFO`, `GROUP_ENDPT_DATA`, `TIMEOUT`.
+
+    Args:
+        group: The group's name.
+        leader: Who has invited the caller.
+        accept: Whether to join.
+        directives: What is asked for.
+        reason: Why not, in words.
+    """
+
+    group: str
+    leader: Proc
+    accept: bool = True
+    directives: tuple[Info, ...] = ()
+    reason: str = ""
+
+    def __validate__(self) -> None:
+        _check_group(self.group)
+        if not isinstance(self.leader, Proc):
+            raise TypeError(f"leader must be a Proc, not {type(self.leader).__name__}")
+        instances("directives", self.directives, Info)
+
+
+class GroupLeave(Op[None]):
+    """`PMIx_Group_leave`: leave a group that stands; the others are told (`PMIX_GROUP_LEFT`).
+
+    Args:
+        group: The group's name.
+        directives: What is asked for (`attrs.TIMEOUT` for a leave that is confirmed).
+        confirm: Ask all others first, and wait until they have confirmed (the RFC's early draft).
+    """
+
+    group: str
+    directives: tuple[Info, ...] = ()
+    confirm: bool = False
+
+    def __validate__(self) -> None:
+        _check_group(self.group)
+        instances("directives", self.directives, Info)
+
+
+class GroupRequest(Op[GroupResults]):
+    """Ask to join a group that stands, whose members have to approve (the RFC's early draft; no C function).
+
+    Understood directives: `attrs.GROUP_INFO`, `GROUP_ENDPT_DATA`, `TIMEOUT`.
+    """
+
+    group: str
+    directives: tuple[Info, ...] = ()
+
+    def __validate__(self) -> None:
+        _check_group(self.group)
+        instances("directives", self.directives, Info)
+
+
+class GroupWatch(Op[int]):
+    """Have a function called with each change of a group that the caller is a member of; returns a number.
+
+    Args:
+        group: The group's name.
+        changed: Called with each `GroupChange`, in order; it must not block.
+        ended: Called once when no further change can come, with an error or None.
+    """
+
+    group: str
+    changed: Callable[[GroupChange], None]
+    ended: Callable[[BaseException | None], None] | None = None
+
+    def __validate__(self) -> None:
+        _check_group(self.group)
+
+
+class GroupUnwatch(Op[None]):
+    """Take a `GroupWatch` back."""
+
+    id: int

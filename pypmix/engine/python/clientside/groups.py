@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.engine.groups import CONTEXT_ID, MEMBERSHIP, Groups, directives_for
+from pypmix.engine.groups.rules import CONTEXT_ID, MEMBERSHIP, Groups, directives_for
 from pypmix.engine.python.clientside.exchanges import UNOFFERED, reply, request
 from pypmix.standard import codes
 from pypmix.standard.errors import (

@@ -1,0 +1,61 @@
+"""What the groups of a session need of its engine."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Protocol
+
+    from pypmix.engine.base import Done
+    from pypmix.engine.chain import Handlers
+    from pypmix.standard.ops import Notification, Op
+    from pypmix.standard.releases import Release
+    from pypmix.standard.types import Proc, Value
+
+    class Timer(Protocol):
+        def cancel(self) -> None:
+            """Have the call not happen."""
+
+    class Port(Protocol):
+        """An engine's session, as its groups see it.
+
+        All methods are called where `enter` leads, and all that is handed to them is called there, unless they say
+        otherwise: nothing of a session's groups runs on two threads at a time.
+        """
+
+        proc: Proc
+        server_release: Release
+        """The release of the server; zeros where it does not say."""
+
+        adapts: bool
+        """Whether the server is one of the Python engine, which knows groups, their addresses and their failures."""
+
+        @property
+        def handlers(self) -> Handlers:
+            """The session's event handlers: `screen` and `conclude` events, and `raised` for those raised here."""
+
+        def enter(self, step: Callable[[], None]) -> None:
+            """Run a function where nothing else of the session runs; from any thread that is not there already."""
+
+        def tell(self, function: Callable[[Any], None], argument: object) -> None:
+            """Have a function of the user's side called outside of there, in the order of these requests."""
+
+        def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
+            """Have the server tell of events of a code, and the watcher called with each before any handler."""
+
+        def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
+            """Take `watch` back."""
+
+        def submit(self, op: Op[Any], done: Done[Any]) -> None:
+            """Start an operation of the engine itself: an event, a fence, a construct, a query, a get.
+
+            Group names in it are the server's business, or nobody's: the caller has put procs in their place where the
+            server does not. `done` is called there, later or before this returns; errors go to it.
+            """
+
+        def later(self, seconds: float, call: Callable[[], None]) -> Timer:
+            """Have a function called after some seconds."""
+
+        def fetch(self, proc: Proc, key: str) -> Value | None:
+            """Return what this process holds of a proc under a key."""

@@ -1,0 +1,122 @@
+"""What processes of a group say to each other, and to a server of the Python engine, in events.
+
+The Standard's events mean what the Standard says, so that programs on other libraries take part as far as those do.
+What it has no event for goes under codes of pypmix's own, which such programs never hear of.
+"""
+
+from __future__ import annotations
+
+from pypmix.standard import codes
+from pypmix.standard.types import DataArray, Info, Proc, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+INVITED = -159
+LEFT = -160
+INVITE_ACCEPTED = -161
+INVITE_DECLINED = -162
+INVITE_FAILED = -163
+MEMBERSHIP_UPDATE = -164
+CONSTRUCT_ABORT = -165
+CONSTRUCT_COMPLETE = -166
+LEADER_SELECTED = -167
+LEADER_FAILED = -168
+CONTEXT_ID_ASSIGNED = -169
+MEMBER_FAILED = -170
+
+PROC_ABORTED = -7
+PROC_TERMINATED = -111
+
+TALK = -3707100
+"""Between libraries only; `SAYS` tells what it is."""
+
+JOIN_REQUEST = -3707101
+"""Somebody asks to join a group that stands; its members' handlers answer (the RFC's early draft)."""
+
+REQUESTED = -3707102
+"""A construct has begun that the receiver is to take part in (the RFC's early draft)."""
+
+LEAVE_REQUEST = -3707103
+"""A member asks to leave; the others' handlers confirm (the RFC's early draft)."""
+
+HAS_JOINED = -3707104
+"""A proc has called the construct that is under way (the RFC's early draft)."""
+
+GROUP_ID = "pmix.grp.id"
+MEMBERSHIP = "pmix.grp.mbrs"
+CONTEXT_ID = "pmix.grp.ctxid"
+LEADER = "pmix.grp.ldr"
+OPTIONAL = "pmix.grp.opt"
+NOTIFY_TERMINATION = "pmix.grp.notterm"
+FT_COLLECTIVE = "pmix.grp.ftcoll"
+LOCAL_ONLY = "pmix.grp.lcl"
+ASSIGN_CONTEXT_ID = "pmix.grp.actxid"
+GROUP_INFO = "pmix.grp.info"
+ENDPOINT = "pmix.grp.endpt"
+BOOTSTRAP = "pmix.grp.btstrp"
+ADD_MEMBERS = "pmix.grp.add"
+FINAL_ORDER = "pmix.grp.finord"
+CUSTOM_RANGE = "pmix.evrange"
+NON_DEFAULT = "pmix.evnondef"
+DO_NOT_CACHE = "pmix.evnocache"
+AFFECTED_PROC = "pmix.evproc"
+TIMEOUT = "pmix.timeout"
+
+SAYS = "pypmix.grp.says"
+"""What a `TALK` says, a string: see the constants below."""
+
+REASON = "pypmix.grp.reason"
+"""Why an invitation is declined, or a construct given up, a string."""
+
+REACTS = "pypmix.grp.reacts"
+"""In a construct: the caller's library answers each `MEMBER_FAILED` and `LEADER_FAILED` of it with a `REACTION`."""
+
+ABSENT = "pypmix.grp.absent"
+"""Which procs of a construct have ended without coming, an array; between servers and their hosts."""
+
+ERROR_STATUS = "pypmix.grp.status"
+"""A status, where an event tells that something has failed: in `LEADER_SELECTED` that nobody wanted to lead."""
+
+TERM = "pypmix.grp.term"
+"""Which leader of the group in a row it is about, a `SIZE`: the first is 1."""
+
+NOTIFY_EACH = "pypmix.grp.noteach"
+NOTIFY_REQUEST = "pypmix.grp.notreq"
+CONFIRM = "pypmix.grp.confirm"
+"""Directives of the RFC's early draft: an event per joining member, one before a construct, a confirmed leave."""
+
+REACTION = "reaction"
+"""How the handlers of a proc have dealt with the failure of `AFFECTED_PROC` during a construct, to the server: with
+`CLAIM`, `ABORT`, or `GO_ON` under `VERDICT`."""
+
+VERDICT = "pypmix.grp.verdict"
+CLAIM = "claim"
+ABORT = "abort"
+GO_ON = "go on"
+
+
+def text(key: str, value: str) -> Info:
+    """Return an info with a string."""
+    return Info(key, Value(codes.STRING, value))
+
+
+def flag(key: str, value: bool = True) -> Info:
+    """Return an info with a bool."""
+    return Info(key, Value(codes.BOOL, value))
+
+
+def size(key: str, value: int) -> Info:
+    """Return an info with a number."""
+    return Info(key, Value(codes.SIZE, value))
+
+
+def proc(key: str, value: Proc) -> Info:
+    """Return an info with a proc."""
+    return Info(key, Value(codes.PROC, value))
+
+
+def procs(key: str, values: Iterable[Proc]) -> Info:
+    """Return an info with an array of procs."""
+    return Info(key, Value(codes.DATA_ARRAY, DataArray(codes.PROC, tuple(values))))
