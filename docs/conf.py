@@ -15,7 +15,7 @@ author = "The pypmix developers"
 copyright = f"2026, {author}"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "upcalls", "vocabulary"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "promises", "upcalls", "vocabulary"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"pypmix {release}"

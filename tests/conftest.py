@@ -34,6 +34,7 @@ def _started_at(pid: int) -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(*features): what the test needs of a pairing; see harness/pairings.py")
+    config.addinivalue_line("markers", "promise(*names): the promises that the test proves; see harness/promises.py")
     config.addinivalue_line("markers", "forms(*names): the forms that a scenario exists in, of sync and asyncio")
     config.addinivalue_line("markers", "servers(*patterns): the servers that the test is about")
     config.addinivalue_line("markers", "clients(*patterns): the clients that the test is about")

@@ -16,7 +16,7 @@ import pytest
 
 from harness import hosted, machine, pairings
 from harness.job import Job
-from harness.pairings import Lack
+from harness.lack import Lack
 from harness.running import Jobs
 
 SERVERS = ("python", "native-4.2.2", "native-5.0.11", pairings.ROOT_CLIENT)

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from harness import machine
+from harness import machine, promises
+from harness.lack import Lack
 
 NODES = "python-server-2-nodes"
 """`pypmix run --nodes 2`: two servers, each with a half of the ranks."""
@@ -115,20 +116,6 @@ SELECTIONS = (
         "the launchers that stand on it are there for",
     ),
 )
-
-
-class Lack(NamedTuple):
-    """A feature that pairings lack: patterns of server and client, the reason, and whether trying it does harm.
-
-    Without harm the test must fail on these pairings, so that the table cannot become outdated unseen; with harm (a
-    crash, a hang, an outcome that varies) it is skipped.
-    """
-
-    feature: str
-    server: str
-    client: str
-    reason: str
-    harm: bool = False
 
 
 LACKS = (
@@ -523,7 +510,7 @@ class Pairing(NamedTuple):
 
     def lack(self, feature: str) -> Lack | None:
         """Return why this pairing does not have a feature, None if it has."""
-        for lack in LACKS:
+        for lack in (*LACKS, *promises.LACKS):
             if (
                 lack.feature == feature
                 and fnmatch.fnmatchcase(self.server, lack.server)
@@ -622,3 +609,12 @@ def command_line(server: str, parts: Sequence[Part], options: Sequence[str] = ()
         command = [*(("env", *variables) if variables else ()), *part.command]
         line += [*((":",) if number else ()), "-n", str(part.ranks), *command]
     return line
+
+
+def surviving(server: str) -> list[str]:
+    """Return the options with which a job goes on, and is told, when ranks of it are killed."""
+    if server.startswith("prterun"):
+        return ["--runtime-options", "recoverable,notifyerrors"]
+    if server.startswith("mpirun"):
+        return []
+    return ["--keep-going"]

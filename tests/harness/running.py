@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,10 @@ def _wanted(metafunc: pytest.Metafunc, mark: str, names: Sequence[str]) -> list[
 
 
 def _marks(metafunc: pytest.Metafunc, pairing: Pairing) -> list[pytest.MarkDecorator]:
-    """Return what becomes of the test on a pairing that lacks a feature which it needs."""
+    """Return what becomes of the test on a pairing that lacks a feature which it needs, or a promise that it proves."""
     marks = []
-    for mark in metafunc.definition.iter_markers("needs"):
-        for feature in mark.args:
+    for kind in ("needs", "promise"):
+        for feature in [each for mark in metafunc.definition.iter_markers(kind) for each in mark.args]:
             lack = pairing.lack(feature)
             if lack:
                 reason = f"{pairing} lacks {feature}: {lack.reason}"
@@ -138,6 +138,18 @@ class Run(Jobs):
         returned = job.returned()
         assert len(returned) == ranks, job.report()
         return returned
+
+    def survivors(
+        self, scenario: str, ranks: int, dead: Collection[int], options: Sequence[str] = (), **named: Any
+    ) -> dict[int, Any]:
+        """Run a scenario in which some ranks are killed, and return what each of the others returned."""
+        options = (*pairings.surviving(self.server), *options)
+        job = self.job(scenario, ranks, options=options, **named)
+        left = job.ranks
+        lived = sorted(set(range(ranks)) - set(dead))
+        assert not job.hung and sorted(left) == lived, job.report()
+        assert not any(rank.error for rank in left.values()), job.report()
+        return {number: left[number].result for number in lived}
 
 
 @pytest.fixture

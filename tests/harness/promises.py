@@ -1,0 +1,117 @@
+"""What the Standard, RFC 0033, its early draft and OpenPMIx promise of groups and process sets, each with its place.
+
+A test says which promises it proves by `@pytest.mark.promise(name, ...)`; what a pairing of a server and a client does
+not keep is a row of `LACKS` here under the promise's name. The documentation's truth table is made of both.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from harness.lack import Lack
+
+CONSTRUCT = "Standard, PMIx_Group_construct"
+DESTRUCT = "Standard, PMIx_Group_destruct"
+INVITE = "Standard, PMIx_Group_invite"
+JOIN = "Standard, PMIx_Group_join"
+LEAVE = "Standard, PMIx_Group_leave"
+GROUPS = "Standard, Process Groups"
+ATTRIBUTES = "Standard, Process Group Attributes"
+SETS = "Standard, Process Sets"
+RFC = "RFC 0033"
+DRAFT = "RFC 0033, early draft"
+OPENPMIX = "OpenPMIx, Group Construction"
+
+
+class Promise(NamedTuple):
+    """A promise: its name, where it is made, and what it says."""
+
+    name: str
+    place: str
+    text: str
+
+
+PROMISES = (
+    Promise("construct", CONSTRUCT, "a group of all who are named and call it; each gets the same membership"),
+    Promise("construct without blocking", CONSTRUCT, "several constructs of one process at once, each awaited"),
+    Promise("construct: group ids", GROUPS, "an id in use by a group or an nspace is refused, as one too long"),
+    Promise("construct: ids again", GROUPS, "an id is free again after the destruct"),
+    Promise("construct: rank by position", GROUPS, "the group rank is the place in the array that was given"),
+    Promise("construct: final order", OPENPMIX, "the order of the members as GROUP_FINAL_MEMBERSHIP_ORDER says"),
+    Promise("construct: ids side by side", CONSTRUCT, "the same procs construct several groups at a time"),
+    Promise("construct: beside a fence", CONSTRUCT, "a fence of the same procs at the same time"),
+    Promise("construct: context id", ATTRIBUTES, "a context id that no other group has"),
+    Promise("construct: no context id", CONSTRUCT, "none where nobody has asked for one"),
+    Promise("construct: group info", OPENPMIX, "each member reads what the others gave as GROUP_INFO"),
+    Promise("construct: endpoint data", ATTRIBUTES, "each member reads what the others gave as GROUP_ENDPT_DATA"),
+    Promise("construct: job info", CONSTRUCT, "the job info of all nspaces in the group"),
+    Promise("construct: data", CONSTRUCT, "everything that the members have put"),
+    Promise("construct: local only", ATTRIBUTES, "GROUP_LOCAL_ONLY, with a context id too"),
+    Promise("construct: timeout", CONSTRUCT, "an error when a member has not come in time"),
+    Promise("construct: not a member", CONSTRUCT, "who is not named cannot construct"),
+    Promise("construct: other procs", CONSTRUCT, "different procs under one id are an error, and end"),
+    Promise("construct: a member dies", CONSTRUCT, "an error when a member ends before it has called"),
+    Promise("construct: optional", CONSTRUCT, "a partial success with the final membership under GROUP_OPTIONAL"),
+    Promise("construct: optional in time", CONSTRUCT, "a partial success when the time of an optional one runs out"),
+    Promise("construct: fault tolerant", ATTRIBUTES, "GROUP_FT_COLLECTIVE goes on without those who have ended"),
+    Promise("construct: members are told", CONSTRUCT, "GROUP_MEMBER_FAILED to all under GROUP_NOTIFY_TERMINATION"),
+    Promise("construct: the leader is told", CONSTRUCT, "where one leads, it alone gets GROUP_MEMBER_FAILED"),
+    Promise("construct: a handler aborts", CONSTRUCT, "GROUP_CONSTRUCT_ABORT from a handler ends it for all"),
+    Promise("construct: the leader fails", CONSTRUCT, "GROUP_LEADER_FAILED to all, and the one that claims leads"),
+    Promise("construct: nobody leads", CONSTRUCT, "GROUP_LEADER_SELECTED tells that nobody wanted to lead"),
+    Promise("construct: no leave", CONSTRUCT, "leaving a group under construction is refused"),
+    Promise("bootstrap", OPENPMIX, "leaders know their number alone"),
+    Promise("add members", OPENPMIX, "added members call with no procs, and it waits for them"),
+    Promise("bootstrap and add members", OPENPMIX, "both together"),
+    Promise("destruct", DESTRUCT, "all members take the group apart; its address means nothing afterwards"),
+    Promise("destruct: twice", DESTRUCT, "a group that is no more is not found"),
+    Promise("destruct: a member dies", DESTRUCT, "an error when a member ends before it has called"),
+    Promise("destruct: members are told", DESTRUCT, "GROUP_MEMBER_FAILED, and success, under GROUP_NOTIFY_TERMINATION"),
+    Promise("invite", INVITE, "who accepts is a member, with the inviter; all get the same membership"),
+    Promise("invite: not before it stands", JOIN, "a join ends after GROUP_CONSTRUCT_COMPLETE alone"),
+    Promise("invite: answers", INVITE, "the inviter sees each answer"),
+    Promise("invite: decline", JOIN, "who declines is told of nothing further; the reason arrives"),
+    Promise("invite: optional", INVITE, "GROUP_OPTIONAL goes on with those who accept"),
+    Promise("invite: timeout", INVITE, "who does not answer in time has failed"),
+    Promise("invite: an invitee dies", INVITE, "GROUP_INVITE_FAILED at the inviter"),
+    Promise("invite: replacement", INVITE, "somebody else is invited for who declines"),
+    Promise("invite: drop", INVITE, "it goes on without who declines"),
+    Promise("invite: abort", INVITE, "the leader aborts, and all joins end with GROUP_CONSTRUCT_ABORT"),
+    Promise("invite: a handler aborts", INVITE, "GROUP_CONSTRUCT_ABORT from the leader's handler ends it for all"),
+    Promise("invite: early invitations", INVITE, "an invitation that comes before the handler is registered"),
+    Promise("invite: context id", INVITE, "a context id, for invited groups too"),
+    Promise("invite: endpoint data", INVITE, "each member reads what the others gave with their answers"),
+    Promise("invite: the leader fails", JOIN, "GROUP_LEADER_FAILED to all invited; who claims completes it"),
+    Promise("invite: nobody leads", JOIN, "joins end with an error"),
+    Promise("leave", LEAVE, "GROUP_LEFT to the others, who go on: fence and destruct without the one that left"),
+    Promise("leave: fault tolerant", RFC, "a collective in flight goes on without it under GROUP_FT_COLLECTIVE"),
+    Promise("leave: standard error", RFC, "a collective in flight ends with its standard error otherwise"),
+    Promise("a member fails", ATTRIBUTES, "GROUP_MEMBER_FAILED to the others under GROUP_NOTIFY_TERMINATION"),
+    Promise("a leader fails", CONSTRUCT, "GROUP_LEADER_FAILED in a group that stands, and one new leader"),
+    Promise("address: fence", GROUPS, "the group, or some of its ranks, in a fence"),
+    Promise("address: get", GROUPS, "a group rank in a get"),
+    Promise("address: notify", GROUPS, "the group as the custom range of an event"),
+    Promise("address: connect", GROUPS, "the group in connect and disconnect"),
+    Promise("address: further group", GROUPS, "the group among the procs of another construct"),
+    Promise("query: groups", ATTRIBUTES, "QUERY_NUM_GROUPS and QUERY_GROUP_NAMES"),
+    Promise("query: membership", ATTRIBUTES, "QUERY_GROUP_MEMBERSHIP"),
+    Promise("group names", ATTRIBUTES, "get of GROUP_NAMES for any proc"),
+    Promise("pset: define", SETS, "PROCESS_SET_DEFINE to all, with name and members"),
+    Promise("pset: delete", SETS, "PROCESS_SET_DELETE to all"),
+    Promise("pset: query", SETS, "QUERY_NUM_PSETS, QUERY_PSET_NAMES and QUERY_PSET_MEMBERSHIP"),
+    Promise("pset: names", SETS, "get of PSET_NAMES for any proc"),
+    Promise("pset: launch", SETS, "--pset NAME of an application"),
+    Promise("pset: group", SETS, "a group made of a set's members"),
+    Promise("request", DRAFT, "asking to join a group that stands; all of its members approve"),
+    Promise("request: refused", DRAFT, "a member refuses, with a reason"),
+    Promise("announced construct", DRAFT, "an event to those who are to take part, and one for each who has come"),
+    Promise("confirmed leave", DRAFT, "a leave that ends when all others have confirmed it"),
+)
+
+PROVEN_ON = ("python-server", "python-server-2-nodes", "prterun-5.0.*", "prterun-7.*", "native-server-*")
+"""The servers that each promise is tried on, with Python clients and native ones of releases that fit."""
+
+NAMES = frozenset(promise.name for promise in PROMISES)
+
+LACKS: tuple[Lack, ...] = ()
+"""What pairings do not keep; see `Lack`."""

@@ -1,0 +1,39 @@
+"""Each promise of groups and process sets is proven by a test, and each row of what is lacking is about one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.promises import LACKS, NAMES, PROMISES
+
+SUITE = Path(__file__).resolve().parents[1] / "suite"
+
+
+def proven() -> Iterator[str]:
+    for path in sorted(SUITE.glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.promise":
+                for argument in node.args:
+                    assert isinstance(argument, ast.Constant), f"{path.name}: {ast.unparse(node)}"
+                    yield argument.value
+
+
+def test_each_promise_is_proven() -> None:
+    found = set(proven())
+    assert found <= NAMES, f"nobody has promised {sorted(found - NAMES)}"
+    assert not NAMES - found, f"no test proves {sorted(NAMES - found)}"
+
+
+def test_names_are_unique() -> None:
+    assert len(NAMES) == len(PROMISES)
+
+
+def test_what_is_lacking_has_been_promised() -> None:
+    assert {lack.feature for lack in LACKS} <= NAMES
+
+
+def test_the_python_engine_keeps_all() -> None:
+    python = [lack for lack in LACKS if lack.client in ("*", "python-client") and lack.server.startswith("python")]
+    assert not python
