@@ -141,5 +141,7 @@ pypmix_upcall *pypmix_upcall_next(void);
  * upcalls. pypmix_upcall_next returns those then that he leaves for a while.
  */
 void pypmix_upcalls_watch(pypmix_queue *queue);
+/* how many upcalls the host has not dealt with yet whose clients have been answered in its place */
+uint64_t pypmix_upcalls_ahead(void);
 /* how many upcalls were refused, since the last time that this was asked, because too many waited */
 uint64_t pypmix_upcalls_lost(void);

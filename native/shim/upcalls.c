@@ -67,6 +67,9 @@ static size_t waiting;
 static size_t weight;
 static uint64_t lost;
 
+/* taken or not, that the host is only told of, and has not dealt with yet */
+static uint64_t ahead;
+
 /* taken and not answered yet */
 static pypmix_upcall *opened;
 
@@ -411,6 +414,7 @@ static pmix_status_t put(int what, pypmix_upcall *upcall, void *callback, void *
     } else {
         if (only_told(upcall)) {
             status = PMIX_OPERATION_SUCCEEDED;
+            ahead++;
         } else {
             upcall->callback = callback;
             upcall->cbdata = cbdata;
@@ -961,6 +965,9 @@ void pypmix_upcall_answer(pypmix_upcall *upcall, pmix_status_t status, pypmix_gi
     pthread_mutex_lock(&lock);
     unlink_open(upcall);
     stale = !hosted || server != upcall->server || NULL == upcall->callback;
+    if (hosted && server == upcall->server && NULL == upcall->callback) {
+        ahead--;
+    }
     if (!stale && direct) {
         upcall->status = status;
         calling++;
@@ -1099,6 +1106,16 @@ static void nudge(void)
     }
 }
 
+uint64_t pypmix_upcalls_ahead(void)
+{
+    uint64_t count;
+
+    pthread_mutex_lock(&lock);
+    count = ahead;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
 uint64_t pypmix_upcalls_lost(void)
 {
     uint64_t count;
@@ -1123,6 +1140,7 @@ bool pypmix_upcalls_open(pypmix_queue *queue, const int *slots, size_t nslots)
         hosted = true;
         server++;
         lost = 0;
+        ahead = 0;
         for (size_t n = 0; n < PYPMIX_UPS; n++) {
             int slot = n < nslots && 0 < slots[n] ? slots[n] : 0;
 

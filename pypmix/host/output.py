@@ -169,6 +169,7 @@ class Stream:
 
     Attributes:
         tap: Called with each piece that was read, and at the end with none.
+        untapped: Called when a piece was read that there is no tap for; it may set one.
     """
 
     def __init__(
@@ -191,6 +192,7 @@ class Stream:
         self._watched = False
         self._prompt = False
         self.tap: Callable[[bytes], None] | None = None
+        self.untapped: Callable[[], None] | None = None
         self.resume()
 
     @property
@@ -227,6 +229,8 @@ class Stream:
         return len(data)
 
     def _feed(self, data: bytes) -> None:
+        if self.tap is None and self.untapped is not None:
+            self.untapped()
         if self.tap is not None:
             self.tap(data)
         if self._copy is not None:

@@ -183,6 +183,8 @@ class RunningJob:
             rank.streams[kind] = stream
             if terms.kept:
                 stream.tap = self.host.delivery(rank.proc, kind, STDERR if terms.merged else 0)
+            else:
+                stream.untapped = self.host.catch_up
             found.append(writer)
         return found[0], found[-1]
 

@@ -46,6 +46,28 @@ def test_a_tap_gets_pieces_as_they_come_and_then_none(loop: Loop) -> None:
     assert pieces[3:] == []
 
 
+def test_who_is_asked_before_a_piece_is_dropped_may_set_a_tap_for_it(loop: Loop) -> None:
+    reader, writer = channel(-1)
+    stream = Stream(loop, reader, None)
+    pieces: list[bytes] = []
+    asked: list[int] = []
+
+    def untapped() -> None:
+        asked.append(1)
+        if len(asked) == 2:
+            stream.tap = pieces.append
+
+    stream.untapped = untapped
+    os.write(writer, b"nobody's")
+    settle(loop, lambda: asked)
+    os.write(writer, b"for the tap")
+    settle(loop, lambda: pieces)
+    os.write(writer, b"again")
+    os.close(writer)
+    settle(loop, lambda: stream.ended)
+    assert len(asked) == 2 and pieces == [b"for the tap", b"again", b""]
+
+
 def test_stamped_lines(loop: Loop) -> None:
     out_reader, out_writer = os.pipe()
     sink = Sink(loop, out_writer, lambda error: pytest.fail(str(error)))

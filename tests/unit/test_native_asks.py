@@ -346,8 +346,12 @@ me.run(Finalize())
 
 
 def test_procs_connect_and_disconnect(pair) -> None:  # noqa: F811
+    # A server of libpmix 4.2 keeps what came for a connect that timed out, and where both procs end at once it lets go
+    # of that twice, and hangs or crashes. So the other one comes after all.
+    late = pair.launcher.startswith("mpirun-4.1.")
     output = pair(
         CLIENT
+        + f"LATE = {late}"
         + """
 together = (me.proc, other) if me.proc.rank == 0 else (other, me.proc)
 if me.proc.rank == 0:
@@ -355,6 +359,8 @@ if me.proc.rank == 0:
     error = caught(OperationTimeout, me.run, Connect(together, (LIMIT,)))
     assert error.procs == together and time.monotonic() - started < 6
 me.run(Fence())
+if LATE and me.proc.rank == 1:
+    me.run(Connect(together))
 # In other words than before: some servers hold on to what came for a connect that nobody completed.
 everyone = (Proc(me.proc.nspace, RANK_WILDCARD),)
 for op in (Connect(everyone), Disconnect(everyone)):

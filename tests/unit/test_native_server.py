@@ -781,3 +781,73 @@ async def main():
         assert set(threads) == {"pypmix-upcalls"}, threads
 asyncio.run(main())
 """)
+
+
+def test_what_was_written_after_a_pull_is_not_lost_while_the_host_comes_to_the_pull(serve) -> None:
+    serve("""
+from pypmix.host.local import LocalHost
+CODE = '''
+import os, sys, time, pypmix
+with pypmix.Client() as me:
+    me.fence()
+    if me.rank == 0:
+        with me.output(me.job[1], pypmix.IOFChannel.STDOUT) as output:
+            os.mkdir("pulled")
+            assert output.get(timeout=10).data == b"written after that"
+    else:
+        while not os.path.exists("pulled"):
+            time.sleep(0.001)
+        os.write(1, b"written after that")
+'''
+def late(on_upcall, _name):
+    def asked(upcall):
+        if isinstance(upcall.op, IOFPull):
+            time.sleep(0.7)
+        on_upcall(upcall)
+    return asked
+app = Application((sys.executable, "-c", CODE), 2)
+env = {**os.environ, "PYPMIX_ENGINE": sys.argv[1]}
+outcome = LocalHost([app], engine="native", wrap=late, env=env).run()
+assert outcome.code == 0, outcome
+""")
+
+
+def test_the_ends_of_pulls_reach_the_host_as_those_of_the_right_ones(serve) -> None:
+    """Releases do not say which pull is over, and most let a client end one that the host has not answered yet."""
+    if serve.release >= (7, 0, 1):
+        pytest.skip("this release waits for the host's answer to a pull")
+    serve("""
+held = []
+def host(upcall):
+    upcalls.append(upcall)
+    if isinstance(upcall.op, IOFPull) and upcall.op.channels == 4:
+        held.append(upcall)
+    else:
+        upcall.reply(len(asked(IOFPull)) if isinstance(upcall.op, IOFPull) else None)
+
+def ended():
+    return [upcall.op.id for upcall in asked(IOFDeregister)]
+
+CODE = '''
+def pull(channels):
+    return me.run(IOFPull((Proc("job", 1),), channels, (), print))
+def end(number):
+    me.run(IOFDeregister(number))
+    me.run(JobControl())
+first = pull(2)
+me.run(JobControl())
+end(pull(4))
+'''
+with Server(host, engine="native", nspace="srv", hostname="here") as server:
+    server.register_nspace(job(2))
+    client = start(server, CODE + "sys.stdin.read()")
+    until(lambda: len(asked(JobControl)) == 2)
+    assert len(held) == 1 and ended() == [], ended()
+    client.kill()
+    client.wait()
+    held.pop().fail(PermissionDenied("no"))
+    server.session.feeds.clear()
+    upcalls.clear()
+    run(server, CODE.replace("end(pull(4))", "second = pull(2); end(first); end(second); me.run(Finalize())"), 1)
+    assert sorted(ended()) == [1, 2], ended()
+""")

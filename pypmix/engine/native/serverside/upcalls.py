@@ -135,8 +135,15 @@ def _feed(server: NativeServer, upcall: Upcall, result: object, _given: Any) -> 
     op = upcall.op
     if isinstance(op, ops.IOFPull):
         number = result if isinstance(result, int) and not isinstance(result, bool) else None
-        server.feeds[frozenset(op.procs), op.channels] = number
+        server.feeds.setdefault((frozenset(op.procs), op.channels), []).append(number)
+        server.pulling.remove(op)
     return SUCCESS
+
+
+def _unfed(server: NativeServer, upcall: Upcall, _status: int) -> None:
+    if isinstance(upcall.op, ops.IOFPull):
+        server.pulling.remove(upcall.op)
+    raise LookupError
 
 
 def _local(_server: NativeServer, _upcall: object, status: int) -> None:
@@ -243,15 +250,20 @@ def _pull(server: NativeServer, raw: Any) -> Op[Any] | None:
     infos = infos_of(server, raw)
     procs = items_of(server, raw.items)
     if all(info.key != IOF_STOP for info in infos):
-        return ops.IOFPull(procs, raw.number, infos)
+        op = ops.IOFPull(procs, raw.number, infos)
+        server.pulling.append(op)
+        return op
     name = frozenset(procs), int(raw.number)
-    if not procs and len(server.feeds) == 1:
+    if not procs and len(server.feeds) == 1 and not server.pulling:
         # Releases do not say which, and there is only one that it can be.
         (name,) = server.feeds
-    number = server.feeds.pop(name, None)
-    if number is None:
+    numbers = server.feeds.get(name)
+    if not numbers:
         return None
-    return ops.IOFDeregister(number, tuple([info for info in infos if info.key != IOF_STOP]))
+    number = numbers.pop()
+    if not numbers:
+        del server.feeds[name]
+    return None if number is None else ops.IOFDeregister(number, tuple([i for i in infos if i.key != IOF_STOP]))
 
 
 def _fabric(server: NativeServer, raw: Any) -> Op[Any]:
@@ -306,7 +318,7 @@ ROWS: dict[int, Row] = {
         lambda server, raw: ops.ValidateCredential(_bytes(raw), infos_of(server, raw)),
         _infos,
     ),
-    lib.PYPMIX_UP_IOF_PULL: Row(_pull, _feed),
+    lib.PYPMIX_UP_IOF_PULL: Row(_pull, _feed, _unfed),
     lib.PYPMIX_UP_PUSH_STDIN: Row(
         lambda server, raw: ops.IOFPush(
             items_of(server, raw.items),
