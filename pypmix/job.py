@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import ClientSession
+    from pypmix.psets import ProcSet
 
 _OPTIONAL = (Info("pmix.optional", Value.unchecked(codes.BOOL, True)),)
 
@@ -34,7 +35,7 @@ class Job:
 
     def __init__(self, session: ClientSession) -> None:
         self._session = session
-        self._procs: tuple[Proc, ...] | None = None
+        self._procs: ProcSet | None = None
 
     @property
     def nspace(self) -> str:
@@ -47,11 +48,14 @@ class Job:
         return len(self.procs)
 
     @property
-    def procs(self) -> tuple[Proc, ...]:
+    def procs(self) -> ProcSet:
         """All procs of the job, by rank."""
         if self._procs is None:
+            from pypmix.psets import ProcSet
+
             nspace = self.nspace
-            self._procs = tuple([Proc(nspace, rank) for rank in range(int(self._read("pmix.job.size")))])
+            size = int(self._read("pmix.job.size"))
+            self._procs = ProcSet.unchecked([Proc.unchecked(nspace, rank) for rank in range(size)])
         return self._procs
 
     @property
@@ -119,12 +123,14 @@ class Node:
         return int(self._own("pmix.lrank"))
 
     @property
-    def local_procs(self) -> tuple[Proc, ...]:
+    def local_procs(self) -> ProcSet:
         """The procs of the caller's job on this node, by rank (`PMIX_LOCAL_PEERS`)."""
         nspace = self._session.proc.nspace
         peers = str(read(self._session, Proc.unchecked(nspace, RANK_WILDCARD), "pmix.lpeers"))
+        from pypmix.psets import ProcSet
+
         # prterun does not list them in order.
-        return tuple(sorted([Proc(nspace, int(rank)) for rank in peers.split(",") if rank]))
+        return ProcSet(sorted([Proc(nspace, int(rank)) for rank in peers.split(",") if rank]))
 
     def _own(self, key: str) -> Any:
         return read(self._session, self._session.proc, key)

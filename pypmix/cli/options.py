@@ -53,6 +53,14 @@ OPTIONS = (
         True,
     ),
     Option("wdir", ("--wdir", "-wdir"), TEXT, "DIR", "Working directory of the application's ranks.", True),
+    Option(
+        "pset",
+        ("--pset",),
+        TEXT,
+        "NAME",
+        "The process set that the application's ranks are, with those of others that name the same.",
+        True,
+    ),
     Option("tagged", ("--tag-output",), FLAG, "", "Start each line of output with its rank and stream."),
     Option("stamped", ("--timestamp-output",), FLAG, "", "Start each line of output with the time."),
     Option("merged", ("--merge-stderr",), FLAG, "", "Send stderr to where stdout goes."),
@@ -174,6 +182,7 @@ def parse(words: Sequence[str], env: Mapping[str, str]) -> Request:
                 np,
                 tuple([pair for setting in settings for pair in _setting(setting, env)]),
                 os.path.abspath(wdir) if wdir else "",
+                pset=str(given.pop("pset", "")),
             )
         )
         job.update(given)

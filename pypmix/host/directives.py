@@ -45,6 +45,7 @@ class Wish:
         parent: On whose behalf it is asked for.
         crowded: Whether there may be more procs than CPUs.
         forwarded: Whether the one who asks wants stdout and stderr.
+        pset: The process set that the procs are to be; empty where none was named.
     """
 
     def __init__(self) -> None:
@@ -57,6 +58,7 @@ class Wish:
         self.parent: Proc | None = None
         self.crowded = True
         self.forwarded = [False, False]
+        self.pset = ""
 
     def of_app(self) -> Wish:
         """Return a wish that begins with this one; what concerns no application alone is shared with it."""
@@ -144,6 +146,10 @@ def _wdir(wish: Wish, data: str | None) -> None:
     wish.wdir = data or ""
 
 
+def _pset(wish: Wish, data: str | None) -> None:
+    wish.pset = data or ""
+
+
 def _session_wdir(wish: Wish, data: bool) -> None:
     wish.session_wdir = data
 
@@ -213,6 +219,7 @@ def _gone(env: dict[str, str], name: str) -> None:
 READERS: dict[str, Reader] = {
     attrs.WDIR.key: _wdir,
     attrs.SET_SESSION_CWD.key: _session_wdir,
+    attrs.PSET_NAME.key: _pset,
     attrs.HOST.key: _hosts,
     attrs.ADD_HOST.key: _hosts,
     attrs.HOSTFILE.key: _hostfile,
@@ -333,7 +340,7 @@ def _application(app: App, wish: Wish, inherited: Mapping[str, str], base: str, 
     added = tuple([(name, value) for name, value in after.items() if inherited.get(name) != value])
     unset = tuple([name for name in inherited if name not in after])
     try:
-        return Application(argv, app.maxprocs, added, wdir, program, unset)
+        return Application(argv, app.maxprocs, added, wdir, program, unset, wish.pset)
     except (TypeError, ValueError) as error:
         raise refused(Status.ERR_BAD_PARAM, str(error)) from None
 

@@ -25,6 +25,8 @@ class Application(Record):
         wdir: The ranks' working directory; empty means the launcher's own.
         program: The program to run where it is another than the first word of `argv`, which is only its name then.
         unset: Names of variables that are taken out of the ranks' environment.
+        pset: The process set that the ranks are, together with those of other applications of the job that name the
+            same; empty for none.
     """
 
     argv: tuple[str, ...]
@@ -33,6 +35,7 @@ class Application(Record):
     wdir: str = ""
     program: str = ""
     unset: tuple[str, ...] = ()
+    pset: str = ""
 
     def __validate__(self) -> None:
         if isinstance(self.argv, str | bytes):
@@ -51,6 +54,8 @@ class Application(Record):
         for name, _ in self.env:
             if not name or "=" in name:
                 raise ValueError(f"{name!r} is not the name of an environment variable")
+        if "," in check_name(self.pset, MAX_NSLEN, "a process set's name"):
+            raise ValueError(f"the name of a process set holds no comma: {self.pset!r:.80}")
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of its ranks, less what makes them clients."""
@@ -177,6 +182,16 @@ class Job(Record):
                 found.append(Slot(rank, number, app_rank, *places[rank]))
         return found
 
+    def psets(self) -> dict[str, tuple[Proc, ...]]:
+        """Return the process sets that the applications name, with their procs."""
+        found: dict[str, list[Proc]] = {}
+        first = 0
+        for app in self.apps:
+            if app.pset:
+                found.setdefault(app.pset, []).extend([self.proc(rank) for rank in range(first, first + app.np)])
+            first += app.np
+        return {name: tuple(members) for name, members in found.items()}
+
     def procdir(self, rank: int) -> str:
         """Return the directory of a rank below `tmpdir`."""
         return f"{self.tmpdir}/{rank}"
@@ -239,6 +254,8 @@ class Job(Record):
                 attrs.APP_ARGV(" ".join(app.argv)),
                 attrs.NUM_NODES(len(nodes_of[number])),
             ]
+            if app.pset:
+                infos.append(attrs.PSET_NAME(app.pset))
             if app.wdir or self.wdir:
                 infos.append(attrs.WDIR(app.wdir or self.wdir))
             found.append(tuple(infos))

@@ -1,0 +1,14 @@
+"""The ranks of each process set meet among themselves; the others go on."""
+
+from pypmix import Client
+
+with Client() as me:
+    sets = me.psets
+    if me.rank == 0:
+        print(f"rank 0 knows {sets}")
+    for name in sets.of(me.proc):
+        members = sets[name]
+        me.fence(members, timeout=20)
+        print(f"rank {me.rank} has met {members - me.proc or 'nobody'} in {name}, without {me.job.procs - members}")
+    if not sets.of(me.proc):
+        print(f"rank {me.rank} goes on by itself")

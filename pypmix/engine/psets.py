@@ -1,0 +1,83 @@
+"""What makes a process set, the same with the servers of both engines."""
+
+from __future__ import annotations
+
+from pypmix.standard.errors import ERR_BAD_PARAM, ERR_EXISTS, ERR_OUT_OF_RESOURCE, NotFound, PMIxError
+from pypmix.standard.ops.core import instances
+from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, Proc, check_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping
+
+MAX_PSETS = 65536
+
+DEFINE = "define_process_set"
+DELETE = "delete_process_set"
+
+
+def new_pset(
+    name: str,
+    members: Iterable[Proc],
+    psets: Collection[str],
+    ranks_of: Callable[[str], Collection[int] | None],
+    elsewhere: bool,
+) -> dict[Proc, None]:
+    """Return the members of a set that is to be defined, in their order, with those of whole jobs one by one.
+
+    Args:
+        name: Its name.
+        members: Its procs.
+        psets: The sets that there are.
+        ranks_of: Returns the ranks of an nspace, as a collection that knows quickly what it holds; None for one that is
+            not registered.
+        elsewhere: Whether nspaces that are not registered may be named, which are those of other servers.
+
+    Raises:
+        PMIxError: There is such a set already, or an nspace of that name (`ERR_EXISTS`), it is no name or there are no
+            members (`ERR_BAD_PARAM`), or there are too many sets.
+        NotFound: A member is not known.
+    """
+    if not check_name(name, MAX_NSLEN, "a process set's name") or "," in name:
+        raise _refused(f"{name!r:.300} is no name of a process set: servers tell names joined with commas")
+    found = tuple(members)
+    instances("members", found, Proc)
+    if not found:
+        raise _refused(f"the process set {name!r} has no members")
+    if name in psets:
+        raise _refused(f"there is a process set {name!r} already, and sets do not change: delete it first", ERR_EXISTS)
+    if ranks_of(name) is not None:
+        raise _refused(f"{name!r} is a namespace, and so it cannot name a process set", ERR_EXISTS)
+    if len(psets) >= MAX_PSETS:
+        raise _refused(f"there are {len(psets)} of them", ERR_OUT_OF_RESOURCE)
+    made: dict[Proc, None] = {}
+    for proc in found:
+        ranks = ranks_of(proc.nspace)
+        if ranks is None and not elsewhere:
+            raise _unknown(f"no nspace {proc.nspace!r} is registered here", name, proc)
+        if ranks is not None and proc.rank == RANK_WILDCARD:
+            made.update(dict.fromkeys([Proc.unchecked(proc.nspace, rank) for rank in ranks]))
+        elif ranks is not None and proc.rank not in ranks:
+            raise _unknown(f"the nspace {proc.nspace!r} has no rank {proc.rank}", name, proc)
+        else:
+            made[proc] = None
+    return made
+
+
+def names_of(psets: Mapping[str, Container[Proc]], proc: Proc) -> list[str]:
+    """Return the names of the sets that a proc is in."""
+    whole = Proc.unchecked(proc.nspace, RANK_WILDCARD)
+    return [name for name, members in psets.items() if proc in members or whole in members]
+
+
+def missing(name: str) -> NotFound:
+    """Return the error of a set that there is not."""
+    return NotFound(f"there is no process set {name!r}", operation=DELETE)
+
+
+def _refused(detail: str, status: int = ERR_BAD_PARAM) -> PMIxError:
+    return PMIxError(detail, status=status, operation=DEFINE)
+
+
+def _unknown(detail: str, name: str, proc: Proc) -> NotFound:
+    return NotFound(f"{detail}, so that it cannot be in the process set {name!r}", operation=DEFINE, procs=(proc,))

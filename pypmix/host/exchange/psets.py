@@ -1,0 +1,170 @@
+"""Process sets of a session with several servers: what one host defines, the servers of all hosts know."""
+
+from __future__ import annotations
+
+import os
+
+from pypmix.host.exchange import packing
+from pypmix.host.exchange.turns import log
+from pypmix.standard.errors import ERR_EXISTS, NotFound, PMIxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Protocol
+
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.standard.types import Proc
+
+    class Defining(Protocol):
+        """What this calls of a server."""
+
+        def define_process_set(self, name: str, members: tuple[Proc, ...], *, elsewhere: bool = False) -> None: ...
+
+        def delete_process_set(self, name: str) -> None: ...
+
+
+DEFINE = "pypmix.pset"
+DELETE = "pypmix.pset.over"
+
+
+class Psets:
+    """The process sets of one host with an exchange.
+
+    Each definition has a mark; all hosts know all definitions, and of those of one name the least mark stands, which is
+    one of the first host by name: hosts may define the same set, or at once two of the same name. A deletion names the
+    marks that it is about, so that it deletes nothing that was defined afterwards. What one server tells another comes
+    in order, what several tell does not: so whoever has told of a mark tells of its end, too.
+
+    Args:
+        server: This host's server.
+        exchange: Its exchange.
+    """
+
+    def __init__(self, server: Defining, exchange: Exchange) -> None:
+        self._server = server
+        self._exchange = exchange
+        self._sets: dict[str, dict[str, tuple[Proc, ...]]] = {}
+        """By name, the members by mark."""
+        self._applied: dict[str, tuple[Proc, ...]] = {}
+        """What the server knows."""
+        self._mine: dict[str, str] = {}
+        """The marks of this host, by name."""
+        self._told: set[str] = set()
+        """The marks that this host has told others of."""
+        exchange.hear(DEFINE, self._told_define)
+        exchange.hear(DELETE, self._told_delete)
+        exchange.watch(self._changed)
+
+    def define(self, name: str, members: tuple[Proc, ...]) -> None:
+        """Define a set, from any thread; each host may do so once, and all have to name the same members.
+
+        Raises:
+            NotFound, PMIxError: As `pypmix.Server.define_process_set`.
+        """
+        new = True
+        try:
+            self._server.define_process_set(name, members)
+        except PMIxError as error:
+            # What another host has told is noted before the server knows it.
+            told = list(self._sets.get(name, {}).values())
+            if error.code != ERR_EXISTS or name in self._mine or members not in told:
+                raise
+            new = False
+        mark = self._mine[name] = f"{self._exchange.name} {os.urandom(8).hex()}"
+        self._exchange.turns(self._defined, name, mark, members, new)
+
+    def delete(self, name: str) -> None:
+        """Delete a set everywhere, from any thread.
+
+        Raises:
+            NotFound: There is none of that name.
+        """
+        self._server.delete_process_set(name)
+        self._exchange.turns(self._deleted, name)
+
+    # In turns
+
+    def _defined(self, name: str, mark: str, members: tuple[Proc, ...], new: bool) -> None:
+        if new:
+            self._applied[name] = members
+        self._sets.setdefault(name, {})[mark] = members
+        self._told.add(mark)
+        self._exchange.broadcast(DEFINE, packing.pack_pset(name, (mark,), members))
+        self._review(name)
+
+    def _deleted(self, name: str) -> None:
+        # What has come for the server since it forgot the set is of the same set.
+        self._end(name, list(self._sets.get(name, ())), (), whole=True)
+
+    def _told_define(self, _sender: str, data: bytes) -> None:
+        name, marks, members = packing.unpack_pset(data)
+        if members:
+            self._sets.setdefault(name, {}).update(dict.fromkeys(marks, members))
+            self._review(name)
+
+    def _told_delete(self, _sender: str, data: bytes) -> None:
+        name, marks, _ = packing.unpack_pset(data)
+        known = self._sets.get(name, {})
+        gone = {known[mark] for mark in marks if mark in known}
+        # Whoever has defined the same set with another mark, which was on its way, sees it deleted, too.
+        self._end(name, [mark for mark, members in known.items() if members in gone], marks)
+
+    def _end(self, name: str, gone: Iterable[str], heard: Iterable[str], whole: bool = False) -> None:
+        """Definitions are over; others are told of those that the teller did not know, or heard of here first."""
+        known = self._sets.get(name, {})
+        news = []
+        for mark in gone:
+            del known[mark]
+            if mark not in heard or mark in self._told:
+                news.append(mark)
+            self._told.discard(mark)
+            if self._mine.get(name) == mark:
+                del self._mine[name]
+        if not known:
+            self._sets.pop(name, None)
+        if news:
+            self._exchange.broadcast(DELETE, packing.pack_pset(name, news))
+        if whole:
+            self._applied.pop(name, None)
+            self._apply(lambda: self._server.delete_process_set(name))
+        self._review(name)
+
+    def _review(self, name: str) -> None:
+        """Have the server know the definition that stands."""
+        known = self._sets.get(name, {})
+        wanted = known[min(known)] if known else None
+        mine = self._mine.get(name)
+        if mine in known and known[mine] != wanted:
+            log.error("the process set %r was defined here and by %s at once, whose it is", name, min(known).split()[0])
+            self._end(name, [mine], ())
+            return
+        there = self._applied.get(name)
+        if wanted == there:
+            return
+        if there is not None:
+            del self._applied[name]
+            self._apply(lambda: self._server.delete_process_set(name))
+        if wanted is not None and self._apply(lambda: self._server.define_process_set(name, wanted, elsewhere=True)):
+            self._applied[name] = wanted
+
+    def _changed(self, name: str, here: bool) -> None:
+        # The definer may have gone: then it is the first of those that were there already who tells.
+        first = next((member for member in self._exchange.members if member != name), "")
+        for each, known in self._sets.items() if here else ():
+            for mark, members in known.items():
+                if mark == self._mine.get(each) or first == self._exchange.name:
+                    self._told.add(mark)
+                    self._exchange.tell(name, DEFINE, packing.pack_pset(each, (mark,), members))
+
+    def _apply(self, step: Callable[[], None]) -> bool:
+        try:
+            step()
+        except NotFound:
+            # Another thread of this host was faster, and its turn comes.
+            return False
+        except PMIxError as error:
+            if error.code != ERR_EXISTS:
+                log.error("a process set of another server could not be taken in: %s", error)
+            return False
+        return True

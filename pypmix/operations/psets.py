@@ -1,0 +1,197 @@
+# Made from pypmix/aio/operations by native/blocking.py: change it there.
+"""Process sets: which there are, who is in them, and what comes and goes."""
+
+from __future__ import annotations
+
+from collections import deque
+from threading import Lock
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from pypmix.operations.base import Asks
+from pypmix.operations.streams import Stream
+from pypmix.psets import ProcSet, ProcSets, PsetChange
+from pypmix.requests.events import handler_op
+from pypmix.requests.psets import (
+    DEFINED,
+    DELETED,
+    MAX_EARLY,
+    begun_with,
+    change_in,
+    members_in,
+    members_op,
+    names_in,
+    names_op,
+    names_value,
+    optional,
+    size_op,
+    spread,
+    wild,
+)
+from pypmix.requests.queries import UNANSWERED
+from pypmix.standard.errors import NotFound, NotSupported
+from pypmix.standard.ops import DeregisterEventHandler
+from pypmix.standard.ops.events import EVENT_NO_ACTION_TAKEN
+
+if TYPE_CHECKING:
+    from pypmix.engine.base import Delivery
+    from pypmix.mailbox import Mailbox
+    from pypmix.standard.ops import Get
+    from pypmix.standard.types import Proc, Value
+
+
+class PsetStream(Stream[PsetChange]):
+    """The process sets that come and go, in their order; `watch_psets` of a client makes one.
+
+    It begins with those that there are when it is opened, each as a `define`.
+    """
+
+    _name = "watch_psets"
+
+    def __init__(self, client: Psets, buffer: int) -> None:
+        super().__init__(client, buffer)
+        self._psets = client
+        self._id = -1
+        self._lock = Lock()
+        self._early: list[PsetChange] | None = None
+        self._first: deque[PsetChange] = deque()
+        self._known: dict[str, ProcSet] = {}
+
+    def __len__(self) -> int:
+        return len(self._first) + super().__len__()
+
+    def _begin(self, box: Mailbox[PsetChange]) -> None:
+        client = self._psets
+        self._known.clear()
+        self._early = []
+        self._id = client._run(handler_op(self._put, (DEFINED, DELETED), box.end), DeregisterEventHandler)
+        begun = False
+        try:
+            # Servers keep events for a while only, so that a set which is older has to be asked for.
+            sets = client._psets()
+            begun = True
+        except NotSupported:
+            sets = ProcSets()
+            begun = True
+        finally:
+            if not begun:
+                client._session.submit(DeregisterEventHandler(self._id), _nobody)
+        with self._lock:
+            early, self._early = self._early, None
+        self._first = deque(begun_with(sets, early))
+
+    def _finish(self) -> None:
+        self._client._run(DeregisterEventHandler(self._id))
+
+    def _put(self, delivery: Delivery) -> None:
+        event = delivery.notification
+        name, members = change_in(event)
+        if self._box is not None and name:
+            change = PsetChange("define" if event.code == DEFINED else "delete", name, ProcSet(members, name))
+            with self._lock:
+                if self._early is None:
+                    self._box.put(change)
+                elif len(self._early) < MAX_EARLY:
+                    self._early.append(change)
+        delivery.done(EVENT_NO_ACTION_TAKEN)
+
+    def get(self, timeout: float | None = None) -> PsetChange:
+        """Return the next change; see `Stream.get`."""
+        end = None if timeout is None else monotonic() + timeout
+        while True:
+            change = self._next_of_first()
+            if change is None:
+                left = None if end is None else max(0.0, end - monotonic())
+                change = self._new(super().get(left))
+            if change is not None:
+                return change
+
+    def __next__(self) -> PsetChange:
+        while True:
+            change = self._next_of_first()
+            if change is None:
+                change = self._new(super().__next__())
+            if change is not None:
+                return change
+
+    def _next_of_first(self) -> PsetChange | None:
+        try:
+            return self._new(self._first.popleft())
+        except IndexError:
+            return None
+
+    def _new(self, change: PsetChange) -> PsetChange | None:
+        """Return a change as readers get it, None where they know of it: what was asked for comes as an event, too."""
+        if change.kind == "define":
+            if change.name in self._known:
+                return None
+            self._known[change.name] = change.members
+            return change
+        members = self._known.pop(change.name, None)
+        return None if members is None else change.replace(members=members)
+
+
+def _nobody(_result: object, _error: BaseException | None) -> None:
+    """What is called where nobody waits."""
+
+
+class Psets(Asks):
+    """Process sets."""
+
+    def _psets(self) -> ProcSets:
+        """Return the process sets that the server knows; see `psets` of the clients."""
+        if self._session.singleton:
+            return ProcSets()
+        found: dict[str, list[Proc]] = {}
+        try:
+            (answer,) = self._run(names_op())
+        except NotFound:
+            return ProcSets()
+        for name in names_in(answer.value):
+            try:
+                # One by one: natives answer several questions after one key with a single one, or not at all.
+                (answer,) = self._run(members_op(name))
+            except UNANSWERED:
+                # It was deleted in the meantime.
+                continue
+            found[name] = members_in(answer.value)
+        sizes: dict[str, int] = {}
+        for nspace in {nspace for members in found.values() for nspace in wild(members)}:
+            try:
+                (answer,) = self._run(size_op(nspace))
+            except UNANSWERED:
+                continue
+            sizes[nspace] = answer.value.data
+        return ProcSets([ProcSet(spread(members, sizes), name) for name, members in found.items()])
+
+    def _pset_names(self, op: Get) -> Value:
+        """Carry out a get of `PMIX_PSET_NAMES`, whose value changes when sets come and go."""
+        session = self._session
+        if session.singleton or optional(op) or session.supports("get.pset_names"):
+            value = self._run(op)
+            return names_value(names_in(value))
+        # This library keeps for ever what it has been told once, or the server tells it to nobody.
+        try:
+            names = (self._psets()).of(op.proc)
+        except NotSupported:
+            names = ()
+        if not names:
+            raise NotFound(
+                f"{op.proc} is in no process set",
+                operation=op.name,
+                procs=(op.proc,),
+                engine=str(session.info),
+            )
+        return names_value(names)
+
+    def watch_psets(self, *, buffer: int = 1024) -> PsetStream:
+        """`PMIx_Register_event_handler`: a stream of `PsetChange`, to be used as a context manager and iterated.
+
+        It begins with the sets that there are, and goes on with `PMIX_PROCESS_SET_DEFINE` and `_DELETE`.
+
+        Args:
+            buffer: How many changes are kept for a slow reader; of more than that the oldest are dropped and counted.
+
+        PMIx Standard: "Process Sets".
+        """
+        return PsetStream(self, buffer)

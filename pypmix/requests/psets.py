@@ -1,0 +1,110 @@
+"""What servers say of process sets, in one form."""
+
+from __future__ import annotations
+
+from pypmix.psets import PsetChange
+from pypmix.standard import codes
+from pypmix.standard.ops import QueryInfo
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Query, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pypmix.psets import ProcSet
+    from pypmix.standard.ops import Get, Notification
+
+DEFINED = -55
+DELETED = -56
+
+NAME = "pmix.pset.nm"
+MEMBERS = "pmix.pset.mems"
+OPTIONAL = "pmix.optional"
+
+MAX_EARLY = 65536
+"""How many events are taken in while a stream begins."""
+
+_REFRESH = Info("pmix.qry.rfsh", Value.unchecked(codes.BOOL, True))
+
+
+def names_op() -> QueryInfo:
+    """Return the question for the names of all sets, afresh: libraries keep what they were told."""
+    return QueryInfo((Query(("pmix.qry.psets",), (_REFRESH,)),))
+
+
+def members_op(name: str) -> QueryInfo:
+    """Return the question for the members of a set."""
+    return QueryInfo((Query(("pmix.qry.pmems",), (Info(NAME, Value(codes.STRING, name)), _REFRESH)),))
+
+
+def size_op(nspace: str) -> QueryInfo:
+    """Return the question for the size of a job."""
+    qualifier = Info("pmix.nspace", Value(codes.STRING, nspace))
+    return QueryInfo((Query(("pmix.job.size",), (qualifier,)),))
+
+
+def optional(op: Get) -> bool:
+    """Tell whether a get is content with what this process holds already."""
+    return any(info.key == OPTIONAL and info.value.data is not False for info in op.directives)
+
+
+def names_in(value: Value) -> list[str]:
+    """Return names, which the Standard has in an array and servers join with commas."""
+    data = value.data
+    found: Iterable[object] = data if isinstance(data, DataArray) else str(data or "").split(",")
+    return [name for name in dict.fromkeys(found) if isinstance(name, str) and name]
+
+
+def names_value(names: Iterable[str]) -> Value:
+    """Return names as the Standard has them."""
+    return Value.unchecked(codes.DATA_ARRAY, DataArray(codes.STRING, tuple(names)))
+
+
+def members_in(value: Value) -> list[Proc]:
+    """Return the procs of an array."""
+    data = value.data
+    found: Iterable[object] = data if isinstance(data, DataArray) else ()
+    return [proc for proc in found if isinstance(proc, Proc)]
+
+
+def change_in(event: Notification) -> tuple[str, list[Proc]]:
+    """Return which set an event is about, and the members that it names; an empty name if it is about none."""
+    name = ""
+    members: list[Proc] = []
+    for info in event.infos:
+        if info.key == NAME and isinstance(info.value.data, str):
+            name = info.value.data
+        elif info.key == MEMBERS:
+            members = members_in(info.value)
+    return name, members
+
+
+def begun_with(sets: Mapping[str, ProcSet], early: Iterable[PsetChange]) -> list[PsetChange]:
+    """Return the sets that a stream begins with, each as a definition.
+
+    Args:
+        sets: What the server has answered.
+        early: What has come by events until then: what servers have kept, and what happened meanwhile.
+    """
+    last = {change.name: change for change in early}
+    found = [PsetChange("define", name, members) for name, members in sets.items()]
+    told = [change for change in last.values() if change.name not in sets]
+    return [change for change in found if last.get(change.name, change).kind == "define"] + [
+        change for change in told if change.kind == "define"
+    ]
+
+
+def wild(procs: Iterable[Proc]) -> list[str]:
+    """Return the nspaces all of whose procs are meant."""
+    return list(dict.fromkeys([proc.nspace for proc in procs if proc.rank == RANK_WILDCARD]))
+
+
+def spread(procs: Iterable[Proc], sizes: dict[str, int]) -> list[Proc]:
+    """Return procs with those of whole jobs one by one, where it is known how many there are."""
+    found = []
+    for proc in procs:
+        if proc.rank == RANK_WILDCARD and proc.nspace in sizes:
+            found += [Proc.unchecked(proc.nspace, rank) for rank in range(sizes[proc.nspace])]
+        else:
+            found.append(proc)
+    return found
