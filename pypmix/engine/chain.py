@@ -329,6 +329,10 @@ class Handlers:
         else:
             self._conclusions[code] = conclusion
 
+    def is_host(self, source: Proc) -> bool:
+        """Tell whether an event of this source is one of the server's or the host's own."""
+        return source[0] in ("", self._host) or source[1] > RANK_VALID
+
     def end(self, error: BaseException | None) -> None:
         """Tell all handlers that no further event can come."""
         for handler in list(self._known.values()):
@@ -540,7 +544,7 @@ class Handlers:
         if handler.range == RANGE_NAMESPACE:
             return source[0] in [proc[0] for proc in handler.within or (self._proc,)]
         if handler.range == RANGE_RM:
-            return source[0] in ("", self._host) or source[1] > RANK_VALID
+            return self.is_host(source)
         # Whether a source is in the session or on the node, this process need not know.
         return True
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pypmix.engine.groups.rules import JOB_SIZE
+from pypmix.engine.groups.talk import SAYS, TALK, found
 from pypmix.standard.ops import (
     GroupConstruct,
     GroupDestruct,
@@ -13,14 +15,18 @@ from pypmix.standard.ops import (
     GroupUnwatch,
     GroupWatch,
 )
+from pypmix.standard.types import RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from pypmix.engine.base import Done
+    from pypmix.engine.chain import Conclusion
     from pypmix.engine.groups.port import Port
-    from pypmix.standard.ops import GroupState, Op
+    from pypmix.standard.ops import GroupState, Notification, Op
+    from pypmix.standard.types import Info
 
 PARTS = {
     GroupConstruct: ("constructing", "Constructing"),
@@ -28,12 +34,20 @@ PARTS = {
     GroupInvite: ("inviting", "Inviting"),
     GroupInviteControl: ("inviting", "Inviting"),
     GroupJoin: ("joining", "Joining"),
-    GroupLeave: ("standing", "Standing"),
+    GroupLeave: ("leaving", "Leaving"),
     GroupWatch: ("standing", "Standing"),
     GroupUnwatch: ("standing", "Standing"),
     GroupRequest: ("requesting", "Requesting"),
 }
 """The module and the class of the part that carries out an operation."""
+
+HEARERS = {
+    "admit": ("admitting", "Admitting"),
+    "consent": ("consenting", "Consenting"),
+    "election": ("election", "Elections"),
+    "request": ("requesting", "Requesting"),
+}
+"""Which part what is said is for, by its first word: it is made when somebody says the first such thing."""
 
 
 class Agent:
@@ -48,6 +62,10 @@ class Agent:
     def __init__(self, port: Port) -> None:
         self.port = port
         self._parts: dict[str, Any] = {}
+        self._listening = False
+        self._heard: dict[str, Callable[[Notification], None]] = {}
+        self._screens: dict[int, list[Callable[[Notification], bool]]] = {}
+        self._conclusions: dict[int, list[Conclusion]] = {}
 
     def start(self, op: Op[Any], done: Done[Any]) -> None:
         """Carry out an operation of `PARTS`; errors go to `done`, which is called there."""
@@ -68,6 +86,66 @@ class Agent:
         """The choice of new leaders."""
         return self.part("election", "Elections")
 
+    @property
+    def requesting(self) -> Any:
+        """The requests of this process to join groups."""
+        return self.part("requesting", "Requesting")
+
+    @property
+    def admitting(self) -> Any:
+        """The members' side of requests to join."""
+        return self.part("admitting", "Admitting")
+
+    @property
+    def consenting(self) -> Any:
+        """Leaving with the consent of the others."""
+        return self.part("consenting", "Consenting")
+
+    @property
+    def fencing(self) -> Any:
+        """Fences of whole groups, where the server knows of none."""
+        return self.part("fencing", "Fencing")
+
+    def expects_invitations(self) -> None:
+        """Take in invitations from now on; to be called as a handler for `PMIX_GROUP_INVITED` is registered, before.
+
+        Whom an invitation names is needed where its leader fails, and the program tells no more than that it joins.
+        """
+        self.part("joining", "Joining")
+
+    def taken(self, name: str) -> str:
+        """Tell in words why no group of this name can be made here; nothing where it can."""
+        inviting, joining, constructing = self.made("inviting"), self.made("joining"), self.made("constructing")
+        requesting = self.made("requesting")
+        whole = Proc(name, RANK_WILDCARD)
+        if name == self.port.proc.nspace or self.port.fetch(whole, JOB_SIZE) is not None:
+            return f"there is a nspace {name!r} already"
+        if self.standing.state(name) is not None:
+            return f"there is a group {name!r} already"
+        if inviting is not None and inviting.leads(name):
+            return f"an invitation of the caller's to a group {name!r} is under way"
+        if joining is not None and joining.joins(name):
+            return f"the caller is about to join another group {name!r}"
+        if constructing is not None and constructing.calls(name):
+            return f"a construct of a group {name!r} is under way"
+        if requesting is not None and requesting.asks(name):
+            return f"the caller asks to join a group {name!r}"
+        return ""
+
+    def abandoned(self, name: str) -> None:
+        """Nothing has come of one thing that was to make a group of this name: unless another one may, it is none."""
+        inviting, joining, constructing = self.made("inviting"), self.made("joining"), self.made("constructing")
+        if inviting is not None and inviting.leads(name):
+            return
+        if joining is not None and joining.knows(name):
+            return
+        if constructing is None or not constructing.calls(name):
+            self.standing.abandoned(name)
+
+    def made(self, module: str) -> Any | None:
+        """Return a part if there has been a need for it."""
+        return self._parts.get(module)
+
     def part(self, module: str, name: str) -> Any:
         """Return a part, which is imported and made when it is wanted first: `Name(agent)`."""
         found = self._parts.get(module)
@@ -79,7 +157,48 @@ class Agent:
             found = self._parts[module] = getattr(modules[full], name)(self)
         return found
 
+    # What several parts want to hear of
+
+    def hear(self, says: str, listener: Callable[[Notification], None]) -> None:
+        """Have a part called with each `TALK` of another process that says something; each word has one listener."""
+        self.listen()
+        self._heard[says] = listener
+
+    def listen(self) -> None:
+        """Hear what other processes say, also what is for a part that is not there yet."""
+        if not self._listening:
+            self._listening = True
+            self.port.watch(TALK, self.talk)
+
+    def screen(self, code: int, wanted: Callable[[Notification], bool]) -> None:
+        """See `Handlers.screen`, of which there is one for each code: an event is news if all parts want it."""
+        self._screens.setdefault(code, []).append(wanted)
+        self.port.handlers.screen(code, self._wanted)
+
+    def conclude(self, code: int, conclusion: Conclusion) -> None:
+        """See `Handlers.conclude`, of which there is one for each code: all parts are told."""
+        self._conclusions.setdefault(code, []).append(conclusion)
+        self.port.handlers.conclude(code, self._concluded)
+
+    def _wanted(self, event: Notification) -> bool:
+        # Each part takes it in, whatever the others say.
+        return False not in [wanted(event) for wanted in self._screens[event.code]]
+
+    def _concluded(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
+        for conclusion in list(self._conclusions[event.code]):
+            conclusion(event, status, results)
+
+    def talk(self, event: Notification) -> None:
+        """Take in what another process says."""
+        says = found(event.infos, SAYS, str) or ""
+        part = HEARERS.get(says.partition(" ")[0])
+        if part is not None:
+            self.part(*part)
+        listener = self._heard.get(says)
+        if listener is not None and event.source != self.port.proc:
+            listener(event)
+
     def lost(self, error: BaseException | None) -> None:
         """The session is over: all parts end what is under way."""
-        for part in self._parts.values():
+        for part in list(self._parts.values()):
             part.lost(error)

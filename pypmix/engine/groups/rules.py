@@ -1,27 +1,41 @@
-"""The groups that a session is a member of, and what both engines even out about them."""
+"""What releases of servers want to be told of groups, and how their answers read: tables, and rules over them."""
 
 from __future__ import annotations
 
+from pypmix.engine.groups.talk import (
+    ASSIGN_CONTEXT_ID,
+    BOOTSTRAP,
+    CONTEXT_ID,
+    ENDPOINT,
+    GROUP_ID,
+    GROUP_INFO,
+    LOCAL_ONLY,
+    MEMBERSHIP,
+    TIMEOUT,
+)
 from pypmix.standard import codes
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_EXISTS, ERR_RESOURCE_BUSY, NotFound, PMIxError
+from pypmix.standard.errors import (
+    ERR_BAD_PARAM,
+    ERR_EXISTS,
+    ERR_NOT_FOUND,
+    ERR_NOT_SUPPORTED,
+    ERR_PARTIAL_SUCCESS,
+    ERR_TIMEOUT,
+)
 from pypmix.standard.ops import GroupConstruct, GroupResults
-from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
+from pypmix.standard.types import DataArray, Info, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from pypmix.standard.ops import GroupDestruct
     from pypmix.standard.releases import Release
+    from pypmix.standard.types import Proc
 
-    Fetch = Callable[[Proc, str], Value | None]
-
-ASSIGN_CONTEXT_ID = "pmix.grp.actxid"
-CONTEXT_ID = "pmix.grp.ctxid"
-GROUP_ID = "pmix.grp.id"
-MEMBERSHIP = "pmix.grp.mbrs"
 JOB_SIZE = "pmix.job.size"
-TIMEOUT = "pmix.timeout"
+NAMES = "pmix.pgrp.nm"
+QUERY_MEMBERSHIP = "pmix.qry.pgrpmems"
 
 ONLY_WITH_CONTEXT_ID: tuple[Release, Release] = (5, 0, 0), (6, 0, 0)
 """Servers, from and before which release, that may refuse a construct which asks for no context id.
@@ -36,11 +50,46 @@ Those before 4.2.4 crash when it has run out, and those of 5.0 give all that the
 runs in the engine as well, so the caller sees no difference.
 """
 
+LOCAL: Release = (6, 0, 0)
+"""The first release of servers that are told that a group is local.
+
+To earlier ones it means to assign no context id, and they see for themselves where the procs are.
+"""
+
+GATHERING: Release = (6, 0, 0)
+"""The first release of servers that gather groups from leaders and added members (`PMIX_GROUP_BOOTSTRAP`).
+
+Of the earlier ones each leader gets a group of its own.
+"""
+
+ORDERED: Release = (6, 1, 0)
+"""The first release of servers that can be told in which order the members are to be; the others sort them."""
+
+TELLING: Release = (6, 0, 0)
+"""The first release that tells what members say of themselves with the answer; earlier ones by the context id."""
+
+KEPT_ENDPOINT = "pypmix.grp.endpt"
+"""The key of a member's endpoint data among its group info."""
+
 ANSWERS: tuple[Release, ...] = (4, 2, 4), (6, 0, 0)
 """The releases from which a server's answer to a construct has another form than before."""
 
 NO_CONTEXT_ID = 2**64 - 1
 """What stands for none where a release has no way to leave it out."""
+
+UNOFFERED = "the server's host does not offer it"
+
+FAILURES = {
+    ERR_NOT_SUPPORTED: UNOFFERED,
+    ERR_TIMEOUT: "not all members of {} had come when the time ran out",
+    ERR_PARTIAL_SUCCESS: "a member of {} ended without coming",
+    ERR_EXISTS: "there is a group or an nspace {} already",
+    ERR_NOT_FOUND: "the server does not know all of the procs, or not the group {}",
+    ERR_BAD_PARAM: "the server does not take these procs for {}",
+    -66: "the caller is not a member of {}",
+    -165: "the construct of {} was given up: a member ended without coming, or somebody aborted it",
+}
+"""What the statuses of a construct or destruct mean; `{}` stands for the name in quotes."""
 
 _ASSIGN = Info(ASSIGN_CONTEXT_ID, Value(codes.BOOL, True))
 
@@ -55,132 +104,56 @@ def wants_context_id(op: GroupConstruct) -> bool:
     return any(info.key == ASSIGN_CONTEXT_ID and info.value.data is not False for info in op.directives)
 
 
+def is_gathered(op: GroupConstruct) -> bool:
+    """Tell whether a construct names not all members: others call it as leaders, or are added."""
+    return not op.procs or any(info.key == BOOTSTRAP for info in op.directives)
+
+
 def directives_for(op: GroupConstruct | GroupDestruct, server: Release) -> tuple[Info, ...]:
     """Return the directives of an operation as a server of this release has to be given them."""
     given = op.directives
     if server < TIMED:
         given = tuple([info for info in given if info.key != TIMEOUT])
+    if server < LOCAL:
+        given = tuple([info for info in given if info.key != LOCAL_ONLY])
     floor, end = ONLY_WITH_CONTEXT_ID
     if floor <= server < end and isinstance(op, GroupConstruct) and not wants_context_id(op):
         given = (*[info for info in given if info.key != ASSIGN_CONTEXT_ID], _ASSIGN)
     return given
 
 
-class Groups:
-    """The groups of one session.
+def kept(directives: tuple[Info, ...]) -> tuple[Info, ...]:
+    """Return directives with all that the caller says of itself as one group info, which is all that releases keep
+    before `TELLING`, endpoint data too."""
+    said: list[Info] = []
+    others = []
+    for info in directives:
+        data = info.value.data
+        if info.key == ENDPOINT:
+            said.append(Info(KEPT_ENDPOINT, info.value))
+            others.append(info)
+        elif info.key == GROUP_INFO and isinstance(data, DataArray) and data.type == codes.INFO:
+            said += data.items
+        else:
+            others.append(info)
+    if not said:
+        return directives
+    # None of it twice, where this was done before.
+    said = list({info.key: info for info in said}.values())
+    return (*others, Info(GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, tuple(said)))))
 
-    Args:
-        proc: Whose session it is.
-    """
 
-    def __init__(self, proc: Proc) -> None:
-        self._proc = proc
-        self._members: dict[str, tuple[Proc, ...]] = {}
-        self._under_way: set[str] = set()
-
-    def begin(self, name: str) -> None:
-        """Note that an operation on a group is put to the server.
-
-        Raises:
-            PMIxError: There is one still. Servers count callers and not who they are, so that a second call would
-                stand for a member that has not come.
-        """
-        if name in self._under_way:
-            raise PMIxError(
-                f"the server still waits for the other members of {name!r}, on behalf of an earlier call",
-                status=ERR_RESOURCE_BUSY,
-                hint="an operation that was given up goes on there; take another name",
-            )
-        self._under_way.add(name)
-
-    def end(self, name: str) -> None:
-        """Note that the server has answered an operation on a group."""
-        self._under_way.discard(name)
-
-    def constructed_of(self, op: GroupConstruct, fetch: Fetch) -> tuple[Proc, ...]:
-        """Return the procs of a construct as a server is to be told of them: each by its rank, in order.
-
-        Whoever names them in another way, or order, would mean another group to some servers; others give the ranks
-        in the group in the order in which one of the callers names them, or return a wildcard as it came.
-
-        Args:
-            op: The construct.
-            fetch: Returns what this process holds of a proc under a key.
-
-        Raises:
-            PMIxError: No server could carry it out, and some libraries would crash, or wait for ever: there is such a
-                group or nspace already, or the caller is not one of the procs.
-        """
-        name, procs = op.group, self._members_of(op, fetch)
-        if name in self._members or name == self._proc.nspace:
-            what = "nspace" if name == self._proc.nspace else "group"
-            raise PMIxError(f"there is a {what} {name!r} already", status=ERR_EXISTS, procs=procs)
-        if self._proc not in procs:
-            raise PMIxError(f"the caller {self._proc} is not one of the procs", status=ERR_BAD_PARAM, procs=procs)
-        return procs
-
-    def check_destruct(self, name: str) -> tuple[Proc, ...]:
-        """Return the members of a group; `NotFound` if the caller is in none of this name."""
-        members = self._members.get(name)
-        if members is None:
-            raise NotFound(f"the caller is not in a group {name!r}")
-        return members
-
-    def expand(self, procs: Iterable[Proc]) -> tuple[Proc, ...]:
-        """Return the procs, each once, and those of groups under their own names.
-
-        Raises:
-            NotFound: A group has no such rank.
-        """
-        if not self._members:
-            return tuple(dict.fromkeys(procs))
-        found: dict[Proc, None] = {}
-        for proc in procs:
-            members = self._members.get(proc.nspace)
-            if members is None:
-                found[proc] = None
-            elif proc.rank == RANK_WILDCARD:
-                found.update(dict.fromkeys(members))
-            elif proc.rank < len(members):
-                found[members[proc.rank]] = None
-            else:
-                raise NotFound(f"the group {proc.nspace!r} has no rank {proc.rank}", procs=(proc,))
-        return tuple(found)
-
-    def formed(self, op: GroupConstruct, infos: Iterable[Info], fetch: Fetch) -> GroupResults:
-        """Note that a group stands, and return what is told of it.
-
-        Args:
-            op: What has constructed it.
-            infos: What the server or the library tells of it.
-            fetch: Returns what this process holds of a proc under a key.
-        """
-        members: tuple[Proc, ...] = ()
-        context_id = None
-        others = []
-        for info in infos:
-            key, data = info.key, info.value.data
-            if key == MEMBERSHIP and isinstance(data, DataArray):
-                members = data.items
-            elif key == CONTEXT_ID:
-                context_id = data
-            elif key != GROUP_ID:
-                others.append(info)
-        # Releases before 4.2.4 tell of no members: they are those who were named.
-        members = members or self._members_of(op, fetch)
-        self._members[op.group] = members
-        if not wants_context_id(op) or context_id == NO_CONTEXT_ID:
-            context_id = None
-        return GroupResults(members, context_id, tuple(others))
-
-    def gone(self, name: str) -> None:
-        """Note that a group is no more."""
-        self._members.pop(name, None)
-
-    def _members_of(self, op: GroupConstruct, fetch: Fetch) -> tuple[Proc, ...]:
-        """Return the procs of a construct, each by its rank where its job is known, in order."""
-        found: set[Proc] = set()
-        for proc in self.expand(op.procs):
-            size = fetch(proc, JOB_SIZE) if proc.rank == RANK_WILDCARD else None
-            found.update([proc] if size is None else [Proc(proc.nspace, rank) for rank in range(int(size.data))])
-        return tuple(sorted(found))
+def results_of(infos: Iterable[Info], partial: bool = False) -> GroupResults:
+    """Return what a server or a library tells of a group that it has constructed."""
+    members: tuple[Proc, ...] = ()
+    context_id = None
+    others = []
+    for info in infos:
+        key, data = info.key, info.value.data
+        if key == MEMBERSHIP and isinstance(data, DataArray):
+            members = data.items
+        elif key == CONTEXT_ID:
+            context_id = None if data == NO_CONTEXT_ID else data
+        elif key != GROUP_ID:
+            others.append(info)
+    return GroupResults(members, context_id, tuple(others), partial)

@@ -7,6 +7,9 @@ What it has no event for goes under codes of pypmix's own, which such programs n
 from __future__ import annotations
 
 from pypmix.standard import codes
+from pypmix.standard._typing import TypeVar
+from pypmix.standard.ops import NotifyEvent
+from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import DataArray, Info, Proc, Value
 
 TYPE_CHECKING = False
@@ -62,6 +65,7 @@ CUSTOM_RANGE = "pmix.evrange"
 NON_DEFAULT = "pmix.evnondef"
 DO_NOT_CACHE = "pmix.evnocache"
 AFFECTED_PROC = "pmix.evproc"
+AFFECTED_PROCS = "pmix.evaffected"
 TIMEOUT = "pmix.timeout"
 
 SAYS = "pypmix.grp.says"
@@ -82,10 +86,35 @@ ERROR_STATUS = "pypmix.grp.status"
 TERM = "pypmix.grp.term"
 """Which leader of the group in a row it is about, a `SIZE`: the first is 1."""
 
+ADDED = "pypmix.grp.added"
+"""In `MEMBERSHIP_UPDATE`: who has been taken in, a proc; with `PLACE` and `LIFE`."""
+
+PLACE = "pypmix.grp.place"
+LIFE = "pypmix.grp.life"
+"""Numbers, each a `SIZE` or an array of them: see `membership.Admission`. Whoever leaves says which life that ends."""
+
+LIVES = "pypmix.grp.lives"
+"""The lives of several procs, where `LIFE` is something else."""
+
+DEPARTED = "pypmix.grp.departed"
+"""Who has left, an array of procs."""
+
+INFOS = "pypmix.grp.infos"
+"""What the members of a group were told when it was formed, an array of infos."""
+
+ENDED = "pypmix.grp.ended"
+"""Who has ended without leaving, an array of procs."""
+
+EPOCH = "pypmix.grp.epoch"
+"""How often the membership has changed, a `SIZE`."""
+
 NOTIFY_EACH = "pypmix.grp.noteach"
 NOTIFY_REQUEST = "pypmix.grp.notreq"
 CONFIRM = "pypmix.grp.confirm"
 """Directives of the RFC's early draft: an event per joining member, one before a construct, a confirmed leave."""
+
+DESTRUCTS = "pypmix.grp.destruct"
+"""In a fence: the group that it destructs, for members whose library knows of no such group."""
 
 REACTION = "reaction"
 """How the handlers of a proc have dealt with the failure of `AFFECTED_PROC` during a construct, to the server: with
@@ -120,3 +149,63 @@ def proc(key: str, value: Proc) -> Info:
 def procs(key: str, values: Iterable[Proc]) -> Info:
     """Return an info with an array of procs."""
     return Info(key, Value(codes.DATA_ARRAY, DataArray(codes.PROC, tuple(values))))
+
+
+D = TypeVar("D")
+
+
+def found(infos: Iterable[Info], key: str, kind: type[D]) -> D | None:
+    """Return what stands under a key, None where that is nothing of this kind: peers may send anything."""
+    for info in infos:
+        if info.key == key and isinstance(info.value.data, kind):
+            return info.value.data
+    return None
+
+
+def listed(infos: Iterable[Info], key: str) -> tuple[Proc, ...]:
+    """Return the procs under a key, one or an array of them; none where there is nothing of the kind."""
+    for info in infos:
+        if info.key == key:
+            data = info.value.data
+            if isinstance(data, Proc):
+                return (data,)
+            if isinstance(data, DataArray) and all(isinstance(item, Proc) for item in data.items):
+                return tuple(data.items)
+    return ()
+
+
+def sizes(key: str, values: Iterable[int]) -> Info:
+    """Return an info with an array of numbers."""
+    return Info(key, Value(codes.DATA_ARRAY, DataArray(codes.SIZE, tuple(values))))
+
+
+def number(infos: Iterable[Info], key: str) -> int | None:
+    """Return the number under a key, None where there is none that `size` can carry on."""
+    return next(iter(numbers(infos, key)), None)
+
+
+def numbers(infos: Iterable[Info], key: str) -> tuple[int, ...]:
+    """Return the numbers under a key, one or an array of them; none where there is nothing of the kind."""
+    for info in infos:
+        if info.key == key:
+            data = info.value.data
+            items = data.items if isinstance(data, DataArray) else (data,)
+            if all(type(item) is int and 0 <= item < 2**64 for item in items):
+                return tuple(items)
+    return ()
+
+
+def status_in(infos: Iterable[Info]) -> int:
+    """Return the `ERROR_STATUS`, 0 where there is none."""
+    status = found(infos, ERROR_STATUS, int) or 0
+    return status if -(2**31) <= status < 2**31 else -1
+
+
+def event(code: int, group: str, to: Iterable[Proc], infos: Iterable[Info] = ()) -> NotifyEvent:
+    """Return an event about a group for some procs, which only those hear of that have a handler for its code."""
+    return NotifyEvent(code, RANGE_CUSTOM, (procs(CUSTOM_RANGE, to), text(GROUP_ID, group), flag(NON_DEFAULT), *infos))
+
+
+def say(says: str, group: str, to: Iterable[Proc], infos: Iterable[Info] = ()) -> NotifyEvent:
+    """Return a `TALK` about a group to the libraries of some procs; see `Agent.hear`."""
+    return event(TALK, group, to, (text(SAYS, says), *infos))

@@ -244,11 +244,14 @@ class GroupWatch(Op[int]):
         group: The group's name.
         changed: Called with each `GroupChange`, in order; it must not block.
         ended: Called once when no further change can come, with an error or None.
+        past: Whether to tell first what has happened since the group was formed, as far as it is kept: so nothing is
+            missed between that and the watch.
     """
 
     group: str
     changed: Callable[[GroupChange], None]
     ended: Callable[[BaseException | None], None] | None = None
+    past: bool = False
 
     def __validate__(self) -> None:
         _check_group(self.group)

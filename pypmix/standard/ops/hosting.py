@@ -10,6 +10,27 @@ GROUP_DESTRUCT = 1
 GROUP_NONE = 2
 GROUP_CANCEL = 3
 
+GROUP_ABSENT = "pypmix.grp.absent"
+"""In the directives of a `GroupUpcall`: which of its procs have ended without coming; in the result: all of them."""
+
+GROUP_ORDER = "pypmix.grp.order"
+"""In the directives: the procs in the order in which all callers of the server have named them."""
+
+GROUP_LEADER_PROC = "pypmix.grp.leader"
+"""In the directives: which of the callers has declared itself the leader; in the result: who leads."""
+
+GROUP_ROUND = "pypmix.grp.round"
+"""In the directives: how often the server has come to this construct, from the second time on."""
+
+GROUP_CLAIMS = "pypmix.grp.claims"
+"""In the directives: which procs want to lead after the leader has failed."""
+
+GROUP_VERDICT = "pypmix.grp.verdict"
+"""In the directives: "abort" where one of the procs wants no such group."""
+
+GROUP_GUEST = "pypmix.grp.guest"
+"""In the directives: the only caller that it speaks for, where nobody knows yet who takes part."""
+
 
 class FenceUpcall(Op[bytes]):
     """Upcall `fence_nb`: all procs of a fence that are this server's have called it, and others are not.
@@ -54,11 +75,17 @@ class GroupUpcall(Op[tuple[Info, ...]]):
     `attrs.GROUP_CONTEXT_ID` where one was asked for (`attrs.GROUP_ASSIGN_CONTEXT_ID`), and the members' group info
     and endpoint data as they gave it.
 
+    A server of the Python engine adds directives for hosts that know them (`GROUP_ABSENT` and those after it). Such a
+    host answers a construct of several servers with `GROUP_ABSENT` and without a membership where members have ended
+    and the callers are to be heard first: the upcall comes again then, with the next `GROUP_ROUND`.
+
     Args:
         operation: 0 for a construct, 1 for a destruct, 3 where the server gives up one that it has begun.
         group: The group's name.
-        procs: The members as the callers name them; for a cancel none.
-        directives: What the callers ask for, and what they tell the others.
+        procs: The members as the callers name them; the caller alone where it is one of `GROUP_GUEST`; for a cancel
+            none, or the caller that is offered no more.
+        directives: What the callers ask for, and what they tell the others: `attrs.GROUP_INFO` is an array of infos for
+            each, of which the first is its `attrs.PROCID` and the last its `attrs.GROUP_ENDPT_DATA`, if any.
     """
 
     operation: int

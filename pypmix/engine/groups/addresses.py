@@ -1,0 +1,237 @@
+"""Groups as addresses: what `{name, WILDCARD}` and `{name, group rank}` stand for in what a process asks."""
+
+from __future__ import annotations
+
+from pypmix.engine.groups.rules import JOB_SIZE, NAMES, QUERY_MEMBERSHIP
+from pypmix.engine.groups.talk import CONTEXT_ID, CUSTOM_RANGE, GROUP_ID, MEMBERSHIP
+from pypmix.standard import codes
+from pypmix.standard.errors import NotFound
+from pypmix.standard.ops import Connect, Disconnect, Fence, Get, NotifyEvent, QueryInfo, Spawn
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Query, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    from pypmix.engine.groups.standing import Standing
+
+NSPACE = "pmix.nspace"
+RANK = "pmix.rank"
+PROCID = "pmix.procid"
+
+
+class Addresses:
+    """The names of the groups that a session is in, as it uses them in its operations.
+
+    Args:
+        proc: Whose session it is.
+        standing: The groups.
+        keeps: Whether names stay as they are in collectives, because the server puts the procs in their place: it
+            knows of a departure before it has all of a collective's callers, or after, but not in between.
+        stamps: Whether a fence of one whole group is to name it beside its procs, for such a server behind a library
+            that would look up the name itself.
+    """
+
+    def __init__(self, proc: Proc, standing: Standing, *, keeps: bool = False, stamps: bool = False) -> None:
+        self._proc = proc
+        self._standing = standing
+        self._keeps = keeps
+        self._stamps = stamps
+        self._rules: dict[type, Callable[[Any], Any]] = {
+            Fence: self._fence,
+            Connect: self._together,
+            Disconnect: self._together,
+            Get: self._get,
+            NotifyEvent: self._event,
+            QueryInfo: self._query,
+            Spawn: self._spawn,
+        }
+
+    def expand(self, procs: Iterable[Proc]) -> tuple[Proc, ...]:
+        """Return the procs, each once, and those of groups under their own names.
+
+        Raises:
+            NotFound: A group has no such rank.
+        """
+        found: dict[Proc, None] = {}
+        for proc in procs:
+            found.update(dict.fromkeys(self._one(proc)))
+        return tuple(found)
+
+    def translated(self, op: Any) -> Any:
+        """Return an operation with procs in the places of groups' names.
+
+        Raises:
+            NotFound: A group has no such rank.
+        """
+        rule = self._rules.get(type(op))
+        return op if rule is None else rule(op)
+
+    def answer(self, op: Any) -> Any:
+        """Return the result of an operation that the groups themselves know, None for any other.
+
+        Raises:
+            NotFound: Nobody knows that of a group.
+        """
+        if type(op) is Get:
+            return self._of_group(op)
+        return self._of_queries(op) if type(op) is QueryInfo else None
+
+    def proc(self, proc: Proc) -> Proc:
+        """Return the proc that a group's name and a rank in it stand for; any other as it is.
+
+        Raises:
+            NotFound: The group has no such rank.
+        """
+        return proc if proc[1] == RANK_WILDCARD else self._one(proc)[0]
+
+    def whole(self, op: Any) -> str:
+        """Return the group that a fence is of, if it is of one group and nobody else; empty for all others."""
+        if type(op) is not Fence or len(op.procs) != 1 or op.procs[0][1] != RANK_WILDCARD:
+            return ""
+        name: str = op.procs[0][0]
+        return name if self._standing.members(name) else ""
+
+    # Procs
+
+    def _one(self, proc: Proc) -> Sequence[Proc]:
+        members = self._standing.members(proc[0])
+        if not members:
+            return (proc,)
+        if proc[1] == RANK_WILDCARD:
+            return members
+        if proc[1] < len(members):
+            return (members[proc[1]],)
+        raise NotFound(f"the group {proc[0]!r} has no rank {proc[1]}", procs=(proc,))
+
+    def _everybody(self, procs: Iterable[Proc]) -> tuple[Proc, ...]:
+        """Return who takes part in a collective, in the one order in which all of its callers name them."""
+        return tuple(sorted(self.expand(procs)))
+
+    def _names_group(self, procs: Iterable[Proc]) -> bool:
+        return any(self._standing.members(proc[0]) for proc in procs)
+
+    def _fence(self, op: Fence) -> Fence:
+        if not self._names_group(op.procs):
+            return op
+        procs = self._everybody(op.procs)
+        if self._keeps:
+            return op
+        if self._stamps and len(op.procs) == 1 and op.procs[0][1] == RANK_WILDCARD:
+            stamp = Info(GROUP_ID, Value(codes.STRING, op.procs[0][0]))
+            return op.replace(procs=procs, directives=(*op.directives, stamp))
+        return op.replace(procs=procs)
+
+    def _together(self, op: Any) -> Any:
+        if not self._names_group(op.procs):
+            return op
+        procs = self._everybody(op.procs)
+        return op if self._keeps else op.replace(procs=procs)
+
+    def _get(self, op: Get) -> Get:
+        proc = self.proc(op.proc)
+        return op if proc is op.proc else op.replace(proc=proc)
+
+    # Infos
+
+    def _event(self, op: NotifyEvent) -> NotifyEvent:
+        infos = self._infos(op.infos)
+        return op if infos is op.infos else op.replace(infos=infos)
+
+    def _query(self, op: QueryInfo) -> QueryInfo:
+        queries = tuple([Query(query.keys, self._whose(query.qualifiers)) for query in op.queries])
+        return op if queries == op.queries else op.replace(queries=queries)
+
+    def _spawn(self, op: Spawn) -> Spawn:
+        apps = tuple([self._app(app) for app in op.apps])
+        return op.replace(directives=self._infos(op.directives), apps=apps)
+
+    def _app(self, app: Any) -> Any:
+        infos = self._infos(app.info)
+        return app if infos is app.info else app.replace(info=infos)
+
+    def _infos(self, infos: tuple[Info, ...]) -> tuple[Info, ...]:
+        """Return infos with the procs of groups in their values, where a value has room for them."""
+        found = [self._info(info) for info in infos]
+        return infos if all(new is old for new, old in zip(found, infos, strict=True)) else tuple(found)
+
+    def _info(self, info: Info) -> Info:
+        kind, data = info.value
+        if kind == codes.PROC and isinstance(data, Proc):
+            procs = self._one(data)
+            if procs == (data,) or (len(procs) > 1 and info.key != CUSTOM_RANGE):
+                return info
+            if len(procs) == 1:
+                return Info(info.key, Value(codes.PROC, procs[0]), info[2])
+        elif kind == codes.DATA_ARRAY and isinstance(data, DataArray) and data.type == codes.PROC:
+            if not self._names_group(data.items):
+                return info
+            procs = self.expand(data.items)
+        else:
+            return info
+        return Info(info.key, Value(codes.DATA_ARRAY, DataArray(codes.PROC, tuple(procs))), info[2])
+
+    def _whose(self, qualifiers: tuple[Info, ...]) -> tuple[Info, ...]:
+        """Return qualifiers that say of whom a value is wanted, where they say it by a group and its rank."""
+        names = [info for info in qualifiers if info.key == NSPACE and self._standing.members(str(info.value.data))]
+        ranks = [info for info in qualifiers if info.key == RANK and info.value.data != RANK_WILDCARD]
+        if len(names) != 1 or len(ranks) != 1:
+            return self._infos(qualifiers)
+        (proc,) = self._one(Proc(names[0].value.data, ranks[0].value.data))
+        others = [info for info in qualifiers if info is not names[0] and info is not ranks[0]]
+        return (*self._infos(tuple(others)), Info(PROCID, Value(codes.PROC, proc)))
+
+    # What the groups know themselves
+
+    def _of_group(self, op: Get) -> Value | None:
+        name, rank = op.proc
+        if op.key == NAMES and (op.proc == self._proc or (not name and rank == self._proc[1])):
+            names = self._standing.names()
+            return Value(codes.DATA_ARRAY, DataArray(codes.STRING, names)) if names else None
+        if rank != RANK_WILDCARD:
+            return None
+        state = self._standing.state(name)
+        if state is None:
+            return None
+        if op.key == MEMBERSHIP:
+            return Value(codes.DATA_ARRAY, DataArray(codes.PROC, state.members))
+        if op.key == JOB_SIZE:
+            return Value(codes.UINT32, len(state.members))
+        if op.key == CONTEXT_ID and state.context_id is not None:
+            return Value(codes.SIZE, state.context_id)
+        raise NotFound(f"a group has no {op.key!r}: ask for that of one of its members", procs=(op.proc,))
+
+    def _of_queries(self, op: QueryInfo) -> tuple[Info, ...] | None:
+        """Return the membership of a group that the caller is in, which it knows best."""
+        found = []
+        for query in op.queries:
+            groups = [info.value.data for info in query.qualifiers if info.key == GROUP_ID]
+            members = self._standing.members(groups[0]) if len(groups) == len(query.qualifiers) == 1 else ()
+            if query.keys != (QUERY_MEMBERSHIP,) or not members:
+                return None
+            found.append(Info(QUERY_MEMBERSHIP, Value(codes.DATA_ARRAY, DataArray(codes.PROC, members))))
+        return tuple(found)
+
+
+def check_fence(proc: Proc, procs: Iterable[Proc], knows: Callable[[str], bool]) -> None:
+    """Refuse a fence that no server can end: it names neither the caller nor a job that is known.
+
+    Args:
+        proc: The caller.
+        procs: Whom it names.
+        knows: Tells whether there is a job of a name, or a group that the caller is in.
+
+    Raises:
+        NotFound: It is so.
+    """
+    procs = tuple(procs)
+    if any(each == proc or (each[0] == proc[0] and each[1] == RANK_WILDCARD) for each in procs):
+        return
+    for each in procs:
+        if not knows(each[0]):
+            raise NotFound(
+                f"there is no job {each[0]!r}, and the caller is in no group of this name",
+                procs=procs,
+                hint="was the group destructed, or has the caller left it?",
+            )

@@ -1,0 +1,541 @@
+"""Taking procs into a group that stands: what its members do about requests to join.
+
+The first member, the steward, takes one request after the other. It asks all members, whose handlers (`JOIN_REQUEST`)
+approve or refuse; then it tells all of the new member (`PMIX_GROUP_MEMBERSHIP_UPDATE`), and that one of the group.
+
+Who leaves tells those whom it knows to be members, and so does who takes somebody in; those who have come in meanwhile
+do not hear of it. So the steward passes on to all who were admitted what has changed, and one who becomes the steward
+passes on all that there was.
+"""
+
+from __future__ import annotations
+
+from pypmix.engine.groups.membership import Admission
+from pypmix.engine.groups.requesting import ANSWER, ASK, HEED, HERE, SEEK, SILENCE, TURN, WITHDRAW
+from pypmix.engine.groups.standing import said_in
+from pypmix.engine.groups.talk import (
+    ADDED,
+    AFFECTED_PROC,
+    CONTEXT_ID,
+    DEPARTED,
+    DO_NOT_CACHE,
+    ENDED,
+    EPOCH,
+    ERROR_STATUS,
+    GROUP_ID,
+    INFOS,
+    JOIN_REQUEST,
+    LEADER,
+    LIFE,
+    LIVES,
+    MEMBERSHIP,
+    MEMBERSHIP_UPDATE,
+    NON_DEFAULT,
+    NOTIFY_TERMINATION,
+    PLACE,
+    REASON,
+    TERM,
+    event,
+    flag,
+    found,
+    listed,
+    number,
+    numbers,
+    proc,
+    procs,
+    say,
+    size,
+    sizes,
+    status_in,
+    text,
+)
+from pypmix.standard import codes
+from pypmix.standard.errors import ERR_NOT_FOUND, ERR_RESOURCE_BUSY, SUCCESS
+from pypmix.standard.ops import Notification
+from pypmix.standard.ops.events import EVENT_ACTION_COMPLETE, EVENT_NO_ACTION_TAKEN, RANGE_PROC_LOCAL
+from pypmix.standard.ops.groups import DESTRUCTED, JOINED
+from pypmix.standard.ops.groups import LEADER_SELECTED as LED
+from pypmix.standard.ops.publishing import RANGE_CUSTOM
+from pypmix.standard.types import DataArray, Info, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pypmix.engine.groups.agent import Agent
+    from pypmix.engine.groups.port import Timer
+    from pypmix.engine.groups.standing import Group
+    from pypmix.standard.ops import GroupChange
+    from pypmix.standard.types import Proc
+
+MAY_JOIN = "admit may join"
+"""To all members: do the sender's handlers approve that `AFFECTED_PROC` joins, by its request `LIFE`?"""
+
+AT_IT = "admit at it"
+"""To the steward: the sender's handlers are at it."""
+
+VERDICT = "admit verdict"
+"""To the steward: the sender's handlers approve, or not for the `ERROR_STATUS`."""
+
+NEWS = "admit news"
+"""To those who were admitted: who else was, who has left, who has ended, and who leads."""
+
+MAX_REQUESTS = 1024
+"""How many requests wait for one steward."""
+
+MAX_OPINIONS = 256
+"""How many verdicts are remembered, for the case that another steward asks for them again."""
+
+
+class _Candidate:
+    """Somebody who wants to join, and what the members think of it."""
+
+    __slots__ = ("at_it", "infos", "life", "proc", "timer", "waiting")
+
+    def __init__(self, proc: Proc, life: int, infos: tuple[Info, ...]) -> None:
+        self.proc = proc
+        self.life = life
+        self.infos = infos
+        self.waiting: set[Proc] = set()
+        self.at_it: set[Proc] = set()
+        self.timer: Timer | None = None
+
+
+class _Desk:
+    """The requests for one group that this process has heard of."""
+
+    __slots__ = ("active", "going_on", "queue", "stewards")
+
+    def __init__(self) -> None:
+        self.queue: dict[Proc, _Candidate] = {}
+        self.active: _Candidate | None = None
+        self.going_on = False
+        self.stewards = False
+        """Whether this process has passed on, as the steward, all that there was."""
+
+
+class _Opinion:
+    """What the handlers of this process think of a request."""
+
+    __slots__ = ("stewards", "verdict")
+
+    def __init__(self) -> None:
+        self.stewards: dict[Proc, None] = {}
+        """Who has asked."""
+        self.verdict: tuple[Info, ...] | None = None
+
+
+class Admitting:
+    """The requests to join the groups of one session: `agent.admitting`."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._port = agent.port
+        self._me = agent.port.proc
+        self._standing = agent.standing
+        self._desks: dict[str, _Desk] = {}
+        self._opinions: dict[tuple[str, Proc, int], _Opinion] = {}
+        self._taking_in: tuple[str, Proc] | None = None
+        for says, listener in (
+            (ASK, self._asked),
+            (SEEK, self._sought),
+            (WITHDRAW, self._withdrawn),
+            (MAY_JOIN, self._considers),
+            (AT_IT, self._is_at_it),
+            (VERDICT, self._decides),
+            (NEWS, self._hears_news),
+        ):
+            agent.hear(says, listener)
+        agent.standing.observe(self._changed)
+        agent.standing.follow(self._ended)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for an answer."""
+        return not any(desk.queue or desk.active for desk in self._desks.values())
+
+    def resume(self, name: str) -> None:
+        """Go on: this process does not leave the group after all."""
+        group, desk = self._standing.group(name), self._desks.get(name)
+        if group is not None and desk is not None:
+            if desk.active is not None:
+                self._check(group, desk, desk.active)
+            self._go_on(group, desk)
+
+    def lost(self, error: BaseException | None) -> None:
+        """The session is over."""
+        for desk in self._desks.values():
+            self._quiet(desk.active)
+        self._desks.clear()
+        self._opinions.clear()
+
+    # The steward
+
+    def _desk(self, name: str) -> _Desk:
+        return self._desks.setdefault(name, _Desk())
+
+    def _is_steward(self, group: Group) -> bool:
+        return group.membership.members[0] == self._me
+
+    def _sought(self, event: Notification) -> None:
+        group = self._group_of(event)
+        # The steward may be about to end, so that the next ones answer as well.
+        if group is not None and self._me in group.membership.members[:3]:
+            self._say(HERE, group.name, (event.source,), (procs(MEMBERSHIP, group.membership.members),))
+
+    def _asked(self, event: Notification) -> None:
+        name, asker, life = found(event.infos, GROUP_ID, str) or "", event.source, number(event.infos, LIFE)
+        if life is None or self._standing.has_ended(asker):
+            return
+        group = self._standing.group(name)
+        about = size(LIFE, life)
+        if group is None:
+            # Who takes part in making the group answers when it stands, or nothing has come of it.
+            waits = not self._agent.requesting.asks(name) and self._standing.keep(event)
+            self._say(HEED if waits else TURN, name, (asker,), (about,))
+            return
+        out = listed(event.infos, DEPARTED)
+        living = [member for member in group.membership.members if member not in out]
+        if not living or living[0] != self._me:
+            self._say(TURN, name, (asker,), (about, procs(MEMBERSHIP, group.membership.members)))
+            return
+        self._say(HEED, name, (asker,), (about,))
+        desk = self._desk(name)
+        if desk.active is not None and (desk.active.proc, desk.active.life) == (asker, life):
+            return
+        if len(desk.queue) >= MAX_REQUESTS and asker not in desk.queue:
+            self._refuse(name, asker, life, ERR_RESOURCE_BUSY, "too many others want to join")
+            return
+        self._forget(group, desk, asker)
+        desk.queue[asker] = _Candidate(asker, life, said_in(event.infos))
+        self._go_on(group, desk)
+
+    def _withdrawn(self, event: Notification) -> None:
+        name, life = found(event.infos, GROUP_ID, str) or "", number(event.infos, LIFE)
+        group, desk = self._standing.group(name), self._desks.get(name)
+        if group is not None and desk is not None:
+            self._forget(group, desk, event.source, life)
+
+    def _forget(self, group: Group, desk: _Desk, asker: Proc, life: int | None = None) -> None:
+        """Somebody does not want to join any more."""
+        queued = desk.queue.get(asker)
+        if queued is not None and life in (None, queued.life):
+            del desk.queue[asker]
+        active = desk.active
+        if active is not None and active.proc == asker and life in (None, active.life) and active.waiting:
+            self._close(desk, active)
+            self._go_on(group, desk)
+
+    def _go_on(self, group: Group, desk: _Desk) -> None:
+        """Take the next request, if it is the time and the place for it."""
+        if desk.going_on:
+            return
+        desk.going_on = True
+        while desk.queue and desk.active is None and not group.leaving and self._is_steward(group):
+            candidate = desk.queue.pop(next(iter(desk.queue)))
+            membership = group.membership
+            if candidate.proc in membership and membership.life(candidate.proc) == candidate.life:
+                # Another steward has taken it in, and has not told it.
+                self._welcome(group, candidate)
+            else:
+                self._put_to_all(group, desk, candidate)
+        desk.going_on = False
+
+    def _put_to_all(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
+        desk.active = candidate
+        candidate.waiting = set(group.membership.members)
+        others = [member for member in group.membership.members if member != self._me]
+        if others:
+            candidate.timer = self._port.later(SILENCE, lambda: self._has_waited(group, desk, candidate))
+            infos = proc(AFFECTED_PROC, candidate.proc), size(LIFE, candidate.life), *candidate.infos
+            self._say(MAY_JOIN, group.name, others, infos)
+        self._consider(group.name, candidate.proc, candidate.life, candidate.infos, self._me)
+
+    def _has_waited(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
+        """Who has not said a word by now does not speak."""
+        candidate.timer = None
+        candidate.waiting &= candidate.at_it | {self._me}
+        self._check(group, desk, candidate)
+
+    def _case(self, event: Notification) -> tuple[Group, _Desk, _Candidate] | None:
+        """Return which request a message of a member is about."""
+        group = self._group_of(event)
+        desk = self._desks.get(group.name) if group is not None else None
+        if group is None or desk is None or desk.active is None:
+            return None
+        about = listed(event.infos, AFFECTED_PROC), number(event.infos, LIFE)
+        return (group, desk, desk.active) if about == ((desk.active.proc,), desk.active.life) else None
+
+    def _is_at_it(self, event: Notification) -> None:
+        case = self._case(event)
+        if case is not None:
+            case[2].at_it.add(event.source)
+
+    def _decides(self, event: Notification) -> None:
+        case = self._case(event)
+        if case is not None:
+            self._verdict(*case, event.source, event.infos)
+
+    def _verdict(self, group: Group, desk: _Desk, candidate: _Candidate, member: Proc, infos: Iterable[Info]) -> None:
+        if member not in candidate.waiting:
+            return
+        status = status_in(infos)
+        if status != SUCCESS:
+            self._close(desk, candidate)
+            self._refuse(group.name, candidate.proc, candidate.life, status, found(infos, REASON, str) or "")
+            self._go_on(group, desk)
+            return
+        candidate.waiting.discard(member)
+        self._check(group, desk, candidate)
+
+    def _check(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
+        if desk.active is candidate and not candidate.waiting and not group.leaving:
+            self._quiet(candidate)
+            self._admit(group, desk, candidate)
+
+    def _admit(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
+        name, membership = group.name, group.membership
+        admission = Admission(membership.last_place + 1, candidate.life)
+        self._taking_in = name, candidate.proc
+        admitted = self._standing.admit(group, candidate.proc, admission, candidate.infos)
+        self._taking_in = None
+        if not admitted:
+            # It has ended, or has left by this request already.
+            self._close(desk, candidate)
+            self._go_on(group, desk)
+            return
+        infos = (
+            procs(MEMBERSHIP, membership.members),
+            proc(ADDED, candidate.proc),
+            size(PLACE, admission.place),
+            size(LIFE, admission.life),
+            *candidate.infos,
+        )
+        others = [member for member in membership.members if member not in (self._me, candidate.proc)]
+
+        def sent(_: None, error: BaseException | None) -> None:
+            if desk.active is candidate:
+                desk.active = None
+            if self._standing.group(name) is not group:
+                # Whoever is the steward now knows that it is a member.
+                self._say(TURN, name, (candidate.proc,), (size(LIFE, candidate.life), procs(MEMBERSHIP, others)))
+                return
+            if error is None:
+                self._welcome(group, candidate)
+            else:
+                self._standing.dismiss(group, candidate.proc, candidate.life)
+                self._refuse(name, candidate.proc, candidate.life, getattr(error, "code", -1), str(error))
+            self._go_on(group, desk)
+
+        update = event(MEMBERSHIP_UPDATE, name, others or (self._me,), infos)
+        self._port.handlers.raised(Notification(MEMBERSHIP_UPDATE, self._me, RANGE_PROC_LOCAL, update.infos), False)
+        if others:
+            self._port.submit(update, sent)
+        else:
+            sent(None, None)
+
+    def _welcome(self, group: Group, candidate: _Candidate) -> None:
+        """Tell somebody that it is a member, and of the group."""
+        state, admitted = group.state, group.membership.admitted
+        infos = [
+            size(LIFE, candidate.life),
+            procs(MEMBERSHIP, state.members),
+            procs(ADDED, admitted),
+            sizes(PLACE, [admission.place for admission in admitted.values()]),
+            sizes(LIVES, [admission.life for admission in admitted.values()]),
+            size(EPOCH, state.epoch),
+            size(TERM, state.term),
+        ]
+        if state.infos:
+            infos.append(Info(INFOS, Value(codes.DATA_ARRAY, DataArray(codes.INFO, state.infos))))
+        if state.context_id is not None:
+            infos.append(size(CONTEXT_ID, state.context_id))
+        if state.leader is not None:
+            infos.append(proc(LEADER, state.leader))
+        if group.notifies:
+            infos.append(flag(NOTIFY_TERMINATION))
+        self._say(ANSWER, group.name, (candidate.proc,), infos)
+
+    def _refuse(self, name: str, asker: Proc, life: int, status: int, reason: str) -> None:
+        infos = size(LIFE, life), Info(ERROR_STATUS, Value(codes.STATUS, status)), text(REASON, reason)
+        self._say(ANSWER, name, (asker,), infos)
+
+    def _close(self, desk: _Desk, candidate: _Candidate) -> None:
+        self._quiet(candidate)
+        if desk.active is candidate:
+            desk.active = None
+
+    def _quiet(self, candidate: _Candidate | None) -> None:
+        if candidate is not None and candidate.timer is not None:
+            candidate.timer.cancel()
+            candidate.timer = None
+
+    # A member
+
+    def _considers(self, event: Notification) -> None:
+        group = self._standing.group(found(event.infos, GROUP_ID, str) or "")
+        asker, life = listed(event.infos, AFFECTED_PROC), number(event.infos, LIFE)
+        if group is None:
+            self._standing.keep(event)
+        elif event.source in group.membership and len(asker) == 1 and life is not None:
+            self._consider(group.name, asker[0], life, said_in(event.infos), event.source)
+
+    def _consider(self, name: str, asker: Proc, life: int, infos: tuple[Info, ...], steward: Proc) -> None:
+        """Have the handlers of this process decide, once for whatever stewards ask."""
+        key = name, asker, life
+        opinion = self._opinions.get(key)
+        if opinion is None:
+            opinion = self._opinions[key] = _Opinion()
+            if len(self._opinions) > MAX_OPINIONS:
+                del self._opinions[next(iter(self._opinions))]
+            opinion.stewards[steward] = None
+
+            def ended(status: int, results: tuple[Info, ...]) -> None:
+                opinion.verdict = _verdict(status, results)
+                for each in opinion.stewards:
+                    self._tell_verdict(key, opinion.verdict, each)
+
+            told = text(GROUP_ID, name), proc(AFFECTED_PROC, asker), flag(NON_DEFAULT), *infos
+            self._port.handlers.raised(Notification(JOIN_REQUEST, asker, RANGE_CUSTOM, told), False, over=ended)
+        else:
+            opinion.stewards[steward] = None
+            if opinion.verdict is not None:
+                self._tell_verdict(key, opinion.verdict, steward)
+        if opinion.verdict is None and steward != self._me:
+            self._say(AT_IT, name, (steward,), (proc(AFFECTED_PROC, asker), size(LIFE, life), flag(DO_NOT_CACHE)))
+
+    def _tell_verdict(self, key: tuple[str, Proc, int], verdict: tuple[Info, ...], steward: Proc) -> None:
+        name, asker, life = key
+        if steward != self._me:
+            infos = proc(AFFECTED_PROC, asker), size(LIFE, life), flag(DO_NOT_CACHE), *verdict
+            self._say(VERDICT, name, (steward,), infos)
+            return
+        group, desk = self._standing.group(name), self._desks.get(name)
+        active = desk.active if desk is not None else None
+        if group is not None and desk is not None and active is not None and (active.proc, active.life) == key[1:]:
+            self._verdict(group, desk, active, self._me, verdict)
+
+    # What changes
+
+    def _changed(self, change: GroupChange) -> None:
+        name = change.state.name
+        group, desk = self._standing.group(name), self._desks.get(name)
+        if group is None:
+            self._is_over(change, desk)
+            return
+        for key in [key for key in self._opinions if change.kind == JOINED and key[:2] == (name, change.procs[0])]:
+            del self._opinions[key]
+        if desk is None:
+            if not group.membership.admitted or not self._is_steward(group):
+                return
+            desk = self._desk(name)
+        active = desk.active
+        if active is not None and active.waiting and change.kind not in (JOINED, LED):
+            active.waiting.difference_update(change.procs)
+            self._check(group, desk, active)
+        if self._standing.group(name) is group and self._is_steward(group):
+            self._pass_on(group, desk, change)
+            self._go_on(group, desk)
+
+    def _is_over(self, change: GroupChange, desk: _Desk | None) -> None:
+        """This process is in the group no more: others may answer, or nobody does."""
+        name = change.state.name
+        for key in [key for key in self._opinions if key[0] == name]:
+            del self._opinions[key]
+        if desk is None:
+            return
+        del self._desks[name]
+        self._quiet(desk.active)
+        waiting = [*desk.queue.values()]
+        if desk.active is not None and desk.active.proc not in change.state.members:
+            waiting.append(desk.active)
+        for candidate in waiting:
+            if change.kind == DESTRUCTED:
+                self._refuse(name, candidate.proc, candidate.life, ERR_NOT_FOUND, f"the group {name!r} is no more")
+            else:
+                infos = size(LIFE, candidate.life), procs(MEMBERSHIP, change.state.members)
+                self._say(TURN, name, (candidate.proc,), infos)
+
+    def _ended(self, ended: Proc) -> None:
+        for name, desk in list(self._desks.items()):
+            group = self._standing.group(name)
+            if group is not None:
+                self._forget(group, desk, ended)
+        for key in [key for key in self._opinions if key[1] == ended]:
+            del self._opinions[key]
+
+    # What is passed on
+
+    def _pass_on(self, group: Group, desk: _Desk, change: GroupChange) -> None:
+        """As the steward, tell those who were admitted what they may not have heard."""
+        admitted, name = group.membership.admitted, group.name
+        new, desk.stewards = not desk.stewards, True
+        to = [member for member in admitted if member != self._me]
+        if not to or self._taking_in == (name, *change.procs):
+            return
+        infos = [size(TERM, group.term)]
+        if group.leader is not None:
+            infos.append(proc(LEADER, group.leader))
+        gone: Iterable[Proc] = ()
+        if new or change.kind == JOINED:
+            infos += [
+                procs(ADDED, admitted),
+                sizes(PLACE, [admission.place for admission in admitted.values()]),
+                sizes(LIFE, [admission.life for admission in admitted.values()]),
+            ]
+            gone = group.membership.departed
+        elif change.kind != LED:
+            gone = change.procs
+        ended = [each for each in gone if self._standing.has_ended(each)]
+        left = [each for each in gone if each not in ended]
+        if ended:
+            infos.append(procs(ENDED, ended))
+        if left:
+            infos += [procs(DEPARTED, left), sizes(LIVES, [group.membership.departed[each] for each in left])]
+        self._say(NEWS, name, to, infos)
+
+    def _hears_news(self, event: Notification) -> None:
+        infos = event.infos
+        group = self._standing.group(found(infos, GROUP_ID, str) or "")
+        if group is None:
+            self._standing.keep(event)
+            return
+        if not self._standing.may_tell(group, event.source):
+            return
+        added, places, lives = listed(infos, ADDED), numbers(infos, PLACE), numbers(infos, LIFE)
+        if len(added) == len(places) == len(lives):
+            for each, place, life in zip(added, places, lives, strict=True):
+                if each != self._me:
+                    self._standing.admit(group, each, Admission(place, life))
+        left, ends = listed(infos, DEPARTED), numbers(infos, LIVES)
+        if len(left) == len(ends):
+            for each, life in zip(left, ends, strict=True):
+                if each != self._me:
+                    self._standing.dismiss(group, each, life)
+        for each in listed(infos, ENDED):
+            if each != self._me:
+                self._standing.fail(group, each)
+        self._standing.led(group.name, next(iter(listed(infos, LEADER)), None), number(infos, TERM) or 0)
+
+    # What all of it needs
+
+    def _group_of(self, event: Notification) -> Group | None:
+        group: Group | None = self._standing.group(found(event.infos, GROUP_ID, str) or "")
+        return group
+
+    def _say(self, says: str, name: str, to: Iterable[Proc], infos: Iterable[Info]) -> None:
+        self._port.submit(say(says, name, to, infos), _ignore)
+
+
+def _verdict(status: int, results: tuple[Info, ...]) -> tuple[Info, ...]:
+    """Return what handlers have decided: they refuse by an error, in their status or as `ERROR_STATUS`."""
+    statuses = [info.value.data for info in results if info.value.type == codes.STATUS or info.key == ERROR_STATUS]
+    for each in (*statuses, status):
+        if isinstance(each, int) and each < 0 and not EVENT_ACTION_COMPLETE <= each <= EVENT_NO_ACTION_TAKEN:
+            reason = found(results, REASON, str) or ""
+            return Info(ERROR_STATUS, Value(codes.STATUS, each)), text(REASON, reason)
+    return ()
+
+
+def _ignore(_result: object, _error: BaseException | None) -> None:
+    """What hears of the end of what nobody waits for."""

@@ -1,0 +1,550 @@
+"""Groups that all of their members construct and destruct together, whatever the server makes of the operation."""
+
+from __future__ import annotations
+
+from pypmix.engine.groups.addresses import Addresses
+from pypmix.engine.groups.rules import (
+    FAILURES,
+    GATHERING,
+    JOB_SIZE,
+    KEPT_ENDPOINT,
+    ORDERED,
+    TELLING,
+    directives_for,
+    is_gathered,
+    kept,
+    wants_context_id,
+)
+from pypmix.engine.groups.talk import (
+    ABORT,
+    ADD_MEMBERS,
+    AFFECTED_PROC,
+    CLAIM,
+    CONSTRUCT_ABORT,
+    CONTEXT_ID,
+    DESTRUCTS,
+    DO_NOT_CACHE,
+    ENDPOINT,
+    FINAL_ORDER,
+    FT_COLLECTIVE,
+    GO_ON,
+    GROUP_ID,
+    GROUP_INFO,
+    LEADER,
+    LEADER_FAILED,
+    LEADER_SELECTED,
+    LEFT,
+    MEMBER_FAILED,
+    NOTIFY_EACH,
+    NOTIFY_REQUEST,
+    NOTIFY_TERMINATION,
+    REACTION,
+    REACTS,
+    SAYS,
+    TALK,
+    TIMEOUT,
+    VERDICT,
+    flag,
+    found,
+    listed,
+    proc,
+    procs,
+    text,
+)
+from pypmix.standard import codes
+from pypmix.standard.errors import (
+    ERR_BAD_PARAM,
+    ERR_EXISTS,
+    ERR_PARTIAL_SUCCESS,
+    ERR_RESOURCE_BUSY,
+    ERR_TIMEOUT,
+    NotFound,
+    NotSupported,
+    OperationTimeout,
+    PMIxError,
+    error_for,
+)
+from pypmix.standard.ops import Fence, Get, GroupConstruct, GroupDestruct, GroupResults, NotifyEvent
+from pypmix.standard.ops.events import RANGE_LOCAL
+from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from pypmix.engine.base import Done
+    from pypmix.engine.groups.agent import Agent
+    from pypmix.engine.groups.port import Timer
+    from pypmix.standard.ops import Notification, Op
+
+GRACE = 0.5
+"""Seconds that a server gets beyond the caller's timeout to say so itself."""
+
+MOURNING = 2.0
+"""Seconds that a server which knows nothing of groups gets to end what somebody who has ended was named in."""
+
+RECORDED = 0.02, 0.1, 0.3
+"""After how many seconds to destruct once more what a library has not recorded yet: 6.x tells of it too early."""
+
+
+SAID = frozenset({GROUP_INFO, ENDPOINT})
+"""What members say of themselves."""
+
+PROCID = "pmix.procid"
+
+QUALIFIER = 8
+"""The flag of an info that is part of the question, and no directive."""
+
+_SOON = Info(TIMEOUT, Value(codes.INT, 5))
+
+
+class _Call:
+    """A construct or destruct that this process has called, until it has ended here.
+
+    Attributes:
+        op: What the caller wants.
+        done: Whom to tell, None once that was done.
+        named: The procs that take part, as far as they are known.
+        timer: Ends it when the caller's time is over.
+        mourning: Ends it some time after one of them has ended.
+        leader: Who leads the group, as far as that was heard.
+        asked: How much of what the engine was asked for it has not ended yet.
+        tries: After how many seconds each to try once more.
+    """
+
+    __slots__ = ("asked", "done", "leader", "mourning", "named", "op", "timer", "tries")
+
+    def __init__(self, op: Any, done: Done[Any], named: tuple[Proc, ...]) -> None:
+        self.op = op
+        self.done: Done[Any] | None = done
+        self.named = named
+        self.timer: Timer | None = None
+        self.mourning: Timer | None = None
+        self.leader: Proc | None = None
+        self.asked = 0
+        self.tries = list(RECORDED)
+
+
+class Constructing:
+    """The constructs and destructs of one session."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._port = agent.port
+        self._calls: dict[str, _Call] = {}
+        self._busy: set[str] = set()
+        self._built: dict[str, tuple[tuple[Proc, ...], tuple[Info, ...]]] = {}
+        """The groups of which the server has a record, as they were then, and the directives they were made with."""
+        self._listening = False
+
+    def start(self, op: Op[Any], done: Done[Any]) -> None:
+        """Carry out `GroupConstruct` or `GroupDestruct`."""
+        try:
+            if isinstance(op, GroupConstruct):
+                self._construct(op, done)
+            else:
+                assert isinstance(op, GroupDestruct)
+                self._destruct(op, done)
+        except PMIxError as error:
+            done(None, error)
+
+    def calls(self, name: str) -> bool:
+        """Tell whether a construct of a group is under way here."""
+        call = self._calls.get(name)
+        return call is not None and isinstance(call.op, GroupConstruct)
+
+    def lost(self, error: BaseException | None) -> None:
+        """The session is over; what its engine was asked ends by itself."""
+        for name in list(self._calls):
+            self._end(name, None, error or PMIxError("the session was closed while this was under way"))
+
+    # Construct
+
+    def _construct(self, op: GroupConstruct, done: Done[Any]) -> None:
+        name, port = op.group, self._port
+        addresses = Addresses(port.proc, self._agent.standing)
+        given = self._ranks(addresses.expand(op.procs))
+        self._free(name)
+        self._check(op, given)
+        self._busy.add(name)
+        call = self._calls[name] = _Call(op, done, () if is_gathered(op) else given)
+        self._listen()
+        self._agent.standing.expected(name)
+        self._time(call)
+        told = self._ranks(op.procs) if port.adapts else tuple(sorted(given))
+        directives = self._directives(op, addresses, given, told)
+        if any(info.key in (NOTIFY_REQUEST, NOTIFY_EACH) for info in op.directives):
+            self._agent.part("requesting", "Requesting").announce(op, given)
+        port.submit(
+            op.replace(procs=told, directives=directives), lambda result, error: self._constructed(call, result, error)
+        )
+        for each in call.named if not port.adapts else ():
+            if self._agent.standing.has_ended(each):
+                self._mourn(name, each)
+
+    def _check(self, op: GroupConstruct, given: tuple[Proc, ...]) -> None:
+        """Refuse what no server could carry out, and what some would never end, or libraries crash of.
+
+        Raises:
+            PMIxError: There is such a group or nspace already, or the caller is not one of the procs.
+            NotSupported: The server cannot do it.
+        """
+        name, port = op.group, self._port
+        taken = self._agent.taken(name)
+        if not taken and port.fetch(Proc(name, RANK_WILDCARD), JOB_SIZE) is not None:
+            taken = f"there is a nspace {name!r} already"
+        if taken:
+            raise PMIxError(taken, status=ERR_EXISTS, procs=given)
+        if op.procs and port.proc not in given:
+            raise PMIxError(f"the caller {port.proc} is not one of the procs", status=ERR_BAD_PARAM, procs=given)
+        if port.adapts:
+            return
+        added = any(info.key == ADD_MEMBERS for info in op.directives)
+        if is_gathered(op) and port.server_release < GATHERING:
+            raise NotSupported("the server makes a group of its own for each leader", hint=_GATHER_HINT)
+        if added and not is_gathered(op):
+            raise NotSupported("the server does not wait for added members", hint=_GATHER_HINT)
+
+    def _directives(
+        self, op: GroupConstruct, addresses: Addresses, given: tuple[Proc, ...], told: tuple[Proc, ...]
+    ) -> tuple[Info, ...]:
+        port = self._port
+        directives = tuple([info for info in directives_for(op, port.server_release) if info.key != GROUP_LEADER_PROC])
+        if port.server_release < TELLING:
+            directives = kept(directives)
+        if not port.adapts:
+            directives = tuple([_expanded(addresses, info) for info in directives])
+            unknown = any(each.rank == RANK_WILDCARD for each in given)
+            ordered = not unknown and given != told and not any(info.key == FINAL_ORDER for info in directives)
+            if ordered and not is_gathered(op) and port.server_release >= ORDERED:
+                directives = (*directives, procs(FINAL_ORDER, given))
+        elif not is_gathered(op):
+            directives = (*directives, flag(REACTS))
+        return directives
+
+    def _constructed(self, call: _Call, result: GroupResults | None, error: BaseException | None) -> None:
+        op = call.op
+        if call.done is None or error is not None or result is None:
+            self._busy.discard(op.group)
+            self._end(op.group, None, error, call)
+            return
+        keys = said_keys(op)
+        if not keys or result.context_id is None or any(info.key in SAID for info in result.infos):
+            self._formed(call, result)
+        else:
+            self._collect(call, result, keys)
+
+    def _collect(self, call: _Call, result: GroupResults, keys: tuple[str, ...]) -> None:
+        """Ask for what the members say of themselves, which releases before 6.0 only tell by the context id.
+
+        It is asked for under the keys that the caller uses itself.
+        """
+        number = Info(CONTEXT_ID, Value(codes.SIZE, result.context_id), QUALIFIER)
+        members = result.members or tuple(sorted(call.named))
+        told: dict[Proc, list[Info]] = {each: [] for each in members}
+        left = [len(members) * len(keys)]
+
+        def heard(whose: Proc, key: str, value: Value | None) -> None:
+            if value is not None:
+                told[whose].append(Info(ENDPOINT if key == KEPT_ENDPOINT else key, value))
+            left[0] -= 1
+            if not left[0]:
+                infos = [said_by(each, items) for each, items in told.items() if items]
+                self._formed(call, result.replace(infos=(*result.infos, *infos)))
+
+        for each in members:
+            for key in keys:
+                op = Get(each, key, (number, _SOON))
+                self._port.submit(op, lambda value, _error, each=each, key=key: heard(each, key, value))
+
+    def _formed(self, call: _Call, result: GroupResults) -> None:
+        op = call.op
+        self._busy.discard(op.group)
+        if call.done is None:
+            return
+        members = self._placed(call, result.members)
+        partial = result.partial or any(each not in members for each in call.named if each.rank != RANK_WILDCARD)
+        self._built[op.group] = members, op.directives
+        formed = self._agent.standing.formed(
+            op.group,
+            members,
+            context_id=result.context_id if wants_context_id(op) else None,
+            leader=call.leader or found(result.infos, GROUP_LEADER_PROC, Proc) or self._own_leader(op),
+            infos=tuple([info for info in result.infos if info.key != GROUP_LEADER_PROC]),
+            directives=op.directives,
+        )
+        if self._own_leader(op) is not None:
+            self._agent.standing.tell_leader(op.group)
+        self._end(op.group, formed.replace(partial=partial))
+
+    def _placed(self, call: _Call, members: tuple[Proc, ...]) -> tuple[Proc, ...]:
+        """Return the members in their order: that of the callers, where the server has another one."""
+        wanted = call.named
+        # Releases before 4.2.4 tell of no members: they are those who were named.
+        members = members or tuple(sorted(wanted))
+        if self._port.adapts or members != tuple(sorted(members)):
+            # The server has decided, for all.
+            return members
+        final = listed(call.op.directives, FINAL_ORDER)
+        for order in (final, wanted):
+            if len(order) == len(members) and set(order) == set(members):
+                return order
+        return members
+
+    def _own_leader(self, op: GroupConstruct) -> Proc | None:
+        """Return who leads as the caller says, of itself or of another one, where the server does not tell."""
+        return self._port.proc if found(op.directives, LEADER, bool) else found(op.directives, GROUP_LEADER_PROC, Proc)
+
+    # Destruct
+
+    def _destruct(self, op: GroupDestruct, done: Done[Any]) -> None:
+        name, standing = op.group, self._agent.standing
+        state = standing.state(name)
+        if state is None:
+            raise NotFound(f"the caller is not in a group {name!r}")
+        self._free(name)
+        self._busy.add(name)
+        call = self._calls[name] = _Call(op, done, state.members)
+        self._listen()
+        self._time(call)
+        if state.epoch == 1 and self._built.get(name, ((), ()))[0] == state.members:
+            directives = directives_for(op, self._port.server_release)
+            self._submit(call, op.replace(directives=directives), self._destructed)
+        else:
+            self._gather(call, state.members)
+
+    def _gather(self, call: _Call, members: tuple[Proc, ...]) -> None:
+        """Destruct by a fence of the members there are: no server has a record of them, or it is stale.
+
+        A server of the Python engine takes it for the destruct that it stands for.
+        """
+        call.named = members
+        members = tuple(sorted(members))
+        if self._port.adapts:
+            told = (*call.op.directives, text(DESTRUCTS, call.op.group))
+        else:
+            told = tuple([info for info in call.op.directives if info.key != TIMEOUT])
+        self._submit(call, Fence(members, False, told), self._gathered)
+
+    def _submit(self, call: _Call, op: Op[Any], ended: Any) -> None:
+        def done(_result: object, error: BaseException | None) -> None:
+            call.asked -= 1
+            if not call.asked:
+                self._busy.discard(call.op.group)
+            ended(call, error)
+
+        call.asked += 1
+        self._port.submit(op, done)
+
+    def _destructed(self, call: _Call, error: BaseException | None) -> None:
+        name = call.op.group
+        if isinstance(error, NotFound) and call.done is not None:
+            if self._port.adapts:
+                # A library forgets a group whose destruct has failed; the server does not.
+                self._busy.add(name)
+                self._gather(call, call.named)
+                return
+            if call.tries:
+                self._busy.add(name)
+                self._port.later(call.tries.pop(0), lambda: self._again(call))
+                return
+        self._gathered(call, error)
+        if isinstance(error, NotFound):
+            self._gone(name)
+
+    def _again(self, call: _Call) -> None:
+        op = call.op
+        if call.done is None:
+            self._busy.discard(op.group)
+            return
+        directives = directives_for(op, self._port.server_release)
+        self._submit(call, op.replace(directives=directives), self._destructed)
+
+    def _gathered(self, call: _Call, error: BaseException | None) -> None:
+        if call.done is None or (error is not None and call.asked):
+            return
+        if error is None:
+            self._gone(call.op.group)
+        self._end(call.op.group, None, error)
+
+    def _gone(self, name: str) -> None:
+        self._built.pop(name, None)
+        self._agent.standing.gone(name)
+
+    # What both are
+
+    def _free(self, name: str) -> None:
+        """Refuse to put a second operation on a group to the server.
+
+        Raises:
+            PMIxError: There is one still. Servers count callers and not who they are, so that a second call would
+                stand for a member that has not come.
+        """
+        if name in self._busy:
+            raise PMIxError(
+                f"the server still waits for the other members of {name!r}, on behalf of an earlier call",
+                status=ERR_RESOURCE_BUSY,
+                hint="an operation that was given up goes on there; take another name",
+            )
+
+    def _time(self, call: _Call) -> None:
+        limit = found(call.op.directives, TIMEOUT, int) or 0
+        if limit > 0:
+            call.timer = self._port.later(limit + GRACE, lambda: self._expire(call, limit))
+
+    def _expire(self, call: _Call, limit: int) -> None:
+        error = OperationTimeout(f"no answer of the server within {limit} s", status=ERR_TIMEOUT, procs=call.named)
+        self._end(call.op.group, None, error, call)
+
+    def _end(
+        self, name: str, result: GroupResults | None, error: BaseException | None = None, only: _Call | None = None
+    ) -> None:
+        """Tell the caller of the end; what the server has not answered yet goes on there, and its name stays busy."""
+        call = self._calls.get(name)
+        if call is None or call.done is None or (only is not None and call is not only):
+            return
+        del self._calls[name]
+        for timer in (call.timer, call.mourning):
+            if timer is not None:
+                timer.cancel()
+        done, call.done = call.done, None
+        if error is not None and isinstance(call.op, GroupConstruct):
+            self._agent.standing.abandoned(name)
+        done(result, error)
+
+    def _ranks(self, given: tuple[Proc, ...]) -> tuple[Proc, ...]:
+        """Return procs, each once and by its rank where its job is known.
+
+        Whoever names them in another way would mean another group to some servers; others return a wildcard as it came.
+        """
+        ranks: dict[Proc, None] = {}
+        for each in given:
+            size = self._port.fetch(each, JOB_SIZE) if each.rank == RANK_WILDCARD else None
+            some = [each] if size is None else [Proc(each.nspace, rank) for rank in range(int(size.data))]
+            ranks.update(dict.fromkeys(some))
+        return tuple(ranks)
+
+    # What is heard meanwhile
+
+    def _listen(self) -> None:
+        if self._listening:
+            return
+        self._listening = True
+        agent, port = self._agent, self._port
+        port.watch(LEADER_SELECTED, self._selected)
+        if port.adapts:
+            for code in (MEMBER_FAILED, LEADER_FAILED):
+                port.watch(code, _only_hear)
+                agent.conclude(code, self._concluded)
+        else:
+            port.watch(CONSTRUCT_ABORT, self._aborted)
+            port.watch(LEFT, self._departed)
+            agent.standing.follow(self._ended)
+
+    def _selected(self, event: Notification) -> None:
+        call = self._calls.get(found(event.infos, GROUP_ID, str) or "")
+        leader = found(event.infos, LEADER, Proc)
+        if call is not None and leader is not None:
+            call.leader = leader
+
+    def _concluded(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
+        """Tell the server how the handlers of this process have dealt with a failure during a construct."""
+        name, affected = found(event.infos, GROUP_ID, str) or "", found(event.infos, AFFECTED_PROC, Proc)
+        call = self._calls.get(name)
+        if call is None or affected is None or not isinstance(call.op, GroupConstruct):
+            return
+        infos = (
+            text(SAYS, REACTION),
+            text(GROUP_ID, name),
+            proc(AFFECTED_PROC, affected),
+            text(VERDICT, verdict(event.code, status, results)),
+            flag(DO_NOT_CACHE),
+        )
+        self._port.submit(NotifyEvent(TALK, RANGE_LOCAL, infos), _ignore)
+
+    def _aborted(self, event: Notification) -> None:
+        """Somebody aborts a construct whose server does not know how to."""
+        name = found(event.infos, GROUP_ID, str) or ""
+        call = self._calls.get(name)
+        if call is not None and isinstance(call.op, GroupConstruct) and (not call.named or event.source in call.named):
+            self._end(name, None, _failure(CONSTRUCT_ABORT, name, (event.source,)))
+
+    def _departed(self, event: Notification) -> None:
+        """A member has left while others are destructing: they go on without it."""
+        name = found(event.infos, GROUP_ID, str) or ""
+        call = self._calls.get(name)
+        if call is not None and isinstance(call.op, GroupDestruct):
+            self._go_on(call, event.source)
+
+    def _ended(self, ended: Proc) -> None:
+        for name, call in list(self._calls.items()):
+            if ended in call.named:
+                directives = self._built.get(name, ((), ()))[1] + call.op.directives
+                forgiving = any(found(directives, key, bool) for key in (FT_COLLECTIVE, NOTIFY_TERMINATION))
+                if forgiving and isinstance(call.op, GroupDestruct):
+                    self._go_on(call, ended)
+                else:
+                    self._mourn(name, ended)
+
+    def _go_on(self, call: _Call, without: Proc) -> None:
+        living = tuple([each for each in call.named if each != without])
+        if living != call.named:
+            self._gather(call, living)
+
+    def _mourn(self, name: str, ended: Proc) -> None:
+        """Somebody who was named has ended; it may have called before, so that the server ends it all the same."""
+        call = self._calls[name]
+        if call.mourning is None:
+            status = CONSTRUCT_ABORT if isinstance(call.op, GroupConstruct) else ERR_PARTIAL_SUCCESS
+            error = _failure(status, name, (ended,))
+            error.missing = frozenset((ended,))
+            call.mourning = self._port.later(MOURNING, lambda: self._end(name, None, error, call))
+
+
+def said_keys(op: GroupConstruct) -> tuple[str, ...]:
+    """Return the keys under which the caller of a construct says something of itself."""
+    keys: dict[str, None] = {}
+    for info in op.directives:
+        data = info.value.data
+        if info.key == ENDPOINT:
+            keys[KEPT_ENDPOINT] = None
+        elif info.key == GROUP_INFO and isinstance(data, DataArray) and data.type == codes.INFO:
+            keys.update(dict.fromkeys([item.key for item in data.items]))
+    return tuple(keys)
+
+
+def said_by(whose: Proc, items: Iterable[Info]) -> Info:
+    """Return what a member says of itself, in the form in which releases from 6.0 on tell it."""
+    array = DataArray(codes.INFO, (proc(PROCID, whose), *items))
+    return Info(GROUP_INFO, Value(codes.DATA_ARRAY, array))
+
+
+def verdict(code: int, status: int, results: tuple[Info, ...]) -> str:
+    """Return what the handlers of an event want to be done about a failure that it tells of."""
+    statuses = [status, *[info.value.data for info in results if info.value.type == codes.STATUS]]
+    if CONSTRUCT_ABORT in statuses:
+        return ABORT
+    return CLAIM if code == LEADER_FAILED and found(results, LEADER, bool) else GO_ON
+
+
+def _expanded(addresses: Addresses, info: Info) -> Info:
+    if info.key not in (ADD_MEMBERS, FINAL_ORDER):
+        return info
+    return procs(info.key, addresses.expand(listed((info,), info.key)))
+
+
+def _failure(status: int, name: str, whose: tuple[Proc, ...]) -> PMIxError:
+    return error_for(status)(FAILURES[status].format(repr(name)), status=status, procs=whose)
+
+
+def _only_hear(event: Notification) -> None:
+    """What has the server tell of an event that no part acts on before the handlers have."""
+
+
+def _ignore(_result: object, _error: BaseException | None) -> None:
+    """What hears of the end of what nobody waits for."""
+
+
+_GATHER_HINT = "name all procs in the call of each of them"

@@ -1,0 +1,705 @@
+"""The choice of a new leader, where the leader of a group or of an invitation has failed.
+
+Whoever takes part tells its own handlers (`PMIX_GROUP_LEADER_FAILED`) and reports to the coordinator: the first living
+participant in the order of the membership. That waits until all have reported, so that it knows whatever one of them
+knows: a result of the invitation that the failed leader has still told somebody, or a choice that an earlier
+coordinator has told somebody. Then the first who claims is chosen, and all hear of it (`PMIX_GROUP_LEADER_SELECTED`).
+Where the coordinator fails the next one asks all again, so there is one choice per term, whoever dies when.
+
+Programs on other libraries do not report. They are not waited for longer than `GRACE` seconds; one of ours that is slow
+says so at once, and is waited for as long as it lives.
+
+Facts of libpmix 7: its client raises `LEADER_FAILED` {affected proc, group id} at its own process alone, ends the join
+with that status, and chooses nobody; its applications are free to tell each other by `LEADER_SELECTED`, which has no
+term there and therefore decides nothing here.
+"""
+
+from __future__ import annotations
+
+from pypmix.engine.groups.talk import (
+    ABORT,
+    AFFECTED_PROC,
+    CLAIM,
+    CONSTRUCT_ABORT,
+    ERROR_STATUS,
+    GO_ON,
+    GROUP_ID,
+    LEADER,
+    LEADER_FAILED,
+    LEADER_SELECTED,
+    SAYS,
+    TERM,
+    VERDICT,
+    event,
+    flag,
+    found,
+    proc,
+    say,
+    size,
+    text,
+)
+from pypmix.standard import codes
+from pypmix.standard.errors import ERR_NOT_FOUND, SUCCESS
+from pypmix.standard.ops import Notification
+from pypmix.standard.ops.events import RANGE_PROC_LOCAL, is_set
+from pypmix.standard.record import Record
+from pypmix.standard.types import DataArray, Info, Proc, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from pypmix.engine.groups.agent import Agent
+    from pypmix.engine.groups.port import Timer
+
+    Key = tuple[str, int, Proc]
+
+HERE = "election here"
+"""To the coordinator: the sender takes part, with its `VERDICT` once its handlers have answered."""
+
+ASK = "election ask"
+"""From one who coordinates now: report to me, or tell what you know."""
+
+WAIT = "election wait"
+"""The sender is one of us and will report, or coordinate, by itself."""
+
+OUT = "election out"
+"""The sender has nothing to do with the group."""
+
+TELL = "election tell"
+"""To one whose `HERE` says that it `HOLDS` the result: what is it?"""
+
+KNOWN = "election known"
+"""The sender knows the `RESULT` of the invitation."""
+
+RESULT = "pypmix.grp.result"
+"""What a `PMIX_GROUP_CONSTRUCT_COMPLETE` has told, an array of infos."""
+
+HOLDS = "pypmix.grp.holds"
+"""In `HERE`: that the sender knows the result. It is not sent at once: it may be long, and all but one know it."""
+
+ASKED = "pypmix.grp.asked"
+"""In `HERE`: that it answers an `ASK`."""
+
+FAILED = "pypmix.grp.failed"
+"""Which leader has failed, a proc: two may have invited under one name."""
+
+GRACE = 5.0
+"""How many seconds to wait for a process that says nothing at all."""
+
+PATIENCE = 0.5
+"""How many seconds to wait for reports before those who are missing are asked."""
+
+MAX_KEPT = 256
+"""How many choices and reports are remembered for those who hear later."""
+
+
+class Outcome(Record):
+    """What a choice has come to.
+
+    Args:
+        leader: Who leads now; None where nobody does.
+        status: `SUCCESS`; `ERR_NOT_FOUND` where nobody wanted to lead; `PMIX_GROUP_CONSTRUCT_ABORT` where a participant
+            has given the construct up.
+    """
+
+    leader: Proc | None
+    status: int = SUCCESS
+
+
+def verdict_of(status: int, results: Iterable[Info]) -> str:
+    """Return what the handlers of an event have answered: `ABORT`, `CLAIM` or `GO_ON`.
+
+    Args:
+        status: That of the last handler.
+        results: Those of all, with the status of each.
+    """
+    results = tuple(results)
+    if status == CONSTRUCT_ABORT or any(
+        info.value.type == codes.STATUS and info.value.data == CONSTRUCT_ABORT for info in results
+    ):
+        return ABORT
+    return CLAIM if is_set(results, LEADER) else GO_ON
+
+
+def keep(kept: dict[Any, Any], key: object, value: object) -> None:
+    """Remember something, and forget what is oldest where it is too much."""
+    kept.pop(key, None)
+    kept[key] = value
+    if len(kept) > MAX_KEPT:
+        del kept[next(iter(kept))]
+
+
+class _Election:
+    __slots__ = (
+        "able",
+        "abortable",
+        "decided",
+        "doubted",
+        "everybody",
+        "failed",
+        "head",
+        "heard",
+        "holders",
+        "name",
+        "order",
+        "silent",
+        "spoke",
+        "term",
+        "timer",
+        "verdict",
+    )
+
+    def __init__(self, name: str, term: int, failed: Proc) -> None:
+        self.name = name
+        self.term = term
+        self.failed = failed
+        self.able: Callable[[], bool] | None = None
+        self.abortable = False
+        self.decided: Callable[[Outcome], None] = _ignored
+        self.order: list[Proc] = []
+        self.everybody: list[Proc] = []
+        """Who has been known to take part, in that order; of these, `order` has who still does."""
+        self.head: Proc | None = None
+        self.verdict = ""
+        self.heard: dict[Proc, str] = {}
+        """What each has reported, in the order in which they have; nothing where its handlers are still at it."""
+        self.doubted: set[Proc] = set()
+        """Who was told that this process takes no part, and may have chosen without it: only an answer counts."""
+        self.holders: list[Proc] = []
+        """Who has said that it knows the result; the first one is asked for it."""
+        self.spoke: set[Proc] = set()
+        self.silent: set[Proc] = set()
+        self.timer: Timer | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.name, self.term, self.failed
+
+    @property
+    def result(self) -> tuple[str, Proc]:
+        """Under what the result of the invitation is known, if the failed leader has told it."""
+        return self.name, self.failed
+
+
+class Elections:
+    """The choices of leaders that this process takes part in: `agent.elections`."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._port = agent.port
+        self._me = agent.port.proc
+        self._under_way: dict[Key, _Election] = {}
+        self._past: dict[Key, Outcome] = {}
+        self._shown: dict[Key, None] = {}
+        self._announced: dict[tuple[str, Proc], str] = {}
+        """Whose failure the handlers were told, and what they have answered so far."""
+        self._early: dict[tuple[Key, Proc], Notification] = {}
+        self._refused: dict[tuple[Key, Proc], None] = {}
+        """To whom this process has said that it takes no part."""
+        self._results: dict[tuple[str, Proc], tuple[Info, ...]] = {}
+        """What invitations have come to, by the leader who told it."""
+        self._raising = False
+        for says, listener in (
+            (HERE, self._reported),
+            (ASK, self._asked),
+            (WAIT, self._waits),
+            (OUT, self._stays_out),
+            (TELL, self._tells_result),
+            (KNOWN, self._knows_result),
+        ):
+            agent.hear(says, listener)
+        agent.screen(LEADER_FAILED, self._is_news_of_failure)
+        agent.conclude(LEADER_FAILED, self._answered)
+        agent.screen(LEADER_SELECTED, self._is_news_of_choice)
+        self._port.watch(LEADER_SELECTED, self._selected)
+        agent.standing.follow(self._ended)
+        agent.standing.listen()
+
+    # What the other parts tell
+
+    def begin(
+        self,
+        name: str,
+        participants: Iterable[Proc],
+        failed: Proc,
+        *,
+        term: int,
+        decided: Callable[[Outcome], None],
+        told: bool = False,
+        abortable: bool = False,
+        able: Callable[[], bool] | None = None,
+    ) -> None:
+        """Take part in the choice of a leader, as all other participants do that learn of the failure.
+
+        This tells the process's own handlers of the failure (`LEADER_FAILED`), unless they were told before, and what
+        they answer is its vote. `LEADER_SELECTED` comes to the handlers of all by itself, with the `ERROR_STATUS`
+        where nobody leads. A second call for the same group and term takes the place of the first one: what comes of
+        an invitation may make it the affair of a group that stands.
+
+        Args:
+            name: The group's name.
+            participants: Who is left, in the order of the membership; all are to name the same order. Those that have
+                ended, and the failed one, are passed over; the caller is one whether it is among them or not.
+            failed: The leader that has failed.
+            term: Which leader in a row is wanted: one more than the failed one was.
+            decided: Called once, possibly before this returns, with the `Outcome`. The chosen one may have ended in
+                the meantime: `agent.standing.has_ended` tells, and then the next term is to begin.
+            told: Whether the server has told of the failure already; to be called by the watcher of that event then.
+            abortable: Whether a handler may give up by `PMIX_GROUP_CONSTRUCT_ABORT`: for an invitation, not for a group
+                that stands.
+            able: Tells whether this process can lead, for a claim of a handler to count.
+        """
+        key = name, term, failed
+        election = self._under_way.get(key)
+        if election is None:
+            election = _Election(name, term, failed)
+            self._under_way[key] = election
+        has_ended = self._agent.standing.has_ended
+        election.order = [
+            each for each in dict.fromkeys(participants) if each not in (failed, self._me) and not has_ended(each)
+        ]
+        election.order.insert(self._place(participants, election.order), self._me)
+        election.everybody = list(dict.fromkeys(election.order + election.everybody))
+        election.decided = decided
+        election.abortable = abortable
+        election.able = able
+        self._tell_handlers(election, told)
+        if self._under_way.get(key) is not election:
+            return
+        past = self._past.get(key)
+        if past is not None:
+            self._finish(election, past)
+            return
+        election.doubted = {source for refused, source in self._refused if refused == key} - {failed, self._me}
+        for source in election.doubted:
+            del self._refused[key, source]
+            self._say(ASK, election, (source,))
+        for early in [early for early in self._early if early[0] == key]:
+            kept = self._early.pop(early, None)
+            if kept is None:
+                continue
+            (self._asked if found(kept.infos, SAYS, str) == ASK else self._reported)(kept)
+        if self._under_way.get(key) is election:
+            self._go(election)
+
+    def remember(self, name: str, leader: Proc, infos: tuple[Info, ...]) -> None:
+        """Keep what an invitation has come to, for those who have not heard of it when its leader fails.
+
+        To be called before the group is `formed`, in which it may turn out that the leader has failed.
+        """
+        for other in [other for other in self._results if self._agent.standing.state(other[0]) is None]:
+            del self._results[other]
+        self._results[name, leader] = infos
+
+    def report(self, name: str, failed: Proc, infos: tuple[Info, ...]) -> None:
+        """Tell what has come of an invitation from a leader that has failed: if it is not too late it counts."""
+        for election in self._of(name, failed):
+            if election.head == self._me:
+                self._learn(election, infos)
+            elif election.head is not None:
+                self._say(KNOWN, election, (election.head,), (_packed(infos),))
+
+    def drop(self, name: str, failed: Proc) -> None:
+        """Take no further part in a choice in place of a leader, nor in one to come: the invitation is over here."""
+        for election in self._of(name, failed):
+            self._end(election)
+            others = [each for each in election.order if each != self._me]
+            if others:
+                self._say(OUT, election, others)
+        self._refuse_early(lambda key: (key[0], key[2]) == (name, failed))
+
+    def forget(self, name: str) -> None:
+        """A group that stood is gone here, and nothing of it is needed any more."""
+        for election in [each for each in self._under_way.values() if each.name == name and not each.abortable]:
+            self.drop(name, election.failed)
+        for result in [result for result in self._results if result[0] == name]:
+            del self._results[result]
+        self._refuse_early(lambda key: key[0] == name and not self._may_know(key))
+
+    def _refuse_early(self, over: Callable[[Key], bool]) -> None:
+        """Tell those who have reported before this process knew of a failure that it takes no part."""
+        for key, source in [early for early in self._early if over(early[0])]:
+            del self._early[key, source]
+            self._refuse(key, source)
+
+    def _of(self, name: str, failed: Proc) -> list[_Election]:
+        return [each for each in self._under_way.values() if (each.name, each.failed) == (name, failed)]
+
+    def lost(self, error: BaseException | None) -> None:
+        """The session is over."""
+        for election in list(self._under_way.values()):
+            self._end(election)
+        self._results.clear()
+        self._early.clear()
+        self._refused.clear()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._under_way and not self._early
+
+    # The handlers of this process
+
+    def _tell_handlers(self, election: _Election, told: bool) -> None:
+        at = election.name, election.failed
+        answer = self._announced.get(at)
+        if answer is None:
+            keep(self._announced, at, "")
+            if not told:
+                infos = text(GROUP_ID, election.name), proc(AFFECTED_PROC, election.failed)
+                self._raising = True
+                try:
+                    self._port.handlers.raised(Notification(LEADER_FAILED, self._me, RANGE_PROC_LOCAL, infos), False)
+                finally:
+                    self._raising = False
+        elif answer:
+            election.verdict = self._possible(election, answer)
+
+    def _is_news_of_failure(self, event: Notification) -> bool:
+        at = _failure(event)
+        return self._raising or at is None or at not in self._announced
+
+    def _answered(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
+        at = _failure(event)
+        if at is None:
+            return
+        verdict = verdict_of(status, results)
+        keep(self._announced, at, verdict)
+        for election in list(self._under_way.values()):
+            if (election.name, election.failed) == at and not election.verdict:
+                election.verdict = self._possible(election, verdict)
+                if election.head == self._me:
+                    self._note(election, self._me, election.verdict)
+                    self._check(election)
+                elif election.head is not None:
+                    self._report(election, election.head)
+
+    def _possible(self, election: _Election, verdict: str) -> str:
+        return GO_ON if verdict == CLAIM and election.able is not None and not election.able() else verdict
+
+    # Who coordinates
+
+    def _go(self, election: _Election) -> None:
+        head = next(each for each in election.order if each == self._me or each not in election.silent)
+        if head != election.head:
+            before, election.head = election.head, head
+            if election.timer is not None:
+                election.timer.cancel()
+                election.timer = None
+            if head == self._me:
+                self._note(election, self._me, election.verdict)
+                if before is not None:
+                    self._ask(election)
+                else:
+                    # The others report by themselves; those who do not may not have heard of the failure yet.
+                    election.timer = self._port.later(PATIENCE, lambda: self._ask(election))
+            else:
+                self._report(election, head)
+                election.timer = self._port.later(GRACE, lambda: self._has_waited(election))
+        self._check(election)
+
+    def _ask(self, election: _Election) -> None:
+        missing = [each for each in election.order if each not in election.heard]
+        if missing:
+            self._say(ASK, election, missing)
+            election.timer = self._port.later(GRACE, lambda: self._has_waited(election))
+
+    def _has_waited(self, election: _Election) -> None:
+        """Who has not said a word by now is not one of us."""
+        election.timer = None
+        if election.head == self._me:
+            election.silent.update(set(election.order) - election.spoke - set(election.heard))
+            self._check(election)
+        elif election.head is not None:
+            election.silent.add(election.head)
+            self._go(election)
+
+    def _check(self, election: _Election) -> None:
+        """As the coordinator, choose if it is time."""
+        if election.head != self._me:
+            return
+        heard = election.heard
+        if any(each not in heard and each not in election.silent for each in election.order):
+            return
+        if election.holders and election.result not in self._results:
+            return
+        if election.abortable and election.result not in self._results and ABORT in heard.values():
+            self._decide(election, Outcome(None, CONSTRUCT_ABORT))
+            return
+        leader = next((each for each, verdict in heard.items() if verdict == CLAIM), None)
+        if leader is not None:
+            self._decide(election, Outcome(leader))
+        elif all(heard.values()):
+            self._decide(election, Outcome(None, ERR_NOT_FOUND))
+
+    def _decide(self, election: _Election, outcome: Outcome) -> None:
+        # What comes back of the announcement is no news.
+        keep(self._past, election.key, outcome)
+        self._announce(election.key, outcome, tuple(election.order))
+        self._finish(election, outcome)
+
+    def _announce(self, key: Key, outcome: Outcome, to: tuple[Proc, ...]) -> None:
+        name, term, failed = key
+        what = Info(ERROR_STATUS, Value(codes.STATUS, outcome.status))
+        if outcome.leader is not None:
+            what = proc(LEADER, outcome.leader)
+        self._port.submit(event(LEADER_SELECTED, name, to, (what, size(TERM, term), proc(FAILED, failed))), _sent)
+
+    def _finish(self, election: _Election, outcome: Outcome) -> None:
+        keep(self._past, election.key, outcome)
+        self._end(election)
+        election.decided(outcome)
+        if self._early:
+            self._refuse_early(lambda key: key[0] == election.name and not self._may_know(key))
+
+    def _end(self, election: _Election) -> None:
+        if election.timer is not None:
+            election.timer.cancel()
+            election.timer = None
+        self._under_way.pop(election.key, None)
+
+    # What the others say
+
+    def _reported(self, event: Notification) -> None:
+        key, source = _about(event), event.source
+        election = self._under_way.get(key) if key is not None else None
+        if key is None or self._agent.standing.has_ended(source):
+            return
+        if election is None:
+            if key in self._past:
+                self._announce(key, self._past[key], (source,))
+            elif self._may_know(key):
+                self._wait_for(key, event)
+            else:
+                self._refuse(key, source)
+            return
+        if source in election.doubted:
+            if not is_set(event.infos, ASKED):
+                self._say(ASK, election, (source,))
+                return
+            election.doubted.discard(source)
+        self._take_in(election, source)
+        if source not in election.heard:
+            self._say(WAIT, election, (source,))
+        self._note(election, source, found(event.infos, VERDICT, str) or "")
+        holds = is_set(event.infos, HOLDS)
+        if election.result in self._results:
+            if not holds:
+                self._say(KNOWN, election, (source,), (_packed(self._results[election.result]),))
+        elif holds and source not in election.holders:
+            election.holders.append(source)
+            if election.holders == [source]:
+                self._say(TELL, election, (source,))
+        if key in self._under_way:
+            self._check(self._under_way[key])
+
+    def _take_in(self, election: _Election, source: Proc) -> None:
+        """Count one in that was not known to take part, or has said that it does not."""
+        if source in election.order or self._agent.standing.has_ended(source):
+            return
+        if source not in election.everybody:
+            election.everybody.append(source)
+        election.order = [each for each in election.everybody if each == source or each in election.order]
+        if election.head is not None:
+            self._go(election)
+
+    def _note(self, election: _Election, source: Proc, verdict: str) -> None:
+        if election.heard.get(source) and source in election.heard:
+            return
+        election.heard.pop(source, None)
+        election.heard[source] = verdict if verdict in (ABORT, CLAIM, GO_ON) else ""
+
+    def _asked(self, event: Notification) -> None:
+        key, source = _about(event), event.source
+        if key is None:
+            return
+        if key in self._under_way:
+            self._take_in(self._under_way[key], source)
+            self._report(self._under_way[key], source, asked=True)
+        elif key in self._past:
+            self._announce(key, self._past[key], (source,))
+        elif self._may_know(key):
+            self._wait_for(key, event)
+        else:
+            self._refuse(key, source)
+
+    def _may_know(self, key: Key) -> bool:
+        """Tell whether this process takes part, or may find that it does: it has not heard all of the failed one."""
+        return self._takes_part(key) or not self._agent.standing.has_ended(key[2])
+
+    def _takes_part(self, key: Key) -> bool:
+        return key in self._under_way or self._knows(key)
+
+    def _wait_for(self, key: Key, event: Notification) -> None:
+        self._early[key, event.source] = event
+        self._reply(WAIT, key, event.source)
+        if len(self._early) > MAX_KEPT:
+            oldest, source = next(iter(self._early))
+            del self._early[oldest, source]
+            self._refuse(oldest, source)
+
+    def _refuse(self, key: Key, source: Proc) -> None:
+        keep(self._refused, (key, source), None)
+        self._reply(OUT, key, source)
+
+    def _waits(self, event: Notification) -> None:
+        election = self._meant(event)
+        if election is not None:
+            election.spoke.add(event.source)
+            if event.source == election.head and election.timer is not None:
+                election.timer.cancel()
+                election.timer = None
+
+    def _stays_out(self, event: Notification) -> None:
+        election = self._meant(event)
+        if election is not None:
+            self._without(election, event.source)
+
+    def _tells_result(self, event: Notification) -> None:
+        key = _about(event)
+        result = None if key is None else self._results.get((key[0], key[2]))
+        if key is not None and result is not None:
+            about = size(TERM, key[1]), proc(FAILED, key[2]), _packed(result)
+            self._port.submit(say(KNOWN, key[0], (event.source,), about), _sent)
+
+    def _knows_result(self, event: Notification) -> None:
+        election, infos = self._meant(event), _unpacked(event.infos)
+        if election is not None and infos is not None:
+            self._learn(election, infos)
+
+    def _meant(self, event: Notification) -> _Election | None:
+        key = _about(event)
+        return None if key is None else self._under_way.get(key)
+
+    def _learn(self, election: _Election, infos: tuple[Info, ...]) -> None:
+        """The failed leader has still told somebody that the group stands: so it does, for all."""
+        key = election.key
+        if election.result in self._results:
+            return
+        if election.head == self._me:
+            # Before all else: it must not arrive after the choice.
+            others = [each for each in election.order if each != self._me]
+            if others:
+                self._say(KNOWN, election, others, (_packed(infos),))
+        self._agent.part("joining", "Joining").learned(election.name, election.failed, infos)
+        if key in self._under_way:
+            self._check(self._under_way[key])
+
+    def _ended(self, proc: Proc) -> None:
+        for election in list(self._under_way.values()):
+            self._without(election, proc)
+        for early in [early for early in self._early if early[1] == proc]:
+            del self._early[early]
+        if any(key[2] == proc for key, _ in self._early):
+            # The other parts are told as well, and may take part then.
+            self._port.later(0, lambda: self._refuse_early(lambda key: key[2] == proc and not self._takes_part(key)))
+
+    def _without(self, election: _Election, source: Proc) -> None:
+        if source in election.order and source != self._me:
+            election.order.remove(source)
+            election.heard.pop(source, None)
+            if source in election.holders:
+                asked = election.holders[0]
+                election.holders.remove(source)
+                if asked == source and election.holders:
+                    self._say(TELL, election, election.holders[:1])
+            if election.head is not None:
+                self._go(election)
+
+    # The choice
+
+    def _is_news_of_choice(self, event: Notification) -> bool:
+        key = _about(event)
+        if key is None:
+            return True
+        news = key not in self._shown
+        keep(self._shown, key, None)
+        return news
+
+    def _selected(self, event: Notification) -> None:
+        key = _about(event)
+        if key is None or key in self._past:
+            return
+        status = found(event.infos, ERROR_STATUS, int)
+        outcome = Outcome(found(event.infos, LEADER, Proc), SUCCESS if status is None else status)
+        election = self._under_way.get(key)
+        if election is None:
+            if self._knows(key):
+                keep(self._past, key, outcome)
+            return
+        if election.head == self._me:
+            # An earlier coordinator has told somebody, who has told this one: now all are to hear.
+            others = tuple([each for each in election.order if each not in (self._me, event.source)])
+            if others:
+                self._announce(key, outcome, others)
+        self._finish(election, outcome)
+
+    # Small things
+
+    def _knows(self, key: Key) -> bool:
+        """Tell whether this process is going to take part when it hears that a leader has failed."""
+        name, term, failed = key
+        for election in self._under_way.values():
+            if election.name == name and election.term < term and failed in election.everybody:
+                # It may be the one who is chosen.
+                return True
+        state = self._agent.standing.state(name)
+        if state is not None and state.leader == failed:
+            return True
+        return bool(self._agent.part("joining", "Joining").follows(name, failed))
+
+    def _report(self, election: _Election, to: Proc, *, asked: bool = False) -> None:
+        infos = [flag(ASKED)] if asked else []
+        if election.verdict:
+            infos.append(text(VERDICT, election.verdict))
+        if election.result in self._results:
+            infos.append(flag(HOLDS))
+        self._say(HERE, election, (to,), infos)
+
+    def _say(self, says: str, election: _Election, to: Iterable[Proc], infos: Iterable[Info] = ()) -> None:
+        about = size(TERM, election.term), proc(FAILED, election.failed)
+        self._port.submit(say(says, election.name, to, (*about, *infos)), _sent)
+
+    def _reply(self, says: str, key: Key, to: Proc) -> None:
+        self._port.submit(say(says, key[0], (to,), (size(TERM, key[1]), proc(FAILED, key[2]))), _sent)
+
+    def _place(self, participants: Iterable[Proc], order: list[Proc]) -> int:
+        """Return where this process stands among the others that are left."""
+        everyone = list(dict.fromkeys(participants))
+        if self._me not in everyone:
+            return len(order)
+        before = set(everyone[: everyone.index(self._me)])
+        return sum(each in before for each in order)
+
+
+def _about(event: Notification) -> Key | None:
+    """Return which choice it is about; programs on other libraries do not say."""
+    infos = event.infos
+    name, term, failed = found(infos, GROUP_ID, str), found(infos, TERM, int), found(infos, FAILED, Proc)
+    return None if name is None or term is None or failed is None else (name, term, failed)
+
+
+def _failure(event: Notification) -> tuple[str, Proc] | None:
+    name, failed = found(event.infos, GROUP_ID, str), found(event.infos, AFFECTED_PROC, Proc)
+    return None if name is None or failed is None else (name, failed)
+
+
+def _packed(infos: tuple[Info, ...]) -> Info:
+    return Info(RESULT, Value(codes.DATA_ARRAY, DataArray(codes.INFO, infos)))
+
+
+def _unpacked(infos: Iterable[Info]) -> tuple[Info, ...] | None:
+    array = found(infos, RESULT, DataArray)
+    if array is None or not all(isinstance(item, Info) for item in array.items):
+        return None
+    return tuple(array.items)
+
+
+def _ignored(outcome: Outcome) -> None:
+    """Whoever wanted to know does no more."""
+
+
+def _sent(result: object, error: BaseException | None) -> None:
+    """Whoever it was for has ended, or the session has: both are heard of elsewhere."""

@@ -1,0 +1,124 @@
+"""Fences of whole groups on servers that know nothing of groups, where a member may leave before it has called."""
+
+from __future__ import annotations
+
+from pypmix.engine.groups.talk import FT_COLLECTIVE, GROUP_ID, LEFT, TIMEOUT, found
+from pypmix.standard.errors import (
+    ERR_PARTIAL_SUCCESS,
+    ERR_TIMEOUT,
+    LostConnection,
+    OperationTimeout,
+    PartialSuccess,
+)
+from pypmix.standard.ops.events import is_set
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pypmix.engine.base import Done
+    from pypmix.engine.groups.agent import Agent
+    from pypmix.engine.groups.port import Timer
+    from pypmix.standard.ops import Fence, Notification
+    from pypmix.standard.types import Proc
+
+GRACE = 0.5
+"""Seconds that a server gets beyond the caller's timeout to say so itself."""
+
+MOURNING = 2.0
+"""Seconds in which a fence may still end that somebody has left: it may have called before that."""
+
+
+class _Fence:
+    """A fence under way.
+
+    Attributes:
+        named: The members that are waited for.
+        asked: How many fences the engine has under way for it.
+    """
+
+    __slots__ = ("asked", "done", "group", "named", "op", "timers")
+
+    def __init__(self, group: str, op: Fence, done: Done[None], named: tuple[Proc, ...]) -> None:
+        self.group = group
+        self.op = op
+        self.done: Done[None] | None = done
+        self.named = named
+        self.timers: list[Timer] = []
+        self.asked = 0
+
+
+class Fencing:
+    """The fences of one session that name a group, and nobody else."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._port = agent.port
+        self._fences: list[_Fence] = []
+        self._port.watch(LEFT, self._left)
+        agent.standing.follow(self._gone)
+
+    def fence(self, group: str, op: Fence, done: Done[None]) -> None:
+        """Carry out a fence of all who are in a group.
+
+        Who leaves it, or ends, before it has called is not waited for with `FT_COLLECTIVE`; otherwise the fence fails.
+        """
+        fence = _Fence(group, op, done, tuple(sorted(self._agent.standing.members(group))))
+        self._fences.append(fence)
+        limit = found(op.directives, TIMEOUT, int) or 0
+        if limit > 0:
+            fence.timers.append(self._port.later(limit + GRACE, lambda: self._expire(fence, limit)))
+        self._ask(fence)
+
+    def lost(self, error: BaseException | None) -> None:
+        """The session is over."""
+        for fence in self._fences[:]:
+            self._end(fence, error or LostConnection("the session was closed while this was under way"))
+
+    def _ask(self, fence: _Fence) -> None:
+        def ended(_result: object, error: BaseException | None) -> None:
+            fence.asked -= 1
+            if error is None or not fence.asked:
+                self._end(fence, error)
+
+        fence.asked += 1
+        self._port.submit(fence.op.replace(procs=fence.named), ended)
+
+    def _end(self, fence: _Fence, error: BaseException | None) -> None:
+        if fence.done is None:
+            return
+        self._fences.remove(fence)
+        for timer in fence.timers:
+            timer.cancel()
+        done, fence.done = fence.done, None
+        done(None, error)
+
+    def _expire(self, fence: _Fence, limit: int) -> None:
+        text = f"no answer of the server within {limit} s"
+        self._end(fence, OperationTimeout(text, status=ERR_TIMEOUT, procs=fence.named))
+
+    # Who goes
+
+    def _left(self, event: Notification) -> None:
+        name = found(event.infos, GROUP_ID, str)
+        self._without(event.source, [fence for fence in self._fences if fence.group == name])
+
+    def _gone(self, ended: Proc) -> None:
+        self._without(ended, self._fences[:])
+
+    def _without(self, who: Proc, fences: list[_Fence]) -> None:
+        for fence in fences:
+            if who not in fence.named:
+                continue
+            fence.named = tuple([each for each in fence.named if each != who])
+            if is_set(fence.op.directives, FT_COLLECTIVE):
+                # It may have called before, and the others may call later: whichever the others mean ends.
+                self._ask(fence)
+            else:
+                fence.timers.append(self._port.later(MOURNING, self._mourned(fence, who)))
+
+    def _mourned(self, fence: _Fence, who: Proc) -> Callable[[], None]:
+        text = f"{who} has left {fence.group!r}, or has ended, without coming"
+        error = PartialSuccess(text, status=ERR_PARTIAL_SUCCESS, procs=fence.op.procs)
+        error.missing = frozenset((who,))
+        return lambda: self._end(fence, error)

@@ -1,0 +1,772 @@
+"""Invitations on the leader's side: who is invited, who has answered what, and what becomes of it.
+
+Facts of libpmix 7's client, whose programs may stand on the other side:
+
+- Its answers name no group: they come from the invited proc, with the leader as custom range, and hold the proc's own
+  puts under `pmix.pdata`. They are taken for the oldest invitation that this proc has not answered.
+- Its join ends when `CONSTRUCT_COMPLETE` or `CONSTRUCT_ABORT` comes that names its group or none. Of the former it
+  gives its caller the group id, `pmix.grp.mbrs` (an array of procs) and `pmix.grp.ctxid` (a number), and stores what
+  arrays under `pmix.pdata` hold: first `pmix.procid`, then maybe `pmix.datascope`, then values. All else is ignored, a
+  membership that it cannot read too, and then it has no group.
+- It also takes the join for ended when the leader has; a new leader's invitation is a new one to its program.
+- As the leader it invites with the group id alone, does not tell who else is invited except by the custom range, is no
+  member unless it invites itself, keeps to one rule (all, or with `OPTIONAL` those who accept), and asks for a context
+  id by a job control without targets.
+"""
+
+from __future__ import annotations
+
+from pypmix.engine.groups.addresses import Addresses
+from pypmix.engine.groups.election import GRACE, keep, verdict_of
+from pypmix.engine.groups.rules import JOB_SIZE
+from pypmix.engine.groups.talk import (
+    ABORT,
+    ADD_MEMBERS,
+    ASSIGN_CONTEXT_ID,
+    CONSTRUCT_ABORT,
+    CONSTRUCT_COMPLETE,
+    CONTEXT_ID,
+    CUSTOM_RANGE,
+    ENDPOINT,
+    GROUP_ID,
+    GROUP_INFO,
+    INVITE_ACCEPTED,
+    INVITE_DECLINED,
+    INVITE_FAILED,
+    INVITED,
+    LEADER,
+    MEMBERSHIP,
+    NON_DEFAULT,
+    OPTIONAL,
+    REASON,
+    SAYS,
+    TERM,
+    TIMEOUT,
+    event,
+    flag,
+    found,
+    listed,
+    proc,
+    procs,
+    say,
+    size,
+    text,
+)
+from pypmix.engine.groups.talk import AFFECTED_PROC as AFFECTED
+from pypmix.standard import codes
+from pypmix.standard.errors import ERR_BAD_PARAM, ERR_EXISTS, ConstructAborted, NotFound, PMIxError
+from pypmix.standard.ops import (
+    GroupAnswer,
+    GroupConstruct,
+    GroupDestruct,
+    GroupInvite,
+    GroupInviteControl,
+    GroupResults,
+    JobControl,
+    Notification,
+)
+from pypmix.standard.ops.events import RANGE_NAMESPACE, RANGE_PROC_LOCAL, is_set
+from pypmix.standard.ops.groups import ACCEPTED, DECLINED, FAILED
+from pypmix.standard.ops.publishing import RANGE_SESSION
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from pypmix.engine.base import Done
+    from pypmix.engine.groups.agent import Agent
+    from pypmix.engine.groups.port import Timer
+    from pypmix.standard.ops import Op
+
+PENDING = "pending"
+
+INVITATION = "pypmix.grp.invitation"
+"""Which invitation it is about, a string: a name may be used again."""
+
+VERSION = "pypmix.grp.version"
+"""How often the leader has changed who is invited, a `SIZE`."""
+
+PARTIAL = "pypmix.grp.partial"
+"""In `CONSTRUCT_COMPLETE`: whether somebody who was invited is no member, a bool."""
+
+MEMBERS = "invitation members"
+"""From the leader: this is who is invited now."""
+
+MEMBERS_KNOWN = "invitation members known"
+"""To the leader: the sender knows."""
+
+UNANSWERED = "invitation unanswered"
+"""To a new leader: the sender knows of the invitation, and its program has not answered."""
+
+GIVES_UP = "invitation gives up"
+"""To a new leader: the sender's handlers have given the construct up."""
+
+GONE = "invitation gone"
+"""To one who accepts: there is no such invitation, or not any more."""
+
+JOBS_CONTEXT_ID = (6, 0, 0)
+"""The first release whose servers may give a context id for a job control."""
+
+RANGE_GLOBAL = 5
+
+PROC_DATA = "pmix.pdata"
+PROCID = "pmix.procid"
+
+CONTRIBUTIONS = frozenset({GROUP_INFO, ENDPOINT, PROC_DATA})
+"""What each member adds to what all get."""
+
+ROUTING = frozenset({CUSTOM_RANGE, NON_DEFAULT, GROUP_ID, MEMBERSHIP, INVITATION, VERSION, TERM, LEADER, PARTIAL})
+"""What an event about an invitation holds of its own."""
+
+
+class Invitation:
+    """An invitation of this process that is under way."""
+
+    __slots__ = (
+        "answers",
+        "complete",
+        "context",
+        "contributions",
+        "directives",
+        "done",
+        "ended",
+        "invitees",
+        "judged",
+        "missing",
+        "name",
+        "order",
+        "ours",
+        "term",
+        "timers",
+        "token",
+        "unsure",
+        "version",
+        "waits_for_context",
+    )
+
+    def __init__(self, name: str, token: str, order: Iterable[Proc], directives: tuple[Info, ...]) -> None:
+        self.name = name
+        self.token = token
+        self.term = 1
+        self.version = 1
+        self.order = list(order)
+        """Who is invited, and the leader, in the order of the membership."""
+        self.invitees: dict[Proc, str] = {}
+        """What each invited proc has answered: `PENDING`, `ACCEPTED`, `DECLINED` or `FAILED`."""
+        self.contributions: dict[Proc, tuple[Info, ...]] = {}
+        self.directives = directives
+        self.answers: Callable[[GroupAnswer], None] | None = None
+        self.done: Done[GroupResults] | None = None
+        self.complete = False
+        self.ended = False
+        self.missing = False
+        """Whether somebody who was invited is none any more."""
+        self.context: int | None = None
+        self.waits_for_context = False
+        self.judged: set[tuple[int, Proc]] = set()
+        """Which answers the handlers of this process have not done with."""
+        self.ours: set[Proc] = set()
+        """Whose library is one of ours."""
+        self.unsure: set[Proc] = set()
+        """Who has accepted and may not know yet who else is invited."""
+        self.timers: list[Timer] = []
+
+
+class Inviting:
+    """The invitations that this process leads."""
+
+    def __init__(self, agent: Agent) -> None:
+        from os import urandom
+
+        self._agent = agent
+        self._port = agent.port
+        self._me = agent.port.proc
+        self._session = urandom(6).hex()
+        self._count = 0
+        self._under_way: dict[str, Invitation] = {}
+        self._early: dict[tuple[str, Proc], Notification] = {}
+        """What others have answered who knew before this process that it leads."""
+        port = agent.port
+        for says, listener in (
+            (MEMBERS_KNOWN, self._knows_members),
+            (UNANSWERED, self._has_not_answered),
+            (GIVES_UP, self._gives_up),
+        ):
+            agent.hear(says, listener)
+        for code, watcher in (
+            (INVITE_ACCEPTED, self._accepted),
+            (INVITE_DECLINED, self._declined),
+            (CONSTRUCT_ABORT, self._aborted),
+        ):
+            port.watch(code, watcher)
+        for code in (INVITE_ACCEPTED, INVITE_DECLINED, INVITE_FAILED):
+            agent.conclude(code, self._concluded)
+        agent.standing.follow(self._ended)
+
+    def start(self, op: Op[Any], done: Done[Any]) -> None:
+        """Carry out a `GroupInvite` or a `GroupInviteControl`."""
+        try:
+            if isinstance(op, GroupInviteControl):
+                self._control(op, done)
+            elif isinstance(op, GroupInvite):
+                self._invite(op, done)
+        except PMIxError as error:
+            done(None, error)
+
+    def leads(self, name: str) -> bool:
+        """Tell whether an invitation to a group of this name is under way here."""
+        return name in self._under_way
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._under_way and not self._early
+
+    def lost(self, error: BaseException | None) -> None:
+        """The session is over."""
+        for invitation in list(self._under_way.values()):
+            self._end(invitation)
+            self._agent.abandoned(invitation.name)
+            if invitation.done is not None:
+                invitation.done(None, error if error is not None else PMIxError("the session has ended"))
+        self._early.clear()
+
+    # What the caller wants
+
+    def _invite(self, op: GroupInvite, done: Done[GroupResults]) -> None:
+        name = op.group
+        invited = self._concrete(op.procs)
+        if not invited:
+            raise PMIxError("nobody is invited", status=ERR_BAD_PARAM)
+        taken = self._agent.taken(name)
+        if taken:
+            raise PMIxError(taken, status=ERR_EXISTS, procs=invited)
+        self._count += 1
+        token = f"{self._session}:{self._count}"
+        invitation = Invitation(name, token, (self._me,), op.directives)
+        invitation.done = done
+        invitation.answers = op.answers
+        invitation.contributions[self._me] = contributed(self._me, op.directives)
+        self._under_way[name] = invitation
+        self._agent.standing.expected(name)
+        self._ask_for_context(invitation)
+        self._set_timer(invitation)
+        self._add(invitation, [each for each in invited if each != self._me])
+        self._advance(invitation)
+
+    def _control(self, op: GroupInviteControl, done: Done[None]) -> None:
+        invitation = self._under_way.get(op.group)
+        if invitation is None:
+            raise NotFound(
+                f"no invitation of the caller's to a group {op.group!r} is under way",
+                hint="it has come to its end: see what the invite has returned",
+            )
+        dropped, added = self._concrete(op.drop), self._concrete(op.invite)
+        for each in dropped:
+            if each not in invitation.invitees:
+                raise NotFound(f"{each} is not invited to {op.group!r}", procs=(each,))
+        for each in added:
+            if each == self._me or (each not in dropped and invitation.invitees.get(each) in (PENDING, ACCEPTED)):
+                raise PMIxError(f"{each} is invited to {op.group!r} already", status=ERR_EXISTS, procs=(each,))
+        done(None, None)
+        if op.abort:
+            self._abort(invitation, "the leader has given it up")
+            return
+        for each in dropped:
+            self._leave_out(invitation, each)
+        if dropped or added:
+            self._change(invitation, added)
+        invitation.complete = invitation.complete or op.complete
+        self._advance(invitation)
+
+    def _concrete(self, named: Iterable[Proc]) -> tuple[Proc, ...]:
+        """Return the procs, each once, by their own ranks."""
+        result: dict[Proc, None] = {}
+        for each in Addresses(self._me, self._agent.standing).expand(named):
+            if each.rank == RANK_WILDCARD:
+                job = self._port.fetch(each, JOB_SIZE)
+                if job is None:
+                    raise NotFound(f"how many ranks {each.nspace!r} has is not known here", procs=(each,))
+                result.update(dict.fromkeys(Proc(each.nspace, rank) for rank in range(int(job.data))))
+            else:
+                result[each] = None
+        return tuple(result)
+
+    # Who is invited
+
+    def take_over(
+        self,
+        name: str,
+        token: str,
+        *,
+        members: tuple[Proc, ...],
+        directives: tuple[Info, ...],
+        contributions: tuple[Info, ...],
+        term: int,
+        version: int,
+        done: Done[GroupResults],
+    ) -> None:
+        """Lead an invitation whose leader has failed: all who had accepted accept again.
+
+        Args:
+            name: The group's name.
+            token: Which invitation it is.
+            members: Who is invited.
+            directives: What the failed leader has asked for.
+            contributions: What this process adds.
+            term: Which leader in a row this is.
+            version: Which membership this process knows.
+            done: Called with what comes of it.
+        """
+        has_ended = self._agent.standing.has_ended
+        order = [each for each in members if each == self._me or not has_ended(each)]
+        if self._me not in order:
+            order.append(self._me)
+        invitation = Invitation(name, token, order, directives)
+        invitation.term = term
+        invitation.version = version
+        invitation.done = done
+        invitation.invitees = {each: PENDING for each in order if each != self._me}
+        invitation.contributions[self._me] = contributions
+        self._under_way[name] = invitation
+        self._ask_for_context(invitation)
+        self._set_timer(invitation)
+        for key in [key for key in self._early if key[0] == name]:
+            early = self._early.pop(key, None)
+            if early is not None:
+                self._take(invitation, early)
+        if invitation.ended:
+            return
+        invitation.timers.append(self._port.later(GRACE, lambda: self._invite_again(invitation)))
+        self._advance(invitation)
+
+    def give_up(self, name: str, why: str) -> bool:
+        """End an invitation of this process; false where none is under way any more."""
+        invitation = self._under_way.get(name)
+        if invitation is None:
+            return False
+        self._abort(invitation, why)
+        return True
+
+    def _take(self, invitation: Invitation, early: Notification) -> None:
+        """Take in what somebody has said who knew before this process that it leads."""
+        if invitation.ended:
+            return
+        says = found(early.infos, SAYS, str)
+        if says == GIVES_UP:
+            self._gives_up(early)
+        elif says == UNANSWERED:
+            self._has_not_answered(early)
+        else:
+            self._note_acceptance(invitation, early)
+
+    def _invite_again(self, invitation: Invitation) -> None:
+        """Whoever has said nothing to the new leader has another library, or has declined before."""
+        silent = [each for each, state in invitation.invitees.items() if state == PENDING]
+        self._send_invited(invitation, [each for each in silent if each not in invitation.ours])
+
+    def _add(self, invitation: Invitation, added: Iterable[Proc]) -> None:
+        """Invite procs; those that have ended have failed at once."""
+        added = list(added)
+        invitation.order = list(dict.fromkeys(invitation.order + added))
+        invitation.invitees.update(dict.fromkeys(added, PENDING))
+        self._send_invited(invitation, [each for each in added if not self._agent.standing.has_ended(each)])
+        for each in added:
+            if not invitation.ended and self._agent.standing.has_ended(each):
+                self._failed(invitation, each, "it has ended")
+
+    def _change(self, invitation: Invitation, added: Iterable[Proc]) -> None:
+        """Invite further procs, and have those who have accepted know who is invited now.
+
+        The group is not complete before they do: whoever is told that it is, and then finds the leader gone, has to
+        know everybody who may have been told as well.
+        """
+        invitation.version += 1
+        added = list(added)
+        invitation.order = list(dict.fromkeys(invitation.order + added))
+        self._tell_members(invitation, list(invitation.invitees))
+        self._add(invitation, added)
+
+    def _tell_members(self, invitation: Invitation, to: list[Proc]) -> None:
+        to = [each for each in to if not self._agent.standing.has_ended(each)]
+        states = invitation.invitees
+        invitation.unsure.update(each for each in to if each in invitation.ours and states[each] == ACCEPTED)
+        if to:
+            infos = (*self._stamp(invitation), procs(MEMBERSHIP, invitation.order))
+            self._port.submit(say(MEMBERS, invitation.name, to, infos), _sent)
+
+    def _send_invited(self, invitation: Invitation, to: list[Proc]) -> None:
+        if not to:
+            return
+        asked = [info for info in invitation.directives if info.key not in CONTRIBUTIONS | ROUTING]
+        infos = (procs(MEMBERSHIP, invitation.order), *self._stamp(invitation), *asked)
+
+        def sent(_: object, error: BaseException | None) -> None:
+            if error is not None:
+                self._abort(invitation, "the invitation could not be sent", error)
+
+        self._port.submit(event(INVITED, invitation.name, to, infos), sent)
+
+    def _leave_out(self, invitation: Invitation, proc: Proc) -> None:
+        """A proc is not to be a member; it is told, unless it does not want to be one."""
+        state = invitation.invitees.pop(proc)
+        invitation.order.remove(proc)
+        invitation.contributions.pop(proc, None)
+        invitation.unsure.discard(proc)
+        invitation.judged -= {each for each in invitation.judged if each[1] == proc}
+        invitation.missing = True
+        if state != DECLINED and not self._agent.standing.has_ended(proc):
+            self._send_abort(invitation, (proc,), "the leader goes on without it")
+
+    # What they answer
+
+    def _accepted(self, event: Notification) -> None:
+        invitation = self._meant(event)
+        if invitation is None:
+            self._refuse(event)
+            return
+        if self._note_acceptance(invitation, event):
+            # Its handlers come next, and may still object.
+            invitation.judged.add((event.code, event.source))
+
+    def _note_acceptance(self, invitation: Invitation, event: Notification) -> bool:
+        source, infos = event.source, event.infos
+        version = found(infos, VERSION, int)
+        if invitation.invitees.get(source) not in (PENDING, FAILED) or self._agent.standing.has_ended(source):
+            return False
+        invitation.invitees[source] = ACCEPTED
+        invitation.contributions[source] = contributed(source, infos)
+        if version is not None:
+            invitation.ours.add(source)
+            self._compare(invitation, source, version, listed(infos, MEMBERSHIP))
+        rest = tuple([info for info in infos if info.key not in ROUTING])
+        self._answer(invitation, GroupAnswer(ACCEPTED, source, "", rest))
+        return True
+
+    def _compare(self, invitation: Invitation, source: Proc, version: int, members: tuple[Proc, ...]) -> None:
+        """See that one who has accepted and this process know the same membership."""
+        if version < invitation.version:
+            self._tell_members(invitation, [source])
+        elif version > invitation.version and self._me in members:
+            # The leader before has told others of a change that it could not tell this process any more.
+            ended = self._agent.standing.has_ended
+            invitation.version = version
+            invitation.order = [each for each in members if each == self._me or not ended(each)]
+            known = invitation.invitees
+            invitation.invitees = {each: known.get(each, PENDING) for each in invitation.order if each != self._me}
+            self._tell_members(invitation, [each for each in invitation.invitees if each != source])
+
+    def _refuse(self, event: Notification) -> None:
+        """Somebody answers what it is not invited to."""
+        name, token = found(event.infos, GROUP_ID, str), found(event.infos, INVITATION, str)
+        if name is None or token is None:
+            return
+        if self._agent.part("joining", "Joining").may_lead(name, token):
+            keep(self._early, (name, event.source), event)
+        else:
+            self._port.submit(say(GONE, name, (event.source,), (text(INVITATION, token),)), _sent)
+
+    def _declined(self, event: Notification) -> None:
+        invitation = self._meant(event)
+        if invitation is None or invitation.invitees.get(event.source) not in (PENDING, FAILED, ACCEPTED):
+            return
+        source = event.source
+        invitation.invitees[source] = DECLINED
+        invitation.contributions.pop(source, None)
+        invitation.unsure.discard(source)
+        invitation.judged.add((event.code, source))
+        reason = found(event.infos, REASON, str) or ""
+        rest = tuple([info for info in event.infos if info.key not in ROUTING and info.key != REASON])
+        self._answer(invitation, GroupAnswer(DECLINED, source, reason, rest))
+
+    def _failed(self, invitation: Invitation, proc: Proc, reason: str) -> None:
+        invitation.invitees[proc] = FAILED
+        invitation.contributions.pop(proc, None)
+        invitation.unsure.discard(proc)
+        invitation.judged.add((INVITE_FAILED, proc))
+        self._answer(invitation, GroupAnswer(FAILED, proc, reason))
+        infos = (text(GROUP_ID, invitation.name), _affected(proc), text(REASON, reason))
+        self._port.handlers.raised(Notification(INVITE_FAILED, self._me, RANGE_PROC_LOCAL, infos), False)
+
+    def _answer(self, invitation: Invitation, answer: GroupAnswer) -> None:
+        if invitation.answers is not None:
+            self._port.tell(invitation.answers, answer)
+
+    def _ended(self, proc: Proc) -> None:
+        for key in [key for key in self._early if key[1] == proc]:
+            del self._early[key]
+        for invitation in list(self._under_way.values()):
+            if invitation.invitees.get(proc) in (PENDING, ACCEPTED):
+                self._failed(invitation, proc, "it has ended")
+                self._advance(invitation)
+
+    def _out_of_time(self, invitation: Invitation, seconds: float) -> None:
+        for each in [each for each, state in invitation.invitees.items() if state == PENDING]:
+            if not invitation.ended:
+                self._failed(invitation, each, f"it has not answered within {seconds:g} s")
+        self._advance(invitation)
+
+    def _concluded(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
+        """The handlers of this process have dealt with an answer."""
+        source = event.source
+        if event.code == INVITE_FAILED:
+            failed = found(event.infos, AFFECTED, Proc)
+            source = source if failed is None else failed
+        judged = event.code, source
+        name = found(event.infos, GROUP_ID, str)
+        for invitation in list(self._under_way.values()):
+            if judged in invitation.judged and name in (None, invitation.name):
+                invitation.judged.discard(judged)
+                self._judge(invitation, source, status, results)
+                return
+
+    def _judge(self, invitation: Invitation, proc: Proc, status: int, results: tuple[Info, ...]) -> None:
+        state = invitation.invitees.get(proc)
+        if verdict_of(status, results) == ABORT:
+            self._abort(invitation, f"a handler of the leader's has given it up at the answer of {proc}")
+            return
+        if state in (DECLINED, FAILED):
+            added = [each for each in listed(results, ADD_MEMBERS) if each != self._me]
+            added = [each for each in added if invitation.invitees.get(each) not in (PENDING, ACCEPTED)]
+            if added:
+                self._leave_out(invitation, proc)
+                self._change(invitation, added)
+            elif is_set(results, OPTIONAL):
+                self._leave_out(invitation, proc)
+                self._change(invitation, ())
+            elif not (invitation.answers or invitation.complete or is_set(invitation.directives, OPTIONAL)):
+                what = "has declined" if state == DECLINED else "has failed"
+                self._abort(invitation, f"{proc} {what}, and the group was not optional")
+                return
+        self._advance(invitation)
+
+    def _meant(self, event: Notification) -> Invitation | None:
+        """Return the invitation that an answer is about, which libpmix does not name."""
+        name = found(event.infos, GROUP_ID, str)
+        if name is None:
+            for invitation in self._under_way.values():
+                if invitation.invitees.get(event.source) == PENDING:
+                    return invitation
+            return None
+        found_here = self._under_way.get(name)
+        token = found(event.infos, INVITATION, str)
+        if found_here is None or event.source not in found_here.invitees or token not in (None, "", found_here.token):
+            return None
+        return found_here
+
+    # What the others' libraries say
+
+    def _spoken(self, event: Notification) -> Invitation | None:
+        invitation = self._under_way.get(found(event.infos, GROUP_ID, str) or "")
+        if invitation is None or found(event.infos, INVITATION, str) != invitation.token:
+            return None
+        return invitation if event.source in invitation.invitees else None
+
+    def _knows_members(self, event: Notification) -> None:
+        invitation = self._spoken(event)
+        if invitation is not None and found(event.infos, VERSION, int) == invitation.version:
+            invitation.unsure.discard(event.source)
+            self._advance(invitation)
+
+    def _has_not_answered(self, event: Notification) -> None:
+        invitation = self._spoken(event)
+        if invitation is None:
+            self._refuse(event)
+        else:
+            invitation.ours.add(event.source)
+
+    def _gives_up(self, event: Notification) -> None:
+        invitation = self._spoken(event)
+        if invitation is None:
+            self._refuse(event)
+        else:
+            self._abort(invitation, f"a handler of {event.source} has given it up")
+
+    def _aborted(self, event: Notification) -> None:
+        """An event that gives the construct up counts, whoever takes part has raised it."""
+        invitation = self._under_way.get(found(event.infos, GROUP_ID, str) or "")
+        if invitation is None:
+            return
+        if event.source == self._me:
+            self._abort(invitation, "the leader has given it up", told=event)
+        elif event.source in invitation.invitees:
+            self._abort(invitation, f"{event.source} has given it up")
+
+    # The context id
+
+    def _ask_for_context(self, invitation: Invitation) -> None:
+        if not any(info.key == ASSIGN_CONTEXT_ID and info.value.data is not False for info in invitation.directives):
+            return
+        invitation.waits_for_context = True
+        if self._port.adapts or self._port.server_release >= JOBS_CONTEXT_ID:
+            asked = (flag(ASSIGN_CONTEXT_ID), text(GROUP_ID, invitation.name))
+
+            def answered(infos: tuple[Info, ...] | None, error: BaseException | None) -> None:
+                context = None if error is not None or infos is None else found(infos, CONTEXT_ID, int)
+                if context is None:
+                    self._construct_for_context(invitation)
+                else:
+                    self._has_context(invitation, context)
+
+            self._port.submit(JobControl((), asked), answered)
+        else:
+            self._construct_for_context(invitation)
+
+    def _construct_for_context(self, invitation: Invitation) -> None:
+        """Take the context id of a group of this process alone: older servers give none in another way."""
+        name = f"pypmix:{invitation.token}:{invitation.term}"
+
+        def constructed(results: GroupResults | None, error: BaseException | None) -> None:
+            if error is None:
+                self._port.submit(GroupDestruct(name), _sent)
+            self._has_context(invitation, None if results is None else results.context_id)
+
+        self._port.submit(GroupConstruct(name, (self._me,), (flag(ASSIGN_CONTEXT_ID),)), constructed)
+
+    def _has_context(self, invitation: Invitation, context: int | None) -> None:
+        invitation.context = context
+        invitation.waits_for_context = False
+        self._advance(invitation)
+
+    # The end
+
+    def _set_timer(self, invitation: Invitation) -> None:
+        seconds = timeout_in(invitation.directives)
+        if seconds:
+            call = self._port.later(seconds, lambda: self._out_of_time(invitation, seconds))
+            invitation.timers.append(call)
+
+    def _advance(self, invitation: Invitation) -> None:
+        """Complete the group if nothing is left to wait for."""
+        if invitation.ended or invitation.judged or invitation.unsure or invitation.waits_for_context:
+            return
+        if PENDING in invitation.invitees.values() or (invitation.answers and not invitation.complete):
+            return
+        self._complete(invitation)
+
+    def _complete(self, invitation: Invitation) -> None:
+        self._end(invitation)
+        name, states = invitation.name, invitation.invitees
+        members = tuple([each for each in invitation.order if each == self._me or states[each] == ACCEPTED])
+        shared = tuple([info for each in members for info in invitation.contributions.get(each, ())])
+        partial = invitation.missing or len(members) <= len(states)
+        infos = [procs(MEMBERSHIP, members), proc(LEADER, self._me), *self._stamp(invitation), flag(PARTIAL, partial)]
+        if invitation.context is not None:
+            infos.append(size(CONTEXT_ID, invitation.context))
+        infos += shared
+        ended = self._agent.standing.has_ended
+        without = tuple([each for each, state in states.items() if state == FAILED and not ended(each)])
+        if without:
+            self._send_abort(invitation, without, "the group was made without it")
+        self._agent.elections.remember(name, self._me, tuple(infos))
+        results = self._agent.standing.formed(
+            name,
+            members,
+            context_id=invitation.context,
+            leader=self._me,
+            infos=shared,
+            directives=invitation.directives,
+            term=invitation.term,
+        )
+        results = results.replace(partial=partial)
+
+        def sent(_: object, error: BaseException | None) -> None:
+            if invitation.done is None:
+                return
+            if error is not None:
+                self._agent.standing.gone(name)
+                invitation.done(None, error)
+            else:
+                invitation.done(results, None)
+
+        self._port.submit(event(CONSTRUCT_COMPLETE, name, members, infos), sent)
+
+    def _abort(
+        self, invitation: Invitation, why: str, cause: BaseException | None = None, told: Notification | None = None
+    ) -> None:
+        """Give an invitation up, for all.
+
+        Args:
+            invitation: Which.
+            why: Why, in words.
+            cause: The error that is to be the caller's.
+            told: An event of this process that has told some already.
+        """
+        if invitation.ended:
+            return
+        self._end(invitation)
+        ended = self._agent.standing.has_ended
+        to = [each for each in (self._me, *invitation.invitees) if not ended(each)]
+        self._send_abort(invitation, [each for each in to if told is None or not self._has_reached(told, each)], why)
+        self._agent.abandoned(invitation.name)
+        if cause is None:
+            states = invitation.invitees
+            cause = ConstructAborted(
+                f"there is no group {invitation.name!r}: {why}",
+                operation="group_invite",
+                procs=invitation.order,
+                missing=[each for each, state in states.items() if state != ACCEPTED],
+            )
+        if invitation.done is not None:
+            invitation.done(None, cause)
+
+    def _has_reached(self, event: Notification, proc: Proc) -> bool:
+        if proc == self._me:
+            return True
+        targets = listed(event.infos, CUSTOM_RANGE)
+        if targets:
+            return proc in targets or Proc(proc.nspace, RANK_WILDCARD) in targets
+        if event.range == RANGE_NAMESPACE:
+            return proc.nspace == self._me.nspace
+        return event.range in (RANGE_SESSION, RANGE_GLOBAL)
+
+    def _send_abort(self, invitation: Invitation, to: Iterable[Proc], why: str) -> None:
+        to = tuple(to)
+        if to:
+            infos = (*self._stamp(invitation), text(REASON, why))
+            self._port.submit(event(CONSTRUCT_ABORT, invitation.name, to, infos), _sent)
+
+    def _stamp(self, invitation: Invitation) -> tuple[Info, ...]:
+        term, version = size(TERM, invitation.term), size(VERSION, invitation.version)
+        return text(INVITATION, invitation.token), term, version
+
+    def _end(self, invitation: Invitation) -> None:
+        invitation.ended = True
+        del self._under_way[invitation.name]
+        for timer in invitation.timers:
+            timer.cancel()
+        for key in [key for key in self._early if key[0] == invitation.name]:
+            del self._early[key]
+
+
+def contributed(source: Proc, infos: Iterable[Info]) -> tuple[Info, ...]:
+    """Return what a proc adds to what all members get: each an array that begins with the proc."""
+    result = []
+    for info in infos:
+        if info.key in CONTRIBUTIONS:
+            data = info.value.data
+            items = data.items if isinstance(data, DataArray) and data.type == codes.INFO else (info,)
+            if not items or items[0].key != PROCID:
+                items = (proc(PROCID, source), *items)
+            elif items[0].value.data != source:
+                continue
+            result.append(Info(info.key, Value(codes.DATA_ARRAY, DataArray(codes.INFO, tuple(items)))))
+    return tuple(result)
+
+
+def timeout_in(directives: Iterable[Info]) -> float:
+    """Return after how many seconds an operation is to give up; 0 for never."""
+    for info in directives:
+        if info.key == TIMEOUT and isinstance(info.value.data, (int, float)) and info.value.data > 0:
+            return float(info.value.data)
+    return 0.0
+
+
+def _affected(failed: Proc) -> Info:
+    return proc(AFFECTED, failed)
+
+
+def _sent(result: object, error: BaseException | None) -> None:
+    """Whoever it was for has ended, or the session has: both are heard of elsewhere."""

@@ -1,0 +1,619 @@
+"""Invitations on the side of those who are invited: accepted or declined, and what becomes of them.
+
+An invitation has one leader at a time, and what that says counts: complete or given up. Where it fails before, those
+who are invited choose another one (`election`), who takes the invitation over; who had accepted accepts again by
+itself. What a failed leader has still told some is found out by the choice, and then counts for all.
+
+For how libpmix 7 invites and what it wants to hear, see `inviting`. It does not tell invited procs who else is invited,
+other than by the custom range of the event; where a server keeps that to itself there is no choice of another leader.
+"""
+
+from __future__ import annotations
+
+from pypmix.engine.groups.election import Outcome, keep, verdict_of
+from pypmix.engine.groups.inviting import (
+    GIVES_UP,
+    GONE,
+    INVITATION,
+    MEMBERS,
+    MEMBERS_KNOWN,
+    PARTIAL,
+    ROUTING,
+    UNANSWERED,
+    VERSION,
+    contributed,
+    timeout_in,
+)
+from pypmix.engine.groups.talk import (
+    ABORT,
+    AFFECTED_PROC,
+    ASSIGN_CONTEXT_ID,
+    CONSTRUCT_ABORT,
+    CONSTRUCT_COMPLETE,
+    CONTEXT_ID,
+    CUSTOM_RANGE,
+    FT_COLLECTIVE,
+    GROUP_ID,
+    INVITE_ACCEPTED,
+    INVITE_DECLINED,
+    INVITED,
+    LEADER,
+    LEADER_FAILED,
+    LEFT,
+    MEMBERSHIP,
+    NOTIFY_TERMINATION,
+    OPTIONAL,
+    REASON,
+    TERM,
+    event,
+    found,
+    listed,
+    proc,
+    procs,
+    say,
+    size,
+    text,
+)
+from pypmix.standard.errors import ERR_BAD_PARAM, ERR_EXISTS, OperationTimeout, PMIxError, error_for
+from pypmix.standard.ops import GroupJoin, GroupResults, Notification
+from pypmix.standard.ops.events import RANGE_PROC_LOCAL
+from pypmix.standard.types import RANK_WILDCARD, Info, Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pypmix.engine.base import Done
+    from pypmix.engine.groups.agent import Agent
+    from pypmix.engine.groups.port import Timer
+    from pypmix.standard.ops import Op
+
+HANDED_ON = (NOTIFY_TERMINATION, OPTIONAL, FT_COLLECTIVE, ASSIGN_CONTEXT_ID)
+"""What an invitation asks for that counts for all of its members."""
+
+MAX_OPEN = 1024
+"""How many invitations may wait for this process's program; further ones are declined."""
+
+Key = tuple[str, Proc]
+
+
+class _Invited:
+    __slots__ = (
+        "contributions",
+        "directives",
+        "done",
+        "failed",
+        "gives_up",
+        "joins",
+        "leader",
+        "leads",
+        "members",
+        "name",
+        "origin",
+        "term",
+        "timer",
+        "token",
+        "version",
+    )
+
+    def __init__(self, name: str, origin: Proc) -> None:
+        self.name = name
+        self.origin = origin
+        """Who has invited this process, by whom its program knows the invitation."""
+        self.leader = origin
+        self.token = ""
+        self.term = 1
+        self.version = 1
+        self.members: tuple[Proc, ...] = ()
+        """Who is invited, the leader too; nobody where that is not known."""
+        self.directives: tuple[Info, ...] = ()
+        self.contributions: tuple[Info, ...] = ()
+        self.joins = False
+        """Whether the program has accepted."""
+        self.leads = False
+        """Whether this process has taken it over."""
+        self.failed = False
+        """Whether the leader has, and there is no other one yet."""
+        self.gives_up = False
+        self.done: Done[GroupResults] | None = None
+        self.timer: Timer | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.name, self.origin
+
+
+class _Past:
+    """What has become of an invitation, for a program that answers late and a leader that asks again."""
+
+    __slots__ = ("error", "left", "reason", "results", "term", "token")
+
+    def __init__(self, record: _Invited) -> None:
+        self.token = record.token
+        self.term = record.term
+        self.results: GroupResults | None = None
+        self.error: BaseException | None = None
+        self.reason = ""
+        self.left = False
+        """Whether this process had accepted, and has then let its time run out."""
+
+
+class Joining:
+    """The invitations that this process has."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._port = agent.port
+        self._me = agent.port.proc
+        self._open: dict[Key, _Invited] = {}
+        self._past: dict[Key, _Past] = {}
+        agent.hear(MEMBERS, self._members_changed)
+        agent.hear(GONE, self._is_gone)
+        agent.conclude(LEADER_FAILED, self._failure_answered)
+        agent.screen(INVITED, self._is_news)
+        agent.standing.follow(self._ended)
+        # What tells of an outcome first: an invitation may have one by now.
+        for code, watcher in (
+            (CONSTRUCT_COMPLETE, self._completed),
+            (CONSTRUCT_ABORT, self._aborted),
+            (INVITED, self._invited),
+        ):
+            agent.port.watch(code, watcher)
+
+    # What the other parts ask
+
+    def knows(self, name: str) -> bool:
+        """Tell whether this process is invited to a group of this name."""
+        return any(key[0] == name for key in self._open)
+
+    def joins(self, name: str) -> bool:
+        """Tell whether this process has accepted an invitation to a group of this name."""
+        return any(record.joins or record.leads for record in self._open.values() if record.name == name)
+
+    def may_lead(self, name: str, token: str) -> bool:
+        """Tell whether this process may be about to lead an invitation, whose leader has failed."""
+        return any((record.name, record.token) == (name, token) and record.failed for record in self._open.values())
+
+    def follows(self, name: str, leader: Proc) -> bool:
+        """Tell whether this process is invited to a group of this name by this leader, as far as it knows."""
+        return any(record.name == name and leader in (record.leader, record.origin) for record in self._open.values())
+
+    def learned(self, name: str, failed: Proc, infos: tuple[Info, ...]) -> None:
+        """A leader that has failed has told some process that the group stands."""
+        for record in [each for each in self._open.values() if each.name == name and each.failed]:
+            if record.leader != failed:
+                continue
+            if record.joins and self._me in listed(infos, MEMBERSHIP):
+                self._formed(record, infos)
+            else:
+                self._end_with(record, CONSTRUCT_ABORT, "the group was made without the caller")
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._open
+
+    def lost(self, error: BaseException | None) -> None:
+        """The session is over."""
+        for record in list(self._open.values()):
+            if not record.leads:
+                self._finish(record, None, error if error is not None else PMIxError("the session has ended"))
+        self._open.clear()
+        self._past.clear()
+
+    # Joining and declining
+
+    def start(self, op: Op[Any], done: Done[Any]) -> None:
+        """Carry out a `GroupJoin`."""
+        assert isinstance(op, GroupJoin)
+        try:
+            self._join(op, done)
+        except PMIxError as error:
+            done(None, error)
+
+    def _join(self, op: GroupJoin, done: Done[GroupResults]) -> None:
+        if op.leader == self._me:
+            raise PMIxError("nobody joins an invitation of its own", status=ERR_BAD_PARAM, procs=(op.leader,))
+        record = self._find(op.group, op.leader)
+        if record is None:
+            past = self._past.get((op.group, op.leader))
+            if past is not None and self._answer_late(op, past, done):
+                return
+            record = self._unheard(op)
+        if record.joins:
+            raise PMIxError(
+                f"the caller has accepted the invitation of {op.leader} to {op.group!r} before", status=ERR_EXISTS
+            )
+        if record.leads and not op.accept:
+            # Its handler has claimed what its program declines.
+            self._agent.part("inviting", "Inviting").give_up(record.name, op.reason or "the leader has declined")
+            done(None, None)
+            return
+        if not op.accept:
+            self._decline(record, op.reason, done)
+            return
+        taken = "" if record.leads else self._agent.taken(op.group)
+        if taken:
+            self._decline(record, f"{self._me} is in another group of this name, or about to", None)
+            raise PMIxError(taken, status=ERR_EXISTS, hint="the invitation was declined")
+        self._accept(record, op, done)
+
+    def _answer_late(self, op: GroupJoin, past: _Past, done: Done[GroupResults]) -> bool:
+        """Answer a program whose invitation has an outcome already; false where there is none to tell."""
+        if past.results is None and past.error is None:
+            return False
+        del self._past[op.group, op.leader]
+        done(past.results if op.accept else None, past.error if op.accept else None)
+        return True
+
+    def _find(self, name: str, leader: Proc) -> _Invited | None:
+        record = self._open.get((name, leader))
+        if record is None:
+            others = [each for each in self._open.values() if each.name == name and each.leader == leader]
+            record = others[0] if others else None
+        return record
+
+    def _unheard(self, op: GroupJoin) -> _Invited:
+        """Return a record for an invitation that the program has learned of, and this has not.
+
+        The program hands on what came with it, other than what it says for itself.
+        """
+        record = _Invited(op.group, op.leader)
+        record.token = found(op.directives, INVITATION, str) or ""
+        record.term = found(op.directives, TERM, int) or 1
+        record.version = found(op.directives, VERSION, int) or 1
+        record.members = listed(op.directives, MEMBERSHIP)
+        record.directives = tuple([info for info in op.directives if info.key in HANDED_ON])
+        self._take_in(record)
+        return record
+
+    def _take_in(self, record: _Invited) -> None:
+        self._open[record.key] = record
+        self._past.pop(record.key, None)
+        self._agent.standing.expected(record.name)
+
+    def _accept(self, record: _Invited, op: GroupJoin, done: Done[GroupResults]) -> None:
+        record.joins = True
+        record.done = done
+        record.contributions = contributed(self._me, op.directives)
+        seconds = timeout_in(op.directives)
+        if seconds:
+            record.timer = self._port.later(seconds, lambda: self._out_of_time(record, seconds))
+        if record.leads or record.failed:
+            return
+        if self._agent.standing.has_ended(record.leader):
+            self._leader_failed(record)
+        else:
+            self._send_acceptance(record)
+
+    def _send_acceptance(self, record: _Invited) -> None:
+        infos = (*self._stamp(record), *record.contributions)
+        if record.term > 1:
+            infos = (procs(MEMBERSHIP, record.members), *infos)
+
+        def sent(_: object, error: BaseException | None) -> None:
+            if error is not None and self._open.get(record.key) is record:
+                self._finish(record, None, error)
+
+        self._port.submit(event(INVITE_ACCEPTED, record.name, (record.leader,), infos), sent)
+
+    def _decline(self, record: _Invited, reason: str, done: Done[Any] | None) -> None:
+        past = _Past(record)
+        past.reason = reason
+        self._close(record, past)
+        self._choose_no_more(record)
+
+        def sent(_: object, error: BaseException | None) -> None:
+            if done is not None:
+                done(None, error)
+
+        if record.failed:
+            sent(None, None)
+        else:
+            self._send_decline(record.name, record.leader, self._stamp(record), reason, sent)
+
+    def _send_decline(self, name: str, leader: Proc, stamp: tuple[Info, ...], reason: str, sent: Done[None]) -> None:
+        infos = (*stamp, text(REASON, reason)) if reason else stamp
+        self._port.submit(event(INVITE_DECLINED, name, (leader,), infos), sent)
+
+    def _out_of_time(self, record: _Invited, seconds: float) -> None:
+        """Give up; should the leader make the group all the same, the caller leaves it at once."""
+        record.timer = None
+        why = "its time to join has run out"
+        error = OperationTimeout(
+            f"the group {record.name!r} was not complete within {seconds:g} s",
+            operation="group_join",
+            procs=record.members,
+        )
+        done, record.done = record.done, None
+        if record.leads:
+            if not self._agent.part("inviting", "Inviting").give_up(record.name, why):
+                # The group stands, and only the news of it is under way.
+                record.done = done
+                return
+        else:
+            past = _Past(record)
+            past.left = True
+            past.reason = why
+            self._close(record, past)
+            self._choose_no_more(record)
+            if not record.failed:
+                self._send_decline(record.name, record.leader, self._stamp(record), why, _sent)
+        if done is not None:
+            done(None, error)
+
+    # What the leader says
+
+    def _is_news(self, event: Notification) -> bool:
+        """Tell whether an invitation is for the program, or for this alone."""
+        name, token = found(event.infos, GROUP_ID, str), found(event.infos, INVITATION, str) or ""
+        if name is None or event.source == self._me:
+            return True
+        term = found(event.infos, TERM, int) or 1
+        for record in self._open.values():
+            if (
+                record.name == name
+                and record.token == token
+                and (token or event.source in (record.origin, record.leader))
+            ):
+                if record.leader == event.source and not record.failed and not record.leads:
+                    self._answer_again(record)
+                return False
+        for past in self._past.values() if token else ():
+            if past.token == token and past.term < term:
+                # A new leader does not know that this process is out of it.
+                reason = past.reason or "it is not invited any more"
+                self._send_decline(name, event.source, (text(INVITATION, token),), reason, _sent)
+                return False
+        if len(self._open) >= MAX_OPEN:
+            self._send_decline(name, event.source, (text(INVITATION, token),), "it has too many invitations", _sent)
+            return False
+        return True
+
+    def _answer_again(self, record: _Invited) -> None:
+        if record.gives_up:
+            self._port.submit(say(GIVES_UP, record.name, (record.leader,), self._stamp(record)), _sent)
+        elif record.joins:
+            self._send_acceptance(record)
+        else:
+            self._port.submit(say(UNANSWERED, record.name, (record.leader,), self._stamp(record)), _sent)
+
+    def _invited(self, event: Notification) -> None:
+        name = found(event.infos, GROUP_ID, str)
+        if name is None or event.source == self._me:
+            return
+        record = self._open.get((name, event.source))
+        if record is None or not record.joins or record.token:
+            record = _Invited(name, event.source)
+        record.token = found(event.infos, INVITATION, str) or ""
+        record.term = found(event.infos, TERM, int) or 1
+        record.version = found(event.infos, VERSION, int) or 1
+        members = listed(event.infos, MEMBERSHIP) or self._in_range(event)
+        record.members = tuple(dict.fromkeys(members))
+        record.directives = tuple([info for info in event.infos if info.key not in ROUTING])
+        self._take_in(record)
+        if self._agent.standing.has_ended(record.leader):
+            self._leader_failed(record)
+
+    def _in_range(self, event: Notification) -> tuple[Proc, ...]:
+        """Return the leader and whom it has invited, as far as the range of its event tells."""
+        targets = listed(event.infos, CUSTOM_RANGE)
+        if not targets or any(each.rank == RANK_WILDCARD for each in targets):
+            return ()
+        return event.source, *targets
+
+    def _members_changed(self, event: Notification) -> None:
+        for record in self._open.values():
+            if record.name == found(event.infos, GROUP_ID, str) and record.leader == event.source:
+                version = found(event.infos, VERSION, int) or 0
+                if record.failed or found(event.infos, INVITATION, str) != record.token or version < record.version:
+                    continue
+                record.members = listed(event.infos, MEMBERSHIP)
+                record.version = version
+                self._port.submit(say(MEMBERS_KNOWN, record.name, (event.source,), self._stamp(record)), _sent)
+
+    def _is_gone(self, event: Notification) -> None:
+        for record in list(self._open.values()):
+            if record.name == found(event.infos, GROUP_ID, str) and record.leader == event.source:
+                self._end_with(record, CONSTRUCT_ABORT, "the invitation was withdrawn, or its time is over")
+
+    def _completed(self, event: Notification) -> None:
+        name, token = found(event.infos, GROUP_ID, str), found(event.infos, INVITATION, str)
+        if name is None or event.source == self._me:
+            return
+        infos = event.infos
+        if found(infos, LEADER, Proc) is None:
+            infos = (*infos, proc(LEADER, event.source))
+        infos = tuple([info for info in infos if info.key != CUSTOM_RANGE])
+        for record in [each for each in self._open.values() if each.name == name and each.joins]:
+            if record.leader == event.source and token in (None, record.token) and not record.leads:
+                if record.failed:
+                    # Others may have been told that this process does not know it.
+                    self._agent.elections.report(name, record.leader, infos)
+                else:
+                    self._formed(record, infos)
+                return
+        members = listed(infos, MEMBERSHIP)
+        for past in [past for key, past in self._past.items() if key[0] == name and past.left]:
+            if past.token == (token or "") and self._me in members:
+                past.left = False
+                others = [each for each in members if each != self._me]
+                self._port.submit(_left(name, others, self._me), _sent)
+
+    def _aborted(self, event: Notification) -> None:
+        name, token = found(event.infos, GROUP_ID, str), found(event.infos, INVITATION, str)
+        for record in [each for each in self._open.values() if each.name == name or name is None]:
+            if record.leader == event.source and token in (None, record.token) and not record.leads:
+                self._end_with(record, CONSTRUCT_ABORT, found(event.infos, REASON, str) or "the leader has given it up")
+
+    # A leader that fails
+
+    def _ended(self, proc: Proc) -> None:
+        for record in list(self._open.values()):
+            if record.leader == proc and not record.failed and not record.leads:
+                self._leader_failed(record)
+
+    def _leader_failed(self, record: _Invited) -> None:
+        record.failed = True
+        failed = record.leader
+        # The others may know before this process does that it leads, and answer.
+        self._agent.part("inviting", "Inviting")
+        others = [each for each in record.members if each != failed]
+        if not others:
+            infos = text(GROUP_ID, record.name), proc(AFFECTED_PROC, failed)
+            self._port.handlers.raised(Notification(LEADER_FAILED, self._me, RANGE_PROC_LOCAL, infos), False)
+            self._end_with(record, LEADER_FAILED, f"its leader {failed} has failed")
+            return
+        self._agent.elections.begin(
+            record.name,
+            others,
+            failed,
+            term=record.term + 1,
+            decided=lambda outcome: self._decided(record, outcome),
+            abortable=True,
+            able=lambda: self._can_lead(record),
+        )
+
+    def _can_lead(self, record: _Invited) -> bool:
+        """Tell whether this process may make a group of that name, apart from this invitation."""
+        others = [each for each in self._open.values() if each.name == record.name and each is not record]
+        if any(each.joins or each.leads for each in others):
+            return False
+        joins, record.joins = record.joins, False
+        taken = self._agent.taken(record.name)
+        record.joins = joins
+        return not taken
+
+    def _failure_answered(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
+        """A handler that gives up counts, even if there is a new leader already."""
+        name, failed = found(event.infos, GROUP_ID, str), found(event.infos, AFFECTED_PROC, Proc)
+        if failed is None or verdict_of(status, results) != ABORT:
+            return
+        for record in list(self._open.values()):
+            if record.name == name and failed in (record.leader, record.origin):
+                record.gives_up = True
+                if not record.failed and not record.leads:
+                    self._answer_again(record)
+
+    def _decided(self, record: _Invited, outcome: Outcome) -> None:
+        if self._open.get(record.key) is not record or not record.failed:
+            return
+        leader = outcome.leader
+        if leader is None:
+            if outcome.status == CONSTRUCT_ABORT:
+                why = "one who was invited has given it up when the leader failed"
+                infos = (text(GROUP_ID, record.name), *self._stamp(record), text(REASON, why))
+                aborted = Notification(CONSTRUCT_ABORT, self._me, RANGE_PROC_LOCAL, infos)
+                self._end_with(record, CONSTRUCT_ABORT, why)
+                self._port.handlers.raised(aborted, False)
+            else:
+                why = f"its leader {record.leader} has failed, and nobody wanted to lead"
+                self._end_with(record, LEADER_FAILED, why)
+            return
+        record.term += 1
+        record.members = tuple([each for each in record.members if each != record.leader])
+        record.leader = leader
+        record.failed = False
+        if leader == self._me:
+            if self._can_lead(record):
+                self._take_over(record)
+            else:
+                self._refuse_to_lead(record)
+        elif self._agent.standing.has_ended(leader):
+            self._leader_failed(record)
+        else:
+            self._answer_again(record)
+
+    def _refuse_to_lead(self, record: _Invited) -> None:
+        """It has come to another group of this name since it has claimed."""
+        why = f"its leader {self._me} is in another group of this name"
+        others = [each for each in record.members if each != self._me and not self._agent.standing.has_ended(each)]
+        if others:
+            infos = (*self._stamp(record), text(REASON, why))
+            self._port.submit(event(CONSTRUCT_ABORT, record.name, others, infos), _sent)
+        self._end_with(record, CONSTRUCT_ABORT, why)
+
+    def _take_over(self, record: _Invited) -> None:
+        record.leads = True
+
+        def done(results: GroupResults | None, error: BaseException | None) -> None:
+            if isinstance(error, PMIxError):
+                error.operation = "group_join"
+            if self._open.get(record.key) is record:
+                self._finish(record, results, error)
+
+        self._agent.part("inviting", "Inviting").take_over(
+            record.name,
+            record.token,
+            members=record.members,
+            directives=record.directives,
+            contributions=record.contributions,
+            term=record.term,
+            version=record.version,
+            done=done,
+        )
+
+    # The end
+
+    def _formed(self, record: _Invited, infos: tuple[Info, ...]) -> None:
+        members = listed(infos, MEMBERSHIP)
+        leader = found(infos, LEADER, Proc)
+        self._agent.elections.remember(record.name, record.leader, infos)
+        results: GroupResults = self._agent.standing.formed(
+            record.name,
+            members,
+            context_id=found(infos, CONTEXT_ID, int),
+            leader=leader if leader in members else None,
+            infos=tuple([info for info in infos if info.key not in ROUTING and info.key != CONTEXT_ID]),
+            directives=record.directives,
+            term=found(infos, TERM, int) or 1,
+        )
+        partial = found(infos, PARTIAL, bool)
+        if partial is None:
+            partial = bool(set(record.members) - set(members) - {record.origin})
+        self._finish(record, results.replace(partial=partial), None)
+
+    def _end_with(self, record: _Invited, status: int, why: str) -> None:
+        error = error_for(status)(
+            f"there is no group {record.name!r}: {why}",
+            status=status,
+            operation="group_join",
+            procs=record.members,
+        )
+        self._finish(record, None, error)
+
+    def _finish(self, record: _Invited, results: GroupResults | None, error: BaseException | None) -> None:
+        past = _Past(record)
+        if record.done is None:
+            past.results, past.error = results, error
+        if error is not None:
+            past.reason = "it has ended the invitation"
+        self._close(record, past)
+        if error is not None:
+            self._choose_no_more(record)
+        if record.done is not None:
+            record.done(results, error)
+
+    def _close(self, record: _Invited, past: _Past) -> None:
+        if record.timer is not None:
+            record.timer.cancel()
+            record.timer = None
+        self._open.pop(record.key, None)
+        keep(self._past, record.key, past)
+        self._agent.abandoned(record.name)
+
+    def _choose_no_more(self, record: _Invited) -> None:
+        elections = self._agent.made("election")
+        if elections is not None:
+            elections.drop(record.name, record.leader)
+
+    def _stamp(self, record: _Invited) -> tuple[Info, ...]:
+        return text(INVITATION, record.token), size(TERM, record.term), size(VERSION, record.version)
+
+
+def _left(name: str, others: list[Proc], who: Proc) -> Any:
+    return event(LEFT, name, others, (proc(AFFECTED_PROC, who),))
+
+
+def _sent(result: object, error: BaseException | None) -> None:
+    """Whoever it was for has ended, or the session has: both are heard of elsewhere."""

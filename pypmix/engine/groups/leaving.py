@@ -1,0 +1,106 @@
+"""Leaving a group that stands: at once, or with the consent of the others (`consenting`)."""
+
+from __future__ import annotations
+
+from pypmix.engine.groups.talk import (
+    AFFECTED_PROC,
+    CONTEXT_ID,
+    CUSTOM_RANGE,
+    GROUP_ID,
+    LEFT,
+    LIFE,
+    TIMEOUT,
+    proc,
+    procs,
+    size,
+    text,
+)
+from pypmix.standard.errors import ERR_RESOURCE_BUSY, NotFound, PMIxError
+from pypmix.standard.ops import NotifyEvent
+from pypmix.standard.ops.publishing import RANGE_CUSTOM
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.engine.base import Done
+    from pypmix.engine.groups.agent import Agent
+    from pypmix.engine.groups.standing import Group
+    from pypmix.standard.ops import GroupLeave
+    from pypmix.standard.types import Info
+
+ERR_NOT_AVAILABLE = -64
+
+
+class Leaving:
+    """The departures of one session from its groups: `agent.part("leaving", "Leaving")`."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._port = agent.port
+        self._me = agent.port.proc
+        self._standing = agent.standing
+
+    def start(self, op: GroupLeave, done: Done[None]) -> None:
+        """Carry out a `GroupLeave`."""
+        group = self._standing.group(op.group)
+        if group is None:
+            error: PMIxError = NotFound(f"the caller is not in a group {op.group!r}")
+            if self._standing.expects(op.group):
+                error = PMIxError(
+                    f"the group {op.group!r} is not complete yet",
+                    status=ERR_NOT_AVAILABLE,
+                    hint="nobody can leave a group before all have it",
+                )
+            done(None, error)
+        elif group.leaving:
+            done(None, PMIxError(f"the caller is leaving {op.group!r} already", status=ERR_RESOURCE_BUSY))
+        elif op.confirm:
+            group.leaving = True
+
+            def agreed(_: None, error: BaseException | None) -> None:
+                if error is None:
+                    self._leave(group, op.directives, done)
+                else:
+                    self._stay(group)
+                    done(None, error)
+
+            self._agent.consenting.ask(group, op.directives, agreed)
+        else:
+            self._leave(group, op.directives, done)
+
+    def _leave(self, group: Group, directives: tuple[Info, ...], done: Done[None]) -> None:
+        group.leaving = True
+        others = tuple([member for member in group.membership.members if member != self._me])
+        if not others and not self._port.adapts:
+            self._standing.left(group)
+            done(None, None)
+            return
+        infos = [
+            # A server that keeps a record of groups is told even if nobody else is.
+            procs(CUSTOM_RANGE, others or (self._me,)),
+            proc(AFFECTED_PROC, self._me),
+            text(GROUP_ID, group.name),
+        ]
+        if group.context_id is not None:
+            infos.append(size(CONTEXT_ID, group.context_id))
+        if group.membership.life(self._me):
+            infos.append(size(LIFE, group.membership.life(self._me)))
+        infos += [info for info in directives if info.key != TIMEOUT]
+
+        def sent(_: None, error: BaseException | None) -> None:
+            if error is None:
+                self._standing.left(group)
+            else:
+                self._stay(group)
+            done(None, error)
+
+        self._port.submit(NotifyEvent(LEFT, RANGE_CUSTOM, tuple(infos)), sent)
+
+    def _stay(self, group: Group) -> None:
+        """This process does not leave after all."""
+        group.leaving = False
+        admitting = self._agent.made("admitting")
+        if admitting is not None:
+            admitting.resume(group.name)
+
+    def lost(self, error: BaseException | None) -> None:
+        """The session is over; what its engine was asked ends by itself."""

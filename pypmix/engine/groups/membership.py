@@ -1,0 +1,111 @@
+"""Who is in a group, in an order that all members come to, in whatever order they hear of what happens."""
+
+from __future__ import annotations
+
+from pypmix.standard.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pypmix.standard.types import Proc
+
+MAX_PLACE = 2**63
+"""No place is so far back that none could come after it."""
+
+MAX_DEPARTED = 4096
+"""How many departures are remembered, for what others may tell of them still."""
+
+
+class Admission(Record):
+    """How a proc has come into a group that stood.
+
+    Args:
+        place: Its place among those who came so, counted from 1; two that were given the same by different members
+            stand in the order of procs.
+        life: The proc's own number for its request, which grows: each begins a membership of its own, that ends when
+            the proc leaves or fails. What a group began with has life 0.
+    """
+
+    place: int
+    life: int
+
+
+class Membership:
+    """The members of one group, by group rank.
+
+    What is told in another order comes to the same: that a proc has left is remembered for the case that its admission
+    is heard of later, and the order of the members does not depend on who has heard of whom first.
+
+    Args:
+        members: The members by group rank.
+        admitted: Those of them that the group did not begin with.
+
+    Attributes:
+        admitted: As above, as they are now.
+        departed: Which life of a proc has ended, for the last of them.
+        last_place: The last place that anybody was given by admission.
+    """
+
+    __slots__ = ("_cached", "_founders", "admitted", "departed", "last_place")
+
+    def __init__(self, members: Iterable[Proc], admitted: Mapping[Proc, Admission]) -> None:
+        self.admitted = dict(admitted)
+        self.departed: dict[Proc, int] = {}
+        self._founders = dict.fromkeys([proc for proc in members if proc not in self.admitted])
+        self.last_place = max([admission.place for admission in self.admitted.values()], default=0)
+        self._cached: tuple[Proc, ...] | None = None
+
+    def __contains__(self, proc: Proc) -> bool:
+        return proc in self._founders or proc in self.admitted
+
+    def __len__(self) -> int:
+        return len(self._founders) + len(self.admitted)
+
+    @property
+    def members(self) -> tuple[Proc, ...]:
+        """The members by group rank."""
+        if self._cached is None:
+            later = sorted((admission.place, proc) for proc, admission in self.admitted.items())
+            self._cached = (*self._founders, *[proc for _, proc in later])
+        return self._cached
+
+    def life(self, proc: Proc) -> int:
+        """Return which life of a member it is that it lives."""
+        admission = self.admitted.get(proc)
+        return 0 if admission is None else admission.life
+
+    def has_departed(self, proc: Proc, life: int) -> bool:
+        """Tell whether a life of a proc is known to be over."""
+        return life <= self.departed.get(proc, -1)
+
+    def add(self, proc: Proc, admission: Admission) -> bool:
+        """Add a proc; tell whether that is news. A former life of it must have been removed."""
+        if admission.place >= MAX_PLACE:
+            return False
+        self.last_place = max(self.last_place, admission.place)
+        known = self.admitted.get(proc)
+        if known is not None and known.life == admission.life:
+            # Two members have admitted it, the second one for the first one who had failed.
+            if admission.place < known.place:
+                self.admitted[proc] = admission
+                self._cached = None
+            return False
+        if proc in self or self.has_departed(proc, admission.life):
+            return False
+        self.admitted[proc] = admission
+        self._cached = None
+        return True
+
+    def remove(self, proc: Proc, life: int) -> bool:
+        """Remove a proc whose life is over; tell whether it was a member in it."""
+        departed = self.departed
+        departed[proc] = max(life, departed.pop(proc, -1))
+        if len(departed) > MAX_DEPARTED:
+            del departed[next(iter(departed))]
+        if proc not in self or life < self.life(proc):
+            return False
+        self._founders.pop(proc, None)
+        self.admitted.pop(proc, None)
+        self._cached = None
+        return True

@@ -1,0 +1,391 @@
+"""Asking to join a group that stands, and telling who is wanted for a construct and who has come: the early draft's.
+
+The server is asked who the members are. It may not know of the group, or its list may be old; then whoever hears it in
+the session is asked. The first living member, the steward, has all others approve (`admitting`). Whoever is asked and
+is not the steward says whom to turn to; if the steward ends or leaves, the next one is asked, which knows a proc that
+the former one has taken in by the number of its request, so that nothing is asked or admitted twice.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from pypmix.engine.groups.membership import Admission
+from pypmix.engine.groups.standing import said_in
+from pypmix.engine.groups.talk import (
+    ADDED,
+    AFFECTED_PROC,
+    CONTEXT_ID,
+    CUSTOM_RANGE,
+    DEPARTED,
+    EPOCH,
+    GROUP_ID,
+    HAS_JOINED,
+    INFOS,
+    LEADER,
+    LEFT,
+    LIFE,
+    LIVES,
+    MEMBERSHIP,
+    NON_DEFAULT,
+    NOTIFY_EACH,
+    NOTIFY_REQUEST,
+    NOTIFY_TERMINATION,
+    PLACE,
+    REASON,
+    REQUESTED,
+    SAYS,
+    TALK,
+    TERM,
+    TIMEOUT,
+    event,
+    flag,
+    found,
+    listed,
+    number,
+    numbers,
+    proc,
+    procs,
+    say,
+    size,
+    status_in,
+    text,
+)
+from pypmix.standard.errors import (
+    ERR_EXISTS,
+    SUCCESS,
+    NotFound,
+    NotSupported,
+    OperationTimeout,
+    PMIxError,
+    error_for,
+)
+from pypmix.standard.ops import GroupResults, Notification, NotifyEvent, QueryInfo
+from pypmix.standard.ops.events import is_set
+from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
+from pypmix.standard.types import RANK_VALID, DataArray, Info, Query
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pypmix.engine.base import Done
+    from pypmix.engine.groups.agent import Agent
+    from pypmix.engine.groups.port import Timer
+    from pypmix.standard.ops import GroupConstruct, GroupRequest
+    from pypmix.standard.types import Proc
+
+QUERY_MEMBERSHIP = "pmix.qry.pgrpmems"
+
+ASK = "admit ask"
+"""To the steward: the sender wants to join, by its request `LIFE`; those of `DEPARTED` it knows not to be members."""
+
+SEEK = "admit seek"
+"""To all of the session: who is in the group?"""
+
+WITHDRAW = "admit withdraw"
+"""To the steward: the sender has given its request `LIFE` up."""
+
+HEED = "request heed"
+"""To who asks: the sender will answer."""
+
+TURN = "request turn"
+"""To who asks: the sender is not the one to answer; these are the members, none where the sender is none itself."""
+
+HERE = "request here"
+"""To who seeks: the sender is in the group, whose members are these."""
+
+ANSWER = "request answer"
+"""To who asks: it is a member now, or an `ERROR_STATUS` why not."""
+
+SILENCE = 5.0
+"""After how many seconds a process that says nothing at all is taken for one that does not speak."""
+
+MAX_TURNS = 256
+"""How often somebody may say that another one is to be asked."""
+
+_lives = count(1)
+"""Numbers for the requests of this process, for all of its sessions."""
+
+
+class _Request:
+    """A request of this process that is under way."""
+
+    __slots__ = (
+        "asked",
+        "candidates",
+        "done",
+        "limit",
+        "mute",
+        "name",
+        "number",
+        "op",
+        "out",
+        "sought",
+        "timer",
+        "turns",
+    )
+
+    def __init__(self, op: GroupRequest, done: Done[GroupResults]) -> None:
+        self.op = op
+        self.name = op.group
+        self.done = done
+        self.number = next(_lives)
+        self.candidates: tuple[Proc, ...] = ()
+        """Who may be members, the steward first."""
+        self.out: dict[Proc, None] = {}
+        """Who has said that it is no member, or has ended."""
+        self.mute: dict[Proc, None] = {}
+        """Who does not speak."""
+        self.asked: Proc | None = None
+        self.sought = False
+        self.turns = 0
+        self.timer: Timer | None = None
+        self.limit: Timer | None = None
+
+
+class Requesting:
+    """The requests of one session: `agent.part("requesting", "Requesting")`."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._port = agent.port
+        self._me = agent.port.proc
+        self._requests: dict[str, _Request] = {}
+        for says, listener in (
+            (HEED, self._heeded),
+            (TURN, self._turned_away),
+            (HERE, self._found),
+            (ANSWER, self._answered),
+        ):
+            agent.hear(says, listener)
+        agent.standing.follow(self._ended)
+
+    def asks(self, name: str) -> bool:
+        """Tell whether a request for a group of this name is under way."""
+        return name in self._requests
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._requests
+
+    def start(self, op: GroupRequest, done: Done[GroupResults]) -> None:
+        """Carry out a `GroupRequest`."""
+        name = op.group
+        taken = self._agent.taken(name)
+        if not taken and self._agent.standing.expects(name):
+            taken = f"the caller takes part in making a group {name!r}"
+        if taken:
+            done(None, PMIxError(taken, status=ERR_EXISTS))
+            return
+        request = self._requests[name] = _Request(op, done)
+        self._agent.standing.expected(name)
+        limit = found(op.directives, TIMEOUT, int) or 0
+        if limit > 0:
+            request.limit = self._port.later(limit, lambda: self._expire(request, limit))
+
+        def told(infos: tuple[Info, ...] | None, error: BaseException | None) -> None:
+            if self._is_under_way(request):
+                request.candidates = listed(infos or (), QUERY_MEMBERSHIP)
+                self._ask_next(request)
+
+        self._port.submit(QueryInfo((Query((QUERY_MEMBERSHIP,), (text(GROUP_ID, name),)),)), told)
+
+    def lost(self, error: BaseException | None) -> None:
+        """The session is over."""
+        for request in list(self._requests.values()):
+            self._end(request, None, error or PMIxError("the session was closed while this was under way"))
+
+    # Whom to ask
+
+    def _ask_next(self, request: _Request) -> None:
+        self._quiet(request)
+        ended = self._agent.standing.has_ended
+        to = next(
+            (
+                each
+                for each in request.candidates
+                if each not in request.out and each != self._me and each.rank <= RANK_VALID and not ended(each)
+            ),
+            None,
+        )
+        request.asked = to
+        request.turns += 1
+        if to is None or to in request.mute or request.turns > MAX_TURNS:
+            # If the first one does not speak, the others would wait for it.
+            self._seek(request)
+            return
+        out = [*request.out, *[each for each in request.candidates if ended(each)]]
+        infos = (size(LIFE, request.number), *said_in(request.op.directives))
+        if out:
+            infos = (*infos, procs(DEPARTED, out))
+        request.timer = self._port.later(SILENCE, lambda: self._is_silent(request, to))
+        self._send(request, say(ASK, request.name, (to,), infos))
+
+    def _seek(self, request: _Request) -> None:
+        if request.sought:
+            self._give_up(request)
+            return
+        request.sought = True
+        request.asked = None
+        request.candidates = ()
+        request.turns = 0
+        infos = text(SAYS, SEEK), text(GROUP_ID, request.name), flag(NON_DEFAULT)
+        request.timer = self._port.later(SILENCE, lambda: self._ask_next(request))
+        self._send(request, NotifyEvent(TALK, RANGE_SESSION, infos))
+
+    def _send(self, request: _Request, op: NotifyEvent) -> None:
+        def sent(_: None, error: BaseException | None) -> None:
+            if error is not None and self._is_under_way(request):
+                self._end(request, None, error)
+
+        self._port.submit(op, sent)
+
+    def _give_up(self, request: _Request) -> None:
+        name = request.name
+        error: PMIxError = NotFound(f"nobody knows of a group {name!r}")
+        if request.mute:
+            error = NotSupported(
+                f"the members of {name!r} do not answer requests to join",
+                hint="only processes that use pypmix do; they can invite you as well",
+            )
+        self._end(request, None, error)
+
+    def _is_silent(self, request: _Request, asked: Proc) -> None:
+        request.timer = None
+        request.mute[asked] = None
+        self._seek(request)
+
+    def _quiet(self, request: _Request) -> None:
+        if request.timer is not None:
+            request.timer.cancel()
+            request.timer = None
+
+    def _ended(self, ended: Proc) -> None:
+        for request in list(self._requests.values()):
+            if request.asked == ended:
+                request.out[ended] = None
+                self._ask_next(request)
+
+    # What the members say
+
+    def _request_of(self, event: Notification) -> _Request | None:
+        """Return the request that a message of who is asked is about."""
+        request = self._requests.get(found(event.infos, GROUP_ID, str) or "")
+        if request is None or number(event.infos, LIFE) != request.number:
+            return None
+        return request
+
+    def _heeded(self, event: Notification) -> None:
+        request = self._request_of(event)
+        if request is not None and event.source == request.asked:
+            self._quiet(request)
+
+    def _turned_away(self, event: Notification) -> None:
+        request = self._request_of(event)
+        if request is None or event.source != request.asked:
+            return
+        members = listed(event.infos, MEMBERSHIP)
+        if members:
+            request.candidates = members
+        if not members or event.source not in members:
+            request.out[event.source] = None
+        self._ask_next(request)
+
+    def _found(self, event: Notification) -> None:
+        request = self._requests.get(found(event.infos, GROUP_ID, str) or "")
+        members = listed(event.infos, MEMBERSHIP)
+        if request is None or not request.sought or event.source not in members:
+            return
+        request.out.pop(event.source, None)
+        request.mute.pop(event.source, None)
+        if request.asked is None:
+            request.candidates = members
+            self._ask_next(request)
+
+    def _answered(self, event: Notification) -> None:
+        name, infos = found(event.infos, GROUP_ID, str) or "", event.infos
+        status, members = status_in(infos), listed(infos, MEMBERSHIP)
+        request = self._request_of(event)
+        if request is None:
+            if status == SUCCESS and self._me in members:
+                self._decline(name, number(infos, LIFE) or 0, members)
+        elif event.source in (request.asked, *request.out, *request.candidates):
+            if status == SUCCESS:
+                self._joins(request, members, infos)
+            elif event.source == request.asked:
+                reason = found(infos, REASON, str) or "the members do not want it"
+                self._end(request, None, error_for(status)(reason, status=status, procs=(event.source,)))
+
+    def _joins(self, request: _Request, members: tuple[Proc, ...], infos: tuple[Info, ...]) -> None:
+        added, places, lives = listed(infos, ADDED), numbers(infos, PLACE), numbers(infos, LIVES)
+        if self._me not in members or not len(added) == len(places) == len(lives):
+            return
+        others = found(infos, INFOS, DataArray)
+        results = self._agent.standing.formed(
+            request.name,
+            members,
+            context_id=number(infos, CONTEXT_ID),
+            leader=next(iter(listed(infos, LEADER)), None),
+            infos=() if others is None else tuple([info for info in others.items if isinstance(info, Info)]),
+            directives=(flag(NOTIFY_TERMINATION, is_set(infos, NOTIFY_TERMINATION)),),
+            admitted=dict(zip(added, map(Admission, places, lives), strict=True)),
+            epoch=number(infos, EPOCH) or 1,
+            term=number(infos, TERM) or 0,
+        )
+        self._end(request, results, None)
+
+    def _decline(self, name: str, life: int, members: tuple[Proc, ...]) -> None:
+        """Leave a group that has taken this process in too late, unless it is the one that it is in."""
+        group = self._agent.standing.group(name)
+        others = [member for member in members if member != self._me]
+        if others and (group is None or group.membership.life(self._me) != life):
+            infos = procs(CUSTOM_RANGE, others), proc(AFFECTED_PROC, self._me), text(GROUP_ID, name), size(LIFE, life)
+            self._port.submit(NotifyEvent(LEFT, RANGE_CUSTOM, infos), _ignore)
+
+    # The end
+
+    def _expire(self, request: _Request, limit: int) -> None:
+        request.limit = None
+        if request.asked is not None:
+            said = say(WITHDRAW, request.name, (request.asked,), (size(LIFE, request.number),))
+            self._port.submit(said, _ignore)
+        error = OperationTimeout(f"the members have not decided within {limit} s")
+        self._end(request, None, error)
+
+    def _is_under_way(self, request: _Request) -> bool:
+        return self._requests.get(request.name) is request
+
+    def _end(self, request: _Request, results: GroupResults | None, error: BaseException | None) -> None:
+        del self._requests[request.name]
+        self._quiet(request)
+        if request.limit is not None:
+            request.limit.cancel()
+        if error is not None:
+            self._agent.standing.abandoned(request.name)
+        request.done(results, error)
+
+    # Around a construct
+
+    def announce(self, op: GroupConstruct, procs_of: Iterable[Proc]) -> None:
+        """Send what `NOTIFY_REQUEST` and `NOTIFY_EACH` ask for; to be called as the construct is sent.
+
+        With `NOTIFY_REQUEST`, all others hear that they are wanted (`REQUESTED`); with `NOTIFY_EACH`, all others hear
+        that the caller has come (`HAS_JOINED`). It does nothing without these directives, so that `constructing` need
+        only call it, and import this, where one of them is there.
+
+        Args:
+            op: The construct.
+            procs_of: Its procs, by their own ranks.
+        """
+        members = tuple(procs_of)
+        others = [each for each in members if each != self._me]
+        infos = procs(MEMBERSHIP, members), proc(AFFECTED_PROC, self._me)
+        for key, code in ((NOTIFY_REQUEST, REQUESTED), (NOTIFY_EACH, HAS_JOINED)):
+            if others and is_set(op.directives, key):
+                self._port.submit(event(code, op.group, others, infos), _ignore)
+
+
+def _ignore(_result: object, _error: BaseException | None) -> None:
+    """What hears of the end of what nobody waits for."""

@@ -1,0 +1,641 @@
+"""The groups that stand: who is in them now, who has left or failed, and who is told of it.
+
+Each process keeps its own record, from what the members and the servers tell in events. They arrive at different
+processes in different orders, and some come twice: from a server, and from what is concluded here. `Membership` makes
+the same of them in any order; what is told twice is screened.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from pypmix.engine.groups.membership import Admission, Membership
+from pypmix.engine.groups.talk import (
+    ADDED,
+    AFFECTED_PROC,
+    AFFECTED_PROCS,
+    CONTEXT_ID,
+    ENDPOINT,
+    GROUP_ID,
+    GROUP_INFO,
+    LEADER_FAILED,
+    LEFT,
+    LIFE,
+    MEMBER_FAILED,
+    MEMBERSHIP,
+    MEMBERSHIP_UPDATE,
+    NON_DEFAULT,
+    NOTIFY_TERMINATION,
+    PLACE,
+    PROC_ABORTED,
+    PROC_TERMINATED,
+    TALK,
+    flag,
+    found,
+    listed,
+    number,
+    proc,
+    say,
+    size,
+    text,
+)
+from pypmix.standard.errors import NotFound
+from pypmix.standard.ops import (
+    GroupChange,
+    GroupResults,
+    GroupState,
+    GroupUnwatch,
+    GroupWatch,
+    Notification,
+)
+from pypmix.standard.ops.events import RANGE_PROC_LOCAL, is_set
+from pypmix.standard.ops.groups import DESTRUCTED, JOINED, LEADER_SELECTED
+from pypmix.standard.ops.groups import LEADER_FAILED as LEADER_HAS_FAILED
+from pypmix.standard.ops.groups import LEFT as HAS_LEFT
+from pypmix.standard.ops.groups import MEMBER_FAILED as HAS_FAILED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+    from pypmix.engine.base import Done
+    from pypmix.engine.groups.agent import Agent
+    from pypmix.standard.ops import Op
+    from pypmix.standard.types import Info, Proc
+
+ENDS = (PROC_ABORTED, PROC_TERMINATED)
+"""The events of procs that end: each server of ours tells of every end under one of these."""
+
+FURTHER_ENDS = (-200, -201, -402, -404)
+"""Under what else other servers may tell: `PROC_TERM_WO_SYNC`, `EVENT_PROC_TERMINATED`, `PROC_ABORTED_BY_SIG` and
+`EXIT_NONZERO_TERM`."""
+
+LEADS = "standing leads"
+"""The sender has declared itself the leader in the construct."""
+
+MAX_ENDED = 4096
+"""How many procs that have ended are remembered, for groups that are under way."""
+
+MAX_PAST = 64
+"""How many changes of a group are kept for watches that begin later."""
+
+MAX_KEPT = 4096
+"""How many events are kept of a group that is under way."""
+
+
+class Group:
+    """A group that stands.
+
+    Attributes:
+        name: Its name.
+        membership: Who is in it.
+        context_id: Its context id.
+        leader: Its leader.
+        term: How many leaders it has had.
+        electing: In whose place a leader is being chosen.
+        epoch: How often its membership has changed, counted from 1.
+        infos: What was told of it when it was formed.
+        said: What each that was admitted later says of itself.
+        notifies: Whether its members asked to be told of failures.
+        leaving: Whether this process is about to leave.
+    """
+
+    __slots__ = (
+        "context_id",
+        "electing",
+        "epoch",
+        "infos",
+        "leader",
+        "leaving",
+        "membership",
+        "name",
+        "notifies",
+        "past",
+        "said",
+        "term",
+        "told",
+        "watches",
+    )
+
+    def __init__(self, name: str, membership: Membership) -> None:
+        self.name = name
+        self.membership = membership
+        self.context_id: int | None = None
+        self.leader: Proc | None = None
+        self.term = 0
+        self.electing: Proc | None = None
+        self.epoch = 1
+        self.infos: tuple[Info, ...] = ()
+        self.said: dict[Proc, tuple[Info, ...]] = {}
+        self.notifies = False
+        self.leaving = False
+        self.told: dict[Proc, None] = {}
+        """Of whose failure the handlers know."""
+        self.watches: dict[int, GroupWatch] = {}
+        self.past: deque[GroupChange] = deque(maxlen=MAX_PAST)
+        """What has happened to it, for watches that begin later."""
+
+    @property
+    def state(self) -> GroupState:
+        """How it stands now."""
+        infos = (*self.infos, *[info for said in self.said.values() for info in said])
+        members = self.membership.members
+        return GroupState(self.name, members, self.context_id, self.leader, self.epoch, self.term, infos)
+
+
+class _Expected:
+    """What is known of a group under way: since when, and what was heard of it."""
+
+    __slots__ = ("kept", "since")
+
+    def __init__(self, since: int) -> None:
+        self.since = since
+        self.kept: list[Notification] = []
+
+
+class Standing:
+    """The groups of one session that stand: `agent.standing`."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._port = agent.port
+        self._me = agent.port.proc
+        self._groups: dict[str, Group] = {}
+        self._expected: dict[str, _Expected] = {}
+        self._ended: dict[Proc, int] = {}
+        """Who has ended, and the how many-th that was."""
+        self._ends = 0
+        self._followers: list[Callable[[Proc], None]] = []
+        self._observers: list[Callable[[GroupChange], None]] = []
+        self._watching: dict[int, str] = {}
+        self._last_watch = 0
+        self._listening = False
+
+    # What the other parts tell
+
+    def expected(self, name: str) -> None:
+        """A group is under way, by a construct, an invitation or a request of this process.
+
+        Until it is `formed` or `abandoned`, nobody may leave it here, and what is heard of it is kept: a member may
+        leave, or end, before this process knows that the group stands.
+
+        To be called before anything is sent of which others might form the group, so that what they then raise is
+        heard. May be called more than once.
+        """
+        self._listen()
+        self._expected.setdefault(name, _Expected(self._ends))
+
+    def abandoned(self, name: str) -> None:
+        """Nothing has come of what was `expected`; does nothing where the group stands."""
+        expected = self._expected.pop(name, None)
+        for event in expected.kept if expected is not None else ():
+            if event.code == TALK:
+                self._agent.talk(event)
+
+    def formed(
+        self,
+        name: str,
+        members: Iterable[Proc],
+        *,
+        context_id: int | None = None,
+        leader: Proc | None = None,
+        infos: tuple[Info, ...] = (),
+        directives: tuple[Info, ...] = (),
+        admitted: Mapping[Proc, Admission] | None = None,
+        epoch: int = 1,
+        term: int | None = None,
+    ) -> GroupResults:
+        """A group stands; what was kept of it takes effect.
+
+        Args:
+            name: Its name; a group of this name that has stood until now is no more.
+            members: The members by group rank.
+            context_id: The context id.
+            leader: Its leader.
+            infos: What else is told of it.
+            directives: Those of the construct or invitation: who has asked for `NOTIFY_TERMINATION` is told.
+            admitted: Those of the members that have come in while it stood.
+            epoch: How often the membership had changed.
+            term: Which leader in a row `leader` is; by default the first one, if there is one.
+
+        Returns:
+            The results of the operation that has formed it: the members as given, whoever has gone since.
+        """
+        self._listen()
+        self.gone(name)
+        members = tuple(members)
+        group = Group(name, Membership(members, admitted or {}))
+        group.context_id = context_id
+        group.leader = leader
+        group.term = int(leader is not None) if term is None else term
+        group.epoch = epoch
+        group.infos = infos
+        group.notifies = is_set(directives, NOTIFY_TERMINATION)
+        self._groups[name] = group
+        if group.membership.admitted:
+            _ = self._agent.admitting
+        expected = self._expected.pop(name, None)
+        since = 0 if expected is None else expected.since
+        for event in expected.kept if expected is not None else ():
+            self._take(event)
+        for ended in [ended for ended, place in self._ended.items() if place > since]:
+            self._fail(group, ended)
+        return GroupResults(members, context_id, infos)
+
+    def gone(self, name: str) -> None:
+        """A group was destructed: its watches end. Does nothing where there is none."""
+        group = self._groups.get(name)
+        if group is not None:
+            self._over(group, DESTRUCTED)
+
+    def led(self, name: str, leader: Proc | None, term: int) -> None:
+        """A group has a new leader, or none in spite of a choice; what is known of a later one stays."""
+        group = self._groups.get(name)
+        if group is None or term <= group.term:
+            return
+        electing, group.electing, group.term = group.electing, None, term
+        if electing is not None:
+            # Whoever was admitted may hear of the choice from the steward first, or alone.
+            self._agent.elections.drop(name, electing)
+        failed = leader is not None and self.has_ended(leader)
+        # It may have left or ended before it was heard of that it leads.
+        membership = group.membership
+        gone = leader is not None and leader not in membership and leader in membership.departed
+        group.leader = None if failed or gone else leader
+        self._change(group, LEADER_SELECTED, () if leader is None else (leader,))
+        if failed and leader is not None and self._groups.get(name) is group:
+            self._leader_has_failed(group, leader, told=False)
+
+    def tell_leader(self, name: str) -> None:
+        """Tell the other members that this process leads: few servers tell who has declared itself in a construct."""
+        others = [member for member in self.members(name) if member != self._me]
+        if others:
+            self._port.submit(say(LEADS, name, others), _ignore)
+
+    def admit(self, group: Group, member: Proc, admission: Admission, infos: tuple[Info, ...] = ()) -> bool:
+        """Take a proc in as a member; tell whether that is news."""
+        membership = group.membership
+        if member in membership and membership.life(member) < admission.life:
+            # It has left, which is not heard of yet.
+            self._depart(group, member, membership.life(member))
+        if self.has_ended(member) or not membership.add(member, admission):
+            return False
+        # Whoever is the steward has something to pass on from now on.
+        _ = self._agent.admitting
+        group.said[member] = infos
+        group.epoch += 1
+        self._change(group, JOINED, (member,))
+        return True
+
+    def left(self, group: Group) -> None:
+        """This process has left."""
+        if self._groups.get(group.name) is group:
+            self._over(group, HAS_LEFT)
+
+    def dismiss(self, group: Group, member: Proc, life: int) -> None:
+        """A proc has left, as another member tells; the handlers hear of it as from the proc itself."""
+        if member in group.membership and life >= group.membership.life(member):
+            infos = text(GROUP_ID, group.name), proc(AFFECTED_PROC, member), size(LIFE, life)
+            self._port.handlers.raised(Notification(LEFT, member, RANGE_PROC_LOCAL, infos), False)
+        else:
+            group.membership.remove(member, life)
+
+    def fail(self, group: Group, member: Proc) -> None:
+        """A member has ended, as another one tells."""
+        self._fail(group, member)
+
+    def ended(self, ended: Proc) -> None:
+        """A proc has ended; may be told more than once."""
+        if ended == self._me or ended in self._ended:
+            return
+        self._ends += 1
+        self._ended[ended] = self._ends
+        if len(self._ended) > MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
+        for group in list(self._groups.values()):
+            self._fail(group, ended)
+        for follower in list(self._followers):
+            follower(ended)
+
+    # What the other parts ask
+
+    def state(self, name: str) -> GroupState | None:
+        """Return how a group stands; None where this process is in none of this name."""
+        group = self._groups.get(name)
+        return None if group is None else group.state
+
+    def members(self, name: str) -> tuple[Proc, ...]:
+        """Return the members of a group by group rank; none where this process is in none of this name."""
+        group = self._groups.get(name)
+        return () if group is None else group.membership.members
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the groups that this process is in."""
+        return tuple(self._groups)
+
+    def expects(self, name: str) -> bool:
+        """Tell whether a group of this name is under way."""
+        return name in self._expected
+
+    def group(self, name: str) -> Group | None:
+        """Return a group that stands."""
+        return self._groups.get(name)
+
+    def may_tell(self, group: Group, source: Proc) -> bool:
+        """Tell whether a proc may change a group: a member, also one whose end was heard of before what it had said."""
+        return source in group.membership or (source in group.membership.departed and self.has_ended(source))
+
+    def has_ended(self, proc: Proc) -> bool:
+        """Tell whether a proc is known to have ended, as far as was heard since groups are expected or stand."""
+        return proc in self._ended
+
+    def follow(self, ended: Callable[[Proc], None]) -> None:
+        """Have a part called with each proc that ends, once each, as long as a group is expected or stands."""
+        self._followers.append(ended)
+
+    def listen(self) -> None:
+        """Hear of procs that end, although no group is expected nor stands."""
+        self._listen()
+
+    def observe(self, changed: Callable[[GroupChange], None]) -> None:
+        """Have a part called with each change of a group; the last one is `DESTRUCTED`, or this process has `LEFT`."""
+        self._observers.append(changed)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no group stands or is under way, and nobody watches."""
+        return not (self._groups or self._expected or self._watching)
+
+    # Operations
+
+    def start(self, op: Op[Any], done: Done[Any]) -> None:
+        """Carry out `GroupWatch` or `GroupUnwatch`."""
+        if isinstance(op, GroupWatch):
+            self._watch(op, done)
+        elif isinstance(op, GroupUnwatch):
+            group = self._groups.get(self._watching.pop(op.id, ""))
+            if group is not None:
+                group.watches.pop(op.id, None)
+            done(None, None)
+
+    def _watch(self, op: GroupWatch, done: Done[int]) -> None:
+        group = self._groups.get(op.group)
+        if group is None:
+            done(None, _not_in(op.group))
+            return
+        self._last_watch += 1
+        self._watching[self._last_watch] = op.group
+        group.watches[self._last_watch] = op
+        for change in group.past if op.past else ():
+            self._port.tell(op.changed, change)
+        done(self._last_watch, None)
+
+    def lost(self, error: BaseException | None) -> None:
+        """The session is over: watches end."""
+        groups = list(self._groups.values())
+        self._groups.clear()
+        self._expected.clear()
+        for group in groups:
+            self._end_watches(group, error)
+
+    # What is heard
+
+    def _listen(self) -> None:
+        """From now on the server tells of what groups are about; it stays so, since events that are heard of late may
+        be about a group that was, and has the name of one that is."""
+        if self._listening:
+            return
+        self._listening = True
+        agent, port = self._agent, self._port
+        for code in ENDS if port.adapts else (*ENDS, *FURTHER_ENDS):
+            port.watch(code, self._hears_of_end)
+        for code, screen in ((LEFT, self._takes_left), (MEMBERSHIP_UPDATE, self._takes_update)):
+            port.watch(code, _only_hear)
+            agent.screen(code, screen)
+        if port.adapts:
+            port.watch(LEADER_FAILED, self._leader_failed)
+        agent.hear(LEADS, self._leads)
+        agent.screen(MEMBER_FAILED, self._takes_member_failed)
+        agent.screen(LEADER_FAILED, self._may_be_leader_failed)
+
+    def keep(self, event: Notification) -> bool:
+        """Keep an event for the time when its group stands, if it is under way; tell whether it is."""
+        expected = self._expected.get(found(event.infos, GROUP_ID, str) or "")
+        if expected is None or len(expected.kept) >= MAX_KEPT:
+            return False
+        expected.kept.append(event)
+        return True
+
+    def _take(self, event: Notification) -> None:
+        """Have an event that was kept take its effect; the handlers have seen it."""
+        if event.code == LEFT:
+            self._takes_left(event)
+        elif event.code == MEMBERSHIP_UPDATE:
+            self._takes_update(event)
+        elif event.code == MEMBER_FAILED:
+            self._takes_member_failed(event)
+        else:
+            self._agent.talk(event)
+
+    def _about(self, event: Notification) -> Group | None:
+        return self._groups.get(found(event.infos, GROUP_ID, str) or "")
+
+    def _hears_of_end(self, event: Notification) -> None:
+        told = (*listed(event.infos, AFFECTED_PROC), *listed(event.infos, AFFECTED_PROCS))
+        for ended in told:
+            if event.source == ended or self._port.handlers.is_host(event.source):
+                self.ended(ended)
+
+    def _leads(self, event: Notification) -> None:
+        group, leader = self._about(event), event.source
+        if group is None:
+            self.keep(event)
+        elif group.term == 0 and self.may_tell(group, leader):
+            group.term = 1
+            if leader in group.membership:
+                group.leader = leader
+            elif self.has_ended(leader):
+                self._leader_has_failed(group, leader, told=False)
+
+    def _takes_left(self, event: Notification) -> bool:
+        group, leaver = self._about(event), event.source
+        if group is None:
+            self.keep(event)
+            return True
+        affected = listed(event.infos, AFFECTED_PROC)
+        context_id = number(event.infos, CONTEXT_ID)
+        if affected not in ((), (leaver,)) or leaver == self._me:
+            return False
+        if None not in (context_id, group.context_id) and context_id != group.context_id:
+            # It is late, of a group that had the name before.
+            return False
+        life = number(event.infos, LIFE)
+        return self._depart(group, leaver, group.membership.life(leaver) if life is None else life)
+
+    def _takes_update(self, event: Notification) -> bool:
+        group = self._about(event)
+        if group is None:
+            self.keep(event)
+            return True
+        if event.source == self._me:
+            return True
+        if not self.may_tell(group, event.source):
+            return False
+        added, place, life = listed(event.infos, ADDED), number(event.infos, PLACE), number(event.infos, LIFE)
+        if not added:
+            return self._takes_list(group, listed(event.infos, MEMBERSHIP))
+        if len(added) != 1 or place is None or life is None:
+            return False
+        return self.admit(group, added[0], Admission(place, life), said_in(event.infos))
+
+    def _takes_list(self, group: Group, members: tuple[Proc, ...]) -> bool:
+        """A member on another library tells who is in the group."""
+        if not members:
+            return False
+        membership = group.membership
+        before = group.epoch
+        for member in [member for member in membership.members if member not in members]:
+            if member == self._me:
+                self._over(group, HAS_LEFT)
+                return True
+            self._depart(group, member, membership.life(member))
+        for member in members:
+            if member not in membership:
+                self.admit(group, member, Admission(membership.last_place + 1, 0))
+        return group.epoch != before
+
+    def _takes_member_failed(self, event: Notification) -> bool:
+        group, failed = self._about(event), listed(event.infos, AFFECTED_PROC)
+        if group is None:
+            self.keep(event)
+            return True
+        if len(failed) != 1 or not self._may_tell(group, event.source, failed[0]):
+            return False
+        member = failed[0]
+        if member in group.membership:
+            # This event is the one that the handlers hear of.
+            group.told[member] = None
+            self.ended(member)
+            self._fail(group, member)
+            return True
+        return event.source == self._me
+
+    def _may_be_leader_failed(self, event: Notification) -> bool:
+        group, failed = self._about(event), listed(event.infos, AFFECTED_PROC)
+        return group is None or (len(failed) == 1 and self._may_tell(group, event.source, failed[0]))
+
+    def _leader_failed(self, event: Notification) -> None:
+        """A server of ours tells of the failure of a leader, whether this process knows that it led or not."""
+        group, failed = self._about(event), listed(event.infos, AFFECTED_PROC)
+        if group is None or len(failed) != 1 or not self._port.handlers.is_host(event.source):
+            return
+        known = group.leader == failed[0]
+        if not known and (group.leader is not None or group.term):
+            return
+        group.term = max(group.term, 1)
+        if failed[0] in group.membership:
+            group.leader = failed[0]
+            self._fail(group, failed[0], told=True)
+        else:
+            self._leader_has_failed(group, failed[0], told=True)
+        self.ended(failed[0])
+
+    def _may_tell(self, group: Group, source: Proc, failed: Proc) -> bool:
+        known = source == self._me or source == failed or source in group.membership
+        return known or self._port.handlers.is_host(source)
+
+    # What changes
+
+    def _depart(self, group: Group, leaver: Proc, life: int) -> bool:
+        if not group.membership.remove(leaver, life):
+            return False
+        group.said.pop(leaver, None)
+        group.epoch += 1
+        if group.leader == leaver:
+            group.leader = None
+        self._change(group, HAS_LEFT, (leaver,))
+        return True
+
+    def _fail(self, group: Group, failed: Proc, *, told: bool = False) -> None:
+        """A member has ended without having left.
+
+        Args:
+            group: The group.
+            failed: The member; nothing happens if it is none.
+            told: Whether the server has told of the failure of a leader.
+        """
+        if failed not in group.membership:
+            return
+        led = group.leader == failed
+        group.membership.remove(failed, group.membership.life(failed))
+        group.said.pop(failed, None)
+        group.epoch += 1
+        if led:
+            group.leader = None
+        self._change(group, LEADER_HAS_FAILED if led else HAS_FAILED, (failed,))
+        if group.notifies and not led and failed not in group.told:
+            group.told[failed] = None
+            infos = text(GROUP_ID, group.name), proc(AFFECTED_PROC, failed), flag(NON_DEFAULT)
+            self._port.handlers.raised(Notification(MEMBER_FAILED, self._me, RANGE_PROC_LOCAL, infos), True)
+        if led:
+            self._leader_has_failed(group, failed, told=told)
+
+    def _leader_has_failed(self, group: Group, failed: Proc, *, told: bool) -> None:
+        group.leader = None
+        group.electing = failed
+        term = group.term + 1
+
+        def decided(outcome: Any) -> None:
+            group.electing = None
+            if self._groups.get(group.name) is group:
+                self.led(group.name, outcome.leader, term)
+
+        members = group.membership.members
+        self._agent.elections.begin(group.name, members, failed, term=term, decided=decided, told=told)
+
+    def _change(self, group: Group, kind: str, whose: tuple[Proc, ...]) -> None:
+        change = GroupChange(kind, group.state, whose)
+        group.past.append(change)
+        for watch in group.watches.values():
+            self._port.tell(watch.changed, change)
+        for observer in list(self._observers):
+            observer(change)
+
+    def _over(self, group: Group, kind: str) -> None:
+        """This process is in the group no more."""
+        del self._groups[group.name]
+        if kind == HAS_LEFT:
+            group.membership.remove(self._me, group.membership.life(self._me))
+            group.epoch += 1
+            if group.leader == self._me:
+                group.leader = None
+        elections = self._agent.made("election")
+        if elections is not None:
+            elections.forget(group.name)
+        self._change(group, kind, (self._me,) if kind == HAS_LEFT else ())
+        self._end_watches(group, None)
+
+    def _end_watches(self, group: Group, error: BaseException | None) -> None:
+        for id, watch in group.watches.items():
+            self._watching.pop(id, None)
+            if watch.ended is not None:
+                self._port.tell(watch.ended, error)
+        group.watches.clear()
+
+
+def said_in(infos: Iterable[Info]) -> tuple[Info, ...]:
+    """Return what a proc says of itself to the other members."""
+    return tuple([info for info in infos if info.key in (GROUP_INFO, ENDPOINT)])
+
+
+def _not_in(name: str) -> NotFound:
+    return NotFound(f"the caller is not in a group {name!r}")
+
+
+def _ignore(_result: object, _error: BaseException | None) -> None:
+    """What hears of the end of what nobody waits for."""
+
+
+def _only_hear(event: Notification) -> None:
+    """What has the server tell of an event that is dealt with as it is screened."""

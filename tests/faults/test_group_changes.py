@@ -1,0 +1,290 @@
+"""Proves that members of a group that stands agree on it, whatever leaves, deaths and requests there are, and when."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from harness.group_world import NSPACE, SERVER, Ticket, World
+from pypmix.engine.groups.talk import (
+    ADDED,
+    AFFECTED_PROC,
+    CUSTOM_RANGE,
+    DEPARTED,
+    GROUP_ID,
+    JOIN_REQUEST,
+    LEADER,
+    LEADER_FAILED,
+    LEAVE_REQUEST,
+    LEFT,
+    LIFE,
+    LIVES,
+    MEMBER_FAILED,
+    MEMBERSHIP,
+    MEMBERSHIP_UPDATE,
+    NOTIFY_TERMINATION,
+    PLACE,
+    PROC_TERMINATED,
+    flag,
+    listed,
+    proc,
+    procs,
+    say,
+    size,
+    sizes,
+    text,
+)
+from pypmix.standard import attrs
+from pypmix.standard.errors import ERR_NO_PERMISSIONS
+from pypmix.standard.ops import (
+    GroupChange,
+    GroupLeave,
+    GroupRequest,
+    GroupWatch,
+    Notification,
+    NotifyEvent,
+    QueryInfo,
+)
+from pypmix.standard.ops.events import EVENT_ACTION_COMPLETE
+from pypmix.standard.ops.groups import DESTRUCTED, JOINED, LEADER_SELECTED
+from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
+from pypmix.standard.types import Proc
+
+FOUNDERS = 5
+OTHERS = 3
+STRANGER = FOUNDERS + OTHERS
+"""A process that never asks to be a member, and tells all kinds of lies."""
+
+NAME = "g"
+EXAMPLES = max(250, int(os.environ.get("PYPMIX_FAULT_ROUNDS", "0")))
+
+
+class Groups(World):
+    """A world with one group, whose server may know who is in it.
+
+    Args:
+        knows: Whether the server answers queries for the group's members.
+        notifies: Whether failures are told.
+        leader: The rank of the group's leader, None without one.
+    """
+
+    def __init__(self, *, knows: bool, notifies: bool, leader: int | None, **how: Any) -> None:
+        super().__init__(FOUNDERS + OTHERS + 1, **how)
+        self.knows = knows
+        self.notifies = notifies
+        self.changes: dict[Proc, list[GroupChange]] = {each: [] for each in self.processes}
+        self.ends: dict[Proc, int] = dict.fromkeys(self.processes, 0)
+        self.tickets: list[tuple[int, Ticket]] = []
+        self.founders = tuple(Proc(NSPACE, rank) for rank in range(FOUNDERS))
+        self.leader = None if leader is None else Proc(NSPACE, leader)
+        if self.knows or self.adapts:
+            self._groups[NAME] = self.founders, self.leader
+        for founder in self.founders:
+            self[founder].agent.standing.expected(NAME)
+            self.carry(SERVER, founder, lambda founder=founder: self.forms(founder), 0.03)
+
+    def forms(self, founder: Proc) -> None:
+        """A construct has ended at one of its members."""
+        if not self[founder].dead:
+            directives = (flag(NOTIFY_TERMINATION),) if self.notifies else ()
+            self[founder].agent.standing.formed(NAME, self.founders, leader=self.leader, directives=directives)
+            self.watch(founder)
+
+    def watch(self, member: Proc) -> None:
+        def ended(error: BaseException | None) -> None:
+            assert error is None
+            self.ends[member] += 1
+
+        self[member].agent.start(GroupWatch(NAME, self.changes[member].append, ended), lambda result, error: None)
+
+    def asked(self, process: Any, op: Any, done: Any) -> None:
+        """The server answers a query of what it knows; a dead member stays in its list, as some servers do it."""
+        members = self._groups.get(NAME, ((), None))[0]
+        if isinstance(op, QueryInfo) and self.knows and members:
+            answer = (procs("pmix.qry.pgrpmems", members),)
+            self.carry(SERVER, process.proc, lambda: None if process.dead else done(answer, None))
+            return
+        if isinstance(op, NotifyEvent) and op.code == MEMBERSHIP_UPDATE and members and process.proc in members:
+            self._groups[NAME] = listed(op.infos, MEMBERSHIP), self._groups[NAME][1]
+        super().asked(process, op, done)
+
+    def kill(self, rank: int | Proc, *, lose: float = 0.0) -> None:
+        """A server of ours tells the members of failures, if they have asked for it."""
+        victim = self[rank]
+        news = not victim.dead
+        super().kill(rank, lose=lose)
+        members = self._groups.get(NAME, ((), None))[0]
+        if news and self.adapts and self.notifies and victim.proc in members:
+            event = Notification(
+                MEMBER_FAILED, SERVER, RANGE_CUSTOM, (text(GROUP_ID, NAME), proc(AFFECTED_PROC, victim.proc))
+            )
+            for member in members:
+                self.carry(SERVER, member, lambda process=self[member]: process.arrives(event))
+
+    # What may happen
+
+    def leaves(self, rank: int, confirm: bool) -> None:
+        if not self[rank].dead:
+            self.tickets.append((rank, self[rank].start(GroupLeave(NAME, confirm=confirm))))
+
+    def asks(self, rank: int, timeout: int) -> None:
+        process = self[rank]
+        if process.dead:
+            return
+        directives = (attrs.TIMEOUT(timeout),) if timeout else ()
+
+        def done(ticket: Ticket) -> None:
+            if ticket.error is None:
+                self.watch(process.proc)
+
+        self.tickets.append((rank, self.start(rank, GroupRequest(NAME, directives), done)))
+
+    def start(self, rank: int, op: Any, then: Any) -> Ticket:
+        ticket = Ticket(op)
+
+        def done(result: Any, error: BaseException | None) -> None:
+            assert not ticket.over
+            ticket.over, ticket.result, ticket.error, ticket.at = True, result, error, self.now
+            self.log.append(f"{self.now:.3f} {rank} = {ticket}")
+            then(ticket)
+
+        self.log.append(f"{self.now:.3f} {rank} . {op}")
+        self[rank].agent.start(op, done)
+        return ticket
+
+    def lies(self, which: int, about: int) -> None:
+        """The stranger tells of what is not so."""
+        victim = Proc(NSPACE, about)
+        me = Proc(NSPACE, STRANGER)
+        to = [each for each in self.processes if each != me]
+        named = procs(CUSTOM_RANGE, to), text(GROUP_ID, NAME)
+        whom = proc(AFFECTED_PROC, victim)
+        lies = [
+            NotifyEvent(LEFT, RANGE_CUSTOM, (*named, whom)),
+            NotifyEvent(LEFT, RANGE_CUSTOM, named),
+            NotifyEvent(MEMBERSHIP_UPDATE, RANGE_CUSTOM, (*named, procs(MEMBERSHIP, [victim]))),
+            NotifyEvent(MEMBERSHIP_UPDATE, RANGE_CUSTOM, (*named, proc(ADDED, me), size(PLACE, 1), size(LIFE, 1))),
+            NotifyEvent(MEMBER_FAILED, RANGE_CUSTOM, (*named, whom)),
+            NotifyEvent(LEADER_FAILED, RANGE_CUSTOM, (*named, whom)),
+            NotifyEvent(PROC_TERMINATED, RANGE_SESSION, (whom,)),
+            say("admit news", NAME, to, (procs(DEPARTED, [victim]), sizes(LIVES, [99]))),
+            say("admit verdict", NAME, to, (whom, size(LIFE, 1))),
+            say("request answer", NAME, to, (size(LIFE, 1), procs(MEMBERSHIP, [me, victim]))),
+            say("consent given", NAME, to, (size(LIFE, 1),)),
+        ]
+        self[STRANGER].notify(lies[which % len(lies)])
+
+    # What has to be so
+
+    def check(self) -> None:
+        for rank, ticket in self.tickets:
+            assert ticket.over or self[rank].dead, f"{rank} waits for ever: {ticket.op}"
+        members = set(self.founders)
+        for rank, ticket in sorted(self.tickets, key=lambda each: each[1].at or 0.0):
+            if ticket.over and ticket.error is None:
+                {GroupLeave: members.discard, GroupRequest: members.add}[type(ticket.op)](Proc(NSPACE, rank))
+        members = {member for member in members if not self[member].dead}
+        states = {each.proc: each.state(NAME) for each in self.living}
+        orders = {state.members for state in states.values() if state is not None}
+        assert {each for each, state in states.items() if state is not None} == members
+        assert len(orders) <= 1, f"they do not agree: {orders}"
+        assert not members or set(orders.pop()) == members
+        leaders = {(state.leader, state.term) for state in states.values() if state is not None}
+        assert len(leaders) <= 1, f"they do not agree who leads: {leaders}"
+        assert not leaders or next(iter(leaders))[0] in {None, *members}
+        for process in self.living:
+            self.check_changes(process.proc, states[process.proc])
+            assert process.agent.standing.idle or states[process.proc] is not None
+            assert set(process.under_way()) <= {"standing"}
+            failed = [
+                listed(event.infos, AFFECTED_PROC)
+                for event in process.events(MEMBER_FAILED)
+                if event.source.rank != STRANGER
+            ]
+            assert len(failed) == len(set(failed)), "an event has come twice"
+        assert not [timer for timer in self.timers if not timer.process.dead]
+
+    def check_changes(self, whose: Proc, state: Any) -> None:
+        known: set[Proc] | None = None
+        epoch = 0
+        for change in self.changes[whose]:
+            now = set(change.state.members)
+            if known is not None and change.kind not in (LEADER_SELECTED, DESTRUCTED):
+                assert change.state.epoch == epoch + 1
+                joined = set(change.procs) if change.kind == JOINED else set()
+                left = set() if joined else set(change.procs)
+                assert joined.isdisjoint(known), f"{change} is no news"
+                assert left <= known, f"{change} is no news"
+                assert now == (known | joined) - left
+            known, epoch = now, change.state.epoch
+            if whose not in now:
+                known = None
+        if state is not None and known is not None:
+            assert self.changes[whose][-1].state.members == state.members
+
+
+ranks = st.integers(0, FOUNDERS + OTHERS - 1)
+happenings = st.one_of(
+    st.tuples(st.just("leaves"), ranks, st.booleans()),
+    st.tuples(st.just("kill"), ranks, st.none()),
+    st.tuples(st.just("asks"), ranks, st.sampled_from([0, 1])),
+    st.tuples(st.just("lies"), st.integers(0, 10), ranks),
+)
+schedules = st.lists(st.tuples(st.integers(0, 40), happenings), max_size=12)
+
+
+@pytest.mark.timeout(90 + EXAMPLES // 20)
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    schedule=schedules,
+    delays=st.lists(st.sampled_from([1.0, 0.1, 0.5, 0.0, 3.0]), min_size=1, max_size=12),
+    adapts=st.booleans(),
+    knows=st.booleans(),
+    notifies=st.booleans(),
+    in_order=st.booleans(),
+    refuses=st.lists(ranks, max_size=1),
+    leader=st.one_of(st.none(), st.integers(0, FOUNDERS - 1)),
+    claims=st.lists(ranks, max_size=3),
+)
+def test_members_agree(
+    schedule: list[tuple[int, tuple[str, int, Any]]],
+    delays: list[float],
+    adapts: bool,
+    knows: bool,
+    notifies: bool,
+    in_order: bool,
+    refuses: list[int],
+    leader: int | None,
+    claims: list[int],
+) -> None:
+    at = [0]
+
+    def delay(most: float) -> float:
+        at[0] += 1
+        return most * delays[at[0] % len(delays)]
+
+    world = Groups(knows=knows, notifies=notifies, leader=leader, delay=delay, adapts=adapts, deaths_in_order=in_order)
+    for rank in range(FOUNDERS + OTHERS):
+        status = ERR_NO_PERMISSIONS if rank in refuses else 0
+        world[rank].on((JOIN_REQUEST, LEAVE_REQUEST), lambda event, status=status: status)
+        world[rank].on((MEMBER_FAILED, LEFT, MEMBERSHIP_UPDATE))
+        claim = (flag(LEADER),) if rank in claims else ()
+        world[rank].on(LEADER_FAILED, lambda event, claim=claim: (EVENT_ACTION_COMPLETE, claim))
+    for when, (what, rank, more) in sorted(schedule, key=lambda each: each[0]):
+        call = {
+            "leaves": lambda rank=rank, more=more: world.leaves(rank, more),
+            "kill": lambda rank=rank: world.kill(rank),
+            "asks": lambda rank=rank, more=more: world.asks(rank, more),
+            "lies": lambda rank=rank, more=more: world.lies(rank, more),
+        }[what]
+        world.after(when * 0.005, call)
+    world.run()
+    try:
+        world.check()
+    except AssertionError:
+        note("\n".join(world.log))
+        raise

@@ -1,0 +1,541 @@
+"""Proves what a process does about a construct or destruct beside asking its server: on each kind of server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pypmix.engine.chain import Handlers
+from pypmix.engine.groups.agent import Agent
+from pypmix.engine.groups.constructing import GRACE, MOURNING, verdict
+from pypmix.engine.groups.talk import (
+    AFFECTED_PROC,
+    CONSTRUCT_ABORT,
+    DESTRUCTS,
+    FINAL_ORDER,
+    GROUP_ID,
+    LEADER,
+    LEADER_FAILED,
+    LEFT,
+    MEMBER_FAILED,
+    PROC_TERMINATED,
+    REACTS,
+    SAYS,
+    VERDICT,
+    flag,
+    found,
+    listed,
+    proc,
+    procs,
+    text,
+)
+from pypmix.standard import attrs, codes
+from pypmix.standard.errors import (
+    ERR_BAD_PARAM,
+    ERR_EXISTS,
+    ERR_RESOURCE_BUSY,
+    NotFound,
+    NotSupported,
+    OperationTimeout,
+    PartialSuccess,
+    PMIxError,
+)
+from pypmix.standard.ops import (
+    Fence,
+    GroupConstruct,
+    GroupDestruct,
+    GroupResults,
+    Notification,
+    NotifyEvent,
+    RegisterEventHandler,
+)
+from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
+
+A, B, C, D = (Proc("job", rank) for rank in range(4))
+SERVER = Proc("host", 0)
+CONTEXT_ID = attrs.GROUP_ASSIGN_CONTEXT_ID(True)
+
+
+class Timer:
+    def __init__(self, port: Port, due: float, call: Any) -> None:
+        self.port, self.due, self.call = port, due, call
+        port.timers.append(self)
+
+    def cancel(self) -> None:
+        if self in self.port.timers:
+            self.port.timers.remove(self)
+
+
+class Port:
+    """A session of rank 0 of a job of four, whose server answers when the test does."""
+
+    def __init__(self, release: tuple[int, int, int] = (7, 0, 0), adapts: bool = False) -> None:
+        self.proc = A
+        self.server_release = release
+        self.adapts = adapts
+        self.now = 0.0
+        self.timers: list[Timer] = []
+        self.asked: list[tuple[Any, Any]] = []
+        self.said: list[NotifyEvent] = []
+        self.handlers = Handlers(A, "host", self.enter, self.tell, lambda handler: None)
+        self.agent = Agent(self)
+
+    def enter(self, step: Any) -> None:
+        step()
+
+    def tell(self, function: Any, argument: object) -> None:
+        function(argument)
+
+    def watch(self, code: int, watcher: Any) -> None:
+        self.handlers.watch(code, watcher)
+
+    def unwatch(self, code: int, watcher: Any) -> None:
+        self.handlers.unwatch(code, watcher)
+
+    def submit(self, op: Any, done: Any) -> None:
+        if isinstance(op, NotifyEvent):
+            self.said.append(op)
+            done(None, None)
+        else:
+            self.asked.append((op, done))
+
+    def later(self, seconds: float, call: Any) -> Timer:
+        return Timer(self, self.now + seconds, call)
+
+    def fetch(self, whose: Proc, key: str) -> Value | None:
+        return Value(codes.UINT32, 4) if (whose, key) == (Proc("job", RANK_WILDCARD), "pmix.job.size") else None
+
+    # What a test does
+
+    def start(self, op: Any) -> list[tuple[Any, BaseException | None]]:
+        outcome: list[tuple[Any, BaseException | None]] = []
+        self.agent.start(op, lambda result, error: outcome.append((result, error)))
+        return outcome
+
+    def answer(self, result: Any = None, error: BaseException | None = None) -> Any:
+        """Answer what was asked first; return it."""
+        op, done = self.asked.pop(0)
+        done(result, error)
+        return op
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        for timer in [timer for timer in self.timers if timer.due <= self.now]:
+            timer.cancel()
+            timer.call()
+
+    def hear(self, code: int, source: Proc, *infos: Info) -> None:
+        self.handlers.raised(Notification(code, source, None, infos), False)
+
+    def built(self, *members: Proc, directives: tuple[Info, ...] = ()) -> None:
+        """Construct `g`."""
+        outcome = self.start(GroupConstruct("g", members, directives))
+        self.answer(GroupResults(members))
+        assert outcome[0][1] is None
+
+
+def failed(outcome: list[tuple[Any, BaseException | None]], kind: type[PMIxError], status: int = 0) -> PMIxError:
+    ((_, error),) = outcome
+    assert type(error) is kind or (status and isinstance(error, PMIxError))
+    assert isinstance(error, PMIxError)
+    assert not status or error.code == status
+    return error
+
+
+# Who is told of whom
+
+
+def test_natives_are_told_of_each_rank_once_in_order() -> None:
+    port = Port((5, 0, 11))
+    port.start(GroupConstruct("g", (C, A, C, B)))
+    assert port.answer(GroupResults()).procs == (A, B, C)
+    port.start(GroupConstruct("h", (Proc("job", RANK_WILDCARD), Proc("other", RANK_WILDCARD))))
+    assert port.answer(GroupResults()).procs == (A, B, C, D, Proc("other", RANK_WILDCARD))
+
+
+def test_a_server_of_ours_is_told_of_the_order() -> None:
+    port = Port(adapts=True)
+    port.start(GroupConstruct("g", (C, A, C, B)))
+    op = port.answer(GroupResults((C, A, B)))
+    assert op.procs == (C, A, B)
+    assert found(op.directives, REACTS, bool) is True
+
+
+@pytest.mark.parametrize(
+    ("release", "told"), [((5, 0, 11), ()), ((6, 0, 0), ()), ((6, 1, 0), (C, A)), ((7, 0, 0), (C, A))]
+)
+def test_natives_that_can_order_members_are_told_how(release: tuple[int, int, int], told: tuple[Proc, ...]) -> None:
+    port = Port(release)
+    port.start(GroupConstruct("g", (C, A)))
+    assert listed(port.answer(GroupResults()).directives, FINAL_ORDER) == told
+    port.start(GroupConstruct("h", (A, C)))
+    assert listed(port.answer(GroupResults()).directives, FINAL_ORDER) == ()
+
+
+@pytest.mark.parametrize(
+    ("answered", "members"),
+    [((A, B, C), (C, A, B)), ((), (C, A, B)), ((B, A, C), (B, A, C)), ((A, C), (A, C))],
+    ids=["sorted", "not told", "ordered by the server", "fewer"],
+)
+def test_ranks_are_places_in_what_was_given_unless_the_server_decides(
+    answered: tuple[Proc, ...], members: tuple[Proc, ...]
+) -> None:
+    port = Port((5, 0, 11))
+    outcome = port.start(GroupConstruct("g", (C, A, B)))
+    port.answer(GroupResults(answered))
+    results = outcome[0][0]
+    assert (results.members, results.partial) == (members, len(members) == 2)
+    state = port.agent.state("g")
+    assert state is not None and state.members == members
+
+
+def test_members_of_a_group_form_another() -> None:
+    port = Port((5, 0, 11))
+    port.built(C, A)
+    port.start(GroupConstruct("h", (Proc("g", 0), Proc("g", 1), B)))
+    assert port.answer(GroupResults()).procs == (A, B, C)
+    ours = Port(adapts=True)
+    ours.built(C, A)
+    ours.start(GroupConstruct("h", (Proc("g", RANK_WILDCARD), B)))
+    assert ours.answer(GroupResults((C, A, B))).procs == (Proc("g", RANK_WILDCARD), B)
+
+
+def test_who_has_asked_is_told_of_a_context_id_and_who_leads() -> None:
+    port = Port(adapts=True)
+    for name, directives, context_id in ("g", (), None), ("h", (CONTEXT_ID,), 7):
+        outcome = port.start(GroupConstruct(name, (A, B), directives))
+        port.answer(GroupResults((A, B), 7, (proc(GROUP_LEADER_PROC, B),)))
+        assert (outcome[0][0].context_id, outcome[0][0].infos) == (context_id, ())
+        state = port.agent.state(name)
+        assert state is not None and state.leader == B
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("op", "status"),
+    [
+        (GroupConstruct("g", (A, B)), ERR_EXISTS),
+        (GroupConstruct("job", (A, B)), ERR_EXISTS),
+        (GroupConstruct("h", (B, C)), ERR_BAD_PARAM),
+        (GroupDestruct("h"), -46),
+        (GroupConstruct("h", (A, Proc("g", 2))), -46),
+    ],
+)
+def test_what_cannot_be_is_refused(op: Any, status: int) -> None:
+    port = Port()
+    port.built(A, B)
+    assert failed(port.start(op), PMIxError, status)
+    assert not port.asked
+
+
+@pytest.mark.parametrize(
+    ("release", "op", "fine"),
+    [
+        ((5, 0, 11), GroupConstruct("g", (A,), (attrs.GROUP_BOOTSTRAP(2),)), False),
+        ((5, 0, 11), GroupConstruct("g"), False),
+        ((6, 1, 0), GroupConstruct("g", (A,), (attrs.GROUP_BOOTSTRAP(2), procs("pmix.grp.add", (B,)))), True),
+        ((7, 0, 0), GroupConstruct("g"), True),
+        ((7, 0, 0), GroupConstruct("g", (A, B), (procs("pmix.grp.add", (C,)),)), False),
+    ],
+)
+def test_what_a_server_would_never_end_or_do_wrong_is_refused(
+    release: tuple[int, int, int], op: GroupConstruct, fine: bool
+) -> None:
+    port = Port(release)
+    outcome = port.start(op)
+    assert bool(port.asked) is fine
+    if not fine:
+        failed(outcome, NotSupported)
+    ours = Port(release, adapts=True)
+    assert not ours.start(op)
+    assert ours.asked
+
+
+def test_a_gathered_group_has_the_members_that_the_server_tells() -> None:
+    port = Port()
+    outcome = port.start(GroupConstruct("g", (A,), (attrs.GROUP_BOOTSTRAP(2),)))
+    port.answer(GroupResults((A, D, B)))
+    assert outcome == [(GroupResults((A, D, B)), None)]
+
+
+# Time
+
+
+def test_a_name_stays_busy_until_the_server_has_answered() -> None:
+    port = Port((5, 0, 11))
+    op = GroupConstruct("g", (A, B), (attrs.TIMEOUT(2),))
+    outcome = port.start(op)
+    port.pass_time(2)
+    assert not outcome
+    port.pass_time(GRACE)
+    failed(outcome, OperationTimeout)
+    failed(port.start(op), PMIxError, ERR_RESOURCE_BUSY)
+    port.answer(GroupResults((A, B)))
+    assert port.agent.state("g") is None
+    assert not port.start(op)
+
+
+def test_a_destruct_that_was_given_up_leaves_the_group() -> None:
+    port = Port()
+    port.built(A, B)
+    outcome = port.start(GroupDestruct("g", (attrs.TIMEOUT(1),)))
+    port.pass_time(1 + GRACE)
+    failed(outcome, OperationTimeout)
+    assert port.agent.state("g") is not None
+    failed(port.start(GroupDestruct("g")), PMIxError, ERR_RESOURCE_BUSY)
+    port.answer(None, OperationTimeout("late", status=-24))
+    again = port.start(GroupDestruct("g"))
+    port.answer()
+    assert again == [(None, None)]
+    assert port.agent.state("g") is None
+
+
+# Failures during a construct
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "results", "expected"),
+    [
+        (MEMBER_FAILED, CONSTRUCT_ABORT, (), "abort"),
+        (LEADER_FAILED, 0, (Info("h", Value(codes.STATUS, CONSTRUCT_ABORT)),), "abort"),
+        (LEADER_FAILED, -331, (flag(LEADER),), "claim"),
+        (LEADER_FAILED, -331, (flag(LEADER, False),), "go on"),
+        (MEMBER_FAILED, -331, (flag(LEADER),), "go on"),
+    ],
+)
+def test_what_handlers_want(code: int, status: int, results: tuple[Info, ...], expected: str) -> None:
+    assert verdict(code, status, results) == expected
+
+
+def test_a_server_of_ours_hears_how_handlers_have_dealt_with_a_failure() -> None:
+    port = Port(adapts=True)
+    port.start(GroupConstruct("g", (A, B, C)))
+    deliveries: list[Any] = []
+    handler = port.handlers.add(RegisterEventHandler(deliveries.append, (LEADER_FAILED,)))
+    port.handlers.activate(handler)
+    port.hear(LEADER_FAILED, SERVER, text(GROUP_ID, "g"), proc(AFFECTED_PROC, B))
+    assert not port.said
+    deliveries[0].done(-331, (flag(LEADER),))
+    (op,) = port.said
+    told = [found(op.infos, key, str) for key in (SAYS, GROUP_ID, VERDICT)]
+    assert told == ["reaction", "g", "claim"]
+    assert found(op.infos, AFFECTED_PROC, Proc) == B
+    port.hear(MEMBER_FAILED, SERVER, text(GROUP_ID, "g"), proc(AFFECTED_PROC, C))
+    assert found(port.said[1].infos, VERDICT, str) == "go on"
+    port.answer(GroupResults((A,)))
+    port.hear(MEMBER_FAILED, SERVER, text(GROUP_ID, "g"), proc(AFFECTED_PROC, C))
+    assert len(port.said) == 2
+
+
+def test_anybody_may_abort_where_the_server_cannot() -> None:
+    port = Port((5, 0, 11))
+    outcome = port.start(GroupConstruct("g", (A, B)))
+    port.hear(CONSTRUCT_ABORT, D, text(GROUP_ID, "g"))
+    port.hear(CONSTRUCT_ABORT, B, text(GROUP_ID, "other"))
+    assert not outcome
+    port.hear(CONSTRUCT_ABORT, B, text(GROUP_ID, "g"))
+    failed(outcome, PMIxError, CONSTRUCT_ABORT)
+    failed(port.start(GroupConstruct("g", (A, B))), PMIxError, ERR_RESOURCE_BUSY)
+
+
+def test_who_has_ended_is_not_waited_for_where_the_server_would() -> None:
+    port = Port((5, 0, 11))
+    outcome = port.start(GroupConstruct("g", (A, B)))
+    port.hear(PROC_TERMINATED, SERVER, proc(AFFECTED_PROC, D))
+    port.pass_time(2 * MOURNING)
+    assert not outcome
+    port.hear(PROC_TERMINATED, SERVER, proc(AFFECTED_PROC, B))
+    assert not outcome
+    port.pass_time(MOURNING)
+    assert failed(outcome, PMIxError, CONSTRUCT_ABORT).missing == {B}
+
+
+def test_who_has_called_before_it_ended_is_a_member_first() -> None:
+    port = Port((5, 0, 11))
+    outcome = port.start(GroupConstruct("g", (A, B)))
+    port.hear(PROC_TERMINATED, SERVER, proc(AFFECTED_PROC, B))
+    port.answer(GroupResults((A, B)))
+    assert outcome[0][0].members == (A, B)
+    state = port.agent.state("g")
+    assert state is not None and (state.members, state.epoch) == ((A,), 2)
+    assert not port.timers
+
+
+# Destruct
+
+
+def test_a_group_that_has_changed_is_destructed_by_a_fence_of_those_who_are_left() -> None:
+    port = Port((5, 0, 11))
+    port.built(C, A, B)
+    port.hear(LEFT, B, text(GROUP_ID, "g"))
+    outcome = port.start(GroupDestruct("g", (attrs.TIMEOUT(5),)))
+    assert port.answer() == Fence((A, C))
+    assert outcome == [(None, None)]
+    assert port.agent.state("g") is None
+
+
+def test_a_server_of_ours_knows_what_that_fence_means() -> None:
+    port = Port(adapts=True)
+    port.agent.standing.formed("g", (C, A))
+    outcome = port.start(GroupDestruct("g", (attrs.TIMEOUT(5),)))
+    assert port.answer() == Fence((A, C), False, (attrs.TIMEOUT(5), text(DESTRUCTS, "g")))
+    assert outcome == [(None, None)]
+
+
+def test_who_leaves_during_a_destruct_is_not_waited_for() -> None:
+    port = Port((5, 0, 11))
+    port.built(A, B, C)
+    outcome = port.start(GroupDestruct("g"))
+    port.hear(LEFT, C, text(GROUP_ID, "g"))
+    assert [op for op, _ in port.asked] == [GroupDestruct("g"), Fence((A, B))]
+    port.answer(None, PMIxError("one is gone", status=-52))
+    assert not outcome
+    port.answer()
+    assert outcome == [(None, None)]
+
+
+@pytest.mark.parametrize("forgiving", [True, False])
+def test_who_ends_during_a_destruct(forgiving: bool) -> None:
+    port = Port((5, 0, 11))
+    port.built(A, B, C, directives=(attrs.GROUP_NOTIFY_TERMINATION(True),) if forgiving else ())
+    outcome = port.start(GroupDestruct("g"))
+    port.hear(PROC_TERMINATED, SERVER, proc(AFFECTED_PROC, C))
+    if forgiving:
+        assert port.asked.pop()[0] == Fence((A, B))
+        return
+    port.pass_time(MOURNING)
+    failed(outcome, PMIxError, -52)
+
+
+def test_a_library_that_has_not_recorded_a_group_yet_is_asked_again() -> None:
+    port = Port((6, 1, 0))
+    port.built(A, B)
+    outcome = port.start(GroupDestruct("g"))
+    port.answer(None, NotFound("no such group"))
+    assert not outcome and not port.asked
+    port.pass_time(0.1)
+    assert port.answer() == GroupDestruct("g")
+    assert outcome == [(None, None)]
+
+
+def test_a_library_that_has_forgotten_a_group_is_gone_around_where_the_server_has_not() -> None:
+    port = Port(adapts=True)
+    port.built(A, B)
+    outcome = port.start(GroupDestruct("g"))
+    port.answer(None, NotFound("no such group"))
+    assert port.answer() == Fence((A, B), False, (text(DESTRUCTS, "g"),))
+    assert outcome == [(None, None)]
+
+
+def test_nobody_is_left_waiting_when_the_session_ends() -> None:
+    port = Port()
+    construct = port.start(GroupConstruct("g", (A, B), (attrs.TIMEOUT(5),)))
+    other = port.start(GroupConstruct("h", (A, B)))
+    port.agent.lost(None)
+    failed(construct, PMIxError)
+    failed(other, PMIxError)
+    assert not port.timers
+
+
+# Fences of a whole group where the server knows of none
+
+FT = attrs.GROUP_FT_COLLECTIVE(True)
+
+
+def fenced(port: Port, *directives: Info) -> list[tuple[Any, BaseException | None]]:
+    outcome: list[tuple[Any, BaseException | None]] = []
+    op = Fence((Proc("g", RANK_WILDCARD),), True, directives)
+    port.agent.fencing.fence("g", op, lambda result, error: outcome.append((result, error)))
+    return outcome
+
+
+def test_a_fence_of_a_group_is_one_of_its_members() -> None:
+    port = Port((5, 0, 11))
+    port.built(C, A, B)
+    outcome = fenced(port)
+    assert port.answer() == Fence((A, B, C), True)
+    assert outcome == [(None, None)]
+
+
+def test_who_has_left_is_not_waited_for_with_ft() -> None:
+    port = Port((5, 0, 11))
+    port.built(A, B, C)
+    outcome = fenced(port, FT)
+    port.hear(LEFT, B, text(GROUP_ID, "other"))
+    assert len(port.asked) == 1
+    port.hear(LEFT, B, text(GROUP_ID, "g"))
+    assert [op.procs for op, _ in port.asked] == [(A, B, C), (A, C)]
+    port.asked.pop(0)
+    port.answer()
+    assert outcome == [(None, None)]
+
+
+def test_who_has_left_after_it_has_called_is_counted() -> None:
+    for directives in (), (FT,):
+        port = Port((5, 0, 11))
+        port.built(A, B, C)
+        outcome = fenced(port, *directives)
+        port.hear(LEFT, B, text(GROUP_ID, "g"))
+        port.answer()
+        assert outcome == [(None, None)]
+        assert not port.timers
+
+
+def test_a_fence_that_somebody_has_left_fails() -> None:
+    port = Port((5, 0, 11))
+    port.built(A, B, C)
+    outcome = fenced(port)
+    port.hear(PROC_TERMINATED, SERVER, proc(AFFECTED_PROC, C))
+    port.pass_time(MOURNING)
+    assert failed(outcome, PartialSuccess).missing == {C}
+    port.answer()
+    assert len(outcome) == 1
+
+
+def test_the_time_of_a_fence_runs_here_as_well() -> None:
+    port = Port((5, 0, 11))
+    port.built(A, B)
+    outcome = fenced(port, attrs.TIMEOUT(1), FT)
+    port.hear(LEFT, B, text(GROUP_ID, "g"))
+    port.pass_time(1 + GRACE)
+    failed(outcome, OperationTimeout)
+
+
+# What members say of themselves
+
+
+def test_what_members_say_is_asked_for_by_the_context_id_before_6() -> None:
+    port = Port((5, 0, 11))
+    said = Info("pmix.grp.info", Value(codes.DATA_ARRAY, DataArray(codes.INFO, (attrs.TIMEOUT(1),))))
+    outcome = port.start(GroupConstruct("g", (B, A), (said, attrs.GROUP_ENDPT_DATA(b"port"))))
+    op = port.answer(GroupResults((A, B), 7))
+    wrapped = next(info.value.data.items for info in op.directives[::-1] if info.key == "pmix.grp.info")
+    assert [(item.key, item.value.data) for item in wrapped] == [("pmix.timeout", 1), ("pypmix.grp.endpt", b"port")]
+    asked = [op for op, _ in port.asked]
+    assert [(op.proc, op.key) for op in asked] == [
+        (whose, key) for whose in (A, B) for key in ("pmix.timeout", "pypmix.grp.endpt")
+    ]
+    assert all(op.directives[0] == Info("pmix.grp.ctxid", Value(codes.SIZE, 7), 8) for op in asked)
+    for value in (Value(codes.INT, 1), Value(codes.BYTE_OBJECT, b"a"), None):
+        port.answer(value, None if value else NotFound("nobody has it"))
+        assert not outcome
+    port.answer(Value(codes.BYTE_OBJECT, b"b"))
+    results = outcome[0][0]
+    told = [[(item.key, item.value.data) for item in info.value.data.items] for info in results.infos]
+    assert told == [
+        [("pmix.procid", A), ("pmix.timeout", 1), ("pmix.grp.endpt", b"a")],
+        [("pmix.procid", B), ("pmix.grp.endpt", b"b")],
+    ]
+    assert (results.members, results.context_id) == ((B, A), None)
+
+
+def test_what_the_answer_brings_is_not_asked_for() -> None:
+    port = Port()
+    said = Info("pmix.grp.info", Value(codes.DATA_ARRAY, DataArray(codes.INFO, (attrs.TIMEOUT(1),))))
+    outcome = port.start(GroupConstruct("g", (A, B), (said, CONTEXT_ID)))
+    port.answer(GroupResults((A, B), 7, (said,)))
+    assert outcome[0][0].infos == (said,)
