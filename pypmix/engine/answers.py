@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 ATTRIBUTE_SUPPORT = "pmix.qry.attrs"
 RESULTS = "pmix.qry.res"
 
+NAMES = frozenset({"pmix.qry.pgrp"})
+"""What is an array of names, which releases from 5.0 on tell as one string, joined by commas."""
+
 OPEN = Value.unchecked(codes.UNDEF, None)
 """The value of a key that this process cannot answer by itself."""
 
@@ -21,7 +24,8 @@ def completed(answers: Iterable[Info], more: Iterable[Info]) -> tuple[Info, ...]
     found: dict[str, list[Value]] = {}
     for info in _flat(more):
         if info.value.type != codes.UNDEF:
-            found.setdefault(info.key, []).append(_evened(info.value))
+            value = _listed(info.value) if info.key in NAMES else _evened(info.value)
+            found.setdefault(info.key, []).append(value)
     result = []
     for key, value, _ in answers:
         theirs = found.get(key, [])
@@ -57,3 +61,10 @@ def _evened(value: Value) -> Value:
         return value
     entries = tuple([item.value.data for item in items])
     return Value.unchecked(codes.DATA_ARRAY, DataArray(items[0].value.type, entries))
+
+
+def _listed(value: Value) -> Value:
+    if value.type != codes.STRING:
+        return _evened(value)
+    names = tuple([name for name in (value.data or "").split(",") if name])
+    return Value.unchecked(codes.DATA_ARRAY, DataArray(codes.STRING, names))

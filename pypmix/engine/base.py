@@ -194,6 +194,13 @@ class ServerSession(Protocol):
     def deliver_output(self, output: Output) -> None:
         """Pass on what a proc wrote to all who have asked for it (`PMIx_server_IOF_deliver`)."""
 
+    def catch_up(self) -> None:
+        """Return when the host has been called with all upcalls whose clients were answered before the host was asked.
+
+        A host that keeps no output calls this before it drops some: a client whose pull was answered so counts on it.
+        Not from an upcall, nor where somebody has attached.
+        """
+
     def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:
         """Ask what a proc of this server has committed for others (`PMIx_server_dmodex_request`).
 
@@ -205,8 +212,11 @@ class ServerSession(Protocol):
             timeout: Seconds after which it ends with `OperationTimeout`; 0 waits for ever.
         """
 
-    def define_process_set(self, name: str, members: tuple[Proc, ...]) -> None:
-        """Make a process set known to this server's clients (`PMIx_server_define_process_set`)."""
+    def define_process_set(self, name: str, members: tuple[Proc, ...], elsewhere: bool = False) -> None:
+        """Make a process set known to this server's clients (`PMIx_server_define_process_set`).
+
+        `pypmix.engine.psets` says what makes one; `elsewhere` allows members of nspaces that are not registered here.
+        """
 
     def delete_process_set(self, name: str) -> None:
         """Forget a process set (`PMIx_server_delete_process_set`)."""

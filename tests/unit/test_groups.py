@@ -6,102 +6,164 @@ from typing import Any
 
 import pytest
 
-from pypmix.engine.groups.rules import Groups, answer_form, directives_for, wants_context_id
+from pypmix.engine.answers import OPEN, completed
+from pypmix.engine.groups.addresses import Addresses, check_fence
+from pypmix.engine.groups.rules import answer_form, directives_for, results_of, wants_context_id
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_EXISTS,
     ERR_RESOURCE_BUSY,
     NotFound,
     OperationTimeout,
     PMIxError,
     Unreachable,
 )
-from pypmix.standard.ops import Fence, GroupConstruct, GroupDestruct, GroupResults
-from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
-from pypmix.wire.messages import Command, decode_fence, encode_status, reply_layout, request_layout
+from pypmix.standard.ops import (
+    Connect,
+    Fence,
+    Get,
+    GroupConstruct,
+    GroupDestruct,
+    GroupResults,
+    GroupState,
+    NotifyEvent,
+    QueryInfo,
+    Spawn,
+)
+from pypmix.standard.types import RANK_WILDCARD, App, DataArray, Info, Proc, Query, Value
+from pypmix.wire.messages import Command, decode_fence, encode_status, peek_command, reply_layout, request_layout
 from unit.fake_server import NSPACE
 from unit.test_python_client_machine import ALL, ME, PEER, Wire
 
 FOREIGN = Proc("other", 3)
 ASKED = (attrs.GROUP_ASSIGN_CONTEXT_ID(True),)
+GROUP = Proc("g", RANK_WILDCARD)
 
 
-def fetch(proc: Proc, key: str) -> Value | None:
-    """What this process knows: the size of its own job."""
-    known = proc == ALL and key == "pmix.job.size"
-    return Value(codes.UINT32, 3) if known else None
+def procs(*items: Proc) -> Value:
+    return Value(codes.DATA_ARRAY, DataArray(codes.PROC, items))
 
 
-def infos(members: tuple[Proc, ...] = (), context_id: int | None = None) -> list[Info]:
-    found = [Info("pmix.grp.id", Value(codes.STRING, "g"))]
-    if members:
-        found.append(Info("pmix.grp.mbrs", Value(codes.DATA_ARRAY, DataArray(codes.PROC, members))))
-    if context_id is not None:
-        found.append(Info("pmix.grp.ctxid", Value(codes.SIZE, context_id)))
-    return found
+class Standing:
+    """The caller is in one group, `g`, of three members."""
+
+    def state(self, name: str) -> GroupState | None:
+        return GroupState("g", (PEER, ME, FOREIGN), 7) if name == "g" else None
+
+    def members(self, name: str) -> tuple[Proc, ...]:
+        return (PEER, ME, FOREIGN) if name == "g" else ()
+
+    def names(self) -> tuple[str, ...]:
+        return ("g",)
 
 
-def formed(*procs: Proc) -> Groups:
-    groups = Groups(ME)
-    groups.formed(GroupConstruct("g", procs), infos(), fetch)
-    return groups
-
-
-@pytest.mark.parametrize("procs", [(PEER, ME), (ME, PEER, ME), (FOREIGN, PEER, ME)])
-def test_servers_are_told_of_each_proc_once_in_order(procs: tuple[Proc, ...]) -> None:
-    told = Groups(ME).constructed_of(GroupConstruct("g", procs), fetch)
-    assert told == tuple(sorted(set(procs)))
-
-
-def test_servers_are_told_of_ranks_where_the_job_is_known() -> None:
-    everywhere = Proc("other", RANK_WILDCARD)
-    told = Groups(ME).constructed_of(GroupConstruct("g", (everywhere, ALL)), fetch)
-    assert told == (ME, PEER, Proc(NSPACE, 2), everywhere)
-
-
-def test_members_of_a_group_form_another() -> None:
-    groups = formed(PEER, ME)
-    assert groups.constructed_of(GroupConstruct("h", (Proc("g", 1), Proc("g", 0))), fetch) == (ME, PEER)
-
-
-@pytest.mark.parametrize(
-    ("name", "procs", "status"),
-    [("g", (ME, PEER), ERR_EXISTS), (NSPACE, (ME, PEER), ERR_EXISTS), ("h", (PEER,), ERR_BAD_PARAM)],
-)
-def test_what_cannot_be_is_refused(name: str, procs: tuple[Proc, ...], status: int) -> None:
-    with pytest.raises(PMIxError) as caught:
-        formed(ME, PEER).constructed_of(GroupConstruct(name, procs), fetch)
-    assert caught.value.code == status
+def addresses(**how: bool) -> Addresses:
+    return Addresses(ME, Standing(), **how)  # type: ignore[arg-type]
 
 
 def test_a_group_is_an_address() -> None:
-    groups = formed(PEER, ME)
-    assert groups.expand((Proc("g", RANK_WILDCARD),)) == (ME, PEER)
-    assert groups.expand((Proc("g", 1), FOREIGN, PEER)) == (PEER, FOREIGN)
-    with pytest.raises(NotFound, match="no rank 2"):
-        groups.expand((Proc("g", 2),))
-    groups.gone("g")
-    assert groups.expand((Proc("g", 1),)) == (Proc("g", 1),)
+    assert addresses().expand((GROUP,)) == (PEER, ME, FOREIGN)
+    assert addresses().expand((Proc("g", 1), FOREIGN, ME)) == (ME, FOREIGN)
+    assert addresses().expand((Proc("h", 1),)) == (Proc("h", 1),)
+    with pytest.raises(NotFound, match="no rank 3"):
+        addresses().expand((Proc("g", 3),))
 
 
-@pytest.mark.parametrize(
-    ("asked", "given", "told"),
-    [
-        (True, 2**32 - 1, 2**32 - 1),
-        (True, 2**64 - 1, None),
-        (True, None, None),
-        (False, 7, None),
-    ],
-)
-def test_who_has_asked_is_told_of_a_context_id(asked: bool, given: int | None, told: int | None) -> None:
-    op = GroupConstruct("g", (ME, PEER), ASKED if asked else ())
-    results = Groups(ME).formed(op, infos((PEER, ME), given), fetch)
-    assert results == GroupResults((PEER, ME), told)
+@pytest.mark.parametrize("kind", [Fence, Connect])
+def test_who_takes_part_in_a_collective(kind: Any) -> None:
+    op = kind((Proc("g", 2), ALL))
+    assert addresses().translated(op).procs == tuple(sorted((FOREIGN, ALL)))
+    assert addresses(keeps=True).translated(op) is op
+    with pytest.raises(NotFound):
+        addresses(keeps=True).translated(kind((Proc("g", 3),)))
+    other = kind((ALL,))
+    assert addresses().translated(other) is other
 
 
-def test_members_are_those_who_were_named_where_the_server_tells_of_none() -> None:
-    assert Groups(ME).formed(GroupConstruct("g", (ALL,)), infos(), fetch).members == (ME, PEER, Proc(NSPACE, 2))
+def test_a_fence_of_a_whole_group_is_stamped_with_its_name() -> None:
+    told = addresses(stamps=True).translated(Fence((GROUP,)))
+    assert told == Fence(tuple(sorted((PEER, ME, FOREIGN))), False, (attrs.GROUP_ID("g"),))
+    assert addresses(stamps=True).translated(Fence((GROUP, ALL))).directives == ()
+
+
+def test_whose_value_is_wanted() -> None:
+    assert addresses().translated(Get(Proc("g", 0), "k")).proc == PEER
+    assert addresses(keeps=True).translated(Get(Proc("g", 0), "k")).proc == PEER
+    with pytest.raises(NotFound):
+        addresses().translated(Get(Proc("g", 3), "k"))
+
+
+def test_who_is_told_of_an_event() -> None:
+    one, several, whole = (
+        NotifyEvent(-1, 6, (Info("pmix.evrange", value),))
+        for value in (Value(codes.PROC, Proc("g", 2)), procs(Proc("g", 0), ALL), Value(codes.PROC, GROUP))
+    )
+    assert addresses().translated(one).infos == (Info("pmix.evrange", Value(codes.PROC, FOREIGN)),)
+    assert addresses().translated(several).infos == (Info("pmix.evrange", procs(PEER, ALL)),)
+    assert addresses().translated(whole).infos == (Info("pmix.evrange", procs(PEER, ME, FOREIGN)),)
+    other = NotifyEvent(-1, 6, (Info("pmix.evrange", Value(codes.PROC, ALL)), attrs.TIMEOUT(3)))
+    assert addresses().translated(other) is other
+
+
+def test_whom_a_query_is_about() -> None:
+    by_proc = QueryInfo((Query(("k",), (Info("pmix.procid", Value(codes.PROC, Proc("g", 2))),)),))
+    by_name = QueryInfo(
+        (
+            Query(
+                ("k",),
+                (Info("pmix.nspace", Value(codes.STRING, "g")), Info("pmix.rank", Value(codes.PROC_RANK, 2))),
+            ),
+        )
+    )
+    for op in by_proc, by_name:
+        (query,) = addresses().translated(op).queries
+        assert query.qualifiers == (Info("pmix.procid", Value(codes.PROC, FOREIGN)),)
+
+
+def test_whose_child_a_job_is() -> None:
+    parent = Info("pmix.parent", Value(codes.PROC, Proc("g", 2)))
+    op = Spawn((App("a", info=(parent,)),), (parent,))
+    told = addresses().translated(op)
+    assert told.directives == told.apps[0].info == (Info("pmix.parent", Value(codes.PROC, FOREIGN)),)
+
+
+def test_what_a_group_knows_itself() -> None:
+    answer = addresses().answer
+    assert answer(Get(ME, "pmix.pgrp.nm")).data.items == ("g",)
+    assert answer(Get(PEER, "pmix.pgrp.nm")) is None
+    assert answer(Get(GROUP, "pmix.grp.mbrs")) == procs(PEER, ME, FOREIGN)
+    assert answer(Get(GROUP, "pmix.job.size")).data == 3
+    assert answer(Get(GROUP, "pmix.grp.ctxid")).data == 7
+    assert answer(Get(ALL, "pmix.job.size")) is None
+    with pytest.raises(NotFound, match="one of its members"):
+        answer(Get(GROUP, "k"))
+    named_g, named_h = ((Query(("pmix.qry.pgrpmems",), (attrs.GROUP_ID(name),)),) for name in "gh")
+    assert answer(QueryInfo(named_g)) == (Info("pmix.qry.pgrpmems", procs(PEER, ME, FOREIGN)),)
+    assert answer(QueryInfo(named_g + named_h)) is None
+
+
+def test_a_fence_of_nobody_is_refused() -> None:
+    for fine in (ALL,), (GROUP, ME), (PEER,), (FOREIGN,):
+        check_fence(ME, fine, {NSPACE, "other"}.__contains__)
+    with pytest.raises(NotFound, match="no group of this name"):
+        check_fence(ME, (GROUP,), {NSPACE}.__contains__)
+
+
+def test_names_of_groups_are_an_array() -> None:
+    def names(value: Value) -> Value:
+        (found,) = completed((Info("pmix.qry.pgrp", OPEN),), (Info("pmix.qry.pgrp", value),))
+        return found.value
+
+    array = Value(codes.DATA_ARRAY, DataArray(codes.STRING, ("a", "b")))
+    assert names(Value(codes.STRING, "a,b")) == array == names(array)
+    assert names(Value(codes.STRING, None)).data.items == ()
+
+
+@pytest.mark.parametrize(("given", "told"), [(2**32 - 1, 2**32 - 1), (2**64 - 1, None), (None, None)])
+def test_what_is_told_of_a_group(given: int | None, told: int | None) -> None:
+    infos = [attrs.GROUP_ID("g"), Info("pmix.grp.mbrs", procs(PEER, ME)), attrs.TIMEOUT(3)]
+    if given is not None:
+        infos.append(Info("pmix.grp.ctxid", Value(codes.SIZE, given)))
+    assert results_of(infos) == GroupResults((PEER, ME), told, (attrs.TIMEOUT(3),))
 
 
 def test_5_0_is_always_asked_for_a_context_id() -> None:
@@ -133,10 +195,17 @@ def test_answers_have_three_forms() -> None:
 RELEASES = [(4, 2, 2), (5, 0, 11), (7, 0, 0)]
 
 
+def asked(wire: Wire) -> tuple[int, bytes]:
+    """Return the only new request, but for what the server is told of events."""
+    events = (Command.REGEVENTS, Command.DEREGEVENTS)
+    ((tag, payload),) = [item for item in wire.sent().items() if peek_command(item[1], 1) not in events]
+    return tag, payload
+
+
 def constructed(wire: Wire, op: GroupConstruct, **fields: Any) -> GroupResults:
     """Carry a construct out and return its results."""
     call = wire.start(op)
-    tag, _ = wire.request()
+    tag, _ = asked(wire)
     release = wire.machine.release
     layout = reply_layout(Command.GROUP_CONSTRUCT, release)
     reply = {"status": 0, "members": (ME, PEER), "context_id": None, "group_info": (), "objects": (), **fields}
@@ -151,18 +220,21 @@ def constructed(wire: Wire, op: GroupConstruct, **fields: Any) -> GroupResults:
 def test_construct_fence_and_destruct(release: tuple[int, int, int]) -> None:
     wire = Wire(release)
     results = constructed(wire, GroupConstruct("g", (PEER, ME), ASKED), context_id=2**32 - 1)
-    assert results == GroupResults((ME, PEER), 2**32 - 1)
-    asked = request_layout(Command.GROUP_CONSTRUCT, release).decode(wire.requests.popitem()[1], 1, release)
-    assert (asked["group"], asked["procs"], asked["infos"]) == ("g", (ME, PEER), ASKED)
+    assert results == GroupResults((PEER, ME), 2**32 - 1)
+    (payload,) = [each for each in wire.requests.values() if peek_command(each, 1) == Command.GROUP_CONSTRUCT]
+    told = request_layout(Command.GROUP_CONSTRUCT, release).decode(payload, 1, release)
+    assert (told["group"], told["procs"], told["infos"][:1]) == ("g", (ME, PEER), ASKED)
+    # Where the server can be told in which order the members are, it is.
+    assert [info.key for info in told["infos"][1:]] == (["pmix.grp.finord"] if release >= (6, 1, 0) else [])
 
     fence = wire.start(Fence((Proc("g", RANK_WILDCARD),)))
-    tag, payload = wire.request()
+    tag, payload = asked(wire)
     assert tuple(decode_fence(payload, 1, release)[0]) == (ME, PEER)
     wire.reply(tag, encode_status(1, 0))
     assert fence.outcome == (None, None)
 
     destruct = wire.start(GroupDestruct("g"))
-    tag, payload = wire.request()
+    tag, payload = asked(wire)
     told = request_layout(Command.GROUP_DESTRUCT, release).decode(payload, 1, release)
     assert told["members"] == (() if release < (4, 2, 4) else (ME, PEER))
     wire.reply(tag, encode_status(1, 0))
@@ -180,12 +252,12 @@ def test_a_destruct_that_fails_leaves_the_group() -> None:
     wire = Wire((7, 0, 0))
     constructed(wire, GroupConstruct("g", (ME, PEER)))
     call = wire.start(GroupDestruct("g"))
-    tag, _ = wire.request()
+    tag, _ = asked(wire)
     wire.reply(tag, encode_status(1, -24))
     error = wire.fails(call, OperationTimeout, "not all members of 'g' had come")
     assert error.operation == "group_destruct"
     wire.start(GroupDestruct("g"))
-    assert wire.sent()
+    asked(wire)
 
 
 def test_the_time_runs_here_as_well() -> None:
@@ -202,7 +274,7 @@ def test_nobody_is_counted_twice() -> None:
     wire = Wire((5, 0, 11))
     op = GroupConstruct("g", (ME, PEER), (attrs.TIMEOUT(2),))
     call = wire.start(op)
-    tag, _ = wire.request()
+    tag, _ = asked(wire)
     wire.machine.tick(wire.now + 3)
     wire.fails(call, OperationTimeout)
     assert wire.fails(wire.start(op), PMIxError, "still waits").code == ERR_RESOURCE_BUSY

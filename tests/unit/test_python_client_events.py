@@ -408,34 +408,34 @@ def test_no_handler_keeps_an_event_from_the_library(client: Client) -> None:
         watched.append(notification.code)
 
     events = events_of(client.machine)
-    events.watch(-159, watcher)
-    assert client.messages() == [(REG, {"codes": (-159,), "infos": ()})]
+    events.watch(-166, watcher)
+    assert client.messages() == [(REG, {"codes": (-166,), "infos": ()})]
     client.answer()
 
     def swallow(delivery: Delivery) -> None:
         delivery.done(-334)
 
-    client.start(RegisterEventHandler(swallow, (-159,), (attrs.EVENT_HDLR_FIRST(True),)))
+    client.start(RegisterEventHandler(swallow, (-166,), (attrs.EVENT_HDLR_FIRST(True),)))
     assert client.messages() == []
-    client.event(-159, attrs.EVENT_NON_DEFAULT(True))
-    assert watched == [-159]
-    events.unwatch(-159, watcher)
+    client.event(-166, attrs.EVENT_NON_DEFAULT(True))
+    assert watched == [-166]
+    events.unwatch(-166, watcher)
     assert client.messages() == []
-    client.event(-159)
-    assert watched == [-159]
+    client.event(-166)
+    assert watched == [-166]
 
 
 def test_what_the_library_watches_outlives_the_handlers(client: Client) -> None:
     events = events_of(client.machine)
     watched: list[Notification] = []
-    id = client.on("a", -159)
-    events.watch(-159, watched.append)
+    id = client.on("a", -166)
+    events.watch(-166, watched.append)
     client.start(DeregisterEventHandler(id))
     assert client.messages() == []
-    client.event(-159)
+    client.event(-166)
     assert len(watched) == 1
-    events.unwatch(-159, watched.append)
-    assert client.messages() == [(DEREG, {"codes": (-159,)})]
+    events.unwatch(-166, watched.append)
+    assert client.messages() == [(DEREG, {"codes": (-166,)})]
 
 
 # The end

@@ -33,9 +33,11 @@ from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from pypmix.engine.base import Done
+    from pypmix.engine.native.groupport import GroupPort
     from pypmix.engine.native.session import NativeSession
 
 INTERNAL = "pmix.srvr.internal.notify"
@@ -47,6 +49,9 @@ RAISED_ANYWHERE = 1 << 41
 
 AGAIN = Info("pypmix.again", Value(codes.BOOL, True))
 """A directive that the library does not know, which has it tell the server of a code that it has told another of."""
+
+INVITED = -159
+"""The code of an invitation to a group."""
 
 DEFAULT = -(2**31)
 """The code that stands for all codes with servers.
@@ -148,6 +153,24 @@ class Topic(Asking):
         if not missing:
             ended(None, None)
 
+    def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
+        """See `Handlers.watch`; under the inbox's lock. Nobody waits for the library to know of the code."""
+        self.handlers.watch(code, watcher)
+        interest = self._interests.setdefault(code, _Interest())
+        interest.handlers += 1
+        if interest.id is None:
+            self._start(RegisterEventHandler(_nobody, (code,)), code, _unasked)
+
+    def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
+        """Take `watch` back."""
+        self.handlers.unwatch(code, watcher)
+        self._less((code,))
+
+    def inside(self, op: NotifyEvent, done: Done[Any]) -> None:
+        """Raise an event on behalf of the library itself; under the inbox's lock."""
+        self._raised.add(op)
+        super().submit(op, done)
+
     def has(self, id: int) -> bool:
         """Tell whether a handler of that number is registered."""
         return id in self.handlers
@@ -164,8 +187,11 @@ class Topic(Asking):
     def _begun(self, op: RegisterEventHandler) -> tuple[Handler, list[int | None]]:
         """Give a handler its place; return it, and the codes that the library is to be told of."""
         found: list[tuple[Handler, list[int | None]]] = []
+        groups = self._invited(op)
 
         def step() -> None:
+            if groups is not None:
+                groups.agent.expects_invitations()
             handler = self.handlers.add(op)
             missing = []
             for code in self._told(handler):
@@ -180,6 +206,14 @@ class Topic(Asking):
         except PMIxError as error:
             raise self.session._with_context(error, op.name) from None
         return found[0]
+
+    def _invited(self, op: RegisterEventHandler) -> GroupPort | None:
+        """Return the groups of the session where a handler is for invitations, which they take in before it."""
+        if INVITED not in op.codes or self.session.singleton:
+            return None
+        topic: Any = self.session._topic_named("groups")
+        port: GroupPort = topic.port
+        return port
 
     def _given_up(self, handler: Handler) -> None:
         if not handler.gone:
@@ -241,7 +275,11 @@ class Topic(Asking):
             raise self.session._with_context(error, op.name) from None
 
     def _dropped(self, handler: Handler) -> None:
-        for code in self._told(handler):
+        self._less(self._told(handler))
+
+    def _less(self, told: Sequence[int | None]) -> None:
+        """One handler less for these codes."""
+        for code in told:
             interest = self._interests[code]
             interest.handlers -= 1
             if not interest.handlers:
@@ -282,6 +320,14 @@ class Topic(Asking):
             infos = (Info.unchecked(AFFECTED_PROC, Value.unchecked(codes.PROC, self._server), 0),)
             self.handlers.raised(Notification(ERR_LOST_CONNECTION, self._server, RANGE_PROC_LOCAL, infos), False)
         self.handlers.end(error)
+
+
+def _nobody(_delivery: object) -> None:
+    """The handler of what is registered for watchers, which no event is brought to."""
+
+
+def _unasked(_result: object, _error: BaseException | None) -> None:
+    """What hears how a registration has ended that nobody waits for."""
 
 
 def _notification(topic: Asking, op: NotifyEvent, given: Any) -> None:

@@ -1,44 +1,30 @@
-"""Groups that all of their members construct and destruct together, as calls of the library."""
+"""Groups: which operations they are, and those that are calls of the library."""
 
 from __future__ import annotations
 
-import os
+from _thread import allocate_lock
 
-from pypmix.engine.groups.rules import TIMED, Groups, answer_form, directives_for
+from pypmix.engine.groups.rules import FAILURES, GATHERING, QUERY_MEMBERSHIP, TELLING, answer_form, kept, results_of
+from pypmix.engine.groups.talk import GROUP_ID, listed, text
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, found
+from pypmix.engine.native.groupport import GroupPort
 from pypmix.standard import codes
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_EXISTS,
-    ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
-    ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
-    NotFound,
-    NotSupported,
-)
-from pypmix.standard.ops import GroupConstruct, GroupDestruct
-from pypmix.standard.releases import release_text
+from pypmix.standard.errors import NotSupported
+from pypmix.standard.ops import GroupConstruct, GroupDestruct, GroupResults, QueryInfo
+from pypmix.standard.releases import Release, release_text
+from pypmix.standard.types import Query
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from pypmix.engine.base import Done
     from pypmix.engine.native.session import NativeSession
-    from pypmix.standard.types import Info
 
-_FAILURES = {
-    ERR_NOT_SUPPORTED: "the server's host does not offer it",
-    ERR_TIMEOUT: "not all members of {} had come when the time ran out",
-    ERR_PARTIAL_SUCCESS: "a member of {} ended without coming",
-    ERR_EXISTS: "there is a group or an nspace {} already",
-    ERR_NOT_FOUND: "the server does not know all of the procs, or not the group {}",
-    ERR_BAD_PARAM: "the server does not take these procs for {}",
-    -66: "the caller is not a member of {}",
-    -165: "a member ended without coming, so that there is no group {}",
-}
+UNSORTED: Release = (7, 0, 0)
+"""The first release that tells of the members in the server's order; those before 4.2.4 tell of none at all."""
 
 
 def _name(op: Any) -> str:
@@ -47,64 +33,109 @@ def _name(op: Any) -> str:
 
 def _construct(topic: Asking, op: Any, given: Any) -> None:
     assert isinstance(topic, Topic)
-    topic.check_answers()
-    procs = topic.groups.constructed_of(op, topic.session.fetch_local)
+    topic.check(op)
     topic.marshal.fill(given.more, codes.STRING, (op.group,))
-    topic.marshal.fill(given.items, codes.PROC, procs)
-    topic.groups.begin(op.group)
+    # A library would not know who is meant by the name of a group that it has not constructed itself.
+    topic.marshal.fill(given.items, codes.PROC, topic.port.addresses.expand(op.procs))
+
+
+def _constructed(topic: Asking, call: Any) -> GroupResults:
+    return results_of(found(topic, call))
 
 
 def _destruct(topic: Asking, op: Any, given: Any) -> None:
-    assert isinstance(topic, Topic)
-    topic.groups.check_destruct(op.group)
     topic.marshal.fill(given.more, codes.STRING, (op.group,))
-    topic.groups.begin(op.group)
 
 
 class Topic(Asking):
     """These operations of one session."""
 
     rows: Mapping[type, Row] = {
-        GroupConstruct: Row(lib.PYPMIX_GROUP_CONSTRUCT, _construct, found, _FAILURES, _name),
-        GroupDestruct: Row(lib.PYPMIX_GROUP_DESTRUCT, _destruct, failures=_FAILURES, about=_name),
+        GroupConstruct: Row(lib.PYPMIX_GROUP_CONSTRUCT, _construct, _constructed, FAILURES, _name),
+        GroupDestruct: Row(lib.PYPMIX_GROUP_DESTRUCT, _destruct, failures=FAILURES, about=_name),
     }
 
     def __init__(self, session: NativeSession) -> None:
         super().__init__(session)
-        self.groups = session.groups = Groups(session.proc)
+        self._port: GroupPort | None = None
 
-    def directives(self, op: Any) -> tuple[Info, ...]:
-        return directives_for(op, self.session.server_release)
+    @property
+    def port(self) -> GroupPort:
+        """The groups of the session; made by the first operation on one."""
+        if self._port is None:
+            with self.session._making:
+                if self._port is None:
+                    self._port = self.session.groups = GroupPort(self.session)
+        return self._port
 
-    def check_answers(self) -> None:
-        """Refuse to ask a server whose answers the library takes for something else, which crashes some of them.
+    def run(self, op: Any) -> Any:
+        """Carry out an operation, wait for its end, and return its result."""
+        self._check_launched(op)
+        waiting = allocate_lock()
+        waiting.acquire()
+        outcome: list[tuple[Any, BaseException | None]] = []
+
+        def done(result: Any, error: BaseException | None) -> None:
+            outcome.append((result, error))
+            waiting.release()
+
+        self.port.start(op, done)
+        waiting.acquire()
+        result, error = outcome[0]
+        if error is not None:
+            raise error
+        return result
+
+    def submit(self, op: Any, done: Done[Any]) -> None:
+        """Start an operation, whose end `done` hears of."""
+        self._check_launched(op)
+        self.port.start(op, done)
+
+    def put(self, op: GroupConstruct | GroupDestruct, done: Done[Any]) -> None:
+        """Put a construct or a destruct to the library; under the inbox's lock."""
+        if isinstance(op, GroupConstruct) and self.port.adapts and self.session._release < UNSORTED:
+            super().submit(op, lambda result, error: self._ordered(op, result, error, done))
+        else:
+            super().submit(op, done)
+
+    def _ordered(self, op: GroupConstruct, result: Any, error: BaseException | None, done: Done[Any]) -> None:
+        """Ask the server for the order of the members, which the library has not passed on."""
+        if error is not None:
+            done(None, error)
+            return
+
+        def told(answers: Any, _error: BaseException | None) -> None:
+            order = listed(answers or (), QUERY_MEMBERSHIP)
+            members = result.members or order
+            # Somebody may have left it since.
+            known = [proc for proc in order if proc in members]
+            done(result.replace(members=(*known, *[proc for proc in members if proc not in known])), None)
+
+        self.port.submit(QueryInfo((Query((QUERY_MEMBERSHIP,), (text(GROUP_ID, op.group),)),)), told)
+
+    def directives(self, op: Any) -> tuple[Any, ...]:
+        given: tuple[Any, ...] = op.directives
+        return kept(given) if self.session._release < TELLING else given
+
+    def limit(self, op: Any) -> float:
+        # The time runs where the group is constructed: what the library still waits for is not over then.
+        return -1.0
+
+    def check(self, op: GroupConstruct) -> None:
+        """Refuse what the library cannot do, or would crash of.
 
         Raises:
-            NotSupported: It is such a server; that of the Python engine answers each release as that one expects.
+            NotSupported: It has no way to add the caller, or takes the server's answers for something else; the server
+                of the Python engine answers each release as that one expects.
         """
-        session = self.session
-        server = session.server_release
-        nspace = session.server.partition(" ")[0].rpartition(".")[0]
-        ours = os.environ.get("PYPMIX_SERVER", "").partition(" ")[0] == nspace
-        adapts = ours and os.environ.get("PYPMIX_SERVER_ENGINE") == "python"
-        if any(server) and not adapts and answer_form(server) != answer_form(session._release):
+        release, server = self.session._release, self.session.server_release
+        if not op.procs and release < GATHERING:
+            raise NotSupported(f"libpmix {release_text(release)} lets nobody be added to a group")
+        if any(server) and not self.port.adapts and answer_form(server) != answer_form(release):
             raise NotSupported(
-                f"libpmix {release_text(session._release)} misreads how a server of {release_text(server)} answers"
+                f"libpmix {release_text(release)} misreads how a server of {release_text(server)} answers"
             )
 
-    def _outcome(self, op: Any, call: Any) -> Any:
-        construct = type(op) is GroupConstruct
-        # Servers that are told of no timeout know nothing of it.
-        if call.status != ERR_TIMEOUT or self.session.server_release >= TIMED:
-            self.groups.end(op.group)
-        try:
-            result = super()._outcome(op, call)
-        except NotFound:
-            if not construct:
-                # Since 4.2.4 the library forgets a group whose destruct fails.
-                self.groups.gone(op.group)
-            raise
-        if construct:
-            return self.groups.formed(op, result, self.session.fetch_local)
-        self.groups.gone(op.group)
-        return None
+    def _check_launched(self, op: Any) -> None:
+        if self.session.singleton:
+            raise self.session._alone_error(op.name, getattr(op, "procs", ()))

@@ -30,6 +30,7 @@ from pypmix.engine.native.serverside.slots import slots
 from pypmix.engine.native.serverside.upcalls import ROWS
 from pypmix.engine.native.session import _library
 from pypmix.engine.native.structs import get_proc, get_strings, put_proc
+from pypmix.engine.psets import missing, new_pset
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import (
     ERR_EXISTS,
@@ -190,7 +191,9 @@ class NativeServer:
         applicant: The user and the group of the tool whose upcall is being read.
         states: How far each proc is that was registered: PMIx's process states.
         jobs: What was registered, by nspace.
-        feeds: What the host delivers, and the id that it gave it.
+        psets: The members of process sets, in their order.
+        feeds: What the host delivers, and the ids that it gave it, one for each pull.
+        pulling: The pulls that the host has not answered yet.
         fences: Fences that exchange nothing, by their procs as the library writes them.
         last_tool: How many names of tools were made up.
         last_context_id: How many context ids were made up.
@@ -220,7 +223,9 @@ class NativeServer:
         self.applicant: tuple[int | None, int | None] = None, None
         self.states: dict[Proc, int] = {}
         self.jobs: dict[str, Registered] = {}
-        self.feeds: dict[tuple[frozenset[Proc], int], int | None] = {}
+        self.psets: dict[str, dict[Proc, None]] = {}
+        self.feeds: dict[tuple[frozenset[Proc], int], list[int | None]] = {}
+        self.pulling: list[Op[Any]] = []
         self.fences: dict[bytes, FenceUpcall] = {}
         self.last_tool = 0
         self.last_context_id = 0
@@ -230,6 +235,7 @@ class NativeServer:
         # Reading an upcall leaves traces in this object, and `poll` may be on another thread than the engine's.
         self._reading = threading.Lock()
         self._attached = False
+        self._marks: deque[threading.Event] = deque()
         self._departed: deque[Proc] = deque()
         self._closed = False
         self._asked: dict[int, Done[bytes]] = {}
@@ -286,7 +292,8 @@ class NativeServer:
             if raw := wait():
                 self._upcall(raw)
                 continue
-            # The loss of a client comes after all that it was asked for before.
+            # The loss of a client comes after all that it was asked for before, and so does a mark.
+            marks = len(self._marks)
             lost = self._letters()
             if self._attached:
                 self._departed.extend(lost)
@@ -297,6 +304,8 @@ class NativeServer:
                     self._upcall(raw)
                 for proc in lost:
                     self._lost(proc)
+            for _ in range(marks):
+                self._marks.popleft().set()
             self._completions()
             refused = lib.pypmix_upcalls_lost()
             if refused:
@@ -326,6 +335,16 @@ class NativeServer:
             return
         for _ in range(lost):
             self._lost(self._departed.popleft())
+
+    def catch_up(self) -> None:
+        """See `ServerSession.catch_up`: most releases cannot take a host's answer to a pull, and get one at once."""
+        if not lib.pypmix_upcalls_ahead():
+            return
+        mark = threading.Event()
+        self._marks.append(mark)
+        lib.pypmix_queue_wake(self._queue)
+        if not self._closed:
+            mark.wait(LIMIT)
 
     def _completions(self) -> None:
         while call := lib.pypmix_queue_pop(self._queue):
@@ -564,17 +583,36 @@ class NativeServer:
         except Exception as error:
             self.log(f"the host failed over the answer to dmodex_request: {error!r}")
 
-    def define_process_set(self, name: str, members: tuple[Proc, ...]) -> None:
-        """`PMIx_server_define_process_set`: make a process set known to clients."""
+    def define_process_set(self, name: str, members: tuple[Proc, ...], elsewhere: bool = False) -> None:
+        """`PMIx_server_define_process_set`: make a process set known to clients.
+
+        The library takes any, even one that there is already, so that it is looked at before.
+        """
+        with self._lock:
+            self._check("define_process_set")
+            made = new_pset(name, members, self.psets, self._ranks_of, elsewhere)
+            self.psets[name] = made
 
         def give(given: Any) -> None:
-            self.marshal.fill(given.items, codes.PROC, members)
+            self.marshal.fill(given.items, codes.PROC, tuple(made))
             self.marshal.fill(given.more, codes.STRING, (name,))
 
-        self._call(lib.PYPMIX_DEFINE_PROCESS_SET, "define_process_set", give)
+        try:
+            self._call(lib.PYPMIX_DEFINE_PROCESS_SET, "define_process_set", give)
+        except BaseException:
+            self.psets.pop(name, None)
+            raise
+
+    def _ranks_of(self, nspace: str) -> range | None:
+        job = self.jobs.get(nspace)
+        return None if job is None else range(job.size)
 
     def delete_process_set(self, name: str) -> None:
-        """`PMIx_server_delete_process_set`: forget a process set."""
+        """`PMIx_server_delete_process_set`: forget a process set; the library has nothing to say of unknown ones."""
+        with self._lock:
+            self._check("delete_process_set")
+            if self.psets.pop(name, None) is None:
+                raise missing(name)
         self._call(
             lib.PYPMIX_DELETE_PROCESS_SET,
             "delete_process_set",
@@ -642,6 +680,8 @@ class NativeServer:
         lib.pypmix_queue_wake(self._queue)
         if self._thread is not threading.current_thread():
             self._thread.join(FINALIZE)
+        while self._marks:
+            self._marks.popleft().set()
         # No release starts a second time after that: they abort, or answer their clients with errors.
         _library.spent = "it has been a server before, and that was finalized"
         if finalizer.is_alive():

@@ -10,6 +10,7 @@ libpmix is one per process: a second session shares it and its identity, and the
 from __future__ import annotations
 
 import os
+from _thread import RLock
 
 from pypmix.engine.base import EngineInfo
 from pypmix.engine.native._ffi import ffi, lib
@@ -54,11 +55,11 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn, Protocol
 
     from pypmix.engine.base import Done, R
-    from pypmix.engine.groups.rules import Groups
     from pypmix.engine.native.background import Background
+    from pypmix.engine.native.groupport import GroupPort
     from pypmix.engine.native.inbox import Inbox
     from pypmix.engine.native.library import Library
-    from pypmix.standard.ops import Op
+    from pypmix.standard.ops import GroupState, Op
     from pypmix.standard.releases import Release
 
     class Topic(Protocol):
@@ -168,9 +169,11 @@ class NativeSession:
         }
         self._topics: dict[str, Topic] = {}
         self._words = (frozenset(INTEGERS) | {codes.BOOL}) - self._marshal.refused
+        self._making: Any = RLock()
+        """Held while something is made that a session has one of: several threads may want it first."""
         self._background: Background | None = None
         self._inbox: Inbox | None = None
-        self.groups: Groups | None = None
+        self.groups: GroupPort | None = None
         self._spare: list[Any] = []
         self._open = False
         self._lost = False
@@ -227,6 +230,12 @@ class NativeSession:
         """Carry out an operation and return its result; see `ClientSession.run`."""
         if not self._open and not (self._lost and type(op) is ops.Finalize):
             self._closed(op.name)
+        if self.groups is not None:
+            if self.groups.takes(op):
+                return self._topic_named("groups").run(op)  # type: ignore[no-any-return]
+            answer, op = self.groups.translate(op)
+            if answer is not None:
+                return answer  # type: ignore[no-any-return]
         runner = self._runners.get(type(op))
         if runner is None:
             runner = self._runners[type(op)] = self._topic(op).run
@@ -239,6 +248,14 @@ class NativeSession:
             self._closed(op.name)
         kind = type(asked)
         try:
+            if self.groups is not None:
+                if self.groups.takes(asked):
+                    self._topic_named("groups").submit(asked, done)
+                    return
+                answer, asked = self.groups.translate(asked)
+                if answer is not None:
+                    done(answer, None)
+                    return
             if kind is ops.Put:
                 self._put(asked)
             elif kind is ops.Get and asked.key not in self._kept:
@@ -251,7 +268,7 @@ class NativeSession:
                 self._behind().call(asked, done)
                 return
             else:
-                self._topic(op).submit(op, done)
+                self._topic(asked).submit(asked, done)
                 return
         except Exception as error:
             done(None, error)
@@ -262,14 +279,26 @@ class NativeSession:
         """Return what this process holds already, without a message; None if it is not here."""
         if not self._open and not self._lost:
             self._closed("get")
+        if self.groups is not None:
+            # The library has ranks of its own in a group.
+            proc = self.groups.addresses.proc(proc)
         if key in self._kept:
             return self._own(proc, key)
         call = self._call()
         lib.pypmix_get_optional(call, self._queue, text(proc[0]), proc[1], text(key))
         return None if self._ended(call, -1.0) else self._take(call)
 
+    def group_state(self, name: str) -> GroupState | None:
+        """Return how a group stands that this process is in; see `ClientSession.group_state`."""
+        return None if self.groups is None else self.groups.state(name)
+
     def supports(self, feature: str) -> bool:
         """Tell whether a feature works with this library."""
+        if feature.startswith("group."):
+            from pypmix.engine.groups.features import works
+            from pypmix.engine.native.groupport import adapts
+
+            return not self.singleton and works(feature, self.server_release, adapts(self))
         if feature not in FEATURES or self._release < FEATURES[feature]:
             return False
         return feature not in NOT_ALONE or not self.singleton
@@ -436,31 +465,34 @@ class NativeSession:
     def _topic(self, op: Op[Any]) -> Topic:
         """Return what carries out an operation beyond core; its module is imported when the first of them is asked."""
         name = type(op).__module__.rpartition(".")[2]
+        if name not in TOPICS:
+            raise self._not_offered(op)
+        return self._topic_named(name)
+
+    def _topic_named(self, name: str) -> Topic:
         topic = self._topics.get(name)
         if topic is None:
-            if name not in TOPICS:
-                raise self._not_offered(op)
             from sys import modules
 
             module = f"pypmix.engine.native.{name}"
             __import__(module)
-            topic = self._topics.setdefault(name, modules[module].Topic(self))
+            with self._making:
+                topic = self._topics.get(name)
+                if topic is None:
+                    topic = self._topics[name] = modules[module].Topic(self)
         return topic
 
     def _fence_arguments(self, op: ops.Fence) -> tuple[Any, int, Any, int, float]:
-        addressed = op.procs
-        if self.groups is not None and addressed:
-            # Release 5.0 tells one of the callers of a timeout where a group is named.
-            try:
-                addressed = self.groups.expand(addressed)
-            except NotFound as error:
-                raise self._with_context(error, "fence") from None
+        if op.procs and all(proc[0] != self.proc[0] for proc in op.procs):
+            from pypmix.engine.native.groupport import refuse_fence
+
+            refuse_fence(self, op.procs)
         directives = op.directives
         limit = deadline(directives) if directives else -1.0
         if op.collect:
             directives = (COLLECT, *directives)
         infos, ninfos = self._marshal.infos(directives)
-        procs, count = self._marshal.procs(addressed)
+        procs, count = self._marshal.procs(op.procs)
         return procs, count, infos, ninfos, limit
 
     def _call(self) -> Any:
@@ -633,14 +665,18 @@ class NativeSession:
         if self._background is None:
             from pypmix.engine.native.background import Background
 
-            self._background = Background(self)
+            with self._making:
+                if self._background is None:
+                    self._background = Background(self)
         return self._background
 
     def _letters(self) -> Inbox:
         if self._inbox is None:
             from pypmix.engine.native.inbox import Inbox
 
-            self._inbox = Inbox(self)
+            with self._making:
+                if self._inbox is None:
+                    self._inbox = Inbox(self)
         return self._inbox
 
 

@@ -203,10 +203,15 @@ class ToolSession(NativeSession):
     def _part(self, lost: bool | None) -> None:
         """Have what comes from now on be another's: None where the primary server of before is still there."""
         inbox, self._inbox = self._inbox, None
+        groups, self.groups = self.groups, None
+        if groups is not None:
+            groups.leave()
+            self._topics.pop("groups", None)
         topics: dict[str, Any] = {name: self._topics.pop(name) for name in _UNASKED if name in self._topics}
         if "events" in topics:
             self._last_handler = topics["events"].handlers.last_id
-        for asked in [kind for kind in self._runners if kind.__module__.rpartition(".")[2] in topics]:
+        gone = {*topics, "groups"}
+        for asked in [kind for kind in self._runners if kind.__module__.rpartition(".")[2] in gone]:
             del self._runners[asked]
         if inbox is not None:
             if lost is None:

@@ -61,11 +61,11 @@ from pypmix.wire.messages import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from pypmix.engine.base import Done
-    from pypmix.engine.groups.rules import Groups
+    from pypmix.engine.python.clientside.groupport import GroupPort, Timer
     from pypmix.standard.releases import Release
 
     Outcome = tuple[Any, BaseException | None]
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
 ENGINE = "python"
 
 COLLECT_DATA = "pmix.collect"
+JOB_SIZE = "pmix.job.size"
 EMBED_BARRIER = "pmix.embed.barrier"
 
 TOPICS = frozenset(
@@ -123,6 +124,7 @@ class Server(Record):
         shared_store: Whether native clients of its node leave their data in shared memory that only they can read
             (the stores ds12 and ds21 of 4.x).
         tool: Whether this process is a tool there, and none that the server's host has launched.
+        adapts: Whether it is a server of this engine, which knows groups and their addresses.
     """
 
     name: str
@@ -130,6 +132,7 @@ class Server(Record):
     buffer_type: int = 1
     shared_store: bool = False
     tool: bool = False
+    adapts: bool = False
 
 
 class Call:
@@ -140,6 +143,8 @@ class Call:
         done: What to call when it has ended; None where somebody waits for `outcome` instead.
         outcome: Its result and its error, once it has ended.
         deadline: When to give up, on the clock of the caller; None for never.
+        inside: What is told of the end at once, inside of the machine, where this is an operation of its own.
+        guided: Whether what happens elsewhere in the machine may end it, and not an answer to its request.
     """
 
     __slots__ = (
@@ -147,7 +152,9 @@ class Call:
         "done",
         "failure",
         "followers",
+        "guided",
         "infos",
+        "inside",
         "op",
         "outcome",
         "phase",
@@ -162,6 +169,8 @@ class Call:
         self.done = done
         self.outcome: Outcome | None = None
         self.deadline: float | None = None
+        self.inside: Done[Any] | None = None
+        self.guided = False
         self.tag = 0
         self.wanted = PLAIN
         self.infos: tuple[Info, ...] = ()
@@ -231,8 +240,10 @@ class Client:
         """What to do when there can be no further operations."""
         self.topics: dict[str, Any] = {}
         """What the modules of `clientside` keep, each under its own name."""
-        self.groups: Groups | None = None
-        """The groups that this process is in, once it has constructed one."""
+        self.groups: GroupPort | None = None
+        """The groups of this process, once it has asked for one."""
+        self.timers: list[Timer] = []
+        """What is to be called at a time."""
         self.enter: Callable[[Callable[[], None]], None] = lambda step: step()
         """Takes a step of this machine from any thread that is not in it already; the transport sets it."""
         self.misdirected = False
@@ -273,10 +284,12 @@ class Client:
         if self._finalizing:
             raise self._named(NotInitialized("the client is being finalized"), op)
         call = Call(op, done)
+        self._now = now
+        if self.groups is not None and not self.groups.translate(call):
+            return call
         start = _STARTS.get(type(op)) or _late(type(op))
         if start is None:
             raise self._named(NotSupported(f"this engine has no {op.name}"), op)
-        self._now = now
         try:
             start(self, call)
         except RemoteProtocolError as error:
@@ -310,14 +323,43 @@ class Client:
 
     def waiting(self) -> bool:
         """Tell whether somebody is to be called when something arrives."""
-        return bool(self.listeners) or any(call.done is not None and call.outcome is None for call in self._everyone())
+        return bool(self.listeners) or any(
+            call.outcome is None and (call.done is not None or call.inside is not None) for call in self._everyone()
+        )
 
     @property
     def deadline(self) -> float | None:
         """When to call `tick` for those calls that nobody waits for, None for never; waiters know their own."""
-        if not self._timed:
+        if not self._timed and not self.timers:
             return None
-        return min([call.deadline for call in self._timed if call.done and call.deadline is not None], default=None)
+        times = [call.deadline for call in self._timed if call.done and call.deadline is not None]
+        return min(times + [timer.due for timer in self.timers], default=None)
+
+    def look(self, now: float) -> None:
+        """Look at the clock, before a step that does not bring the time with it."""
+        self._now = now
+
+    def begin_inside(
+        self, op: Op[Any], inside: Done[Any], starts: Mapping[type, Callable[[Client, Call], None]]
+    ) -> None:
+        """Begin an operation of the machine's own, in a step of it; errors go to `inside`, which is called in one too.
+
+        Args:
+            op: The operation.
+            inside: What is told of the end.
+            starts: How some operations begin, if not as when they are asked for from outside.
+        """
+        call = Call(op, None)
+        call.inside = inside
+        try:
+            if self.closed is not None:
+                raise self.closed()
+            start = starts.get(type(op)) or _STARTS.get(type(op)) or _late(type(op))
+            if start is None:
+                raise NotSupported(f"this engine has no {op.name}")
+            start(self, call)
+        except PMIxError as error:
+            self._end(call, error=self._named(error, op))
 
     # What happens
 
@@ -350,7 +392,7 @@ class Client:
     def resume(self) -> None:
         """Do over what an exception of a signal handler has cut short in `take`."""
         for call in self._everyone():
-            if call.outcome is not None and call.done is not None:
+            if call.outcome is not None and (call.done is not None or call.inside is not None):
                 self._end(call)
         for step in list(self.at_resume):
             step()
@@ -385,6 +427,8 @@ class Client:
             if call.deadline is not None and now >= call.deadline:
                 self._timed.remove(call)
                 self._expire(call)
+        for timer in [each for each in self.timers if now >= each.due]:
+            timer.run()
 
     def lost(self, reason: str) -> None:
         """The connection has ended."""
@@ -460,6 +504,9 @@ class Client:
             self.finished.append(call)
         if call in self._timed:
             self._timed.remove(call)
+        if call.inside is not None:
+            inside, call.inside = call.inside, None
+            inside(*call.outcome)
 
     def _dispatch(self, tag: int, payload: bytes) -> None:
         call = self._calls.get(tag)
@@ -658,19 +705,30 @@ class Client:
             else:
                 self._end(call, error=self._alone(call))
             return
+        if op.procs and all(proc[0] != self.proc[0] for proc in op.procs) and self._refused_fence(call, op.procs):
+            return
         infos = op.directives
         if op.collect and not any(info.key == COLLECT_DATA for info in infos):
             infos = (_COLLECT, *infos)
-        procs = self._procs_of(op)
-        if self.groups is not None and op.procs:
-            try:
-                procs = self.groups.expand(procs)
-            except NotFound as error:
-                self._end(call, error=self._named(error, op))
-                return
         call.infos = infos
         self._bound(call)
-        self._request(call, encode_fence(self.buffer_type, procs, infos, self.release))
+        self._request(call, encode_fence(self.buffer_type, self._procs_of(op), infos, self.release))
+
+    def _refused_fence(self, call: Call, procs: tuple[Proc, ...]) -> bool:
+        """End a fence that no server can: one of a group, perhaps, that the caller is not in any more."""
+        from pypmix.engine.groups.addresses import check_fence
+
+        def knows(name: str) -> bool:
+            if self.groups is not None and self.groups.knows(name):
+                return True
+            return self.store.lookup(Proc.unchecked(name, types.RANK_WILDCARD), JOB_SIZE) is not None
+
+        try:
+            check_fence(self.proc, procs, knows)
+        except NotFound as error:
+            self._end(call, error=self._named(error, call.op))
+            return True
+        return False
 
     def _fenced(self, call: Call, payload: bytes) -> None:
         status = decode_status(payload, self.buffer_type)
@@ -697,8 +755,10 @@ class Client:
         wanted = call.wanted = Wanted(op.directives) if op.directives else PLAIN
         proc = op.proc if op.proc[0] else Proc.unchecked(self.proc[0], op.proc[1])
         own = proc == self.proc
+        # The sets and groups that a proc is in come and go, so that nothing is kept of them.
+        changing = op.key in datastore.CHANGING and self.server is not None and not wanted.optional
         # A scope asks for a part of a peer's data, of which what is here tells nothing.
-        if own or not (wanted.refresh or wanted.scoped):
+        if not changing and (own or not (wanted.refresh or wanted.scoped)):
             value = self.store.find(proc, op.key, wanted)
             if value is not None:
                 self._end(call, value)
@@ -744,17 +804,18 @@ class Client:
         status = reply["status"]
         proc = op.proc if op.proc[0] else Proc.unchecked(self.proc[0], op.proc[1])
         value: Value | None = None
+        changing = op.key in datastore.CHANGING
         if status in SUCCESSES:
             if wanted.refresh and reply["objects"]:
                 self.store.forget(proc)
             for item in reply["objects"]:
                 source, values = parse_get_object(item, self.buffer_type, self.release)
-                self.store.add(source, values)
-                if wanted.scoped:
+                if wanted.scoped or changing:
                     value = next((found for key, found in values if key == op.key), value)
+                self.store.add(source, [pair for pair in values if pair[0] != op.key] if changing else values)
             # What is here may be what the refresh is to replace.
             stale = wanted.refresh and not reply["objects"]
-            if not wanted.scoped and (call.tried or not stale):
+            if not wanted.scoped and not changing and (call.tried or not stale):
                 value = self.store.find(proc, op.key, wanted)
         if value is not None:
             self._end(call, value)

@@ -56,25 +56,34 @@ HOST_GRACE = 0.5
 class Roster(Generic[M, T]):
     """The procs of an operation, and the operations of that kind that these procs have under way, oldest first.
 
-    There is one roster to each set of procs and kind of operation, whatever the order in which the procs were named.
+    There is one roster to each set of procs and kind of operation, whatever the order in which the procs were named;
+    and one more for each group by whose name these procs are called.
 
     Attributes:
         members: Who takes part on this server.
         others: Who takes part elsewhere.
         asks: Whether the host has a say once all members have come.
+        group: The group whose name stands for the procs; empty where they are named themselves.
+        groups: That one, and those by whose names others have joined who named the procs themselves.
         running: The operations that members are still waited for in.
         asking: Those in which all have come: the first one is before the host, the rest wait for that.
     """
 
-    __slots__ = ("__weakref__", "asking", "asks", "members", "operation", "others", "running")
+    __slots__ = ("__weakref__", "asking", "asks", "group", "groups", "members", "operation", "others", "running")
 
-    def __init__(self, operation: str, members: frozenset[M], others: frozenset[Proc], asks: bool) -> None:
+    def __init__(self, operation: str, members: frozenset[M], others: frozenset[Proc], group: str, asks: bool) -> None:
         self.operation = operation
         self.members = members
         self.others = others
+        self.group = group
+        self.groups = {group} if group else set()
         self.asks = asks
         self.running: list[Collective[M, T]] = []
         self.asking: list[Collective[M, T]] = []
+
+    def awaits(self, member: M) -> bool:
+        """Tell whether something is under way that a member takes part in and has not called."""
+        return member in self.members and any(member not in collective.arrived for collective in self.running)
 
 
 class Collective(Generic[M, T]):
@@ -87,6 +96,7 @@ class Collective(Generic[M, T]):
         awaited: How many may still come.
         lost: Whether it goes on without anyone, be it finalized or lost.
         collect: Whether anyone asked for the others' data.
+        tolerant: Whether anyone said that it is to go on without those who end or leave (`GROUP_FT_COLLECTIVE`).
         asked: Whether the host has it before it.
         absent: Because of whom the host says that it failed; None where it names nobody.
         opener: Who came first.
@@ -106,6 +116,7 @@ class Collective(Generic[M, T]):
         "said",
         "since",
         "timer",
+        "tolerant",
     )
 
     def __init__(self, roster: Roster[M, T], opener: M, since: float) -> None:
@@ -116,6 +127,7 @@ class Collective(Generic[M, T]):
         self.awaited = len(roster.members)
         self.lost = False
         self.collect = False
+        self.tolerant = False
         self.asked = False
         self.absent: tuple[Proc, ...] | None = None
         self.opener = opener
@@ -125,7 +137,7 @@ class Collective(Generic[M, T]):
     @property
     def status(self) -> int:
         """How it stands with the members of this server."""
-        return ERR_PARTIAL_SUCCESS if self.lost else SUCCESS
+        return ERR_PARTIAL_SUCCESS if self.lost and not self.tolerant else SUCCESS
 
     def missing(self) -> list[M]:
         """Return who may still come."""
@@ -140,9 +152,25 @@ class Collectives(Generic[M, T]):
         done: Called with an operation that has ended and its status; whoever has arrived is to be answered then.
         ask: Called with an operation that all members have come to and in which the host has a say, so that the host
             is asked; `finish` ends it. One operation of a roster is before the host at a time.
+
+    Attributes:
+        late: Called with an operation whose time has run out; returns whether it has been seen to.
+        dropped: Called with an operation that has ended because nobody is left of those who had called it.
     """
 
-    __slots__ = ("_ask", "_clock", "_done", "_finalized", "_gone", "_opened", "_rosters", "_running")
+    __slots__ = (
+        "_ask",
+        "_clock",
+        "_done",
+        "_finalized",
+        "_gone",
+        "_named",
+        "_opened",
+        "_rosters",
+        "_running",
+        "dropped",
+        "late",
+    )
 
     def __init__(
         self,
@@ -153,8 +181,12 @@ class Collectives(Generic[M, T]):
         self._clock = clock
         self._done = done
         self._ask = ask
-        self._rosters: weakref.WeakValueDictionary[tuple[str, frozenset[M], frozenset[Proc]], Roster[M, T]]
+        self.late: Callable[[Collective[M, T]], bool] = lambda _collective: False
+        self.dropped: Callable[[Collective[M, T]], None] = lambda _collective: None
+        self._rosters: weakref.WeakValueDictionary[tuple[str, frozenset[M], frozenset[Proc], str], Roster[M, T]]
         self._rosters = weakref.WeakValueDictionary()
+        self._named: dict[str, list[Roster[M, T]]] = {}
+        """The rosters of groups, by their names."""
         self._running: dict[Collective[M, T], None] = {}
         self._gone: set[M] = set()
         self._finalized: set[M] = set()
@@ -171,11 +203,91 @@ class Collectives(Generic[M, T]):
             others: Those of other servers; where there are some, the host is asked.
             asks: Whether the host is asked even if there are none.
         """
-        key = operation, frozenset(members), frozenset(others)
+        key = operation, frozenset(members), frozenset(others), ""
+        return self._roster(key, asks)
+
+    def _roster(self, key: tuple[str, frozenset[M], frozenset[Proc], str], asks: bool) -> Roster[M, T]:
         roster = self._rosters.get(key)
         if roster is None:
             roster = self._rosters[key] = Roster(*key, asks or bool(key[2]))
         return roster
+
+    def meeting(self, roster: Roster[M, T], group: str, member: M) -> Roster[M, T]:
+        """Return where a member finds those who mean the same operation, be it that they name the group or its procs.
+
+        What a group has begun stays one operation for all who name it, even if somebody leaves the group before all of
+        them have called; and who names the procs meets those who name the group while both mean the same procs.
+
+        Args:
+            roster: The roster of the procs as the caller sees them.
+            group: The group that it has named; empty if it has named the procs.
+            member: The caller.
+        """
+        operation = roster.operation
+        if not group:
+            if not self._named or roster.awaits(member):
+                return roster
+            for others in self._named.values():
+                for other in others:
+                    alike = (other.operation, other.members, other.others) == (operation, roster.members, roster.others)
+                    if alike and other.awaits(member):
+                        return other
+            return roster
+        known = self._named.setdefault(group, [])
+        for other in known:
+            if other.operation == operation and other.awaits(member):
+                return other
+        if not roster.awaits(member):
+            roster = self._roster((operation, roster.members, roster.others, group), roster.asks)
+        if roster not in known:
+            known.append(roster)
+            roster.groups.add(group)
+        return roster
+
+    def named(self) -> bool:
+        """Tell whether any group's name has been used for its procs."""
+        return bool(self._named)
+
+    def parted(self, group: str, member: M | None) -> None:
+        """The membership of a group has changed.
+
+        Args:
+            group: Its name.
+            member: Who of this server has left it and lives on: whatever the group has under way and waits for it goes
+                on without it. None where it is not of this server, or has gone altogether.
+        """
+        for roster in self._named.get(group, ())[:]:
+            for collective in roster.running[:]:
+                if member is None or member not in roster.members or collective not in self._running:
+                    continue
+                if member not in collective.arrived and member not in collective.gone:
+                    # Nobody misses it where the group is taken apart.
+                    self._without(collective, member, silent=roster.operation.startswith("group_destruct"))
+            if not roster.running and not roster.asking:
+                self._unname(group, roster)
+
+    def without(self, collective: Collective[M, T], members: Iterable[M], silent: bool = False) -> None:
+        """Some members are waited for no more."""
+        for member in members:
+            if collective in self._running and member not in collective.arrived and member not in collective.gone:
+                self._without(collective, member, silent)
+
+    def _without(self, collective: Collective[M, T], member: M, silent: bool) -> None:
+        collective.awaited -= 1
+        collective.gone.add(member)
+        if not silent:
+            collective.lost = True
+        self._settle(collective)
+
+    def dissolved(self, group: str) -> None:
+        """A group is no more."""
+        self._named.pop(group, None)
+
+    def _unname(self, group: str, roster: Roster[M, T]) -> None:
+        known = self._named[group]
+        known.remove(roster)
+        if not known:
+            del self._named[group]
 
     def join(
         self,
@@ -185,8 +297,9 @@ class Collectives(Generic[M, T]):
         collect: bool = False,
         timeout: float = 0.0,
         said: Said | None = None,
-    ) -> None:
-        """A member has called the operation.
+        tolerant: bool = False,
+    ) -> Collective[M, T]:
+        """A member has called the operation; return the one that it has joined.
 
         It belongs to the oldest one under way that it has not called yet; a member that calls twice means the next one.
 
@@ -198,6 +311,7 @@ class Collectives(Generic[M, T]):
             timeout: Seconds after which to give up; 0 waits for ever. The first that is given counts, for all who take
                 part, and goes on counting when the one that has given it is lost.
             said: The procs and the directives, where they are needed later.
+            tolerant: Whether the member says that it is to go on without those who end or leave.
 
         Raises:
             PMIxError: The member has begun too many operations that nobody joins (`ERR_OUT_OF_RESOURCE`).
@@ -216,6 +330,8 @@ class Collectives(Generic[M, T]):
             collective.awaited -= 1
         if collect:
             collective.collect = True
+        if tolerant:
+            collective.tolerant = True
         if timeout > 0 and collective.timer is None and (collective.awaited or roster.asks):
             collective.timer = self._clock.call_later(timeout, lambda: self._overdue(collective))
         if not collective.awaited:
@@ -223,8 +339,11 @@ class Collectives(Generic[M, T]):
                 self._complete(collective)
             else:
                 self._end(collective, collective.status)
+        return collective
 
     def _overdue(self, collective: Collective[M, T]) -> None:
+        if self.late(collective):
+            return
         if collective.asked:
             # The host knows that time too, and who is missing elsewhere: it is given a moment to say so.
             collective.timer = self._clock.call_later(HOST_GRACE, lambda: self._end(collective, ERR_TIMEOUT))
@@ -329,6 +448,8 @@ class Collectives(Generic[M, T]):
             others = collective.roster.others
             nspaces = sorted({member.proc.nspace for member in members} | {proc.nspace for proc in others})
             label = f"{len(members) + len(others)} procs of {', '.join(nspaces)}"
+            if collective.roster.group:
+                label += f", the group {collective.roster.group}"
             if not collective.awaited:
                 label += ", with the host"
             found.append(Pending(collective.roster.operation, label, arrived, missing, collective.since))
@@ -386,6 +507,7 @@ class Collectives(Generic[M, T]):
     def _drop(self, collective: Collective[M, T]) -> None:
         """Nobody is left who would be answered."""
         self._close(collective)
+        self.dropped(collective)
         self._ask_next(collective.roster)
 
     def _close(self, collective: Collective[M, T]) -> None:
@@ -397,7 +519,7 @@ class Collectives(Generic[M, T]):
             collective.timer.cancel()
             collective.timer = None
         roster = collective.roster
-        if collective.awaited or not roster.asks:
+        if collective in roster.running:
             roster.running.remove(collective)
         else:
             roster.asking.remove(collective)

@@ -43,6 +43,8 @@ OPTIONAL = "pmix.optional"
 MAP_BLOB = "pmix.mblob"
 PROC_BLOB = "pmix.pblob"
 PROC_DATA = "pmix.pdata"
+PSET_NAMES = "pmix.pset.nms"
+GROUP_NAMES = "pmix.pgrp.nm"
 QUALIFIED_VALUE = "pmix.qual.val"
 RANK = "pmix.rank"
 SESSION_ID = "pmix.session.id"
@@ -50,6 +52,9 @@ SESSION_INFO = "pmix.ssn.info"
 SESSION_INFO_ARRAY = "pmix.ssn.arr"
 TIMEOUT = "pmix.timeout"
 VERSION_NUMERIC = "pmix.vers.num"
+
+CHANGING = frozenset((PSET_NAMES, GROUP_NAMES))
+"""What is said of procs and does not stay as it is."""
 
 NODE_KEYS = frozenset(
     {

@@ -7,7 +7,11 @@ from pypmix.engine.python.serverside.topic import status_of
 from pypmix.engine.python.sharing import data_of
 from pypmix.engine.python.together import (
     COLLECT,
+    DESTRUCTS,
+    FT_COLLECTIVE,
+    GROUP_ID,
     absent_of,
+    address_of,
     directives_of,
     fail,
     procs_of,
@@ -15,6 +19,7 @@ from pypmix.engine.python.together import (
 )
 from pypmix.standard.errors import ERR_BAD_PARAM, ERR_PARTIAL_SUCCESS, SUCCESS, PMIxError
 from pypmix.standard.ops.hosting import FenceUpcall
+from pypmix.standard.types import RANK_WILDCARD, Proc
 from pypmix.wire.frames import HEADER
 from pypmix.wire.messages import decode_fence, encode_status
 
@@ -55,10 +60,30 @@ class Fences:
         if found is None:
             said = decode_fence(payload, peer.buffer_type, peer.release)
             procs, infos = said
+            for info in infos:
+                if info.key == DESTRUCTS and isinstance(info.value.data, str):
+                    directives = tuple([each for each in infos if each is not info])
+                    self._server.groups.destruct(peer, tag, info.value.data, directives)
+                    return
+                if info.key == GROUP_ID and self._server.store.key_of(str(info.value.data), peer.process.proc):
+                    # Behind a library that does not know the group, its name stands beside the procs.
+                    procs = (Proc.unchecked(info.value.data, RANK_WILDCARD),)
+                    said = procs, infos
+            if self._server.store.namesakes:
+                procs = self._server.store.own(procs, peer.process.proc)
+                said = procs, infos
             members, others = self._server.store.expand(procs)
             collect = any(is_true(info) for info in infos if info.key == COLLECT)
             roster = self._server.collectives.roster("fence", members, others)
             found = (payload, roster, collect, timeout_of(infos)), said
+            if self._server.collectives.named() or not self._server.store.groups.keys().isdisjoint(
+                [proc.nspace for proc in procs]
+            ):
+                self._grouped(peer, tag, *found)
+                return
+            if any(info.key == FT_COLLECTIVE for info in infos):
+                self._join(peer, tag, *found)
+                return
             if len(payload) <= MAX_PLAN:
                 if len(self._plans) >= MAX_PLANS:
                     self._plans.clear()
@@ -73,6 +98,24 @@ class Fences:
         if len(payload) <= MAX_PLAN:
             peer.usual, peer.plan = interned, plan
         self._server.collectives.join(roster, peer.process, (peer, tag), collect, timeout)
+
+    def _grouped(self, peer: Peer, tag: int, plan: Plan, said: Said) -> None:
+        """Take in a fence where groups are addresses: whom that means, and whom one meets there, may change."""
+        _, roster, collect, timeout = plan
+        group = address_of(self._server, said[0])
+        if group and not self._server.collectives.named():
+            # What all others mean by the requests that are known may be the same as what this one means.
+            self._server.unplan()
+        meeting = self._server.collectives.meeting(roster, group, peer.process)
+        self._join(peer, tag, (b"", meeting, collect, timeout), said)
+
+    def _join(self, peer: Peer, tag: int, plan: Plan, said: Said) -> None:
+        _, roster, collect, timeout = plan
+        if peer.process not in roster.members:
+            raise PMIxError("it is not one of the procs that it names", status=ERR_BAD_PARAM)
+        tolerant = any(is_true(info) for info in said[1] if info.key == FT_COLLECTIVE)
+        said = tuple(self._server.store.ungrouped(said[0])), said[1]
+        self._server.collectives.join(roster, peer.process, (peer, tag), collect, timeout, said, tolerant)
 
     def ask(self, collective: Collective[Process, Ticket]) -> None:
         """All procs of this server have called a fence in which others take part: hand it to the host."""
@@ -92,7 +135,7 @@ class Fences:
             collective.absent = absent_of(error)
             server.collectives.finish(collective, status or here)
 
-        op = FenceUpcall(procs_of(server, collective), directives_of(collective), data)
+        op = FenceUpcall(procs_of(collective), directives_of(collective), data)
         server.host.upcall(op, answer)
 
     def end(self, collective: Collective[Process, Ticket], status: int) -> None:

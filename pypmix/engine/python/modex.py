@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain, count
 
 from pypmix.engine.base import Pending
-from pypmix.engine.python.serverdata import Process, named, qualifiers_of
+from pypmix.engine.python.serverdata import Process, named, object_of, qualifiers_of
 from pypmix.engine.python.serverside.topic import status_of
 from pypmix.engine.python.sharing import Sharing
 from pypmix.standard import codes
@@ -21,7 +21,7 @@ from pypmix.standard.errors import (
 )
 from pypmix.standard.ops import RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_LOCAL, SCOPE_REMOTE
 from pypmix.standard.ops.hosting import DirectModex
-from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, Info, Proc, Value
+from pypmix.standard.types import RANK_UNDEF, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.codec import Packer, Unpacker
 from pypmix.wire.frames import TAG_DATA_DELETE
 from pypmix.wire.messages import decode_commit, decode_get, encode_kval, encode_status
@@ -57,6 +57,7 @@ MAX_ASKED_BYTES = 512
 TIMEOUT = "pmix.timeout"
 REQUIRED_KEY = "pmix.req.key"
 PSET_NAMES = "pmix.pset.nms"
+GROUP_NAMES = "pmix.pgrp.nm"
 IMMEDIATE = "pmix.immediate"
 REFRESH = "pmix.get.refresh"
 DATA_SCOPE = "pmix.scope"
@@ -83,17 +84,19 @@ class Asked:
     """What a get asks for.
 
     Attributes:
+        alias: The group's name and the rank in it by which the reader names the proc.
         scope: The scope that the reader names; 0 where it names none.
         timeout: Its timeout in seconds; 0 where it gives none.
     """
 
-    __slots__ = ("immediate", "infos", "key", "nspace", "qualifiers", "rank", "refresh", "scope", "timeout")
+    __slots__ = ("alias", "immediate", "infos", "key", "nspace", "qualifiers", "rank", "refresh", "scope", "timeout")
 
     def __init__(self, nspace: str, rank: int, infos: tuple[Info, ...], key: str | None) -> None:
         self.nspace = nspace
         self.rank = rank
         self.infos = infos
         self.key = key or ""
+        self.alias: Proc | None = None
         self.immediate = False
         self.refresh = False
         self.timeout = 0.0
@@ -238,6 +241,9 @@ class Modex:
                     self._asked.clear()
                 self._asked[name] = asked
         namespace = self._store.get(asked.nspace)
+        if namespace is None and asked.rank <= RANK_VALID:
+            asked = self._meant(asked, peer)
+            namespace = self._store.get(asked.nspace)
         if namespace is None:
             raise NotFound(f"no nspace {asked.nspace!r} is registered here")
         if asked.rank == RANK_WILDCARD:
@@ -255,6 +261,16 @@ class Modex:
                 self._wait(peer, tag, asked, target, self._get_rank)
             else:
                 self._get_rank(peer, tag, asked, target)
+
+    def _meant(self, asked: Asked, peer: Peer) -> Asked:
+        """Return what a get means that names a proc by its rank in a group."""
+        named = Proc.unchecked(asked.nspace, asked.rank)
+        (proc,) = self._store.ungrouped(self._store.own((named,), peer.process.proc))
+        if proc == named:
+            return asked
+        meant = Asked(proc.nspace, proc.rank, asked.infos, asked.key)
+        meant.alias = named
+        return meant
 
     def _get_put(
         self, peer: Peer, tag: int, asked: Asked, place: Process | Namespace, candidates: Iterable[Process]
@@ -420,6 +436,9 @@ class Modex:
         if peer.bundle is not None and not asked.scope:
             parts += self._bundle(peer, peer.bundle, process)
         peer.bundle = None
+        if asked.alias is not None:
+            # Its library looks for it under the name that it has asked for.
+            parts.append(object_of(kind, asked.alias, process.kvals(kind, scope)))
         peer.send(tag, b"".join(parts))
 
     def _bundle(self, peer: Peer, roster: Roster[Process, Ticket], asked: Process) -> list[bytes]:
@@ -460,10 +479,16 @@ class Modex:
         parts = [encode_status(kind, SUCCESS)]
         if target.namespace is not peer.process.namespace:
             parts.append(pack.job_object())
+        if asked.alias is not None:
+            parts.append(pack.rank_object(target.proc, key, more, asked.alias))
         peer.send(tag, b"".join((*parts, data)))
 
     def _told(self, target: Process, key: str, kind: int, release: Release) -> list[bytes]:
         """Return what the host tells of a proc under a reserved key besides the job info."""
+        if key == GROUP_NAMES:
+            groups = self._store.groups_of(target.proc)
+            array = Value(codes.DATA_ARRAY, DataArray(codes.STRING, tuple(groups)))
+            return [encode_kval(kind, key, array, release)] if groups else []
         if key == PSET_NAMES:
             names = self._store.psets_of(target.proc)
             return [encode_kval(kind, key, Value(codes.STRING, ",".join(names)))] if names else []

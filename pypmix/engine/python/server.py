@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from pypmix.engine.python.serverdata import Process
     from pypmix.engine.python.serverside.events import Events
     from pypmix.engine.python.serverside.forwarding import Forwarding
+    from pypmix.engine.python.serverside.groups import Groups
     from pypmix.engine.python.serverside.tools import Applicant, Tools
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.ops import Op
@@ -286,6 +287,12 @@ class Server:
         return topic
 
     @property
+    def groups(self) -> Groups:
+        """The topic of groups."""
+        topic: Groups = self.topics.named("groups")
+        return topic
+
+    @property
     def tools(self) -> Tools:
         """The topic of tools."""
         topic: Tools = self.topics.named("tools")
@@ -309,9 +316,9 @@ class Server:
         namespace = self.store.remove(nspace)
         if namespace is None:
             return
-        self.fences.forget()
+        self.unplan()
         for peer in self.everyone():
-            peer.usual = peer.plan = peer.bundle = None
+            peer.bundle = None
         for process in namespace.processes.values():
             if not process.local:
                 continue
@@ -328,6 +335,12 @@ class Server:
         self.modex.forsake(namespace)
         for topic in self.topics:
             topic.deregistered(namespace)
+
+    def unplan(self) -> None:
+        """What procs mean by their requests may have changed."""
+        self.fences.forget()
+        for peer in self.everyone():
+            peer.usual = peer.plan = None
 
     def register_client(self, proc: Proc, uid: int, gid: int) -> None:
         """See `ServerSession.register_client`."""
@@ -619,7 +632,8 @@ class Server:
 
     def _abort(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = self._decode(peer, Command.ABORT, payload)
-        op = ClientAborted(peer.process.proc, fields["code"], fields["message"] or "", tuple(fields["procs"]))
+        procs = tuple(self.store.ungrouped(fields["procs"]))
+        op = ClientAborted(peer.process.proc, fields["code"], fields["message"] or "", procs)
         self.host.upcall(op, lambda _result, error: peer.status(tag, status_of(error)), peer.process)
 
     def _finalize(self, peer: Peer, tag: int, payload: bytes) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pypmix.standard import codes
 from pypmix.standard.errors import ERR_BAD_PARAM, ERR_EXISTS, NotFound, PMIxError, RemoteProtocolError
 from pypmix.standard.ops import RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_REMOTE
-from pypmix.standard.types import RANK_LOCAL_PEERS, RANK_VALID, RANK_WILDCARD, Info, Proc
+from pypmix.standard.types import RANK_LOCAL_PEERS, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.codec import Packer, Unpacker
 from pypmix.wire.jobinfo import encode_jobinfo
 from pypmix.wire.messages import encode_get_object, encode_kval, split_kvals
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.releases import Release
-    from pypmix.standard.types import Value
 
 QUALIFIED = "pmix.qual.val"
 FLAG_QUALIFIER = 8
@@ -118,7 +117,7 @@ class Process:
         found = self._objects.get((buffer_type, scope))
         if found is None:
             kvals = self.kvals(buffer_type, scope)
-            found = _object(buffer_type, self.proc, kvals) if kvals else b""
+            found = object_of(buffer_type, self.proc, kvals) if kvals else b""
             self._objects[buffer_type, scope] = found
         return found
 
@@ -169,6 +168,11 @@ class Process:
         self.committed = True
         self._objects.clear()
         return deleted
+
+    def discard(self, name: Name) -> None:
+        """Forget a committed value."""
+        self.data.pop(name, None)
+        self._objects.clear()
 
     def shared(self) -> list[Stored]:
         """Return what the readers of other servers may see."""
@@ -221,13 +225,13 @@ class JobPack:
     def job_object(self, key: str = "") -> bytes:
         """Return the job's values, or those of one key, as an object of a reply; empty if there are none."""
         kvals = [raw for name, raw in self.job() if not key or name == key]
-        return _object(self._buffer_type, Proc(self._name, RANK_WILDCARD), kvals) if kvals else b""
+        return object_of(self._buffer_type, Proc(self._name, RANK_WILDCARD), kvals) if kvals else b""
 
-    def rank_object(self, proc: Proc, key: str, more: Iterable[bytes] = ()) -> bytes:
-        """Return a rank's values, or those of one key, and `more`, as an object of a reply."""
+    def rank_object(self, proc: Proc, key: str, more: Iterable[bytes] = (), name: Proc | None = None) -> bytes:
+        """Return a rank's values, or those of one key, and `more`, as an object of a reply, perhaps by another name."""
         kvals = [raw for name, raw in self.rank(proc.rank) if not key or name == key]
         kvals += more
-        return _object(self._buffer_type, proc, kvals) if kvals else b""
+        return object_of(self._buffer_type, name or proc, kvals) if kvals else b""
 
     def _split(self) -> None:
         buffer_type, release = self._buffer_type, self._release
@@ -306,16 +310,21 @@ class Namespace:
 class Store:
     """All nspaces of a server."""
 
-    __slots__ = ("_nspaces", "groups", "psets", "resources")
+    __slots__ = ("_addresses", "_nspaces", "groups", "namesakes", "psets", "resources", "version")
 
     def __init__(self) -> None:
         self._nspaces: dict[str, Namespace] = {}
         self.groups: dict[str, tuple[Proc, ...]] = {}
         """The members of groups, by group rank; a group's name stands for an nspace."""
-        self.psets: dict[str, tuple[Proc, ...]] = {}
-        """The members of process sets."""
+        self.namesakes: dict[str, list[str]] = {}
+        """Where further groups of a name are that have no member in common, as MPI allows them."""
+        self.psets: dict[str, dict[Proc, None]] = {}
+        """The members of process sets, in their order."""
         self.resources: dict[str, Info] = {}
         """What is of no nspace."""
+        self.version = 0
+        """Counts the nspaces that have come and gone."""
+        self._addresses: dict[str, tuple[tuple[Proc, ...], int, tuple[frozenset[Process], frozenset[Proc]]]] = {}
 
     def __iter__(self) -> Iterator[Namespace]:
         return iter(self._nspaces.values())
@@ -332,9 +341,11 @@ class Store:
                 f"the nspace {job.nspace!r} is registered already", status=ERR_EXISTS, operation="register_nspace"
             )
         namespace = self._nspaces[job.nspace] = Namespace(job, local, self.resources)
+        self.version += 1
         return namespace
 
     def remove(self, name: str) -> Namespace | None:
+        self.version += 1
         return self._nspaces.pop(name, None)
 
     def get(self, name: str | None) -> Namespace | None:
@@ -381,8 +392,47 @@ class Store:
 
     def psets_of(self, proc: Proc) -> list[str]:
         """Return the process sets that a proc is in."""
-        names = (proc, Proc.unchecked(proc.nspace, RANK_WILDCARD))
-        return [name for name, members in self.psets.items() if any(each in members for each in names)]
+        from pypmix.engine.psets import names_of
+
+        return names_of(self.psets, proc)
+
+    def keys_of(self, name: str) -> list[str]:
+        """Return where the groups of a name are in `groups`."""
+        return [*((name,) if name in self.groups else ()), *self.namesakes.get(name, ())]
+
+    def key_of(self, name: str, proc: Proc) -> str | None:
+        """Return where the group of a name is that a proc is in, None where it is in none."""
+        return next((key for key in self.keys_of(name) if proc in self.groups[key]), None)
+
+    def free_key(self, name: str) -> str:
+        """Return where a further group of a name may be."""
+        if name not in self.groups:
+            return name
+        number = next(number for number in range(1, len(self.groups) + 2) if f"{name}\0{number}" not in self.groups)
+        key = f"{name}\0{number}"
+        self.namesakes.setdefault(name, []).append(key)
+        return key
+
+    def forget_group(self, key: str) -> None:
+        """A group is no more."""
+        self.groups.pop(key, None)
+        self._addresses.pop(key, None)
+        name = key.partition("\0")[0]
+        keys = self.namesakes.get(name, [])
+        if key in keys:
+            keys.remove(key)
+            if not keys:
+                del self.namesakes[name]
+
+    def own(self, procs: Iterable[Proc], caller: Proc) -> tuple[Proc, ...]:
+        """Return procs as a caller means them, who is in one of several groups of a name."""
+        if not self.namesakes:
+            return tuple(procs)
+        return tuple([Proc.unchecked(self.key_of(proc.nspace, caller) or proc.nspace, proc.rank) for proc in procs])
+
+    def groups_of(self, proc: Proc) -> list[str]:
+        """Return the groups that a proc is in."""
+        return [key.partition("\0")[0] for key, members in self.groups.items() if proc in members]
 
     def find(self, proc: Proc) -> Process | None:
         """Return a proc, None if it is not known."""
@@ -402,6 +452,9 @@ class Store:
         """
         members: set[Process] = set()
         others: set[Proc] = set()
+        procs = tuple(procs)
+        if len(procs) == 1 and procs[0].rank == RANK_WILDCARD and procs[0].nspace in self.groups:
+            return self._address(procs[0].nspace)
         for proc in procs:
             if proc.nspace in self.groups:
                 # Who is in a group is known, even where nothing else of it is.
@@ -427,8 +480,19 @@ class Store:
             raise PMIxError("no procs are named", status=ERR_BAD_PARAM)
         return frozenset(members), frozenset(others)
 
+    def _address(self, name: str) -> tuple[frozenset[Process], frozenset[Proc]]:
+        """Return the members of a group: those of this server, and the others."""
+        members = self.groups[name]
+        known = self._addresses.get(name)
+        if known is None or known[0] is not members or known[1] != self.version:
+            known = self._addresses[name] = members, self.version, self.expand(members, strangers=True)
+        return known[2]
+
     def ungrouped(self, procs: Iterable[Proc]) -> Iterator[Proc]:
         """Yield the procs, with those of groups under their own names."""
+        if not self.groups:
+            yield from procs
+            return
         for proc in procs:
             members = self.groups.get(proc.nspace)
             if members is None:
@@ -439,6 +503,33 @@ class Store:
                 yield members[proc.rank]
             else:
                 raise NotFound(f"the group {proc.nspace!r} has no rank {proc.rank}", procs=(proc,))
+
+    def native(self, infos: tuple[Info, ...], *keys: str) -> tuple[Info, ...]:
+        """Return infos with the procs in place of those that are named by their groups, under some keys.
+
+        Raises:
+            NotFound: A group has no such rank.
+        """
+        if not self.groups or not any(info.key in keys for info in infos):
+            return infos
+        return tuple([self._native(info) if info.key in keys else info for info in infos])
+
+    def _native(self, info: Info) -> Info:
+        data = info.value.data
+        if isinstance(data, Proc) and data.nspace in self.groups:
+            found = tuple(self.ungrouped((data,)))
+            value = Value(codes.PROC, found[0]) if data.rank <= RANK_VALID else _procs(found)
+        elif isinstance(data, DataArray) and data.type == codes.PROC:
+            if all(proc.nspace not in self.groups for proc in data.items):
+                return info
+            value = _procs(tuple(dict.fromkeys(self.ungrouped(data.items))))
+        else:
+            return info
+        return Info(info.key, value, info.flags)
+
+
+def _procs(procs: tuple[Proc, ...]) -> Value:
+    return Value(codes.DATA_ARRAY, DataArray(codes.PROC, procs))
 
 
 def named(values: Iterable[tuple[str, Stored]]) -> dict[Name, Stored]:
@@ -459,7 +550,8 @@ def named(values: Iterable[tuple[str, Stored]]) -> dict[Name, Stored]:
     return found
 
 
-def _object(buffer_type: int, proc: Proc, kvals: Iterable[bytes]) -> bytes:
+def object_of(buffer_type: int, proc: Proc, kvals: Iterable[bytes]) -> bytes:
+    """Return values of a proc as an object of a reply."""
     return Packer(buffer_type).pack(codes.BYTE_OBJECT, encode_get_object(buffer_type, proc, kvals)).bytes()
 
 

@@ -246,6 +246,9 @@ class ServerSession:
         """`PMIx_server_IOF_deliver`: pass on what a proc wrote; it is kept for a while if nobody has asked yet."""
         self._reactor.call(lambda: self._server.forwarding.deliver(output))
 
+    def catch_up(self) -> None:
+        """Nothing is answered before the host."""
+
     def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:
         """`PMIx_server_dmodex_request`: ask what a proc of this server has committed for others, once there is some.
 
@@ -266,13 +269,14 @@ class ServerSession:
         except NotInitialized as error:
             answer(None, error)
 
-    def define_process_set(self, name: str, members: tuple[Proc, ...]) -> None:
+    def define_process_set(self, name: str, members: tuple[Proc, ...], elsewhere: bool = False) -> None:
         """`PMIx_server_define_process_set`: make a process set known; clients hear of it by an event.
 
         Raises:
+            NotFound: A member is not known.
             PMIxError: There is one of that name (`ERR_EXISTS`), or it is no name (`ERR_BAD_PARAM`).
         """
-        self._reactor.call(lambda: self._server.topics.named("psets").define(name, tuple(members)))
+        self._reactor.call(lambda: self._server.topics.named("psets").define(name, tuple(members), elsewhere))
 
     def delete_process_set(self, name: str) -> None:
         """`PMIx_server_delete_process_set`: forget a process set; clients hear of it by an event.
@@ -337,6 +341,15 @@ class ServerSession:
 
     def poll(self) -> None:
         """Nothing waits."""
+
+    def groups(self) -> tuple[tuple[str, tuple[Proc, ...]], ...]:
+        """Return the groups that have members of this server, with all of their members by group rank."""
+
+        def listed() -> tuple[tuple[str, tuple[Proc, ...]], ...]:
+            groups = self._server.store.groups
+            return tuple([(key.partition("\0")[0], members) for key, members in groups.items()])
+
+        return self._reactor.call(listed)
 
     def pending(self) -> list[Pending]:
         """Return the collectives and gets under way, oldest first."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pypmix.engine.python.alone import Alone
     from pypmix.engine.python.transport import Connection
     from pypmix.standard._typing import TypeVar
-    from pypmix.standard.ops import Op
+    from pypmix.standard.ops import GroupState, Op
     from pypmix.standard.releases import Release
 
     R = TypeVar("R")
@@ -56,6 +56,7 @@ FEATURES: dict[str, Release] = {
     "get.timeout": OLDEST,
     "get.immediate": OLDEST,
     "get.refresh": OLDEST,
+    "get.pset_names": (5, 0, 0),
     "publish": OLDEST,
     "lookup": OLDEST,
     "lookup.wait": OLDEST,
@@ -147,6 +148,14 @@ class Session:
     def fetch_local(self, proc: Proc, key: str) -> Value | None:
         return self._fetch(proc, key)
 
+    def group_state(self, name: str) -> GroupState | None:
+        groups = self._machine.groups
+        if groups is None:
+            return None
+        found: list[GroupState | None] = []
+        groups.enter(lambda: found.append(groups.state(name)))
+        return found[0]
+
     def fileno(self) -> int:
         return -1 if self._connection is None else self._connection.fileno()
 
@@ -165,6 +174,11 @@ class Session:
     def supports(self, feature: str) -> bool:
         if self.singleton:
             return feature in _LONE
+        if feature.startswith("group."):
+            from pypmix.engine.groups.features import works
+
+            server = self._machine.server
+            return works(feature, self._machine.release, server is not None and server.adapts)
         return feature in FEATURES and self._machine.release >= FEATURES[feature]
 
     def close(self) -> None:
@@ -196,6 +210,7 @@ def open_client(env: Mapping[str, str] | None = None, directives: tuple[Info, ..
         _release(env),
         2 if env.get("PMIX_BFROP_BUFFER_TYPE") == "PMIX_BFROP_BUFFER_FULLY_DESC" else 1,
         any(store in ("ds12", "ds21") for store in env.get("PMIX_GDS_MODULE", "").split(",")),
+        adapts=adapts(env, name.rpartition(".")[0]),
     )
     hello = client_hello(env, proc, server)
     from pypmix.engine.python.transport import Connection, connect
@@ -369,6 +384,11 @@ def client_hello(env: Mapping[str, str], proc: Proc, server: Server) -> Hello:
         STORE,
         infos,
     )
+
+
+def adapts(env: Mapping[str, str], nspace: str) -> bool:
+    """Tell whether the environment says of a server that it is one of this engine."""
+    return env.get("PYPMIX_SERVER", "").partition(" ")[0] == nspace and env.get("PYPMIX_SERVER_ENGINE") == ENGINE
 
 
 def _limit(directives: tuple[Info, ...]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.engine.python.modex import TIMEOUT, is_true, seconds
 from pypmix.standard import codes
 from pypmix.standard.errors import ERR_BAD_PARAM, ERR_TIMEOUT, SUCCESS, PMIxError
-from pypmix.standard.types import Info, Value
+from pypmix.standard.types import RANK_WILDCARD, Info, Value
 from pypmix.wire.additions import encode_late
 
 TYPE_CHECKING = False
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 COLLECT = "pmix.collect"
+DESTRUCTS = "pypmix.grp.destruct"
+FT_COLLECTIVE = "pmix.grp.ftcoll"
+GROUP_ID = "pmix.grp.id"
 LOCAL_STATUS = "pmix.loc.col.st"
 
 
@@ -30,7 +33,23 @@ def timeout_of(infos: Iterable[Info]) -> float:
     return max([seconds(info) for info in infos if info.key == TIMEOUT], default=0.0)
 
 
-def join(server: Server, operation: str, procs: tuple[Proc, ...], infos: tuple[Info, ...], ticket: Ticket) -> None:
+def address_of(server: Server, procs: tuple[Proc, ...]) -> str:
+    """Return the group that procs are the address of, all of it and nothing else; empty where they are none's."""
+    named = set(procs)
+    if len(named) != 1:
+        return ""
+    nspace, rank = procs[0]
+    return nspace if rank == RANK_WILDCARD and nspace in server.store.groups else ""
+
+
+def join(
+    server: Server,
+    operation: str,
+    procs: tuple[Proc, ...],
+    infos: tuple[Info, ...],
+    ticket: Ticket,
+    tolerant: bool = False,
+) -> None:
     """Let a client join an operation in which the host has a say.
 
     Args:
@@ -39,25 +58,34 @@ def join(server: Server, operation: str, procs: tuple[Proc, ...], infos: tuple[I
         procs: Who takes part, as the caller names them; nspaces that are not known here are other servers'.
         infos: Its directives.
         ticket: The connection and the tag of the request.
+        tolerant: Whether it goes on without those who end or leave, even if the directives do not say so.
 
     Raises:
         PMIxError: The caller is not among the procs, or one of these means nothing.
     """
-    members, others = server.store.expand(procs, strangers=True)
     process = ticket[0].process
+    procs = server.store.own(procs, process.proc)
+    members, others = server.store.expand(procs, strangers=True)
     if process not in members:
         raise PMIxError("it is not one of the procs that it names", status=ERR_BAD_PARAM)
     timeout = timeout_of(infos)
     roster = server.collectives.roster(operation, members, others, asks=True)
-    server.collectives.join(roster, process, ticket, timeout=timeout, said=(procs, infos))
+    roster = server.collectives.meeting(roster, address_of(server, procs), process)
+    tolerant = tolerant or any(is_true(info) for info in infos if info.key == FT_COLLECTIVE)
+    said = tuple(server.store.ungrouped(procs)), infos
+    server.collectives.join(roster, process, ticket, timeout=timeout, said=said, tolerant=tolerant)
 
 
-def procs_of(server: Server, collective: Collective[Process, Ticket]) -> tuple[Proc, ...]:
+def procs_of(collective: Collective[Process, Ticket]) -> tuple[Proc, ...]:
     """Return the procs as the first caller names them, in an order that all servers agree on.
 
     Those of groups have their own names: no host knows groups by theirs.
     """
-    return tuple(sorted(set(server.store.ungrouped(next(iter(collective.said.values()))[0]))))
+    roster = collective.roster
+    if roster.group:
+        # Each caller means those who were in the group when it called.
+        return tuple(sorted([*[process.proc for process in roster.members], *roster.others]))
+    return tuple(sorted(set(next(iter(collective.said.values()))[0])))
 
 
 def directives_of(collective: Collective[Process, Ticket], without: frozenset[str] = frozenset()) -> tuple[Info, ...]:
@@ -75,6 +103,8 @@ def directives_of(collective: Collective[Process, Ticket], without: frozenset[st
             known = found.setdefault(key, items)
             if known is not items and _is_off(known) and not _is_off(items):
                 found[key] = items
+    if collective.roster.group and not collective.roster.operation.startswith("group_"):
+        found[GROUP_ID] = [Info(GROUP_ID, Value(codes.STRING, collective.roster.group.partition("\0")[0]))]
     if collective.status != SUCCESS:
         found[LOCAL_STATUS] = [Info(LOCAL_STATUS, Value(codes.STATUS, collective.status))]
     return tuple([info for items in found.values() for info in items])

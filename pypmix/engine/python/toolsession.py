@@ -18,6 +18,7 @@ from pypmix.engine.python.session import (
     OLDEST,
     OPEN_WAIT,
     Session,
+    adapts,
     client_hello,
     lone_job,
     singleton,
@@ -36,6 +37,8 @@ from pypmix.standard.errors import (
 from pypmix.standard.ops import (
     DeregisterEventHandler,
     Finalize,
+    GroupUnwatch,
+    GroupWatch,
     IOFDeregister,
     IOFPull,
     RegisterEventHandler,
@@ -65,7 +68,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done
     from pypmix.engine.python.rendezvous import Contact
     from pypmix.standard._typing import TypeVar
-    from pypmix.standard.ops import Op
+    from pypmix.standard.ops import GroupState, Op
     from pypmix.standard.releases import Release
 
     R = TypeVar("R")
@@ -79,10 +82,10 @@ UNTOLD = (5, 0, 0)
 MAX_TOLD = 6
 """How many servers an error names."""
 
-_MINTED = (RegisterEventHandler, IOFPull)
+_MINTED = (RegisterEventHandler, IOFPull, GroupWatch)
 """Operations that return an id that only the server's own connection knows."""
 
-_SPENT = (DeregisterEventHandler, IOFDeregister)
+_SPENT = (DeregisterEventHandler, IOFDeregister, GroupUnwatch)
 """Operations that take such an id."""
 
 _SHIFT = 40
@@ -192,6 +195,9 @@ class ToolSession:
 
     def fetch_local(self, proc: Proc, key: str) -> Value | None:
         return self._active().fetch_local(proc, key)
+
+    def group_state(self, name: str) -> GroupState | None:
+        return self._active().group_state(name)
 
     def fileno(self) -> int:
         with self._lock:
@@ -334,7 +340,8 @@ class ToolSession:
         if self._launcher:
             flag += FLAG_LAUNCHER_NEEDS_ID - FLAG_TOOL_NEEDS_ID
         described = self._env.get("PMIX_BFROP_BUFFER_TYPE") == "PMIX_BFROP_BUFFER_FULLY_DESC"
-        server = Server(contact.name, release, 2 if described else 1, tool=True)
+        ours = adapts(self._env, contact.nspace) if own is not None and own.uri == contact.uri else bool(contact.pypmix)
+        server = Server(contact.name, release, 2 if described else 1, tool=True, adapts=ours)
         hello = client_hello({**self._env, "PMIX_VERSION": ".".join(map(str, release))}, proc, server)
         infos = [Info("pmix.ppid", Value(codes.PID, os.getpid())), Info("pmix.cmd.line", _command_line())]
         if contact.pypmix:

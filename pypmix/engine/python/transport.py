@@ -146,6 +146,8 @@ class Connection:
         self._front: select.epoll | None = None
         """What an event loop watches: the socket, and the bell by which other threads call for `poll`."""
         self._bell = -1
+        self._nudge = -1
+        """By which a reader hears that what it waits for has ended without anything to read."""
 
     # What the session calls
 
@@ -166,6 +168,8 @@ class Connection:
             with self.lock:
                 call = waiter.call = self._machine.start(op, None, monotonic())
                 if call.outcome is None:
+                    if call.guided and self._nudge < 0:
+                        self._nudge = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
                     self._waiters.append(waiter)
                     self._flush()
                 elif self._machine.out[0]:
@@ -209,6 +213,7 @@ class Connection:
                 hint="set a flag here and act on it later",
             )
         with self.lock:
+            self._machine.look(monotonic())
             step()
             self._flush()
             self._stuck = bool(self._machine.out[0])
@@ -319,9 +324,9 @@ class Connection:
         unsent = self._machine.out[0]
         chunks = self._machine.intake.chunks
         ready = True
-        if unsent or call.deadline is not None:
+        if unsent or call.deadline is not None or call.guided:
             events = select.POLLIN | (select.POLLOUT if unsent else 0)
-            ready = bool(self._watch(events, call.deadline) & ~select.POLLOUT)
+            ready = bool(self._watch(events, call.deadline, call.guided) & ~select.POLLOUT)
         if ready:
             try:
                 # One call of C functions: no exception of a signal handler can lose what was received.
@@ -348,12 +353,19 @@ class Connection:
                 self._machine.tick(monotonic())
                 self._settle()
 
-    def _watch(self, events: int, deadline: float | None) -> int:
+    def _watch(self, events: int, deadline: float | None, guided: bool) -> int:
         poll = select.poll()
         poll.register(self._fd, events)
+        if guided:
+            poll.register(self._nudge, select.POLLIN)
         timeout = None if deadline is None else max(0.0, (deadline - monotonic()) * 1000)
-        found = poll.poll(timeout)
-        return found[0][1] if found else 0
+        found = dict(poll.poll(timeout))
+        if found.pop(self._nudge, 0):
+            try:
+                os.eventfd_read(self._nudge)
+            except BlockingIOError:
+                pass
+        return found.get(self._fd, 0)
 
     def _leave(self, waiter: _Waiter) -> None:
         if waiter in self._waiters:
@@ -432,6 +444,8 @@ class Connection:
         for waiter in self._waiters:
             if waiter.call is not None and waiter.call.outcome is not None:
                 waiter.wake()
+                if waiter is self._reader and self._nudge >= 0 and waiter.ident != _thread.get_ident():
+                    os.eventfd_write(self._nudge, 1)
         if self._machine.parting and self._fd >= 0:
             self._machine.parting = False
             self._shut(_socket.SHUT_WR)
@@ -487,6 +501,9 @@ class Connection:
             self._fd = -1
             self._shut()
             self._sock.close()
+            if self._nudge >= 0:
+                os.close(self._nudge)
+                self._nudge = -1
 
     def _shut(self, how: int = _socket.SHUT_RDWR) -> None:
         try:

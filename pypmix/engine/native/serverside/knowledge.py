@@ -17,6 +17,7 @@ HOSTNAME = "pmix.hname"
 JOB_INFO_ARRAY = "pmix.job.arr"
 NSPACE = "pmix.nspace"
 PROCID = "pmix.procid"
+PSET_NAME = "pmix.pset.nm"
 
 STATE_UNDEF = 0
 STATE_PREPPED = 1
@@ -88,6 +89,20 @@ def _rows(server: NativeServer, job: Registered, ranks: Iterable[int]) -> Value:
     return _array(codes.PROC_INFO, rows)
 
 
+def _pset_count(server: NativeServer, _job: object, _query: object) -> Value:
+    return Value.unchecked(codes.SIZE, len(server.psets))
+
+
+def _pset_names(server: NativeServer, _job: object, _query: object) -> Value:
+    return Value.unchecked(codes.STRING, ",".join(list(server.psets)))
+
+
+def _pset_members(server: NativeServer, _job: object, query: Query) -> Value | None:
+    name = next((info.value.data for info in query.qualifiers if info.key == PSET_NAME), None)
+    members = server.psets.get(name) if isinstance(name, str) else None
+    return None if members is None else _array(codes.PROC, members)
+
+
 def _array(type: int, items: Iterable[object]) -> Value:
     return Value.unchecked(codes.DATA_ARRAY, DataArray(type, tuple(items)))
 
@@ -97,5 +112,8 @@ _ANSWERS: dict[str, Callable[[NativeServer, Registered | None, Query], Value | N
     "pmix.qry.nsinfo": _nspace_info,
     "pmix.qry.ptable": _table,
     "pmix.qry.lptable": _local_table,
+    "pmix.qry.psetnum": _pset_count,
+    "pmix.qry.psets": _pset_names,
+    "pmix.qry.pmems": _pset_members,
 }
 """The keys that the server knows, beside those that the library answers from the job info itself."""

@@ -41,6 +41,9 @@ INTERNAL = "pmix.srvr.internal.notify"
 DEFAULT = -(2**31)
 """The code that stands for all codes, where a message needs one."""
 
+INVITED = -159
+"""The code of an invitation to a group, which the groups take in before the handlers that are for it."""
+
 NO_CODES_FROM = (7, 0, 0)
 """The first release whose servers take in a registration without codes.
 
@@ -270,6 +273,10 @@ def _complain(error: Exception) -> None:
 def _register(client: Client, call: Call) -> None:
     op = call.op
     assert isinstance(op, RegisterEventHandler)
+    if INVITED in op.codes and client.server is not None:
+        from pypmix.engine.python.clientside.groups import groups_of
+
+        groups_of(client).agent.expects_invitations()
     try:
         events_of(client).register(call, op)
     except LocalProtocolError:

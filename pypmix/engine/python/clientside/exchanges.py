@@ -48,8 +48,16 @@ def infos(reply: dict[str, Any]) -> Any:
     return reply["infos"]
 
 
-def request(client: Client, call: Call, command: int, **fields: Any) -> None:
-    """Send a request; without a server, or with one that has no such command, the call ends with an error."""
+def request(client: Client, call: Call, command: int, *, unbound: bool = False, **fields: Any) -> None:
+    """Send a request; without a server, or with one that has no such command, the call ends with an error.
+
+    Args:
+        client: The machine.
+        call: What asks.
+        command: What is asked.
+        unbound: Whether somebody else looks after the operation's own timeout.
+        fields: The fields of the request.
+    """
     if client.server is None:
         client._end(call, error=client._alone(call))
         return
@@ -59,7 +67,8 @@ def request(client: Client, call: Call, command: int, **fields: Any) -> None:
         client._end(call, error=client._named(error, call.op))
         return
     client._request(call, layout.encode(client.buffer_type, client.release, **fields))
-    client._bound(call)
+    if not unbound:
+        client._bound(call)
 
 
 def reply(client: Client, command: int, payload: bytes) -> dict[str, Any]:

@@ -1,20 +1,24 @@
-"""The client's side of groups that all of their members construct and destruct together."""
+"""The client's side of groups: which operations they are, and those that the server itself carries out."""
 
 from __future__ import annotations
 
-from pypmix.engine.groups.rules import CONTEXT_ID, MEMBERSHIP, Groups, directives_for
-from pypmix.engine.python.clientside.exchanges import UNOFFERED, reply, request
+from pypmix.engine.groups.rules import FAILURES, results_of
+from pypmix.engine.groups.talk import CONTEXT_ID, MEMBERSHIP
+from pypmix.engine.python.clientside.exchanges import reply, request
+from pypmix.engine.python.clientside.groupport import GroupPort
 from pypmix.standard import codes
-from pypmix.standard.errors import (
-    ERR_EXISTS,
-    ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
-    ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
-    SUCCESSES,
-    PMIxError,
+from pypmix.standard.errors import ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESSES
+from pypmix.standard.ops import (
+    GroupConstruct,
+    GroupDestruct,
+    GroupInvite,
+    GroupInviteControl,
+    GroupJoin,
+    GroupLeave,
+    GroupRequest,
+    GroupUnwatch,
+    GroupWatch,
 )
-from pypmix.standard.ops import GroupConstruct, GroupDestruct
 from pypmix.standard.types import DataArray, Info, Value
 from pypmix.wire.additions import decode_late
 from pypmix.wire.codec import Unpacker, kvals
@@ -27,47 +31,37 @@ if TYPE_CHECKING:
 
     from pypmix.engine.python.client import Call, Client
 
-_FAILURES = {
-    ERR_NOT_SUPPORTED: UNOFFERED,
-    ERR_TIMEOUT: "not all members of {!r} had come when the time ran out",
-    ERR_PARTIAL_SUCCESS: "a member of {!r} ended without coming",
-    ERR_EXISTS: "there is a group or an nspace {!r} already",
-    ERR_NOT_FOUND: "the server does not know all of the procs, or not the group {!r}",
-    -27: "the server does not take these procs for {!r}",
-    -66: "the caller is not a member of {!r}",
-    -165: "a member ended without coming, so that there is no group {!r}",
-}
+PARTIAL: tuple[int, int, int] = (6, 0, 0)
+"""The first release as which a server of this engine brings a group with a partial success.
+
+To clients of earlier ones that is how a construct fails.
+"""
 
 
-def _groups(client: Client) -> Groups:
+def _start(client: Client, call: Call) -> None:
+    if client.server is None:
+        client._end(call, error=client._alone(call))
+        return
+    groups_of(client).begin(call)
+
+
+def groups_of(client: Client) -> GroupPort:
+    """Return the groups of a client that has a server."""
     if client.groups is None:
-        client.groups = Groups(client.proc)
+        client.groups = GroupPort(client, {GroupConstruct: _construct, GroupDestruct: _destruct})
     return client.groups
 
 
 def _construct(client: Client, call: Call) -> None:
     op = call.op
     assert isinstance(op, GroupConstruct)
-    groups = _groups(client)
-    if client.server is None:
-        client._end(call, error=client._alone(call))
-        return
-    try:
-        procs = groups.constructed_of(op, client.store.lookup)
-        groups.begin(op.group)
-    except PMIxError as error:
-        client._end(call, error=client._named(error, op))
-        return
-    infos = directives_for(op, client.release)
-    request(client, call, Command.GROUP_CONSTRUCT, group=op.group, procs=procs, infos=infos)
+    request(client, call, Command.GROUP_CONSTRUCT, unbound=True, group=op.group, procs=op.procs, infos=op.directives)
 
 
 def _constructed(client: Client, call: Call, payload: bytes) -> None:
-    op = call.op
-    assert isinstance(op, GroupConstruct)
-    _groups(client).end(op.group)
     status = decode_status(payload, client.buffer_type)
-    if status not in SUCCESSES:
+    partial = status == ERR_PARTIAL_SUCCESS and _adapts(client) and client.release >= PARTIAL
+    if status not in SUCCESSES and not partial:
         _failed(client, call, status, payload)
         return
     fields = reply(client, Command.GROUP_CONSTRUCT, payload)
@@ -83,44 +77,53 @@ def _constructed(client: Client, call: Call, payload: bytes) -> None:
         if nspace and nspace != client.proc.nspace:
             pairs = kvals(item, unpacker.position, client.buffer_type, client.release)
             client.store.add_job_values(nspace, pairs, client.buffer_type, client.release)
-    client._end(call, _groups(client).formed(op, infos, client.store.lookup))
+    client._end(call, results_of(infos, partial))
 
 
 def _destruct(client: Client, call: Call) -> None:
     op = call.op
-    assert isinstance(op, GroupDestruct)
-    try:
-        members = _groups(client).check_destruct(op.group)
-        _groups(client).begin(op.group)
-    except PMIxError as error:
-        client._end(call, error=client._named(error, op))
-        return
-    fields: dict[str, Any] = {"group": op.group, "members": members, "infos": directives_for(op, client.release)}
-    request(client, call, Command.GROUP_DESTRUCT, **fields)
+    assert isinstance(op, GroupDestruct) and client.groups is not None
+    # In the order that servers have them in, whatever that of the group is.
+    members = tuple(sorted(client.groups.agent.standing.members(op.group)))
+    infos = op.directives
+    request(client, call, Command.GROUP_DESTRUCT, unbound=True, group=op.group, members=members, infos=infos)
 
 
 def _destructed(client: Client, call: Call, payload: bytes) -> None:
-    op = call.op
-    assert isinstance(op, GroupDestruct)
-    _groups(client).end(op.group)
     status = decode_status(payload, client.buffer_type)
-    if status not in SUCCESSES:
+    if status in SUCCESSES:
+        client._end(call)
+    else:
         _failed(client, call, status, payload)
-        return
-    _groups(client).gone(op.group)
-    client._end(call)
 
 
 def _failed(client: Client, call: Call, status: int, payload: bytes) -> None:
     op: Any = call.op
-    error = client._error(call, status, _FAILURES.get(status, "").format(op.group))
-    if status == ERR_TIMEOUT:
+    error = client._error(call, status, FAILURES.get(status, "").format(repr(op.group)))
+    if status == ERR_TIMEOUT or _adapts(client):
         missing = decode_late(payload, client.buffer_type)
         error.missing = None if missing is None else frozenset(missing)
     client._end(call, error=error)
 
 
-STARTS: dict[type, Callable[[Client, Call], None]] = {GroupConstruct: _construct, GroupDestruct: _destruct}
+def _adapts(client: Client) -> bool:
+    return client.server is not None and client.server.adapts
+
+
+STARTS: dict[type, Callable[[Client, Call], None]] = dict.fromkeys(
+    (
+        GroupConstruct,
+        GroupDestruct,
+        GroupInvite,
+        GroupInviteControl,
+        GroupJoin,
+        GroupLeave,
+        GroupRequest,
+        GroupUnwatch,
+        GroupWatch,
+    ),
+    _start,
+)
 
 REPLIES: dict[type, Callable[[Client, Call, bytes], None]] = {
     GroupConstruct: _constructed,

@@ -37,6 +37,7 @@ from pypmix.standard.ops import (
     ValidateCredential,
 )
 from pypmix.standard.ops.core import instances
+from pypmix.standard.ops.events import CUSTOM_RANGE, is_set
 from pypmix.standard.types import DeviceDistance, Info, Pdata, Value
 from pypmix.wire.frames import TAG_HEARTBEAT
 from pypmix.wire.messages import Command, reply_layout
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     Fields = dict[str, Any]
     Reply = Callable[[Any, Any, Peer], Fields]
 
+ASSIGN_CONTEXT_ID = "pmix.grp.actxid"
+PROCID = "pmix.procid"
 RANGE = "pmix.range"
 PERSISTENCE = "pmix.persist"
 
@@ -184,7 +187,10 @@ class Asking(Topic):
         self, command: int, make: Callable[[Fields], Op[Any]], reply: Reply
     ) -> Callable[[Peer, int, bytes], None]:
         def handle(peer: Peer, tag: int, payload: bytes) -> None:
-            op = made(make, fields_of(peer, command, payload))
+            fields = fields_of(peer, command, payload)
+            if self.server.store.groups:
+                self._translate(peer, fields)
+            op = made(make, fields)
 
             def answer(result: object, error: BaseException | None) -> None:
                 if error is not None:
@@ -192,9 +198,20 @@ class Asking(Topic):
                 else:
                     self._send(peer, tag, command, op, lambda: reply(op, result, peer))
 
+            if command == Command.JOB_CONTROL and is_set(op.directives, ASSIGN_CONTEXT_ID):
+                self.server.groups.number(peer, answer)
+                return
             self._ask(peer, op, answer)
 
         return handle
+
+    def _translate(self, peer: Peer, fields: Fields) -> None:
+        """Put procs in the place of those that are named by their groups: no host knows groups by name."""
+        store = self.server.store
+        if "procs" in fields:
+            fields["procs"] = tuple(store.ungrouped(store.own(fields["procs"], peer.process.proc)))
+        if "infos" in fields:
+            fields["infos"] = store.native(fields["infos"], CUSTOM_RANGE)
 
     def _ask(self, peer: Peer, op: Op[Any], answer: Callable[[Any, BaseException | None], None]) -> None:
         """Ask the host; what it says to who has gone in the meantime is dropped."""
@@ -229,7 +246,11 @@ class Asking(Topic):
     # Queries: the host first, which knows what is new; then what is registered here.
 
     def _query(self, peer: Peer, tag: int, payload: bytes) -> None:
-        op = made(QueryInfo, fields_of(peer, Command.QUERY, payload)["queries"])
+        queries = fields_of(peer, Command.QUERY, payload)["queries"]
+        if self.server.store.groups:
+            native = self.server.store.native
+            queries = tuple([each.replace(qualifiers=native(each.qualifiers, PROCID)) for each in queries])
+        op = made(QueryInfo, queries)
         if sum([len(query.keys) for query in op.queries]) > MAX_KEYS:
             raise PMIxError(f"a query after more than {MAX_KEYS} keys", status=ERR_OUT_OF_RESOURCE)
 

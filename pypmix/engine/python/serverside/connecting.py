@@ -52,7 +52,7 @@ class Connecting(Topic):
             collective.absent = absent_of(error)
             server.collectives.finish(collective, status_of(error) or here)
 
-        op = _OPERATIONS[collective.roster.operation](procs_of(server, collective), directives_of(collective))
+        op = _OPERATIONS[collective.roster.operation](procs_of(collective), directives_of(collective))
         server.host.upcall(op, answer)
 
     def _ended(self, collective: Collective[Process, Ticket], status: int) -> None:

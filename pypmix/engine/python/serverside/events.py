@@ -29,15 +29,15 @@ from pypmix.standard.ops.events import (
     is_set,
     procs_in,
 )
-from pypmix.standard.ops.publishing import RANGE_SESSION, RANGES
-from pypmix.standard.types import Info
+from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION, RANGES
+from pypmix.standard.types import DataArray, Info
 from pypmix.wire.encode import rule_for
 from pypmix.wire.frames import TAG_NOTIFY, frame
 from pypmix.wire.messages import EVENT, Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pypmix.engine.python.server import Peer, Server
     from pypmix.engine.python.serverdata import Namespace, Process
@@ -49,6 +49,9 @@ DEFAULT = -(2**31)
 
 INTERNAL = "pmix.srvr.internal.notify"
 """What a server marks events with that have come from a client of its own, which it must not take a second time."""
+
+ABOUT_GROUPS = frozenset((*range(-170, -158), -3707100))
+"""The codes of what members say of their groups."""
 
 MAX_CODES = 4096
 """How many codes one connection may register."""
@@ -282,8 +285,20 @@ class Events(Topic):
             # It has been here before, and a relay has sent it back.
             peer.status(tag, SUCCESS)
             return
+        infos = self.server.store.native(infos, CUSTOM_RANGE)
+        if fields["code"] in ABOUT_GROUPS and _is_for_nobody(infos):
+            # So says who leaves a group that it is the last member of.
+            self.server.groups.happened(Notification(fields["code"], peer.process.proc, RANGE_CUSTOM, infos))
+            peer.status(tag, SUCCESS)
+            return
         op = made(NotifyEvent, fields["code"], fields["range"] or RANGE_SESSION, infos)
-        self._raise(Notification(op.code, peer.process.proc, op.range, op.infos), peer)
+        event = Notification(op.code, peer.process.proc, op.range, op.infos)
+        if op.code in ABOUT_GROUPS and self.server.groups.heard(event, peer.process):
+            peer.status(tag, SUCCESS)
+            return
+        self._raise(event, peer)
+        if op.code in ABOUT_GROUPS:
+            self.server.groups.happened(event)
         if op.range in (RANGE_LOCAL, RANGE_PROC_LOCAL) or is_set(infos, STAYS_LOCAL):
             peer.status(tag, SUCCESS)
             return
@@ -302,7 +317,17 @@ class Events(Topic):
             raise ValueError(f"{notification.range!r} is no range to notify")
         instances("infos", notification.infos, Info)
         check_range(notification.range or RANGE_SESSION, notification.infos)
+        about_groups = notification.code in ABOUT_GROUPS
+        if about_groups and self.server.groups.swallowed(notification):
+            return
         self._raise(notification, None)
+        if about_groups:
+            self.server.groups.happened(notification)
+
+    def forget(self, over: Callable[[Notification], bool]) -> None:
+        """Keep some events no longer for those who register late."""
+        self._recent = deque([event for event in self._recent if not over(event.notification)])
+        self._bytes = sum([event.size for event in self._recent])
 
     def _raise(self, notification: Notification, sender: Peer | None) -> None:
         try:
@@ -355,6 +380,12 @@ class Events(Topic):
                 # An event that is kept must not keep its sender's job, with all that its procs have committed.
                 event.sender = None
         self._bytes = sum([event.size for event in self._recent])
+
+
+def _is_for_nobody(infos: tuple[Info, ...]) -> bool:
+    """Tell whether a custom range is given that has nobody in it."""
+    given = [info.value.data for info in infos if info.key == CUSTOM_RANGE]
+    return bool(given) and all(isinstance(data, DataArray) and not data.items for data in given)
 
 
 def _ignore(_result: None, _error: BaseException | None) -> None:

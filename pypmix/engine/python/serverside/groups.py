@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
-from pypmix.engine.python.modex import is_true
+from pypmix.engine.base import Pending
+from pypmix.engine.groups.talk import (
+    ABSENT,
+    AFFECTED_PROC,
+    ASSIGN_CONTEXT_ID,
+    BOOTSTRAP,
+    CONSTRUCT_ABORT,
+    CONTEXT_ID,
+    FT_COLLECTIVE,
+    GROUP_ID,
+    GROUP_INFO,
+    NOTIFY_TERMINATION,
+    REACTION,
+    SAYS,
+    TALK,
+    VERDICT,
+    flag,
+    found,
+    proc,
+    procs,
+    size,
+)
 from pypmix.engine.python.serverdata import FLAG_QUALIFIER, QUALIFIED
+from pypmix.engine.python.serverside.constructs import CONSTRUCT, Constructs, Outcome, is_infos, name_of, told
+from pypmix.engine.python.serverside.grouprecords import GONE, MAX_GROUPS, Group, Records
 from pypmix.engine.python.serverside.topic import Topic, fields_of, status_of
-from pypmix.engine.python.together import absent_of, answer_failure, directives_of, fail, join, procs_of
+from pypmix.engine.python.together import (
+    LOCAL_STATUS,
+    absent_of,
+    answer_failure,
+    directives_of,
+    fail,
+    join,
+    procs_of,
+    timeout_of,
+)
 from pypmix.standard import codes
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
@@ -13,42 +45,39 @@ from pypmix.standard.errors import (
     ERR_NOT_SUPPORTED,
     ERR_OUT_OF_RESOURCE,
     ERR_PARTIAL_SUCCESS,
+    ERR_TIMEOUT,
     ERROR,
     SUCCESS,
     NotFound,
     PMIxError,
 )
 from pypmix.standard.ops import SCOPE_GLOBAL
-from pypmix.standard.ops.core import instances
-from pypmix.standard.ops.hosting import GROUP_CANCEL, GROUP_CONSTRUCT, GROUP_DESTRUCT, GroupUpcall
-from pypmix.standard.types import MAX_NSLEN, RANK_VALID, DataArray, Info, Proc, Value
+from pypmix.standard.ops.events import is_set
+from pypmix.standard.ops.hosting import (
+    GROUP_CONSTRUCT,
+    GROUP_DESTRUCT,
+    GROUP_LEADER_PROC,
+    GROUP_ROUND,
+    GroupUpcall,
+)
+from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.codec import NEWEST, PLAIN, Packer, encode_kval
 from pypmix.wire.messages import Command, reply_layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from pypmix.engine.python.collectives import Collective
     from pypmix.engine.python.server import Peer, Server, Ticket
-    from pypmix.engine.python.serverdata import Process
+    from pypmix.engine.python.serverdata import Namespace, Process
+    from pypmix.engine.python.serverside.bootstrapping import Bootstrapping
+    from pypmix.standard.ops import Notification
 
-CONSTRUCT = "group_construct"
+    Shared = dict[Proc, tuple[Info, ...]]
+
 DESTRUCT = "group_destruct"
-
-ASSIGN_CONTEXT_ID = "pmix.grp.actxid"
-CONTEXT_ID = "pmix.grp.ctxid"
-GROUP_INFO = "pmix.grp.info"
-MEMBERSHIP = "pmix.grp.mbrs"
-ENDPOINT = "pmix.grp.endpt"
-PROCID = "pmix.procid"
-OWN = frozenset({GROUP_INFO, ENDPOINT, "pmix.pdata"})
-"""Directives that each member gives for itself. The last is what it has committed, which others get when they ask."""
-
-NOT_YET = frozenset({"pmix.grp.btstrp", "pmix.grp.add"})
-"""Directives of other ways to construct."""
-
-MAX_GROUPS = 65536
-
-GROUP_CONSTRUCT_ABORT = -165
 
 INFO_IN_REPLY = (6, 0, 0)
 """The first release whose clients get the others' group info with the reply.
@@ -56,209 +85,290 @@ INFO_IN_REPLY = (6, 0, 0)
 Earlier ones ask the server for it, by the context id as a qualifier.
 """
 
+NOT_A_MEMBER = -66
 
-class _Outcome:
-    """What a construct has made: the members by group rank, the context id, and what each member says of itself."""
-
-    __slots__ = ("context_id", "members", "shared")
-
-    def __init__(self, members: tuple[Proc, ...], context_id: int | None, shared: dict[Proc, tuple[Info, ...]]) -> None:
-        self.members = members
-        self.context_id = context_id
-        self.shared = shared
+ABORTED = (ERR_PARTIAL_SUCCESS, CONSTRUCT_ABORT)
+"""How a construct ends that lacks a member, or is aborted; each client is told what its release knows."""
 
 
 class Groups(Topic):
     """Collective construct and destruct of groups.
 
     The host is asked about every one; one among procs of this server alone does not need it.
+
+    Attributes:
+        records: The groups that stand.
+        constructs: Those under way.
     """
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)
         self.handlers = {Command.GROUP_CONSTRUCT: self._construct, Command.GROUP_DESTRUCT: self._destruct}
-        server.askings[CONSTRUCT] = self._ask_construct
         server.askings[DESTRUCT] = self._ask_destruct
         server.endings[CONSTRUCT] = self._constructed
         server.endings[DESTRUCT] = self._destructed
-        self._asked: dict[Collective[Process, Ticket], None] = {}
-        """What the host has before it."""
-        self._outcomes: dict[Collective[Process, Ticket], _Outcome] = {}
-        self._last_context_id = 0
+        self.records = Records(server)
+        self.constructs = constructs = Constructs(server, self)
+        server.askings[CONSTRUCT] = constructs.all_here
+        server.collectives.late = constructs.late
+        server.collectives.dropped = self._dropped
+        self._destructing: dict[Collective[Process, Ticket], None] = {}
+        """The destructs that the host has before it."""
+        self._bootstrapping: Bootstrapping | None = None
+        self._numbered = 0
+        self._said: tuple[object, dict[str, Any]] = None, {}
+        self._meant: tuple[object, int, tuple[frozenset[Process], frozenset[Proc]]] | None = None
+
+    @property
+    def bootstrapping(self) -> Bootstrapping:
+        """The constructs of which nobody knows beforehand who takes part."""
+        if self._bootstrapping is None:
+            from pypmix.engine.python.serverside.bootstrapping import Bootstrapping
+
+            self._bootstrapping = Bootstrapping(self.server, self)
+        return self._bootstrapping
+
+    def number(self, peer: Peer, answer: Callable[[Any, BaseException | None], None]) -> None:
+        """Give a group of an invitation its context id, as inviters ask for it by a job control."""
+        self._numbered += 1
+        # A group of its leader alone, which nobody hears of: so every host has one number for each.
+        name = f"pypmix.number.{peer.process.proc}.{self._numbered}"[-MAX_NSLEN:]
+        alone = (peer.process.proc,)
+
+        def done(result: object, error: BaseException | None) -> None:
+            if not peer.open:
+                return
+            context_id: int | None = None
+            if status_of(error) not in (SUCCESS, ERR_NOT_SUPPORTED):
+                answer(None, error)
+                return
+            if error is None:
+                self.server.host.upcall(GroupUpcall(GROUP_DESTRUCT, name, alone), _ignore)
+                try:
+                    context_id = self.constructs.read(() if result is None else tuple(result), {}, alone)[1]  # type: ignore[arg-type]
+                except (TypeError, ValueError, AttributeError) as problem:
+                    self.server.host.log(f"the host answered construct of {name!r} with nonsense: {problem}")
+            answer((size(CONTEXT_ID, self.constructs.new_context_id() if context_id is None else context_id),), None)
+
+        infos = (flag(ASSIGN_CONTEXT_ID), size(GROUP_ROUND, 1))
+        self.server.host.upcall(GroupUpcall(GROUP_CONSTRUCT, name, alone, infos), done, peer.process)
 
     # Requests
 
+    def _fields(self, peer: Peer, command: int, payload: bytes) -> dict[str, Any]:
+        """Return the fields of a request: most members of a group send the same one, and each has all of the procs."""
+        key = payload, peer.buffer_type, peer.release
+        if self._said[0] != key:
+            self._said = key, fields_of(peer, command, payload)
+        return self._said[1]
+
     def _construct(self, peer: Peer, tag: int, payload: bytes) -> None:
-        fields = fields_of(peer, Command.GROUP_CONSTRUCT, payload)
+        fields = self._fields(peer, Command.GROUP_CONSTRUCT, payload)
         name, infos = fields["group"], fields["infos"]
-        groups = self.server.store.groups
-        if not name or len(name) > MAX_NSLEN:
+        store, process = self.server.store, peer.process
+        if not name or len(name) > MAX_NSLEN or "\0" in name:
             raise PMIxError("a group needs a name", status=ERR_BAD_PARAM)
-        if not fields["procs"] or any(info.key in NOT_YET for info in infos):
-            raise PMIxError("groups are constructed by all of their members", status=ERR_NOT_SUPPORTED)
-        if name in groups or self.server.store.get(name) is not None:
-            raise PMIxError(f"there is a group or an nspace {name!r} already", status=ERR_EXISTS)
-        if len(groups) >= MAX_GROUPS:
-            raise PMIxError(f"there are {len(groups)} groups", status=ERR_OUT_OF_RESOURCE)
+        if store.get(name) is not None:
+            raise PMIxError(f"there is an nspace {name!r} already", status=ERR_EXISTS)
         for info in infos:
-            if info.key == GROUP_INFO and not _is_infos(info.value):
+            if info.key == GROUP_INFO and not is_infos(info.value):
                 raise PMIxError("group info is an array of infos", status=ERR_BAD_PARAM)
-        join(self.server, f"{CONSTRUCT} {name}", fields["procs"], infos, (peer, tag))
+        timeout = timeout_of(infos)
+        owed = self.constructs.owed.get(name, {}).pop(process, SUCCESS)
+        if owed:
+            raise PMIxError(f"there will be no group {name!r}", status=told_as(owed, peer))
+        if len(store.groups) >= MAX_GROUPS:
+            raise PMIxError(f"there are {len(store.groups)} groups", status=ERR_OUT_OF_RESOURCE)
+        named = fields["procs"]
+        if not store.groups.keys().isdisjoint([each.nspace for each in named]):
+            named = tuple(store.ungrouped(store.own(named, process.proc)))
+        if not named or any(info.key == BOOTSTRAP for info in infos):
+            if store.key_of(name, process.proc) is not None:
+                raise PMIxError(f"there is a group {name!r} already", status=ERR_EXISTS)
+            self.bootstrapping.offer(name, peer, tag, named, infos, timeout)
+            return
+        if self._meant is None or self._meant[0] is not named or self._meant[1] != store.version:
+            self._meant = named, store.version, store.expand(named, strangers=True)
+        members, others = self._meant[2]
+        if process not in members:
+            raise PMIxError("it is not one of the procs that it names", status=ERR_BAD_PARAM)
+        for key in store.keys_of(name):
+            there = store.groups[key]
+            if not others.isdisjoint(there) or any(store.find(each) in members for each in there):
+                raise PMIxError(f"there is a group {name!r} already", status=ERR_EXISTS)
+        construct = self.constructs.meeting(name, process, members, others)
+        collective = construct.collective
+        if collective is not None and (process in collective.arrived or collective.asked):
+            # It has called already, or the others go on without it.
+            raise PMIxError(f"{name!r} is constructed already", status=ERR_EXISTS)
+        construct.called(process, infos)
+        self.constructs.under_way.setdefault(name, [])
+        if construct not in self.constructs.under_way[name]:
+            self.constructs.under_way[name].append(construct)
+        ticket, said = (peer, tag), (named, infos)
+        try:
+            # It may be over when this returns.
+            construct.collective = self.server.collectives.join(
+                construct.roster, process, ticket, timeout=timeout, said=said, tolerant=construct.sparing
+            )
+        except PMIxError:
+            if construct.collective is None:
+                self.constructs.end(construct)
+            raise
+        if self.constructs.is_running(construct):
+            self.constructs.reactions.look(construct)
 
     def _destruct(self, peer: Peer, tag: int, payload: bytes) -> None:
-        fields = fields_of(peer, Command.GROUP_DESTRUCT, payload)
-        members = self.server.store.groups.get(fields["group"])
-        if members is None:
-            raise NotFound(f"there is no group {fields['group']!r}")
-        present = tuple([proc for proc in members if not self._gone(proc)])
-        join(self.server, f"{DESTRUCT} {fields['group']}", present or members, fields["infos"], (peer, tag))
+        fields = self._fields(peer, Command.GROUP_DESTRUCT, payload)
+        self.destruct(peer, tag, fields["group"] or "", fields["infos"])
+
+    def destruct(self, peer: Peer, tag: int, called: str, infos: tuple[Info, ...]) -> None:
+        """Take in that a client destructs a group; those whose library knows of none say so by a fence."""
+        store, own = self.server.store, peer.process.proc
+        name = store.key_of(called, own)
+        if name is None:
+            if not store.keys_of(called):
+                raise NotFound(f"there is no group {called!r}")
+            raise PMIxError(f"it is no member of {called!r}", status=NOT_A_MEMBER)
+        group = self.records.get(name)
+        for key, on in ((NOTIFY_TERMINATION, group.notify), (FT_COLLECTIVE, group.tolerant)):
+            if on and not is_set(infos, key):
+                infos = (*infos, flag(key))
+        tolerant = group.notify or group.tolerant
+        join(
+            self.server,
+            f"{DESTRUCT} {name}",
+            (Proc.unchecked(name, RANK_WILDCARD),),
+            infos,
+            (peer, tag),
+            tolerant=tolerant,
+        )
+
+    def guests(self, name: str, added: tuple[Proc, ...]) -> dict[Proc, tuple[Info, ...]]:
+        """Return who of those that a construct adds has come here, and with which infos."""
+        return {} if self._bootstrapping is None else self._bootstrapping.guests(name, added)
 
     # What the host is asked
 
-    def _ask_construct(self, collective: Collective[Process, Ticket]) -> None:
-        server = self.server
-        if collective.status != SUCCESS:
-            if collective.roster.others:
-                self._cancel(collective)
-            server.collectives.finish(collective, collective.status)
-            return
-        shared = {process.proc: _group_info(infos) for process, (_, infos) in collective.said.items()}
-        told = [_told(proc, items) for proc, items in sorted(shared.items()) if items]
-        own = [info for _, infos in collective.said.values() for info in infos if info.key == ENDPOINT]
-        directives = (*directives_of(collective, OWN), *told, *own)
-        self._asked[collective] = None
-
-        def answer(result: object, error: BaseException | None) -> None:
-            self._asked.pop(collective, None)
-            if not server.collectives.is_running(collective):
-                return
-            status = status_of(error)
-            if status == ERR_NOT_SUPPORTED and not collective.roster.others:
-                status, result = SUCCESS, None
-            if status == SUCCESS:
-                try:
-                    self._outcomes[collective] = self._outcome(collective, result, shared)
-                except (TypeError, ValueError) as problem:
-                    server.host.log(f"the host answered construct of {_name(collective)!r} with nonsense: {problem}")
-                    status = ERROR
-            collective.absent = absent_of(error) if status != SUCCESS else None
-            server.collectives.finish(collective, status)
-
-        op = GroupUpcall(GROUP_CONSTRUCT, _name(collective), procs_of(server, collective), directives)
-        server.host.upcall(op, answer)
-
     def _ask_destruct(self, collective: Collective[Process, Ticket]) -> None:
         server = self.server
-        self._asked[collective] = None
+        self._destructing[collective] = None
+        name = name_of(collective).partition("\0")[0]
+        directives = directives_of(collective)
+        gone = tuple(sorted([process.proc for process in collective.gone])) if collective.lost else ()
+        if gone:
+            directives += (procs(ABSENT, gone),)
 
         def answer(_result: object, error: BaseException | None) -> None:
-            self._asked.pop(collective, None)
+            self._destructing.pop(collective, None)
             status = status_of(error)
             if status == ERR_NOT_SUPPORTED and not collective.roster.others:
                 status = SUCCESS
-            collective.absent = absent_of(error) if status != SUCCESS else None
-            server.collectives.finish(collective, status)
+            collective.absent = absent_of(error) if status != SUCCESS else gone or None
+            server.collectives.finish(collective, status or collective.status)
 
-        op = GroupUpcall(GROUP_DESTRUCT, _name(collective), procs_of(server, collective), directives_of(collective))
-        server.host.upcall(op, answer)
-
-    def _given_up(self, collective: Collective[Process, Ticket]) -> None:
-        """What the host may have before it has ended without its answer."""
-        if collective in self._asked:
-            del self._asked[collective]
-            self._cancel(collective)
-
-    def _cancel(self, collective: Collective[Process, Ticket]) -> None:
-        """Tell the host that this server gives up what it is asked, or what other servers wait for."""
-        self.server.host.upcall(GroupUpcall(GROUP_CANCEL, _name(collective)), _ignore)
-
-    def _outcome(
-        self, collective: Collective[Process, Ticket], result: object, shared: dict[Proc, tuple[Info, ...]]
-    ) -> _Outcome:
-        """Return what a host has made of a construct; what it does not tell is known here if all members are.
-
-        Raises:
-            TypeError: It is nothing that a host returns.
-            ValueError: It makes no sense.
-        """
-        infos: tuple[Info, ...] = () if result is None else tuple(result)  # type: ignore[arg-type]
-        instances("the answer", infos, Info)
-        roster = collective.roster
-        members: tuple[Proc, ...] = tuple(sorted([*[process.proc for process in roster.members], *roster.others]))
-        context_id: int | None = None
-        shared = dict(shared)
-        for info in infos:
-            data = info.value.data
-            if info.key == MEMBERSHIP:
-                if not isinstance(data, DataArray) or data.type != codes.PROC:
-                    raise ValueError("the membership is no array of procs")
-                members = tuple(dict.fromkeys(data.items))
-            elif info.key == CONTEXT_ID:
-                if isinstance(data, bool) or not isinstance(data, int) or not 0 <= data < 1 << 64:
-                    raise ValueError(f"{data!r} is no context id")
-                context_id = data
-                self._last_context_id = max(self._last_context_id, data)
-            elif info.key == GROUP_INFO and _is_infos(info.value) and data.items[0].key == PROCID:
-                shared[data.items[0].value.data] = tuple(data.items[1:])
-        if any(proc.rank > RANK_VALID for proc in members):
-            raise ValueError("it does not tell which ranks of all are members")
-        missing = [process.proc for process in collective.arrived if process.proc not in members]
-        if missing:
-            raise ValueError(f"{missing[0]} is not among the members")
-        if context_id is None and not roster.others and self._wants_context_id(collective):
-            self._last_context_id += 1
-            context_id = self._last_context_id
-        return _Outcome(members, context_id, shared)
-
-    @staticmethod
-    def _wants_context_id(collective: Collective[Process, Ticket]) -> bool:
-        return any(
-            info.key == ASSIGN_CONTEXT_ID and is_true(info) for _, infos in collective.said.values() for info in infos
-        )
+        server.host.upcall(GroupUpcall(GROUP_DESTRUCT, name, procs_of(collective), directives), answer)
 
     # Ends
 
     def _constructed(self, collective: Collective[Process, Ticket], status: int) -> None:
-        outcome = self._outcomes.pop(collective, None)
+        construct = self.constructs.of(collective)
+        self.constructs.end(construct)
+        outcome = self.constructs.outcomes.pop(collective, None)
+        if self._bootstrapping is not None and not construct.roster.others:
+            self._bootstrapping.over(construct.name, status, outcome)
         if status != SUCCESS or outcome is None:
-            self._given_up(collective)
-            if status == ERR_PARTIAL_SUCCESS:
+            if construct.asked:
+                timed = status == ERR_TIMEOUT
+                self.constructs.cancel(
+                    construct.name, (Info(LOCAL_STATUS, Value(codes.STATUS, status)),) if timed else ()
+                )
+            if construct.roster.others and construct.leader in construct.told and not construct.aborted:
+                self.constructs.reactions.selected(construct, None)
+            if status in ABORTED:
                 for peer, tag in collective.arrived.values():
-                    aborted = GROUP_CONSTRUCT_ABORT if peer.release >= INFO_IN_REPLY else ERR_PARTIAL_SUCCESS
-                    answer_failure(peer, tag, aborted, collective.absent)
+                    answer_failure(peer, tag, told_as(status, peer), collective.absent)
             else:
                 fail(collective, status or ERROR)
             return
-        members, context_id = outcome.members, outcome.context_id
-        self.server.store.groups[_name(collective)] = members
-        if context_id is not None:
-            for proc, items in outcome.shared.items():
-                self._keep(proc, items, context_id)
-        told = tuple([_told(proc, outcome.shared[proc]) for proc in members if outcome.shared.get(proc)])
-        for process, (peer, tag) in collective.arrived.items():
-            layout = reply_layout(Command.GROUP_CONSTRUCT, peer.release)
-            peer.send(
-                tag,
-                layout.encode(
+        flags = NOTIFY_TERMINATION in construct.flags, FT_COLLECTIVE in construct.flags
+        group = Group(outcome.leader, *flags, outcome.context_id)
+        callers = dict(collective.arrived)
+        self.stands(construct.name, outcome, group, callers, agreed=bool(construct.roster.others))
+
+    def stands(
+        self, name: str, outcome: Outcome, group: Group, callers: dict[Process, Ticket], agreed: bool = False
+    ) -> None:
+        """A group stands: note it and answer those who have constructed it.
+
+        Args:
+            name: Its name.
+            outcome: What it is.
+            group: What is noted of it.
+            callers: Who is to be answered.
+            agreed: Whether other servers know of these very members.
+        """
+        store = self.server.store
+        key = next((key for key in store.keys_of(name) if store.groups[key] == outcome.members), None)
+        if key is None:
+            key = store.free_key(name)
+        else:
+            # Callers of this server have come to it in both ways: by naming the others, and as those whom they add.
+            known = self.records.get(key)
+            group.notify, group.tolerant = group.notify or known.notify, group.tolerant or known.tolerant
+            group.kept += known.kept
+        self.records.form(key, outcome.members, group)
+        if outcome.context_id is not None:
+            for each, items in outcome.shared.items():
+                self._keep(each, items, outcome.context_id, group)
+        if agreed:
+            self.reply(callers, outcome, outcome.members)
+        self._bury(outcome.members)
+        self.records.review(key)
+        if not agreed:
+            self.reply(callers, outcome, store.groups.get(key, ()))
+
+    def reply(self, callers: dict[Process, Ticket], outcome: Outcome, members: tuple[Proc, ...]) -> None:
+        """Answer procs that have constructed a group."""
+        shared = [told(each, outcome.shared[each]) for each in members if outcome.shared.get(each)]
+        leader = () if outcome.leader is None else (proc(GROUP_LEADER_PROC, outcome.leader),)
+        packed: dict[tuple[object, ...], bytes] = {}
+        for process, (peer, tag) in callers.items():
+            if process.proc not in members:
+                # It has finalized in the meantime.
+                peer.status(tag, told_as(CONSTRUCT_ABORT, peer))
+                continue
+            form = peer.buffer_type, peer.release, peer.pypmix, process.namespace
+            payload = packed.get(form)
+            if payload is None:
+                payload = packed[form] = reply_layout(Command.GROUP_CONSTRUCT, peer.release).encode(
                     peer.buffer_type,
                     peer.release,
-                    status=SUCCESS,
+                    # Others than ours drop the membership with any status but success.
+                    status=ERR_PARTIAL_SUCCESS if outcome.partial and peer.pypmix else SUCCESS,
                     members=members,
-                    context_id=context_id,
-                    group_info=told,
+                    context_id=outcome.context_id,
+                    group_info=(*shared, *(leader if peer.pypmix else ())),
                     objects=self._foreign(peer, process, members),
-                ),
-            )
+                )
+            peer.send(tag, payload)
+
+    def _bury(self, members: tuple[Proc, ...]) -> None:
+        """Take those out of the group that have ended while it was being made."""
+        for each in members:
+            process = self.server.store.find(each)
+            if process is not None and process.local and process.left:
+                self.records.departed(process)
 
     def _foreign(self, peer: Peer, process: Process, members: tuple[Proc, ...]) -> tuple[bytes, ...]:
         """Return the job info of the nspaces that a member may not know."""
-        names = dict.fromkeys([proc.nspace for proc in members if proc.nspace != process.namespace.name])
+        names = dict.fromkeys([each.nspace for each in members if each.nspace != process.namespace.name])
         spaces = [self.server.store.get(name) for name in names]
         return tuple([space.pack(peer.buffer_type, peer.release).reply for space in spaces if space is not None])
 
-    def _keep(self, proc: Proc, items: tuple[Info, ...], context_id: int) -> None:
+    def _keep(self, member: Proc, items: tuple[Info, ...], context_id: int, group: Group) -> None:
         """Keep what a member has said of itself in a group for those who ask by the context id."""
-        process = self.server.store.find(proc)
+        process = self.server.store.find(member)
         if process is None or not items:
             return
         qualifier = Info(CONTEXT_ID, Value(codes.SIZE, context_id), FLAG_QUALIFIER)
@@ -266,64 +376,119 @@ class Groups(Topic):
         for item in items:
             pair = DataArray(codes.INFO, (item, qualifier))
             packer.pack_raw(encode_kval(PLAIN, QUALIFIED, Value(codes.DATA_ARRAY, pair)))
-        committed = process.committed
+        committed, before = process.committed, set(process.data)
         process.commit([(SCOPE_GLOBAL, packer.bytes())], PLAIN, NEWEST)
+        group.kept += [(process, key) for key in process.data if key not in before]
         # What it commits itself is still to come.
         process.committed = committed
 
     def _destructed(self, collective: Collective[Process, Ticket], status: int) -> None:
+        name = name_of(collective)
+        if collective in self._destructing:
+            del self._destructing[collective]
+            timed = (Info(LOCAL_STATUS, Value(codes.STATUS, status)),) if status == ERR_TIMEOUT else ()
+            self.constructs.cancel(name.partition("\0")[0], timed)
         if status not in (SUCCESS, ERR_PARTIAL_SUCCESS):
-            self._given_up(collective)
             fail(collective, status)
             return
-        self.server.store.groups.pop(_name(collective), None)
+        self.records.dissolve(name)
         for peer, tag in collective.arrived.values():
-            peer.status(tag, SUCCESS)
+            if status == SUCCESS:
+                peer.status(tag, SUCCESS)
+            else:
+                answer_failure(peer, tag, status, collective.absent)
+
+    def _dropped(self, collective: Collective[Process, Ticket]) -> None:
+        """Nobody is left of those who had called an operation."""
+        self._destructing.pop(collective, None)
+        if collective.roster.operation.startswith(CONSTRUCT):
+            self.constructs.dropped(collective)
+            if self._bootstrapping is not None and not collective.roster.others:
+                self._bootstrapping.over(name_of(collective), CONSTRUCT_ABORT, None)
+
+    # Events
+
+    def heard(self, event: Notification, process: Process) -> bool:
+        """Take in what a client says to this server alone; tell whether it was that."""
+        if event.code != TALK:
+            return False
+        says = found(event.infos, SAYS, str)
+        if says != REACTION:
+            # Only servers say that somebody has gone.
+            return says == GONE
+        failed, verdict = found(event.infos, AFFECTED_PROC, Proc), found(event.infos, VERDICT, str)
+        for construct in self.constructs.under_way.get(found(event.infos, GROUP_ID, str) or "", [])[:]:
+            if process in construct.roster.members:
+                self.constructs.reactions.reacted(construct, process, failed, verdict)
+        return True
+
+    def swallowed(self, event: Notification) -> bool:
+        """Take in what another server says to this one; tell whether it was that."""
+        return self.records.swallowed(event)
+
+    def happened(self, event: Notification) -> None:
+        """An event about groups has been raised, and those in its range know of it."""
+        if event.code == CONSTRUCT_ABORT:
+            for construct in self.constructs.under_way.get(found(event.infos, GROUP_ID, str) or "", [])[:]:
+                process = self.server.store.find(event.source)
+                if process in construct.roster.members:
+                    self.constructs.abort(construct, quiet=True)
+        self.records.happened(event)
 
     # Who goes
 
     def departed(self, process: Process, lost: bool) -> None:
-        if lost:
-            for collective in [each for each in self._asked if process in each.roster.members]:
-                if not self.server.collectives.is_running(collective):
-                    # Nobody is left of those who had called it.
-                    self._given_up(collective)
-                elif collective.roster.operation.startswith(CONSTRUCT):
-                    self.server.collectives.finish(collective, ERR_PARTIAL_SUCCESS)
-        groups = self.server.store.groups
-        for name, members in list(groups.items()):
-            if process.proc in members and all(self._gone(proc, elsewhere=True) for proc in members):
-                del groups[name]
+        for constructs in list(self.constructs.under_way.values()):
+            for construct in constructs[:]:
+                if process not in construct.roster.members:
+                    continue
+                collective = construct.collective
+                if collective is None or not self.server.collectives.is_running(collective):
+                    continue
+                if construct.asked:
+                    if lost and process in collective.gone and not construct.roster.others and not construct.sparing:
+                        self.server.collectives.finish(collective, ERR_PARTIAL_SUCCESS)
+                    continue
+                self.constructs.reactions.departed(construct, process)
+                if self.constructs.is_running(construct):
+                    self.constructs.reactions.look(construct)
+                    self.constructs.settle(construct)
+        for name, owed in list(self.constructs.owed.items()):
+            owed.pop(process, None)
+            if not owed:
+                del self.constructs.owed[name]
+        if self._bootstrapping is not None:
+            self._bootstrapping.departed(process)
+        self.records.departed(process)
 
-    def _gone(self, proc: Proc, elsewhere: bool = False) -> bool:
-        """Tell whether a member has gone; those of other servers are somewhere."""
-        process = self.server.store.find(proc)
-        if process is None:
-            return elsewhere or self.server.store.get(proc.nspace) is not None
-        return process.left if process.local else elsewhere
+    def disconnected(self, peer: Peer) -> None:
+        if self._bootstrapping is not None:
+            self._bootstrapping.disconnected(peer)
+
+    def deregistered(self, namespace: Namespace) -> None:
+        self._meant = None
+        self.records.deregistered(namespace)
+
+    def pending(self) -> list[Pending]:
+        waiting = []
+        for constructs in self.constructs.under_way.values():
+            for construct in constructs:
+                if construct.due and construct.collective is not None:
+                    due = {process.proc for processes in construct.due.values() for process in processes}
+                    came = {each.proc for each in construct.collective.arrived}
+                    arrived = tuple(sorted(came - due))
+                    label = "reactions to a failure"
+                    operation = f"{CONSTRUCT} {construct.name}"
+                    waiting.append(Pending(operation, label, arrived, tuple(sorted(due)), construct.collective.since))
+        return waiting + ([] if self._bootstrapping is None else self._bootstrapping.pending())
 
 
-def _is_infos(value: Value) -> bool:
-    data = value.data
-    return isinstance(data, DataArray) and data.type == codes.INFO and bool(data.items)
+def told_as(status: int, peer: Peer) -> int:
+    """Return how a client is told that a construct has ended with some status."""
+    if status not in ABORTED:
+        return status
+    return CONSTRUCT_ABORT if peer.release >= INFO_IN_REPLY else ERR_PARTIAL_SUCCESS
 
 
-def _group_info(infos: tuple[Info, ...]) -> tuple[Info, ...]:
-    found: list[Info] = []
-    for info in infos:
-        if info.key == GROUP_INFO:
-            found += [item for item in info.value.data if item.key != PROCID]
-    return tuple(found)
-
-
-def _told(proc: Proc, items: tuple[Info, ...]) -> Info:
-    first = Info(PROCID, Value(codes.PROC, proc))
-    return Info(GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, (first, *items))))
-
-
-def _name(collective: Collective[Process, Ticket]) -> str:
-    return collective.roster.operation.partition(" ")[2]
-
-
-def _ignore(_result: object, _error: BaseException | None) -> None:
+def _ignore(_result: Any, _error: BaseException | None) -> None:
     """What answers an upcall that nobody waits for."""

@@ -6,6 +6,16 @@ from pypmix.engine.python.datastore import LEVEL_OF
 from pypmix.engine.python.support import SERVER, supported
 from pypmix.standard import codes
 from pypmix.standard.errors import NotFound
+from pypmix.standard.ops.events import (
+    CUSTOM_RANGE,
+    RANGE,
+    RANGE_LOCAL,
+    RANGE_NAMESPACE,
+    RANGE_PROC_LOCAL,
+    among,
+    procs_in,
+)
+from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, ProcInfo, Value
 
 TYPE_CHECKING = False
@@ -210,15 +220,42 @@ class Knowledge:
         except NotFound:
             return None
 
-    def _group_count(self, _asked: _Asked) -> Value:
-        return Value.unchecked(codes.SIZE, len(self._server.store.groups))
+    def _groups(self, asked: _Asked) -> dict[str, tuple[Proc, ...]]:
+        """Return the groups of the range that a query gives, those of the whole session by default."""
+        given = {info.key: info.value.data for info in asked.qualifiers}
+        range = given.get(RANGE, RANGE_SESSION)
+        own = asked.process.proc
+        try:
+            custom = procs_in(asked.qualifiers, CUSTOM_RANGE) or ()
+        except TypeError:
+            custom = ()
+        found: dict[str, tuple[Proc, ...]] = {}
+        for key, members in self._server.store.groups.items():
+            if range == RANGE_LOCAL:
+                there = any((process := self._server.store.find(each)) and process.local for each in members)
+            elif range == RANGE_NAMESPACE:
+                there = any(each.nspace == own.nspace for each in members)
+            elif range == RANGE_PROC_LOCAL:
+                there = own in members
+            elif range == RANGE_CUSTOM:
+                there = any(among(each, custom) for each in members)
+            else:
+                there = True
+            if there:
+                # Where several have one name, one's own comes first.
+                name = key.partition("\0")[0]
+                found[name] = members if name not in found or own in members else found[name]
+        return found
 
-    def _group_names(self, _asked: _Asked) -> Value:
-        return _array(codes.STRING, self._server.store.groups)
+    def _group_count(self, asked: _Asked) -> Value:
+        return Value.unchecked(codes.SIZE, len(self._groups(asked)))
+
+    def _group_names(self, asked: _Asked) -> Value:
+        return _array(codes.STRING, self._groups(asked))
 
     def _group_members(self, asked: _Asked) -> Value | None:
         name = next((info.value.data for info in asked.qualifiers if info.key == GROUP_ID), None)
-        members = self._server.store.groups.get(name) if isinstance(name, str) else None
+        members = self._groups(asked).get(name) if isinstance(name, str) else None
         return None if members is None else _array(codes.PROC, members)
 
     def _pset_count(self, _asked: _Asked) -> Value:

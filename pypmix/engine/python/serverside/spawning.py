@@ -14,6 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.engine.python.server import Peer, Server
 
+PARENT = "pmix.parent"
+
 FORWARDED = {"pmix.fwd.stdout": STDOUT, "pmix.fwd.stderr": STDERR, "pmix.fwd.stddiag": DIAG}
 
 
@@ -44,7 +46,8 @@ class Spawning(Topic):
 
     def _spawn(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = fields_of(peer, Command.SPAWNNB, payload)
-        op: Spawn = made(Spawn, tuple(fields["apps"]), tuple(fields["infos"]))
+        infos = self.server.store.native(tuple(fields["infos"]), PARENT)
+        op: Spawn = made(Spawn, tuple(fields["apps"]), infos)
         channels = self._channels(peer, op)
         begun = self._begun.setdefault(peer, {})
         if len(begun) >= MAX_SPAWNS:

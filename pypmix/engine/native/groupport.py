@@ -1,0 +1,205 @@
+"""What the groups of a native session need of it: all of their steps are taken under the lock of its inbox."""
+
+from __future__ import annotations
+
+import os
+
+from pypmix.engine.groups.addresses import Addresses, check_fence
+from pypmix.engine.groups.agent import Agent
+from pypmix.engine.groups.rules import JOB_SIZE
+from pypmix.standard import ops
+from pypmix.standard.errors import LostConnection, PMIxError
+from pypmix.standard.types import RANK_WILDCARD, Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from pypmix.engine.alarms import Alarm, Alarms
+    from pypmix.engine.base import Done
+    from pypmix.engine.chain import Handlers
+    from pypmix.engine.native.events import Topic as Events
+    from pypmix.engine.native.session import NativeSession
+    from pypmix.standard.ops import GroupState, Notification, Op
+    from pypmix.standard.types import Value
+
+
+class Timer:
+    """A call that an alarm makes under the lock, unless it was cancelled under it."""
+
+    __slots__ = ("_alarm", "_call")
+
+    def __init__(self, port: GroupPort, alarms: Alarms, seconds: float, call: Callable[[], None]) -> None:
+        self._call: Callable[[], None] | None = call
+        self._alarm: Alarm = alarms.later(seconds, lambda: port.enter(self._run))
+
+    def cancel(self) -> None:
+        """Have the call not happen."""
+        self._call = None
+        self._alarm.cancel()
+
+    def _run(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call()
+
+
+class GroupPort:
+    """The groups of one session, and the session as they see it; see `pypmix.engine.groups.port.Port`."""
+
+    def __init__(self, session: NativeSession) -> None:
+        self._session = session
+        self._inbox = session._letters()
+        self._events: Events = session._topic_named("events")  # type: ignore[assignment]
+        self._alarms: Alarms | None = None
+        self._outside: dict[int, tuple[Op[Any], Done[Any]]] = {}
+        self._last = 0
+        self.proc = session.proc
+        self.server_release = session.server_release
+        self.adapts = adapts(session)
+        self.agent = Agent(self)
+        self.addresses = Addresses(self.proc, self.agent.standing, stamps=self.adapts)
+        self._inbox.enders.append(self._ended)
+
+    # What the session asks
+
+    def start(self, op: Op[Any], done: Done[Any]) -> None:
+        """Begin an operation on groups; `done` is called outside of the lock."""
+        self._inbox.enter(lambda: self._begin(op, done))
+
+    def _begin(self, op: Op[Any], done: Done[Any]) -> None:
+        self._last += 1
+        number = self._last
+        self._outside[number] = op, done
+
+        def ended(result: Any, error: BaseException | None) -> None:
+            self._answer(number, result, error)
+
+        if self._inbox.over:
+            ended(None, LostConnection("the client was closed"))
+        else:
+            group = self.addresses.whole(op)
+            if group:
+                self.agent.fencing.fence(group, op, ended)
+            else:
+                self.agent.start(op, ended)
+
+    def _answer(self, number: int, result: Any, error: BaseException | None) -> None:
+        outside = self._outside.pop(number, None)
+        if outside is None:
+            return
+        op, done = outside
+        if isinstance(error, PMIxError):
+            error.operation, error.engine = op.name, str(self._session.info)
+            error.procs = error.procs or getattr(op, "procs", ()) or (self.proc,)
+        self._inbox.tell(lambda outcome: done(*outcome), (result, error))
+
+    def translate(self, op: Any) -> tuple[Any, Any]:
+        """Return the answer to an operation if the groups know it, and the operation with procs in groups' places.
+
+        Raises:
+            PMIxError: A group has no such rank, or nobody knows that of a group.
+        """
+        try:
+            return self.addresses.answer(op), self.addresses.translated(op)
+        except PMIxError as error:
+            raise self._session._with_context(error, op.name) from None
+
+    def takes(self, op: Any) -> bool:
+        """Tell whether an operation is one of the groups themselves, although its kind is not."""
+        return not self.adapts and bool(self.addresses.whole(op))
+
+    def state(self, name: str) -> GroupState | None:
+        """Return how a group stands."""
+        found: list[GroupState | None] = []
+        self._inbox.enter(lambda: found.append(self.agent.state(name)))
+        return found[0]
+
+    def leave(self) -> None:
+        """The session goes on with another server, without these groups."""
+        if not self._inbox._lock._is_owned():  # type: ignore[attr-defined]
+            self._inbox.enter(self.leave)
+            return
+        self._inbox.enders.remove(self._ended)
+        self._ended(LostConnection(self._session._loss()))
+
+    def _ended(self, error: BaseException | None) -> None:
+        if self._alarms is not None:
+            self._alarms.close()
+        self.agent.lost(error)
+        for number in list(self._outside):
+            self._answer(number, None, error or LostConnection("the client was closed meanwhile"))
+
+    # What the groups ask
+
+    @property
+    def handlers(self) -> Handlers:
+        return self._events.handlers
+
+    def enter(self, step: Callable[[], None]) -> None:
+        self._inbox.enter(step)
+
+    def tell(self, function: Callable[[Any], None], argument: object) -> None:
+        self._inbox.tell(function, argument)
+
+    def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
+        self._events.watch(code, watcher)
+
+    def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
+        self._events.unwatch(code, watcher)
+
+    def submit(self, op: Op[Any], done: Done[Any]) -> None:
+        session, inbox = self._session, self._inbox
+
+        def ended(result: Any, error: BaseException | None) -> None:
+            if inbox._lock._is_owned():  # type: ignore[attr-defined]
+                done(result, error)
+            else:
+                inbox.enter(lambda: done(result, error))
+
+        asked: Any = op
+        try:
+            if inbox.over:
+                raise LostConnection("the client was closed")
+            if type(asked) is ops.NotifyEvent:
+                self._events.inside(asked, ended)
+            elif type(asked) is ops.Fence:
+                session._behind().fence(asked, ended)
+            elif type(asked) is ops.Get:
+                session._behind().get(asked, ended)
+            elif type(asked) in (ops.GroupConstruct, ops.GroupDestruct):
+                session._topics["groups"].put(asked, ended)  # type: ignore[attr-defined]
+            else:
+                session._topic(asked).submit(asked, ended)
+        except Exception as error:
+            done(None, error)
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Timer:
+        if self._alarms is None:
+            from pypmix.engine.alarms import Alarms
+
+            self._alarms = Alarms()
+        return Timer(self, self._alarms, seconds, call)
+
+    def fetch(self, proc: Proc, key: str) -> Value | None:
+        return None if self._inbox.over else self._session.fetch_local(proc, key)
+
+
+def adapts(session: NativeSession) -> bool:
+    """Tell whether the server is one of the Python engine, as the environment says."""
+    nspace = session.server.partition(" ")[0].rpartition(".")[0]
+    ours = os.environ.get("PYPMIX_SERVER", "").partition(" ")[0] == nspace
+    return ours and os.environ.get("PYPMIX_SERVER_ENGINE") == "python"
+
+
+def refuse_fence(session: NativeSession, procs: tuple[Proc, ...]) -> None:
+    """Refuse a fence that no server can end; see `check_fence`."""
+
+    def knows(name: str) -> bool:
+        return name == session.proc.nspace or session.fetch_local(Proc(name, RANK_WILDCARD), JOB_SIZE) is not None
+
+    try:
+        check_fence(session.proc, procs, knows)
+    except PMIxError as error:
+        raise session._with_context(error, "fence") from None

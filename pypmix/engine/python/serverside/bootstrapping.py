@@ -1,0 +1,422 @@
+"""Constructs of which nobody knows beforehand who takes part: leaders that know their number, and procs that they add.
+
+Each caller is offered to the host at once, which may know of callers elsewhere. Where it has no such thing, the callers
+of this server meet here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from pypmix.engine.base import Pending
+from pypmix.engine.groups.talk import (
+    ABSENT,
+    ADD_MEMBERS,
+    ASSIGN_CONTEXT_ID,
+    BOOTSTRAP,
+    CONSTRUCT_ABORT,
+    FT_COLLECTIVE,
+    NOTIFY_TERMINATION,
+    OPTIONAL,
+    listed,
+    proc,
+    procs,
+)
+from pypmix.engine.python.serverside.constructs import OWN, Outcome, group_info, told
+from pypmix.engine.python.serverside.grouprecords import Group
+from pypmix.engine.python.serverside.groups import told_as
+from pypmix.engine.python.serverside.reactions import SPARING
+from pypmix.engine.python.serverside.topic import status_of
+from pypmix.engine.python.together import LOCAL_STATUS, absent_of, answer_failure
+from pypmix.standard import codes
+from pypmix.standard.errors import (
+    ERR_BAD_PARAM,
+    ERR_EXISTS,
+    ERR_NOT_SUPPORTED,
+    ERR_OUT_OF_RESOURCE,
+    ERR_TIMEOUT,
+    ERROR,
+    SUCCESS,
+    PMIxError,
+)
+from pypmix.standard.ops.core import instances
+from pypmix.standard.ops.events import is_set
+from pypmix.standard.ops.hosting import (
+    GROUP_CANCEL,
+    GROUP_CONSTRUCT,
+    GROUP_GUEST,
+    GROUP_LEADER_PROC,
+    GROUP_ORDER,
+    GroupUpcall,
+)
+from pypmix.standard.types import Info, Proc, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.engine.python.collectives import Timer
+    from pypmix.engine.python.server import Peer, Server, Ticket
+    from pypmix.engine.python.serverdata import Process
+    from pypmix.engine.python.serverside.constructs import Shared
+    from pypmix.engine.python.serverside.groups import Groups
+    from pypmix.engine.python.serverside.reactions import Construct
+
+MAX_OFFERS = 4096
+"""In how many groups one proc may wait for others at a time."""
+
+MAX_LEADERS = 1 << 20
+
+
+class _Offer:
+    """One caller: what it has given, and whether the host has it."""
+
+    __slots__ = ("count", "infos", "mine", "process", "since", "ticket", "timer")
+
+    def __init__(self, process: Process, ticket: Ticket, infos: tuple[Info, ...], count: int, since: float) -> None:
+        self.process = process
+        self.ticket = ticket
+        self.infos = infos
+        self.count = count
+        self.since = since
+        self.mine = False
+        self.timer: Timer | None = None
+
+
+class _Gathering:
+    """The callers of one group, and what has become of those that have gone.
+
+    Attributes:
+        offers: The callers that wait.
+        gone: How many leaders have ended.
+        construct: The collective construct that waits for those whom it adds.
+        asked: Whether the host is asked about the group as a whole.
+        outcome: What the host has made of it.
+    """
+
+    __slots__ = ("asked", "construct", "gone", "offers", "outcome")
+
+    def __init__(self) -> None:
+        self.offers: dict[Process, _Offer] = {}
+        self.gone = 0
+        self.construct: Construct | None = None
+        self.asked = False
+        self.outcome: Outcome | None = None
+
+    @property
+    def infos(self) -> list[Info]:
+        return [info for offer in self.offers.values() for info in offer.infos]
+
+    @property
+    def sparing(self) -> bool:
+        return any(is_set(self.infos, key) for key in SPARING)
+
+    @property
+    def added(self) -> tuple[Proc, ...]:
+        return tuple(dict.fromkeys([each for info in self.infos for each in listed((info,), ADD_MEMBERS)]))
+
+
+class Bootstrapping:
+    """Brings together callers that do not know each other.
+
+    Args:
+        server: The machine.
+        groups: What knows the groups that stand.
+    """
+
+    def __init__(self, server: Server, groups: Groups) -> None:
+        self._server = server
+        self._groups = groups
+        self._gatherings: dict[str, _Gathering] = {}
+        self._counts: Counter[Process] = Counter()
+
+    def offer(
+        self, name: str, peer: Peer, tag: int, named: tuple[Proc, ...], infos: tuple[Info, ...], timeout: float
+    ) -> None:
+        """A client constructs a group as one of its leaders, or as one whom they add.
+
+        Raises:
+            PMIxError: It calls for the second time, it names others only, or too many wait already.
+        """
+        process = peer.process
+        counts = [info.value.data for info in infos if info.key == BOOTSTRAP]
+        count = counts[0] if counts else 0
+        if not isinstance(count, int) or isinstance(count, bool) or (counts and not 0 < count <= MAX_LEADERS):
+            raise PMIxError(f"{count!r} is no number of leaders", status=ERR_BAD_PARAM)
+        if named and process.proc not in named:
+            raise PMIxError("it is not one of the procs that it names", status=ERR_BAD_PARAM)
+        if self._counts[process] >= MAX_OFFERS:
+            raise PMIxError(f"it waits in {MAX_OFFERS} groups already", status=ERR_OUT_OF_RESOURCE)
+        known = self._gatherings.get(name)
+        if known is not None and process in known.offers:
+            raise PMIxError(f"it constructs {name!r} already", status=ERR_EXISTS)
+        gathering = self._gatherings.setdefault(name, _Gathering())
+        offer = _Offer(process, (peer, tag), infos, count, self._server.clock.now())
+        gathering.offers[process] = offer
+        self._counts[process] += 1
+        if timeout:
+            offer.timer = self._server.clock.call_later(timeout, lambda: self._overdue(name, offer))
+        directives = [info for info in infos if info.key not in OWN]
+        items = group_info(infos)
+        if items:
+            directives.append(told(process.proc, items))
+        directives.append(proc(GROUP_GUEST, process.proc))
+
+        def answer(result: object, error: BaseException | None) -> None:
+            if self._gatherings.get(name) is not gathering or gathering.offers.get(process) is not offer:
+                return
+            if status_of(error) == ERR_NOT_SUPPORTED:
+                offer.mine = True
+                self._look(name)
+            elif error is not None:
+                self._failed(name, offer, status_of(error), absent_of(error))
+            else:
+                self._made(name, gathering, offer, result)
+
+        op = GroupUpcall(GROUP_CONSTRUCT, name, (process.proc,), tuple(directives))
+        self._server.host.upcall(op, answer, process)
+        if gathering.construct is not None:
+            # All whom it adds are of this server, so no other one need be asked.
+            self._groups.constructs.resume(gathering.construct)
+
+    # Those whom a collective construct adds
+
+    def wait(self, name: str, added: tuple[Proc, ...], construct: Construct) -> bool:
+        """Tell whether a collective construct has to wait for somebody of this server whom it adds.
+
+        Who is of another server is the host's business.
+        """
+        processes = [self._server.store.find(each) for each in added]
+        here = [process for process in processes if process is not None and process.local]
+        if len(here) < len(added):
+            return False
+        gathering = self._gatherings.get(name)
+        missing = [process for process in here if gathering is None or process not in gathering.offers]
+        if all(process.left for process in missing):
+            return False
+        gathering = self._gatherings.setdefault(name, _Gathering())
+        gathering.construct = construct
+        return True
+
+    def lacking(self, name: str, added: tuple[Proc, ...]) -> tuple[Proc, ...]:
+        """Return who of those that a construct adds has not come, where all of them are of this server."""
+        processes = [self._server.store.find(each) for each in added]
+        if not all(process is not None and process.local for process in processes):
+            return ()
+        guests = self.guests(name, added)
+        return tuple([each for each in added if each not in guests])
+
+    def guests(self, name: str, added: tuple[Proc, ...]) -> dict[Proc, tuple[Info, ...]]:
+        """Return who of those that a construct adds has come here, and with which infos."""
+        gathering = self._gatherings.get(name)
+        if gathering is None:
+            return {}
+        return {process.proc: offer.infos for process, offer in gathering.offers.items() if process.proc in added}
+
+    def over(self, name: str, status: int, outcome: Outcome | None) -> None:
+        """A collective construct of procs of this server alone has ended: so it has for those whom it adds."""
+        gathering = self._gatherings.get(name)
+        if gathering is None:
+            return
+        gathering.construct = None
+        for process, offer in list(gathering.offers.items()):
+            if outcome is not None and process.proc in outcome.members:
+                self._take(name, gathering, offer, withdraw=True)
+                self._groups.reply({process: offer.ticket}, outcome, outcome.members)
+            elif outcome is None and not offer.count:
+                self._withdraw(name, offer)
+                self._failed(name, offer, status)
+        self._tidy(name)
+
+    # Where the host knows of nobody else
+
+    def _look(self, name: str) -> None:
+        """See whether all have come to a group that only procs of this server construct."""
+        gathering = self._gatherings.get(name)
+        if gathering is None or gathering.asked:
+            return
+        if gathering.construct is not None:
+            self._groups.constructs.resume(gathering.construct)
+            return
+        offers = list(gathering.offers.values())
+        counts = {offer.count for offer in offers if offer.count}
+        if len(counts) > 1:
+            self._fail_all(name, ERR_BAD_PARAM)
+            return
+        leaders = [offer for offer in offers if offer.count]
+        if not counts or not all(offer.mine for offer in offers) or len(leaders) + gathering.gone < counts.pop():
+            return
+        leading = sorted([offer.process.proc for offer in leaders])
+        came = {offer.process.proc for offer in offers}
+        added = [each for each in gathering.added if each not in leading]
+        missing = [each for each in added if each not in came]
+        dead = [each for each in missing if (found := self._server.store.find(each)) is None or found.left]
+        if dead and not gathering.sparing:
+            self._fail_all(name, CONSTRUCT_ABORT, tuple(dead))
+        elif len(dead) == len(missing):
+            members = (*leading, *[each for each in added if each in came])
+            self._ask(name, gathering, members, bool(dead or gathering.gone))
+
+    def _ask(self, name: str, gathering: _Gathering, members: tuple[Proc, ...], partial: bool) -> None:
+        """All have come: the host gives the group its number, if one is wanted."""
+        gathering.asked = True
+        offers = [offer for offer in gathering.offers.values() if offer.process.proc in members]
+        shared: Shared = {offer.process.proc: group_info(offer.infos) for offer in offers}
+        skipped = {BOOTSTRAP, ADD_MEMBERS} | OWN
+        plain = {info.key: info for offer in offers for info in offer.infos if info.key not in skipped}
+        infos = [told(each, items) for each, items in sorted(shared.items()) if items]
+        directives = (*plain.values(), *infos, procs(GROUP_ORDER, members))
+
+        def answer(result: object, error: BaseException | None) -> None:
+            if self._gatherings.get(name) is not gathering:
+                return
+            status = status_of(error)
+            if status not in (SUCCESS, ERR_NOT_SUPPORTED):
+                self._fail_all(name, status, absent_of(error))
+                return
+            gathering.outcome = None
+            outcome = self._read(result if error is None else None, shared, members)
+            if outcome is None:
+                self._fail_all(name, ERROR)
+                return
+            if outcome.context_id is None and is_set(gathering.infos, ASSIGN_CONTEXT_ID):
+                outcome.context_id = self._groups.constructs.new_context_id()
+            outcome.partial = partial and is_set(gathering.infos, OPTIONAL)
+            callers = {offer.process: offer.ticket for offer in gathering.offers.values() if offer in offers}
+            group = self._group(gathering.infos, outcome)
+            for offer in offers:
+                if offer.process in gathering.offers:
+                    self._take(name, gathering, offer)
+            self._tidy(name)
+            self._groups.stands(name, outcome, group, callers)
+
+        self._server.host.upcall(GroupUpcall(GROUP_CONSTRUCT, name, tuple(sorted(members)), directives), answer)
+
+    def _group(self, infos: list[Info], outcome: Outcome) -> Group:
+        flags = is_set(infos, NOTIFY_TERMINATION), is_set(infos, FT_COLLECTIVE)
+        return Group(outcome.leader, *flags, outcome.context_id)
+
+    def _read(self, result: object, shared: Shared, members: tuple[Proc, ...]) -> Outcome | None:
+        try:
+            infos: tuple[Info, ...] = () if result is None else tuple(result)  # type: ignore[arg-type]
+            instances("the answer", infos, Info)
+            members, context_id, shared = self._groups.constructs.read(infos, shared, members)
+        except (TypeError, ValueError) as problem:
+            self._server.host.log(f"the host answered a construct with nonsense: {problem}")
+            return None
+        leader = next((info.value.data for info in infos if info.key == GROUP_LEADER_PROC), None)
+        partial = is_set(infos, OPTIONAL) and any(info.key == ABSENT for info in infos)
+        return Outcome(members, context_id, shared, leader if isinstance(leader, Proc) else None, partial)
+
+    def _made(self, name: str, gathering: _Gathering, offer: _Offer, result: object) -> None:
+        """The host has brought a caller together with others."""
+        process = offer.process
+        if gathering.outcome is not None:
+            outcome: Outcome | None = gathering.outcome
+        else:
+            outcome = self._read(result, {}, ())
+        if outcome is None or process.proc not in outcome.members:
+            self._failed(name, offer, ERROR)
+            return
+        first = gathering.outcome is None
+        gathering.outcome = outcome
+        theirs = [info for info in result if isinstance(info, Info)] if isinstance(result, tuple) else []
+        group = self._group([*gathering.infos, *theirs], outcome)
+        self._take(name, gathering, offer)
+        self._tidy(name)
+        if first and self._server.store.key_of(name, process.proc) is None:
+            self._groups.stands(name, outcome, group, {process: offer.ticket}, agreed=True)
+        else:
+            self._groups.reply({process: offer.ticket}, outcome, outcome.members)
+
+    # Ends
+
+    def _take(self, name: str, gathering: _Gathering, offer: _Offer, withdraw: bool = False) -> None:
+        """A caller waits no more."""
+        del gathering.offers[offer.process]
+        self._counts[offer.process] -= 1
+        if not self._counts[offer.process]:
+            del self._counts[offer.process]
+        if offer.timer is not None:
+            offer.timer.cancel()
+        if withdraw:
+            self._withdraw(name, offer)
+
+    def _withdraw(self, name: str, offer: _Offer, *infos: Info) -> None:
+        if not offer.mine:
+            self._server.host.upcall(GroupUpcall(GROUP_CANCEL, name, (offer.process.proc,), infos), _ignore)
+
+    def _tidy(self, name: str) -> None:
+        gathering = self._gatherings.get(name)
+        if gathering is not None and not gathering.offers and gathering.construct is None:
+            del self._gatherings[name]
+
+    def _failed(self, name: str, offer: _Offer, status: int, absent: tuple[Proc, ...] | None = None) -> None:
+        gathering = self._gatherings[name]
+        self._take(name, gathering, offer)
+        self._tidy(name)
+        peer, tag = offer.ticket
+        answer_failure(peer, tag, told_as(status, peer), absent)
+
+    def _fail_all(self, name: str, status: int, absent: tuple[Proc, ...] | None = None) -> None:
+        for offer in list(self._gatherings[name].offers.values()):
+            self._failed(name, offer, status, absent)
+
+    def _overdue(self, name: str, offer: _Offer) -> None:
+        """The time of a caller has run out."""
+        gathering = self._gatherings.get(name)
+        if gathering is None or gathering.offers.get(offer.process) is not offer:
+            return
+        came = {each.proc for each in gathering.offers}
+        late = tuple([each for each in gathering.added if each not in came])
+        if offer.mine:
+            self._fail_all(name, ERR_TIMEOUT, late)
+            return
+        self._withdraw(name, offer, Info(LOCAL_STATUS, Value(codes.STATUS, ERR_TIMEOUT)))
+        if gathering.offers.get(offer.process) is offer:
+            self._failed(name, offer, ERR_TIMEOUT, late)
+
+    def departed(self, process: Process) -> None:
+        """A proc has ended: it comes to nothing any more."""
+        for name, gathering in list(self._gatherings.items()):
+            offer = gathering.offers.get(process)
+            if offer is not None:
+                sparing = gathering.sparing
+                self._take(name, gathering, offer)
+                self._withdraw(name, offer, procs(ABSENT, (process.proc,)))
+                if offer.count:
+                    gathering.gone += 1
+                if offer.mine and not sparing:
+                    self._fail_all(name, CONSTRUCT_ABORT, (process.proc,))
+                self._tidy(name)
+            if name in self._gatherings and (offer is not None or process.proc in gathering.added):
+                self._look(name)
+            elif gathering.construct is not None:
+                self._groups.constructs.resume(gathering.construct)
+
+    def disconnected(self, peer: Peer) -> None:
+        """A connection has ended: nothing can be told on it any more."""
+        for name, gathering in list(self._gatherings.items()):
+            for offer in list(gathering.offers.values()):
+                if offer.ticket[0] is peer and not peer.process.left and self._server.peers(peer.process):
+                    self._take(name, gathering, offer, withdraw=True)
+                    self._tidy(name)
+
+    def pending(self) -> list[Pending]:
+        """Return what waits for more callers."""
+        found = []
+        for name, gathering in self._gatherings.items():
+            if not gathering.offers:
+                continue
+            arrived = tuple(sorted([process.proc for process in gathering.offers]))
+            added = gathering.added
+            if gathering.construct is not None:
+                added = self._groups.constructs.added(gathering.construct)
+            missing = tuple([each for each in added if each not in arrived])
+            since = min([offer.since for offer in gathering.offers.values()])
+            leaders = max([offer.count for offer in gathering.offers.values()])
+            label = f"{leaders} leaders" if leaders else "to be added"
+            found.append(Pending(f"group_construct {name}", label, arrived, missing, since))
+        return found
+
+
+def _ignore(_result: object, _error: BaseException | None) -> None:
+    """What answers an upcall that nobody waits for."""

@@ -1,0 +1,335 @@
+"""The groups that stand, as a server sees them: who is in them, who leads, and what events and deaths do to them."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from pypmix.engine.groups.talk import (
+    ADDED,
+    AFFECTED_PROC,
+    CONSTRUCT_ABORT,
+    CONSTRUCT_COMPLETE,
+    CONTEXT_ID,
+    CUSTOM_RANGE,
+    DO_NOT_CACHE,
+    FT_COLLECTIVE,
+    GROUP_ID,
+    INVITED,
+    LEADER,
+    LEADER_FAILED,
+    LEADER_SELECTED,
+    LEFT,
+    MEMBER_FAILED,
+    MEMBERSHIP,
+    MEMBERSHIP_UPDATE,
+    NOTIFY_TERMINATION,
+    SAYS,
+    TALK,
+    flag,
+    found,
+    listed,
+    proc,
+    procs,
+    text,
+)
+from pypmix.standard.ops import Notification, NotifyEvent
+from pypmix.standard.ops.events import NON_DEFAULT, is_set
+from pypmix.standard.ops.publishing import RANGE_CUSTOM
+from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pypmix.engine.python.server import Server
+    from pypmix.engine.python.serverdata import Name, Namespace, Process
+    from pypmix.standard.types import Info
+
+MAX_GROUPS = 65536
+
+MAX_INVITATIONS = 4096
+"""How many invitations are remembered that have not come to a group yet; the oldest is forgotten first."""
+
+MAX_INVITED = 1 << 20
+"""How many procs may be invited to one group."""
+
+MAX_KEPT = 65536
+"""How many values are kept of what members have said of themselves in groups that are no more.
+
+MPI libraries take a group apart at once, and ask for them when two procs first talk to each other.
+"""
+
+GONE = "gone"
+"""What a `TALK` between servers says of a member of groups that has ended."""
+
+
+class Group:
+    """One group.
+
+    Attributes:
+        leader: Who leads it, None where nobody does.
+        notify: Whether members want to hear of others that fail.
+        tolerant: Whether what it does goes on without members that end.
+        context_id: Its context id.
+        kept: What is kept under the context id of what members have said.
+    """
+
+    __slots__ = ("context_id", "kept", "leader", "notify", "tolerant")
+
+    def __init__(
+        self,
+        leader: Proc | None = None,
+        notify: bool = False,
+        tolerant: bool = False,
+        context_id: int | None = None,
+    ) -> None:
+        self.leader = leader
+        self.notify = notify
+        self.tolerant = tolerant
+        self.context_id = context_id
+        self.kept: list[tuple[Process, Name]] = []
+
+
+class _Invitation:
+    """What has been seen of an invitation: who has invited, and who may say that it is complete."""
+
+    __slots__ = ("infos", "inviter", "procs")
+
+    def __init__(self, inviter: Proc, infos: tuple[Info, ...]) -> None:
+        self.inviter = inviter
+        self.infos = infos
+        self.procs: dict[Proc, None] = {inviter: None}
+
+
+class Records:
+    """The groups of a server that stand. Their members are in its store, by group rank.
+
+    Args:
+        server: The machine.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._groups: dict[str, Group] = {}
+        self._invitations: dict[str, _Invitation] = {}
+        self._kept: deque[tuple[Process, Name]] = deque()
+
+    def get(self, name: str) -> Group:
+        """Return what is known of a group that stands."""
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = Group()
+        return group
+
+    def form(self, name: str, members: tuple[Proc, ...], group: Group) -> None:
+        """A group stands."""
+        self._server.store.groups[name] = members
+        self._groups[name] = group
+        self._server.unplan()
+
+    def dissolve(self, name: str) -> None:
+        """A group is no more."""
+        self._server.store.forget_group(name)
+        group = self._groups.pop(name, None)
+        self._server.collectives.dissolved(name)
+        self._server.unplan()
+        id = name.partition("\0")[0]
+        if not self._server.store.keys_of(id):
+            self._server.events.forget(lambda event: found(event.infos, GROUP_ID, str) == id and event.code != INVITED)
+        if group is None:
+            return
+        self._kept += group.kept
+        while len(self._kept) > MAX_KEPT:
+            process, key = self._kept.popleft()
+            process.discard(key)
+
+    # Who goes
+
+    def departed(self, process: Process) -> None:
+        """A proc of this server has ended: it is in no group any more."""
+        home = process.proc
+        elsewhere: dict[Proc, None] = {}
+        for name, members in list(self._server.store.groups.items()):
+            if home in members:
+                rest = tuple([member for member in members if member != home])
+                elsewhere.update(dict.fromkeys([member for member in rest if not self._is_here(member)]))
+                self._lose(name, home)
+        for name, invitation in list(self._invitations.items()):
+            if home in invitation.procs and not any(map(self._lives, invitation.procs)):
+                del self._invitations[name]
+        if elsewhere:
+            infos = (procs(CUSTOM_RANGE, elsewhere), text(SAYS, GONE), proc(AFFECTED_PROC, home), flag(DO_NOT_CACHE))
+            self._server.host.upcall(NotifyEvent(TALK, RANGE_CUSTOM, infos), _ignore)
+
+    def _lose(self, name: str, gone: Proc) -> None:
+        """A member has ended without leaving."""
+        group = self.get(name)
+        rest = tuple([member for member in self._server.store.groups[name] if member != gone])
+        # Deaths end what is under way by themselves.
+        self._change(name, rest)
+        led = gone == group.leader
+        if led:
+            group.leader = None
+        if not rest or name not in self._server.store.groups:
+            return
+        about = proc(AFFECTED_PROC, gone)
+        if led:
+            self.tell(LEADER_FAILED, name, rest, (about,))
+        elif group.notify:
+            self.tell(MEMBER_FAILED, name, rest, (about,))
+
+    def _change(self, name: str, members: tuple[Proc, ...]) -> None:
+        """The membership of a group has changed; one without a member of this server that lives is forgotten."""
+        if not any(map(self._lives, members)):
+            self.dissolve(name)
+            return
+        self._server.store.groups[name] = members
+        self._server.unplan()
+
+    def review(self, name: str) -> None:
+        """Forget a group that has no member of this server any more."""
+        if name in self._server.store.groups:
+            self._change(name, self._server.store.groups[name])
+
+    def _leave(self, name: str, leaver: Proc) -> None:
+        group = self.get(name)
+        if group.leader == leaver:
+            group.leader = None
+        process = self._server.store.find(leaver)
+        here = process if process is not None and process.local else None
+        self._change(name, tuple([member for member in self._server.store.groups[name] if member != leaver]))
+        self._server.collectives.parted(name, here)
+
+    def _is_here(self, member: Proc) -> bool:
+        process = self._server.store.find(member)
+        return process is not None and process.local
+
+    def _lives(self, member: Proc) -> bool:
+        process = self._server.store.find(member)
+        return process is not None and process.local and not process.left
+
+    def deregistered(self, namespace: Namespace) -> None:
+        """An nspace is forgotten: what is kept of its procs goes along."""
+        self._kept = deque([entry for entry in self._kept if entry[0].namespace is not namespace])
+        for group in self._groups.values():
+            group.kept = [entry for entry in group.kept if entry[0].namespace is not namespace]
+
+    # Events
+
+    def tell(self, code: int, name: str, to: Iterable[Proc], infos: tuple[Info, ...] = ()) -> None:
+        """Raise an event of this server about a group, to the procs of this server among some."""
+        here = [member for member in to if self._lives(member)]
+        if here:
+            said = (procs(CUSTOM_RANGE, here), flag(NON_DEFAULT), text(GROUP_ID, name.partition("\0")[0]), *infos)
+            self._server.events.notify(Notification(code, self._server.proc, RANGE_CUSTOM, said))
+
+    def happened(self, event: Notification) -> None:
+        """An event about groups has been raised, here or on another server, and those in its range know of it."""
+        name = found(event.infos, GROUP_ID, str)
+        action = _ACTIONS.get(event.code)
+        if action is not None and name and len(name) <= MAX_NSLEN:
+            action(self, name, event)
+
+    def swallowed(self, event: Notification) -> bool:
+        """Take in what another server says to this one alone; tell whether it was that."""
+        if event.code != TALK or found(event.infos, SAYS, str) != GONE:
+            return False
+        gone = found(event.infos, AFFECTED_PROC, Proc)
+        # Servers say so, and no process does of others.
+        if self._server.store.get(event.source.nspace) is None and gone is not None:
+            for name, members in list(self._server.store.groups.items()):
+                if gone in members and not self._is_here(gone):
+                    self._lose(name, gone)
+        return True
+
+    def _invited(self, name: str, event: Notification) -> None:
+        invitation = self._invitations.get(name)
+        if invitation is None or invitation.inviter != event.source:
+            while len(self._invitations) >= MAX_INVITATIONS:
+                del self._invitations[next(iter(self._invitations))]
+            invitation = self._invitations[name] = _Invitation(event.source, event.infos)
+        for each in (*listed(event.infos, CUSTOM_RANGE), *listed(event.infos, MEMBERSHIP)):
+            if len(invitation.procs) < MAX_INVITED:
+                invitation.procs[each] = None
+
+    def _completed(self, name: str, event: Notification) -> None:
+        invitation = self._invitations.get(name)
+        store = self._server.store
+        if invitation is None or event.source not in invitation.procs:
+            return
+        del self._invitations[name]
+        members = tuple(dict.fromkeys(listed(event.infos, MEMBERSHIP) or listed(event.infos, CUSTOM_RANGE)))
+        if event.source not in members:
+            members = (event.source, *members)
+        taken = name in store.groups or store.get(name) is not None or len(store.groups) >= MAX_GROUPS
+        if taken or any(member.rank > RANK_VALID for member in members) or not any(map(self._lives, members)):
+            return
+        infos = (*invitation.infos, *event.infos)
+        flags = is_set(infos, NOTIFY_TERMINATION), is_set(infos, FT_COLLECTIVE)
+        self.form(name, members, Group(event.source, *flags, found(event.infos, CONTEXT_ID, int)))
+        for member in members:
+            process = store.find(member)
+            if process is not None and process.local and process.left:
+                self.departed(process)
+
+    def _aborted(self, name: str, event: Notification) -> None:
+        invitation = self._invitations.get(name)
+        if invitation is None or event.source != invitation.inviter:
+            return
+        told = listed(event.infos, CUSTOM_RANGE)
+        rest = {each: None for each in invitation.procs if each not in told}
+        if told and len(rest) > 1:
+            # It goes on without some.
+            invitation.procs = rest
+        else:
+            del self._invitations[name]
+
+    def _left(self, name: str, event: Notification) -> None:
+        key = self._server.store.key_of(name, event.source)
+        if key is not None:
+            self._leave(key, event.source)
+
+    def _updated(self, name: str, event: Notification) -> None:
+        key = self._server.store.key_of(name, event.source)
+        members = tuple(dict.fromkeys(listed(event.infos, MEMBERSHIP)))
+        if not members or any(member.rank > RANK_VALID for member in members):
+            return
+        if key is None:
+            self._learn(name, event, members)
+            return
+        name, known = key, self._server.store.groups[key]
+        for member in known:
+            if member not in members and name in self._server.store.groups:
+                self._leave(name, member)
+        if name in self._server.store.groups:
+            self._change(name, members)
+
+    def _learn(self, name: str, event: Notification, members: tuple[Proc, ...]) -> None:
+        """A group of which nobody here was a member has taken in a proc of this server."""
+        added = listed(event.infos, ADDED)
+        store = self._server.store
+        free = store.get(name) is None and not store.keys_of(name) and len(store.groups) < MAX_GROUPS
+        taken_in = added and {*added} <= {*members} and all(map(self._lives, added))
+        if free and taken_in and event.source in members and not self._is_here(event.source):
+            self.form(name, members, Group(context_id=found(event.infos, CONTEXT_ID, int)))
+
+    def _selected(self, name: str, event: Notification) -> None:
+        leader = next(iter(listed(event.infos, LEADER)), None)
+        key = self._server.store.key_of(name, event.source)
+        if key is not None and leader in self._server.store.groups[key]:
+            self.get(key).leader = leader
+
+
+_ACTIONS = {
+    INVITED: Records._invited,
+    LEFT: Records._left,
+    CONSTRUCT_COMPLETE: Records._completed,
+    CONSTRUCT_ABORT: Records._aborted,
+    MEMBERSHIP_UPDATE: Records._updated,
+    LEADER_SELECTED: Records._selected,
+}
+"""What the events about groups that members raise do to the records."""
+
+
+def _ignore(_result: object, _error: BaseException | None) -> None:
+    """What answers an upcall that nobody waits for."""

@@ -1,0 +1,235 @@
+"""Constructs under way: who leads, who has ended before the group stood, and what the others want to do about that."""
+
+from __future__ import annotations
+
+from pypmix.engine.groups.talk import (
+    ABORT,
+    AFFECTED_PROC,
+    CLAIM,
+    CONSTRUCT_ABORT,
+    ERROR_STATUS,
+    FT_COLLECTIVE,
+    LEADER,
+    LEADER_FAILED,
+    LEADER_SELECTED,
+    MEMBER_FAILED,
+    NOTIFY_TERMINATION,
+    OPTIONAL,
+    REACTS,
+    proc,
+)
+from pypmix.standard import codes
+from pypmix.standard.errors import ERR_NOT_FOUND
+from pypmix.standard.ops.events import is_set
+from pypmix.standard.types import Info, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Protocol
+
+    from pypmix.engine.python.collectives import Collective, Roster
+    from pypmix.engine.python.server import Ticket
+    from pypmix.engine.python.serverdata import Process
+    from pypmix.engine.python.serverside.grouprecords import Records
+    from pypmix.standard.types import Proc
+
+    class Abort(Protocol):
+        def __call__(self, construct: Construct, quiet: bool = False) -> None:
+            """End a construct; unless this is quiet, all of its procs are told by an event."""
+
+
+SPARING = frozenset((OPTIONAL, NOTIFY_TERMINATION, FT_COLLECTIVE))
+"""Directives with which a construct goes on without those who end before the group stands."""
+
+FLAGS = SPARING | {LEADER, REACTS}
+
+
+class Construct:
+    """One construct under way, as its callers of this server see it.
+
+    Attributes:
+        name: The group's name.
+        roster: The procs that take part.
+        collective: Who has called.
+        flags: Those of `SPARING` that any caller has given.
+        lacking: Whom it adds, and who have not come.
+        leader: Who leads: the first caller that has declared itself, or who has been chosen since; of any server.
+        declared: The caller of this server that has declared itself.
+        reacting: The callers whose library tells how they react to failures.
+        told: Whose failure the callers have been told of.
+        due: The callers whose reaction to a failure is waited for.
+        claims: The callers that want to lead after the leader has failed.
+        rescued: Whether somebody leads on after the leader has failed.
+        aborted: Whether somebody wants no such group.
+        asked: Whether the host has it before it.
+        cancelled: Whether the host was told that this server gives it up.
+        extended: Whether its time has run out, and the host is waited for a little longer.
+        round: How often this server has told the others what has become of its callers.
+    """
+
+    __slots__ = (
+        "aborted",
+        "asked",
+        "cancelled",
+        "claims",
+        "collective",
+        "declared",
+        "due",
+        "extended",
+        "flags",
+        "lacking",
+        "leader",
+        "name",
+        "reacting",
+        "rescued",
+        "roster",
+        "round",
+        "told",
+    )
+
+    def __init__(self, name: str, roster: Roster[Process, Ticket]) -> None:
+        self.name = name
+        self.roster = roster
+        self.collective: Collective[Process, Ticket] | None = None
+        self.flags: set[str] = set()
+        self.lacking: tuple[Proc, ...] = ()
+        self.leader: Proc | None = None
+        self.declared: Proc | None = None
+        self.reacting: set[Process] = set()
+        self.told: set[Proc] = set()
+        self.due: dict[Proc, set[Process]] = {}
+        self.claims: set[Proc] = set()
+        self.rescued = False
+        self.aborted = False
+        self.asked = False
+        self.cancelled = False
+        self.extended = False
+        self.round = 1
+
+    @property
+    def sparing(self) -> bool:
+        """Whether it goes on without those who have ended."""
+        return bool(self.flags) or self.rescued
+
+    @property
+    def here(self) -> list[Proc]:
+        """The procs of this server that take part."""
+        return [process.proc for process in self.roster.members]
+
+    @property
+    def absent(self) -> tuple[Proc, ...]:
+        """The procs of this server that will not come."""
+        gone = () if self.collective is None else self.collective.gone
+        return tuple(sorted([process.proc for process in gone]))
+
+    def called(self, process: Process, infos: Iterable[Info]) -> None:
+        """A proc calls it, with these directives."""
+        given = {info.key for info in infos if info.key in FLAGS and is_set((info,), info.key)}
+        self.flags |= given & SPARING
+        if LEADER in given and self.declared is None:
+            self.declared = process.proc
+            if self.leader is None:
+                self.leader = process.proc
+        if REACTS in given:
+            self.reacting.add(process)
+
+
+class Reactions:
+    """What follows from failures during constructs.
+
+    Args:
+        records: Who raises the events.
+        abort: Called with a construct that ends because somebody wants that, or because nobody leads it.
+        go_on: Called with a construct when all reactions have come that it has waited for.
+    """
+
+    def __init__(self, records: Records, abort: Abort, go_on: Callable[[Construct], None]) -> None:
+        self._records = records
+        self._abort = abort
+        self._go_on = go_on
+
+    def look(self, construct: Construct) -> None:
+        """Tell of failures here that its callers have not heard of, where nobody elsewhere has a say in it."""
+        if construct.roster.others:
+            return
+        for failed in construct.absent:
+            if construct.collective is not None and self.matters(construct, failed):
+                self.failed(construct, failed)
+
+    def matters(self, construct: Construct, failed: Proc) -> bool:
+        """Tell whether a failure is news that calls for an event."""
+        if failed in construct.told or OPTIONAL in construct.flags:
+            return False
+        return failed == construct.leader or NOTIFY_TERMINATION in construct.flags
+
+    def failed(self, construct: Construct, failed: Proc) -> None:
+        """Tell of the failure of a proc, and wait for what the callers say to it."""
+        construct.told.add(failed)
+        leads = failed == construct.leader
+        alone = construct.leader if not leads else None
+        targets = construct.here if alone is None else [alone]
+        code = LEADER_FAILED if leads else MEMBER_FAILED
+        assert construct.collective is not None
+        callers = construct.collective.arrived
+        waiting = {each for each in construct.reacting if each in callers and each.proc in targets and not each.left}
+        if waiting:
+            construct.due[failed] = waiting
+        self._records.tell(code, construct.name, targets, (proc(AFFECTED_PROC, failed),))
+        if leads and not waiting:
+            self._choose(construct)
+
+    def reacted(self, construct: Construct, process: Process, failed: Proc | None, verdict: str | None) -> None:
+        """A caller has said how it reacts to the failure of a proc."""
+        if verdict == ABORT:
+            self._abort(construct)
+            return
+        if failed is None or process not in construct.due.get(failed, ()):
+            return
+        if verdict == CLAIM and failed == construct.leader:
+            construct.claims.add(process.proc)
+        self._settled(construct, process, failed)
+
+    def departed(self, construct: Construct, process: Process) -> None:
+        """A caller has ended: it will not react to anything any more."""
+        construct.claims.discard(process.proc)
+        for failed in list(construct.due):
+            if process in construct.due.get(failed, ()):
+                self._settled(construct, process, failed)
+
+    def _settled(self, construct: Construct, process: Process, failed: Proc) -> None:
+        waiting = construct.due[failed]
+        waiting.discard(process)
+        if waiting:
+            return
+        del construct.due[failed]
+        if failed == construct.leader and not construct.roster.others:
+            self._choose(construct)
+        if not construct.due:
+            self._go_on(construct)
+
+    def _choose(self, construct: Construct) -> None:
+        """All have said whether they want to lead: the first of them in the order of procs does."""
+        if construct.roster.others:
+            return
+        winner = min(construct.claims, default=None)
+        construct.claims.clear()
+        self.selected(construct, winner)
+        if winner is None and not construct.sparing:
+            self._abort(construct, quiet=True)
+
+    def selected(self, construct: Construct, winner: Proc | None) -> None:
+        """Tell who leads now, or that nobody does."""
+        construct.leader = winner
+        if winner is not None:
+            construct.rescued = True
+            assert construct.collective is not None
+            construct.collective.tolerant = True
+            infos: tuple[Info, ...] = (proc(LEADER, winner),)
+        else:
+            infos = (Info(ERROR_STATUS, Value(codes.STATUS, ERR_NOT_FOUND)),)
+        self._records.tell(LEADER_SELECTED, construct.name, construct.here, infos)
+
+    def aborted(self, construct: Construct) -> None:
+        """Tell all of this server that take part that there will be no group."""
+        self._records.tell(CONSTRUCT_ABORT, construct.name, construct.here)
