@@ -17,14 +17,34 @@ if TYPE_CHECKING:
     from pypmix.data import DataBuffer as DataBuffer
     from pypmix.events import Answer as Answer
     from pypmix.events import Event as Event
+    from pypmix.group import Change as Change
+    from pypmix.group import Destructed as Destructed
+    from pypmix.group import GroupEvent as GroupEvent
+    from pypmix.group import Joined as Joined
+    from pypmix.group import LeaderFailed as LeaderFailed
+    from pypmix.group import LeaderSelected as LeaderSelected
+    from pypmix.group import Left as Left
+    from pypmix.group import MemberFailed as MemberFailed
     from pypmix.handlers import Handler as Handler
+    from pypmix.invitation import Accepted as Accepted
+    from pypmix.invitation import Declined as Declined
+    from pypmix.invitation import Failed as Failed
+    from pypmix.invitation import InviteAnswer as InviteAnswer
     from pypmix.job import Job as Job
     from pypmix.job import Node as Node
     from pypmix.operations.events import EventStream as EventStream
     from pypmix.operations.forwarding import InputWriter as InputWriter
     from pypmix.operations.forwarding import OutputStream as OutputStream
+    from pypmix.operations.groups import Changes as Changes
     from pypmix.operations.groups import Group as Group
+    from pypmix.operations.invitations import Invitation as Invitation
+    from pypmix.operations.invitations import InvitationStream as InvitationStream
+    from pypmix.operations.invitations import Invite as Invite
+    from pypmix.operations.psets import PsetStream as PsetStream
     from pypmix.operations.spawning import SpawnedJob as SpawnedJob
+    from pypmix.psets import ProcSet as ProcSet
+    from pypmix.psets import ProcSets as ProcSets
+    from pypmix.psets import PsetChange as PsetChange
     from pypmix.published import Published as Published
     from pypmix.published import PublishedData as PublishedData
     from pypmix.requests.spawning import app as app
@@ -56,6 +76,7 @@ if TYPE_CHECKING:
     from pypmix.standard.enums import StorageAccessType as StorageAccessType
     from pypmix.standard.enums import StorageMedium as StorageMedium
     from pypmix.standard.enums import StoragePersistence as StoragePersistence
+    from pypmix.standard.errors import ConstructAborted as ConstructAborted
     from pypmix.standard.errors import EngineUnavailable as EngineUnavailable
     from pypmix.standard.errors import LocalProtocolError as LocalProtocolError
     from pypmix.standard.errors import LostConnection as LostConnection
@@ -122,8 +143,13 @@ _HOME = {
     "pypmix.operations.events": "EventStream",
     "pypmix.handlers": "Handler",
     "pypmix.operations.forwarding": "InputWriter OutputStream",
-    "pypmix.operations.groups": "Group",
+    "pypmix.group": "Change Destructed GroupEvent Joined LeaderFailed LeaderSelected Left MemberFailed",
+    "pypmix.invitation": "Accepted Declined Failed InviteAnswer",
+    "pypmix.operations.groups": "Changes Group",
+    "pypmix.operations.invitations": "Invitation InvitationStream Invite",
+    "pypmix.operations.psets": "PsetStream",
     "pypmix.operations.spawning": "SpawnedJob",
+    "pypmix.psets": "ProcSet ProcSets PsetChange",
     "pypmix.published": "Published PublishedData",
     "pypmix.requests.spawning": "app",
     "pypmix.server": "Server",
@@ -134,8 +160,9 @@ _HOME = {
         "Scope Status StorageAccess StorageAccessType StorageMedium StoragePersistence"
     ),
     "pypmix.standard.errors": (
-        "EngineUnavailable LocalProtocolError LostConnection NotFound NotInitialized NotSupported OperationTimeout "
-        "PartialSuccess PermissionDenied PMIxError ProtocolError RemoteProtocolError Unreachable WouldDeadlock"
+        "ConstructAborted EngineUnavailable LocalProtocolError LostConnection NotFound NotInitialized NotSupported "
+        "OperationTimeout PartialSuccess PermissionDenied PMIxError ProtocolError RemoteProtocolError Unreachable "
+        "WouldDeadlock"
     ),
     "pypmix.standard.ops.forwarding": "Output",
     "pypmix.standard.ops.groups": "GroupResults",

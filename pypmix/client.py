@@ -34,15 +34,21 @@ if TYPE_CHECKING:
     from pypmix.operations.fabric import Fabric
     from pypmix.operations.forwarding import Forwarding
     from pypmix.operations.groups import Groups
+    from pypmix.operations.invitations import Invitations
+    from pypmix.operations.psets import Psets
     from pypmix.operations.publishing import Publishing
     from pypmix.operations.queries import Queries
     from pypmix.operations.spawning import Spawning
+    from pypmix.psets import ProcSets
     from pypmix.requests import Infos, Key, Procs
     from pypmix.standard.ops import Op
 
     R = TypeVar("R")
 
 SINGLETON = ("allow", "require", "forbid")
+
+PSET_NAMES = "pmix.pset.nms"
+"""The one key whose value changes by itself: it is asked for anew each time."""
 
 
 class ClientBase:
@@ -113,7 +119,7 @@ class ClientBase:
         return Node(self._session)
 
     def supports(self, feature: str) -> bool:
-        """Tell whether a feature works with this engine, library and server."""
+        """Tell whether a feature, such as `fence.timeout` or `group.bootstrap`, works with this engine and server."""
         return self._session.supports(feature)
 
     def _open(self) -> None:
@@ -144,7 +150,9 @@ class ClientBase:
 
 if TYPE_CHECKING:
 
-    class Operations(Connecting, Control, Events, Fabric, Forwarding, Groups, Publishing, Queries, Spawning): ...
+    class Operations(
+        Connecting, Control, Events, Fabric, Forwarding, Groups, Invitations, Psets, Publishing, Queries, Spawning
+    ): ...
 else:
 
     class Operations: ...
@@ -285,7 +293,7 @@ class Client(ClientBase, Operations):
         """`PMIx_Get`, returning the value with its PMIx type; see `get`."""
         op = get_op(self._session.proc if proc is None else proc, key, wait, optional, scope, info)
         try:
-            return self._session.run(op)
+            return self._session.run(op) if op.key != PSET_NAMES else self._pset_names(op)
         except PMIxError as error:
             other = not_found(op, wait, error)
             if other is error:
@@ -328,7 +336,7 @@ class Client(ClientBase, Operations):
         if wait is None and scope is None and info is None:
             name = key if key.__class__ is str else str(key)
             value = session.fetch_local(session.proc if proc is None else proc, name)
-            if value is not None:
+            if value is not None and name != PSET_NAMES:
                 return to_python(value)
         try:
             return to_python(self.get_value(key, proc, wait=wait, optional=optional, scope=scope, info=info))
@@ -336,6 +344,20 @@ class Client(ClientBase, Operations):
             if default is MISSING:
                 raise
             return default
+
+    @property
+    def psets(self) -> ProcSets:
+        """`PMIx_Query_info`: the process sets that the server knows now, a mapping of each name to a `ProcSet`.
+
+        Each time that it is read it asks the server, for the names and then for the members of each; what it returns
+        does not change any more. `watch_psets` tells what comes and goes.
+
+        Raises:
+            NotSupported: The server does not tell of process sets.
+
+        PMIx Standard: "Process Sets".
+        """
+        return self._psets()
 
     def abort(self, code: int = ERROR, message: str = "", procs: Procs = None) -> None:
         """`PMIx_Abort`: ask the host to end procs; returns when the request is accepted.

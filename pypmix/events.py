@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pypmix.standard import codes
 from pypmix.standard.enums import EventCode, Range
+from pypmix.standard.errors import ERR_NO_PERMISSIONS, GROUP_CONSTRUCT_ABORT
 from pypmix.standard.ops.events import (
     EVENT_ACTION_COMPLETE,
     EVENT_ACTION_DEFERRED,
@@ -10,7 +12,7 @@ from pypmix.standard.ops.events import (
     EVENT_PARTIAL_ACTION_TAKEN,
 )
 from pypmix.standard.record import Record
-from pypmix.standard.types import DataArray, Info, Proc
+from pypmix.standard.types import DataArray, Info, Proc, Value
 from pypmix.standard.values import infos, to_python
 
 TYPE_CHECKING = False
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 AFFECTED_PROC = "pmix.evproc"
 AFFECTED_PROCS = "pmix.evaffected"
+GROUP_LEADER = "pmix.grp.ldr"
+GROUP_REASON = "pypmix.grp.reason"
 
 
 class Answer(Record):
@@ -95,6 +99,35 @@ class Event:
     def defer(self, results: Infos = None) -> Answer:
         """Return the answer: to be dealt with later (`PMIX_EVENT_ACTION_DEFERRED`)."""
         return Answer(EVENT_ACTION_DEFERRED, infos(results))
+
+    def lead(self, results: Infos = None) -> Answer:
+        """Return the answer to `GROUP_LEADER_FAILED`: the caller wants to be the leader (`PMIX_GROUP_LEADER`).
+
+        Of all who want to, one is chosen, which `GROUP_LEADER_SELECTED` tells everybody.
+
+        Args:
+            results: Further infos or a mapping.
+        """
+        claim = Info(GROUP_LEADER, Value(codes.BOOL, True))
+        return Answer(EVENT_ACTION_COMPLETE, (claim, *infos(results)))
+
+    def abort(self, results: Infos = None) -> Answer:
+        """Return the answer to the failure of a member or leader, or to an invitation declined: give the group up.
+
+        Whoever takes part in its construction then gets `ConstructAborted` (`PMIX_GROUP_CONSTRUCT_ABORT`).
+
+        Args:
+            results: Further infos or a mapping.
+        """
+        return Answer(GROUP_CONSTRUCT_ABORT, infos(results))
+
+    def refuse(self, reason: str = "") -> Answer:
+        """Return the answer to `GroupEvent.JOIN_REQUEST`: the source is not to be a member.
+
+        Args:
+            reason: Why, in words, for the source.
+        """
+        return Answer(ERR_NO_PERMISSIONS, (Info(GROUP_REASON, Value(codes.STRING, reason)),))
 
     def __repr__(self) -> str:
         about = f" about {', '.join(map(str, self.affected))}" if self.affected else ""

@@ -1,29 +1,164 @@
-"""What a member reads of its group."""
+"""What a member reads of its group, and what it hears of it."""
 
 from __future__ import annotations
 
+from pypmix.psets import ProcSet
 from pypmix.standard.errors import NotInitialized
+from pypmix.standard.ops.groups import (
+    DESTRUCTED,
+    JOINED,
+    LEADER_FAILED,
+    LEADER_SELECTED,
+    LEFT,
+    MEMBER_FAILED,
+)
+from pypmix.standard.record import Record
 from pypmix.standard.types import RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
-    from pypmix.standard.ops import GroupResults
+    from pypmix.standard.ops import GroupChange, GroupResults, GroupState
     from pypmix.standard.types import Info
+
+
+class GroupEvent:
+    """Codes of events that only the early draft of RFC 0033 has, and only processes with pypmix raise and hear of.
+
+    They go wherever an `EventCode` goes: `me.on(GroupEvent.JOIN_REQUEST)`, `me.events(GroupEvent.HAS_JOINED)`.
+    """
+
+    JOIN_REQUEST = -3707101
+    """The source asks to join a group of the caller's, by `group_request`; `Event.refuse` keeps it out."""
+
+    REQUESTED = -3707102
+    """A construct has begun that the caller is to take part in, with `notify_request`."""
+
+    LEAVE_REQUEST = -3707103
+    """A member is about to leave, by `group_leave` with `confirm`; it waits until the handlers have ended."""
+
+    HAS_JOINED = -3707104
+    """The source has called a construct that is under way, with `notify_each`."""
+
+
+class Change(Record):
+    """Something that has happened to a group; its kinds are classes, to be told apart by `match`.
+
+    Args:
+        procs: Who has joined, left, failed, or leads now.
+        state: The group afterwards.
+    """
+
+    procs: tuple[Proc, ...]
+    state: GroupState
+
+    @property
+    def proc(self) -> Proc | None:
+        """The first of `procs`, and the only one unless several come or go together; None where there is none."""
+        return self.procs[0] if self.procs else None
+
+    @property
+    def group(self) -> str:
+        """The group's name."""
+        return self.state.name
+
+    @property
+    def epoch(self) -> int:
+        """How often the membership has changed so far, counted from 1."""
+        return self.state.epoch
+
+    @property
+    def members(self) -> tuple[Proc, ...]:
+        """All members now, by group rank."""
+        return self.state.members
+
+    @property
+    def leader(self) -> Proc | None:
+        """The leader now; None where nobody is."""
+        return self.state.leader
+
+    def __repr__(self) -> str:
+        whose = f" {', '.join(map(str, self.procs))}" if self.procs else ""
+        leader = f", leader {self.leader}" if self.leader is not None else ""
+        return f"<{type(self).__name__}{whose}: {self.group} of {len(self.members)}, epoch {self.epoch}{leader}>"
+
+    @property
+    def joined(self) -> frozenset[Proc]:
+        """Who is a member by this change."""
+        return frozenset()
+
+    @property
+    def left(self) -> frozenset[Proc]:
+        """Who is no member any more by this change, for whatever reason."""
+        return frozenset()
+
+
+class _Departure(Change):
+    @property
+    def left(self) -> frozenset[Proc]:
+        """Who is no member any more by this change."""
+        return frozenset(self.procs).difference(self.state.members)
+
+
+class Joined(Change):
+    """`PMIX_GROUP_MEMBERSHIP_UPDATE`: procs have become members of a group that stood already."""
+
+    @property
+    def joined(self) -> frozenset[Proc]:
+        """Who is a member by this change."""
+        return frozenset(self.procs)
+
+
+class Left(_Departure):
+    """`PMIX_GROUP_LEFT`: a member has left the group."""
+
+
+class MemberFailed(_Departure):
+    """`PMIX_GROUP_MEMBER_FAILED`: a member has ended without leaving the group."""
+
+
+class LeaderFailed(_Departure):
+    """`PMIX_GROUP_LEADER_FAILED`: the leader has ended without leaving the group."""
+
+
+class LeaderSelected(Change):
+    """`PMIX_GROUP_LEADER_SELECTED`: the group has a new leader, or nobody wanted to lead; then `procs` is empty."""
+
+
+class Destructed(Change):
+    """The group is no more; nothing follows."""
+
+
+_KINDS: dict[str, type[Change]] = {
+    JOINED: Joined,
+    LEFT: Left,
+    MEMBER_FAILED: MemberFailed,
+    LEADER_FAILED: LeaderFailed,
+    LEADER_SELECTED: LeaderSelected,
+    DESTRUCTED: Destructed,
+}
+
+
+def change_of(told: GroupChange) -> Change:
+    """Return what an engine tells of a group as its class."""
+    return _KINDS[told.kind](told.procs, told.state)
 
 
 class GroupView:
     """An ordered collection of the members, as a job is one of its procs; it may be passed wherever procs are wanted.
 
+    All that it says is as the caller knows it now: members that leave or fail go, and those behind them move up.
+
     Args:
+        client: Whose view it is.
         name: The group's name.
-        caller: Whose view it is.
     """
 
-    def __init__(self, name: str, caller: Proc) -> None:
+    def __init__(self, client: Any, name: str) -> None:
+        self._client = client
         self._name = name
-        self._caller = caller
         self._results: GroupResults | None = None
 
     @property
@@ -33,55 +168,92 @@ class GroupView:
 
     @property
     def is_open(self) -> bool:
-        """Whether the group stands."""
-        return self._results is not None
+        """Whether the group stands, and the caller is a member."""
+        return self._now() is not None
 
     @property
-    def proc(self) -> Proc:
+    def address(self) -> Proc:
         """The group as an address, which is its name as an nspace with `Rank.WILDCARD`."""
         return Proc(self._name, RANK_WILDCARD)
 
     @property
-    def procs(self) -> tuple[Proc, ...]:
-        """All members, by group rank; empty where neither the server nor the library tells."""
-        return self._formed().members
+    def proc(self) -> Proc:
+        """The same as `address`."""
+        return self.address
 
     @property
-    def members(self) -> tuple[Proc, ...]:
+    def procs(self) -> ProcSet:
+        """All members now, by group rank; empty where neither the server nor the library tells."""
+        return ProcSet.unchecked(self._state().members)
+
+    @property
+    def members(self) -> ProcSet:
         """The same as `procs`, by the Standard's name."""
-        return self._formed().members
+        return self.procs
 
     @property
     def size(self) -> int:
-        """The number of members."""
+        """The number of members now."""
         return len(self.procs)
 
     @property
     def rank(self) -> int:
         """The caller's group rank, which is its place among the members."""
-        return self.procs.index(self._caller)
+        return self.procs.index(self._client.proc)
+
+    @property
+    def leader(self) -> Proc | None:
+        """The leader now; None where nobody is."""
+        return self._state().leader
+
+    @property
+    def epoch(self) -> int:
+        """How often the membership has changed, counted from 1."""
+        return self._state().epoch
 
     @property
     def context_id(self) -> int | None:
         """The number that the host has given this group and no other; None if the caller did not ask for one."""
+        self._state()
         return self._formed().context_id
+
+    @property
+    def partial(self) -> bool:
+        """Whether somebody who was named when the group was formed did not come, which `optional` allows."""
+        self._state()
+        return self._formed().partial
 
     @property
     def infos(self) -> tuple[Info, ...]:
         """What else the server or the library tells of the group, such as the members' `attrs.GROUP_INFO`."""
+        self._state()
         return self._formed().infos
 
-    def _formed(self) -> GroupResults:
-        if self._results is None:
+    def _now(self) -> GroupState | None:
+        if self._results is None or not self._client.is_open:
+            return None
+        state: GroupState | None = self._client._session.group_state(self._name)
+        return state
+
+    def _state(self) -> GroupState:
+        state = self._now()
+        if state is None:
             raise NotInitialized(
-                f"the group {self._name!r} does not stand", operation="group", hint="use it in a `with` block"
+                f"the group {self._name!r} does not stand, or the caller is no member any more",
+                operation="group",
+                hint="use it in a `with` block, and not after `leave`",
             )
+        return state
+
+    def _formed(self) -> GroupResults:
+        assert self._results is not None
         return self._results
 
     def __getitem__(self, rank: int) -> Proc:
-        if not 0 <= rank < self.size:
-            raise IndexError(f"group {self._name} has ranks 0 to {self.size - 1}, not {rank}")
-        return self.procs[rank]
+        procs = self.procs
+        if not 0 <= rank < len(procs):
+            raise IndexError(f"group {self._name} has ranks 0 to {len(procs) - 1}, not {rank}")
+        return procs[rank]
 
     def __len__(self) -> int:
         return self.size
@@ -93,4 +265,7 @@ class GroupView:
         return proc in self.procs
 
     def __repr__(self) -> str:
-        return f"<Group {self._name} of {self.size}>" if self.is_open else f"<Group {self._name}, not constructed>"
+        state = self._now()
+        if state is not None:
+            return f"<Group {self._name} of {len(state.members)}>"
+        return f"<Group {self._name}, not constructed>" if self._results is None else f"<Group {self._name}, gone>"

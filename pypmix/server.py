@@ -303,16 +303,22 @@ class Server:
         _proc(proc)
         return self.session.client_env(proc)
 
-    def define_process_set(self, name: str, members: Procs) -> None:
+    def define_process_set(self, name: str, members: Procs, *, elsewhere: bool = False) -> None:
         """`PMIx_server_define_process_set`: make a process set known to this server's clients.
 
+        They hear of it by `PMIX_PROCESS_SET_DEFINE`, also those that register for it later. It does not change any
+        more, and keeps its members when these end; `delete_process_set` forgets it. Where a session has several
+        servers, the host defines it on all of them.
+
         Args:
-            name: Its name, at most 255 bytes.
-            members: Its procs, at least one.
+            name: Its name, at most 255 bytes, without a comma.
+            members: Its procs, at least one; `Rank.WILDCARD` stands for all of a job that is registered.
+            elsewhere: Let procs of nspaces that are not registered here be members, as those of other servers.
 
         Raises:
             TypeError, ValueError: The name or the members are none.
-            PMIxError: The library refuses it.
+            NotFound: A member is not known.
+            PMIxError: There is a set of that name, or an nspace (`ERR_EXISTS`), or it is no name (`ERR_BAD_PARAM`).
         """
         if not check_name(name, MAX_NSLEN, "a process set's name"):
             raise ValueError("a process set's name must not be empty")
@@ -320,7 +326,7 @@ class Server:
         instances("members", found, Proc)
         if not found:
             raise ValueError("a process set needs members")
-        self.session.define_process_set(name, found)
+        self.session.define_process_set(name, found, elsewhere)
 
     def delete_process_set(self, name: str) -> None:
         """`PMIx_server_delete_process_set`: forget a process set.
@@ -329,7 +335,7 @@ class Server:
             name: Its name.
 
         Raises:
-            PMIxError: There is no such set (`ERR_NOT_FOUND`), as far as the library tells.
+            NotFound: There is no such set.
         """
         if not check_name(name, MAX_NSLEN, "a process set's name"):
             raise ValueError("a process set's name must not be empty")
@@ -530,6 +536,20 @@ class Server:
             raise TypeError(f"output is bytes, not {type(output.data).__name__}")
         instances("infos", output.infos, Info)
         self.session.deliver_output(output)
+
+    def groups(self) -> tuple[tuple[str, tuple[Proc, ...]], ...]:
+        """Return the groups that members on this server are in, each with its members by group rank.
+
+        Several groups may have one name where they have no member in common.
+
+        Raises:
+            NotSupported: The native library does not tell of its groups.
+        """
+        listed = getattr(self.session, "groups", None)
+        if listed is None:
+            raise NotSupported("the library does not tell of its groups", operation="groups")
+        found: tuple[tuple[str, tuple[Proc, ...]], ...] = listed()
+        return found
 
     def pending(self) -> list[Pending]:
         """Return what is under way, oldest first, with who has arrived and who is missing in each."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 
 from pypmix.aio.pump import Pump
-from pypmix.client import ClientBase
+from pypmix.client import PSET_NAMES, ClientBase
 from pypmix.late import TOPICS, late
 from pypmix.requests import (
     MISSING,
@@ -31,9 +31,12 @@ if TYPE_CHECKING:
     from pypmix.aio.operations.fabric import Fabric
     from pypmix.aio.operations.forwarding import Forwarding
     from pypmix.aio.operations.groups import Groups
+    from pypmix.aio.operations.invitations import Invitations
+    from pypmix.aio.operations.psets import Psets
     from pypmix.aio.operations.publishing import Publishing
     from pypmix.aio.operations.queries import Queries
     from pypmix.aio.operations.spawning import Spawning
+    from pypmix.psets import ProcSets
     from pypmix.requests import Infos, Key, Procs
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Proc, Value
@@ -43,7 +46,9 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
 
-    class Operations(Connecting, Control, Events, Fabric, Forwarding, Groups, Publishing, Queries, Spawning): ...
+    class Operations(
+        Connecting, Control, Events, Fabric, Forwarding, Groups, Invitations, Psets, Publishing, Queries, Spawning
+    ): ...
 else:
 
     class Operations: ...
@@ -143,7 +148,7 @@ class Client(ClientBase, Operations):
         """`PMIx_Get`, returning the value with its PMIx type."""
         op = get_op(self._session.proc if proc is None else proc, key, wait, optional, scope, info)
         try:
-            return await self._run(op)
+            return await (self._run(op) if op.key != PSET_NAMES else self._pset_names(op))
         except PMIxError as error:
             other = not_found(op, wait, error)
             if other is error:
@@ -166,7 +171,7 @@ class Client(ClientBase, Operations):
         if wait is None and scope is None and info is None:
             name = key if key.__class__ is str else str(key)
             value = session.fetch_local(session.proc if proc is None else proc, name)
-            if value is not None:
+            if value is not None and name != PSET_NAMES:
                 return to_python(value)
         try:
             return to_python(await self.get_value(key, proc, wait=wait, optional=optional, scope=scope, info=info))
@@ -174,6 +179,10 @@ class Client(ClientBase, Operations):
             if default is MISSING:
                 raise
             return default
+
+    async def psets(self) -> ProcSets:
+        """`PMIx_Query_info`: the process sets that the server knows now; in the sync client a property."""
+        return await self._psets()
 
     async def abort(self, code: int = ERROR, message: str = "", procs: Procs = None) -> None:
         """`PMIx_Abort`: ask the host to end procs; returns when the request is accepted."""

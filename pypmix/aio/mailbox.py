@@ -37,14 +37,14 @@ class Mailbox(Generic[T]):
                 self.dropped += 1
             self._items.append(item)
             if self._readers:
-                self._readers.popleft().settle(None, None)
+                self._pump.settle(self._readers.popleft())
 
     def end(self, error: BaseException | None = None) -> None:
         """Let readers have what is there, and then this error; None for a quiet end. The first end counts."""
         if self._end is None:
             self._end = error or Ended()
             while self._readers:
-                self._readers.popleft().settle(None, None)
+                self._pump.settle(self._readers.popleft())
 
     async def get(self, timeout: float | None = None) -> T:
         """Return the oldest item, and wait for one if there is none.
@@ -64,7 +64,7 @@ class Mailbox(Generic[T]):
                         self._readers.remove(reader)
                     elif self._items and self._readers:
                         # It was woken for an item that another one shall have now.
-                        self._readers.popleft().settle(None, None)
+                        self._pump.settle(self._readers.popleft())
                     raise
         if self._items:
             return self._items.popleft()

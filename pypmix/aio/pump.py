@@ -60,6 +60,7 @@ class Pump:
         session.attach()
         self._waiters: set[Waiter] = set()
         self._reading = False
+        self._polling = False
         self._closed = False
         self._server: Waiter | None = None
 
@@ -85,6 +86,13 @@ class Pump:
     def waiter(self) -> Waiter:
         """Return something to wait for, which somebody settles later in the loop's thread."""
         return Waiter()
+
+    def settle(self, waiter: Waiter) -> None:
+        """Settle what `waiter` has returned; also from a task, when the one that waits may be asleep at the session."""
+        waiter.settle(None, None)
+        if self._reading and not self._polling:
+            # It is woken as if the descriptor went away, and looks again.
+            anyio.notify_closing(self._fd)
 
     async def wait(self, waiter: Waiter) -> None:
         """Wait until it is settled, and take in what arrives meanwhile."""
@@ -113,11 +121,12 @@ class Pump:
             self._reading = True
             try:
                 await anyio.wait_readable(self._fd)
+                self._polling = True
                 self._session.poll()
             except anyio.ClosedResourceError:
                 continue
             finally:
-                self._reading = False
+                self._reading = self._polling = False
                 self._hand_over(waiter)
 
     def _hand_over(self, reader: Waiter) -> None:

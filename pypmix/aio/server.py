@@ -124,9 +124,9 @@ class Server:
         """`PMIx_server_setup_fork`: the environment variables that make a process the client `proc`."""
         return await _call(self._server.client_env, proc)
 
-    async def define_process_set(self, name: str, members: Procs) -> None:
+    async def define_process_set(self, name: str, members: Procs, *, elsewhere: bool = False) -> None:
         """`PMIx_server_define_process_set`: make a process set known to this server's clients."""
-        await _call(self._server.define_process_set, name, members)
+        await _call(self._server.define_process_set, name, members, elsewhere=elsewhere)
 
     async def delete_process_set(self, name: str) -> None:
         """`PMIx_server_delete_process_set`: forget a process set."""
@@ -184,6 +184,10 @@ class Server:
     async def deliver_output(self, output: Output) -> None:
         """`PMIx_server_IOF_deliver`: pass on what a proc wrote to all who have asked for it."""
         await _call(self._server.deliver_output, output)
+
+    async def groups(self) -> tuple[tuple[str, tuple[Proc, ...]], ...]:
+        """See `pypmix.Server.groups`."""
+        return await _call(self._server.groups)
 
     async def pending(self) -> list[Pending]:
         """Return what is under way, oldest first, with who has arrived and who is missing in each."""

@@ -15,7 +15,7 @@ from pypmix.host.cleanup import Cleanups
 from pypmix.host.directives import name_of
 from pypmix.standard import attrs
 from pypmix.standard.enums import InfoFlags, Status
-from pypmix.standard.errors import NotFound, NotSupported, PermissionDenied, PMIxError
+from pypmix.standard.errors import ERR_BAD_PARAM, NotFound, NotSupported, PermissionDenied, PMIxError
 from pypmix.standard.ops import AllocationRequest, FabricRegister, FabricUpdate, JobControl
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.types import RANK_WILDCARD, Proc
@@ -36,6 +36,7 @@ TERMINATE = attrs.JOB_CTRL_TERMINATE.key
 PAUSE = attrs.JOB_CTRL_PAUSE.key
 RESUME = attrs.JOB_CTRL_RESUME.key
 CONTEXT_ID = attrs.GROUP_ASSIGN_CONTEXT_ID.key
+DEFINE_PSET = attrs.JOB_CTRL_DEFINE_PSET.key
 
 STEPS = (SIGNAL, PAUSE, RESUME, TERMINATE, KILL)
 """What is done to ranks, in the order in which it is."""
@@ -53,7 +54,6 @@ REFUSED = frozenset(
         attrs.JOB_CTRL_PROVISION,
         attrs.JOB_CTRL_PROVISION_IMAGE,
         attrs.JOB_CTRL_PREEMPTIBLE,
-        attrs.JOB_CTRL_DEFINE_PSET,
         attrs.JOB_CTRL_SEP,
     )
 )
@@ -72,7 +72,7 @@ MET = frozenset(
 )
 """Directives that are no steps themselves."""
 
-KNOWN = MET | {*STEPS, CONTEXT_ID, cleanup.FILES, cleanup.FOLDERS}
+KNOWN = MET | {*STEPS, CONTEXT_ID, DEFINE_PSET, cleanup.FILES, cleanup.FOLDERS}
 
 
 def _control(host: LocalHost, upcall: Upcall) -> None:
@@ -93,6 +93,13 @@ def _control(host: LocalHost, upcall: Upcall) -> None:
     uid = os.geteuid() if upcall.uid is None else upcall.uid
     if uid not in (0, os.geteuid()):
         raise PermissionDenied(f"user {uid} may not steer another user's jobs", operation=op.name)
+    if DEFINE_PSET in keys:
+        name = next(info.value.data for info in directives if info.key == DEFINE_PSET)
+        if not isinstance(name, str):
+            raise PMIxError("the name of a process set is a string", status=ERR_BAD_PARAM, operation=op.name)
+        host.define_process_set(name, op.targets or _own_job(host, upcall))
+        upcall.reply(())
+        return
     steps = [key for key in STEPS if key == SIGNAL and key in keys or is_set(directives, key)]
     wish = cleanup.read(host, directives, uid)
     if not steps and wish is None:

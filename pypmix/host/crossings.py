@@ -43,6 +43,15 @@ class _OnLoop:
     def notify(self, event: Notification) -> None:
         self._server.notify(event)
 
+    def groups(self) -> tuple[tuple[str, tuple[Proc, ...]], ...]:
+        return self._server.groups()
+
+    def define_process_set(self, name: str, members: tuple[Proc, ...], *, elsewhere: bool = False) -> None:
+        self._server.define_process_set(name, members, elsewhere=elsewhere)
+
+    def delete_process_set(self, name: str) -> None:
+        self._server.delete_process_set(name)
+
     def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:
         def told(data: bytes | None, error: BaseException | None) -> None:
             self._loop.post(lambda: done(data, error))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pypmix.standard import attrs
+from pypmix.standard.errors import NotSupported
 from pypmix.standard.ops import GroupUpcall
 from pypmix.standard.ops.events import is_set
-from pypmix.standard.ops.hosting import GROUP_CONSTRUCT
+from pypmix.standard.ops.hosting import GROUP_ABSENT, GROUP_CONSTRUCT, GROUP_GUEST, GROUP_ORDER
 from pypmix.standard.types import RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
@@ -37,6 +38,11 @@ class ContextIds:
         return self._next - 1
 
 
+def procs_under(infos: Iterable[Info], key: str) -> list[Proc]:
+    """Return the procs in the arrays under a key."""
+    return [proc for info in infos if info.key == key for proc in info.value.data.items]
+
+
 def members_of(host: LocalHost, procs: Iterable[Proc]) -> list[Proc]:
     """Return procs in the order of their group ranks, each once, with those of a job for its wildcard."""
     found: set[Proc] = set()
@@ -52,8 +58,15 @@ def _group(host: LocalHost, upcall: Upcall) -> None:
     if op.operation != GROUP_CONSTRUCT:
         upcall.reply(())
         return
-    added = [proc for info in op.directives if info.key == ADDED for proc in info.value.data.items]
-    found: list[Info] = [attrs.GROUP_MEMBERSHIP(members_of(host, (*op.procs, *added)))]
+    if any(info.key == GROUP_GUEST for info in op.directives):
+        # All who may come are this server's: it brings them together itself.
+        raise NotSupported("nobody comes from elsewhere", operation=op.name)
+    absent = procs_under(op.directives, GROUP_ABSENT)
+    everyone = members_of(host, (*op.procs, *procs_under(op.directives, ADDED)))
+    members = [proc for proc in everyone if proc not in absent]
+    place = {proc: number for number, proc in enumerate(procs_under(op.directives, GROUP_ORDER))}
+    members.sort(key=lambda proc: (place.get(proc, len(place)), proc))
+    found: list[Info] = [attrs.GROUP_MEMBERSHIP(members)]
     if is_set(op.directives, ASSIGN_CONTEXT_ID):
         found.append(attrs.GROUP_CONTEXT_ID(host.part(ContextIds).take()))
     upcall.reply((*found, *[info for info in op.directives if info.key in TOLD]))

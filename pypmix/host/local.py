@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from collections import deque
 from functools import partial
 
 from pypmix.host import answers, launch, orphans
@@ -22,7 +23,7 @@ from pypmix.host.terms import Terms
 from pypmix.host.tools import gone, rendezvous_file
 from pypmix.standard._typing import TypeVar
 from pypmix.standard.enums import Range
-from pypmix.standard.errors import NotInitialized, NotSupported, PMIxError
+from pypmix.standard.errors import ERR_EXISTS, NotInitialized, NotSupported, PMIxError
 from pypmix.standard.ops import ClientAborted, ClientConnected, ClientFinalized, ClientLost
 from pypmix.standard.types import RANK_WILDCARD, Proc
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pypmix.host.loop import Timer
     from pypmix.host.nodes import Wrap
     from pypmix.host.rank import Rank
+    from pypmix.requests import Procs
     from pypmix.server import Server
     from pypmix.standard.ops import Notification, Output
 
@@ -44,6 +46,9 @@ P = TypeVar("P")
 
 GRACE = 5.0
 """Seconds that ranks have between the request to end and SIGKILL."""
+
+PULL = "iof_pull"
+"""The name of that operation, whose type is loaded only where there is one."""
 
 LINGER = 2.0
 """Seconds for which the server knows a job that has ended: what its ranks sent last may still be on its way."""
@@ -157,6 +162,9 @@ class LocalHost:
         self._ended_all = False
         self._impatient = False
         self._asked: set[int] = set()
+        self._pulls: deque[tuple[LocalNode, Upcall]] = deque()
+        self._psets: dict[str, str] = {}
+        """The process sets that there are, and the nspaces of the jobs that they have come with."""
 
     # What answers and jobs use, on the loop's thread.
 
@@ -248,11 +256,13 @@ class LocalHost:
             OSError: A program or a directory does not exist, or the system lacks what the job needs. Where its ranks
                 could not be started, the job says so itself.
             OverflowError: There are too many ranks for a node.
+            PMIxError: There is a process set already that an application names (`ERR_EXISTS`).
         """
         folders = [node.folder(self._last + 1) for node in self.nodes]
         if session_wdir:
             os.mkdir(folders[0], 0o700)
         try:
+            self._check_psets(apps)
             programs = [self._program(app) for app in apps]
             job = self._make(apps, terms, parent, nodes)
             self._make_room(job.job.size)
@@ -264,6 +274,31 @@ class LocalHost:
             raise
         self._begin(job, programs)
         return job
+
+    def define_process_set(self, name: str, members: Procs, *, job: str = "") -> None:
+        """Define a process set on all nodes; see `pypmix.Server.define_process_set`.
+
+        Args:
+            name: Its name.
+            members: Its procs.
+            job: The nspace of the job that it ends with; empty for none.
+        """
+        # All servers know the same, so that the first one refuses what another would.
+        for node in self.nodes:
+            node.server.define_process_set(name, members)
+        self._psets[name] = job
+
+    def delete_process_set(self, name: str) -> None:
+        """Delete a process set on all nodes; see `pypmix.Server.delete_process_set`."""
+        for node in self.nodes:
+            node.server.delete_process_set(name)
+        self._psets.pop(name, None)
+
+    def _check_psets(self, apps: Iterable[Application]) -> None:
+        for app in apps:
+            if app.pset in self._psets or app.pset.rpartition("@")[0] == self._name:
+                detail = f"the name {app.pset!r} of a process set is taken"
+                raise PMIxError(detail, status=ERR_EXISTS, operation="spawn")
 
     def notify(self, event: Notification) -> None:
         """Raise an event: on all nodes, or on that of its source where it is for that one only."""
@@ -380,6 +415,8 @@ class LocalHost:
             function(job)
 
     def _forget(self, nspace: str) -> None:
+        for name in [name for name, job in self._psets.items() if job == nspace]:
+            self.delete_process_set(name)
         for node in self.nodes:
             node.server.deregister_nspace(nspace)
         if self._crossings is not None:
@@ -498,6 +535,8 @@ class LocalHost:
             for node in self.nodes:
                 here = job.job.replace(tmpdir=node.folder(job.number))
                 node.server.register_nspace(here.info(), ranks.get(node.number, ()))
+        for name, members in job.job.psets().items():
+            self.define_process_set(name, members, job=job.nspace)
         job.start(programs, self._limits)
 
     def _program(self, app: Application) -> str:
@@ -539,10 +578,27 @@ class LocalHost:
                 self.loop.post(lambda: self._lost(node, op.proc))
             case ClientAborted():
                 self.loop.post(lambda: self._aborted(op))
+            case _ if op.name == PULL:
+                self._pulls.append((node, upcall))
+                self.loop.post(self._answer_pulls)
+                return
             case _:
                 self.loop.post(lambda: self._answer(node, upcall))
                 return
         upcall.reply()
+
+    def _answer_pulls(self) -> None:
+        while self._pulls:
+            self._answer(*self._pulls.popleft())
+
+    def catch_up(self) -> None:
+        """Have all pulls answered whose clients count on what was written since: their server did not wait for that."""
+        for node in self.nodes:
+            try:
+                node.server.session.catch_up()
+            except NotInitialized:
+                return
+        self._answer_pulls()
 
     def _finalized(self, node: LocalNode, proc: Proc) -> None:
         if self._crossings is not None:

@@ -355,8 +355,10 @@ KEYS: dict[str, Answer] = {
     attrs.QUERY_DEBUG_SUPPORT.key: lambda _asked: _string(""),
     attrs.QUERY_QUEUE_LIST.key: lambda _asked: _string(""),
     attrs.QUERY_QUEUE_STATUS.key: lambda _asked: array(codes.INFO, ()),
-    attrs.QUERY_NUM_PSETS.key: lambda _asked: Value.unchecked(codes.SIZE, 0),
-    attrs.QUERY_PSET_NAMES.key: lambda _asked: _string(""),
+    # The server knows those that it was told of.
+    attrs.QUERY_NUM_PSETS.key: lambda _asked: None,
+    attrs.QUERY_PSET_NAMES.key: lambda _asked: None,
+    attrs.QUERY_PSET_MEMBERSHIP.key: lambda _asked: None,
     attrs.QUERY_AVAILABLE_SLOTS.key: _slots,
     attrs.QUERY_ATTRIBUTE_SUPPORT.key: _support,
     attrs.QUERY_SUPPORTED_KEYS.key: lambda _asked: _string(",".join(KEYS)),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pypmix.operations.base import Asks
+from pypmix.psets import ProcSet
 from pypmix.requests import MISSING
 from pypmix.requests.queries import UNANSWERED, answers, passable, queries_op, query_op, retries
 from pypmix.standard.errors import PMIxError
@@ -127,7 +128,7 @@ class Queries(Asks):
         """
         return self._run(queries_op(queries))
 
-    def resolve_peers(self, node: str | None = None, nspace: str | None = None) -> tuple[Proc, ...]:
+    def resolve_peers(self, node: str | None = None, nspace: str | None = None) -> ProcSet:
         """`PMIx_Resolve_peers`: the procs that run on a node.
 
         Args:
@@ -143,7 +144,7 @@ class Queries(Asks):
         PMIx Standard: Process-Related Reserved Keys, "Resolve".
         """
         # Servers name them in any order.
-        return tuple(sorted(self._run(ResolvePeers(node, nspace))))
+        return ProcSet(sorted(self._run(ResolvePeers(node, nspace))))
 
     def resolve_nodes(self, nspace: str | None = None) -> tuple[str, ...]:
         """`PMIx_Resolve_nodes`: the nodes on which the procs of a job run.

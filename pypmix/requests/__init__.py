@@ -82,6 +82,12 @@ def proc_tuple(procs: Procs) -> tuple[Proc, ...]:
     return found
 
 
+def together(procs: Procs) -> tuple[Proc, ...]:
+    """Return whom a collective is among; a group is named as such, so that all who call it mean the same."""
+    address = getattr(procs, "address", None)
+    return (address,) if isinstance(address, Proc) else proc_tuple(procs)
+
+
 def put_op(key: Key, value: object, scope: int) -> Put:
     if isinstance(key, Attr):
         return Put(key.key, key.value(value), int(scope))
@@ -98,7 +104,7 @@ def fence_op(procs: Procs, collect: bool, timeout: float | None, info: Infos) ->
     directives = infos(info)
     if timeout is not None:
         directives += (seconds(timeout),)
-    return Fence(proc_tuple(procs), bool(collect), directives)
+    return Fence(together(procs), bool(collect), directives)
 
 
 def get_op(

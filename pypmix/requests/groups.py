@@ -1,33 +1,193 @@
-"""The arguments of group construct and destruct."""
+"""The arguments of group operations."""
 
 from __future__ import annotations
 
 from pypmix.requests import proc_tuple, seconds
 from pypmix.standard import codes
-from pypmix.standard.ops import GroupConstruct, GroupDestruct
-from pypmix.standard.types import Info, Value
+from pypmix.standard.ops import (
+    GroupConstruct,
+    GroupDestruct,
+    GroupInvite,
+    GroupJoin,
+    GroupLeave,
+    GroupRequest,
+)
+from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
+from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from pypmix.engine.base import ClientSession
     from pypmix.requests import Infos, Procs
 
-_ASSIGN = Info("pmix.grp.actxid", Value.unchecked(codes.BOOL, True))
+ASSIGN_CONTEXT_ID = "pmix.grp.actxid"
+LEADER = "pmix.grp.ldr"
+OPTIONAL = "pmix.grp.opt"
+FT_COLLECTIVE = "pmix.grp.ftcoll"
+NOTIFY_TERMINATION = "pmix.grp.notterm"
+LOCAL_ONLY = "pmix.grp.lcl"
+BOOTSTRAP = "pmix.grp.btstrp"
+ADD_MEMBERS = "pmix.grp.add"
+NOTIFY_REQUEST = "pypmix.grp.notreq"
+NOTIFY_EACH = "pypmix.grp.noteach"
+
+_TRUE = Value.unchecked(codes.BOOL, True)
 
 
-def construct_op(name: str, procs: Procs, context_id: bool, timeout: float | None, info: Infos) -> GroupConstruct:
+def expanded(session: ClientSession, procs: tuple[Proc, ...]) -> tuple[Proc, ...]:
+    """Return each proc once, with those of groups and whole jobs by their ranks as far as this process knows them."""
+    found: dict[Proc, None] = {}
+    for proc in procs:
+        state = session.group_state(proc.nspace)
+        if state is not None:
+            found.update(dict.fromkeys(state.members if proc.rank == RANK_WILDCARD else (state.members[proc.rank],)))
+            continue
+        size = session.fetch_local(proc, "pmix.job.size") if proc.rank == RANK_WILDCARD else None
+        if size is None:
+            found[proc] = None
+        else:
+            found.update(dict.fromkeys([Proc(proc.nspace, rank) for rank in range(int(size.data))]))
+    return tuple(found)
+
+
+def automatic_name(session: ClientSession, counts: dict[str, Any], procs: Procs) -> str:
+    """Return a name that all who name the same procs find by themselves.
+
+    Args:
+        session: The caller's.
+        counts: How many names the caller has made for which procs; this changes it.
+        procs: The members, in any order.
+    """
     if procs is None:
-        raise ValueError("there are no procs: name all members of the group, the caller among them")
-    directives = infos(info)
-    if context_id:
-        directives += (_ASSIGN,)
+        raise ValueError("a group without a name needs the procs: both are left to others where neither is given")
+    from hashlib import blake2b
+    from itertools import count
+
+    members = sorted(expanded(session, proc_tuple(procs)))
+    digest = blake2b(repr([(proc.nspace, int(proc.rank)) for proc in members]).encode(), digest_size=8).hexdigest()
+    # Threads may ask at the same time: both steps are single operations of the interpreter.
+    number = next(counts.setdefault(digest, count(1)))
+    tail = f".{digest}.{number}"
+    head = f"pypmix.{members[0].nspace}".encode()[: MAX_NSLEN - len(tail)]
+    return head.decode(errors="ignore") + tail
+
+
+def _flags(given: Infos, timeout: float | None, **flags: object) -> tuple[Info, ...]:
+    directives = infos(given)
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} is True or False, not {value!r:.100}")
+        if value:
+            directives += (Info(_KEYS[name], _TRUE),)
     if timeout is not None:
         directives += (seconds(timeout),)
+    return directives
+
+
+_KEYS = {
+    "context_id": ASSIGN_CONTEXT_ID,
+    "optional": OPTIONAL,
+    "ft": FT_COLLECTIVE,
+    "notify_termination": NOTIFY_TERMINATION,
+    "local_only": LOCAL_ONLY,
+    "notify_request": NOTIFY_REQUEST,
+    "notify_each": NOTIFY_EACH,
+}
+
+
+def construct_op(
+    caller: Proc,
+    name: str,
+    procs: Procs,
+    *,
+    context_id: bool = False,
+    leader: Proc | bool | None = None,
+    optional: bool = False,
+    ft: bool = False,
+    notify_termination: bool = False,
+    local_only: bool = False,
+    notify_request: bool = False,
+    notify_each: bool = False,
+    bootstrap: int = 0,
+    add: Procs = (),
+    timeout: float | None = None,
+    info: Infos = None,
+) -> GroupConstruct:
+    directives = _flags(
+        info,
+        timeout,
+        context_id=context_id,
+        optional=optional,
+        ft=ft,
+        notify_termination=notify_termination,
+        local_only=local_only,
+        notify_request=notify_request,
+        notify_each=notify_each,
+    )
+    if isinstance(leader, bool):
+        leader = caller if leader else None
+    if leader is not None:
+        if not isinstance(leader, Proc):
+            raise TypeError(f"the leader is a Proc, or True for the caller, not {leader!r:.100}")
+        if leader == caller:
+            directives += (Info(LEADER, _TRUE),)
+        # The Standard lets nobody but the leader say who leads; the others' engines are told in this way.
+        directives += (Info(GROUP_LEADER_PROC, Value(codes.PROC, leader)),)
+    if not isinstance(bootstrap, int) or isinstance(bootstrap, bool) or bootstrap < 0:
+        raise ValueError(f"bootstrap is how many leaders there are, not {bootstrap!r:.100}")
+    if bootstrap:
+        # Each leader knows of itself alone.
+        procs = caller if procs is None else procs
+        directives += (Info(BOOTSTRAP, Value(codes.SIZE, bootstrap)),)
+    added = () if add is None or add == () else proc_tuple(add)
+    if added:
+        if procs is None:
+            raise ValueError("who is added to a group by others adds nobody: name the procs, or the number of leaders")
+        directives += (Info(ADD_MEMBERS, Value(codes.DATA_ARRAY, DataArray(codes.PROC, added))),)
     return GroupConstruct(name, proc_tuple(procs), directives)
 
 
-def destruct_op(name: str, timeout: float | None, info: Infos) -> GroupDestruct:
-    directives = infos(info)
-    if timeout is not None:
-        directives += (seconds(timeout),)
-    return GroupDestruct(name, directives)
+def destruct_op(name: str, timeout: float | None, info: Infos, ft: bool = False) -> GroupDestruct:
+    return GroupDestruct(name, _flags(info, timeout, ft=ft))
+
+
+def invite_op(
+    caller: Proc,
+    name: str,
+    procs: Procs,
+    *,
+    context_id: bool = False,
+    optional: bool = False,
+    ft: bool = False,
+    notify_termination: bool = False,
+    timeout: float | None = None,
+    info: Infos = None,
+) -> GroupInvite:
+    if procs is None:
+        raise ValueError("there are no procs: name all who are invited")
+    invited = proc_tuple(procs)
+    if all(proc == caller for proc in invited):
+        raise ValueError("nobody is invited but the caller, who is a member anyway")
+    directives = _flags(
+        info, timeout, context_id=context_id, optional=optional, ft=ft, notify_termination=notify_termination
+    )
+    return GroupInvite(name, invited, directives)
+
+
+def join_op(name: str, leader: Proc, accept: bool, timeout: float | None, info: Infos, reason: str = "") -> GroupJoin:
+    if not isinstance(reason, str):
+        raise TypeError(f"a reason is a string, not {reason!r:.100}")
+    if accept and reason:
+        raise ValueError("a reason is for not joining")
+    return GroupJoin(name, leader, bool(accept), _flags(info, timeout), reason)
+
+
+def leave_op(name: str, confirm: bool, timeout: float | None, info: Infos) -> GroupLeave:
+    return GroupLeave(name, _flags(info, timeout), bool(confirm))
+
+
+def request_op(name: str, timeout: float | None, info: Infos) -> GroupRequest:
+    return GroupRequest(name, _flags(info, timeout))

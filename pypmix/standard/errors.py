@@ -36,6 +36,7 @@ ERR_NOT_FOUND = -46
 ERR_NOT_SUPPORTED = -47
 ERR_PARTIAL_SUCCESS = -52
 ERR_LOST_CONNECTION = -61
+GROUP_CONSTRUCT_ABORT = -165
 OPERATION_SUCCEEDED = -157
 
 SUCCESSES = frozenset({SUCCESS, OPERATION_SUCCEEDED})
@@ -90,13 +91,20 @@ class PMIxError(Exception):
         if self.procs:
             shown = ", ".join(map(str, self.procs[:4]))
             parts.append(f"of {shown}" + (f" and {len(self.procs) - 4} more" if len(self.procs) > 4 else ""))
-        text = " ".join(parts) + f": {self.detail or 'failed'} [{self.status.name} {self.code}"
+        text = " ".join(parts) + f": {self.detail or 'failed'} [{self._status_name()} {self.code}"
         text += f", engine {self.engine}]" if self.engine else "]"
         if self.missing:
             text += f"; still missing: {', '.join(map(str, sorted(self.missing)))}"
         if self.hint:
             text += f"; {self.hint}"
         return text
+
+    def _status_name(self) -> str:
+        from pypmix.standard.enums import EventCode
+
+        # Some operations end with what is an event as well, such as the abort of a group's construction.
+        names = self.status.name, EventCode(self.code).name
+        return next((name for name in names if not name.startswith(("UNKNOWN_", "CUSTOM_"))), names[0])
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.detail, self.__dict__)
@@ -134,6 +142,12 @@ class PartialSuccess(PMIxError):
     """`PMIX_ERR_PARTIAL_SUCCESS`: the operation completed without some of its procs."""
 
     default_status = ERR_PARTIAL_SUCCESS
+
+
+class ConstructAborted(PMIxError):
+    """`PMIX_GROUP_CONSTRUCT_ABORT`: the construction of a group was given up, by a member or for want of one."""
+
+    default_status = GROUP_CONSTRUCT_ABORT
 
 
 class LostConnection(PMIxError, ConnectionError):
@@ -206,6 +220,7 @@ BY_STATUS: dict[int, type[PMIxError]] = {
     ERR_NOT_SUPPORTED: NotSupported,
     ERR_PARTIAL_SUCCESS: PartialSuccess,
     ERR_LOST_CONNECTION: LostConnection,
+    GROUP_CONSTRUCT_ABORT: ConstructAborted,
     ERR_UNREACH: Unreachable,
     ERR_NO_PERMISSIONS: PermissionDenied,
     ERR_INVALID_CRED: PermissionDenied,

@@ -1,43 +1,236 @@
-"""Groups that all of their members construct and destruct together."""
+"""Groups: constructed and destructed by all of their members, used, left, joined on request, and watched."""
 
 from __future__ import annotations
 
 from pypmix.aio.operations.base import Asks
-from pypmix.group import GroupView
-from pypmix.requests.groups import construct_op, destruct_op
+from pypmix.aio.operations.streams import Stream
+from pypmix.aio.waits import shielded
+from pypmix.group import Change, GroupView, change_of
+from pypmix.requests import MISSING
+from pypmix.requests.groups import (
+    FT_COLLECTIVE,
+    automatic_name,
+    construct_op,
+    destruct_op,
+    leave_op,
+    request_op,
+)
+from pypmix.standard.attrs import GROUP_FT_COLLECTIVE
+from pypmix.standard.errors import NotFound, NotInitialized, PMIxError
+from pypmix.standard.ops import GroupLeave, GroupUnwatch, GroupWatch
+from pypmix.standard.types import Proc
+from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
-    from pypmix.requests import Infos, Procs
-    from pypmix.standard.ops import GroupResults
+    from pypmix.aio.mailbox import Mailbox
+    from pypmix.requests import Infos, Key, Procs
+    from pypmix.standard import ops
+    from pypmix.standard.ops import GroupConstruct, GroupResults
+    from pypmix.standard.types import Info
+
+
+class Changes(Stream[Change]):
+    """What happens to a group, in order; `changes` of a group makes one.
+
+    It is a context manager, or opened by its first use. Iterating ends when the group is gone.
+    """
+
+    _name = "changes"
+
+    def __init__(self, client: Asks, group: str, since: int | None, buffer: int) -> None:
+        super().__init__(client, buffer)
+        if since is not None and (not isinstance(since, int) or isinstance(since, bool)):
+            raise TypeError(f"since is an epoch of the group, not {since!r:.100}")
+        self._group = group
+        self._since = 0 if since is None else since
+        self._id = -1
+
+    async def get(self, timeout: float | None = None) -> Change:
+        """Return the next change.
+
+        Args:
+            timeout: Seconds to wait for it; no limit by default.
+
+        Raises:
+            OperationTimeout: Nothing has happened in time.
+            NotInitialized: The group is gone, or the stream or its client is closed.
+            LostConnection: The server is gone.
+        """
+        if self._box is None:
+            await self.open()
+        return await super().get(timeout)
+
+    async def next(self, timeout: float | None = None) -> Change:
+        """The same as `get`."""
+        return await self.get(timeout)
+
+    async def __anext__(self) -> Change:
+        if self._box is None:
+            await self.open()
+        return await super().__anext__()
+
+    async def _begin(self, box: Mailbox[Change]) -> None:
+        self._id = await self._client._run(GroupWatch(self._group, self._put, box.end, True), GroupUnwatch)
+
+    async def _finish(self) -> None:
+        await self._client._run(GroupUnwatch(self._id))
+
+    def _put(self, told: ops.GroupChange) -> None:
+        change = change_of(told)
+        known = change.epoch < self._since or change.epoch == self._since and (change.left or change.joined)
+        if self._box is not None and not known:
+            self._box.put(change)
 
 
 class Group(GroupView):
-    """A group that the caller is a member of; `group` of a client makes one.
+    """A group that the caller is, or will be, a member of; `group` of a client makes one.
 
     Entering it as a context manager constructs the group, leaving destructs it; both wait for all members. An
-    exception that leaves the block destructs nothing: the others need not be on their way to their ends.
+    exception that leaves the block lets the caller leave the group, which waits for nobody: the others need not be on
+    their way to their ends. Who has left in the block, or whose group is gone, does nothing at its end.
     """
 
-    def __init__(self, client: Asks, op: Any, timeout: float | None) -> None:
-        super().__init__(op.group, client._session.proc)
-        self._client = client
+    _recipes = "pypmix.aio.recipes.leadership"
+
+    def __init__(
+        self,
+        client: Any,
+        name: str,
+        op: GroupConstruct | None,
+        timeout: float | None = None,
+        results: GroupResults | None = None,
+        directives: tuple[Info, ...] = (),
+    ) -> None:
+        super().__init__(client, name)
         self._op = op
-        self._destruct_op = destruct_op(op.group, timeout, None)
+        self._timeout = timeout
+        self._results = results
+        self._ft = any(info.key == FT_COLLECTIVE for info in (directives if op is None else op.directives))
 
     async def construct(self) -> Self:
         """`PMIx_Group_construct`: see `group_construct`; returns the group itself."""
-        self._results = await self._client._run(self._op)
+        if self._op is None:
+            raise NotInitialized(
+                f"the group {self._name!r} is gone, and only those constructed by all can be constructed anew",
+                operation="group_construct",
+                hint="invite its members again",
+            )
+        self._results = await self._client._run(self._op, lambda _: GroupLeave(self._name))
         return self
 
-    async def destruct(self) -> None:
-        """`PMIx_Group_destruct`: see `group_destruct`; does nothing where the group does not stand."""
-        if self._results is not None:
-            await self._client._run(self._destruct_op)
-            self._results = None
+    async def destruct(self, *, timeout: float | None = None, info: Infos = None) -> None:
+        """`PMIx_Group_destruct`: see `group_destruct`; does nothing where the group does not stand.
+
+        Args:
+            timeout: Seconds to wait for all members; by default as long as for the construct.
+            info: Further infos or a mapping.
+        """
+        op = destruct_op(self._name, self._timeout if timeout is None else timeout, info, self._ft)
+        if not self.is_open:
+            return
+        try:
+            await self._client._run(op)
+        except NotFound:
+            if self.is_open:
+                raise
+        self._results = None
+
+    async def leave(self, *, confirm: bool = False, timeout: float | None = None, info: Infos = None) -> None:
+        """`PMIx_Group_leave`: see `group_leave`; afterwards the caller is no member."""
+        op = leave_op(self._name, confirm, timeout, info)
+        self._state()
+        await self._client._run(op)
+        self._results = None
+
+    async def fence(
+        self,
+        *,
+        collect: bool = False,
+        timeout: float | None = None,
+        ft: bool | None = None,
+        commit: bool = True,
+        info: Infos = None,
+    ) -> None:
+        """`PMIx_Fence`: wait until all members have called it.
+
+        Args:
+            collect: Exchange what the members have committed, so that a later `get` finds it near.
+            timeout: Seconds to wait; no limit by default.
+            ft: Go on without members that leave or fail meanwhile (`attrs.GROUP_FT_COLLECTIVE`); by default as the
+                group was formed. Without it such a fence ends with `PartialSuccess`.
+            commit: Commit pending puts first.
+            info: Further infos or a mapping.
+
+        Raises:
+            NotInitialized: The group does not stand, or the caller has left it.
+            OperationTimeout: Not all had come in time; `missing` names them if the server tells.
+            PartialSuccess: The others have come, but a member left or ended without coming.
+        """
+        self._state()
+        directives = infos(info)
+        if self._ft if ft is None else ft:
+            directives += (GROUP_FT_COLLECTIVE(True),)
+        await self._client.fence(self.address, collect=collect, timeout=timeout, commit=commit, info=directives)
+
+    async def get(
+        self,
+        key: Key,
+        member: int | Proc,
+        *,
+        default: Any = MISSING,
+        wait: float | bool | None = None,
+        optional: bool = False,
+        scope: int | None = None,
+        info: Infos = None,
+    ) -> Any:
+        """`PMIx_Get`: the value that a member put under a key; see `get` of a client.
+
+        Args:
+            key: A key, or an attribute.
+            member: Its group rank, or the proc.
+            default: Returned instead of raising `NotFound`.
+            wait: Seconds to wait until the member commits the key.
+            optional: Look only at what this process holds already.
+            scope: Take only a value that was put with this scope.
+            info: Further infos or a mapping.
+
+        Raises:
+            IndexError: The group has no such rank.
+            NotFound: It has not put it, and no default was given.
+        """
+        proc = member if isinstance(member, Proc) else self[member]
+        return await self._client.get(key, proc, default=default, wait=wait, optional=optional, scope=scope, info=info)
+
+    async def notify(
+        self,
+        code: int,
+        *,
+        affected: Procs = None,
+        non_default: bool = False,
+        cache: bool = True,
+        info: Infos = None,
+    ) -> None:
+        """`PMIx_Notify_event`: raise an event for all members, the caller among them; see `notify` of a client."""
+        self._state()
+        await self._client.notify(
+            code, targets=self.address, affected=affected, non_default=non_default, cache=cache, info=info
+        )
+
+    def changes(self, since: int | None = None, buffer: int = 1024) -> Changes:
+        """Follow what happens to the group: a stream of `Joined`, `Left`, `MemberFailed`, `LeaderFailed`,
+        `LeaderSelected` and `Destructed`.
+
+        Args:
+            since: The epoch that the caller knows: what has led to it is left out. By default the stream begins with
+                what has happened since the group was formed, of which the last 64 changes are kept, so that nothing is
+                missed before it is opened.
+            buffer: How many changes are kept for a slow reader; of more than that the oldest are dropped and counted.
+        """
+        return Changes(self._client, self._name, since, buffer)
 
     async def __aenter__(self) -> Self:
         return self if self.is_open else await self.construct()
@@ -45,28 +238,57 @@ class Group(GroupView):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if not self.is_open:
+            return
         if error is None:
             await self.destruct()
+            return
+        try:
+            with shielded():
+                await self.leave()
+        except PMIxError:
+            pass  # the exception that is on its way tells more
 
 
 class Groups(Asks):
-    """Groups that all of their members construct and destruct together."""
+    """Groups that all of their members construct and destruct together, and what members do with them."""
 
     def group(
         self,
-        name: str,
-        procs: Procs,
+        name: str | None = None,
+        procs: Procs = None,
         *,
         context_id: bool = False,
+        leader: Proc | bool | None = None,
+        optional: bool = False,
+        ft: bool = False,
+        notify_termination: bool = False,
+        local_only: bool = False,
+        notify_request: bool = False,
+        notify_each: bool = False,
+        bootstrap: int = 0,
+        add: Procs = (),
         timeout: float | None = None,
         info: Infos = None,
     ) -> Group:
         """`PMIx_Group_construct` and `PMIx_Group_destruct`: a group for the length of a `with` block.
 
         Args:
-            name: What to call it, as for `group_construct`.
-            procs: All members, the caller among them; `Proc(nspace, Rank.WILDCARD)` is a whole job.
+            name: What to call it, as for `group_construct`. Without a name all who name the same procs find the same
+                one by themselves: the first group of these procs has number 1, the next one 2. So they have to make
+                such groups in the same order, in one thread, and give a name after one has failed, since some may
+                not have counted it.
+            procs: All members, the caller among them; none where others add the caller.
             context_id: Ask the host for a number that no other group has.
+            leader: Who leads it, a proc, which all members name; True for the caller.
+            optional: Members that end without coming are left out, which `partial` tells.
+            ft: Go on without members that fail or leave, in the construct, the destruct and the group's own fences.
+            notify_termination: Members are told of those who end.
+            local_only: All members are on this node.
+            notify_request: Have the others hear `GroupEvent.REQUESTED`; see `group_construct`.
+            notify_each: Have the others hear `GroupEvent.HAS_JOINED`; see `group_construct`.
+            bootstrap: How many leaders come, where each knows of itself alone; see `group_construct`.
+            add: Further members, who do not know whom they will be with.
             timeout: Seconds to wait for all to come, to the construct and to the destruct; no limit by default.
             info: Further infos or a mapping, for the construct.
 
@@ -78,14 +300,45 @@ class Groups(Asks):
 
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_construct`.
         """
-        return Group(self, construct_op(name, procs, context_id, timeout, info), timeout)
+        session = self._session
+        if name is None:
+            if bootstrap:
+                raise ValueError("who is not told of the others cannot find a name by itself: give one")
+            name = automatic_name(session, self.__dict__.setdefault("_group_counts", {}), procs)
+        op = construct_op(
+            session.proc,
+            name,
+            procs,
+            context_id=context_id,
+            leader=leader,
+            optional=optional,
+            ft=ft,
+            notify_termination=notify_termination,
+            local_only=local_only,
+            notify_request=notify_request,
+            notify_each=notify_each,
+            bootstrap=bootstrap,
+            add=add,
+            timeout=timeout,
+            info=info,
+        )
+        return Group(self, name, op, timeout)
 
     async def group_construct(
         self,
         name: str,
-        procs: Procs,
+        procs: Procs = None,
         *,
         context_id: bool = False,
+        leader: Proc | bool | None = None,
+        optional: bool = False,
+        ft: bool = False,
+        notify_termination: bool = False,
+        local_only: bool = False,
+        notify_request: bool = False,
+        notify_each: bool = False,
+        bootstrap: int = 0,
+        add: Procs = (),
         timeout: float | None = None,
         info: Infos = None,
     ) -> GroupResults:
@@ -96,8 +349,24 @@ class Groups(Asks):
 
         Args:
             name: What to call it: at most 255 bytes, and neither the name of a job nor of another group that stands.
-            procs: All members, the caller among them; `Proc(nspace, Rank.WILDCARD)` is a whole job.
+            procs: All members, the caller among them; `Proc(nspace, Rank.WILDCARD)` is a whole job. None where others
+                name the caller in `add`.
             context_id: Ask the host for a number that no other group has, such as MPI libraries need.
+            leader: Who leads the construction and the group, a proc, which all members name, or True for the caller
+                (`attrs.GROUP_LEADER`). It alone hears of members that fail; if it fails itself, all others hear
+                `EventCode.GROUP_LEADER_FAILED` and may become the leader by `Event.lead`.
+            optional: Make the group of those who come, where others end before (`attrs.GROUP_OPTIONAL`); together with
+                `timeout`, of those who have come by then. `partial` of the results says so.
+            ft: Go on without those who end before they come (`attrs.GROUP_FT_COLLECTIVE`).
+            notify_termination: Tell members of those who end, by `EventCode.GROUP_MEMBER_FAILED`, now and later
+                (`attrs.GROUP_NOTIFY_TERMINATION`).
+            local_only: All members are on this node, so that no other node is asked.
+            notify_request: Tell the others that they are wanted, by `GroupEvent.REQUESTED`. This and the next one are
+                opt-in behaviour of pypmix, between its own processes, from the early draft of the RFC.
+            notify_each: Tell the others that the caller has come, by `GroupEvent.HAS_JOINED`.
+            bootstrap: How many leaders come, where each of them knows of itself alone (`attrs.GROUP_BOOTSTRAP`). They
+                are members in the order of their nspaces and ranks, those in `add` come behind.
+            add: Procs that are to be members as well, which call with the name alone (`attrs.GROUP_ADD_MEMBERS`).
             timeout: Seconds to wait for all to come; no limit by default. Whole seconds, a fraction is rounded up. Take
                 another name after it has run out: some servers still wait for the others under this one.
             info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
@@ -107,21 +376,42 @@ class Groups(Asks):
 
         Raises:
             OperationTimeout: Not all had come in time; `missing` names them if the server tells.
-            PartialSuccess: A member ended without coming.
-            PMIxError: There is a group or a job of this name already (`ERR_EXISTS`), the caller is not one of the
-                procs (`ERR_BAD_PARAM`), or a member ended without coming (`GROUP_CONSTRUCT_ABORT`).
-            NotSupported: The server's host constructs no groups, or the library does not understand how the server
-                answers.
+            ConstructAborted: A member ended without coming, or somebody has given the construction up.
+            PartialSuccess: A member ended without coming, told by an older server.
+            PMIxError: There is a group or a job of this name already (`ERR_EXISTS`), or the caller is not one of the
+                procs (`ERR_BAD_PARAM`).
+            NotSupported: The server's host constructs no groups, or none of this kind; or the library does not
+                understand how the server answers.
 
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_construct`.
         """
-        return await self._run(construct_op(name, procs, context_id, timeout, info))
+        op = construct_op(
+            self._session.proc,
+            name,
+            procs,
+            context_id=context_id,
+            leader=leader,
+            optional=optional,
+            ft=ft,
+            notify_termination=notify_termination,
+            local_only=local_only,
+            notify_request=notify_request,
+            notify_each=notify_each,
+            bootstrap=bootstrap,
+            add=add,
+            timeout=timeout,
+            info=info,
+        )
+        return await self._run(op, lambda _: GroupLeave(name))
 
-    async def group_destruct(self, name: str, *, timeout: float | None = None, info: Infos = None) -> None:
+    async def group_destruct(
+        self, name: str, *, ft: bool = False, timeout: float | None = None, info: Infos = None
+    ) -> None:
         """`PMIx_Group_destruct`: take a group apart; all of its members have to call it. Its name is free afterwards.
 
         Args:
             name: The group's name.
+            ft: Go on without members that end before they come (`attrs.GROUP_FT_COLLECTIVE`).
             timeout: Seconds to wait for all to come; no limit by default.
             info: Further infos or a mapping.
 
@@ -131,4 +421,46 @@ class Groups(Asks):
 
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_destruct`.
         """
-        await self._run(destruct_op(name, timeout, info))
+        await self._run(destruct_op(name, timeout, info, ft))
+
+    async def group_leave(
+        self, name: str, confirm: bool = False, *, timeout: float | None = None, info: Infos = None
+    ) -> None:
+        """`PMIx_Group_leave`: leave a group that stands; the others go on without the caller.
+
+        They are told by `EventCode.GROUP_LEFT`. The call waits for none of them. Fences of the group that are under way
+        end with `PartialSuccess` unless they were called with `ft`.
+
+        Args:
+            name: The group's name.
+            confirm: Ask the others first, and wait until their handlers have agreed: opt-in behaviour of pypmix, from
+                the early draft of the RFC.
+            timeout: Seconds to wait for that.
+            info: Further infos or a mapping.
+
+        Raises:
+            NotFound: The caller is in no group of this name.
+            PMIxError: The group is still being constructed, or a member refuses.
+
+        PMIx Standard: "Process Sets and Groups", `PMIx_Group_leave`.
+        """
+        await self._run(leave_op(name, confirm, timeout, info))
+
+    async def group_request(self, name: str, *, timeout: float | None = None, info: Infos = None) -> Group:
+        """Ask to join a group that stands; its members' handlers have to agree.
+
+        Opt-in behaviour of pypmix, between its own processes, from the early draft of the RFC; no C function does it.
+
+        Args:
+            name: The group's name.
+            timeout: Seconds to wait for the members; no limit by default.
+            info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
+
+        Raises:
+            NotFound: Nobody knows such a group.
+            PermissionDenied: A member refuses.
+            OperationTimeout: Not all members have answered in time.
+        """
+        op = request_op(name, timeout, info)
+        results = await self._run(op, lambda _: GroupLeave(name))
+        return Group(self, name, None, None, results, op.directives)

@@ -15,9 +15,8 @@ from pypmix.host.callbacks.jobs import Jobs
 from pypmix.host.callbacks.requests import LATER, Request
 from pypmix.host.callbacks.routes import METHODS, route
 from pypmix.host.callbacks.upcalls import Upcalls
-from pypmix.requests import limit
+from pypmix.requests import limit, proc_tuple
 from pypmix.server import Server
-from pypmix.standard import ops
 from pypmix.standard.errors import (
     NotInitialized,
     NotSupported,
@@ -27,6 +26,7 @@ from pypmix.standard.errors import (
     WouldDeadlock,
 )
 from pypmix.standard.ops import ClientConnected, ClientFinalized, ClientLost, Notification
+from pypmix.standard.ops.core import instances
 from pypmix.standard.ops.publishing import RANGE_SESSION
 from pypmix.standard.types import Proc
 from pypmix.standard.values import infos
@@ -46,17 +46,6 @@ if TYPE_CHECKING:
     H = TypeVar("H", bound=Callable[[Any], Any])
 
 _ACCEPTED = (ClientConnected, ClientFinalized, ClientLost)
-_CROSSING = (
-    ops.FenceUpcall,
-    ops.DirectModex,
-    ops.GroupUpcall,
-    ops.Connect,
-    ops.Disconnect,
-    ops.NotifyEvent,
-    ops.Publish,
-    ops.Lookup,
-    ops.Unpublish,
-)
 
 
 class Host(Upcalls, Jobs, Decorators):
@@ -180,7 +169,7 @@ class Host(Upcalls, Jobs, Decorators):
             NotSupported: This is not offered.
         """
         crossing = self._crossing
-        if crossing is not None and isinstance(req.op, _CROSSING):
+        if crossing is not None and crossing.answers(req.op):
             upcall = req.take()
             if upcall is not None:
                 crossing.answer(upcall)
@@ -242,8 +231,8 @@ class Host(Upcalls, Jobs, Decorators):
         if found is not None:
             assert self._desk is not None
             self._desk.take(kind(upcall, name, self._desk), *found)
-        elif self._crossing is not None and isinstance(op, _CROSSING):
-            self._crossing.answer(upcall)
+        elif self._crossing is not None and self._crossing.answer(upcall):
+            return
         elif isinstance(op, _ACCEPTED):
             upcall.reply()
         else:
@@ -362,9 +351,12 @@ class Host(Upcalls, Jobs, Decorators):
         from pypmix.host.exchange import Crossing
 
         published = Publications(loop, self._number_of)
-        self._crossing = Crossing(
-            self.server, exchange, directory=published, gone=published.ended, over=published.job_over
-        )
+
+        def over(procs: tuple[Proc, ...]) -> None:
+            published.job_over(procs)
+            self._job_over(procs[0].nspace)
+
+        self._crossing = Crossing(self.server, exchange, directory=published, gone=published.ended, over=over)
         exchange.start()
 
     def _number_of(self, proc: Proc) -> int:
@@ -494,12 +486,34 @@ class Host(Upcalls, Jobs, Decorators):
             raise OperationTimeout(text, operation="dmodex_request", procs=(proc,)) from None
 
     def define_process_set(self, name: str, members: Procs) -> None:
-        """`PMIx_server_define_process_set`: make a process set known to this server's clients."""
-        self.server.define_process_set(name, members)
+        """`PMIx_server_define_process_set`: make a process set known to the clients of this session.
+
+        With an exchange the servers of all its hosts know it; each host may define it, with the same members.
+
+        Args:
+            name: Its name.
+            members: Its procs, of jobs that are registered here.
+
+        Raises:
+            TypeError, ValueError, NotFound, PMIxError: As `pypmix.Server.define_process_set`.
+        """
+        if self._crossing is None:
+            self.server.define_process_set(name, members)
+        else:
+            given = proc_tuple(members)
+            instances("members", given, Proc)
+            self._crossing.psets.define(name, tuple(dict.fromkeys(self.expand(given))))
 
     def delete_process_set(self, name: str) -> None:
-        """`PMIx_server_delete_process_set`: forget a process set."""
-        self.server.delete_process_set(name)
+        """`PMIx_server_delete_process_set`: forget a process set, on all hosts of the exchange.
+
+        Raises:
+            NotFound: There is none of that name, or another host has deleted it.
+        """
+        if self._crossing is None:
+            self.server.delete_process_set(name)
+        else:
+            self._crossing.psets.delete(name)
 
     def next_context_id(self) -> int:
         """Return a context id for a group, which no host of the exchange returns again."""

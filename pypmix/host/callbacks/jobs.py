@@ -18,6 +18,7 @@ from pypmix.host.job import Application, Job, Node, check_local_size
 from pypmix.host.launch import inherited_environment
 from pypmix.host.output import Sink
 from pypmix.requests import proc_tuple
+from pypmix.standard.errors import NotFound, NotInitialized
 from pypmix.standard.ops.core import instances
 from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, App, Proc, check_name
 
@@ -70,6 +71,10 @@ class Jobs:
         self._launches: list[Launch] = []
         self._background: set[asyncio.Task[None]] = set()
         self._lingering: dict[str, asyncio.TimerHandle] = {}
+        self._psets: dict[str, list[str]] = {}
+        """The process sets that jobs have come with, by nspace."""
+        self._over: set[str] = set()
+        """Jobs of which nothing is left on any host, while they are registered here."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -93,6 +98,7 @@ class Jobs:
         apps: Iterable[Application] | None = None,
         nodes: Mapping[str, Iterable[int]] | Iterable[Node] | None = None,
         parent: Proc | None = None,
+        pset: str = "",
     ) -> Job:
         """Describe a job, register it with the server and return it.
 
@@ -103,10 +109,11 @@ class Jobs:
             apps: Its applications, where they are several, instead of `np` and `argv`.
             nodes: Its nodes, by name, with their ranks; this node with all ranks by default.
             parent: The proc that has spawned it.
+            pset: The process set that its ranks are; of `apps` each names its own. It ends with the job.
 
         Raises:
             TypeError, ValueError, OverflowError: This describes no job.
-            PMIxError: The nspace is registered already (`ERR_EXISTS`).
+            PMIxError: The nspace is registered already, or there is such a process set (`ERR_EXISTS`).
         """
         if not check_name(nspace, MAX_NSLEN, "an nspace"):
             raise ValueError("an nspace must not be empty")
@@ -114,8 +121,8 @@ class Jobs:
             raise TypeError(f"the parent of a job is a Proc, not {type(parent).__name__}")
         placed = self._nodes(nodes)
         if apps is not None:
-            if np is not None or argv is not None:
-                raise TypeError("a job has apps, or np and argv, not both")
+            if np is not None or argv is not None or pset:
+                raise TypeError("a job has apps, or np, argv and pset, not both")
             found = tuple(apps)
         else:
             if np is None:
@@ -123,7 +130,7 @@ class Jobs:
                     raise TypeError("a job needs np, apps or nodes, to know how many ranks it has")
                 np = sum([len(node.ranks) for node in placed])
             # What nobody has named yet is known by the name of the job.
-            found = (Application(_words(argv) if argv is not None else (nspace,), np),)
+            found = (Application(_words(argv) if argv is not None else (nspace,), np, pset=pset),)
         if placed is None:
             for app in found:
                 if not isinstance(app, Application):
@@ -173,8 +180,40 @@ class Jobs:
                 self._crossing.deregister(job.nspace)
             raise
         self._jobs[job.nspace] = job
+        self._over.discard(job.nspace)
+        try:
+            for name, members in job.psets().items():
+                self.define_process_set(name, members)
+                self._psets.setdefault(job.nspace, []).append(name)
+        except BaseException:
+            self._drop_psets(job.nspace)
+            self._forget(job.nspace)
+            raise
         if job.tmpdir:
             os.makedirs(job.tmpdir, 0o700, exist_ok=True)
+
+    def define_process_set(self, name: str, members: Procs) -> None:
+        """`PMIx_server_define_process_set`: make a process set known to the clients of this session."""
+        raise NotImplementedError
+
+    def delete_process_set(self, name: str) -> None:
+        """`PMIx_server_delete_process_set`: forget a process set."""
+        raise NotImplementedError
+
+    def _job_over(self, nspace: str) -> None:
+        """Nothing of a job is left on any host of the exchange; from any thread."""
+        if nspace in self._jobs:
+            self._over.add(nspace)
+        else:
+            self._drop_psets(nspace)
+
+    def _drop_psets(self, nspace: str) -> None:
+        for name in self._psets.pop(nspace, ()):
+            try:
+                self.delete_process_set(name)
+            except (NotFound, NotInitialized):
+                # Another host was faster, or the author of this one.
+                continue
 
     def local_ranks(self, job: Job) -> tuple[int, ...]:
         """Return the ranks of a job that are this host's."""
@@ -196,6 +235,10 @@ class Jobs:
     def _forget(self, nspace: str) -> None:
         self._lingering.pop(nspace, None)
         if self._jobs.pop(nspace, None) is not None:
+            # With an exchange, others may still run procs of it.
+            if self._crossing is None or nspace in self._over:
+                self._over.discard(nspace)
+                self._drop_psets(nspace)
             self.server.deregister_nspace(nspace)
             if self._crossing is not None:
                 self._crossing.deregister(nspace)
@@ -412,6 +455,8 @@ class Jobs:
         self._sinks = {}
         self._jobs = {}
         self._lingering = {}
+        self._psets = {}
+        self._over = set()
 
 
 def _words(argv: Sequence[str]) -> tuple[str, ...]:

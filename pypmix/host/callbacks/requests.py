@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from pypmix.answers import Answers
+from pypmix.psets import ProcSet as ProcSet
 from pypmix.standard import attrs
 from pypmix.standard._typing import Generic, TypeVar
 from pypmix.standard.errors import ERROR, SUCCESSES, PMIxError, error_for
@@ -16,7 +17,7 @@ from pypmix.standard.values import infos as as_infos
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
     from typing import Any, NoReturn
 
     from pypmix.engine.base import Upcall
@@ -39,30 +40,6 @@ class Later:
 
 LATER = Later()
 """What a handler returns whose answer comes, or has come, by `reply` or `fail` of the request."""
-
-
-class ProcSet(tuple["Proc", ...]):
-    """Procs in an order, each once, with the operators of sets; what comes from the left stays in front."""
-
-    __slots__ = ()
-
-    def __new__(cls, procs: Iterable[Proc] = ()) -> ProcSet:
-        return tuple.__new__(cls, dict.fromkeys(procs))
-
-    def __or__(self, other: Iterable[Proc]) -> ProcSet:
-        return ProcSet((*self, *other))
-
-    def __and__(self, other: Iterable[Proc]) -> ProcSet:
-        both = set(other)
-        return ProcSet([proc for proc in self if proc in both])
-
-    def __sub__(self, other: Iterable[Proc]) -> ProcSet:
-        gone = set(other)
-        return ProcSet([proc for proc in self if proc not in gone])
-
-    if TYPE_CHECKING:
-
-        def __iter__(self) -> Iterator[Proc]: ...
 
 
 def _seconds(infos: Iterable[Info]) -> float | None:

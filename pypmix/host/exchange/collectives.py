@@ -1,30 +1,26 @@
-"""Fences, connects, disconnects and groups whose members are on several servers, as one of these sees them."""
+"""Fences, connects and disconnects whose members are on several servers, as one of these sees them."""
 
 from __future__ import annotations
-
-from zlib import crc32
 
 from pypmix.data import DataBuffer
 from pypmix.engine.base import Pending
 from pypmix.host.exchange import packing
 from pypmix.host.exchange.errors import ExchangeTimeout, ServerLost, listed
+from pypmix.host.exchange.groups import Groups, seconds_in
 from pypmix.host.exchange.lives import LAST
 from pypmix.host.exchange.turns import log
-from pypmix.standard import attrs, codes
+from pypmix.standard import attrs
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
     ERR_PARTIAL_SUCCESS,
     ERROR,
     SUCCESSES,
-    NotSupported,
     PartialSuccess,
     PMIxError,
     RemoteProtocolError,
     error_for,
 )
 from pypmix.standard.ops import Connect, Disconnect, FenceUpcall, GroupUpcall
-from pypmix.standard.ops.events import is_set, procs_in
-from pypmix.standard.ops.hosting import GROUP_CANCEL, GROUP_CONSTRUCT, GROUP_DESTRUCT
 from pypmix.standard.types import Proc
 
 TYPE_CHECKING = False
@@ -45,21 +41,7 @@ if TYPE_CHECKING:
     Party = tuple[list[Proc], dict[str, list[Proc]], bytes]
     Borrow = Callable[[JobInfo], None]
 
-TIMEOUT = attrs.TIMEOUT.key
 LOCAL_STATUS = attrs.LOCAL_COLLECTIVE_STATUS.key
-GROUP_CONSTRUCT_ABORT = -165
-
-TOLD = frozenset(
-    attribute.key
-    for attribute in (
-        attrs.GROUP_INFO,
-        attrs.GROUP_INFO_ARRAY,
-        attrs.GROUP_ENDPT_DATA,
-        attrs.GROUP_JOB_INFO,
-        attrs.PROC_INFO_ARRAY,
-    )
-)
-"""What the members of a group tell each other."""
 
 LIFE = 4
 """How many bytes of a contribution say which life its members are in."""
@@ -77,14 +59,11 @@ MAX_MISSING = 4096
 class _Crossing:
     """A collective of this server that is under way with others."""
 
-    __slots__ = ("gathering", "label", "life", "members", "operation", "servers")
+    __slots__ = ("gathering", "life", "members", "operation", "servers")
 
-    def __init__(
-        self, operation: str, label: str, members: list[Proc], servers: dict[str, list[Proc]], life: int
-    ) -> None:
+    def __init__(self, operation: str, members: list[Proc], servers: dict[str, list[Proc]], life: int) -> None:
         self.life = life
         self.operation = operation
-        self.label = label
         self.members = members
         self.servers = servers
         self.gathering: Gathering | None = None
@@ -111,20 +90,19 @@ class Collectives:
         self._jobs = jobs
         self._borrow = borrow
         self._open: dict[_Crossing, None] = {}
-        self._parties: dict[tuple[str, str, tuple[Proc, ...]], Party] = {}
+        self._parties: dict[tuple[str, tuple[Proc, ...]], Party] = {}
         self._version = 0
-        # Numbers of its own for each server: nobody need ask anybody, and those of servers of one node are smaller.
-        self._context_ids = (crc32(self.name.encode("utf-8", "surrogateescape")) & 0x3FFFFFFF | 0x40000000) << 32
+        self.groups = Groups(exchange, places, lives, jobs, borrow, self.attempt)
         self.answers: dict[type, Answer] = {
             FenceUpcall: self._fence,
-            GroupUpcall: self._group,
+            GroupUpcall: self.groups.answer,
             Connect: self._connect,
             Disconnect: self._disconnect,
         }
         exchange.absences(self._absent)
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._open) + len(self.groups)
 
     def pending(self) -> list[Pending]:
         """Return what is under way, oldest first; from any thread."""
@@ -135,8 +113,8 @@ class Collectives:
                 late = set(self._procs_on(crossing, gathering.missing()))
                 missing = tuple([proc for proc in crossing.members if proc in late])
                 arrived = tuple([proc for proc in crossing.members if proc not in late])
-                found.append(Pending(crossing.operation, crossing.label, arrived, missing, gathering.since))
-        return found
+                found.append(Pending(crossing.operation, "", arrived, missing, gathering.since))
+        return sorted([*found, *self.groups.pending()], key=lambda item: item.since)
 
     def attempt(self, answer: Answer, upcall: Upcall) -> None:
         """Begin an answer, or end one; what that raises is the answer."""
@@ -162,20 +140,20 @@ class Collectives:
         life = LAST if operation == OWN else max([life_of(data) for data in given], default=1)
         return self._places.absent(members, server, life)
 
-    def _party(self, operation: str, label: str, procs: tuple[Proc, ...]) -> Party:
+    def _party(self, operation: str, procs: tuple[Proc, ...]) -> Party:
         """Return who takes part in a collective: procs mostly do the same ones again and again."""
         places = self._places
         if places.version != self._version or len(self._parties) >= MAX_PARTIES:
             self._parties.clear()
             self._version = places.version
-        name = operation, label, procs
+        name = operation, procs
         found = self._parties.get(name)
         if found is None:
             members = places.expand(procs)
             servers = places.servers(members)
             if self.name not in servers:
                 raise PMIxError(f"none of its procs are on {self.name}", status=ERR_BAD_PARAM, procs=members)
-            found = members, servers, signature_of(operation, label, members)
+            found = members, servers, signature_of(operation, "", members)
             if places.steady:
                 self._parties[name] = found
         return found
@@ -188,8 +166,6 @@ class Collectives:
         data: bytes,
         joined: Callable[[Gathered], object],
         *,
-        label: str = "",
-        operation: str = "",
         broken: Broken,
     ) -> None:
         """Carry a collective out with the servers of its members, and answer its upcall.
@@ -200,14 +176,12 @@ class Collectives:
             directives: What the callers ask for.
             data: What this server contributes.
             joined: Returns the answer, given what all have contributed.
-            label: Which one of those with these members it is.
-            operation: What it is, where the upcall's name does not say.
             broken: Returns how it fails without some members, given what happened; None where it does not.
         """
-        operation = operation or upcall.op.name
-        members, servers, signature = self._party(operation, label, tuple(procs))
+        operation = upcall.op.name
+        members, servers, signature = self._party(operation, tuple(procs))
         life = self._lives.latest(servers[self.name])
-        crossing = _Crossing(operation, label, members, servers, life)
+        crossing = _Crossing(operation, members, servers, life)
         mine = life.to_bytes(LIFE, "big") + data
         if self._absent(signature, self.name, [mine]):
             # Those who have not gone do not wait for this server any more, and it has nobody left to tell.
@@ -265,7 +239,7 @@ class Collectives:
     def _broke(self, upcall: Upcall, crossing: _Crossing, problem: PMIxError | None, servers: tuple[str, ...]) -> None:
         """Answer a collective that some members have not come to: with an error, or with nothing where it is none."""
         if problem is None:
-            upcall.reply(() if isinstance(upcall.op, GroupUpcall) else None)
+            upcall.reply(None)
             return
         gone = {proc for proc in crossing.members if self._places.is_missing(proc, crossing.life)}
         gone.update(self._procs_on(crossing, servers))
@@ -278,9 +252,13 @@ class Collectives:
         return tuple([proc for server in servers for proc in crossing.servers.get(server, ())])
 
     def _fence(self, upcall: Upcall, op: FenceUpcall) -> None:
-        self._gather(upcall, op.procs, op.directives, op.data, lambda got: b"".join(parts_of(got)), broken=_partial)
+        if not self.groups.takes(upcall, op, op.data):
+            self._gather(upcall, op.procs, op.directives, op.data, lambda got: b"".join(parts_of(got)), broken=_partial)
 
     def _connect(self, upcall: Upcall, op: Connect) -> None:
+        if self.groups.takes(upcall, op):
+            return
+
         def joined(gathered: Gathered) -> None:
             for data in parts_of(gathered):
                 buffer = DataBuffer(data)
@@ -302,83 +280,13 @@ class Collectives:
         return buffer.bytes()
 
     def _disconnect(self, upcall: Upcall, op: Disconnect) -> None:
-        self._gather(upcall, op.procs, op.directives, b"", lambda _: None, broken=_as_well)
-
-    def _group(self, upcall: Upcall, op: GroupUpcall) -> None:
-        if op.operation == GROUP_CANCEL:
-            error = PMIxError(f"{self.name} has given it up", status=GROUP_CONSTRUCT_ABORT, operation="group")
-            for crossing in list(self._open):
-                if crossing.operation.startswith("group") and crossing.label == op.group and crossing.gathering:
-                    crossing.gathering.cancel(error)
-            upcall.reply(())
-        elif op.operation == GROUP_CONSTRUCT:
-            self._construct(upcall, op)
-        elif op.operation == GROUP_DESTRUCT:
-            self._gather(
-                upcall,
-                op.procs,
-                op.directives,
-                b"",
-                lambda _: (),
-                label=op.group,
-                operation="group_destruct",
-                broken=_as_well,
-            )
-        else:
-            raise NotSupported(f"a group has no operation {op.operation}")
-
-    def _construct(self, upcall: Upcall, op: GroupUpcall) -> None:
-        self._context_ids += 1
-        wanted = is_set(op.directives, attrs.GROUP_ASSIGN_CONTEXT_ID.key)
-        told = [info for info in op.directives if info.key in TOLD]
-        buffer = DataBuffer().pack(codes.BOOL, wanted).pack(codes.SIZE, self._context_ids)
-        buffer.pack(codes.PROC, *self._places.expand(op.procs)).pack(codes.INFO, *told)
-        added = procs_in(op.directives, attrs.GROUP_ADD_MEMBERS.key) or ()
-        buffer.pack(codes.PROC, *added)
-        self._gather(
-            upcall,
-            op.procs,
-            op.directives,
-            buffer.bytes(),
-            _constructed,
-            label=op.group,
-            operation="group_construct",
-            broken=_abort,
-        )
-
-
-def _constructed(gathered: Gathered) -> tuple[Info, ...]:
-    """Return the answer to the construct of a group: all servers come to the same."""
-    orders: list[tuple[Proc, ...]] = []
-    told: dict[Info, None] = {}
-    context_id = 0
-    wanted = False
-    added: dict[Proc, None] = {}
-    for data in parts_of(gathered):
-        buffer = DataBuffer(data)
-        wanted = buffer.one(codes.BOOL) or wanted
-        offered = buffer.one(codes.SIZE)
-        # That of the first server by name counts.
-        context_id = context_id or offered
-        orders.append(tuple(buffer.unpack(codes.PROC)))
-        told.update(dict.fromkeys(buffer.unpack(codes.INFO)))
-        added.update(dict.fromkeys(buffer.unpack(codes.PROC)))
-    members = orders[0] if len(set(orders)) == 1 else tuple(sorted(orders[0]))
-    members += tuple([proc for proc in sorted(added) if proc not in members])
-    found = [attrs.GROUP_MEMBERSHIP(members)]
-    if wanted:
-        found.append(attrs.GROUP_CONTEXT_ID(context_id))
-    return (*found, *told)
+        if not self.groups.takes(upcall, op):
+            self._gather(upcall, op.procs, op.directives, b"", lambda _: None, broken=_as_well)
 
 
 def _partial(detail: str) -> PMIxError:
     """A fence or a connect without some of its members."""
     return PartialSuccess(detail)
-
-
-def _abort(detail: str) -> PMIxError:
-    """A construct without some of its members."""
-    return PMIxError(detail, status=GROUP_CONSTRUCT_ABORT)
 
 
 def _as_well(_detail: str) -> None:
@@ -398,12 +306,6 @@ def parts_of(gathered: Gathered) -> list[bytes]:
 def _status_in(directives: Iterable[Info]) -> int:
     """Return how the part of a collective that is a server's own has ended."""
     return next((int(info.value.data) for info in directives if info.key == LOCAL_STATUS), 0)
-
-
-def seconds_in(directives: Iterable[Info]) -> float:
-    """Return the shortest time limit among directives, 0 if they give none."""
-    found = [info.value.data for info in directives if info.key == TIMEOUT]
-    return float(min([limit for limit in found if isinstance(limit, int) and limit > 0], default=0))
 
 
 def signature_of(operation: str, label: str, members: Iterable[Proc]) -> bytes:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from pypmix.data import DataBuffer
 from pypmix.engine.base import Pending
 from pypmix.host.exchange import packing
-from pypmix.host.exchange.collectives import Collectives, seconds_in
+from pypmix.host.exchange.collectives import Collectives
 from pypmix.host.exchange.forwarded import Forwarded
+from pypmix.host.exchange.groups import seconds_in
 from pypmix.host.exchange.lives import Lives
 from pypmix.host.exchange.places import Places
+from pypmix.host.exchange.psets import Psets
+from pypmix.host.exchange.standing import Standing
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import ERR_EXISTS, ERROR, NotFound, NotSupported, OperationTimeout, PMIxError
-from pypmix.standard.ops import DirectModex, Lookup, Notification, NotifyEvent, Publish, Unpublish
+from pypmix.standard.ops import DirectModex, Lookup, Notification, NotifyEvent, Publish, QueryInfo, Unpublish
 from pypmix.standard.ops.events import (
     CUSTOM_RANGE,
     RANGE_LOCAL,
@@ -21,7 +24,7 @@ from pypmix.standard.ops.events import (
     procs_in,
 )
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
-from pypmix.standard.types import RANK_WILDCARD, Proc
+from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.exchange.places import Where
     from pypmix.host.exchange.requests import OnAnswer, Timer
+    from pypmix.host.exchange.standing import Listed
     from pypmix.standard.jobinfo import JobInfo
 
     class ServerLike(Protocol):
@@ -45,6 +49,10 @@ if TYPE_CHECKING:
         def deregister_nspace(self, nspace: str) -> None: ...
 
         def notify(self, event: Notification) -> None: ...
+
+        def define_process_set(self, name: str, members: tuple[Proc, ...], *, elsewhere: bool = False) -> None: ...
+
+        def delete_process_set(self, name: str) -> None: ...
 
         def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None: ...
 
@@ -61,6 +69,10 @@ MODEX = "pypmix.modex"
 DIRECTORY = "pypmix.directory"
 
 REQUIRED_KEY = attrs.REQUIRED_KEY.key
+
+TALK = -3707100
+SAYS_GONE = Info("pypmix.grp.says", Value(codes.STRING, "gone"))
+"""What servers of this library tell each other of procs that have ended, as an event that no client hears of."""
 
 STAYS = frozenset((RANGE_LOCAL, RANGE_PROC_LOCAL, RANGE_RM))
 """The ranges of events that concern no other server's clients."""
@@ -85,7 +97,7 @@ class _Asked:
 
 class Crossing:
     """Answers what a server cannot answer alone: `FenceUpcall`, `DirectModex`, `GroupUpcall`, `Connect`, `Disconnect`,
-    `NotifyEvent`, `Publish`, `Lookup`, `Unpublish`.
+    `NotifyEvent`, `Publish`, `Lookup`, `Unpublish`, and a `QueryInfo` about groups alone.
 
     Each server of a job has one. It is made before its exchange is started, belongs to no thread, and blocks nobody.
     All servers know where the procs are: each tells the others of the jobs that it registers here.
@@ -123,10 +135,14 @@ class Crossing:
         self._borrowed: set[str] = set()
         self._modexes: dict[Proc, dict[_Asked, None]] = {}
         self._collectives = Collectives(exchange, self._places, self._lives, self._jobs, self._borrow)
+        self.psets = Psets(server, exchange)
+        self._groups = self._collectives.groups
+        self._standing = Standing(exchange, self._places, self._listed)
         self._answers: dict[type, Answer] = {
             **self._collectives.answers,
             DirectModex: self._modex,
             NotifyEvent: self._notify,
+            QueryInfo: self._query,
         }
         if directory is not None:
             self._answers |= {Publish: self._forward, Lookup: self._forward, Unpublish: self._forward}
@@ -140,7 +156,7 @@ class Crossing:
         exchange.handle(MODEX, self._asked_modex)
         exchange.handle(DIRECTORY, self._asked_directory)
 
-    # What a host calls, from any thread
+    # What a host calls, from any thread; and `psets` for process sets
 
     def answer(self, upcall: Upcall) -> bool:
         """Answer an upcall, now or later.
@@ -148,11 +164,15 @@ class Crossing:
         Returns:
             Whether it is one that is answered here; nothing has been done with it otherwise.
         """
-        answer = self._answers.get(type(upcall.op))
-        if answer is None:
+        op = upcall.op
+        if not self.answers(op):
             return False
-        self._exchange.turns(self._collectives.attempt, answer, upcall)
+        self._exchange.turns(self._collectives.attempt, self._answers[type(op)], upcall)
         return True
+
+    def answers(self, op: object) -> bool:
+        """Tell whether an upcall of this operation is answered here."""
+        return type(op) in self._answers and (not isinstance(op, QueryInfo) or self._standing.answers(op))
 
     def register(self, job: JobInfo, places: Mapping[int, str]) -> None:
         """Make a job known; each server that has procs of it, or its job info, does so before it registers the nspace.
@@ -210,6 +230,7 @@ class Crossing:
         """A server has forgotten a job; it is over where it was the last one that knew it."""
         procs = self._places.procs_of(nspace)
         if self._places.remove(teller, nspace):
+            self._groups.record.leave(procs)
             self._return(nspace)
             if self._over is not None:
                 self._over(procs)
@@ -224,7 +245,7 @@ class Crossing:
         if life:
             self._places.finalize(proc, life)
             self._exchange.broadcast(FINALIZED, packing.pack_finalized(proc, life))
-            self._exchange.review()
+            self._review()
 
     def _departed(self, proc: Proc) -> None:
         self._lives.lost(proc)
@@ -236,7 +257,8 @@ class Crossing:
     def _depart(self, procs: tuple[Proc, ...]) -> None:
         """Procs of any server have gone."""
         found = self._places.depart(procs)
-        self._exchange.review()
+        self._review()
+        self._bury(found)
         if self._gone is not None:
             for proc in found:
                 self._gone(proc)
@@ -246,8 +268,40 @@ class Crossing:
                 if ended:
                     self._over(ended)
 
+    def _bury(self, procs: list[Proc]) -> None:
+        """Procs have gone, or their server has: those of others are members of no group any more."""
+        if not procs:
+            return
+        self._groups.record.leave(procs)
+        members = {proc for _, group in self._told_groups() or () for proc in group}
+        for proc in procs:
+            if proc in members and self._places.where(proc) != self.name:
+                infos = (SAYS_GONE, attrs.EVENT_AFFECTED_PROC(proc), attrs.EVENT_DO_NOT_CACHE(True))
+                self._server.notify(Notification(TALK, self._server.proc, RANGE_LOCAL, infos))
+
+    def _told_groups(self) -> Listed | None:
+        """Return the groups that the server says it knows; None where it does not say."""
+        ask = getattr(self._server, "groups", None)
+        try:
+            return None if ask is None else ask()
+        except PMIxError:
+            return None
+
+    def _listed(self) -> Listed:
+        told = self._told_groups()
+        return self._groups.record.listed() if told is None else told
+
+    def _query(self, upcall: Upcall, op: QueryInfo) -> None:
+        self._standing.answer(upcall, op, lambda end: self._collectives.attempt(lambda *_: end(), upcall))
+
+    def _review(self) -> None:
+        """Look again who is waited for."""
+        self._exchange.review()
+        self._groups.coordinator.review()
+
     def _changed(self, name: str, here: bool) -> None:
         if not here:
+            self._bury(self._places.procs_on(name))
             for nspace in self._places.known():
                 self._remove(name, nspace)
             return
@@ -272,7 +326,7 @@ class Crossing:
 
     def _told_finalized(self, _sender: str, data: bytes) -> None:
         self._places.finalize(*packing.unpack_finalized(data))
-        self._exchange.review()
+        self._review()
 
     def _told_back(self, _sender: str, data: bytes) -> None:
         for proc in packing.unpack_procs(data):
@@ -280,7 +334,8 @@ class Crossing:
 
     def _borrow(self, job: JobInfo) -> None:
         """Register a job that other servers have, for clients that have connected with its procs."""
-        if job.nspace in self._jobs or job.nspace in self._borrowed:
+        if job.nspace in self._jobs or job.nspace in self._borrowed or not self._places.known_to(job.nspace, ()):
+            # It is known here, or it is over already.
             return
         try:
             self._server.register_nspace(job, ())
@@ -360,7 +415,10 @@ class Crossing:
 
     def _notify(self, upcall: Upcall, op: NotifyEvent) -> None:
         source = upcall.requestor or self._server.proc
-        if op.range not in STAYS and self._places.where(source) in (None, self.name):
+        mine = self._places.where(source) in (None, self.name)
+        if mine:
+            self._groups.heard(op.code, source, op.infos)
+        if mine and op.range not in STAYS:
             # One that came from another server is not passed on again.
             data = packing.pack_event(op, source)
             reach = self._reach(op, source)
@@ -387,6 +445,7 @@ class Crossing:
 
     def _told_event(self, _sender: str, data: bytes) -> None:
         code, reach, source, infos = packing.unpack_event(data)
+        self._groups.heard(code, source, infos)
         self._server.notify(Notification(code, source, reach, infos))
 
     # Publish, lookup, unpublish

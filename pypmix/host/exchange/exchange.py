@@ -166,6 +166,19 @@ class Exchange:
         """The names of all servers that are there, this one included; sorted."""
         return self._carrier.members
 
+    @property
+    def gone(self) -> frozenset[str]:
+        """The names of servers that were there and are not any more."""
+        return frozenset(self._gone)
+
+    def now(self) -> float:
+        """Return the time on the exchange's clock."""
+        return self._now()
+
+    def number(self) -> int:
+        """Return a number that this server gives to nothing else."""
+        return next(self._numbers)
+
     def handle(self, topic: str, handler: Handler) -> None:
         """Answer requests of a topic.
 

@@ -35,6 +35,27 @@ def unpack_procs(data: bytes) -> tuple[Proc, ...]:
     return tuple(DataBuffer(data).unpack(codes.PROC, MAX_PARTS))
 
 
+def pack_pset(name: str, marks: Iterable[str], members: Iterable[Proc] = ()) -> bytes:
+    """Return what a process set is known by, and its members."""
+    procs = tuple(members)
+    buffer = DataBuffer().pack(codes.STRING, name).pack(codes.STRING, *sorted(marks)).pack(codes.UINT32, len(procs))
+    return (buffer.pack(codes.PROC, *procs) if procs else buffer).bytes()
+
+
+def unpack_pset(data: bytes) -> tuple[str, tuple[str, ...], tuple[Proc, ...]]:
+    """Return the name, the marks and the members of a process set.
+
+    Raises:
+        RemoteProtocolError: These are none.
+    """
+    buffer = DataBuffer(data)
+    name, marks, count = buffer.one(codes.STRING), buffer.unpack(codes.STRING, MAX_PARTS), buffer.one(codes.UINT32)
+    procs = buffer.unpack(codes.PROC, MAX_PARTS) if count else []
+    if not name or not all(marks) or len(procs) != count:
+        raise RemoteProtocolError("this is no process set", operation="unpack")
+    return name, tuple(marks), tuple(procs)
+
+
 def pack_finalized(proc: Proc, life: int) -> bytes:
     """Return that a proc has finalized in one of its lives."""
     return DataBuffer().pack(codes.PROC, proc).pack(codes.UINT32, life).bytes()

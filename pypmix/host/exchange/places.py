@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 MAX_JOBS = 65536
 """How many jobs are kept."""
 
+MAX_OVER = 4096
+"""Of how many jobs it is remembered that they were."""
+
 
 class _Job:
     """A job: where its procs are, who has told of it, which procs have gone, and in which of their lives others have
@@ -42,6 +45,7 @@ class Places:
     def __init__(self, where: Where | None = None) -> None:
         self._where = where
         self._jobs: dict[str, _Job] = {}
+        self._over: dict[str, None] = {}
         self.version = 0
 
     def __len__(self) -> int:
@@ -71,11 +75,32 @@ class Places:
         if not job.tellers:
             self.version += 1
             del self._jobs[nspace]
+            self._over[nspace] = None
+            if len(self._over) > MAX_OVER:
+                del self._over[next(iter(self._over))]
         return not job.tellers
+
+    def is_over(self, nspace: str) -> bool:
+        """Tell whether a job was known that nobody knows any more."""
+        return nspace in self._over and nspace not in self._jobs
 
     def known(self) -> list[str]:
         """Return the jobs that somebody knows."""
         return list(self._jobs)
+
+    def procs_on(self, server: str) -> list[Proc]:
+        """Return the procs of all jobs that are on a server."""
+        return [
+            Proc.unchecked(nspace, rank)
+            for nspace, job in self._jobs.items()
+            for rank, where in job.places.items()
+            if where == server
+        ]
+
+    def known_to(self, nspace: str, servers: Iterable[str]) -> bool:
+        """Tell whether all of these servers have told of a job."""
+        job = self._jobs.get(nspace)
+        return job is not None and job.tellers.issuperset(servers)
 
     def procs_of(self, nspace: str) -> tuple[Proc, ...]:
         """Return the procs of a job."""

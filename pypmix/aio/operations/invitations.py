@@ -1,0 +1,612 @@
+"""Groups by invitation: one proc invites others and leads, these join or decline, and then the group stands."""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+from sys import maxsize
+
+from pypmix.aio.mailbox import Ended, Mailbox
+from pypmix.aio.operations.base import Asks
+from pypmix.aio.operations.groups import Group
+from pypmix.aio.operations.streams import Stream
+from pypmix.aio.operations.underway import Underway, ignore
+from pypmix.aio.waits import settled, shielded
+from pypmix.invitation import INVITED, Accepted, InvitationView, InviteAnswer, answer_of, read_invitation
+from pypmix.requests import limit, proc_tuple
+from pypmix.requests.groups import expanded, invite_op, join_op
+from pypmix.standard.errors import NotInitialized, OperationTimeout, PMIxError
+from pypmix.standard.ops import GroupInviteControl, GroupLeave, RegisterEventHandler
+from pypmix.standard.ops.events import EVENT_NO_ACTION_TAKEN
+from pypmix.standard.types import RANK_WILDCARD
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from types import TracebackType
+    from typing import Any, Literal, Self, overload
+
+    from pypmix.engine.base import Delivery
+    from pypmix.events import Answer, Event
+    from pypmix.requests import Infos, Procs
+    from pypmix.standard.ops import GroupAnswer, GroupInvite, GroupJoin, GroupResults
+    from pypmix.standard.types import Proc
+
+MAX_WAITING = 1024
+"""Invitations that are kept for a process that does not look at them; of more than that the oldest are dropped."""
+
+
+class Invite:
+    """An invitation of the caller's own; `invite` of a client makes one.
+
+    Entering it as a context manager sends the invitation. In the block `answers` tells what becomes of it, and the
+    caller decides: by `drop`, `replace`, and in the end by `complete`. Leaving the block without that gives the group
+    up, for all who were invited.
+    """
+
+    def __init__(self, client: Any, op: GroupInvite, timeout: float | None) -> None:
+        self._client = client
+        self._op = op.replace(answers=self._answered)
+        self._timeout = timeout
+        self._lock = allocate_lock()
+        self._invited: dict[Proc, InviteAnswer | None] = {}
+        self._silent: set[Proc] = set()
+        # Each invited proc answers once, and may fail once after that: what is to be held is bounded by these.
+        self._box: Mailbox[InviteAnswer | None] = Mailbox(client, maxsize)
+        self._underway: Underway[GroupResults] | None = None
+        self._completed = False
+        self._aborted = False
+        self._add(self._named(op.procs))
+
+    @property
+    def group(self) -> str:
+        """The name that the group will have."""
+        return self._op.group
+
+    @property
+    def procs(self) -> tuple[Proc, ...]:
+        """All who are invited, and were neither dropped nor replaced."""
+        return tuple(self._invited)
+
+    @property
+    def accepted(self) -> tuple[Proc, ...]:
+        """Who has accepted so far."""
+        return tuple([proc for proc, answer in list(self._invited.items()) if isinstance(answer, Accepted)])
+
+    @property
+    def waiting(self) -> tuple[Proc, ...]:
+        """Who has not answered yet."""
+        return tuple([proc for proc, answer in list(self._invited.items()) if answer is None])
+
+    @property
+    def missing(self) -> int:
+        """The number of those who are not in.
+
+        They have not answered yet, or have declined or failed and were neither dropped nor replaced.
+        """
+        return len(self._invited) - len(self.accepted)
+
+    async def open(self) -> Self:
+        """Send the invitation; returns the object itself."""
+        if self._underway is None:
+            self._underway = Underway(self._client, self._op, self._ended)
+        return self
+
+    async def answers(self) -> AsyncIterator[InviteAnswer]:
+        """Iterate over what becomes of the invitation: an `Accepted`, `Declined` or `Failed` of each who is invited.
+
+        It ends when nobody's answer is missing any more; those who replace others are waited for as well.
+
+        Raises:
+            ConstructAborted: The group was given up.
+            LostConnection: The server is gone.
+        """
+        self._opened()
+        while True:
+            with self._lock:
+                if not self._silent and not len(self._box):
+                    return
+            try:
+                answer = await self._box.get()
+            except Ended:
+                return
+            if answer is not None and answer.proc in self._invited:
+                yield answer
+
+    def drop(self, proc: Proc) -> None:
+        """Go on without a proc, whatever it has answered or will answer.
+
+        Args:
+            proc: One who is invited.
+
+        Raises:
+            ValueError: It is not.
+        """
+        self._opened()
+        self._remove(proc)
+        self._client._session.submit(GroupInviteControl(self.group, drop=(proc,)), ignore)
+
+    async def replace(self, proc: Proc, with_: Procs) -> None:
+        """Invite others instead of a proc.
+
+        Args:
+            proc: One who is invited, and is not to be a member any more.
+            with_: Who is to be one instead.
+
+        Raises:
+            ValueError: It is not invited, or others are already.
+            PMIxError: The group stands by now, or was given up.
+        """
+        self._opened()
+        others = self._named(proc_tuple(with_))
+        if not others:
+            raise ValueError(f"nobody to replace {proc} with")
+        for other in others:
+            if other in self._invited or other == self._client.proc:
+                raise ValueError(f"{other} is invited already, or invites")
+        self._remove(proc)
+        self._add(others)
+        await self._client._run(GroupInviteControl(self.group, drop=(proc,), invite=others))
+
+    async def complete(self) -> Group:
+        """Have the group stand with all who have accepted; who has not answered yet is waited for.
+
+        Returns:
+            The group. It outlasts the block; use it as a context manager to have it destructed.
+
+        Raises:
+            ConstructAborted: The group was given up.
+            OperationTimeout: It took too long.
+        """
+        underway = self._opened()
+        try:
+            await self._client._run(GroupInviteControl(self.group, complete=True))
+        except PMIxError:
+            # Where the invitation has ended already, that is what there is to tell.
+            if not underway.over:
+                raise
+        results = await underway.wait()
+        self._completed = True
+        return Group(self._client, self.group, None, self._timeout, results, self._op.directives)
+
+    async def abort(self) -> None:
+        """Give the group up, for all who were invited (`PMIX_GROUP_CONSTRUCT_ABORT`); does nothing at the second time.
+
+        Raises:
+            NotInitialized: The group stands already: destruct it, or leave it.
+        """
+        underway = self._opened()
+        if self._completed:
+            raise NotInitialized(f"the group {self.group!r} stands already", operation="invite", hint="leave it")
+        if self._aborted:
+            return
+        self._aborted = True
+        underway.give_up(GroupLeave(self.group))
+        if not underway.over:
+            try:
+                await self._client._run(GroupInviteControl(self.group, abort=True))
+            except PMIxError:
+                if not underway.over:
+                    raise
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._completed or not self._client.is_open:
+            return
+        try:
+            with shielded():
+                await self.abort()
+        except PMIxError:
+            if error is None:
+                raise
+
+    def __repr__(self) -> str:
+        return f"<Invite to {self.group}, {self.missing} of {len(self._invited)} missing>"
+
+    def _named(self, procs: tuple[Proc, ...]) -> tuple[Proc, ...]:
+        caller = self._client.proc
+        found = tuple([proc for proc in expanded(self._client._session, procs) if proc != caller])
+        for proc in found:
+            if proc.rank == RANK_WILDCARD:
+                raise ValueError(f"this process does not know the size of {proc.nspace!r}: invite its procs by rank")
+        return found
+
+    def _add(self, procs: tuple[Proc, ...]) -> None:
+        with self._lock:
+            for proc in procs:
+                self._invited[proc] = None
+                self._silent.add(proc)
+
+    def _remove(self, proc: Proc) -> None:
+        with self._lock:
+            if proc not in self._invited:
+                raise ValueError(f"{proc} is not invited, or was dropped or replaced before")
+            del self._invited[proc]
+            if proc in self._silent:
+                self._silent.discard(proc)
+                self._box.put(None)
+
+    def _opened(self) -> Underway[GroupResults]:
+        if self._underway is None:
+            raise NotInitialized("the invitation was not sent", operation="invite", hint="use it in a `with` block")
+        return self._underway
+
+    def _answered(self, told: GroupAnswer) -> None:
+        answer = answer_of(told)
+        with self._lock:
+            if answer.proc not in self._invited:
+                return
+            before = self._invited[answer.proc]
+            if before is None or isinstance(before, Accepted) and not isinstance(answer, Accepted):
+                self._invited[answer.proc] = answer
+                self._silent.discard(answer.proc)
+                self._box.put(answer)
+
+    def _ended(self, error: BaseException | None) -> None:
+        self._box.end(error)
+
+
+class Invitation(InvitationView):
+    """An invitation of somebody else's to the caller; `invitations` of a client yields them."""
+
+    def __init__(self, client: Any, *told: Any) -> None:
+        super().__init__(*told)
+        self._client = client
+        self._declined = False
+        self._underway: Underway[GroupResults] | None = None
+
+    async def accept(self, timeout: float | None = None, info: Infos = None) -> Group:
+        """`PMIx_Group_join`: join the group; returns when it stands, and not before.
+
+        Args:
+            timeout: Seconds to wait for that; no limit by default.
+            info: Further infos or a mapping, such as `attrs.GROUP_INFO`; too late where `auto` has accepted.
+
+        Returns:
+            The group. Use it as a context manager to have it destructed.
+
+        Raises:
+            ConstructAborted: The leader, or a participant, has given the group up.
+            OperationTimeout: It took too long.
+            PMIxError: The leader has failed and nobody has taken its place (`EventCode.GROUP_LEADER_FAILED`), or the
+                caller has declined.
+        """
+        op = self._op(True, timeout, info)
+        if self._declined:
+            raise PMIxError(f"the invitation to {self.group!r} was declined", operation="group_join")
+        begun = self._underway is not None
+        if self._underway is None:
+            self._underway = Underway(self._client, op)
+        try:
+            # The engine keeps the time of what is begun here.
+            results = await self._underway.wait(limit(timeout) if begun else None)
+        except TimeoutError as error:
+            self._underway.give_up(GroupLeave(self.group))
+            if isinstance(error, PMIxError):
+                raise
+            raise OperationTimeout(
+                f"the group {self.group!r} was not complete within {timeout:g} s", operation="group_join"
+            ) from None
+        except BaseException:
+            # Who gives the wait up is not to be a member of a group that it does not know.
+            self._underway.give_up(GroupLeave(self.group))
+            raise
+        return Group(self._client, self.group, None, timeout, results, op.directives)
+
+    async def decline(self, reason: str = "") -> None:
+        """`PMIx_Group_join`: do not join.
+
+        Args:
+            reason: Why, in words, for the leader.
+
+        Raises:
+            PMIxError: The caller has accepted.
+        """
+        op = self._op(False, None, None, reason)
+        if self._underway is not None:
+            raise PMIxError(
+                f"the invitation to {self.group!r} was accepted", operation="group_join", hint="leave the group"
+            )
+        self._declined = True
+        await self._client._run(op)
+
+    def _begin(self) -> None:
+        """Accept, and leave the waiting to a later `accept`."""
+        self._underway = Underway(self._client, self._op(True, None, None))
+
+    def _op(self, accept: bool, timeout: float | None, info: Infos, reason: str = "") -> GroupJoin:
+        op = join_op(self.group, self.leader, accept, timeout, info, reason)
+        return op.replace(directives=(*op.directives, *self._told))
+
+
+class _Inbox:
+    """The invitations that one client has got and nobody has looked at; it lasts as long as the client is open."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.box: Mailbox[Invitation] = Mailbox(client, MAX_WAITING)
+
+    async def begin(self) -> None:
+        self._client._attend()
+        await self._client._run(RegisterEventHandler(self._put, (INVITED,), (), self.box.end))
+
+    def _put(self, delivery: Delivery) -> None:
+        told = read_invitation(delivery.notification)
+        if told is not None:
+            self.box.put(Invitation(self._client, *told))
+        delivery.done(EVENT_NO_ACTION_TAKEN)
+
+
+class InvitationStream(Stream[Invitation]):
+    """The invitations to the caller, oldest first; `invitations` of a client makes one.
+
+    It is a context manager, or opened by its first use. All such streams of a client share what comes, so that each
+    invitation is seen once, and what comes while nobody looks is kept for the next stream. One with `auto` has its own.
+    """
+
+    _name = "invitations"
+
+    def __init__(self, client: Any, auto: Callable[[Invitation], object] | None) -> None:
+        super().__init__(client, MAX_WAITING)
+        if auto is not None and not callable(auto):
+            raise TypeError(f"auto is a function, not {auto!r:.100}")
+        self._auto = auto
+        self._handler: Any = None
+
+    async def open(self) -> Self:
+        """Begin to take in; returns the stream itself."""
+        if self._auto is not None:
+            return await super().open()
+        if self._box is None or self._closed:
+            self._box = await self._shared()
+            self._closed = False
+        return self
+
+    async def close(self) -> None:
+        """Take in nothing more; what others sent and nobody has looked at is kept for the next stream."""
+        if self._auto is not None:
+            await super().close()
+        else:
+            self._closed = True
+
+    async def get(self, timeout: float | None = None) -> Invitation:
+        """Return the next invitation.
+
+        Args:
+            timeout: Seconds to wait for it; no limit by default.
+
+        Raises:
+            OperationTimeout: None came in time.
+            NotInitialized: The stream or its client is closed.
+            LostConnection: The server is gone.
+        """
+        if self._box is None:
+            await self.open()
+        return await super().get(timeout)
+
+    async def __anext__(self) -> Invitation:
+        if self._box is None:
+            await self.open()
+        return await super().__anext__()
+
+    def _opened(self) -> Mailbox[Invitation]:
+        if self._closed and self._auto is None:
+            raise NotInitialized("the stream is closed", operation=self._name)
+        return super()._opened()
+
+    async def _shared(self) -> Mailbox[Invitation]:
+        known: dict[str, Any] = self._client.__dict__
+        inbox: _Inbox | None = known.get("_inbox")
+        if inbox is None or inbox.box.ended:
+            inbox = known["_inbox"] = _Inbox(self._client)
+            try:
+                await inbox.begin()
+            except BaseException:
+                inbox.box.end()
+                raise
+        return inbox.box
+
+    async def _begin(self, box: Mailbox[Invitation]) -> None:
+        auto: Any = self._auto
+        client: Any = self._client
+
+        async def answer(event: Event) -> Answer:
+            told = read_invitation(event)
+            if told is None:
+                return event.pass_on()
+            invitation = Invitation(client, *told)
+            wanted = await settled(auto(invitation))
+            if wanted is None:
+                box.put(invitation)
+                return event.pass_on()
+            if wanted:
+                invitation._begin()
+                box.put(invitation)
+            else:
+                await invitation.decline()
+            return event.done()
+
+        self._handler = client.on(INVITED)(answer)
+        await self._handler.ready()
+
+    async def _finish(self) -> None:
+        await self._handler.remove()
+
+
+class Invitations(Asks):
+    """Groups by invitation, on both sides."""
+
+    def invite(
+        self,
+        name: str,
+        procs: Procs,
+        *,
+        context_id: bool = False,
+        optional: bool = False,
+        ft: bool = False,
+        notify_termination: bool = False,
+        timeout: float | None = None,
+        info: Infos = None,
+    ) -> Invite:
+        """`PMIx_Group_invite`: invite procs to a group, and decide by their answers; a context manager.
+
+        Args:
+            name: What to call the group: at most 255 bytes, and neither the name of a job nor of another group.
+            procs: Who is invited. The caller is the first member, and the leader, whether it is named or not.
+            context_id: Ask the host for a number that no other group has.
+            optional: Go on without those who fail after the answers are in, instead of giving the group up.
+            ft: Go on without members that fail or leave, in the group's own fences and its destruct.
+            notify_termination: Members are told of those who end.
+            timeout: Seconds for the answers: who has not answered by then has failed. No limit by default.
+            info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
+
+        Returns:
+            The invitation; it is sent when it is entered.
+
+        Raises:
+            TypeError, ValueError: An argument is none of these.
+
+        PMIx Standard: "Process Sets and Groups", `PMIx_Group_invite`.
+        """
+        op = invite_op(
+            self._session.proc,
+            name,
+            procs,
+            context_id=context_id,
+            optional=optional,
+            ft=ft,
+            notify_termination=notify_termination,
+            timeout=timeout,
+            info=info,
+        )
+        return Invite(self, op, timeout)
+
+    async def group_invite(
+        self,
+        name: str,
+        procs: Procs,
+        *,
+        context_id: bool = False,
+        optional: bool = False,
+        ft: bool = False,
+        notify_termination: bool = False,
+        timeout: float | None = None,
+        info: Infos = None,
+    ) -> Group:
+        """`PMIx_Group_invite`: invite procs to a group, and wait until it stands, by the Standard's own rules.
+
+        Who declines or fails gives the group up for all, unless it is `optional`. Handlers of
+        `EventCode.GROUP_INVITE_DECLINED` and `EventCode.GROUP_INVITE_FAILED` may say otherwise in their results:
+        `ev.abort()`, `attrs.GROUP_ADD_MEMBERS` to invite others instead, or `attrs.GROUP_OPTIONAL` to go on without.
+        `invite` lets the caller decide in its own code.
+
+        Args:
+            name: What to call the group, as for `invite`.
+            procs: Who is invited.
+            context_id: Ask the host for a number that no other group has.
+            optional: Make the group of those who accept.
+            ft: Go on without members that fail or leave, in the group's own fences and its destruct.
+            notify_termination: Members are told of those who end.
+            timeout: Seconds for the answers; no limit by default.
+            info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
+
+        Returns:
+            The group, with the caller as its leader.
+
+        Raises:
+            ConstructAborted: Somebody has declined or failed, or given the group up.
+            PMIxError: There is a group or a job of this name already (`ERR_EXISTS`).
+
+        PMIx Standard: "Process Sets and Groups", `PMIx_Group_invite`.
+        """
+        op = invite_op(
+            self._session.proc,
+            name,
+            procs,
+            context_id=context_id,
+            optional=optional,
+            ft=ft,
+            notify_termination=notify_termination,
+            timeout=timeout,
+            info=info,
+        )
+        results = await self._run(op, lambda _: GroupLeave(name))
+        return Group(self, name, None, timeout, results, op.directives)
+
+    if TYPE_CHECKING:
+
+        @overload
+        async def group_join(
+            self,
+            name: str,
+            leader: Proc,
+            accept: Literal[True] = True,
+            *,
+            timeout: float | None = None,
+            info: Infos = None,
+            reason: str = "",
+        ) -> Group: ...
+
+        @overload
+        async def group_join(
+            self,
+            name: str,
+            leader: Proc,
+            accept: Literal[False],
+            *,
+            timeout: float | None = None,
+            info: Infos = None,
+            reason: str = "",
+        ) -> None: ...
+
+    async def group_join(
+        self,
+        name: str,
+        leader: Proc,
+        accept: bool = True,
+        *,
+        timeout: float | None = None,
+        info: Infos = None,
+        reason: str = "",
+    ) -> Group | None:
+        """`PMIx_Group_join`: answer an invitation; who accepts waits until the group stands.
+
+        Args:
+            name: The group's name.
+            leader: Who has invited the caller, the source of the event.
+            accept: Whether to join.
+            timeout: Seconds to wait; no limit by default.
+            info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
+            reason: Why not, in words, for the leader.
+
+        Returns:
+            The group, None for who has declined.
+
+        Raises:
+            ConstructAborted: The group was given up.
+            OperationTimeout: It took too long.
+            PMIxError: The leader has failed and nobody has taken its place (`EventCode.GROUP_LEADER_FAILED`).
+
+        PMIx Standard: "Process Sets and Groups", `PMIx_Group_join`.
+        """
+        op = join_op(name, leader, accept, timeout, info, reason)
+        if not accept:
+            await self._run(op)
+            return None
+        results = await self._run(op, lambda _: GroupLeave(name))
+        return Group(self, name, None, timeout, results, op.directives)
+
+    def invitations(self, auto: Callable[[Invitation], object] | None = None) -> InvitationStream:
+        """Hear of invitations (`PMIX_GROUP_INVITED`): a stream of `Invitation`, also of those that came before.
+
+        Args:
+            auto: Called with each invitation: what is true accepts it at once, what is false declines it, None leaves
+                it to the reader. It runs as a handler does (see `on`); in an event loop it may be a coroutine function.
+                The stream yields all but those declined, and their `accept` then waits for the group.
+
+        PMIx Standard: "Process Sets and Groups", `PMIx_Group_join`.
+        """
+        return InvitationStream(self, auto)

@@ -1,0 +1,540 @@
+"""Groups that are constructed and destructed on several servers, and what they do by their names, as one of these does.
+
+The server gives its part to the one that coordinates (see `coordinator`), and answers its own clients with what that
+has made of it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import partial
+
+from pypmix.data import DataBuffer
+from pypmix.engine.base import Pending
+from pypmix.host.exchange import deciding, packing
+from pypmix.host.exchange.coordinator import Coordinator
+from pypmix.host.exchange.errors import ExchangeTimeout, ServerLost, listed
+from pypmix.host.exchange.parts import (
+    CONNECT,
+    CONSTRUCT,
+    DESTRUCT,
+    DISCONNECT,
+    FENCE,
+    OFFER,
+    OPERATIONS,
+    Outcome,
+    Part,
+    pack_outcome,
+    pack_part,
+    pack_words,
+    unpack_outcome,
+    unpack_words,
+)
+from pypmix.host.exchange.standing import Record
+from pypmix.standard import attrs
+from pypmix.standard.errors import (
+    ERR_BAD_PARAM,
+    ERR_PARTIAL_SUCCESS,
+    ERR_TIMEOUT,
+    SUCCESS,
+    NotSupported,
+    PMIxError,
+    Unreachable,
+    error_for,
+)
+from pypmix.standard.ops import Connect, Disconnect, FenceUpcall, GroupUpcall
+from pypmix.standard.ops.events import is_set, procs_in
+from pypmix.standard.ops.hosting import (
+    GROUP_ABSENT,
+    GROUP_CANCEL,
+    GROUP_CONSTRUCT,
+    GROUP_DESTRUCT,
+    GROUP_GUEST,
+    GROUP_LEADER_PROC,
+    GROUP_ROUND,
+)
+from pypmix.standard.types import Info
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from pypmix.engine.base import Upcall
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.lives import Lives
+    from pypmix.host.exchange.places import Places
+    from pypmix.host.exchange.requests import OnAnswer, Timer
+    from pypmix.standard.jobinfo import JobInfo
+    from pypmix.standard.types import Proc
+
+    Answer = Callable[[Upcall, Any], None]
+    OnOutcome = Callable[[Outcome], None]
+    Borrow = Callable[[JobInfo], None]
+
+PART = "pypmix.group"
+CANCEL = "pypmix.group.cancel"
+ENDED = "pypmix.group.ended"
+NEWS = "pypmix.group.news"
+
+GROUP_ID = attrs.GROUP_ID.key
+TIMEOUT = attrs.TIMEOUT.key
+LOCAL_STATUS = attrs.LOCAL_COLLECTIVE_STATUS.key
+GROUP_CONSTRUCT_COMPLETE = -166
+GROUP_LEFT = -160
+GROUP_MEMBERSHIP_UPDATE = -164
+
+ADDRESSED = {FenceUpcall: FENCE, Connect: CONNECT, Disconnect: DISCONNECT}
+"""What procs do together that may name all of a group."""
+
+MAX_ROUNDS = 1024
+"""Of how many constructs that go on it is remembered who was told to be absent."""
+
+GRACE = 5.0
+"""Seconds that a coordinator is given to say how something has ended whose time is over."""
+
+PATIENCE = 2.0
+"""Seconds after which a server answers how something has ended whose coordinator it has not seen go."""
+
+AGAIN = 0.05
+"""Seconds until a part is given once more to a server that does not coordinate it yet."""
+
+TRIES = 100
+"""How often that is done."""
+
+
+class _Own:
+    """A part of this server that has not ended."""
+
+    __slots__ = ("cancelled", "done", "part", "servers", "since", "skip", "timer", "to", "tries")
+
+    def __init__(self, part: Part, servers: dict[str, list[Proc]], done: OnOutcome, since: float) -> None:
+        self.part = part
+        self.servers = servers
+        self.done = done
+        self.since = since
+        self.to: str | None = None
+        self.skip: set[str] = set()
+        self.tries = 0
+        self.cancelled = SUCCESS
+        self.timer: Timer | None = None
+
+
+class Groups:
+    """What groups do together as one server takes part in it; used in the turns of its exchange.
+
+    Args:
+        exchange: This server's exchange.
+        places: Which server has which proc.
+        lives: How often the procs of this server have opened.
+        jobs: The jobs that this server has registered.
+        borrow: Registers a job of other servers with this one.
+        attempt: Carries an answer out; what that raises is the answer.
+
+    Attributes:
+        coordinator: What this server coordinates.
+        record: The groups that members on this server are in, as far as this is seen here.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        places: Places,
+        lives: Lives,
+        jobs: dict[str, JobInfo],
+        borrow: Borrow,
+        attempt: Callable[[Answer, Upcall], None],
+    ) -> None:
+        self.name = exchange.name
+        self.coordinator = Coordinator(exchange, places, self._forward)
+        self._exchange = exchange
+        self._places = places
+        self._lives = lives
+        self._jobs = jobs
+        self._borrow = borrow
+        self._attempt = attempt
+        self.record = Record()
+        self._open: dict[int, _Own] = {}
+        self._rounds: OrderedDict[str, tuple[tuple[Proc, ...], tuple[Proc, ...]]] = OrderedDict()
+        self._asked: list[tuple[str, str, int, OnAnswer]] = []
+        exchange.handle(PART, self.coordinator.come)
+        exchange.hear(CANCEL, self._told_cancel)
+        exchange.handle(ENDED, self._asked_ended)
+        exchange.hear(NEWS, lambda _, data: self._heard_of(data))
+        exchange.watch(self._changed)
+
+    def __len__(self) -> int:
+        return len(self._open) + len(self.coordinator) + len(self._asked)
+
+    def pending(self) -> list[Pending]:
+        """Return what is under way, oldest first; from any thread."""
+        found = []
+        for own in list(self._open.values()):
+            part = own.part
+            missing = self.coordinator.missing(self.name, part.number) if own.to == self.name else ()
+            arrived = tuple([proc for proc in part.procs if proc not in missing])
+            found.append(Pending(OPERATIONS[part.kind], part.name, arrived, missing, own.since))
+        return found
+
+    # Upcalls
+
+    def answer(self, upcall: Upcall, op: GroupUpcall) -> None:
+        """Answer the upcall `group`."""
+        if op.operation == GROUP_CANCEL:
+            self._cancel(op)
+            upcall.reply(())
+        elif op.operation == GROUP_CONSTRUCT:
+            self._construct(upcall, op)
+        elif op.operation == GROUP_DESTRUCT:
+            self._begin(upcall, DESTRUCT, op.group, op.procs, op.directives)
+        else:
+            raise NotSupported(f"a group has no operation {op.operation}")
+
+    def takes(self, upcall: Upcall, op: FenceUpcall | Connect | Disconnect, data: bytes = b"") -> bool:
+        """Carry out what all of a group does by its name; return False where the procs have other names."""
+        name = next((info.value.data for info in op.directives if info.key == GROUP_ID), None)
+        if not isinstance(name, str):
+            return False
+        self._begin(upcall, ADDRESSED[type(op)], name, op.procs, op.directives, data)
+        return True
+
+    def _construct(self, upcall: Upcall, op: GroupUpcall) -> None:
+        infos = op.directives
+        guest = procs_in(infos, GROUP_GUEST)
+        if guest is None and op.procs and not any(info.key == attrs.GROUP_BOOTSTRAP.key for info in infos):
+            self._begin(upcall, CONSTRUCT, op.group, op.procs, infos)
+        else:
+            self._begin(upcall, OFFER, op.group, op.procs or guest or (), infos)
+
+    def _begin(
+        self,
+        upcall: Upcall,
+        kind: int,
+        name: str,
+        procs: Iterable[Proc],
+        directives: tuple[Info, ...],
+        data: bytes = b"",
+    ) -> None:
+        """Carry something out with the servers of its members, and answer its upcall."""
+        members = tuple(self._places.expand(procs))
+        # Others may not know yet that a job is over: what it has part in ends the same way for all.
+        servers = self._places.servers([proc for proc in members if not self._places.is_over(proc.nspace)])
+        if kind not in (OFFER, CONSTRUCT) and self.name not in servers:
+            raise PMIxError(f"none of its procs are on {self.name}", status=ERR_BAD_PARAM, procs=members)
+        mine = servers.get(self.name, [])
+        life = self._lives.latest(mine)
+        if kind != OFFER and mine and all(self._places.is_missing(proc, life) for proc in mine):
+            # Those who have not gone do not wait for this server any more, and it has nobody left to tell.
+            self._unattended(upcall, kind, members, directives)
+            return
+        known, leaders = self._known(kind, name, directives)
+        part = Part(
+            self._exchange.number(),
+            kind,
+            name,
+            members,
+            next((int(info.value.data) for info in directives if info.key == LOCAL_STATUS), SUCCESS),
+            life,
+            tuple([self._expanded(info) for info in directives if info.key in deciding.CARRIED]),
+            known,
+            leaders,
+            self._jobs_for(kind, servers),
+            data,
+        )
+        own = _Own(part, servers, lambda outcome: self._attempt(lambda up, _: self._end(up, own, outcome), upcall), 0.0)
+        self._start(own, seconds_in(directives))
+
+    def _unattended(self, upcall: Upcall, kind: int, members: tuple[Proc, ...], directives: Iterable[Info]) -> None:
+        """Answer what all members of this server have gone from before it began."""
+        gone = [proc for proc in members if self._places.where(proc) == self.name]
+        if kind == DISCONNECT or (kind == DESTRUCT and is_set(directives, deciding.NOTIFY_TERMINATION)):
+            upcall.reply(None if kind == DISCONNECT else ())
+            return
+        status = deciding.ABORT if kind == CONSTRUCT else ERR_PARTIAL_SUCCESS
+        error = error_for(status)("all members here have gone", status=status, operation=OPERATIONS[kind])
+        error.missing = frozenset(gone)
+        upcall.fail(error)
+
+    def _known(self, kind: int, name: str, directives: tuple[Info, ...]) -> tuple[tuple[Proc, ...], tuple[Proc, ...]]:
+        """Return who this server was told to be absent, and to lead, if it comes to a construct once more."""
+        found = self._rounds.pop(name, ((), ())) if kind == CONSTRUCT else ((), ())
+        again = next((int(info.value.data) for info in directives if info.key == GROUP_ROUND), 1) > 1
+        return found if again else ((), ())
+
+    def _expanded(self, info: Info) -> Info:
+        """Return an info with the procs that a wildcard stands for."""
+        if info.key not in deciding.ARRAYS:
+            return info
+        return deciding.named(info.key, self._places.expand(procs_in((info,), info.key) or ()))
+
+    def _jobs_for(self, kind: int, servers: dict[str, list[Proc]]) -> tuple[tuple[str, bytes], ...]:
+        """Return the job infos that this server has to tell: of its own procs, where a server does not know them."""
+        if kind not in (CONSTRUCT, OFFER, CONNECT):
+            return ()
+        others = self._exchange.members if kind == OFFER else tuple(servers)
+        told = []
+        for nspace in sorted({proc.nspace for proc in servers.get(self.name, ())}):
+            first = min([name for name, procs in servers.items() if any(proc.nspace == nspace for proc in procs)])
+            if first == self.name and nspace in self._jobs and not self._places.known_to(nspace, others):
+                buffer = DataBuffer()
+                packing.pack_job(buffer, self._jobs[nspace])
+                told.append((nspace, buffer.bytes()))
+        return tuple(told)
+
+    def _end(self, upcall: Upcall, own: _Own, outcome: Outcome) -> None:
+        part = own.part
+        if outcome.status != SUCCESS:
+            error: PMIxError
+            if outcome.status == ERR_TIMEOUT:
+                error = ExchangeTimeout(outcome.detail, servers=self._servers_of(outcome.missing))
+            else:
+                error = error_for(outcome.status)(outcome.detail, status=outcome.status)
+            error.operation = OPERATIONS[part.kind]
+            error.missing = frozenset(outcome.missing)
+            upcall.fail(error)
+            return
+        buffer = DataBuffer(outcome.jobs)
+        while buffer.more():
+            self._borrow(packing.unpack_job(buffer))
+        if part.kind == FENCE:
+            upcall.reply(outcome.data)
+        elif part.kind in (CONNECT, DISCONNECT):
+            upcall.reply(None)
+        elif part.kind == DESTRUCT:
+            self.record.remove(part.name, part.procs)
+            upcall.reply(outcome.infos)
+        else:
+            upcall.reply(self._constructed(part, outcome))
+
+    def _servers_of(self, procs: Iterable[Proc]) -> list[str]:
+        return sorted({server for proc in procs if (server := self._places.where(proc)) is not None})
+
+    def _constructed(self, part: Part, outcome: Outcome) -> tuple[Info, ...]:
+        infos = outcome.infos
+        members = procs_in(infos, attrs.GROUP_MEMBERSHIP.key)
+        if members is None:
+            absent, leader = procs_in(infos, GROUP_ABSENT) or (), procs_in(infos, GROUP_LEADER_PROC) or ()
+            self._rounds[part.name] = absent, leader
+            while len(self._rounds) > MAX_ROUNDS:
+                self._rounds.popitem(last=False)
+        else:
+            self._formed(part.name, members)
+        if deciding.understands(part) or any(info.key == GROUP_GUEST for info in part.infos):
+            return infos
+        native = (attrs.GROUP_MEMBERSHIP.key, attrs.GROUP_CONTEXT_ID.key, *deciding.TOLD)
+        return tuple([info for info in infos if info.key in native])
+
+    # Parts on their way
+
+    def _forward(self, part: Part, done: OnOutcome) -> Callable[[int], None]:
+        """Give a part to the server where offers meet."""
+        own = _Own(part.replace(number=self._exchange.number()), {}, done, 0.0)
+        self._start(own, 0.0)
+        return lambda status: self._give_up(own, status)
+
+    def _start(self, own: _Own, seconds: float) -> None:
+        own.since = self._exchange.now()
+        self._open[own.part.number] = own
+        if seconds:
+            own.timer = self._exchange.later(seconds, lambda: self._overdue(own))
+        self._send(own)
+
+    def _coordinator_of(self, own: _Own) -> str | None:
+        """Return the server that coordinates it: the first that is not lost; None where there is none."""
+        if own.part.kind == OFFER:
+            return self._exchange.members[0]
+        gone = self._exchange.gone
+        return min([name for name in own.servers if name not in gone and name not in own.skip], default=None)
+
+    def _send(self, own: _Own) -> None:
+        if own.part.number not in self._open:
+            return
+        if own.cancelled != SUCCESS:
+            self._finish(own, deciding.failure(own.cancelled, f"{self.name} has given it up"))
+            return
+        to = self._coordinator_of(own)
+        mine = own.servers.get(self.name, ()) if own.skip else ()
+        if to is None or (mine and self.coordinator.are_out(own.part, mine)):
+            # Those who have not gone do not wait for this server any more.
+            status = deciding.ABORT if own.part.kind == CONSTRUCT else ERR_PARTIAL_SUCCESS
+            self._finish(own, deciding.failure(status, "all of its members here have gone", own.part.procs))
+        elif to in self._exchange.members:
+            own.to = to
+            self._exchange.request(to, PART, pack_part(own.part), lambda data, error: self._told(own, to, data, error))
+        else:
+            # It has not begun yet.
+            own.to = None
+            self._exchange.when_present((to,), lambda _, error: self._present(own, error))
+
+    def _present(self, own: _Own, error: PMIxError | None) -> None:
+        if error is not None:
+            self._finish(own, deciding.failure(error.code, error.detail))
+        elif own.to is None:
+            self._send(own)
+
+    def _told(self, own: _Own, to: str, data: bytes | None, error: PMIxError | None) -> None:
+        """A coordinator has answered."""
+        if own.part.number not in self._open or own.to != to:
+            return
+        if isinstance(error, ServerLost | Unreachable):
+            own.to = None
+            own.skip.add(to)
+            self._inquire(own, to)
+        elif error is not None:
+            self._finish(own, deciding.failure(error.code, error.detail))
+        else:
+            outcome = unpack_outcome(data or b"")
+            if outcome.moved:
+                self._move(own, to)
+            else:
+                self.coordinator.ended.add(outcome)
+                self.coordinator.known(outcome)
+                self._finish(own, outcome)
+                if procs_in(outcome.infos, attrs.GROUP_MEMBERSHIP.key) or outcome.status != SUCCESS:
+                    self.coordinator.elsewhere(own.part)
+
+    def _move(self, own: _Own, to: str) -> None:
+        """Somebody else coordinates it."""
+        own.to = None
+        own.tries += 1
+        if own.part.kind != OFFER:
+            own.skip.add(to)
+        if own.tries > TRIES:
+            self._finish(own, deciding.failure(deciding.ABORT, "the servers do not agree where they meet"))
+        elif self._coordinator_of(own) == to:
+            # This server has not heard yet of the one that does.
+            self._exchange.later(AGAIN, lambda: self._send(own))
+        else:
+            self._send(own)
+
+    def _finish(self, own: _Own, outcome: Outcome) -> None:
+        if self._open.pop(own.part.number, None) is not None:
+            if own.timer is not None:
+                own.timer.cancel()
+            own.done(outcome)
+
+    def _inquire(self, own: _Own, lost: str) -> None:
+        """The coordinator is lost: look whether another server has heard of it how it has ended, else go on."""
+        others = [name for name in self._exchange.members if name != self.name]
+        waiting = set(others)
+        asked = pack_words(own.part.number, name=lost)
+
+        def told(name: str, data: bytes | None, _error: PMIxError | None) -> None:
+            if own.part.number not in self._open or own.to is not None or not waiting:
+                return
+            waiting.discard(name)
+            if data:
+                self._heard_of(data)
+            elif not waiting:
+                self._send(own)
+
+        if not others:
+            self._send(own)
+        for name in others:
+            self._exchange.request(name, ENDED, asked, partial(told, name), timeout=GRACE)
+
+    def _asked_ended(self, sender: str, data: bytes, answer: OnAnswer) -> None:
+        lost, (number,) = unpack_words(data, 1)
+        asked = lost, sender, number, answer
+        self._asked.append(asked)
+        if lost in self._exchange.members:
+            # What it has told this server may be on its way still.
+            self._exchange.later(PATIENCE, lambda: self._answer_ended(asked))
+        else:
+            # In a turn of its own: what came before it has been dealt with by then.
+            self._exchange.turns(self._answer_ended, asked)
+
+    def _answer_ended(self, asked: tuple[str, str, int, OnAnswer]) -> None:
+        if asked in self._asked:
+            self._asked.remove(asked)
+            outcome = self.coordinator.ended.find(asked[1], asked[2])
+            asked[3](b"" if outcome is None else pack_outcome(outcome), None)
+
+    def _heard_of(self, data: bytes) -> None:
+        """Another server knows how something has ended whose coordinator is lost: so do all now that it concerns."""
+        outcome = unpack_outcome(data)
+        mine = [own for server, number in outcome.roster if server == self.name and (own := self._open.get(number))]
+        self.coordinator.ended.add(outcome)
+        self.coordinator.known(outcome)
+        for own in mine:
+            self._finish(own, outcome)
+        if mine:
+            # Whoever has told this may be lost before the others hear of it.
+            for name in sorted({server for server, _ in outcome.roster} - {self.name}):
+                self._exchange.tell(name, NEWS, data)
+
+    # What is given up
+
+    def _cancel(self, op: GroupUpcall) -> None:
+        """The server gives up what it has begun under a name: all of it, or the offers of some callers."""
+        status = next((int(info.value.data) for info in op.directives if info.key == LOCAL_STATUS), deciding.ABORT)
+        for own in list(self._open.values()):
+            part = own.part
+            meant = not op.procs or (part.kind == OFFER and not set(op.procs).isdisjoint(part.procs))
+            if meant and part.name == op.group and part.kind in (CONSTRUCT, DESTRUCT, OFFER):
+                self._give_up(own, status)
+
+    def _give_up(self, own: _Own, status: int) -> None:
+        if own.part.number not in self._open:
+            return
+        own.cancelled = status
+        if own.to is not None:
+            self._exchange.tell(own.to, CANCEL, pack_words(own.part.number, status))
+
+    def _told_cancel(self, sender: str, data: bytes) -> None:
+        _, (number, status) = unpack_words(data, 2)
+        self.coordinator.cancel(sender, number, status)
+
+    def _overdue(self, own: _Own) -> None:
+        if own.part.number not in self._open:
+            return
+        own.timer = self._exchange.later(GRACE, lambda: self._forsake(own))
+        if own.to is None and own.part.kind != OFFER:
+            late = sorted(set(own.servers) - {*self._exchange.members})
+            procs = [proc for name in late for proc in own.servers[name]]
+            self._finish(own, deciding.overdue(late, procs))
+        else:
+            self._give_up(own, ERR_TIMEOUT)
+
+    def _forsake(self, own: _Own) -> None:
+        """The coordinator does not even say who is missing."""
+        where = f"{listed((own.to,))} does not answer" if own.to else "no server says how it has ended"
+        self._finish(own, deciding.failure(ERR_TIMEOUT, where))
+
+    # Who comes and goes
+
+    def _changed(self, name: str, here: bool) -> None:
+        if here:
+            self.coordinator.meet()
+            return
+        self.coordinator.lose(name)
+        for asked in [asked for asked in self._asked if asked[0] == name]:
+            self._exchange.turns(self._answer_ended, asked)
+
+    def heard(self, code: int, source: Proc, infos: Iterable[Info]) -> None:
+        """An event passes this server, from one of its own procs or from another server."""
+        if code not in (GROUP_LEFT, GROUP_CONSTRUCT_COMPLETE, GROUP_MEMBERSHIP_UPDATE):
+            return
+        name = next((info.value.data for info in infos if info.key == GROUP_ID), None)
+        if not isinstance(name, str):
+            return
+        if code == GROUP_LEFT:
+            for proc in procs_in(infos, attrs.EVENT_AFFECTED_PROC.key) or (source,):
+                self.record.leave((proc,), name)
+                self.coordinator.leave(name, proc)
+        else:
+            self._formed(name, procs_in(infos, attrs.GROUP_MEMBERSHIP.key) or ())
+
+    def _formed(self, name: str, members: tuple[Proc, ...]) -> None:
+        """A group stands, or has other members than before."""
+        self.coordinator.joined(name, members)
+        where = {proc: self._places.where(proc) for proc in members}
+        if self.name in where.values():
+            gone = {None, *self._exchange.gone}
+            self.record.add(name, [proc for proc in members if where[proc] not in gone])
+
+
+def seconds_in(directives: Iterable[Info]) -> float:
+    """Return the shortest time limit among directives, 0 if they give none."""
+    found = [info.value.data for info in directives if info.key == TIMEOUT]
+    return float(min([limit for limit in found if isinstance(limit, int) and limit > 0], default=0))

@@ -1,0 +1,173 @@
+"""Which groups stand, over all servers: what each knows of its own, brought together where a client asks."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from pypmix.data import DataBuffer
+from pypmix.standard import attrs, codes
+from pypmix.standard.errors import NotFound
+from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_NAMESPACE
+from pypmix.standard.types import DataArray, Info, Proc, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pypmix.engine.base import Upcall
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.places import Places
+    from pypmix.host.exchange.requests import OnAnswer
+    from pypmix.standard.errors import PMIxError
+    from pypmix.standard.ops import QueryInfo
+
+    Listed = tuple[tuple[str, tuple[Proc, ...]], ...]
+
+TOPIC = "pypmix.groups"
+
+NUM_GROUPS = attrs.QUERY_NUM_GROUPS.key
+GROUP_NAMES = attrs.QUERY_GROUP_NAMES.key
+MEMBERSHIP = attrs.QUERY_GROUP_MEMBERSHIP.key
+KEYS = frozenset((NUM_GROUPS, GROUP_NAMES, MEMBERSHIP))
+
+MAX_GROUPS = 65536
+"""How many groups are remembered of a server that does not tell of its own."""
+
+PATIENCE = 2.0
+"""Seconds that another server is given to tell of its groups."""
+
+
+class Record:
+    """The groups that members on this server are in, as they pass by: for servers that do not tell of theirs."""
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[tuple[str, Proc], list[Proc]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def add(self, name: str, members: Iterable[Proc]) -> None:
+        """A group stands."""
+        found = list(members)
+        if found:
+            self.remove(name, found)
+            self._groups[name, found[0]] = found
+            if len(self._groups) > MAX_GROUPS:
+                self._groups.popitem(last=False)
+
+    def remove(self, name: str, members: Iterable[Proc]) -> None:
+        """A group is no more."""
+        gone = set(members)
+        for key in [key for key, found in self._groups.items() if key[0] == name and not gone.isdisjoint(found)]:
+            del self._groups[key]
+
+    def leave(self, procs: Iterable[Proc], name: str | None = None) -> None:
+        """Procs are no members any more, of one group or of all."""
+        gone = set(procs)
+        for key, members in list(self._groups.items()):
+            if name in (None, key[0]) and not gone.isdisjoint(members):
+                members[:] = [proc for proc in members if proc not in gone]
+                if not members:
+                    del self._groups[key]
+
+    def listed(self) -> Listed:
+        """Return the groups with their members."""
+        return tuple([(key[0], tuple(members)) for key, members in self._groups.items()])
+
+
+class Standing:
+    """Answers queries about the groups of all servers; used in the turns of its exchange.
+
+    Each server knows the groups that its own procs are in: nobody is told of a group who does not ask, since groups
+    are made often and asked for rarely.
+
+    Args:
+        exchange: This server's exchange.
+        places: Which server has which proc.
+        own: Returns the groups of this server.
+    """
+
+    def __init__(self, exchange: Exchange, places: Places, own: Callable[[], Listed]) -> None:
+        self._exchange = exchange
+        self._places = places
+        self._own = own
+        exchange.handle(TOPIC, self._asked)
+
+    def answers(self, op: QueryInfo) -> bool:
+        """Tell whether a query is about groups, and about nothing else."""
+        return all(key in KEYS for query in op.queries for key in query.keys)
+
+    def answer(self, upcall: Upcall, op: QueryInfo, end: Callable[[Callable[[], None]], None]) -> None:
+        """Answer a query.
+
+        Args:
+            upcall: The upcall.
+            op: The query.
+            end: Carries a function out; what that raises is the answer.
+        """
+        found = [self._own()]
+        others = [name for name in self._exchange.members if name != self._exchange.name]
+        waiting = len(others)
+
+        def told(data: bytes | None, _error: PMIxError | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if data:
+                found.append(_unpack(data))
+            if not waiting:
+                finish()
+
+        def finish() -> None:
+            groups = list(dict.fromkeys([(name, members) for listed in found for name, members in listed]))
+            end(lambda: upcall.reply(tuple(self._found(op, upcall.requestor, groups))))
+
+        for name in others:
+            self._exchange.request(name, TOPIC, b"", told, timeout=PATIENCE)
+        if not others:
+            finish()
+
+    def _asked(self, _sender: str, _data: bytes, answer: OnAnswer) -> None:
+        answer(_pack(self._own()), None)
+
+    def _found(self, op: QueryInfo, requestor: Proc | None, groups: list[tuple[str, tuple[Proc, ...]]]) -> list[Info]:
+        infos = []
+        for query in op.queries:
+            given = {info.key: info.value.data for info in query.qualifiers}
+            concerned = [group for group in groups if self._concerns(given.get(attrs.RANGE.key), requestor, group[1])]
+            names = list(dict.fromkeys([name for name, _ in concerned]))
+            for key in query.keys:
+                if key == NUM_GROUPS:
+                    infos.append(Info(key, Value(codes.SIZE, len(names))))
+                elif key == GROUP_NAMES:
+                    infos.append(Info(key, Value(codes.DATA_ARRAY, DataArray(codes.STRING, tuple(names)))))
+                else:
+                    # Of several with that name it is the one that the requestor is in.
+                    wanted = [members for name, members in groups if name == given.get(attrs.GROUP_ID.key)]
+                    wanted.sort(key=lambda members: requestor not in members)
+                    if wanted:
+                        infos.append(Info(key, Value(codes.DATA_ARRAY, DataArray(codes.PROC, wanted[0]))))
+        if not infos:
+            raise NotFound("there is no such group", operation="query")
+        return infos
+
+    def _concerns(self, reach: object, requestor: Proc | None, members: tuple[Proc, ...]) -> bool:
+        if reach == RANGE_LOCAL:
+            return any(self._places.where(proc) == self._exchange.name for proc in members)
+        if reach == RANGE_NAMESPACE and requestor is not None:
+            return any(proc.nspace == requestor.nspace for proc in members)
+        return True
+
+
+def _pack(groups: Listed) -> bytes:
+    buffer = DataBuffer()
+    for name, members in groups:
+        buffer.pack(codes.STRING, name).pack(codes.PROC, *members)
+    return buffer.bytes()
+
+
+def _unpack(data: bytes) -> Listed:
+    buffer = DataBuffer(data)
+    found = []
+    while buffer.more():
+        found.append((str(buffer.one(codes.STRING)), tuple(buffer.unpack(codes.PROC))))
+    return tuple(found)

@@ -1,0 +1,93 @@
+"""What the two sides of an invitation hear of each other."""
+
+from __future__ import annotations
+
+from pypmix.standard.ops.groups import ACCEPTED, DECLINED, FAILED
+from pypmix.standard.record import Record
+from pypmix.standard.types import DataArray, Info, Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.events import Event
+    from pypmix.standard.ops import GroupAnswer, Notification
+
+INVITED = -159
+GROUP_ID = "pmix.grp.id"
+MEMBERSHIP = "pmix.grp.mbrs"
+
+_CARRIED = frozenset({GROUP_ID, "pmix.evrange", "pmix.evnondef", "pmix.evnocache"})
+_OWN = "pypmix.grp."
+_FOR_ALL = frozenset({MEMBERSHIP, "pmix.grp.notterm", "pmix.grp.opt", "pmix.grp.ftcoll", "pmix.grp.actxid"})
+
+
+class InviteAnswer(Record):
+    """What has become of an invitation; its kinds are classes, to be told apart by `match`.
+
+    Args:
+        proc: The invited proc.
+        reason: Why, in words, where it says so.
+        infos: What else it says, such as its `attrs.GROUP_INFO`.
+    """
+
+    proc: Proc
+    reason: str = ""
+    infos: tuple[Info, ...] = ()
+
+
+class Accepted(InviteAnswer):
+    """`PMIX_GROUP_INVITE_ACCEPTED`: the proc joins."""
+
+
+class Declined(InviteAnswer):
+    """`PMIX_GROUP_INVITE_DECLINED`: the proc does not join."""
+
+
+class Failed(InviteAnswer):
+    """`PMIX_GROUP_INVITE_FAILED`: the proc has ended, or did not answer in time."""
+
+
+_KINDS: dict[str, type[InviteAnswer]] = {ACCEPTED: Accepted, DECLINED: Declined, FAILED: Failed}
+
+
+def answer_of(told: GroupAnswer) -> InviteAnswer:
+    """Return what an engine tells of an answer as its class."""
+    return _KINDS[told.kind](told.proc, told.reason, told.infos)
+
+
+class InvitationView:
+    """What the caller is invited to.
+
+    Attributes:
+        group: The group's name.
+        leader: Who has invited the caller, and leads the group.
+        members: All who are to be members, as far as the invitation says: the leader first, then all invited ones.
+        infos: What else came with the invitation.
+    """
+
+    def __init__(self, group: str, leader: Proc, members: tuple[Proc, ...], infos: tuple[Info, ...]) -> None:
+        self.group = group
+        self.leader = leader
+        self.members = members
+        self.infos = tuple([info for info in infos if info.key != MEMBERSHIP and not info.key.startswith(_OWN)])
+        # An engine that has heard of no group before the answer has not heard of the invitation either.
+        self._told = tuple([info for info in infos if info.key in _FOR_ALL or info.key.startswith(_OWN)])
+
+    def __repr__(self) -> str:
+        return f"<Invitation to {self.group} from {self.leader}>"
+
+
+def read_invitation(
+    event: Notification | Event,
+) -> tuple[str, Proc, tuple[Proc, ...], tuple[Info, ...]] | None:
+    """Return group, leader, members and all other infos of an invitation; None for what a peer has sent in vain."""
+    name = ""
+    members: tuple[Proc, ...] = ()
+    for info in event.infos:
+        data = info.value.data
+        if info.key == GROUP_ID and isinstance(data, str):
+            name = data
+        elif info.key == MEMBERSHIP and isinstance(data, DataArray):
+            members = tuple([item for item in data if isinstance(item, Proc)])
+    if not name:
+        return None
+    return name, event.source, members, tuple([info for info in event.infos if info.key not in _CARRIED])

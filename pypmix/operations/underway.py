@@ -1,0 +1,75 @@
+# Made from pypmix/aio/operations by native/blocking.py: change it there.
+"""Operations that go on while the caller does other things."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from pypmix.mailbox import Mailbox
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pypmix.operations.base import Asks
+    from pypmix.standard.ops import Op
+
+R = TypeVar("R")
+
+
+def ignore(_result: object, _error: BaseException | None) -> None:
+    """What is told of the end of an operation that nobody waits for."""
+
+
+class Underway(Generic[R]):
+    """An operation that has been started; any number of callers may wait for its end.
+
+    Args:
+        client: Who asks.
+        op: The operation.
+        ended: Called when it has ended, with its error or None, where the engine completes operations.
+
+    Attributes:
+        over: Whether it has ended.
+    """
+
+    def __init__(self, client: Asks, op: Op[R], ended: Callable[[BaseException | None], None] | None = None) -> None:
+        self.over = False
+        self._client = client
+        self._ended = ended
+        self._undo: Op[Any] | None = None
+        self._outcome: Mailbox[R] = Mailbox(client, 1)
+        client._attend()
+        client._session.submit(op, self._done)
+
+    def wait(self, timeout: float | None = None) -> R:
+        """Return its result, or raise its error.
+
+        Raises:
+            TimeoutError: It has not ended within `timeout` seconds.
+        """
+        result = self._outcome.get(timeout)
+        self._outcome.put(result)
+        return result
+
+    def give_up(self, undo: Op[Any]) -> None:
+        """Have what it has led to, or still leads to, taken back by an operation."""
+        self._undo = undo
+        if self.over and len(self._outcome):
+            self._take_back()
+
+    def _take_back(self) -> None:
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            self._client._session.submit(undo, ignore)
+
+    def _done(self, result: R | None, error: BaseException | None) -> None:
+        if error is None:
+            self._outcome.put(result)  # type: ignore[arg-type]
+        else:
+            self._outcome.end(error)
+        self.over = True
+        if self._ended is not None:
+            self._ended(error)
+        if error is None:
+            self._take_back()

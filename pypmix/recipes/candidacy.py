@@ -1,0 +1,177 @@
+"""Who leads a group, as one of its members sees it: no I/O, no clock, no threads."""
+
+from __future__ import annotations
+
+from pypmix.events import Event
+from pypmix.group import LeaderFailed, LeaderSelected, Left, MemberFailed, change_of
+from pypmix.standard.enums import EventCode
+from pypmix.standard.errors import PMIxError
+from pypmix.standard.types import Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, Protocol
+
+    from pypmix.engine.base import Delivery
+    from pypmix.standard.ops import GroupChange, GroupState
+
+    class Told(Protocol):
+        """Who is told of terms."""
+
+        def begins(self, epoch: int, leader: Proc) -> None:
+            """A term begins; the one before has ended."""
+
+        def ends(self) -> None:
+            """The term has ended."""
+
+        def over(self, error: BaseException | None) -> None:
+            """No term will come any more."""
+
+
+GROUP_ID = "pmix.grp.id"
+LEADER_FAILED = int(EventCode.GROUP_LEADER_FAILED)
+
+
+def check(group: Any, elect: object, patience: float) -> None:
+    """Refuse what could never work.
+
+    Raises:
+        TypeError, ValueError: One of the arguments.
+        NotInitialized: The group does not stand.
+    """
+    if not callable(elect):
+        raise TypeError(f"elect is a function, not {elect!r:.100}")
+    if isinstance(patience, bool) or not isinstance(patience, int | float) or not patience > 0:
+        raise ValueError(f"patience is a number of seconds, not {patience!r:.100}")
+    if group.leader is None and not group._state().term:
+        raise ValueError(f"the group {group.name!r} has no leader to be followed by another one: form it with leader=")
+
+
+class Candidacy:
+    """The terms of a group's leaders, and what this process answers when one of them fails.
+
+    A member that is not to lead keeps its answer back until somebody is chosen: the one who is to lead may have died
+    too, which the others learn a moment later, and then another one has to claim.
+
+    Args:
+        me: The member.
+        name: The group's name.
+        elect: Returns who is to lead, of the living members.
+        told: Who is told of terms.
+    """
+
+    def __init__(self, me: Proc, name: str, elect: Callable[[Iterable[Proc]], Proc | None], told: Told) -> None:
+        self._me = me
+        self._name = name
+        self._elect = elect
+        self._told = told
+        self._term = 0
+        self._leader: Proc | None = None
+        self._members: tuple[Proc, ...] = ()
+        self._failed: set[Proc] = set()
+        self._kept: list[Delivery] = []
+
+    def begin(self, state: GroupState) -> None:
+        """Start with the group as it stands."""
+        self._members = state.members
+        if state.leader is not None:
+            self._begins(state.term, state.leader)
+
+    def failed(self, delivery: Delivery) -> bool:
+        """The leader of a group has failed; tell whether the answer is kept back."""
+        event = Event(delivery.notification, delivery.results)
+        if event.info.get(GROUP_ID) != self._name:
+            delivery.done()
+            return False
+        self._lost(event.affected)
+        self._kept.append(delivery)
+        self._stand()
+        return delivery in self._kept
+
+    def changed(self, told: GroupChange) -> None:
+        """Something has happened to the group."""
+        change = change_of(told)
+        self._members = change.members
+        if isinstance(change, Left) and self._leader in change.procs and self._leader != self._me:
+            self._ends()
+            self._told.over(
+                PMIxError(
+                    f"{change.proc}, the leader, has left {self._name!r}: nobody is chosen for one that leaves",
+                    status=LEADER_FAILED,
+                    operation="leadership",
+                    procs=change.members,
+                    hint="destruct the group, or have the leader stay until the others have left",
+                )
+            )
+        elif isinstance(change, LeaderFailed | MemberFailed):
+            self._lost(change.procs)
+        elif isinstance(change, LeaderSelected):
+            self.release()
+            if change.proc is not None:
+                self._begins(change.state.term, change.proc)
+            else:
+                self._told.over(
+                    PMIxError(
+                        f"the group {self._name!r} has no leader any more: no member has claimed the lead",
+                        status=LEADER_FAILED,
+                        operation="leadership",
+                        procs=change.members,
+                        hint="all members are to use Leadership, with the same elect",
+                    )
+                )
+        if self._kept:
+            self._stand()
+
+    def ended(self, error: BaseException | None) -> None:
+        """The group is gone, or this process left it, or the session is over."""
+        self.release()
+        self._ends()
+        self._told.over(error)
+
+    def release(self) -> None:
+        """Answer what was kept back."""
+        kept, self._kept = self._kept, []
+        for delivery in kept:
+            delivery.done()
+
+    def give_up(self, delivery: Delivery) -> None:
+        """Answer if this is still kept back: it has taken too long."""
+        if delivery in self._kept:
+            self.release()
+
+    def _stand(self) -> None:
+        """Claim the lead if it is this process's turn."""
+        alive = tuple([proc for proc in self._members if proc not in self._failed])
+        try:
+            wanted = self._elect(alive) if alive else None
+        except BaseException as error:
+            import logging
+
+            logging.getLogger("pypmix.recipes").error("elect failed for %s", self._name, exc_info=error)
+            self.release()
+            return
+        if wanted != self._me:
+            return
+        kept, self._kept = self._kept, []
+        for delivery in kept:
+            answer = Event(delivery.notification, delivery.results).lead()
+            delivery.done(answer.status, answer.results)
+
+    def _lost(self, procs: Iterable[Proc]) -> None:
+        self._failed.update(procs)
+        # What is told late, of the leader before, says nothing about this one.
+        if self._leader in self._failed:
+            self._ends()
+
+    def _begins(self, term: int, leader: Proc) -> None:
+        if term > self._term and leader not in self._failed:
+            self._ends()
+            self._term = term
+            self._leader = leader
+            self._told.begins(term, leader)
+
+    def _ends(self) -> None:
+        if self._leader is not None:
+            self._leader = None
+            self._told.ends()
