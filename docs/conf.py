@@ -39,9 +39,11 @@ nitpick_ignore_regex = [
     # Type variables and aliases that signatures show.
     ("py:(class|obj)", r"(T|R|F|Key|Infos|Procs|Release|EngineInfo|ClientSession|The caller|optional)"),
     ("py:(class|obj)", r"(Apps|Asks|Channel|Normal|Notification|OnUpcall|Path|Word|os\.PathLike)"),
-    ("py:(class|obj)", r"pypmix\.(handlers\.F|operations\.(base\.Asks|spawning\.Ends|streams\.T))"),
+    ("py:(class|obj)", r"pypmix\.(handlers\.F|operations\.(base\.Asks|psets\.Psets|spawning\.Ends|streams\.T))"),
+    ("py:class", r"pypmix\.aio\.operations\.psets\.PsetStream"),
     ("py:(class|obj)", r"(Given|Later|Reply|H|P|Described|Exchange|Pending|Handler|JobInfo|Output|Upcall)"),
     ("py:(class|obj)", r"(Launch|Desk|Start|Done|ServerSession)"),
+    ("py:(class|obj)", r"(GroupConstruct|GroupInvite|aio\.Group|Elect|AsyncLeadership|BlockingLeadership)"),
     # Parts of the package that are not public.
     ("py:.*", r"pypmix\.host\.(output|job\.Slot|callbacks\.(processes|desk|watching|requests\.(R|Later)$)).*"),
     ("py:class", r"pypmix\.standard\.jobinfo\.JobInfo"),

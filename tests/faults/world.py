@@ -7,9 +7,10 @@ from collections import Counter
 from itertools import count
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
+from pypmix.engine.groups import talk
 from pypmix.engine.python import collectives, modex, serverdata
 from pypmix.engine.python import server as machine
-from pypmix.engine.python.serverside import asking, forwarding
+from pypmix.engine.python.serverside import asking, bootstrapping, forwarding, grouprecords, reactions
 from pypmix.standard import attrs, codes, ops
 from pypmix.standard.enums import Range, Status
 from pypmix.standard.errors import (
@@ -44,6 +45,9 @@ ENDS = {
 EVENTS = (-3001, -3002, ALL_CODES)
 RANGES = (Range.SESSION, Range.NAMESPACE, Range.LOCAL, Range.GLOBAL, Range.RM, Range.PROC_LOCAL, Range.CUSTOM)
 
+GROUPINGS = [talk.flag(key) for key in (talk.OPTIONAL, talk.NOTIFY_TERMINATION, talk.FT_COLLECTIVE)]
+GROUPINGS += [talk.flag(key) for key in (talk.LEADER, talk.REACTS, talk.ASSIGN_CONTEXT_ID)]
+
 HELD = (
     machine.Peer,
     machine.Stranger,
@@ -56,6 +60,11 @@ HELD = (
     forwarding._Pull,
     forwarding._Feed,
     asking._Asked,
+    reactions.Construct,
+    bootstrapping._Offer,
+    bootstrapping._Gathering,
+    grouprecords._Invitation,
+    grouprecords.Group,
 )
 """What a server holds because of somebody; the rest are bounded caches of messages."""
 
@@ -196,6 +205,7 @@ class Everybody(World):
     # What must hold at any time
 
     def check(self):
+        self.made = []
         for client in self.everybody():
             client.read()
         for client, name, tag in self.requests:
@@ -205,6 +215,10 @@ class Everybody(World):
                 assert name not in ENDS or status in ENDS[name], f"{name} of {client.proc} ended with {status}"
                 client.ended(name, tag, status)
         self.requests = [entry for entry in self.requests if entry[2] in entry[0].asked]
+        for group, members, context_id in self.made:
+            for other, others, number in self.made:
+                same = (others, number) == (members, context_id) or not {*others} & {*members}
+                assert group != other or same, f"members of {group} do not agree on it"
         for client in self.everybody():
             assert not client.due, f"{client.proc} has not got the events {client.due}"
         for entry in self.server.pending():
@@ -236,6 +250,7 @@ class Anybody(Client):
         self.due = set()
         self.heard = set()
         self.pulls = {}
+        self.constructs = {}
         self.got = set()
         self.finalized = False
         self.connect()
@@ -257,6 +272,13 @@ class Anybody(Client):
         elif name == "pull" and status == SUCCESS:
             layout = reply_layout(Command.IOF_PULL, RELEASE)
             self.pulls[layout.decode(self.replies[tag], self.buffer_type, RELEASE)["remote_id"]] = tag
+        elif name == "construct":
+            group = self.constructs.pop(tag)
+            if status == SUCCESS:
+                layout = reply_layout(Command.GROUP_CONSTRUCT, RELEASE)
+                fields = layout.decode(self.replies[tag], self.buffer_type, RELEASE)
+                assert self.proc in fields["members"], f"{self.proc} has constructed {group} and is no member"
+                self.world.made.append((group, tuple(fields["members"]), fields["context_id"]))
         elif name == "finalize":
             self.finalized = True
 
@@ -309,9 +331,46 @@ class Anybody(Client):
         name = f"group{b % 2}"
         if b & 2:
             procs = self.some_procs(a)
-            self.begin("group", Command.GROUP_CONSTRUCT, group=name, procs=procs, infos=infos)
+            infos += tuple([info for bit, info in enumerate(GROUPINGS) if c >> bit & 1])
+            self.construct(name, procs, infos)
         else:
             self.begin("group", Command.GROUP_DESTRUCT, group=name, members=(), infos=infos)
+
+    def do_gather(self, a, b, c):
+        infos = (attrs.TIMEOUT(1 + c % 4),)
+        if b & 1:
+            added = talk.procs(talk.ADD_MEMBERS, self.some_procs(a))
+            infos += (talk.size(talk.BOOTSTRAP, 1 + (b >> 1) % 2), added)
+        self.construct(f"group{c % 2}", (self.proc,) if b & 1 else (), infos)
+
+    def construct(self, name, procs, infos):
+        tag = self.begin("construct", Command.GROUP_CONSTRUCT, group=name, procs=procs, infos=infos)
+        self.constructs[tag] = name
+
+    def do_group_fence(self, _a, b, c):
+        procs = (Proc(f"group{b % 2}", RANK_WILDCARD),)
+        infos = (attrs.TIMEOUT(1 + c % 4), *((talk.flag(talk.FT_COLLECTIVE),) if c & 4 else ()))
+        self.note("group fence", self.send(encode_fence(self.buffer_type, procs, infos)))
+
+    def do_say(self, a, b, c):
+        """Say something about a group that other members or the server take for true where it may be."""
+        others = talk.procs(talk.CUSTOM_RANGE, self.some_procs(a))
+        code, *said = (
+            (talk.LEFT,),
+            (talk.INVITED,),
+            (talk.CONSTRUCT_COMPLETE, talk.procs(talk.MEMBERSHIP, self.some_procs(c))),
+            (talk.CONSTRUCT_ABORT,),
+            (talk.MEMBERSHIP_UPDATE, talk.procs(talk.MEMBERSHIP, self.some_procs(c))),
+            (talk.LEADER_SELECTED, talk.proc(talk.LEADER, self.world.procs[c % len(self.world.procs)])),
+            *[
+                (talk.TALK, talk.text(talk.SAYS, talk.REACTION), talk.proc(talk.AFFECTED_PROC, proc), verdict)
+                for proc in self.world.procs[:2]
+                for verdict in [talk.text(talk.VERDICT, word) for word in (talk.CLAIM, talk.GO_ON, talk.ABORT)]
+            ],
+        )[b % 12]
+        quiet = talk.flag(talk.NON_DEFAULT), talk.flag(talk.DO_NOT_CACHE)
+        infos = (others, talk.text(talk.GROUP_ID, f"group{b % 2}"), *quiet, *said)
+        self.begin("say", Command.NOTIFY, code=code, range=Range.CUSTOM, infos=infos)
 
     def do_commit(self, a, b, _):
         self.note("commit", self.commit((f"k{a % 3}", Value(codes.UINT32, b))))

@@ -113,5 +113,7 @@ PROVEN_ON = ("python-server", "python-server-2-nodes", "prterun-5.0.*", "prterun
 
 NAMES = frozenset(promise.name for promise in PROMISES)
 
-LACKS: tuple[Lack, ...] = ()
+LACKS: tuple[Lack, ...] = (
+    Lack("pset: delete", "prterun*", "*", "its sets stay when their jobs have ended, and nobody can delete one"),
+)
 """What pairings do not keep; see `Lack`."""

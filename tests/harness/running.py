@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,12 +117,20 @@ class Run(Jobs):
         environment: dict[str, str] | None = None,
         limit: float = TIME_LIMIT,
         leaves_files: bool = False,
+        psets: Mapping[str, int] | None = None,
         **arguments: object,
     ) -> Job:
-        """Start a job of ranks that run a scenario; further keywords are the scenario's own arguments."""
-        part = Part(ranks, scenario_command(scenario, self.form, arguments))
+        """Start a job of ranks that run a scenario; further keywords are the scenario's own arguments.
+
+        `psets` makes process sets of the first ranks: names, and how many ranks each has.
+        """
+        command = scenario_command(scenario, self.form, arguments)
+        parts = [Part(size, command, options=("--pset", name)) for name, size in (psets or {}).items()]
+        rest = ranks - sum([part.ranks for part in parts])
+        if rest:
+            parts.append(Part(rest, command))
         return self.begin(
-            pairings.command_line(self.server, [part], options),
+            pairings.command_line(self.server, parts, options),
             environment={**pairings.client_environment(self.client), **(environment or {})},
             limit=limit,
             leaves_files=leaves_files,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pypmix import Client
 
-__all__ = ["Client", "hear", "sleep", "tell"]
+__all__ = ["Client", "hear", "psets", "sleep", "tell", "together"]
 
 sleep = time.sleep
 
@@ -34,6 +34,11 @@ def read(name: str, deadline: float) -> str | None:
     return None
 
 
+def psets(me):
+    """Return the process sets that the client's server knows, which is a property here and a method there."""
+    return me.psets
+
+
 def tell(name: str, text: str = "") -> None:
     """Let the other ranks, and the test, know that this point has been reached; goes around PMIx."""
     write(name, text)
@@ -45,3 +50,12 @@ def hear(name: str, seconds: float = 10.0) -> str:
     while (text := read(name, deadline)) is None:
         time.sleep(0.002)
     return text
+
+
+def together(*calls):
+    """Make calls at the same time, and return what each returned or raised."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        begun = [pool.submit(call) for call in calls]
+    return [each.exception() or each.result() for each in begun]

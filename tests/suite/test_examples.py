@@ -19,16 +19,29 @@ EXPECTED = {
     "hello": r"hello from {rank} of 3 on \S+  \[\w+ \S+\]",
     "putget": r"rank {rank} of 3 knows \{{0: 'tcp://\S+:5000', 1: 'tcp://\S+:5001', 2: 'tcp://\S+:5002'\}}",
     "putget_async": r"rank {rank} of 3 knows \['tcp://\S+:5000', 'tcp://\S+:5001', 'tcp://\S+:5002'\]",
+    "bootstrap": r"rank {rank} (is \d of 3 in acme\.pool|gathers no group|has no pool)",
     "control": r"rank {rank} is done",
+    "invite": r"rank {rank} (is \d of 2 in acme\.team|goes on by itself|has no team)",
     "publish": r"acme\.port is tcp://10\.0\.0\.1:7777 by rank 0",
     "spawn": r"rank {rank} goes on",
+    "psets": r"rank {rank} goes on by itself",
     "query": r"rank {rank}: 3 procs, 3 of them here",
     "waiting": r"port: 5000",
 }
 
+ENDING = {
+    "failover": (
+        r"rank 0 leads in term 1",
+        r"rank 1 follows rank 0 in term 1",
+        r"rank 1 leads in term 2",
+        r"rank 2 follows rank 1 in term 2",
+    ),
+}
+"""What programs print of whose ranks one ends."""
+
 
 def test_every_example_is_tested():
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == EXPECTED.keys()
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == EXPECTED.keys() | ENDING.keys()
 
 
 @pytest.mark.forms("sync")
@@ -43,7 +56,18 @@ def test_example(run, name):
 
 
 @pytest.mark.forms("sync")
-@pytest.mark.parametrize("name", sorted(EXPECTED))
+@pytest.mark.servers("python-server")
+@pytest.mark.parametrize("name", sorted(ENDING))
+def test_example_that_a_rank_ends(run, name):
+    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    line = pairings.command_line(run.server, [Part(3, command)], ["--keep-going"])
+    job = run.begin(line, environment=pairings.client_environment(run.client)).wait()
+    for text in ENDING[name]:
+        assert re.search(text, job.stdout), job.report()
+
+
+@pytest.mark.forms("sync")
+@pytest.mark.parametrize("name", sorted(EXPECTED.keys() | ENDING.keys()))
 def test_example_without_a_launcher(alone, name):
     """A lone process is a job of one; the same file runs."""
     command = [sys.executable, str(EXAMPLES / f"{name}.py")]

@@ -29,6 +29,10 @@ from pypmix import (
     Persist,
     PMIxError,
     Proc,
+    ProcSet,
+    ProcSets,
+    PsetChange,
+    PsetStream,
     Published,
     PublishedData,
     Query,
@@ -42,6 +46,39 @@ from pypmix import (
 )
 
 
+def process_sets() -> None:
+    with Client() as me:
+        assert_type(me.psets, ProcSets)
+        gpu = me.psets["gpu"]
+        assert_type(gpu, ProcSet)
+        assert_type(gpu.name, str | None)
+        assert_type(gpu[0], Proc)
+        assert_type(gpu[1:], ProcSet)
+        assert_type([proc.rank for proc in gpu], list[int])
+        assert_type(me.job.procs - gpu, ProcSet)
+        assert_type(gpu | [me.proc], ProcSet)
+        assert_type([me.proc] | gpu, ProcSet)
+        assert_type(gpu - me.proc, ProcSet)
+        assert_type(me.psets.of(me.proc), tuple[str, ...])
+        gpu | "demo"  # type: ignore[operator]
+        ProcSet("demo")  # type: ignore[arg-type]
+        me.fence(gpu)
+        me.group("acme.gpu", gpu)
+        with me.watch_psets() as changes:
+            assert_type(changes, PsetStream)
+            for change in changes:
+                assert_type(change, PsetChange)
+                assert_type(change.members, ProcSet)
+
+
+async def process_sets_awaited() -> None:
+    async with aio.Client() as me:
+        assert_type(await me.psets(), ProcSets)
+        async with me.watch_psets() as changes:
+            async for change in changes:
+                assert_type(change, PsetChange)
+
+
 def identity() -> None:
     with Client() as me:
         assert_type(me, Client)
@@ -50,10 +87,10 @@ def identity() -> None:
         assert_type(me.nspace, str)
         assert_type(me.job.size, int)
         assert_type(me.job[0], Proc)
-        assert_type(me.job.procs, tuple[Proc, ...])
+        assert_type(me.job.procs, ProcSet)
         assert_type([proc.rank for proc in me.job], list[int])
         assert_type(me.node.hostname, str)
-        assert_type(me.node.local_procs, tuple[Proc, ...])
+        assert_type(me.node.local_procs, ProcSet)
         assert_type(me.engine.name, str)
         assert_type(str(me.engine), str)
         assert_type(me.singleton, bool)
@@ -98,7 +135,7 @@ def grouped(me: Client) -> None:
     with me.group("g", [me.proc]) as group:
         assert_type(group, Group)
         assert_type(group.context_id, int | None)
-        assert_type(group.members, tuple[Proc, ...])
+        assert_type(group.members, ProcSet)
         me.fence(group)
 
 
@@ -131,7 +168,7 @@ def queried(me: Client) -> None:
     assert_type(found.missing, frozenset[str])
     assert_type(found.infos, tuple[Info, ...])
     assert_type(me.query_info(Query(("key",))), tuple[Info, ...])
-    assert_type(me.resolve_peers(nspace=me.nspace), tuple[Proc, ...])
+    assert_type(me.resolve_peers(nspace=me.nspace), ProcSet)
     assert_type(me.resolve_nodes(), tuple[str, ...])
 
 

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from pypmix import LostConnection, NotFound, OperationTimeout, PMIxError, Proc, Status
+from pypmix import ConstructAborted, EventCode, LostConnection, NotFound, OperationTimeout, PMIxError, Proc, Status
 from pypmix.standard import errors
 
 pytestmark = pytest.mark.timeout(60)
@@ -61,4 +61,10 @@ def test_an_unknown_status_is_shown_not_fatal() -> None:
 def test_the_constants_are_those_of_the_vocabulary() -> None:
     for name, code in vars(errors).items():
         if isinstance(code, int) and name.isupper() and name != "TYPE_CHECKING":
-            assert Status[name] == code, name
+            assert (EventCode if name.startswith("GROUP_") else Status)[name] == code, name
+
+
+def test_a_status_that_is_an_event_too_is_named() -> None:
+    assert "[GROUP_CONSTRUCT_ABORT -165" in str(ConstructAborted("nobody came"))
+    assert "[GROUP_LEADER_FAILED -168" in str(PMIxError("gone", status=EventCode.GROUP_LEADER_FAILED))
+    assert "[UNKNOWN_N12345 -12345" in str(PMIxError("odd", status=-12345))

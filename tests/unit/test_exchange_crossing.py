@@ -24,6 +24,7 @@ from pypmix.standard.ops import (
     Spawn,
     Unpublish,
 )
+from pypmix.standard.ops.hosting import GROUP_ABSENT
 from pypmix.standard.types import RANK_LOCAL_NODE, RANK_WILDCARD, App, Info, Pdata, Proc, Value
 
 pytestmark = pytest.mark.timeout(30)
@@ -202,13 +203,19 @@ def test_servers_whose_members_have_gone_are_not_waited_for(world, when):
     assert [each.end.code for each in asked] == [PARTIAL] * 2
     assert [each.end.missing for each in asked] == [{Proc("job", 1), Proc("job", 2)}] * 2
     assert world.all_ask(fence, "b")[0].code == PARTIAL
-    # What is taken apart is so without them as well, and a group that is made without a member is none.
+    # What is taken apart is so without them as well; a group only if that is wanted, or nobody names them.
     assert world.all_ask(Disconnect(ALL), "ac") == [None, None]
-    assert world.all_ask(GroupUpcall(DESTRUCT, "g", ALL), "ac") == [(), ()]
+    gone = (Proc("job", 1), Proc("job", 2))
+    for end in world.all_ask(GroupUpcall(DESTRUCT, "g", ALL), "ac"):
+        assert (end.code, end.missing) == (PARTIAL, set(gone))
+    noted = (attrs.GROUP_NOTIFY_TERMINATION(True),)
+    for (info,) in world.all_ask(GroupUpcall(DESTRUCT, "g", ALL, noted), "ac"):
+        assert (info.key, info.value.data.items) == (GROUP_ABSENT, gone)
+    assert world.all_ask(GroupUpcall(DESTRUCT, "g", (Proc("job", 0), Proc("job", 3))), "ac") == [(), ()]
     assert [end.code for end in world.all_ask(GroupUpcall(CONSTRUCT, "g", ALL), "ac")] == [ABORT] * 2
     assert [end.code for end in world.all_ask(Connect(ALL), "ac")] == [PARTIAL] * 2
     assert world.all_ask(Disconnect(ALL), "b") == [None]
-    assert world.all_ask(GroupUpcall(DESTRUCT, "g", ALL), "b") == [()]
+    assert world.all_ask(GroupUpcall(DESTRUCT, "g", ALL), "b")[0].code == PARTIAL
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -287,12 +294,16 @@ def test_a_contribution_of_one_that_has_gone_since_counts(world):
 
 
 def test_a_server_that_is_lost_has_nobody_any_more(world):
-    asked = [world.ask("a", op) for op in (fence("a"), Connect(ALL), Disconnect(ALL), GroupUpcall(CONSTRUCT, "g", ALL))]
+    construct = GroupUpcall(CONSTRUCT, "g", ALL)
+    asked = [world.ask("a", op) for op in (fence("a"), Connect(ALL), Disconnect(ALL), construct)]
     modex = world.ask("a", DirectModex(Proc("job", 3)))
     world.hub.run(world.hub.clock.now + 1)
     world.hub.lose("c")
     world.hub.run()
+    assert not asked[-1].ends
+    assert world.all_ask(construct, "b")[0].code == ABORT
     assert [getattr(each.end, "code", None) for each in asked] == [PARTIAL, PARTIAL, None, ABORT]
+    assert asked[-1].end.missing == {Proc("job", 3)}
     assert "server c has gone" in str(asked[0].end)
     assert asked[0].end.missing == {Proc("job", 3)}
     assert modex.end.code == UNREACH
@@ -325,8 +336,8 @@ def test_a_group_has_one_membership_and_one_context_id(world):
     (second,) = group_result(again[0])[attrs.GROUP_CONTEXT_ID.key]
     assert first != second
     assert 2**32 < first < 2**63
-    # It is a number of the first server's.
-    assert first >> 32 == world.crossings["a"]._collectives._context_ids >> 32
+    # They are numbers of the first server's.
+    assert second == first + 1
     ends = world.all_ask(GroupUpcall(CONSTRUCT, "h", ALL))
     assert list(group_result(ends[0])) == [attrs.GROUP_MEMBERSHIP.key]
     assert group_result(ends[0])[attrs.GROUP_MEMBERSHIP.key][0].items == tuple(Proc("job", rank) for rank in range(4))

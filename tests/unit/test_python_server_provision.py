@@ -20,7 +20,7 @@ from pypmix.standard.errors import (
     PMIxError,
 )
 from pypmix.standard.jobinfo import JobInfo
-from pypmix.standard.types import RANK_WILDCARD, DataArray, Envar, Info, Proc, Query, ResourceUnit, Value
+from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, DataArray, Envar, Info, Proc, Query, ResourceUnit, Value
 from pypmix.standard.values import to_python
 from pypmix.wire.frames import TAG_NOTIFY
 from pypmix.wire.jobinfo import decode_jobinfo
@@ -88,7 +88,7 @@ def test_process_sets_are_told_to_who_asks(world):
 
 def test_process_sets_that_cannot_be(world, monkeypatch):
     psets(world).define("ocean", (ZERO,))
-    for name, status in (("ocean", ERR_EXISTS), ("", ERR_BAD_PARAM), ("a,b", ERR_BAD_PARAM)):
+    for name, status in (("ocean", ERR_EXISTS), ("job", ERR_EXISTS), ("", ERR_BAD_PARAM), ("a,b", ERR_BAD_PARAM)):
         with pytest.raises(PMIxError) as caught:
             psets(world).define(name, (ZERO,))
         assert caught.value.code == status
@@ -98,7 +98,17 @@ def test_process_sets_that_cannot_be(world, monkeypatch):
         psets(world).define("new", ("job:0",))
     with pytest.raises(NotFound):
         psets(world).delete("ice")
-    monkeypatch.setattr("pypmix.engine.python.serverside.psets.MAX_PSETS", 1)
+    with pytest.raises(PMIxError) as caught:
+        psets(world).define("new", ())
+    assert caught.value.code == ERR_BAD_PARAM
+    for proc in (Proc("gone", 0), Proc("gone", RANK_WILDCARD), Proc("job", 1000), Proc("job", RANK_UNDEF)):
+        with pytest.raises(NotFound) as unknown:
+            psets(world).define("new", (ZERO, proc))
+        assert unknown.value.procs == (proc,)
+    psets(world).define("far", (ZERO, Proc("gone", 0)), elsewhere=True)
+    with pytest.raises(NotFound):
+        psets(world).define("new", (Proc("job", 1000),), elsewhere=True)
+    monkeypatch.setattr("pypmix.engine.psets.MAX_PSETS", 2)
     with pytest.raises(PMIxError) as caught:
         psets(world).define("new", (ZERO,))
     assert caught.value.code == ERR_OUT_OF_RESOURCE

@@ -11,8 +11,8 @@ def names(procs):
 
 
 async def everyone(me):
-    """All of a job construct a group in whatever order they name the procs, use it, and destruct it."""
-    procs = me.job.procs if me.rank % 2 else tuple(reversed(me.job.procs))
+    """All of a job construct a group, use it, and destruct it; the group ranks are the places of the procs."""
+    procs = tuple(reversed(me.job.procs))
     results = await me.group_construct("acme.all", procs, context_id=True, timeout=20)
     await me.put("acme.word", f"of {me.rank}")
     await me.fence(Proc("acme.all", Rank.WILDCARD), collect=True, timeout=20)
@@ -20,6 +20,15 @@ async def everyone(me):
     await me.group_destruct("acme.all", timeout=20)
     await me.fence(timeout=20)
     return names(results.members), results.context_id, words
+
+
+async def disagreeing(me):
+    """The members name the procs in different orders, and yet have the same group ranks."""
+    procs = me.job.procs if me.rank % 2 else tuple(reversed(me.job.procs))
+    results = await me.group_construct("acme.orders", procs, context_id=True, timeout=20)
+    await me.group_destruct("acme.orders", timeout=20)
+    await me.fence(timeout=20)
+    return names(results.members)
 
 
 async def plain(me):
@@ -128,7 +137,6 @@ async def refused(me):
     """Mistakes are errors at the call, and harm nobody."""
     found = {}
     bad = {
-        "none": ("acme.g", None),
         "empty": ("acme.g", []),
         "string": ("acme.g", me.nspace),
         "no name": ("", me.job.procs),
@@ -166,7 +174,7 @@ async def refused(me):
 
 
 async def raising(me):
-    """An exception that leaves the block destructs nothing, so that nobody waits for who has raised."""
+    """An exception that leaves the block leaves the group, and destructs nothing that others would wait in."""
     try:
         async with me.group("acme.raising", me.job.procs, context_id=True, timeout=20) as group:
             if me.rank == 0:

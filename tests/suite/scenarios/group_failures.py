@@ -1,0 +1,258 @@
+"""Members and leaders of groups that end or leave, before a group stands, while it does, and as it is destructed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+from harness.aio import sleep, together
+from pypmix import EventCode, OperationTimeout, PMIxError, Proc, Rank
+
+MEMBER, LEADER, SELECTED = EventCode.GROUP_MEMBER_FAILED, EventCode.GROUP_LEADER_FAILED, EventCode.GROUP_LEADER_SELECTED
+LEFT, ABORT = EventCode.GROUP_LEFT, EventCode.GROUP_CONSTRUCT_ABORT
+
+MEANWHILE = 0.3
+"""Seconds after which the others have called what they wait in."""
+
+
+def names(procs):
+    return [proc.rank for proc in procs]
+
+
+def die(after=0.0):
+    """End as a process does that is killed, at once or some seconds later from wherever it is then."""
+    if after:
+        threading.Timer(after, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def outcome(call):
+    """Return what a call returns, or the error."""
+    try:
+        return await call()
+    except PMIxError as error:
+        return error
+
+
+async def heard(stream, quiet=0.3):
+    """Return which procs events are about, and of which group, until none has come for a while."""
+    found = []
+    while True:
+        try:
+            event = await stream.get(timeout=quiet)
+        except OperationTimeout:
+            return found
+        leader = event.info.get("pmix.grp.ldr")
+        about = leader if isinstance(leader, Proc) else event.affected[0] if event.affected else None
+        found.append((event.code.name, event.info.get("pmix.grp.id"), None if about is None else about.rank))
+
+
+async def shrunk(me, victims, timeout=20, **directives):
+    """Some ranks end before they come to a construct, the first of them at once, the others while it is under way."""
+    async with me.events(MEMBER, LEADER, SELECTED, ABORT) as events:
+        await me.fence(timeout=20)
+        if me.rank in victims:
+            await sleep(MEANWHILE * victims.index(me.rank))
+            die()
+        made = await outcome(lambda: me.group_construct("acme.shrunk", me.job.procs, timeout=timeout, **directives))
+        said = await heard(events)
+        if isinstance(made, PMIxError):
+            return type(made).__name__, said
+        living = names(made.members), made.partial
+        used = await outcome(lambda: me.fence(Proc("acme.shrunk", Rank.WILDCARD), timeout=20))
+        taken = await outcome(lambda: me.group_destruct("acme.shrunk", timeout=20))
+        return *living, used, taken, said
+
+
+async def tardy(me):
+    """Rank 2 comes to a construct whose time has run out, where coming is optional."""
+    if me.rank == 2:
+        await sleep(1.5)
+        found = await outcome(lambda: me.group_construct("acme.tardy", me.job.procs, optional=True, timeout=1))
+        found = type(found).__name__ if isinstance(found, PMIxError) else names(found.members)
+    else:
+        results = await me.group_construct("acme.tardy", me.job.procs, optional=True, timeout=1)
+        await me.fence(Proc("acme.tardy", Rank.WILDCARD), timeout=20)
+        await me.group_destruct("acme.tardy", timeout=20)
+        found = names(results.members), results.partial
+    await me.fence(timeout=20)
+    return found
+
+
+async def told(me, victims):
+    """Rank 3 ends before it comes, and rank 1 leads: who hears of it."""
+    async with me.events(MEMBER) as events:
+        await me.fence(timeout=20)
+        if me.rank in victims:
+            await sleep(MEANWHILE)
+            die()
+        made = await outcome(
+            lambda: me.group_construct(
+                "acme.told", me.job.procs, leader=me.rank == 1, notify_termination=True, timeout=20
+            )
+        )
+        said = await heard(events)
+        await me.group_destruct("acme.told", timeout=20)
+    return names(made.members) if not isinstance(made, PMIxError) else type(made).__name__, said
+
+
+async def given_up(me, victims):
+    """Rank 3 ends before it comes, and the handler of one of the others gives the group up."""
+    calls = []
+
+    @me.on(MEMBER)
+    def failed(event):
+        calls.append(names(event.affected))
+        return event.abort() if me.rank == 1 else event.pass_on()
+
+    await failed.ready()
+    async with me.events(ABORT) as events:
+        await me.fence(timeout=20)
+        if me.rank in victims:
+            await sleep(MEANWHILE)
+            die()
+        made = await outcome(
+            lambda: me.group_construct("acme.given", me.job.procs, notify_termination=True, timeout=20)
+        )
+        aborts = [name for name, group, _ in await heard(events) if group == "acme.given"]
+    return type(made).__name__ if isinstance(made, PMIxError) else names(made.members), calls, aborts
+
+
+async def orphaned(me, victims, claims):
+    """Rank 0 leads a construct and ends before the last one has come; those who claim want to lead in its place."""
+    calls = []
+
+    @me.on(LEADER)
+    def failed(event):
+        calls.append(names(event.affected))
+        return event.lead() if me.rank in claims else event.pass_on()
+
+    await failed.ready()
+    async with me.events(SELECTED) as events:
+        await me.fence(timeout=20)
+        if me.rank in victims:
+            die(MEANWHILE)
+        elif me.rank == 3:
+            await sleep(2 * MEANWHILE)
+        group = me.group("acme.orphan", me.job.procs, leader=me.rank == 0, timeout=20)
+        error = await outcome(group.construct)
+        said = await heard(events)
+    if isinstance(error, PMIxError):
+        return type(error).__name__, calls, said
+    found = names(group), group.leader.rank
+    await group.destruct()
+    return found, calls, said
+
+
+async def impatient(me):
+    """Rank 0 leaves a group that rank 1 has not come to yet."""
+    found = None
+    if me.rank == 0:
+
+        async def leave():
+            await sleep(MEANWHILE)
+            return await outcome(lambda: me.group_leave("acme.early"))
+
+        made, refused = await together(lambda: me.group_construct("acme.early", me.job.procs, timeout=20), leave)
+        found = names(made.members), refused
+    else:
+        await sleep(2 * MEANWHILE)
+        await me.group_construct("acme.early", me.job.procs, timeout=20)
+    await me.fence(Proc("acme.early", Rank.WILDCARD), timeout=20)
+    await me.group_destruct("acme.early", timeout=20)
+    await me.fence(timeout=20)
+    return found
+
+
+async def taken_apart(me, victims, **directives):
+    """Rank 2 ends while the others destruct the group."""
+    async with me.events(MEMBER) as events:
+        await me.group_construct("acme.apart", me.job.procs, timeout=20, **directives)
+        if me.rank in victims:
+            die(MEANWHILE)
+            await sleep(20)
+        ended = await outcome(lambda: me.group_destruct("acme.apart", timeout=20))
+        said = await heard(events)
+    return None if ended is None else type(ended).__name__, said
+
+
+async def left(me):
+    """Rank 1 leaves; the others hear of it and go on, and its name is no use to it."""
+    group = me.group("acme.left", me.job.procs, timeout=20)
+    await group.construct()
+    async with me.events(LEFT) as events, group.changes() as changes:
+        await me.fence(timeout=20)
+        if me.rank == 1:
+            await group.leave()
+            found = group.is_open, type(await outcome(lambda: me.group_destruct("acme.left", timeout=3))).__name__
+        else:
+            event = await events.get(timeout=10)
+            change = await changes.get(timeout=10)
+            await group.fence(timeout=20)
+            await me.fence(Proc("acme.left", Rank.WILDCARD), timeout=20)
+            about = event.source.rank, event.info["pmix.grp.id"], await heard(events)
+            found = about, type(change).__name__, names(group), group.rank, group.epoch
+            await group.destruct()
+    await me.fence(timeout=20)
+    return found
+
+
+async def left_behind(me, ft):
+    """Rank 1 leaves while the others wait for it in a fence of the group."""
+    group = me.group("acme.behind", me.job.procs, timeout=20)
+    await group.construct()
+    if me.rank == 1:
+        await sleep(MEANWHILE)
+        await group.leave()
+        found = None
+    else:
+        error = await outcome(lambda: group.fence(timeout=20, ft=ft))
+        found = error if error is None else type(error).__name__
+        # Whoever has left is not waited for any more.
+        await group.fence(timeout=20)
+        await group.destruct()
+    await me.fence(timeout=20)
+    return found
+
+
+async def bereft(me, victims):
+    """Rank 1 ends while the group stands; the others hear of it once and go on."""
+    group = me.group("acme.bereft", me.job.procs, notify_termination=True, timeout=20)
+    await group.construct()
+    async with me.events(MEMBER) as events, group.changes() as changes:
+        await me.fence(timeout=20)
+        if me.rank in victims:
+            die()
+        change = await changes.get(timeout=10)
+        said = await heard(events, quiet=1.0)
+        await group.fence(timeout=20)
+        found = type(change).__name__, change.proc.rank, names(group), group.rank, group.epoch
+        await group.destruct()
+    return found, said
+
+
+async def led(me, victims):
+    """Rank 0 leads a group and ends; two of the others want to lead it."""
+    group = me.group("acme.led", me.job.procs, leader=me.job[0], timeout=20)
+    await group.construct()
+    calls = []
+
+    @me.on(LEADER)
+    def failed(event):
+        calls.append((names(event.affected), event.info["pmix.grp.id"]))
+        return event.lead() if me.rank in (1, 3) else event.pass_on()
+
+    await failed.ready()
+    async with me.events(SELECTED) as events, group.changes() as changes:
+        before = group.leader.rank
+        await me.fence(timeout=20)
+        if me.rank in victims:
+            die()
+        kinds = [type(await changes.get(timeout=10)).__name__ for _ in range(2)]
+        said = await heard(events)
+        after = group.leader.rank
+        await group.fence(timeout=20)
+        await group.destruct()
+    return before, after, calls, said, kinds

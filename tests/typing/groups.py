@@ -1,0 +1,99 @@
+"""Checked by mypy, never run: what the public API infers for programs that form groups."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import pypmix.aio.recipes.leadership as awaited
+import pypmix.recipes.leadership as blocking
+from pypmix import (
+    Accepted,
+    Change,
+    Client,
+    Declined,
+    Event,
+    Failed,
+    Group,
+    GroupEvent,
+    Invitation,
+    Invite,
+    InviteAnswer,
+    Left,
+    Proc,
+    aio,
+)
+from pypmix.events import Answer
+from pypmix.recipes import Leadership
+
+
+def used(me: Client) -> None:
+    with me.group(procs=me.job, leader=me.job[0], ft=True, add=[me.proc], timeout=5) as group:
+        assert_type(group, Group)
+        assert_type(group.leader, Proc | None)
+        assert_type(group.epoch, int)
+        group.fence(ft=False)
+        group.leave(confirm=True)
+        with group.changes(since=group.epoch) as changes:
+            assert_type(changes.next(timeout=5), Change)
+            for change in changes:
+                match change:
+                    case Left(proc=proc):
+                        assert_type(proc, Proc | None)
+    me.group("g", me.proc, leader="me")  # type: ignore[arg-type]
+    assert_type(me.group_request("g"), Group)
+    me.on(GroupEvent.JOIN_REQUEST)(lambda event: event.refuse("no"))
+
+
+def invited(me: Client) -> None:
+    with me.invite("g", me.job, timeout=5) as invite:
+        assert_type(invite, Invite)
+        for answer in invite.answers():
+            assert_type(answer, InviteAnswer)
+            match answer:
+                case Declined(reason=reason) if invite.missing < 2:
+                    assert_type(reason, str)
+                    invite.replace(answer.proc, with_=me.job[3])
+                case Accepted() | Failed():
+                    invite.drop(answer.proc)
+        assert_type(invite.complete(), Group)
+    assert_type(me.group_invite("g", me.job), Group)
+    assert_type(me.group_join("g", me.job[0]), Group)
+    assert_type(me.group_join("g", me.job[0], False, reason="no"), None)
+    for invitation in me.invitations(auto=lambda invitation: invitation.leader.rank == 0):
+        assert_type(invitation, Invitation)
+        assert_type(invitation.accept(timeout=5), Group)
+        invitation.decline("no")
+
+
+def led(group: Group) -> None:
+    with Leadership(group, elect=min) as lead:
+        assert_type(lead, blocking.Leadership)
+        for term in lead.terms():
+            assert_type(term.leader, Proc)
+            assert_type(term.over(), bool)
+            assert_type(term.over.wait(1.0), bool)
+
+
+async def led_awaited(me: aio.Client) -> None:
+    async with me.group("g", me.job, leader=True) as group, Leadership(group, elect=lambda alive: min(alive)) as lead:
+        assert_type(group, aio.Group)
+        assert_type(lead, awaited.Leadership)
+        async for term in lead.terms():
+            async with term.scope():
+                assert_type(term.epoch, int)
+        async for change in group.changes():
+            assert_type(change, Change)
+
+
+async def invited_awaited(me: aio.Client) -> aio.Group:
+    async for invitation in me.invitations():
+        return await invitation.accept(timeout=30)
+    async with me.invite("g", me.job) as invite:
+        async for answer in invite.answers():
+            assert_type(answer, aio.InviteAnswer)
+        return await invite.complete()
+
+
+def answered(event: Event) -> None:
+    assert_type(event.lead(), Answer)
+    assert_type(event.abort(), Answer)

@@ -1,0 +1,303 @@
+"""Servers bring a group together: its rules, its order, its numbers, who meets by its name, and who asks for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pypmix.host.exchange import coordinator as coordinating
+from pypmix.host.exchange.coordinator import ContextIds
+from pypmix.host.exchange.parts import Outcome, Part, pack_outcome, pack_part, unpack_outcome, unpack_part
+from pypmix.standard import attrs, codes
+from pypmix.standard.errors import PMIxError, RemoteProtocolError
+from pypmix.standard.ops import Connect, FenceUpcall, GroupUpcall, NotifyEvent, QueryInfo
+from pypmix.standard.ops.events import procs_in
+from pypmix.standard.ops.hosting import (
+    GROUP_ABSENT,
+    GROUP_CANCEL,
+    GROUP_CLAIMS,
+    GROUP_CONSTRUCT,
+    GROUP_DESTRUCT,
+    GROUP_GUEST,
+    GROUP_LEADER_PROC,
+    GROUP_ORDER,
+    GROUP_ROUND,
+    GROUP_VERDICT,
+)
+from pypmix.standard.types import DataArray, Info, Proc, Query, Value
+from unit.test_exchange_crossing import World
+
+pytestmark = pytest.mark.timeout(30)
+
+ABORT, PARTIAL, TIMEOUT, BAD_PARAM, NOT_FOUND = -165, -52, -24, -27, -46
+MEMBERS = attrs.GROUP_MEMBERSHIP.key
+CONTEXT = attrs.GROUP_ASSIGN_CONTEXT_ID(True)
+OPTIONAL, TOLERANT = attrs.GROUP_OPTIONAL(True), attrs.GROUP_FT_COLLECTIVE(True)
+NOTIFY = attrs.GROUP_NOTIFY_TERMINATION(True)
+STATUS = attrs.LOCAL_COLLECTIVE_STATUS.key
+P = [Proc("job", rank) for rank in range(4)]
+"""0 is on a, 1 and 2 are on b, 3 is on c."""
+
+
+def named(key, procs):
+    return Info(key, Value(codes.DATA_ARRAY, DataArray(codes.PROC, tuple(procs))))
+
+
+def one(key, proc):
+    return Info(key, Value(codes.PROC, proc))
+
+
+def status(code):
+    return Info(STATUS, Value(codes.STATUS, code))
+
+
+def construct(*infos, number=1, members=P):
+    return GroupUpcall(GROUP_CONSTRUCT, "g", tuple(members), (Info(GROUP_ROUND, Value(codes.SIZE, number)), *infos))
+
+
+def data(end, key):
+    return next((info.value.data for info in end if info.key == key), None)
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def all_same(ends):
+    assert len(set(ends)) == 1, ends
+    return ends[0]
+
+
+def test_the_first_answer_tells_who_is_absent_and_the_second_is_final(world):
+    absent = named(GROUP_ABSENT, [P[2]])
+    ends = world.all_ask(lambda name: construct(*((NOTIFY, absent) if name == "b" else ())))
+    again = all_same(ends)
+    assert procs_in(again, MEMBERS) is None
+    assert procs_in(again, GROUP_ABSENT) == (P[2],)
+    ends = world.all_ask(lambda name: construct(*((NOTIFY, absent) if name == "b" else ()), number=2))
+    assert procs_in(all_same(ends), MEMBERS) == (P[0], P[1], P[3])
+    assert procs_in(ends[0], GROUP_ABSENT) == (P[2],)
+    assert data(ends[0], NOTIFY.key) is True
+
+
+@pytest.mark.parametrize(
+    ("flags", "members"), [((), None), ((OPTIONAL,), (P[0], P[1], P[3])), ((TOLERANT,), (P[0], P[1], P[3]))]
+)
+def test_a_directive_of_one_server_decides_for_all(world, flags, members):
+    absent = named(GROUP_ABSENT, [P[2]])
+    ends = world.all_ask(lambda name: construct(*{"a": flags, "b": (absent,), "c": ()}[name]))
+    if members is None:
+        assert [(end.code, end.missing) for end in ends] == [(ABORT, {P[2]})] * 3
+    else:
+        assert procs_in(all_same(ends), MEMBERS) == members
+
+
+@pytest.mark.parametrize(
+    ("claims", "flags", "leader"),
+    [({}, (), None), ({"c": P[3], "b": P[2]}, (), P[2]), ({}, (OPTIONAL,), None), ({"c": P[3]}, (NOTIFY,), P[3])],
+)
+def test_who_claims_first_leads_after_the_leader_has_gone(world, claims, flags, leader):
+    given = {"a": (), "b": (one(GROUP_LEADER_PROC, P[1]), named(GROUP_ABSENT, [P[1]])), "c": flags}
+    ends = world.all_ask(lambda name: construct(*given[name]))
+    if OPTIONAL not in flags:
+        assert procs_in(all_same(ends), GROUP_LEADER_PROC) == (P[1],)
+        assert procs_in(ends[0], MEMBERS) is None
+        claim = {name: (named(GROUP_CLAIMS, [proc]),) for name, proc in claims.items()}
+        ends = world.all_ask(lambda name: construct(*given[name], *claim.get(name, ()), number=2))
+    if leader is None and not flags:
+        assert [end.code for end in ends] == [ABORT] * 3
+    else:
+        assert procs_in(all_same(ends), MEMBERS) == (P[0], P[2], P[3])
+        assert procs_in(ends[0], GROUP_LEADER_PROC) == (None if leader is None else (leader,))
+
+
+def test_a_verdict_ends_it_for_all(world):
+    verdict = Info(GROUP_VERDICT, Value(codes.STRING, "abort"))
+    ends = world.all_ask(lambda name: construct(OPTIONAL, *((verdict,) if name == "c" else ())))
+    assert [end.code for end in ends] == [ABORT] * 3
+
+
+def test_the_order_is_the_leaders_or_that_of_all_or_sorted(world):
+    def members(**orders):
+        infos = {name: [named(GROUP_ORDER, [P[rank] for rank in ranks])] for name, ranks in orders.items() if ranks}
+        infos.setdefault("c", [])
+        return lambda *more: procs_in(
+            all_same(world.all_ask(lambda name: construct(*infos.get(name, ()), *(more if name == "c" else ())))),
+            MEMBERS,
+        )
+
+    same = members(a=(2, 0, 3, 1), b=(2, 0, 3, 1), c=(2, 0, 3, 1))
+    assert same() == (P[2], P[0], P[3], P[1])
+    differ = members(a=(2, 0, 3, 1), b=(2, 0, 3, 1), c=(3, 2, 1, 0))
+    assert differ() == tuple(P)
+    assert differ(one(GROUP_LEADER_PROC, P[3])) == (P[3], P[2], P[1], P[0])
+    assert differ(attrs.GROUP_FINAL_MEMBERSHIP_ORDER((P[1], P[3], P[0], P[2]))) == (P[1], P[3], P[0], P[2])
+
+
+def test_those_who_mean_different_groups_by_a_name_fail_at_once(world):
+    first = world.ask("a", construct(members=P))
+    second = world.ask("b", construct(members=P[:3]))
+    world.hub.run()
+    assert [first.end.code, second.end.code] == [BAD_PARAM] * 2
+
+
+def test_disjoint_groups_may_have_one_name(world):
+    a = world.ask("b", construct(CONTEXT, members=[P[1], P[2]]))
+    b = [world.ask(name, construct(CONTEXT, members=[P[0], P[3]])) for name in "ac"]
+    world.hub.run()
+    assert procs_in(a.end, MEMBERS) == (P[1], P[2])
+    assert procs_in(all_same([each.end for each in b]), MEMBERS) == (P[0], P[3])
+    assert data(a.end, attrs.GROUP_CONTEXT_ID.key) != data(b[0].end, attrs.GROUP_CONTEXT_ID.key)
+
+
+def test_with_optional_those_who_have_come_in_time_are_the_group(world):
+    asked = [world.ask(name, construct(OPTIONAL, attrs.TIMEOUT(2))) for name in "ac"]
+    world.hub.run(world.hub.clock.now + 3)
+    assert procs_in(all_same([each.end for each in asked]), MEMBERS) == (P[0], P[3])
+    assert procs_in(asked[0].end, GROUP_ABSENT) == (P[1], P[2])
+    late = world.ask("b", construct(OPTIONAL))
+    world.hub.run()
+    assert late.end.code == TIMEOUT
+
+
+def test_who_comes_after_it_was_given_up_hears_of_that(world):
+    asked = [world.ask(name, construct()) for name in "ab"]
+    world.hub.run()
+    world.ask("a", GroupUpcall(GROUP_CANCEL, "g"))
+    world.hub.run(world.hub.clock.now + 1)
+    assert [each.end.code for each in asked] == [ABORT] * 2
+    assert world.all_ask(construct(), "c")[0].code == ABORT
+    # The next one is another one.
+    assert procs_in(all_same(world.all_ask(construct())), MEMBERS) == tuple(P)
+
+
+def test_a_time_that_is_over_is_no_abort(world):
+    asked = [world.ask(name, construct()) for name in "ab"]
+    world.hub.run()
+    world.all_ask(GroupUpcall(GROUP_CANCEL, "g", (), (status(TIMEOUT),)), "b")
+    assert [(each.end.code, each.end.missing) for each in asked] == [(TIMEOUT, {P[3]})] * 2
+
+
+def offer(proc, *infos):
+    return GroupUpcall(GROUP_CONSTRUCT, "g", (proc,), (one(GROUP_GUEST, proc), *infos))
+
+
+def test_leaders_that_know_their_number_meet_those_whom_they_add(world):
+    boot = attrs.GROUP_BOOTSTRAP(2)
+    asked = [
+        world.ask("c", offer(P[3])),
+        world.ask("b", offer(P[2], boot, attrs.GROUP_ADD_MEMBERS([P[3], P[0]]), CONTEXT)),
+        world.ask("b", offer(P[1], boot)),
+    ]
+    world.hub.run()
+    assert not any(each.ends for each in asked)
+    asked.append(world.ask("a", offer(P[0])))
+    world.hub.run()
+    end = all_same([each.end for each in asked])
+    assert procs_in(end, MEMBERS) == (P[1], P[2], P[3], P[0])
+    assert data(end, attrs.GROUP_CONTEXT_ID.key)
+
+
+def test_a_collective_construct_adds_others(world):
+    leaders = [P[0], P[1]]
+    asked = [
+        world.ask("a", construct(attrs.GROUP_ADD_MEMBERS([P[3]]), members=leaders)),
+        world.ask("b", construct(CONTEXT, members=leaders)),
+    ]
+    world.hub.run()
+    assert not any(each.ends for each in asked)
+    asked.append(world.ask("c", offer(P[3])))
+    world.hub.run()
+    assert procs_in(all_same([each.end for each in asked]), MEMBERS) == (P[0], P[1], P[3])
+
+
+def test_leaders_who_expect_different_numbers_fail(world):
+    asked = [
+        world.ask("a", offer(P[0], attrs.GROUP_BOOTSTRAP(2))),
+        world.ask("c", offer(P[3], attrs.GROUP_BOOTSTRAP(3))),
+    ]
+    world.hub.run()
+    assert [each.end.code for each in asked] == [BAD_PARAM] * 2
+
+
+def test_a_native_server_does_not_say_who_is_added(world):
+    asked = [
+        world.ask("b", GroupUpcall(GROUP_CONSTRUCT, "g", (), ())),
+        world.ask(
+            "a",
+            GroupUpcall(
+                GROUP_CONSTRUCT, "g", (P[0],), (attrs.GROUP_BOOTSTRAP(1), attrs.GROUP_ADD_MEMBERS([P[1]]), OPTIONAL)
+            ),
+        ),
+    ]
+    world.hub.run()
+    end = all_same([each.end for each in asked])
+    assert procs_in(end, MEMBERS) == (P[0], P[1])
+    assert not [info for info in end if info.key.startswith("pypmix.")]
+
+
+def test_where_offers_meet_is_lost_and_they_meet_at_the_next(world):
+    boot = attrs.GROUP_BOOTSTRAP(2)
+    first = world.ask("b", offer(P[1], boot))
+    world.hub.run(world.hub.clock.now + 1)
+    world.hub.lose("a")
+    second = world.ask("c", offer(P[3], boot))
+    world.hub.run()
+    assert procs_in(all_same([first.end, second.end]), MEMBERS) == (P[1], P[3])
+
+
+def test_what_a_group_does_by_its_name_needs_no_same_members(world):
+    address = attrs.GROUP_ID("g")
+    asked = [
+        world.ask("a", FenceUpcall(tuple(P), (address,), b"a")),
+        world.ask("b", FenceUpcall((P[0], P[1], P[2]), (address,), b"b")),
+    ]
+    world.hub.run()
+    assert [each.end for each in asked] == [b"ab"] * 2
+    asked = [world.ask(name, Connect(tuple(P), (address,))) for name in "ab"]
+    world.ask("c", NotifyEvent(-160, 6, (attrs.EVENT_CUSTOM_RANGE(P[:3]), address)), P[3])
+    world.hub.run()
+    # It had been named by all when it left.
+    assert [(each.end.code, each.end.missing) for each in asked] == [(PARTIAL, {P[3]})] * 2
+    asked = [world.ask(name, FenceUpcall(tuple(P), (address, TOLERANT), name.encode())) for name in "ab"]
+    world.hub.run()
+    assert [each.end for each in asked] == [b"ab"] * 2
+
+
+def test_groups_of_all_servers_are_listed(world):
+    world.all_ask(construct(members=[P[1], P[3]]), "bc")
+    world.all_ask(GroupUpcall(GROUP_CONSTRUCT, "h", (P[0],)), "a")
+    keys = (attrs.QUERY_NUM_GROUPS.key, attrs.QUERY_GROUP_NAMES.key, attrs.QUERY_GROUP_MEMBERSHIP.key)
+    ask = QueryInfo((Query(keys, (attrs.GROUP_ID("g"),)),))
+    asked = world.ask("a", ask, P[0])
+    world.hub.run()
+    number, names, members = [info.value.data for info in asked.end]
+    assert number == 2
+    assert sorted(names.items) == ["g", "h"]
+    assert members.items == (P[1], P[3])
+    world.all_ask(GroupUpcall(GROUP_DESTRUCT, "g", (P[1], P[3])), "bc")
+    (end,) = world.all_ask(QueryInfo((Query((keys[2],), (attrs.GROUP_ID("g"),)),)), "a")
+    assert isinstance(end, PMIxError)
+    assert end.code == NOT_FOUND
+    (local,) = world.all_ask(QueryInfo((Query(keys[:1], (attrs.RANGE(2),)),)), "b")
+    assert [info.value.data for info in local] == [0]
+
+
+def test_context_ids_of_servers_differ_and_never_come_again(monkeypatch):
+    monkeypatch.setattr(coordinating, "COUNTER", 2)
+    found = {ids.take() for ids in map(ContextIds, ("n0", "n1", "n2")) for _ in range(40)}
+    assert len(found) == 120
+    assert all(1 << 62 <= number < 1 << 63 for number in found)
+
+
+def test_parts_and_outcomes_travel():
+    part = Part(
+        7, 1, "g\udcff", tuple(P), -52, 3, (CONTEXT,), (P[1],), (P[2],), (("job", b"x"), ("other", b"")), b"\0y"
+    )
+    assert unpack_part(pack_part(part)) == part
+    outcome = Outcome(-24, "late", (P[0],), (CONTEXT,), b"jobs", b"data", False, (("a", 1), ("b", 2)))
+    assert unpack_outcome(pack_outcome(outcome)) == outcome
+    assert unpack_outcome(pack_outcome(Outcome(moved=True))).moved
+    for broken in (pack_part(part)[:-1], b"", b"\x09" + pack_part(part)[1:]):
+        with pytest.raises(RemoteProtocolError):
+            unpack_part(broken)

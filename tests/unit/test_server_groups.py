@@ -1,0 +1,1017 @@
+"""Proves what a server makes of groups whose members fail, leave, lead, come late, or do not know each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from pypmix.engine.groups import talk
+from pypmix.engine.python.serverside import grouprecords
+from pypmix.standard import attrs, codes, ops
+from pypmix.standard.enums import Range
+from pypmix.standard.errors import (
+    ERR_BAD_PARAM,
+    ERR_EXISTS,
+    ERR_NOT_FOUND,
+    ERR_PARTIAL_SUCCESS,
+    ERR_TIMEOUT,
+    SUCCESS,
+    NotSupported,
+    PMIxError,
+)
+from pypmix.standard.ops import Notification
+from pypmix.standard.ops.hosting import (
+    GROUP_CLAIMS,
+    GROUP_GUEST,
+    GROUP_LEADER_PROC,
+    GROUP_ORDER,
+    GROUP_ROUND,
+    FenceUpcall,
+    GroupUpcall,
+)
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Query, Value
+from pypmix.wire.additions import decode_late, greeting
+from pypmix.wire.frames import TAG_NOTIFY
+from pypmix.wire.messages import EVENT, Command, reply_layout, request_layout
+from unit.crossing import Cluster
+from unit.test_python_server import Client, World
+from unit.test_python_server_groups import ABORT, NEW, OLD, Member, context, group_info, note
+
+EVENTS = (*range(-170, -158), talk.TALK)
+EVERYONE = Proc("g", RANK_WILDCARD)
+OPTIONAL = attrs.GROUP_OPTIONAL(True)
+NOTIFY = attrs.GROUP_NOTIFY_TERMINATION(True)
+TOLERANT = attrs.GROUP_FT_COLLECTIVE(True)
+LEAD = attrs.GROUP_LEADER(True)
+REACTS = talk.flag(talk.REACTS)
+NOT_A_MEMBER = -66
+
+
+def job(*ranks):
+    return tuple([Proc("job", rank) for rank in ranks])
+
+
+class Party(World):
+    """A server whose host cares for no groups, and its clients, each with what it hears of groups."""
+
+    def __init__(self, size, *versions, pypmix=True):
+        super().__init__(size)
+        infos = (greeting("1"),) if pypmix else ()
+        versions = versions or (NEW,) * size
+        self.members = [
+            Member(Client(self, rank, version=version, infos=infos).connect(), version)
+            for rank, version in enumerate(versions)
+        ]
+        for member in self.members:
+            layout = request_layout(Command.REGEVENTS, member.release)
+            member.client.send(layout.encode(1, member.release, codes=list(EVENTS), infos=()))
+
+    def upcall(self, op, answer, process=None):
+        self.upcalls.append(op)
+        if isinstance(op, GroupUpcall):
+            answer(None, NotSupported("no groups"))
+        else:
+            answer(None, None)
+
+    def construct(self, *ranks, infos=(), name="g", procs=None):
+        procs = procs or job(*range(len(self.members)))
+        return [
+            self.members[rank].construct(*infos, name=name, procs=procs) for rank in ranks or range(len(self.members))
+        ]
+
+    def made(self, name="g", infos=()):
+        tags = self.construct(name=name, infos=infos)
+        assert self.statuses(tags) == [SUCCESS] * len(tags)
+
+    def statuses(self, tags, ranks=None):
+        ranks = ranks or range(len(tags))
+        return [self.members[rank].status(tag) for rank, tag in zip(ranks, tags, strict=True)]
+
+    def heard(self, rank):
+        """Return the events that a client has got since it was asked last: code and affected proc or leader."""
+        client, release = self.members[rank].client, self.members[rank].release
+        client.read()
+        found = []
+        for tag, payload in client.pushed:
+            assert tag == TAG_NOTIFY
+            event = EVENT.decode(payload, 1, release)
+            infos = {info.key: info.value.data for info in event["infos"]}
+            found.append((event["code"], infos.get(talk.AFFECTED_PROC) or infos.get(talk.LEADER)))
+        client.pushed.clear()
+        return found
+
+    def notify(self, rank, code, *infos, range=Range.CUSTOM, to=EVERYONE, group="g"):
+        if range == Range.CUSTOM:
+            infos = (attrs.EVENT_CUSTOM_RANGE(to), *infos)
+        infos = (talk.text(talk.GROUP_ID, group), *infos)
+        return self.members[rank].ask(Command.NOTIFY, code=code, range=range, infos=infos)
+
+    def react(self, rank, failed, verdict):
+        said = (talk.text(talk.SAYS, talk.REACTION), talk.proc(talk.AFFECTED_PROC, failed))
+        self.notify(rank, talk.TALK, *said, talk.text(talk.VERDICT, verdict), range=Range.LOCAL)
+
+    def die(self, rank):
+        self.members[rank].client.die()
+
+    def query(self, rank, key, *qualifiers):
+        member = self.members[rank]
+        tag = member.ask(Command.QUERY, queries=(Query((key,), qualifiers),))
+        member.client.read()
+        layout = reply_layout(Command.QUERY, member.release)
+        fields = layout.decode(member.client.replies[tag], 1, member.release)
+        return fields["infos"][0].value.data if fields["status"] == SUCCESS else fields["status"]
+
+    def is_clean(self):
+        """Nothing is left of any group."""
+        groups = self.server.groups
+        store = self.server.store
+        assert not self.server.pending()
+        assert not store.groups
+        assert not store.namesakes
+        assert not groups.constructs.under_way
+        assert not groups.records._groups
+        assert not groups.records._invitations
+        assert not self.server.collectives._named
+        return True
+
+
+# Order and what members say of themselves
+
+
+def test_group_ranks_are_places_in_the_array():
+    party = Party(3)
+    procs = job(2, 0, 1)
+    tags = party.construct(procs=procs)
+    assert all(member.result(tag)["members"] == procs for member, tag in zip(party.members, tags, strict=True))
+    tag = party.members[0].client.get(0, "k", attrs.IMMEDIATE(True), nspace="g")
+    party.members[2].client.commit(("k", Value(codes.STRING, "two")))
+    tag = party.members[0].client.get(0, "k", nspace="g")
+    assert party.members[0].client.value(tag, 2, "k") == Value(codes.STRING, "two")
+    assert party.members[0].client.value(tag, 0, "k", "g") == Value(codes.STRING, "two")
+
+
+@pytest.mark.parametrize(
+    ("orders", "infos", "expected"),
+    [
+        (((0, 1, 2), (2, 1, 0), (1, 0, 2)), ((), (), ()), (0, 1, 2)),
+        (((0, 1, 2), (2, 1, 0), (1, 0, 2)), ((), (LEAD,), ()), (2, 1, 0)),
+        (
+            ((0, 1, 2), (2, 1, 0), (1, 0, 2)),
+            ((talk.procs(talk.FINAL_ORDER, job(1, 2, 0)),), (LEAD,), ()),
+            (1, 2, 0),
+        ),
+    ],
+    ids=["they differ", "the leader's", "asked for"],
+)
+def test_which_order_counts(orders, infos, expected):
+    party = Party(3)
+    tags = [
+        member.construct(*given, procs=job(*order))
+        for member, order, given in zip(party.members, orders, infos, strict=True)
+    ]
+    results = [member.result(tag) for member, tag in zip(party.members, tags, strict=True)]
+    assert [result["members"] for result in results] == [job(*expected)] * 3
+
+
+def test_endpoint_data_comes_with_the_group_info_and_by_the_context_id():
+    party = Party(2, NEW, OLD)
+    endpoint = Info("pmix.grp.endpt", Value(codes.BYTE_OBJECT, b"port 7"))
+    asked = attrs.GROUP_ASSIGN_CONTEXT_ID(True)
+    tags = [
+        party.members[0].construct(asked, group_info(note("x")), procs=job(0, 1)),
+        party.members[1].construct(endpoint, procs=job(0, 1)),
+    ]
+    result = party.members[0].result(tags[0])
+    assert list(result["group_info"]) == [
+        group_info(note("x"), proc=Proc("job", 0)),
+        group_info(endpoint, proc=Proc("job", 1)),
+    ]
+    qualifier = Info("pmix.grp.ctxid", Value(codes.SIZE, result["context_id"]), 8)
+    tag = party.members[1].client.get(1, "pmix.grp.endpt", qualifier)
+    assert b"port 7" in party.members[1].client.replies[tag]
+
+
+# Members that end before the group stands
+
+
+def test_without_a_directive_everybody_gets_an_error():
+    party = Party(3)
+    tags = party.construct(0)
+    party.die(2)
+    tags += party.construct(1)
+    assert party.statuses(tags) == [ABORT, ABORT]
+    assert decode_late(party.members[0].client.replies[tags[0]], 1) == job(2)
+    assert party.heard(0) == []
+    assert party.is_clean()
+
+
+@pytest.mark.parametrize(
+    ("directive", "status"), [(OPTIONAL, ERR_PARTIAL_SUCCESS), (NOTIFY, SUCCESS), (TOLERANT, SUCCESS)]
+)
+@pytest.mark.parametrize("moment", ["before", "within", "after its call"])
+def test_with_one_it_goes_on_without_the_dead(directive, status, moment):
+    party = Party(3)
+    if moment == "before":
+        party.die(2)
+    elif moment == "after its call":
+        party.construct(2)
+    tags = party.construct(0, infos=(directive,))
+    if moment != "before":
+        party.die(2)
+    tags += party.construct(1)
+    assert party.statuses(tags) == [status, status]
+    assert [party.members[rank].client.replies for rank in (0, 1)]
+    told = [(talk.MEMBER_FAILED, Proc("job", 2))] if directive is NOTIFY else []
+    assert [party.heard(0), party.heard(1)] == [told, told]
+    assert party.server.store.groups["g"] == job(0, 1)
+
+
+def test_who_is_not_of_pypmix_is_told_of_a_success():
+    party = Party(2, pypmix=False)
+    tags = party.construct(0, infos=(OPTIONAL,))
+    party.die(1)
+    assert party.members[0].result(tags[0])["members"] == job(0)
+
+
+def test_optional_ends_with_those_who_have_come_in_time():
+    party = Party(3)
+    tags = party.construct(0, 1, infos=(OPTIONAL, attrs.TIMEOUT(5)))
+    party.advance(6)
+    assert party.statuses(tags) == [ERR_PARTIAL_SUCCESS] * 2
+    assert party.server.store.groups["g"] == job(0, 1)
+    assert party.statuses(party.construct(2), (2,)) == [ERR_TIMEOUT]
+
+
+def test_a_timeout_names_who_is_missing():
+    party = Party(3)
+    tags = party.construct(0, 1, infos=(attrs.TIMEOUT(5),))
+    (pending,) = party.server.pending()
+    assert (pending.operation, pending.missing) == ("group_construct g", job(2))
+    party.advance(6)
+    assert party.statuses(tags) == [ERR_TIMEOUT] * 2
+    assert decode_late(party.members[0].client.replies[tags[0]], 1) == job(2)
+    assert party.is_clean()
+
+
+def test_only_the_leader_hears_of_failures():
+    party = Party(3)
+    tags = party.construct(1, infos=(LEAD, NOTIFY, REACTS))
+    party.die(2)
+    assert [party.heard(0), party.heard(1)] == [[], [(talk.MEMBER_FAILED, Proc("job", 2))]]
+    tags += party.construct(0)
+    assert party.statuses(tags, (1, 0)) == [None, None]
+    (pending,) = [entry for entry in party.server.pending() if entry.label == "reactions to a failure"]
+    assert pending.missing == job(1)
+    party.react(1, Proc("job", 2), talk.GO_ON)
+    assert party.statuses(tags, (1, 0)) == [SUCCESS, SUCCESS]
+    result = party.members[1].result(tags[0])
+    assert result["group_info"][-1] == talk.proc(GROUP_LEADER_PROC, Proc("job", 1))
+
+
+def test_any_participant_may_abort():
+    party = Party(4)
+    tags = party.construct(0, 1, infos=(NOTIFY, REACTS))
+    party.die(3)
+    party.react(0, Proc("job", 3), talk.GO_ON)
+    party.react(1, Proc("job", 3), talk.ABORT)
+    assert party.statuses(tags) == [ABORT, ABORT]
+    # Who comes later is told the same, once.
+    assert party.statuses(party.construct(2), (2,)) == [ABORT]
+    expected = [(talk.MEMBER_FAILED, Proc("job", 3)), (talk.CONSTRUCT_ABORT, None)]
+    assert [party.heard(rank) for rank in (0, 1, 2)] == [expected] * 3
+    assert party.is_clean()
+
+
+def test_a_participant_that_raises_the_abort_itself():
+    party = Party(3)
+    tags = party.construct(0, 1)
+    party.notify(2, talk.CONSTRUCT_ABORT, to=DataArray(codes.PROC, job(0, 1)))
+    assert party.statuses(tags) == [ABORT, ABORT]
+    assert [party.heard(rank) for rank in (0, 1, 2)] == [[(talk.CONSTRUCT_ABORT, None)]] * 2 + [[]]
+
+
+def test_somebody_elses_abort_means_nothing():
+    party = Party(3)
+    tags = party.construct(0, procs=job(0, 1))
+    party.notify(2, talk.CONSTRUCT_ABORT, to=DataArray(codes.PROC, job(0, 1)))
+    tags += party.construct(1, procs=job(0, 1))
+    assert party.statuses(tags) == [SUCCESS, SUCCESS]
+
+
+# Leaders that end
+
+
+@pytest.mark.parametrize("claims", [(), (2,), (1, 2), (2, 1)])
+def test_a_new_leader_is_the_first_that_claims(claims):
+    party = Party(4)
+    party.construct(0, infos=(LEAD, REACTS))
+    tags = party.construct(1, 2, infos=(REACTS,))
+    party.die(0)
+    leader = Proc("job", 0)
+    failed = [(talk.LEADER_FAILED, leader)]
+    assert [party.heard(rank) for rank in (1, 2, 3)] == [failed] * 3
+    for rank in claims:
+        party.react(rank, leader, talk.CLAIM)
+    for rank in {1, 2} - {*claims}:
+        party.react(rank, leader, talk.GO_ON)
+    winner = Proc("job", min(claims)) if claims else None
+    assert [party.heard(rank) for rank in (1, 2, 3)] == [[(talk.LEADER_SELECTED, winner)]] * 3
+    tags += party.construct(3)
+    if claims:
+        assert party.statuses(tags, (1, 2, 3)) == [SUCCESS] * 3
+        assert party.server.store.groups["g"] == job(1, 2, 3)
+        assert party.server.groups.records.get("g").leader == winner
+    else:
+        assert party.statuses(tags, (1, 2, 3)) == [ABORT] * 3
+        assert party.is_clean()
+
+
+def test_nobody_leads_and_the_rest_may_go_on():
+    party = Party(3)
+    party.construct(0, infos=(LEAD,))
+    tags = party.construct(1, infos=(TOLERANT,))
+    party.die(0)
+    assert party.heard(1) == [(talk.LEADER_FAILED, Proc("job", 0)), (talk.LEADER_SELECTED, None)]
+    tags += party.construct(2)
+    assert party.statuses(tags, (1, 2)) == [SUCCESS, SUCCESS]
+
+
+def test_who_ends_while_its_reaction_is_waited_for_does_not_hold_up_the_rest():
+    party = Party(4)
+    tags = party.construct(0, 1, 2, infos=(NOTIFY, REACTS))
+    party.die(3)
+    party.die(2)
+    for rank in (0, 1):
+        party.react(rank, Proc("job", 3), talk.GO_ON)
+    assert party.statuses(tags[:2]) == [None, None]
+    for rank in (0, 1):
+        party.react(rank, Proc("job", 2), talk.GO_ON)
+    assert party.statuses(tags[:2]) == [SUCCESS, SUCCESS]
+    assert party.server.store.groups["g"] == job(0, 1)
+
+
+# Who means what
+
+
+def test_different_procs_under_one_name_are_an_error_for_all_of_them():
+    party = Party(3)
+    tags = party.construct(0, procs=job(0, 1))
+    tags += party.construct(1, procs=job(0, 1, 2))
+    assert party.statuses(tags) == [ERR_BAD_PARAM, ERR_BAD_PARAM]
+    assert party.statuses(party.construct(2, procs=job(0, 1, 2)), (2,)) == [ERR_BAD_PARAM]
+    assert party.is_clean()
+    party.made()
+
+
+def test_who_was_not_named_does_not_disturb():
+    party = Party(3)
+    tags = party.construct(0, procs=job(0, 1))
+    assert party.statuses(party.construct(2, procs=job(0, 2)), (2,)) == [ERR_BAD_PARAM]
+    assert party.statuses(party.construct(2, procs=job(0, 1)), (2,)) == [ERR_BAD_PARAM]
+    tags += party.construct(1, procs=job(0, 1))
+    assert party.statuses(tags) == [SUCCESS, SUCCESS]
+
+
+def test_disjoint_procs_may_use_one_name_at_the_same_time():
+    party = Party(4)
+    tags = party.construct(0, procs=job(0, 1)) + party.construct(2, procs=job(2, 3))
+    tags += party.construct(1, procs=job(0, 1)) + party.construct(3, procs=job(2, 3))
+    assert party.statuses(tags, (0, 2, 1, 3)) == [SUCCESS] * 4
+    fences = [member.client.fence(EVERYONE) for member in party.members[2:]]
+    assert party.statuses(fences, (2, 3)) == [SUCCESS] * 2
+    assert party.query(3, "pmix.qry.pgrpmems", talk.text(talk.GROUP_ID, "g")).items == job(2, 3)
+    tags = [member.destruct() for member in party.members]
+    assert party.statuses(tags) == [SUCCESS] * 4
+    assert party.is_clean()
+
+
+def test_overlapping_procs_may_not():
+    party = Party(3)
+    tags = party.construct(0, procs=job(0, 1)) + party.construct(1, procs=job(0, 1))
+    assert party.statuses(tags) == [SUCCESS] * 2
+    assert party.statuses(party.construct(1, procs=job(1, 2)), (1,)) == [ERR_EXISTS]
+
+
+def test_several_groups_and_a_fence_of_the_same_procs_at_once():
+    party = Party(2)
+    zero = party.construct(0, name="a") + party.construct(0, name="b") + [party.members[0].client.fence()]
+    one = [party.members[1].client.fence(), *party.construct(1, name="b"), *party.construct(1, name="a")]
+    assert party.statuses(zero, (0, 0, 0)) == [SUCCESS] * 3
+    assert party.statuses(one, (1, 1, 1)) == [SUCCESS] * 3
+
+
+# Groups that stand
+
+
+@pytest.mark.parametrize("directive", [None, NOTIFY, TOLERANT])
+def test_a_member_that_ends(directive):
+    party = Party(3)
+    party.made(infos=() if directive is None else (directive,))
+    party.die(1)
+    assert party.server.store.groups["g"] == job(0, 2)
+    failed = [(talk.MEMBER_FAILED, Proc("job", 1))] if directive is NOTIFY else []
+    assert [party.heard(0), party.heard(2)] == [failed] * 2
+    tags = [party.members[rank].client.fence(EVERYONE) for rank in (0, 2)]
+    assert party.statuses(tags, (0, 2)) == [SUCCESS] * 2
+    tags = [party.members[rank].destruct() for rank in (0, 2)]
+    assert party.statuses(tags, (0, 2)) == [SUCCESS] * 2
+    assert party.is_clean()
+
+
+def test_a_leader_that_ends():
+    party = Party(3)
+    tags = party.construct(0, infos=(LEAD, NOTIFY)) + party.construct(1, 2)
+    assert party.statuses(tags) == [SUCCESS] * 3
+    party.die(0)
+    assert [party.heard(1), party.heard(2)] == [[(talk.LEADER_FAILED, Proc("job", 0))]] * 2
+    # The members choose another among themselves.
+    party.notify(2, talk.LEADER_SELECTED, talk.proc(talk.LEADER, Proc("job", 2)))
+    assert party.server.groups.records.get("g").leader == Proc("job", 2)
+
+
+@pytest.mark.parametrize(("directive", "status"), [(None, ERR_PARTIAL_SUCCESS), (NOTIFY, SUCCESS), (TOLERANT, SUCCESS)])
+def test_a_member_that_ends_during_the_destruct(directive, status):
+    party = Party(3)
+    party.made(infos=() if directive is None else (directive,))
+    tags = [party.members[0].destruct()]
+    party.die(2)
+    tags.append(party.members[1].destruct())
+    assert party.statuses(tags) == [status, status]
+    assert party.is_clean()
+
+
+def test_who_leaves_is_not_waited_for_in_a_destruct():
+    party = Party(3)
+    party.made()
+    tags = [party.members[0].destruct()]
+    party.notify(2, talk.LEFT)
+    tags.append(party.members[1].destruct())
+    assert party.statuses(tags) == [SUCCESS, SUCCESS]
+    assert party.members[2].status(party.members[2].destruct()) == ERR_NOT_FOUND
+
+
+def test_only_members_destruct():
+    party = Party(3)
+    procs = job(0, 1)
+    party.construct(0, 1, procs=procs)
+    assert party.members[2].status(party.members[2].destruct()) == NOT_A_MEMBER
+    party.notify(1, talk.LEFT)
+    assert party.members[1].status(party.members[1].destruct()) == NOT_A_MEMBER
+    assert party.members[0].status(party.members[0].destruct()) == SUCCESS
+
+
+def test_others_do_not_leave_for_a_member():
+    party = Party(3)
+    party.construct(0, 1, procs=job(0, 1))
+    party.notify(2, talk.LEFT, talk.proc(talk.AFFECTED_PROC, Proc("job", 1)))
+    assert party.server.store.groups["g"] == job(0, 1)
+    party.notify(2, talk.MEMBERSHIP_UPDATE, talk.procs(talk.MEMBERSHIP, job(2)))
+    party.notify(2, talk.TALK, talk.text(talk.SAYS, "gone"), talk.proc(talk.AFFECTED_PROC, Proc("job", 1)))
+    assert party.server.store.groups["g"] == job(0, 1)
+    party.notify(1, talk.MEMBERSHIP_UPDATE, talk.procs(talk.MEMBERSHIP, job(1, 0, 2)))
+    assert party.server.store.groups["g"] == job(1, 0, 2)
+
+
+@pytest.mark.parametrize(("infos", "status"), [((), ERR_PARTIAL_SUCCESS), ((TOLERANT,), SUCCESS)])
+@pytest.mark.parametrize("end", ["leave", "die"])
+@pytest.mark.parametrize("operation", ["fence", "connect"])
+def test_a_departure_between_two_callers_does_not_make_two_collectives_of_one(infos, status, end, operation):
+    party = Party(3)
+    party.made()
+
+    def call(rank):
+        if operation == "fence":
+            return party.members[rank].client.fence(EVERYONE, infos=infos)
+        return party.members[rank].ask(Command.CONNECTNB, procs=(EVERYONE,), infos=infos)
+
+    tags = [call(0)]
+    party.notify(2, talk.LEFT) if end == "leave" else party.die(2)
+    tags.append(call(1))
+    assert party.statuses(tags) == [status, status]
+    # The next one is among those who are left.
+    tags = [call(0), call(1)]
+    assert party.statuses(tags) == [SUCCESS, SUCCESS]
+    assert not party.server.pending()
+
+
+def test_who_names_the_procs_meets_who_names_the_group():
+    party = Party(3)
+    party.made()
+    for first, second in ((EVERYONE, job(0, 1, 2)), (job(0, 1, 2), EVERYONE)):
+        named = [
+            procs if isinstance(procs, tuple) and not isinstance(procs, Proc) else (procs,)
+            for procs in (first, second, first)
+        ]
+        tags = [member.client.fence(*procs) for member, procs in zip(party.members, named, strict=True)]
+        assert party.statuses(tags) == [SUCCESS] * 3
+
+
+def test_fences_over_two_groups_of_the_same_procs_are_two():
+    party = Party(2)
+    party.made("g")
+    party.made("h")
+    zero = party.members[0].client.fence(EVERYONE)
+    one = party.members[1].client.fence(Proc("h", RANK_WILDCARD))
+    assert party.statuses([zero, one]) == [None, None]
+    other = party.members[1].client.fence(EVERYONE), party.members[0].client.fence(Proc("h", RANK_WILDCARD))
+    assert party.statuses([zero, one]) == [SUCCESS, SUCCESS]
+    assert party.statuses([*other], (1, 0)) == [SUCCESS, SUCCESS]
+
+
+# Addresses
+
+
+def test_the_host_hears_of_procs_and_not_of_groups():
+    party = Party(3)
+    party.made()
+    party.notify(0, -3001, to=Proc("g", 2))
+    (event,) = [op for op in party.upcalls if isinstance(op, ops.NotifyEvent)]
+    assert attrs.EVENT_CUSTOM_RANGE(Proc("job", 2)) in event.infos
+    assert party.members[0].status(party.notify(0, -3001, to=Proc("g", 9))) == ERR_NOT_FOUND
+    party.members[0].ask(Command.SPAWNNB, infos=(attrs.PARENT_ID(Proc("g", 1)),), apps=())
+    party.members[0].ask(Command.JOB_CONTROL, procs=(EVERYONE,), infos=(attrs.JOB_CTRL_TERMINATE(True),))
+    (control,) = [op for op in party.upcalls if isinstance(op, ops.JobControl)]
+    assert control.targets == job(0, 1, 2)
+    range = attrs.EVENT_CUSTOM_RANGE(EVERYONE)
+    party.members[0].ask(Command.PUBLISHNB, uid=1000, infos=(note("x"), attrs.RANGE(Range.CUSTOM), range))
+    (publish,) = [op for op in party.upcalls if isinstance(op, ops.Publish)]
+    assert publish.directives == (attrs.EVENT_CUSTOM_RANGE(DataArray(codes.PROC, job(0, 1, 2))),)
+
+
+def test_a_group_of_a_group():
+    party = Party(3)
+    party.construct(0, 1, name="g", procs=job(0, 1))
+    tags = party.construct(0, 1, 2, name="h", procs=(Proc("job", 2), EVERYONE))
+    assert party.members[0].result(tags[0])["members"] == job(2, 0, 1)
+
+
+# What there is to know of groups
+
+
+def test_queries_and_the_names_of_ones_groups():
+    party = Party(3)
+    party.construct(0, 1, name="a", procs=job(0, 1))
+    party.construct(1, 2, name="b", procs=job(1, 2))
+    mine = attrs.RANGE(Range.PROC_LOCAL)
+    assert party.query(0, "pmix.qry.pgrpnum") == 2
+    assert party.query(0, "pmix.qry.pgrp").items == ("a", "b")
+    assert party.query(0, "pmix.qry.pgrp", mine).items == ("a",)
+    assert party.query(0, "pmix.qry.pgrpnum", mine) == 1
+    assert party.query(0, "pmix.qry.pgrpmems", talk.text(talk.GROUP_ID, "b")).items == job(1, 2)
+    assert party.query(0, "pmix.qry.pgrpmems", talk.text(talk.GROUP_ID, "c")) == ERR_NOT_FOUND
+    client = party.members[0].client
+    for rank, names in ((1, ("a", "b")), (2, ("b",))):
+        tag = client.get(rank, "pmix.pgrp.nm", attrs.IMMEDIATE(True))
+        assert client.value(tag, rank, "pmix.pgrp.nm").data.items == names
+    party.notify(2, talk.LEFT, group="b", to=Proc("job", 1))
+    assert client.status(client.get(2, "pmix.pgrp.nm", attrs.IMMEDIATE(True))) == ERR_NOT_FOUND
+
+
+# Invitations
+
+
+def invite(party, *ranks, name="g", infos=()):
+    to = DataArray(codes.PROC, job(*ranks[1:]))
+    party.notify(ranks[0], talk.INVITED, *infos, group=name, to=to)
+
+
+def complete(party, rank, *ranks, name="g", infos=()):
+    members = talk.procs(talk.MEMBERSHIP, job(*ranks))
+    party.notify(rank, talk.CONSTRUCT_COMPLETE, members, *infos, group=name, to=DataArray(codes.PROC, job(*ranks)))
+
+
+def test_an_invited_group_is_known_when_its_leader_says_so():
+    party = Party(3)
+    invite(party, 1, 0, 2, infos=(NOTIFY,))
+    complete(party, 1, 1, 0, infos=(context(9),))
+    assert party.server.store.groups["g"] == job(1, 0)
+    record = party.server.groups.records.get("g")
+    assert (record.leader, record.notify, record.context_id) == (Proc("job", 1), True, 9)
+    tags = [party.members[rank].client.fence(EVERYONE) for rank in (0, 1)]
+    assert party.statuses(tags) == [SUCCESS] * 2
+    tags = [party.members[rank].destruct() for rank in (0, 1)]
+    assert party.statuses(tags) == [SUCCESS] * 2
+    assert party.is_clean()
+
+
+def test_nobody_completes_what_it_has_no_part_in():
+    party = Party(3)
+    complete(party, 0, 0, 1)
+    invite(party, 0, 1)
+    complete(party, 2, 2, 0, 1)
+    assert not party.server.store.groups
+    party.notify(0, talk.CONSTRUCT_ABORT, to=Proc("job", 1))
+    complete(party, 0, 0, 1)
+    assert not party.server.store.groups
+    assert party.is_clean()
+
+
+def test_an_invited_one_may_take_over():
+    party = Party(3)
+    invite(party, 0, 1, 2)
+    party.die(0)
+    complete(party, 1, 1, 2)
+    assert party.server.store.groups["g"] == job(1, 2)
+
+
+def test_invitations_are_forgotten_with_those_whom_they_concern():
+    party = Party(3)
+    invite(party, 0, 1)
+    party.die(0)
+    party.die(1)
+    assert party.is_clean()
+
+
+def test_an_inviter_gets_a_context_id():
+    party = Party(2)
+    found = []
+    for _ in range(2):
+        member = party.members[0]
+        tag = member.ask(Command.JOB_CONTROL, procs=(), infos=(attrs.GROUP_ASSIGN_CONTEXT_ID(True),))
+        member.client.read()
+        fields = reply_layout(Command.JOB_CONTROL, member.release).decode(member.client.replies[tag], 1, member.release)
+        (info,) = fields["infos"]
+        assert info.key == "pmix.grp.ctxid"
+        found.append(info.value.data)
+    assert found[0] != found[1]
+    assert party.is_clean()
+
+
+# Callers that do not know each other
+
+
+def leader(party, rank, count, *infos):
+    return party.members[rank].construct(talk.size(talk.BOOTSTRAP, count), *infos, procs=job(rank))
+
+
+def added(party, rank, *infos):
+    return party.members[rank].construct(*infos, procs=())
+
+
+def test_leaders_that_know_their_number_and_whom_they_add():
+    party = Party(5, NEW, OLD, NEW, NEW, OLD)
+    asked = attrs.GROUP_ASSIGN_CONTEXT_ID(True)
+    tags = {4: added(party, 4, group_info(note("four")))}
+    tags[2] = leader(party, 2, 2, talk.procs(talk.ADD_MEMBERS, job(4, 1)), asked)
+    assert party.server.pending()[0].missing == job(1)
+    tags[0] = leader(party, 0, 2)
+    tags[1] = added(party, 1)
+    for rank in (0, 2):
+        result = party.members[rank].result(tags[rank])
+        assert result["members"] == job(0, 2, 4, 1)
+        assert list(result["group_info"]) == [group_info(note("four"), proc=Proc("job", 4))]
+    assert len({party.members[rank].result(tag)["context_id"] for rank, tag in tags.items()}) == 1
+    ends = [party.members[rank].destruct() for rank in (0, 1, 2, 4)]
+    assert party.statuses(ends, (0, 1, 2, 4)) == [SUCCESS] * 4
+    assert party.is_clean()
+
+
+def test_leaders_that_disagree_on_their_number():
+    party = Party(2)
+    tags = [leader(party, 0, 2), leader(party, 1, 3)]
+    assert party.statuses(tags) == [ERR_BAD_PARAM] * 2
+    assert party.is_clean()
+
+
+def test_members_that_a_collective_construct_adds():
+    party = Party(4)
+    procs = job(1, 0)
+    early = added(party, 3, group_info(note("three")))
+    tags = [
+        party.members[0].construct(talk.procs(talk.ADD_MEMBERS, job(3, 2)), procs=procs),
+        party.members[1].construct(procs=procs),
+    ]
+    assert party.statuses(tags) == [None, None]
+    late = added(party, 2)
+    assert party.statuses([*tags, late, early]) == [SUCCESS] * 4
+    for rank, tag in enumerate([*tags, late, early]):
+        assert party.members[rank].result(tag)["members"] == job(1, 0, 3, 2)
+        assert party.members[rank].result(tag)["group_info"]
+    assert party.server.store.groups["g"] == job(1, 0, 3, 2)
+
+
+@pytest.mark.parametrize(("infos", "status"), [((), ABORT), ((TOLERANT,), SUCCESS), ((OPTIONAL,), ERR_PARTIAL_SUCCESS)])
+@pytest.mark.parametrize("who", ["leader", "added"])
+def test_one_of_them_ends(infos, status, who):
+    party = Party(4)
+    tags = [leader(party, 0, 2, talk.procs(talk.ADD_MEMBERS, job(2, 3)), *infos)]
+    if who == "leader":
+        leader(party, 1, 2)
+    else:
+        added(party, 3)
+    party.die(1 if who == "leader" else 3)
+    if party.statuses(tags) == [None]:
+        if who == "leader":
+            tags += [added(party, 2), added(party, 3)]
+            assert party.statuses(tags, (0, 2, 3)) == [status] * 3
+        else:
+            tags += [leader(party, 1, 2), added(party, 2)]
+            assert party.statuses(tags) == [status] * 3
+    else:
+        assert party.statuses(tags) == [status]
+        assert party.is_clean()
+
+
+@pytest.mark.parametrize(("infos", "status"), [((), ERR_TIMEOUT), ((OPTIONAL,), ERR_PARTIAL_SUCCESS)])
+def test_whom_a_construct_adds_does_not_come_in_time(infos, status):
+    party = Party(3)
+    add = talk.procs(talk.ADD_MEMBERS, job(2))
+    tags = [party.members[rank].construct(add, attrs.TIMEOUT(3), *infos, procs=job(0, 1)) for rank in (0, 1)]
+    party.advance(5)
+    assert party.statuses(tags) == [status] * 2
+    if infos:
+        assert party.server.store.groups["g"] == job(0, 1)
+    else:
+        assert party.is_clean()
+
+
+@pytest.mark.parametrize(("infos", "status"), [((), ABORT), ((TOLERANT,), SUCCESS)])
+def test_whom_a_construct_adds_ends(infos, status):
+    party = Party(3)
+    add = talk.procs(talk.ADD_MEMBERS, job(2))
+    tags = [party.members[rank].construct(add, *infos, procs=job(0, 1)) for rank in (0, 1)]
+    party.die(2)
+    assert party.statuses(tags) == [status] * 2
+    assert party.server.store.groups.get("g", ()) == (job(0, 1) if infos else ())
+
+
+def test_the_callers_of_a_construct_that_waits_for_others_end():
+    party = Party(2)
+    party.members[0].construct(talk.procs(talk.ADD_MEMBERS, job(1)), procs=job(0))
+    party.die(0)
+    assert party.is_clean()
+    assert not party.server.groups.bootstrapping._gatherings
+
+
+def test_the_time_of_a_bootstrap_runs_out():
+    party = Party(2)
+    tag = leader(party, 0, 2, attrs.TIMEOUT(3))
+    party.advance(4)
+    assert party.members[0].status(tag) == ERR_TIMEOUT
+    assert party.is_clean()
+
+
+@pytest.mark.parametrize("count", [0, 1 << 21, "two"])
+def test_what_is_no_number_of_leaders(count):
+    party = Party(1)
+    kind = codes.STRING if isinstance(count, str) else codes.SIZE
+    tag = party.members[0].construct(Info(talk.BOOTSTRAP, Value(kind, count)), procs=job(0))
+    assert party.members[0].status(tag) == ERR_BAD_PARAM
+    assert party.is_clean()
+
+
+def test_an_event_of_the_host_about_a_member_elsewhere():
+    # A host tells of each proc of other servers that has ended.
+    party = Party(2)
+    members = *job(0, 1), Proc("far", 0)
+    party.server.groups.records.form("g", members, grouprecords.Group(notify=True))
+    gone = (talk.text(talk.SAYS, "gone"), talk.proc(talk.AFFECTED_PROC, Proc("far", 0)), talk.flag(talk.DO_NOT_CACHE))
+    for _ in range(2):
+        party.server.events.notify(Notification(talk.TALK, Proc("server9", 0), Range.LOCAL, gone))
+    assert party.server.store.groups["g"] == job(0, 1)
+    assert party.heard(0) == [(talk.MEMBER_FAILED, Proc("far", 0))]
+
+
+def test_the_last_member_leaves_and_tells_nobody():
+    # As libpmix 7 does: its custom range is an empty array.
+    party = Party(2)
+    party.made()
+    party.notify(0, talk.LEFT, to=Proc("job", 1))
+    tag = party.notify(1, talk.LEFT, to=DataArray(codes.PROC, ()))
+    assert party.members[1].status(tag) == SUCCESS
+    assert party.is_clean()
+
+
+@pytest.mark.parametrize(("infos", "status"), [((), ERR_PARTIAL_SUCCESS), ((TOLERANT,), SUCCESS)])
+def test_any_fence_may_go_on_without_the_dead(infos, status):
+    party = Party(3)
+    tags = [party.members[0].client.fence(), party.members[1].client.fence(infos=infos)]
+    party.die(2)
+    assert party.statuses(tags) == [status] * 2
+
+
+# Several servers, whose host the test is
+
+
+class Several(Cluster):
+    """Servers whose group operations and fences wait for the test to answer them."""
+
+    def upcall(self, node, op, answer):
+        if isinstance(op, GroupUpcall | FenceUpcall):
+            self.held.append((op, answer))
+        else:
+            answer(None, None)
+
+    def member(self, rank):
+        member = Member(self.client(rank, version=NEW, infos=(greeting("1"),)), NEW)
+        layout = request_layout(Command.REGEVENTS, member.release)
+        member.client.send(layout.encode(1, member.release, codes=list(EVENTS), infos=()))
+        return member
+
+    def asked(self):
+        op, answer = self.held.pop()
+        return {info.key: info.value.data for info in op.directives}, op, answer
+
+    def react(self, member, failed, verdict):
+        said = (talk.text(talk.GROUP_ID, "g"), talk.text(talk.SAYS, talk.REACTION), talk.text(talk.VERDICT, verdict))
+        infos = (*said, talk.proc(talk.AFFECTED_PROC, failed))
+        member.ask(Command.NOTIFY, code=talk.TALK, range=Range.LOCAL, infos=infos)
+
+
+def codes_heard(member):
+    member.client.read()
+    found = [EVENT.decode(payload, 1, member.release)["code"] for _, payload in member.client.pushed]
+    member.client.pushed.clear()
+    return found
+
+
+def test_rounds_until_all_servers_know_how_their_callers_react():
+    cluster = Several((0, 1), (2, 3))
+    zero, one = cluster.member(0), cluster.member(1)
+    procs = job(0, 1, 2, 3)
+    tags = zero.construct(NOTIFY, REACTS, procs=procs), one.construct(LEAD, REACTS, procs=procs)
+    told, _, answer = cluster.asked()
+    assert told[GROUP_ROUND] == 1
+    assert told[GROUP_LEADER_PROC] == Proc("job", 1)
+    assert told[GROUP_ORDER].items == procs
+    # A member on the other server has ended: only the leader hears of it.
+    answer((talk.procs(talk.ABSENT, job(3)), talk.proc(GROUP_LEADER_PROC, Proc("job", 1))), None)
+    assert (codes_heard(zero), codes_heard(one)) == ([], [talk.MEMBER_FAILED])
+    assert not cluster.held
+    cluster.react(one, Proc("job", 3), talk.GO_ON)
+    told, _, answer = cluster.asked()
+    assert told[GROUP_ROUND] == 2
+    # Now the leader itself ends here; that is the host's to count, and to tell all servers.
+    one.client.die()
+    answer((talk.procs(talk.ABSENT, job(1, 3)), talk.proc(GROUP_LEADER_PROC, Proc("job", 1))), None)
+    assert codes_heard(zero) == [talk.LEADER_FAILED]
+    cluster.react(zero, Proc("job", 1), talk.CLAIM)
+    told, _, answer = cluster.asked()
+    assert (told[GROUP_ROUND], told[GROUP_CLAIMS].items) == (3, job(0))
+    members = attrs.GROUP_MEMBERSHIP(DataArray(codes.PROC, job(0, 2)))
+    leads = talk.proc(GROUP_LEADER_PROC, Proc("job", 0))
+    answer((members, talk.procs(talk.ABSENT, job(1, 3)), leads, NOTIFY), None)
+    assert codes_heard(zero) == [talk.LEADER_SELECTED]
+    assert zero.result(tags[0])["members"] == job(0, 2)
+    record = cluster.nodes[0].server.groups.records.get("g")
+    assert (record.leader, record.notify) == (Proc("job", 0), True)
+    assert not cluster.nodes[0].server.pending()
+
+
+def test_an_abort_after_the_others_were_told_is_settled_by_the_host():
+    for wins in (True, False):
+        cluster = Several((0,), (1,))
+        zero = cluster.member(0)
+        tag = zero.construct(procs=job(0, 1))
+        _, _, answer = cluster.asked()
+        zero.ask(
+            Command.NOTIFY,
+            code=talk.CONSTRUCT_ABORT,
+            range=Range.CUSTOM,
+            infos=(attrs.EVENT_CUSTOM_RANGE(Proc("job", 1)), talk.text(talk.GROUP_ID, "g")),
+        )
+        _, cancel, agreed = cluster.asked()
+        assert cancel == GroupUpcall(3, "g")
+        agreed((), None)
+        assert zero.status(tag) is None
+        if wins:
+            answer(None, PMIxError("given up", status=ABORT))
+        else:
+            answer((attrs.GROUP_MEMBERSHIP(DataArray(codes.PROC, job(0, 1))),), None)
+        assert zero.status(tag) == (ABORT if wins else SUCCESS)
+        cluster.advance(60)
+        assert not cluster.nodes[0].server.pending()
+
+
+def test_an_abort_before_that_is_what_the_others_are_told():
+    cluster = Several((0, 1), (2,))
+    zero = cluster.member(0)
+    tag = zero.construct(procs=job(0, 1, 2))
+    zero.ask(
+        Command.NOTIFY,
+        code=talk.CONSTRUCT_ABORT,
+        range=Range.CUSTOM,
+        infos=(attrs.EVENT_CUSTOM_RANGE(Proc("job", 1)), talk.text(talk.GROUP_ID, "g")),
+    )
+    told, op, _ = cluster.asked()
+    assert (op.operation, told[talk.VERDICT], told["pmix.loc.col.st"]) == (0, "abort", ABORT)
+    assert zero.status(tag) == ABORT
+
+
+def stand(cluster, *members, ranks=(0, 1, 2, 3)):
+    for member in members:
+        member.construct(NOTIFY, procs=job(*ranks))
+    _, _, answer = cluster.asked()
+    answer((attrs.GROUP_MEMBERSHIP(DataArray(codes.PROC, job(*ranks))), NOTIFY), None)
+
+
+def test_a_fence_over_a_group_says_so():
+    cluster = Several((0, 1), (2, 3))
+    zero, one = cluster.member(0), cluster.member(1)
+    stand(cluster, zero, one)
+    zero.client.fence(EVERYONE)
+    one.ask(
+        Command.NOTIFY,
+        code=talk.LEFT,
+        range=Range.CUSTOM,
+        infos=(attrs.EVENT_CUSTOM_RANGE(EVERYONE), talk.text(talk.GROUP_ID, "g")),
+    )
+    told, op, _ = cluster.asked()
+    assert isinstance(op, FenceUpcall)
+    assert told == {"pmix.grp.id": "g", "pmix.loc.col.st": ERR_PARTIAL_SUCCESS}
+    zero.client.fence(EVERYONE)
+    told, op, _ = cluster.asked()
+    assert (told, op.procs) == ({"pmix.grp.id": "g"}, job(0, 2, 3))
+
+
+def test_other_servers_are_told_of_members_that_end():
+    cluster = Several((0, 1), (2, 3))
+    zero, one = cluster.member(0), cluster.member(1)
+    stand(cluster, zero, one)
+    one.client.die()
+    (event,) = [op for op in cluster.nodes[0].asked(ops.NotifyEvent) if op.code == talk.TALK]
+    assert talk.listed(event.infos, talk.CUSTOM_RANGE) == job(2, 3)
+    assert codes_heard(zero) == [talk.MEMBER_FAILED]
+    # And the other way round.
+    gone = (
+        talk.text(talk.SAYS, "gone"),
+        talk.proc(talk.AFFECTED_PROC, Proc("job", 2)),
+        talk.procs(talk.CUSTOM_RANGE, job(0)),
+    )
+    cluster.nodes[0].server.events.notify(Notification(talk.TALK, Proc("server1", 0), Range.CUSTOM, gone))
+    assert codes_heard(zero) == [talk.MEMBER_FAILED]
+    assert cluster.nodes[0].server.store.groups["g"] == job(0, 3)
+
+
+def test_a_proc_that_a_group_of_other_servers_takes_in():
+    cluster = Several((0, 1), (2, 3))
+    zero = cluster.member(0)
+    notify = cluster.nodes[0].server.events.notify
+
+    def update(source, *ranks, added=0):
+        infos = talk.text(talk.GROUP_ID, "g"), talk.procs(talk.CUSTOM_RANGE, job(0))
+        infos += talk.procs(talk.MEMBERSHIP, job(*ranks)), talk.proc(talk.ADDED, Proc("job", added))
+        notify(Notification(talk.MEMBERSHIP_UPDATE, Proc("job", source), Range.CUSTOM, infos))
+
+    update(2, 3, 0)
+    update(2, 2, 3, 0, added=3)
+    assert not cluster.nodes[0].server.store.groups
+    update(2, 2, 3, 0)
+    assert cluster.nodes[0].server.store.groups["g"] == job(2, 3, 0)
+    zero.client.fence(EVERYONE)
+    assert cluster.asked()[1].procs == job(0, 2, 3)
+
+
+def test_callers_that_meet_others_of_other_servers():
+    cluster = Several((0, 1), (2, 3))
+    zero, one = cluster.member(0), cluster.member(1)
+    add = talk.procs(talk.ADD_MEMBERS, job(1))
+    tags = [
+        zero.construct(talk.size(talk.BOOTSTRAP, 2), add, group_info(note("x")), procs=job(0)),
+        one.construct(procs=()),
+    ]
+    offers = [cluster.asked(), cluster.asked()]
+    assert [op.procs for _, op, _ in offers] == [job(1), job(0)]
+    assert [told[GROUP_GUEST] for told, _, _ in offers] == [Proc("job", 1), Proc("job", 0)]
+    members = attrs.GROUP_MEMBERSHIP(DataArray(codes.PROC, job(0, 2, 1)))
+    for _, _, answer in offers:
+        answer((members, context(77), group_info(note("x"), proc=Proc("job", 0)), NOTIFY), None)
+    for member, tag in zip((zero, one), tags, strict=True):
+        result = member.result(tag)
+        assert (result["members"], result["context_id"]) == (job(0, 2, 1), 77)
+        assert list(result["group_info"]) == [group_info(note("x"), proc=Proc("job", 0))]
+    assert cluster.nodes[0].server.groups.records.get("g").notify
+    assert not cluster.nodes[0].server.pending()
+
+
+def test_a_caller_that_ends_is_offered_no_more():
+    cluster = Several((0, 1), (2, 3))
+    zero = cluster.member(0)
+    zero.construct(talk.size(talk.BOOTSTRAP, 2), procs=job(0))
+    cluster.asked()
+    zero.client.die()
+    told, cancel, _ = cluster.asked()
+    assert (cancel.operation, cancel.procs, told[talk.ABSENT].items) == (3, job(0), job(0))
+    assert not cluster.nodes[0].server.pending()
+
+
+def test_the_time_of_an_optional_construct_runs_out_elsewhere():
+    cluster = Several((0,), (1,))
+    zero = cluster.member(0)
+    tag = zero.construct(OPTIONAL, attrs.TIMEOUT(3), procs=job(0, 1))
+    _, _, answer = cluster.asked()
+    cluster.advance(4)
+    told, cancel, _ = cluster.asked()
+    assert (cancel.operation, told) == (3, {"pmix.loc.col.st": ERR_TIMEOUT})
+    answer((attrs.GROUP_MEMBERSHIP(DataArray(codes.PROC, job(0))), talk.procs(talk.ABSENT, job(1)), OPTIONAL), None)
+    assert zero.status(tag) == ERR_PARTIAL_SUCCESS
+    assert cluster.nodes[0].server.store.groups["g"] == job(0)
+
+
+def test_all_members_end():
+    party = Party(3)
+    party.made("g", (NOTIFY,))
+    party.made("h")
+    party.members[0].client.fence(EVERYONE)
+    for rank in range(3):
+        party.die(rank)
+    assert party.is_clean()
