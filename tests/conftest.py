@@ -16,6 +16,8 @@ from harness.running import alone, job_folder, launch, pytest_generate_tests, ru
 
 __all__ = ["alone", "job_folder", "launch", "pytest_generate_tests", "run"]
 
+pytest_plugins = ["harness.unsteady"]
+
 SESSIONS = "pypmix-sessions"
 CRASHED = pytest.StashKey[list[str]]()
 
