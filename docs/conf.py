@@ -15,10 +15,12 @@ author = "The pypmix developers"
 copyright = f"2026, {author}"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "promises", "upcalls", "vocabulary"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "promises", "states", "upcalls", "vocabulary"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"pypmix {release}"
+
+graphviz_output_format = "svg"
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3

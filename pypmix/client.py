@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 SINGLETON = ("allow", "require", "forbid")
 
 PSET_NAMES = "pmix.pset.nms"
-"""The one key whose value changes by itself: it is asked for anew each time."""
+CHANGING = frozenset((PSET_NAMES, "pmix.pgrp.nm"))
+"""The keys whose values change by themselves, process sets' and groups' names: they are asked for anew each time."""
 
 
 class ClientBase:
@@ -293,7 +294,9 @@ class Client(ClientBase, Operations):
         """`PMIx_Get`, returning the value with its PMIx type; see `get`."""
         op = get_op(self._session.proc if proc is None else proc, key, wait, optional, scope, info)
         try:
-            return self._session.run(op) if op.key != PSET_NAMES else self._pset_names(op)
+            if op.key in CHANGING:
+                return self._pset_names(op) if op.key == PSET_NAMES else self._group_names(op)
+            return self._session.run(op)
         except PMIxError as error:
             other = not_found(op, wait, error)
             if other is error:
@@ -336,7 +339,7 @@ class Client(ClientBase, Operations):
         if wait is None and scope is None and info is None:
             name = key if key.__class__ is str else str(key)
             value = session.fetch_local(session.proc if proc is None else proc, name)
-            if value is not None and name != PSET_NAMES:
+            if value is not None and name not in CHANGING:
                 return to_python(value)
         try:
             return to_python(self.get_value(key, proc, wait=wait, optional=optional, scope=scope, info=info))

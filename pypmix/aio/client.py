@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 
 from pypmix.aio.pump import Pump
-from pypmix.client import PSET_NAMES, ClientBase
+from pypmix.client import CHANGING, PSET_NAMES, ClientBase
 from pypmix.late import TOPICS, late
 from pypmix.requests import (
     MISSING,
@@ -148,7 +148,9 @@ class Client(ClientBase, Operations):
         """`PMIx_Get`, returning the value with its PMIx type."""
         op = get_op(self._session.proc if proc is None else proc, key, wait, optional, scope, info)
         try:
-            return await (self._run(op) if op.key != PSET_NAMES else self._pset_names(op))
+            if op.key in CHANGING:
+                return await (self._pset_names(op) if op.key == PSET_NAMES else self._group_names(op))
+            return await self._run(op)
         except PMIxError as error:
             other = not_found(op, wait, error)
             if other is error:
@@ -171,7 +173,7 @@ class Client(ClientBase, Operations):
         if wait is None and scope is None and info is None:
             name = key if key.__class__ is str else str(key)
             value = session.fetch_local(session.proc if proc is None else proc, name)
-            if value is not None and name != PSET_NAMES:
+            if value is not None and name not in CHANGING:
                 return to_python(value)
         try:
             return to_python(await self.get_value(key, proc, wait=wait, optional=optional, scope=scope, info=info))

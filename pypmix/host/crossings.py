@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pypmix.engine.base import Pending
 from pypmix.host.exchange import Crossing, Exchange, Hub
+from pypmix.host.rank import FINALIZED, STARTED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from typing import Any
 
     from pypmix.engine.base import Done, Upcall
     from pypmix.host.local import LocalHost
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from pypmix.host.running import RunningJob
     from pypmix.server import Server
     from pypmix.standard.jobinfo import JobInfo
-    from pypmix.standard.ops import Notification
+    from pypmix.standard.ops import Notification, Op
     from pypmix.standard.types import Proc
 
 WITH_HOST = ", with the host"
@@ -60,14 +62,17 @@ class _OnLoop:
 
 
 class Crossings:
-    """The crossings of a host with several nodes.
+    """The crossings of a host with several nodes, or of one whose server leaves groups to its host.
 
     Args:
-        host: The host; its servers are not open yet.
+        host: The host.
+        only: Tells which operations are answered; all that crossings can answer by default. The others stay with the
+            server, and with what else the host answers.
     """
 
-    def __init__(self, host: LocalHost) -> None:
+    def __init__(self, host: LocalHost, only: Callable[[Op[Any]], bool] | None = None) -> None:
         self._host = host
+        self._only = only
         hub = Hub(host.loop.soon)
         self._exchanges = [Exchange(hub.carrier(node.hostname), later=host.loop.later) for node in host.nodes]
         self._crossings = [
@@ -76,9 +81,24 @@ class Crossings:
         ]
         for exchange in self._exchanges:
             exchange.start()
+        # The jobs that have begun before.
+        for job in host.jobs.values():
+            self._catch_up(job)
+
+    def _catch_up(self, job: RunningJob) -> None:
+        self.register(job)
+        for rank in job.ranks:
+            if rank.stage != STARTED:
+                self.connected(rank.node, rank.proc)
+            if rank.stage == FINALIZED:
+                self.finalized(rank.node, rank.proc)
+            if rank.lost or (rank.pid and not rank.alive):
+                self.departed(rank.node, rank.proc)
 
     def answer(self, node: LocalNode, upcall: Upcall) -> bool:
         """Answer an upcall of a node's server; tell whether it is one that is answered here."""
+        if self._only is not None and not self._only(upcall.op):
+            return False
         return self._crossings[node.number].answer(upcall)
 
     def register(self, job: RunningJob) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from pypmix.standard import attrs
-from pypmix.standard.errors import NotSupported
-from pypmix.standard.ops import GroupUpcall
+from pypmix.standard.enums import EventCode
+from pypmix.standard.errors import ERR_LOST_CONNECTION, ERR_PARTIAL_SUCCESS, NotSupported
+from pypmix.standard.ops import GroupUpcall, NotifyEvent, QueryInfo
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.hosting import GROUP_ABSENT, GROUP_CONSTRUCT, GROUP_GUEST, GROUP_ORDER
 from pypmix.standard.types import RANK_WILDCARD, Proc
@@ -12,9 +15,11 @@ from pypmix.standard.types import RANK_WILDCARD, Proc
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Any
 
     from pypmix.engine.base import Upcall
     from pypmix.host.local import LocalHost
+    from pypmix.standard.ops import Op
     from pypmix.standard.types import Info
 
 ASSIGN_CONTEXT_ID = attrs.GROUP_ASSIGN_CONTEXT_ID.key
@@ -26,16 +31,38 @@ FIRST_CONTEXT_ID = 1 << 32
 """Where the context ids begin that this host gives; a server that completes a group by itself begins at 1."""
 
 
+LOCAL_STATUS = attrs.LOCAL_COLLECTIVE_STATUS.key
+QUERIES = frozenset((attrs.QUERY_NUM_GROUPS.key, attrs.QUERY_GROUP_NAMES.key, attrs.QUERY_GROUP_MEMBERSHIP.key))
+EVENTS = frozenset((EventCode.GROUP_LEFT, EventCode.GROUP_CONSTRUCT_COMPLETE, EventCode.GROUP_MEMBERSHIP_UPDATE))
+"""What asks for groups, and what tells of their members."""
+
+
+def is_about_groups(op: Op[Any]) -> bool:
+    """Tell whether an upcall is about groups."""
+    if isinstance(op, NotifyEvent):
+        return op.code in EVENTS
+    if isinstance(op, QueryInfo):
+        return all(key in QUERIES for query in op.queries for key in query.keys)
+    return isinstance(op, GroupUpcall)
+
+
+def was_broken(op: Op[Any]) -> bool:
+    """Tell whether a server says that members of its own have ended before all had come; it does not say which."""
+    return isinstance(op, GroupUpcall) and any(
+        info.key == LOCAL_STATUS and info.value.data in (ERR_LOST_CONNECTION, ERR_PARTIAL_SUCCESS)
+        for info in op.directives
+    )
+
+
 class ContextIds:
-    """The numbers of groups."""
+    """The numbers of groups; for any thread."""
 
     def __init__(self, _host: LocalHost) -> None:
-        self._next = FIRST_CONTEXT_ID
+        self._numbers = count(FIRST_CONTEXT_ID)
 
     def take(self) -> int:
         """Return a number that no other group has."""
-        self._next += 1
-        return self._next - 1
+        return next(self._numbers)
 
 
 def procs_under(infos: Iterable[Info], key: str) -> list[Proc]:

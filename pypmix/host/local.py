@@ -40,15 +40,21 @@ if TYPE_CHECKING:
     from pypmix.host.rank import Rank
     from pypmix.requests import Procs
     from pypmix.server import Server
-    from pypmix.standard.ops import Notification, Output
+    from pypmix.standard.ops import Notification, Op, Output
 
 P = TypeVar("P")
 
 GRACE = 5.0
 """Seconds that ranks have between the request to end and SIGKILL."""
 
+ENDING = 0.1
+"""Seconds within which the end of a rank is known whose connection has ended."""
+
 PULL = "iof_pull"
-"""The name of that operation, whose type is loaded only where there is one."""
+GROUP = "group"
+QUERY = "query_info"
+NOTIFY = "notify_event"
+"""The names of operations whose types are loaded only where there is one."""
 
 LINGER = 2.0
 """Seconds for which the server knows a job that has ended: what its ranks sent last may still be on its way."""
@@ -145,6 +151,7 @@ class LocalHost:
             ]
         )
         self._crossings: Crossings | None = None
+        self._native = engine == "native"
         self.deadline: Timer | None = None
         self.at_rank_end: list[Callable[[RunningJob, Rank], None]] = []
         self.at_job_end: list[Callable[[RunningJob], None]] = []
@@ -204,7 +211,8 @@ class LocalHost:
         """Return this host's one object of a class, which is made with the host when it is first asked for."""
         found: P | None = self._parts.get(kind)  # type: ignore[call-overload]
         if found is None:
-            found = self._parts[kind] = kind(self)  # type: ignore[index]
+            # Another thread may have been first.
+            found = self._parts.setdefault(kind, kind(self))  # type: ignore[call-overload]
         return found
 
     def has_run(self, nspace: str) -> bool:
@@ -527,6 +535,8 @@ class LocalHost:
     def _begin(self, job: RunningJob, programs: Sequence[str]) -> None:
         self.jobs[job.nspace] = job
         if len(self.nodes) == 1:
+            if self._crossings is not None:
+                self._crossings.register(job)
             self.server.register_nspace(job.job.info())
         else:
             assert self._crossings is not None
@@ -582,6 +592,13 @@ class LocalHost:
                 self._pulls.append((node, upcall))
                 self.loop.post(self._answer_pulls)
                 return
+            case _ if op.name == GROUP and self._native:
+                self.loop.post(partial(self._group, node, upcall))
+                return
+            case _ if op.name == GROUP and self._crossings is None:
+                # Nothing but a number is asked for, which two threads more would make late.
+                self._answer(node, upcall)
+                return
             case _:
                 self.loop.post(lambda: self._answer(node, upcall))
                 return
@@ -614,6 +631,8 @@ class LocalHost:
         """Have a request answered; one thread for all of them, so that nothing in them can meet."""
         op = upcall.op
         try:
+            if self._native and self._crossings is None and op.name in (GROUP, QUERY, NOTIFY):
+                self._cross(op)
             if self._crossings is not None and self._crossings.answer(node, upcall):
                 return
             function = answers.find(type(op))
@@ -627,6 +646,21 @@ class LocalHost:
 
             logging.getLogger("pypmix.host").exception("%s could not be answered", op.name)
             upcall.fail(error)
+
+    def _group(self, node: LocalNode, upcall: Upcall) -> None:
+        from pypmix.host.groups import was_broken
+
+        # Who it is that has ended is heard only after the server has said that somebody has.
+        self.loop.later(ENDING if was_broken(upcall.op) else 0, partial(self._answer, node, upcall))
+
+    def _cross(self, op: Op[Any]) -> None:
+        """Deal with groups as servers of several nodes do: a native server gathers and remembers nothing of them."""
+        from pypmix.host.groups import is_about_groups
+
+        if is_about_groups(op):
+            from pypmix.host.crossings import Crossings
+
+            self._crossings = Crossings(self, is_about_groups)
 
     def _note(self, proc: Proc, stage: str) -> None:
         found = self.find(proc)

@@ -12,13 +12,18 @@ from pypmix.requests.groups import (
     automatic_name,
     construct_op,
     destruct_op,
+    group_members_op,
+    group_names_op,
     leave_op,
     request_op,
 )
+from pypmix.requests.psets import members_in, names_in, names_value, optional
+from pypmix.requests.queries import UNANSWERED
+from pypmix.standard import codes
 from pypmix.standard.attrs import GROUP_FT_COLLECTIVE
 from pypmix.standard.errors import NotFound, NotInitialized, PMIxError
-from pypmix.standard.ops import GroupLeave, GroupUnwatch, GroupWatch
-from pypmix.standard.types import Proc
+from pypmix.standard.ops import Get, GroupLeave, GroupUnwatch, GroupWatch
+from pypmix.standard.types import Info, Proc, Value
 from pypmix.standard.values import infos
 from pypmix.waits import shielded
 
@@ -31,7 +36,8 @@ if TYPE_CHECKING:
     from pypmix.requests import Infos, Key, Procs
     from pypmix.standard import ops
     from pypmix.standard.ops import GroupConstruct, GroupResults
-    from pypmix.standard.types import Info
+
+_OPTIONAL = Info("pmix.optional", Value(codes.BOOL, True))
 
 
 class Changes(Stream[Change]):
@@ -463,3 +469,43 @@ class Groups(Asks):
         op = request_op(name, timeout, info)
         results = self._run(op, lambda _: GroupLeave(name))
         return Group(self, name, None, None, results, op.directives)
+
+    def _group_names(self, op: Get) -> Value:
+        """Carry out a get of `PMIX_GROUP_NAMES`, whose value changes when groups come and go."""
+        session = self._session
+        if session.singleton or optional(op) or session.supports("get.group_names"):
+            return self._run(op)
+        # This library keeps for ever what it has been told once, or the server tells it to nobody.
+        own: list[str] = []
+        told: list[str] = []
+        try:
+            own = names_in(self._run(Get(session.proc, op.key, (_OPTIONAL,))))
+        except UNANSWERED:
+            pass  # the caller is in none
+        try:
+            (answer,) = self._run(group_names_op())
+            told = names_in(answer.value)
+        except UNANSWERED:
+            pass  # there is none, or the server does not tell
+        names = []
+        for name in dict.fromkeys(own + told):
+            state = session.group_state(name)
+            if state is not None:
+                members = state.members
+            else:
+                try:
+                    (answer,) = self._run(group_members_op(name))
+                except UNANSWERED:
+                    # It is gone by now.
+                    continue
+                members = tuple(members_in(answer.value))
+            if op.proc in members:
+                names.append(name)
+        if not names:
+            raise NotFound(
+                f"{op.proc} is in no group",
+                operation=op.name,
+                procs=(op.proc,),
+                engine=str(session.info),
+            )
+        return names_value(names)

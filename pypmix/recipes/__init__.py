@@ -26,11 +26,13 @@ def Leadership(group: Group, elect: Elect = ..., *, patience: float = ...) -> Bl
 def Leadership(
     group: aio.Group | Group, elect: Elect = min, *, patience: float = 30.0
 ) -> AsyncLeadership | BlockingLeadership:
-    """Follow who leads a group, and take part in the choice of a new leader when the leader fails.
+    """Follow who leads a group, and take part in the choice of a new leader when the leader fails or leaves.
 
     All members are to use it, with the same `elect`. When the leader fails, the member that `elect` names among those
     who live claims the lead (`GROUP_LEADER_FAILED` is answered so), and all wait until it is chosen
-    (`GROUP_LEADER_SELECTED`). If that one dies as well, `elect` is asked again.
+    (`GROUP_LEADER_SELECTED`). If that one dies as well, `elect` is asked again. A leader that leaves the group is
+    followed by another one in the same way, which the Standard has for failures only: so the handlers of members that
+    use this hear `GROUP_LEADER_FAILED` of it, too.
 
     Args:
         group: A group that stands, of `pypmix` or `pypmix.aio`, formed with `leader` or by invitation.

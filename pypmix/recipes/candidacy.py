@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.events import Event
-from pypmix.group import LeaderFailed, LeaderSelected, Left, MemberFailed, change_of
+from pypmix.group import Joined, LeaderFailed, LeaderSelected, Left, MemberFailed, change_of
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import Proc
@@ -94,16 +94,10 @@ class Candidacy:
         change = change_of(told)
         self._members = change.members
         if isinstance(change, Left) and self._leader in change.procs and self._leader != self._me:
+            # The others are asked who is to lead, as where it has failed.
             self._ends()
-            self._told.over(
-                PMIxError(
-                    f"{change.proc}, the leader, has left {self._name!r}: nobody is chosen for one that leaves",
-                    status=LEADER_FAILED,
-                    operation="leadership",
-                    procs=change.members,
-                    hint="destruct the group, or have the leader stay until the others have left",
-                )
-            )
+        elif isinstance(change, Joined):
+            self._failed.difference_update(change.procs)
         elif isinstance(change, LeaderFailed | MemberFailed):
             self._lost(change.procs)
         elif isinstance(change, LeaderSelected):

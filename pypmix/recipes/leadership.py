@@ -109,7 +109,7 @@ class Leadership:
 
     def __enter__(self) -> Self:
         name = self._group.name
-        self._ids.append(GroupUnwatch(self._client._run(GroupWatch(name, self._changed, self._over))))
+        self._ids.append(GroupUnwatch(self._client._run(GroupWatch(name, self._changed, self._over, elects=True))))
         try:
             # What has changed since the watch began is told again, and changes nothing then.
             self._candidacy.begin(self._group._state())

@@ -11,9 +11,10 @@ from pypmix.standard.ops import (
     GroupJoin,
     GroupLeave,
     GroupRequest,
+    QueryInfo,
 )
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
-from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, DataArray, Info, Proc, Value
+from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, DataArray, Info, Proc, Query, Value
 from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
@@ -33,8 +34,12 @@ BOOTSTRAP = "pmix.grp.btstrp"
 ADD_MEMBERS = "pmix.grp.add"
 NOTIFY_REQUEST = "pypmix.grp.notreq"
 NOTIFY_EACH = "pypmix.grp.noteach"
+GROUP_ID = "pmix.grp.id"
+QUERY_NAMES = "pmix.qry.pgrp"
+QUERY_MEMBERSHIP = "pmix.qry.pgrpmems"
 
 _TRUE = Value.unchecked(codes.BOOL, True)
+_REFRESH = Info("pmix.qry.rfsh", _TRUE)
 
 
 def expanded(session: ClientSession, procs: tuple[Proc, ...]) -> tuple[Proc, ...]:
@@ -191,3 +196,13 @@ def leave_op(name: str, confirm: bool, timeout: float | None, info: Infos) -> Gr
 
 def request_op(name: str, timeout: float | None, info: Infos) -> GroupRequest:
     return GroupRequest(name, _flags(info, timeout))
+
+
+def group_names_op() -> QueryInfo:
+    """Return the question for the names of all groups that the server knows, afresh."""
+    return QueryInfo((Query((QUERY_NAMES,), (_REFRESH,)),))
+
+
+def group_members_op(name: str) -> QueryInfo:
+    """Return the question for the members of a group that the caller is not in."""
+    return QueryInfo((Query((QUERY_MEMBERSHIP,), (Info(GROUP_ID, Value(codes.STRING, name)), _REFRESH)),))

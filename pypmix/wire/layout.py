@@ -177,20 +177,17 @@ class Sentinel(One):
 
 
 class Flagged(One):
-    """A BOOL that says whether a SIZE follows, and that SIZE."""
+    """A BOOL that says whether a value follows, and that value."""
 
     __slots__ = ()
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, codes.SIZE)
 
     def put(self, packer: Packer, value: Any) -> None:
         packer.pack(codes.BOOL, value is not None)
         if value is not None:
-            packer.pack(codes.SIZE, value)
+            packer.pack(self.type, value)
 
     def take(self, unpacker: Unpacker) -> Any:
-        return unpacker.one(codes.SIZE) if unpacker.one(codes.BOOL) else None
+        return unpacker.one(self.type) if unpacker.one(codes.BOOL) else None
 
 
 class Layout:

@@ -152,6 +152,19 @@ _REQUESTS: tuple[tuple[int, Release, tuple[Field, ...]], ...] = (
     ),
     (Command.IOF_PUSH, _OLDEST, (_PROCS, _INFOS, One("data", codes.BYTE_OBJECT, optional=True))),
     (Command.GROUP_CONSTRUCT, _OLDEST, (_ID, _PROCS, _INFOS)),
+    # Of 7.0.0rc1 alone: all others invite and join by events.
+    (Command.GROUP_JOIN, _SEVEN, (_ID, _STATUS, Flagged("leader", codes.PROC))),
+    (
+        Command.GROUP_INVITE,
+        _SEVEN,
+        (
+            _ID,
+            _PROCS,
+            One("timeout", codes.SIZE),
+            One("optional", codes.BOOL),
+            One("assign_context_id", codes.BOOL),
+        ),
+    ),
     (Command.GROUP_DESTRUCT, _OLDEST, (_ID, _INFOS)),
     (Command.GROUP_DESTRUCT, _MEMBERS_FROM, (_ID, Counted("members", codes.PROC), _INFOS)),
     (Command.IOF_DEREG, _OLDEST, (_INFOS, One("remote_id", codes.SIZE))),
@@ -217,10 +230,12 @@ _REPLIES: tuple[tuple[int, Release, tuple[Field, ...]], ...] = (
         (
             _STATUS,
             Counted("members", codes.PROC),
-            Flagged("context_id"),
+            Flagged("context_id", codes.SIZE),
             CountedEach("group_info", codes.INFO),
         ),
     ),
+    (Command.GROUP_JOIN, _SEVEN, _JUST_STATUS),
+    (Command.GROUP_INVITE, _SEVEN, _JUST_STATUS),
     (Command.GROUP_DESTRUCT, _OLDEST, _JUST_STATUS),
     (Command.IOF_DEREG, _OLDEST, _JUST_STATUS),
     (Command.FABRIC_REGISTER, _OLDEST, _STATUS_INFOS),

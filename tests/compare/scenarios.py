@@ -208,7 +208,7 @@ def credentials(me):
     me.fence(timeout=LIMIT)
 
 
-@scenario("register_events register_events deregister_events deregister_events")
+@scenario("", "register_events register_events deregister_events deregister_events")
 def registrations(me):
     """Codes of what happens to the system, which it is the host's to tell."""
     if me.rank == 0:
@@ -222,7 +222,7 @@ def registrations(me):
     me.fence(timeout=LIMIT)
 
 
-@scenario("register_events register_events deregister_events deregister_events")
+@scenario("", "register_events register_events deregister_events deregister_events")
 def registrations_of_other_codes(me):
     """Codes of jobs and applications, and all codes."""
     if me.rank == 0:

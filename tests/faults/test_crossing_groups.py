@@ -6,7 +6,7 @@ import os
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pypmix.host.exchange import Crossing, Exchange, Hub
@@ -469,6 +469,7 @@ def test_those_who_do_not_know_each_other_meet(seed, servers):
     world.finish()
 
 
+@example(8427147, 3, 3, 1)
 @settings(deadline=None, max_examples=ROUNDS)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 5), st.integers(0, 1))
 def test_those_who_meet_agree_whoever_goes(seed, servers, departures, losses):

@@ -6,7 +6,7 @@ import os
 from collections import defaultdict
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from faults.joined import Joined
@@ -220,6 +220,10 @@ class Life:
         assert found[1] is not None
         assert set(found[0]) <= set(self.plans[name][0])
         assert len(set(found[0])) == len(found[0])
+        known = self.formed.get(name, found)
+        if self.plans[name][1] & 1 and self.plans[name][3] and not set(known[0]) & set(found[0]):
+            # Whoever comes long after the others have gone on without it is a group of its own.
+            return
         assert self.formed.setdefault(name, found) == found, "members of a group do not agree on it"
         if not self.plans[name][1] and self.plans[name][2] is None:
             assert set(found[0]) == set(self.plans[name][0])
@@ -258,6 +262,7 @@ def play(layout, delays, plans, steps):
     life.end()
 
 
+@example(LAYOUTS[2], [0.0], [(9, 1, None, 1, "add")], [("call", 0, 0, 0.0)])
 @settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(LAYOUTS),

@@ -507,7 +507,6 @@ LACKS = (
         "*",
         "its answers to queries tell of the sets of its command line alone",
     ),
-    Lack("queries about groups", "native-server*", "*", "its host is asked, and keeps no record of groups"),
     Lack("a spawn that fails is reported", "prterun*", "*", "it reports a success, and ends the job at once"),
     Lack("a spawn that fails is reported", "mpirun*", "*", "it ends the caller's job as well"),
 )

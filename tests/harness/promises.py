@@ -113,7 +113,91 @@ PROVEN_ON = ("python-server", "python-server-2-nodes", "prterun-5.0.*", "prterun
 
 NAMES = frozenset(promise.name for promise in PROMISES)
 
+
+def every_native(promise: str, reason: str) -> tuple[Lack, ...]:
+    """Return that no native server keeps a promise, neither under its own launcher nor under a host of ours."""
+    return tuple([Lack(promise, server, "*", reason) for server in ("prterun*", "native-server*")])
+
+
 LACKS: tuple[Lack, ...] = (
     Lack("pset: delete", "prterun*", "*", "its sets stay when their jobs have ended, and nobody can delete one"),
+    Lack(
+        "invite: early invitations",
+        "prterun-7.*",
+        "*",
+        "now and then its server answers a registration and never sends what it should have kept",
+        harm=True,
+    ),
+    Lack(
+        "invite: early invitations",
+        "native-server-7.*",
+        "*",
+        "now and then its server answers a registration and never sends what it should have kept",
+        harm=True,
+    ),
+    Lack(
+        "invite: context id",
+        "prterun-5.0.*",
+        "native-4.2.*",
+        "libpmix 4.2.2 takes the number of members for the context id, and the launcher tells it in no other way",
+    ),
+    *every_native(
+        "construct: optional", "its server knows of no optional members: it aborts, or takes the dead for members"
+    ),
+    *every_native("construct: optional in time", "its server knows of no optional members: the time runs out for all"),
+    *[
+        Lack("construct: fault tolerant", server, "*", "its server aborts, or takes those who have ended for members")
+        for server in ("prterun*", "native-server-[45].*")
+    ],
+    *every_native("construct: members are told", "its server tells nobody before the group stands, and asks nobody"),
+    *every_native("construct: the leader is told", "its server tells nobody before the group stands, and asks nobody"),
+    *every_native("construct: a handler aborts", "its server tells nobody before the group stands, and asks nobody"),
+    *every_native("construct: the leader fails", "its server knows of no leaders"),
+    *every_native("construct: nobody leads", "its server knows of no leaders"),
+    *every_native("construct: endpoint data", "its server keeps the data where no get finds it"),
+    *every_native("construct: other procs", "its server makes a group of the procs that one of the callers has named"),
+    *[
+        Lack(promise, server, "*", "its server makes a group of its own for each leader, and adds nobody")
+        for promise in ("bootstrap", "add members", "bootstrap and add members")
+        for server in ("prterun-5.0.*", "native-server-[45].*")
+    ],
+    *[
+        Lack("add members", server, "*", "its server does not wait for those who are added to a collective construct")
+        for server in ("prterun-7.*", "native-server-7.*")
+    ],
+    Lack(
+        "construct: a member dies",
+        "prterun*",
+        "*",
+        "its server takes a proc that has ended before anybody called for a member",
+    ),
+    Lack(
+        "destruct: a member dies",
+        "prterun-7.*",
+        "*",
+        "its server goes on without the member, and whether its end is told before that varies",
+        harm=True,
+    ),
+    Lack(
+        "destruct: members are told",
+        "prterun-7.*",
+        "*",
+        "now and then the group is gone before anybody is told that a member has ended",
+        harm=True,
+    ),
+    Lack(
+        "construct: ids side by side",
+        "prterun-5.0.*",
+        "*",
+        "now and then it never answers one of the members of one of the groups",
+        harm=True,
+    ),
+    Lack(
+        "leave: standard error",
+        "prterun-5.0.*",
+        "*",
+        "now and then it stays after its job has ended, with a fence that nobody comes to any more",
+        harm=True,
+    ),
 )
 """What pairings do not keep; see `Lack`."""

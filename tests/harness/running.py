@@ -76,10 +76,17 @@ class Jobs:
         self._in_root = in_root
         self._jobs: list[tuple[Job, bool]] = []
 
-    def begin(self, command: Sequence[str], *, leaves_files: bool = False, **options: Any) -> Job:
-        """Start a command as a job; `leaves_files` where the test kills what would have removed them."""
+    def begin(
+        self, command: Sequence[str], *, leaves_files: bool = False, files: Sequence[str] = (), **options: Any
+    ) -> Job:
+        """Start a command as a job; `leaves_files` where the test kills what would have removed them.
+
+        `files` are copied to where the job runs, which need not see what else the machine has.
+        """
         folder = self._folder / str(len(self._jobs))
         folder.mkdir()
+        for path in files:
+            shutil.copy2(path, folder)
         if self._in_root:
             command = machine.enter(command, folder)
         job = Job(command, folder, **options)

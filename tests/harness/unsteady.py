@@ -2,7 +2,7 @@
 
 A server of libpmix, PRRTE or Open MPI has races of its own, and on a busy machine one of thousands of jobs meets one. A
 test of such a server that fails is run once more. Where it passes then, the summary shows what had failed, and a
-session with more than `MOST` such tests fails as a whole: so many are no accident. Tests of our own servers get one try.
+session with more than `MOST` such tests fails as a whole: so many are no accident. Tests of our servers get one try.
 """
 
 from __future__ import annotations

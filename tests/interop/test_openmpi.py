@@ -75,6 +75,36 @@ def test_sessions_and_communicators_from_groups(mpi, ranks):
     assert lines == [f"session {rank} {ranks + (0 if rank % 2 else 100 * evens)}" for rank in range(ranks)]
 
 
+@pytest.mark.needs("groups of Open MPI 5")
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_disjoint_groups_of_one_tag_at_the_same_time(mpi, ranks):
+    lines = only(mpi(ranks, str(PROGRAMS / "from_groups.py"), "halves"), "halves")
+    low = (1 << ranks // 2) - 1
+    sums = [low if rank < ranks // 2 else low << ranks // 2 for rank in range(ranks)]
+    assert lines == [f"halves {rank} {[mine, mine, ranks // 2, mine]}" for rank, mine in enumerate(sums)]
+
+
+@pytest.mark.needs("groups of Open MPI 5")
+@pytest.mark.parametrize("ranks", [3, 4])
+def test_overlapping_groups(mpi, ranks):
+    lines = only(mpi(ranks, str(PROGRAMS / "from_groups.py"), "overlapping"), "overlapping")
+    wanted = []
+    for rank in range(ranks):
+        starts = sorted([start for start in (rank - 1, rank) if 0 <= start < ranks - 1], key=lambda start: start % 2)
+        wanted.append(f"overlapping {rank} {[ranks, *[(start, 0b11 << start) for start in starts]]}")
+    assert lines == wanted
+
+
+@pytest.mark.needs("groups of Open MPI 5")
+@pytest.mark.servers("python-server")
+def test_groups_that_come_and_go_leave_nothing_on_the_server(mpi):
+    lines = only(mpi(2, str(PROGRAMS / "from_groups.py"), "again", "50"), "again")
+    assert len(lines) == 2
+    for line in lines:
+        count, grown = map(int, line.partition("[")[2].rstrip("]").split(","))
+        assert count == 50 and grown < 512, f"the server grew by {grown} KiB"
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_spawn_and_merge(mpi, ranks):
     lines = only(mpi(ranks, str(PROGRAMS / "spawning.py")), "spawning")

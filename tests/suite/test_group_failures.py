@@ -26,15 +26,16 @@ def survivors(run, scenario, ranks, victims, **arguments):
 
 @pytest.mark.promise("construct: a member dies")
 def test_a_member_that_ends_before_it_comes(run):
-    for status, said in survivors(run, "shrunk", 3, [1]).values():
-        assert status in ERRORS
-        assert not [name for name, _, _ in said if name != "GROUP_CONSTRUCT_ABORT"]
+    for early in (False, True):
+        for status, said, *members in survivors(run, "shrunk", 3, [1], early=early).values():
+            assert not members and status in ERRORS
+            assert not [name for name, _, _ in said if name != "GROUP_CONSTRUCT_ABORT"]
 
 
 @pytest.mark.promise("construct: optional")
 def test_members_need_not_come(run):
     expected = [0, 2], True, None, None, []
-    assert survivors(run, "shrunk", 4, [3, 1], optional=True) == {0: expected, 2: expected}
+    assert survivors(run, "shrunk", 4, [3, 1], early=True, optional=True) == {0: expected, 2: expected}
 
 
 @pytest.mark.promise("construct: optional in time")
@@ -47,13 +48,13 @@ def test_members_need_not_come_in_time(run):
 @pytest.mark.promise("construct: fault tolerant")
 def test_who_has_ended_is_gone_on_without(run):
     expected = [0, 2], True, None, None
-    found = survivors(run, "shrunk", 4, [3, 1], ft=True)
+    found = survivors(run, "shrunk", 4, [3, 1], early=True, ft=True)
     assert {rank: each[:4] for rank, each in found.items()} == {0: expected, 2: expected}
 
 
 @pytest.mark.promise("construct: members are told")
 def test_members_hear_of_those_who_end(run):
-    found = survivors(run, "shrunk", 4, [3, 1], notify_termination=True)
+    found = survivors(run, "shrunk", 4, [3, 1], early=True, notify_termination=True)
     expected = [0, 2], True, None, None, [failed(1), failed(3)]
     assert {rank: (*each, sorted(said)) for rank, (*each, said) in found.items()} == {0: expected, 2: expected}
 

@@ -9,7 +9,6 @@ from pypmix import EventCode
 
 pytestmark = [
     pytest.mark.servers(*promises.PROVEN_ON),
-    pytest.mark.forms("sync"),
 ]
 
 ABORTED = "ConstructAborted"

@@ -84,6 +84,4 @@ def test_who_asks_is_taken_in_or_refused(run):
 
 @pytest.mark.servers("python-server*")
 def test_a_handler_gives_a_construct_up(run):
-    # Libraries before 6.0 do not know the status.
-    expected = "PartialSuccess" if run.client.startswith(("native-4.", "native-5.")) else "ConstructAborted"
-    assert survivors(run, "group_objects.aborting", 3, [2]) == [expected] * 2
+    assert survivors(run, "group_objects.aborting", 3, [2]) == ["ConstructAborted"] * 2

@@ -8,7 +8,6 @@ from harness import promises
 
 pytestmark = [
     pytest.mark.servers(*promises.PROVEN_ON),
-    pytest.mark.forms("sync"),
 ]
 
 

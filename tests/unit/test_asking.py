@@ -385,7 +385,12 @@ def test_groups(world, client):
     world.server.store.groups["cells"] = members
     assert value(world, client, attrs.QUERY_NUM_GROUPS) == 1
     assert value(world, client, attrs.QUERY_GROUP_NAMES) == ["cells"]
-    assert value(world, client, attrs.QUERY_GROUP_MEMBERSHIP, GROUP_ID="cells") == list(members)
+    # The members of a group of the caller's own no host knows better.
+    tag = client.ask(Command.QUERY, queries=(query(attrs.QUERY_GROUP_MEMBERSHIP, GROUP_ID="cells"),))
+    assert not world.answer
+    assert to_python(reply(client, tag, Command.QUERY, RELEASE)["infos"][0].value) == list(members)
+    world.server.store.groups["others"] = (Proc("job", 4),)
+    assert value(world, client, attrs.QUERY_GROUP_MEMBERSHIP, GROUP_ID="others") == [Proc("job", 4)]
     for qualifiers in ({"GROUP_ID": "gone"}, {}):
         assert value(world, client, attrs.QUERY_GROUP_MEMBERSHIP, **qualifiers) == ERR_NOT_SUPPORTED
 

@@ -281,6 +281,10 @@ def test_groups_of_all_servers_are_listed(world):
     assert end.code == NOT_FOUND
     (local,) = world.all_ask(QueryInfo((Query(keys[:1], (attrs.RANGE(2),)),)), "b")
     assert [info.value.data for info in local] == [0]
+    for whose, groups in ((P[0], ("h",)), (P[1], ())):
+        custom = attrs.RANGE(6), attrs.EVENT_CUSTOM_RANGE(whose)
+        (of_one,) = world.all_ask(QueryInfo((Query(keys[1:2], custom),)), "b")
+        assert [info.value.data.items for info in of_one] == [groups]
 
 
 def test_context_ids_of_servers_differ_and_never_come_again(monkeypatch):

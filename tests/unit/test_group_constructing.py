@@ -8,7 +8,7 @@ import pytest
 
 from pypmix.engine.chain import Handlers
 from pypmix.engine.groups.agent import Agent
-from pypmix.engine.groups.constructing import GRACE, MOURNING, verdict
+from pypmix.engine.groups.constructing import GRACE, IMMEDIATE, MAX_SELECTED, MOURNING, PARTING, verdict
 from pypmix.engine.groups.talk import (
     AFFECTED_PROC,
     CONSTRUCT_ABORT,
@@ -17,6 +17,7 @@ from pypmix.engine.groups.talk import (
     GROUP_ID,
     LEADER,
     LEADER_FAILED,
+    LEADER_SELECTED,
     LEFT,
     MEMBER_FAILED,
     PROC_TERMINATED,
@@ -35,6 +36,7 @@ from pypmix.standard.errors import (
     ERR_BAD_PARAM,
     ERR_EXISTS,
     ERR_RESOURCE_BUSY,
+    LostConnection,
     NotFound,
     NotSupported,
     OperationTimeout,
@@ -43,6 +45,7 @@ from pypmix.standard.errors import (
 )
 from pypmix.standard.ops import (
     Fence,
+    Get,
     GroupConstruct,
     GroupDestruct,
     GroupResults,
@@ -79,6 +82,7 @@ class Port:
         self.timers: list[Timer] = []
         self.asked: list[tuple[Any, Any]] = []
         self.said: list[NotifyEvent] = []
+        self.sizes = {Proc("job", RANK_WILDCARD): Value(codes.UINT32, 4)}
         self.handlers = Handlers(A, "host", self.enter, self.tell, lambda handler: None)
         self.agent = Agent(self)
 
@@ -105,7 +109,7 @@ class Port:
         return Timer(self, self.now + seconds, call)
 
     def fetch(self, whose: Proc, key: str) -> Value | None:
-        return Value(codes.UINT32, 4) if (whose, key) == (Proc("job", RANK_WILDCARD), "pmix.job.size") else None
+        return self.sizes.get(whose) if key == "pmix.job.size" else None
 
     # What a test does
 
@@ -539,3 +543,95 @@ def test_what_the_answer_brings_is_not_asked_for() -> None:
     outcome = port.start(GroupConstruct("g", (A, B), (said, CONTEXT_ID)))
     port.answer(GroupResults((A, B), 7, (said,)))
     assert outcome[0][0].infos == (said,)
+
+
+def test_a_failure_of_a_server_of_ours_has_one_status() -> None:
+    port = Port(adapts=True)
+    for answered, told in ((-52, CONSTRUCT_ABORT), (CONSTRUCT_ABORT, CONSTRUCT_ABORT), (ERR_BAD_PARAM, ERR_BAD_PARAM)):
+        outcome = port.start(GroupConstruct("g", (A, B)))
+        error = PMIxError("so it is", status=answered)
+        error.missing = frozenset((B,))
+        port.answer(None, error)
+        assert failed(outcome, PMIxError, told).missing == {B}
+    native = Port((5, 0, 11))
+    outcome = native.start(GroupConstruct("g", (A, B)))
+    native.answer(None, PMIxError("one is gone", status=-52))
+    failed(outcome, PMIxError, -52)
+
+
+def test_who_comes_late_knows_who_was_selected_to_lead() -> None:
+    port = Port(adapts=True)
+    port.agent.expects_leaders()
+    port.hear(LEADER_SELECTED, SERVER, text(GROUP_ID, "g"), proc(LEADER, B))
+    port.hear(LEADER_SELECTED, B, text(GROUP_ID, "h"), proc(LEADER, B))
+    for name, leader in (("g", B), ("h", None)):
+        port.start(GroupConstruct(name, (A, B)))
+        port.answer(GroupResults((A, B)))
+        assert port.agent.state(name).leader == leader  # type: ignore[union-attr]
+    port.start(GroupDestruct("g"))
+    port.answer()
+    port.start(GroupConstruct("g", (A, B)))
+    port.answer(GroupResults((A, B)))
+    assert port.agent.state("g").leader is None  # type: ignore[union-attr]
+
+
+def test_what_is_remembered_of_leaders_is_bounded() -> None:
+    port = Port(adapts=True)
+    port.agent.expects_leaders()
+    for number in range(MAX_SELECTED + 1):
+        port.hear(LEADER_SELECTED, SERVER, text(GROUP_ID, f"g{number}"), proc(LEADER, B))
+    for name, leader in (("g0", None), ("g1", B)):
+        port.start(GroupConstruct(name, (A, B)))
+        port.answer(GroupResults((A, B)))
+        assert port.agent.state(name).leader == leader  # type: ignore[union-attr]
+
+
+def test_who_was_selected_tells_those_whose_libraries_do_not() -> None:
+    port = Port(adapts=True)
+    port.start(GroupConstruct("g", (A, B, C)))
+    port.hear(LEADER_SELECTED, SERVER, text(GROUP_ID, "g"), proc(LEADER, A))
+    port.answer(GroupResults((A, B)))
+    assert [found(op.infos, SAYS, str) for op in port.said] == ["standing leads"]
+    other = Port(adapts=True)
+    other.start(GroupConstruct("g", (A, B), (Info(GROUP_LEADER_PROC, Value(codes.PROC, B)),)))
+    other.answer(GroupResults((A, B)))
+    assert not other.said
+
+
+def test_a_job_that_was_not_known_is_spread_into_its_ranks() -> None:
+    port = Port()
+    others = Proc("other", RANK_WILDCARD)
+    outcome = port.start(GroupConstruct("g", (others, Proc("job", RANK_WILDCARD))))
+    port.answer(GroupResults((A, B, C, D, others)))
+    assert not outcome
+    assert port.answer(Value(codes.UINT32, 2)) == Get(others, "pmix.job.size", (IMMEDIATE, attrs.TIMEOUT(5)))
+    # In the order in which all members have named them.
+    assert outcome[0][0].members == (Proc("other", 0), Proc("other", 1), A, B, C, D)
+    outcome = port.start(GroupConstruct("h", (A, Proc("unknown", RANK_WILDCARD))))
+    port.answer(GroupResults((A, Proc("unknown", RANK_WILDCARD))))
+    port.answer(None, NotFound("no such job"))
+    assert outcome[0][0].members == (A, Proc("unknown", RANK_WILDCARD))
+
+
+def test_a_member_that_a_server_has_lost_may_have_left() -> None:
+    port = Port()
+    port.built(A, B, C)
+    outcome = port.start(GroupDestruct("g"))
+    port.answer(None, LostConnection("one is lost"))
+    port.pass_time(PARTING / 2)
+    assert not outcome
+    failed(port.start(GroupDestruct("g")), PMIxError, ERR_RESOURCE_BUSY)
+    port.hear(PROC_TERMINATED, SERVER, proc(AFFECTED_PROC, C))
+    port.hear(LEFT, C, text(GROUP_ID, "g"))
+    port.pass_time(2 * MOURNING)
+    assert not outcome
+    assert port.answer() == Fence((A, B))
+    assert outcome == [(None, None)] and not port.timers
+    port.built(A, B)
+    outcome = port.start(GroupDestruct("g"))
+    port.answer(None, LostConnection("one is lost"))
+    port.pass_time(PARTING)
+    failed(outcome, LostConnection)
+    outcome = port.start(GroupDestruct("g"))
+    port.answer()
+    assert outcome == [(None, None)]

@@ -26,6 +26,7 @@ from pypmix import (
     MemberFailed,
     NotFound,
     NotInitialized,
+    NotSupported,
     OperationTimeout,
     PMIxError,
     Proc,
@@ -36,12 +37,15 @@ from pypmix import (
     uint32,
 )
 from pypmix import client as client_module
+from pypmix.engine.groups import talk
 from pypmix.engine.groups.features import works
 from pypmix.recipes import Leadership
+from pypmix.standard import codes
 from pypmix.standard.ops import (
     DeregisterEventHandler,
     Fence,
     Finalize,
+    Get,
     GroupAnswer,
     GroupChange,
     GroupConstruct,
@@ -57,8 +61,10 @@ from pypmix.standard.ops import (
     GroupWatch,
     Notification,
     NotifyEvent,
+    QueryInfo,
     RegisterEventHandler,
 )
+from pypmix.standard.types import DataArray, Info, Value
 from unit.fake_session import FakeSession
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.anyio]
@@ -794,16 +800,23 @@ async def test_nobody_leads(session: Groups) -> None:
         assert caught.value.code == LEADER_FAILED
 
 
-async def test_a_leader_that_leaves_has_no_successor(session: Groups) -> None:
+async def test_a_leader_that_leaves_has_a_successor(session: Groups) -> None:
     session.leader = PEER
     async with aio.Client() as me, me.group("g", [PEER, ME, THIRD]) as g, Leadership(g) as lead:
         term = await lead.get(1)
+        assert session.watches["g"].elects
         session.tell("left", "g", THIRD, members=(PEER, ME), epoch=2)
         assert not term.over()
         session.tell("left", "g", PEER, members=(ME,), leader=None, epoch=3)
-        assert term.over()
-        with pytest.raises(PMIxError, match="has left"):
-            await lead.get(1)
+        assert term.over() and lead.term is None
+        delivery = session.raises(leader_failed(PEER))
+        assert delivery.answer is not None and talk.found(delivery.answer[1], "pmix.grp.ldr", bool)
+        session.tell("leader selected", "g", ME, leader=ME, term=2)
+        assert (await lead.get(1)).leader == ME
+        # Who comes back may lead again.
+        session.tell("joined", "g", PEER, members=(ME, PEER), epoch=4)
+        session.tell("leader selected", "g", PEER, leader=PEER, term=3)
+        assert (await lead.get(1)).leader == PEER
 
 
 async def test_a_leader_may_leave(session: Groups) -> None:
@@ -910,9 +923,61 @@ def test_nothing_is_asked_at_the_end(session: Groups) -> None:
         ("group.bootstrap", [False, True, True, True]),
         ("group.order", [False, False, True, True]),
         ("group.optional", [False, False, False, True]),
+        ("get.group_names", [False, False, False, True]),
         ("group.nonsense", [False, False, False, False]),
     ],
 )
 def test_what_works_with_which_server(feature: str, releases: list[bool]) -> None:
     servers = [((5, 0, 11), False), ((6, 0, 0), False), ((7, 0, 0), False), ((7, 0, 0), True)]
     assert [works(feature, release, adapts) for release, adapts in servers] == releases
+
+
+class Names(FakeSession):
+    """A session of a library that keeps what it was told once; its server answers queries."""
+
+    def __init__(self, groups: dict[str, tuple[Proc, ...]], own: dict[str, tuple[Proc, ...]], fresh: bool) -> None:
+        super().__init__()
+        self.groups, self.own, self.fresh = groups, own, fresh
+        for proc, names in ((ME, list(own) or ["old"]), (PEER, ["old"])):
+            self.data[proc, "pmix.pgrp.nm"] = Value(codes.DATA_ARRAY, DataArray(codes.STRING, tuple(names)))
+
+    def group_state(self, name: str) -> GroupState | None:
+        return GroupState(name, self.own[name]) if name in self.own else None
+
+    def supports(self, feature: str) -> bool:
+        return self.fresh and feature == "get.group_names"
+
+    def _outcome(self, op: Any) -> tuple[Any, BaseException | None]:
+        if type(op) is not QueryInfo:
+            return super()._outcome(op)
+        (key,), qualifiers = op.queries[0].keys, op.queries[0].qualifiers
+        assert [info.value.data for info in qualifiers if info.key == "pmix.qry.rfsh"] == [True]
+        if key == "pmix.qry.pgrp":
+            if not self.groups:
+                return None, NotSupported("no queries")
+            return (Info(key, Value(codes.STRING, ",".join([*self.groups, "gone"]))),), None
+        name = qualifiers[0].value.data
+        if name not in self.groups:
+            return None, NotFound("no such group")
+        return (Info(key, Value(codes.DATA_ARRAY, DataArray(codes.PROC, self.groups[name]))),), None
+
+
+def test_the_names_of_groups_are_asked_for_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(**groups: Any) -> tuple[Client, Names]:
+        session = Names(groups.get("there", {}), groups.get("own", {}), groups.get("fresh", False))
+        monkeypatch.setattr(client_module, "open_client", lambda *_: session)
+        me = Client()
+        me.__enter__()
+        return me, session
+
+    me, _ = opened(there={"old": (THIRD,), "g": (PEER, ME), "h": (PEER,)}, own={"g": (ME, THIRD), "k": (ME, PEER)})
+    assert list(me.get("pmix.pgrp.nm", PEER)) == ["k", "h"]
+    assert list(me.get("pmix.pgrp.nm")) == ["g", "k"]
+    me, _ = opened()
+    with pytest.raises(NotFound, match="in no group"):
+        me.get_value("pmix.pgrp.nm", PEER)
+    assert me.get("pmix.pgrp.nm", PEER, default=None) is None
+    assert list(me.get("pmix.pgrp.nm", PEER, optional=True)) == ["old"]
+    me, session = opened(fresh=True)
+    assert list(me.get("pmix.pgrp.nm", PEER)) == ["old"]
+    assert [type(op) for op in session.ops] == [Get]

@@ -283,6 +283,25 @@ def test_a_leader_that_leaves_has_not_failed() -> None:
     assert not team.world[1].seen
 
 
+def test_where_members_want_it_a_leader_that_leaves_is_followed_by_another_one() -> None:
+    for delays in ((0, 0, 0), (0.2, 0, 0.4)):
+        team = Team(leader=0)
+        for rank in (1, 3):
+            team.world[rank].start(GroupWatch(G, lambda change: None, None, elects=True))
+            lead = rank == 3
+            answer = (0, (attrs.GROUP_LEADER(True),)) if lead else (0, ())
+            team.world[rank].on(talk.LEADER_FAILED, lambda event, answer=answer: answer, within=delays[rank - 1])
+        # One that does not is not waited for, although it has heard of the departure before the others ask, or later.
+        team.world[2].on(talk.LEADER_FAILED)
+        team.leave(0)
+        team.world.run(until=2.0)
+        for rank in (1, 3):
+            assert team.kinds(rank) == [(LEFT, (0,)), (LEADER_SELECTED, (3,))]
+            assert [each.infos[1].value.data for each in team.world[rank].seen] == [P[0]]
+        assert not team.world[2].seen
+        assert not [what for what in team.world.idle() if "standing" not in what]
+
+
 def test_a_new_leader_that_has_ended_already_is_replaced() -> None:
     team = Team(leader=0)
     for rank in (1, 2, 3):

@@ -8,7 +8,7 @@ import pytest
 
 from pypmix.engine.answers import OPEN, completed
 from pypmix.engine.groups.addresses import Addresses, check_fence
-from pypmix.engine.groups.rules import answer_form, directives_for, results_of, wants_context_id
+from pypmix.engine.groups.rules import answer_form, directives_for, results_of, signed, wants_context_id
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import (
     ERR_RESOURCE_BUSY,
@@ -166,11 +166,12 @@ def test_what_is_told_of_a_group(given: int | None, told: int | None) -> None:
     assert results_of(infos) == GroupResults((PEER, ME), told, (attrs.TIMEOUT(3),))
 
 
-def test_5_0_is_always_asked_for_a_context_id() -> None:
+def test_4_2_and_5_0_are_always_asked_for_a_context_id() -> None:
     never = GroupConstruct("g", (ME,), (attrs.GROUP_ASSIGN_CONTEXT_ID(False), attrs.GROUP_OPTIONAL(True)))
     assert not wants_context_id(never)
-    assert directives_for(never, (5, 0, 11)) == (attrs.GROUP_OPTIONAL(True), *ASKED)
-    for release in (4, 2, 2), (6, 0, 0), (7, 0, 0):
+    for release in (4, 2, 2), (5, 0, 11):
+        assert directives_for(never, release) == (attrs.GROUP_OPTIONAL(True), *ASKED)
+    for release in (6, 0, 0), (7, 0, 0):
         assert directives_for(never, release) == never.directives
     asking = GroupConstruct("g", (ME,), ASKED)
     assert directives_for(asking, (5, 0, 11)) == ASKED
@@ -241,6 +242,21 @@ def test_construct_fence_and_destruct(release: tuple[int, int, int]) -> None:
     assert destruct.outcome == (None, None)
     wire.fails(wire.start(GroupDestruct("g")), NotFound, "not in a group 'g'")
     assert not wire.sent()
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=str)
+def test_servers_since_6_want_to_know_who_says_it(release: tuple[int, int, int]) -> None:
+    word = Info("acme.word", Value(codes.STRING, "hello"))
+    group_info = Info("pmix.grp.info", Value(codes.DATA_ARRAY, DataArray(codes.INFO, (word,))))
+    wire = Wire(release)
+    constructed(wire, GroupConstruct("g", (ME, PEER), (group_info,)))
+    (payload,) = [each for each in wire.requests.values() if peek_command(each, 1) == Command.GROUP_CONSTRUCT]
+    told = request_layout(Command.GROUP_CONSTRUCT, release).decode(payload, 1, release)
+    (said,) = [info.value.data.items for info in told["infos"] if info.key == "pmix.grp.info"]
+    whose = (Info("pmix.procid", Value(codes.PROC, ME)),) if release >= (6, 0, 0) else ()
+    assert tuple(said) == (*whose, word)
+    signed_once = signed(Info("pmix.grp.info", Value(codes.DATA_ARRAY, DataArray(codes.INFO, (*whose, word)))), ME)
+    assert signed(signed_once, PEER) == signed_once
 
 
 def test_what_members_say_of_themselves_comes_with_the_answer_since_6() -> None:

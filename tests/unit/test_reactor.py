@@ -101,6 +101,21 @@ def test_calls_from_many_threads(loop):
     assert len(done) == 400
 
 
+def test_the_loop_does_not_wake_itself_and_yet_runs_what_it_posts(loop, monkeypatch):
+    woken = []
+    write = os.eventfd_write
+    done = threading.Event()
+
+    def due():
+        # Timers run behind the calls of a turn.
+        monkeypatch.setattr(module.os, "eventfd_write", lambda fd, value: woken.append(fd) or write(fd, value))
+        loop.reactor.post(lambda: loop.reactor.post(done.set))
+
+    loop.reactor.post(lambda: loop.reactor.call_later(0.01, due))
+    assert done.wait(WAIT)
+    assert not woken
+
+
 def test_timers(loop):
     fired = []
     over = threading.Event()

@@ -46,6 +46,7 @@ class Session:
                 "pending": [],
                 "setup_application": INFO,
                 "collect_inventory": INFO,
+                "groups": (("acme", (ME,)),),
             }.get(name)
 
         return note
@@ -87,6 +88,7 @@ CALLS = [
     (("notify", EVENT), ("notify", EVENT), None),
     (("deliver_output", OUTPUT), ("deliver_output", OUTPUT), None),
     (("pending",), ("pending",), []),
+    (("groups",), ("groups",), (("acme", (ME,)),)),
 ]
 
 BAD = [

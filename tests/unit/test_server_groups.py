@@ -38,6 +38,7 @@ from unit.test_python_server_groups import ABORT, NEW, OLD, Member, context, gro
 
 EVENTS = (*range(-170, -158), talk.TALK)
 EVERYONE = Proc("g", RANK_WILDCARD)
+EVERYONE_OF_THE_JOB = Proc("job", RANK_WILDCARD)
 OPTIONAL = attrs.GROUP_OPTIONAL(True)
 NOTIFY = attrs.GROUP_NOTIFY_TERMINATION(True)
 TOLERANT = attrs.GROUP_FT_COLLECTIVE(True)
@@ -135,6 +136,16 @@ class Party(World):
 
 
 # Order and what members say of themselves
+
+
+def test_who_has_formed_a_group_is_told_although_somebody_has_left():
+    party = Party(3)
+    party.made(infos=(attrs.GROUP_ASSIGN_CONTEXT_ID(True),))
+    party.notify(0, talk.LEFT)
+    asked = "pmix.qry.pgrpmems", talk.text(talk.GROUP_ID, "g")
+    assert party.query(1, *asked).items == job(1, 2)
+    assert party.query(1, *asked, talk.flag(GROUP_ORDER)).items == job(0, 1, 2)
+    assert party.query(0, *asked, talk.flag(GROUP_ORDER)).items == job(1, 2)
 
 
 def test_group_ranks_are_places_in_the_array():
@@ -654,7 +665,8 @@ def test_leaders_that_know_their_number_and_whom_they_add():
     tags[2] = leader(party, 2, 2, talk.procs(talk.ADD_MEMBERS, job(4, 1)), asked)
     assert party.server.pending()[0].missing == job(1)
     tags[0] = leader(party, 0, 2)
-    tags[1] = added(party, 1)
+    # Libraries before 6.0 have to name somebody.
+    tags[1] = party.members[1].construct(talk.flag(talk.COMES_ADDED), procs=job(1))
     for rank in (0, 2):
         result = party.members[rank].result(tags[rank])
         assert result["members"] == job(0, 2, 4, 1)
@@ -663,6 +675,39 @@ def test_leaders_that_know_their_number_and_whom_they_add():
     ends = [party.members[rank].destruct() for rank in (0, 1, 2, 4)]
     assert party.statuses(ends, (0, 1, 2, 4)) == [SUCCESS] * 4
     assert party.is_clean()
+
+
+def test_leaders_that_add_all_of_their_jobs():
+    """As OpenPMIx's own example of a group over a job and those that it has spawned does, each leader with its own."""
+    party = Party(3)
+    party.add("more", 2)
+    spawned = [Member(Client(party, rank, "more", version=NEW).connect(), NEW) for rank in range(2)]
+    more = Proc("more", 0), Proc("more", 1)
+    tags = [
+        leader(party, 0, 2, talk.procs(talk.ADD_MEMBERS, (EVERYONE_OF_THE_JOB,))),
+        added(party, 1),
+    ]
+    all_more = talk.procs(talk.ADD_MEMBERS, (Proc("more", RANK_WILDCARD),))
+    theirs = [
+        spawned[0].construct(talk.size(talk.BOOTSTRAP, 2), all_more, procs=more[:1]),
+        spawned[1].construct(procs=()),
+    ]
+    assert party.statuses(tags) == [None, None]
+    assert party.server.pending()[0].missing == job(2)
+    tags.append(added(party, 2))
+    assert party.statuses(tags) == [SUCCESS] * 3
+    for member, tag in zip((*party.members, *spawned), (*tags, *theirs), strict=True):
+        assert member.result(tag)["members"] == (*job(0), more[0], *job(1, 2), more[1])
+
+
+def test_a_collective_construct_that_adds_all_of_a_job():
+    party = Party(3)
+    everyone = talk.procs(talk.ADD_MEMBERS, (EVERYONE_OF_THE_JOB,))
+    tags = [party.members[rank].construct(everyone, procs=job(1, 0)) for rank in (0, 1)]
+    assert party.statuses(tags) == [None, None]
+    tags.append(added(party, 2))
+    assert party.statuses(tags) == [SUCCESS] * 3
+    assert party.members[2].result(tags[2])["members"] == job(1, 0, 2)
 
 
 def test_leaders_that_disagree_on_their_number():
@@ -687,6 +732,8 @@ def test_members_that_a_collective_construct_adds():
         assert party.members[rank].result(tag)["members"] == job(1, 0, 3, 2)
         assert party.members[rank].result(tag)["group_info"]
     assert party.server.store.groups["g"] == job(1, 0, 3, 2)
+    (upcall,) = [op for op in party.upcalls if isinstance(op, GroupUpcall) and len(op.procs) == 4]
+    assert talk.listed(upcall.directives, GROUP_ORDER) == job(1, 0, 3, 2)
 
 
 @pytest.mark.parametrize(("infos", "status"), [((), ABORT), ((TOLERANT,), SUCCESS), ((OPTIONAL,), ERR_PARTIAL_SUCCESS)])
@@ -959,6 +1006,35 @@ def test_a_proc_that_a_group_of_other_servers_takes_in():
     assert cluster.nodes[0].server.store.groups["g"] == job(2, 3, 0)
     zero.client.fence(EVERYONE)
     assert cluster.asked()[1].procs == job(0, 2, 3)
+    # One has left meanwhile, of which the sender of an update has not heard yet.
+    left = talk.text(talk.GROUP_ID, "g"), talk.procs(talk.CUSTOM_RANGE, job(0))
+    notify(Notification(talk.LEFT, Proc("job", 3), Range.CUSTOM, left))
+    update(2, 2, 3, 0, 1, added=1)
+    assert cluster.nodes[0].server.store.groups["g"] == job(2, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("told", "names"), [(("g", "far"), ["g", "far"]), ((), ["g"]), (None, ["g"]), ("nonsense", ["g"])]
+)
+def test_in_which_groups_a_proc_of_another_server_is(told, names):
+    class Asked(Several):
+        def upcall(self, node, op, answer):
+            if isinstance(op, ops.QueryInfo):
+                assert attrs.EVENT_CUSTOM_RANGE(Proc("job", 2)) in op.queries[0].qualifiers
+                array = Value(codes.DATA_ARRAY, DataArray(codes.STRING, told or ()))
+                infos = told if told == "nonsense" else (Info(op.queries[0].keys[0], array),)
+                answer(*((None, NotSupported("no queries")) if told is None else (infos, None)))
+            else:
+                super().upcall(node, op, answer)
+
+    cluster = Asked((0, 1), (2, 3))
+    zero, one = cluster.member(0), cluster.member(1)
+    stand(cluster, zero, one)
+    key = attrs.GROUP_NAMES.key
+    value = zero.client.value(zero.client.get(2, key), 2, key)
+    assert list(value.data.items) == names
+    assert zero.client.value(zero.client.get(1, key), 1, key).data.items == ("g",)
+    assert not cluster.nodes[0].server.pending()
 
 
 def test_callers_that_meet_others_of_other_servers():
@@ -1015,3 +1091,29 @@ def test_all_members_end():
     for rank in range(3):
         party.die(rank)
     assert party.is_clean()
+
+
+# What it costs
+
+
+def test_the_members_of_a_group_are_not_copied_for_each_that_destructs_it(monkeypatch):
+    party = Party(4)
+    party.made()
+    asked = []
+    store = type(party.server.store)
+    ungrouped = store.ungrouped
+    monkeypatch.setattr(store, "ungrouped", lambda self, procs: asked.append(procs) or ungrouped(self, procs))
+    tags = [party.members[rank].destruct() for rank in range(4)]
+    assert party.statuses(tags) == [SUCCESS] * 4
+    assert len(asked) <= 1, "the address of a group is looked up once"
+
+
+@pytest.mark.parametrize("size", [4, 32])
+def test_a_reply_is_made_once_for_all_who_get_the_same(monkeypatch, size):
+    from pypmix.engine.python.serverside import groups
+
+    made = []
+    monkeypatch.setattr(groups, "reply_layout", lambda *asked: made.append(asked) or reply_layout(*asked))
+    party = Party(size)
+    party.made()
+    assert len(made) == 1

@@ -66,7 +66,7 @@ def field_values(field: Field, kind: int) -> st.SearchStrategy[Any]:
     if isinstance(field, Sentinel):
         return st.none() | st.integers(0, 2**64 - 2)
     if isinstance(field, Flagged):
-        return st.none() | strategies.u64
+        return st.none() | strategies.data(field.type, 1)
     assert isinstance(field, One)
     if isinstance(field, Counted | CountedEach | Each):
         inner = strategies.text() if field.type == codes.STRING else strategies.data(field.type, 1)

@@ -145,7 +145,7 @@ class Leadership:
 
     async def __aenter__(self) -> Self:
         self._client._attend()
-        watch = GroupWatch(self._group.name, self._candidacy.changed, self._candidacy.ended)
+        watch = GroupWatch(self._group.name, self._candidacy.changed, self._candidacy.ended, elects=True)
         self._ids.append(GroupUnwatch(await self._client._run(watch, GroupUnwatch)))
         try:
             # What has changed since the watch began is told again, and changes nothing then.

@@ -1,7 +1,8 @@
 """Taking procs into a group that stands: what its members do about requests to join.
 
 The first member, the steward, takes one request after the other. It asks all members, whose handlers (`JOIN_REQUEST`)
-approve or refuse; then it tells all of the new member (`PMIX_GROUP_MEMBERSHIP_UPDATE`), and that one of the group.
+approve or refuse; then it tells all of the new member (`PMIX_GROUP_MEMBERSHIP_UPDATE`), and, when they know of it, that
+one of the group: what it calls then is not to meet members who leave it out.
 
 Who leaves tells those whom it knows to be members, and so does who takes somebody in; those who have come in meanwhile
 do not hear of it. So the steward passes on to all who were admitted what has changed, and one who becomes the steward
@@ -77,6 +78,9 @@ AT_IT = "admit at it"
 VERDICT = "admit verdict"
 """To the steward: the sender's handlers approve, or not for the `ERROR_STATUS`."""
 
+KNOWN = "admit known"
+"""To the steward: the sender knows that `AFFECTED_PROC` is a member, by its request `LIFE`."""
+
 NEWS = "admit news"
 """To those who were admitted: who else was, who has left, who has ended, and who leads."""
 
@@ -90,7 +94,7 @@ MAX_OPINIONS = 256
 class _Candidate:
     """Somebody who wants to join, and what the members think of it."""
 
-    __slots__ = ("at_it", "infos", "life", "proc", "timer", "waiting")
+    __slots__ = ("approved", "at_it", "infos", "life", "proc", "timer", "unaware", "waiting")
 
     def __init__(self, proc: Proc, life: int, infos: tuple[Info, ...]) -> None:
         self.proc = proc
@@ -98,6 +102,11 @@ class _Candidate:
         self.infos = infos
         self.waiting: set[Proc] = set()
         self.at_it: set[Proc] = set()
+        self.approved: set[Proc] = set()
+        self.unaware: set[Proc] | None = None
+        """Who has approved, and may not know yet that it is a member; the steward itself before all are told.
+
+        None before it is one."""
         self.timer: Timer | None = None
 
 
@@ -143,6 +152,7 @@ class Admitting:
             (MAY_JOIN, self._considers),
             (AT_IT, self._is_at_it),
             (VERDICT, self._decides),
+            (KNOWN, self._knows),
             (NEWS, self._hears_news),
         ):
             agent.hear(says, listener)
@@ -286,12 +296,20 @@ class Admitting:
             self._go_on(group, desk)
             return
         candidate.waiting.discard(member)
+        candidate.approved.add(member)
         self._check(group, desk, candidate)
 
     def _check(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
-        if desk.active is candidate and not candidate.waiting and not group.leaving:
-            self._quiet(candidate)
-            self._admit(group, desk, candidate)
+        if desk.active is not candidate or candidate.waiting:
+            return
+        if candidate.unaware is None:
+            if not group.leaving:
+                self._quiet(candidate)
+                self._admit(group, desk, candidate)
+        elif not candidate.unaware:
+            self._close(desk, candidate)
+            self._welcome(group, candidate)
+            self._go_on(group, desk)
 
     def _admit(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
         name, membership = group.name, group.membership
@@ -312,27 +330,43 @@ class Admitting:
             *candidate.infos,
         )
         others = [member for member in membership.members if member not in (self._me, candidate.proc)]
+        candidate.unaware = candidate.approved.intersection(others) | {self._me}
 
         def sent(_: None, error: BaseException | None) -> None:
-            if desk.active is candidate:
-                desk.active = None
             if self._standing.group(name) is not group:
                 # Whoever is the steward now knows that it is a member.
                 self._say(TURN, name, (candidate.proc,), (size(LIFE, candidate.life), procs(MEMBERSHIP, others)))
-                return
-            if error is None:
-                self._welcome(group, candidate)
+            elif error is None:
+                self._told(group, desk, candidate)
             else:
+                self._close(desk, candidate)
                 self._standing.dismiss(group, candidate.proc, candidate.life)
                 self._refuse(name, candidate.proc, candidate.life, getattr(error, "code", -1), str(error))
-            self._go_on(group, desk)
+                self._go_on(group, desk)
 
-        update = event(MEMBERSHIP_UPDATE, name, others or (self._me,), infos)
+        # The server of the new member hears of the group by this, if it has no other member there.
+        update = event(MEMBERSHIP_UPDATE, name, (*others, candidate.proc), infos)
         self._port.handlers.raised(Notification(MEMBERSHIP_UPDATE, self._me, RANGE_PROC_LOCAL, update.infos), False)
-        if others:
-            self._port.submit(update, sent)
-        else:
-            sent(None, None)
+        self._port.submit(update, sent)
+
+    def _told(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
+        """All are being told of a new member: wait until those who speak know."""
+        assert candidate.unaware is not None
+        candidate.unaware.discard(self._me)
+        if candidate.unaware:
+            candidate.timer = self._port.later(SILENCE, lambda: self._has_told(group, desk, candidate))
+        self._check(group, desk, candidate)
+
+    def _has_told(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
+        candidate.timer = None
+        candidate.unaware = set()
+        self._check(group, desk, candidate)
+
+    def _knows(self, event: Notification) -> None:
+        case = self._case(event)
+        if case is not None and case[2].unaware is not None:
+            case[2].unaware.discard(event.source)
+            self._check(*case)
 
     def _welcome(self, group: Group, candidate: _Candidate) -> None:
         """Tell somebody that it is a member, and of the group."""
@@ -424,14 +458,18 @@ class Admitting:
             self._is_over(change, desk)
             return
         for key in [key for key in self._opinions if change.kind == JOINED and key[:2] == (name, change.procs[0])]:
-            del self._opinions[key]
+            asked = [each for each in self._opinions.pop(key).stewards if each != self._me]
+            if asked:
+                self._say(KNOWN, name, asked, (proc(AFFECTED_PROC, key[1]), size(LIFE, key[2]), flag(DO_NOT_CACHE)))
         if desk is None:
             if not group.membership.admitted or not self._is_steward(group):
                 return
             desk = self._desk(name)
         active = desk.active
-        if active is not None and active.waiting and change.kind not in (JOINED, LED):
+        if active is not None and (active.waiting or active.unaware) and change.kind not in (JOINED, LED):
             active.waiting.difference_update(change.procs)
+            if active.unaware:
+                active.unaware.difference_update(change.procs)
             self._check(group, desk, active)
         if self._standing.group(name) is group and self._is_steward(group):
             self._pass_on(group, desk, change)
@@ -447,8 +485,9 @@ class Admitting:
         del self._desks[name]
         self._quiet(desk.active)
         waiting = [*desk.queue.values()]
-        if desk.active is not None and desk.active.proc not in change.state.members:
-            waiting.append(desk.active)
+        active = desk.active
+        if active is not None and (active.unaware is not None or active.proc not in change.state.members):
+            waiting.append(active)
         for candidate in waiting:
             if change.kind == DESTRUCTED:
                 self._refuse(name, candidate.proc, candidate.life, ERR_NOT_FOUND, f"the group {name!r} is no more")

@@ -113,8 +113,20 @@ class Agent:
         """
         self.part("joining", "Joining")
 
-    def taken(self, name: str) -> str:
-        """Tell in words why no group of this name can be made here; nothing where it can."""
+    def expects_leaders(self) -> None:
+        """Take in who is selected to lead from now on; as a handler for it is registered, as with invitations.
+
+        What a handler is brought is not told again when this process calls the construct that it is about.
+        """
+        self.part("constructing", "Constructing").expects_leaders()
+
+    def taken(self, name: str, *, joins: bool = True) -> str:
+        """Tell in words why no group of this name can be made here; nothing where it can.
+
+        Args:
+            name: The name.
+            joins: Whether it counts that this process joins one of that name by invitation.
+        """
         inviting, joining, constructing = self.made("inviting"), self.made("joining"), self.made("constructing")
         requesting = self.made("requesting")
         whole = Proc(name, RANK_WILDCARD)
@@ -124,7 +136,7 @@ class Agent:
             return f"there is a group {name!r} already"
         if inviting is not None and inviting.leads(name):
             return f"an invitation of the caller's to a group {name!r} is under way"
-        if joining is not None and joining.joins(name):
+        if joins and joining is not None and joining.joins(name):
             return f"the caller is about to join another group {name!r}"
         if constructing is not None and constructing.calls(name):
             return f"a construct of a group {name!r} is under way"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pypmix.engine.groups.addresses import Addresses
+from pypmix.engine.groups.collecting import SOON, collect, missing
 from pypmix.engine.groups.rules import (
     FAILURES,
     GATHERING,
     JOB_SIZE,
-    KEPT_ENDPOINT,
     ORDERED,
     TELLING,
     directives_for,
@@ -21,15 +21,12 @@ from pypmix.engine.groups.talk import (
     AFFECTED_PROC,
     CLAIM,
     CONSTRUCT_ABORT,
-    CONTEXT_ID,
     DESTRUCTS,
     DO_NOT_CACHE,
-    ENDPOINT,
     FINAL_ORDER,
     FT_COLLECTIVE,
     GO_ON,
     GROUP_ID,
-    GROUP_INFO,
     LEADER,
     LEADER_FAILED,
     LEADER_SELECTED,
@@ -55,6 +52,7 @@ from pypmix.standard import codes
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
     ERR_EXISTS,
+    ERR_LOST_CONNECTION,
     ERR_PARTIAL_SUCCESS,
     ERR_RESOURCE_BUSY,
     ERR_TIMEOUT,
@@ -67,11 +65,11 @@ from pypmix.standard.errors import (
 from pypmix.standard.ops import Fence, Get, GroupConstruct, GroupDestruct, GroupResults, NotifyEvent
 from pypmix.standard.ops.events import RANGE_LOCAL
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
-from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
+from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
     from typing import Any
 
     from pypmix.engine.base import Done
@@ -88,16 +86,14 @@ MOURNING = 2.0
 RECORDED = 0.02, 0.1, 0.3
 """After how many seconds to destruct once more what a library has not recorded yet: 6.x tells of it too early."""
 
+PARTING = 1.0
+"""Seconds in which a member that a server has lost may turn out to have left the group."""
 
-SAID = frozenset({GROUP_INFO, ENDPOINT})
-"""What members say of themselves."""
+IMMEDIATE = Info("pmix.immediate", Value(codes.BOOL, True))
+"""What has a server that does not know a job say so, instead of waiting for it."""
 
-PROCID = "pmix.procid"
-
-QUALIFIER = 8
-"""The flag of an info that is part of the question, and no directive."""
-
-_SOON = Info(TIMEOUT, Value(codes.INT, 5))
+MAX_SELECTED = 256
+"""Of how many groups it is remembered who was selected to lead them before this process has called."""
 
 
 class _Call:
@@ -109,12 +105,15 @@ class _Call:
         named: The procs that take part, as far as they are known.
         timer: Ends it when the caller's time is over.
         mourning: Ends it some time after one of them has ended.
+        mourned: Which one.
+        parting: Ends it some time after the server has lost one of them.
         leader: Who leads the group, as far as that was heard.
         asked: How much of what the engine was asked for it has not ended yet.
         tries: After how many seconds each to try once more.
+        sizes: How many ranks jobs have that this process has asked for.
     """
 
-    __slots__ = ("asked", "done", "leader", "mourning", "named", "op", "timer", "tries")
+    __slots__ = ("asked", "done", "leader", "mourned", "mourning", "named", "op", "parting", "sizes", "timer", "tries")
 
     def __init__(self, op: Any, done: Done[Any], named: tuple[Proc, ...]) -> None:
         self.op = op
@@ -122,9 +121,12 @@ class _Call:
         self.named = named
         self.timer: Timer | None = None
         self.mourning: Timer | None = None
+        self.mourned: Proc | None = None
+        self.parting: Timer | None = None
         self.leader: Proc | None = None
         self.asked = 0
         self.tries = list(RECORDED)
+        self.sizes: dict[Proc, Value] = {}
 
 
 class Constructing:
@@ -137,7 +139,10 @@ class Constructing:
         self._busy: set[str] = set()
         self._built: dict[str, tuple[tuple[Proc, ...], tuple[Info, ...]]] = {}
         """The groups of which the server has a record, as they were then, and the directives they were made with."""
+        self._selected: dict[str, Proc] = {}
+        """Who leads constructs that this process has not called yet."""
         self._listening = False
+        self._hears_of_leaders = False
 
     def start(self, op: Op[Any], done: Done[Any]) -> None:
         """Carry out `GroupConstruct` or `GroupDestruct`."""
@@ -149,6 +154,12 @@ class Constructing:
                 self._destruct(op, done)
         except PMIxError as error:
             done(None, error)
+
+    def expects_leaders(self) -> None:
+        """Hear from now on who is selected to lead, of constructs that this process has not called yet, too."""
+        if not self._hears_of_leaders:
+            self._hears_of_leaders = True
+            self._port.watch(LEADER_SELECTED, self._leads)
 
     def calls(self, name: str) -> bool:
         """Tell whether a construct of a group is under way here."""
@@ -170,6 +181,7 @@ class Constructing:
         self._check(op, given)
         self._busy.add(name)
         call = self._calls[name] = _Call(op, done, () if is_gathered(op) else given)
+        call.leader = self._selected.pop(name, None)
         self._listen()
         self._agent.standing.expected(name)
         self._time(call)
@@ -228,36 +240,42 @@ class Constructing:
         op = call.op
         if call.done is None or error is not None or result is None:
             self._busy.discard(op.group)
+            if error is not None and self._port.adapts and getattr(error, "code", 0) == ERR_PARTIAL_SUCCESS:
+                # So a server of ours tells it to those releases that have no status for it.
+                aborted = _failure(CONSTRUCT_ABORT, op.group, call.named)
+                aborted.missing = getattr(error, "missing", None)
+                error = aborted
             self._end(op.group, None, error, call)
             return
-        keys = said_keys(op)
-        if not keys or result.context_id is None or any(info.key in SAID for info in result.infos):
-            self._formed(call, result)
+        jobs = [each for each in (*result.members, *call.named) if each.rank == RANK_WILDCARD]
+        self._measure(call, result, [each for each in dict.fromkeys(jobs) if self._port.fetch(each, JOB_SIZE) is None])
+
+    def _measure(self, call: _Call, result: GroupResults, unknown: list[Proc]) -> None:
+        """Learn how many ranks jobs have that were named as a whole: some servers tell of them so, too."""
+        if unknown:
+            job = unknown.pop()
+
+            def measured(size: Value | None, _error: BaseException | None) -> None:
+                # Not all libraries keep it.
+                if size is not None and isinstance(size.data, int):
+                    call.sizes[job] = size
+                self._measure(call, result, unknown)
+
+            self._port.submit(Get(job, JOB_SIZE, (IMMEDIATE, SOON)), measured)
         else:
-            self._collect(call, result, keys)
+            call.named = self._ranks(call.named, call.sizes)
+            self._answered(call, result.replace(members=self._ranks(result.members, call.sizes)))
 
-    def _collect(self, call: _Call, result: GroupResults, keys: tuple[str, ...]) -> None:
-        """Ask for what the members say of themselves, which releases before 6.0 only tell by the context id.
+    def _answered(self, call: _Call, result: GroupResults) -> None:
+        keys = missing(call.op, result)
+        if not keys or result.context_id is None:
+            self._formed(call, result)
+            return
 
-        It is asked for under the keys that the caller uses itself.
-        """
-        number = Info(CONTEXT_ID, Value(codes.SIZE, result.context_id), QUALIFIER)
-        members = result.members or tuple(sorted(call.named))
-        told: dict[Proc, list[Info]] = {each: [] for each in members}
-        left = [len(members) * len(keys)]
+        def collected(said: tuple[Info, ...]) -> None:
+            self._formed(call, result.replace(infos=(*result.infos, *said)))
 
-        def heard(whose: Proc, key: str, value: Value | None) -> None:
-            if value is not None:
-                told[whose].append(Info(ENDPOINT if key == KEPT_ENDPOINT else key, value))
-            left[0] -= 1
-            if not left[0]:
-                infos = [said_by(each, items) for each, items in told.items() if items]
-                self._formed(call, result.replace(infos=(*result.infos, *infos)))
-
-        for each in members:
-            for key in keys:
-                op = Get(each, key, (number, _SOON))
-                self._port.submit(op, lambda value, _error, each=each, key=key: heard(each, key, value))
+        collect(self._port, result.members or tuple(sorted(call.named)), keys, result.context_id, collected)
 
     def _formed(self, call: _Call, result: GroupResults) -> None:
         op = call.op
@@ -266,16 +284,17 @@ class Constructing:
             return
         members = self._placed(call, result.members)
         partial = result.partial or any(each not in members for each in call.named if each.rank != RANK_WILDCARD)
+        leader = call.leader or found(result.infos, GROUP_LEADER_PROC, Proc) or self._own_leader(op)
         self._built[op.group] = members, op.directives
         formed = self._agent.standing.formed(
             op.group,
             members,
             context_id=result.context_id if wants_context_id(op) else None,
-            leader=call.leader or found(result.infos, GROUP_LEADER_PROC, Proc) or self._own_leader(op),
+            leader=leader,
             infos=tuple([info for info in result.infos if info.key != GROUP_LEADER_PROC]),
             directives=op.directives,
         )
-        if self._own_leader(op) is not None:
+        if leader == self._port.proc:
             self._agent.standing.tell_leader(op.group)
         self._end(op.group, formed.replace(partial=partial))
 
@@ -365,9 +384,15 @@ class Constructing:
     def _gathered(self, call: _Call, error: BaseException | None) -> None:
         if call.done is None or (error is not None and call.asked):
             return
+        name = call.op.group
+        if getattr(error, "code", 0) == ERR_LOST_CONNECTION and not self._port.adapts and call.parting is None:
+            # Whoever leaves and ends may be lost to the server before it is heard here that it has left.
+            self._busy.add(name)
+            call.parting = self._port.later(PARTING, lambda: self._end(name, None, error, call))
+            return
         if error is None:
-            self._gone(call.op.group)
-        self._end(call.op.group, None, error)
+            self._gone(name)
+        self._end(name, None, error)
 
     def _gone(self, name: str) -> None:
         self._built.pop(name, None)
@@ -406,15 +431,17 @@ class Constructing:
         if call is None or call.done is None or (only is not None and call is not only):
             return
         del self._calls[name]
-        for timer in (call.timer, call.mourning):
+        for timer in (call.timer, call.mourning, call.parting):
             if timer is not None:
                 timer.cancel()
+        if call.parting is not None and not call.asked:
+            self._busy.discard(name)
         done, call.done = call.done, None
         if error is not None and isinstance(call.op, GroupConstruct):
             self._agent.standing.abandoned(name)
         done(result, error)
 
-    def _ranks(self, given: tuple[Proc, ...]) -> tuple[Proc, ...]:
+    def _ranks(self, given: tuple[Proc, ...], sizes: Mapping[Proc, Value] | None = None) -> tuple[Proc, ...]:
         """Return procs, each once and by its rank where its job is known.
 
         Whoever names them in another way would mean another group to some servers; others return a wildcard as it came.
@@ -422,6 +449,8 @@ class Constructing:
         ranks: dict[Proc, None] = {}
         for each in given:
             size = self._port.fetch(each, JOB_SIZE) if each.rank == RANK_WILDCARD else None
+            if size is None and sizes is not None:
+                size = sizes.get(each)
             some = [each] if size is None else [Proc(each.nspace, rank) for rank in range(int(size.data))]
             ranks.update(dict.fromkeys(some))
         return tuple(ranks)
@@ -433,7 +462,7 @@ class Constructing:
             return
         self._listening = True
         agent, port = self._agent, self._port
-        port.watch(LEADER_SELECTED, self._selected)
+        self.expects_leaders()
         if port.adapts:
             for code in (MEMBER_FAILED, LEADER_FAILED):
                 port.watch(code, _only_hear)
@@ -441,13 +470,22 @@ class Constructing:
         else:
             port.watch(CONSTRUCT_ABORT, self._aborted)
             port.watch(LEFT, self._departed)
+            agent.screen(LEFT, self._parted)
             agent.standing.follow(self._ended)
 
-    def _selected(self, event: Notification) -> None:
-        call = self._calls.get(found(event.infos, GROUP_ID, str) or "")
-        leader = found(event.infos, LEADER, Proc)
-        if call is not None and leader is not None:
+    def _leads(self, event: Notification) -> None:
+        name, leader = found(event.infos, GROUP_ID, str) or "", found(event.infos, LEADER, Proc)
+        call = self._calls.get(name)
+        if leader is None:
+            return
+        if call is not None:
             call.leader = leader
+        elif self._port.adapts and self._port.handlers.is_host(event.source) and not self._agent.taken(name):
+            # A server of ours tells all who are named; the libraries of some pass on nothing of it with the answer.
+            self._selected.pop(name, None)
+            self._selected[name] = leader
+            if len(self._selected) > MAX_SELECTED:
+                del self._selected[next(iter(self._selected))]
 
     def _concluded(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
         """Tell the server how the handlers of this process have dealt with a failure during a construct."""
@@ -478,6 +516,12 @@ class Constructing:
         if call is not None and isinstance(call.op, GroupDestruct):
             self._go_on(call, event.source)
 
+    def _parted(self, event: Notification) -> bool:
+        """Hear of one that has left although its end was heard of first, which is no news to the group."""
+        if self._agent.standing.has_ended(event.source):
+            self._departed(event)
+        return True
+
     def _ended(self, ended: Proc) -> None:
         for name, call in list(self._calls.items()):
             if ended in call.named:
@@ -490,8 +534,15 @@ class Constructing:
 
     def _go_on(self, call: _Call, without: Proc) -> None:
         living = tuple([each for each in call.named if each != without])
-        if living != call.named:
-            self._gather(call, living)
+        if living == call.named:
+            return
+        if call.mourned == without and call.mourning is not None:
+            call.mourning.cancel()
+            call.mourning = None
+        if call.parting is not None:
+            call.parting.cancel()
+            call.parting = None
+        self._gather(call, living)
 
     def _mourn(self, name: str, ended: Proc) -> None:
         """Somebody who was named has ended; it may have called before, so that the server ends it all the same."""
@@ -500,25 +551,8 @@ class Constructing:
             status = CONSTRUCT_ABORT if isinstance(call.op, GroupConstruct) else ERR_PARTIAL_SUCCESS
             error = _failure(status, name, (ended,))
             error.missing = frozenset((ended,))
+            call.mourned = ended
             call.mourning = self._port.later(MOURNING, lambda: self._end(name, None, error, call))
-
-
-def said_keys(op: GroupConstruct) -> tuple[str, ...]:
-    """Return the keys under which the caller of a construct says something of itself."""
-    keys: dict[str, None] = {}
-    for info in op.directives:
-        data = info.value.data
-        if info.key == ENDPOINT:
-            keys[KEPT_ENDPOINT] = None
-        elif info.key == GROUP_INFO and isinstance(data, DataArray) and data.type == codes.INFO:
-            keys.update(dict.fromkeys([item.key for item in data.items]))
-    return tuple(keys)
-
-
-def said_by(whose: Proc, items: Iterable[Info]) -> Info:
-    """Return what a member says of itself, in the form in which releases from 6.0 on tell it."""
-    array = DataArray(codes.INFO, (proc(PROCID, whose), *items))
-    return Info(GROUP_INFO, Value(codes.DATA_ARRAY, array))
 
 
 def verdict(code: int, status: int, results: tuple[Info, ...]) -> str:

@@ -16,6 +16,7 @@ term there and therefore decides nothing here.
 
 from __future__ import annotations
 
+from pypmix.engine.groups.states import Election as States
 from pypmix.engine.groups.talk import (
     ABORT,
     AFFECTED_PROC,
@@ -146,6 +147,7 @@ class _Election:
         "order",
         "silent",
         "spoke",
+        "state",
         "term",
         "timer",
         "verdict",
@@ -161,7 +163,9 @@ class _Election:
         self.order: list[Proc] = []
         self.everybody: list[Proc] = []
         """Who has been known to take part, in that order; of these, `order` has who still does."""
+        self.state = States.START
         self.head: Proc | None = None
+        """Who coordinates."""
         self.verdict = ""
         self.heard: dict[Proc, str] = {}
         """What each has reported, in the order in which they have; nothing where its handlers are still at it."""
@@ -176,6 +180,15 @@ class _Election:
     @property
     def key(self) -> Key:
         return self.name, self.term, self.failed
+
+    @property
+    def coordinates(self) -> bool:
+        """Whether this process is the coordinator."""
+        return self.state in (States.WAITS, States.ASKS)
+
+    def step(self, what: str) -> None:
+        """Something happens to it."""
+        self.state = States.step(self.state, what)
 
     @property
     def result(self) -> tuple[str, Proc]:
@@ -270,7 +283,7 @@ class Elections:
             return
         past = self._past.get(key)
         if past is not None:
-            self._finish(election, past)
+            self._finish(election, past, States.HEARS)
             return
         election.doubted = {source for refused, source in self._refused if refused == key} - {failed, self._me}
         for source in election.doubted:
@@ -296,7 +309,7 @@ class Elections:
     def report(self, name: str, failed: Proc, infos: tuple[Info, ...]) -> None:
         """Tell what has come of an invitation from a leader that has failed: if it is not too late it counts."""
         for election in self._of(name, failed):
-            if election.head == self._me:
+            if election.coordinates:
                 self._learn(election, infos)
             elif election.head is not None:
                 self._say(KNOWN, election, (election.head,), (_packed(infos),))
@@ -304,7 +317,7 @@ class Elections:
     def drop(self, name: str, failed: Proc) -> None:
         """Take no further part in a choice in place of a leader, nor in one to come: the invitation is over here."""
         for election in self._of(name, failed):
-            self._end(election)
+            self._end(election, States.DROPS)
             others = [each for each in election.order if each != self._me]
             if others:
                 self._say(OUT, election, others)
@@ -330,7 +343,7 @@ class Elections:
     def lost(self, error: BaseException | None) -> None:
         """The session is over."""
         for election in list(self._under_way.values()):
-            self._end(election)
+            self._end(election, States.LOST)
         self._results.clear()
         self._early.clear()
         self._refused.clear()
@@ -370,7 +383,7 @@ class Elections:
         for election in list(self._under_way.values()):
             if (election.name, election.failed) == at and not election.verdict:
                 election.verdict = self._possible(election, verdict)
-                if election.head == self._me:
+                if election.coordinates:
                     self._note(election, self._me, election.verdict)
                     self._check(election)
                 elif election.head is not None:
@@ -388,6 +401,7 @@ class Elections:
             if election.timer is not None:
                 election.timer.cancel()
                 election.timer = None
+            election.step(States.COORDINATES if head == self._me else States.FOLLOWS)
             if head == self._me:
                 self._note(election, self._me, election.verdict)
                 if before is not None:
@@ -403,13 +417,14 @@ class Elections:
     def _ask(self, election: _Election) -> None:
         missing = [each for each in election.order if each not in election.heard]
         if missing:
+            election.step(States.MISSES)
             self._say(ASK, election, missing)
             election.timer = self._port.later(GRACE, lambda: self._has_waited(election))
 
     def _has_waited(self, election: _Election) -> None:
         """Who has not said a word by now is not one of us."""
         election.timer = None
-        if election.head == self._me:
+        if election.coordinates:
             election.silent.update(set(election.order) - election.spoke - set(election.heard))
             self._check(election)
         elif election.head is not None:
@@ -418,7 +433,7 @@ class Elections:
 
     def _check(self, election: _Election) -> None:
         """As the coordinator, choose if it is time."""
-        if election.head != self._me:
+        if not election.coordinates:
             return
         heard = election.heard
         if any(each not in heard and each not in election.silent for each in election.order):
@@ -438,7 +453,7 @@ class Elections:
         # What comes back of the announcement is no news.
         keep(self._past, election.key, outcome)
         self._announce(election.key, outcome, tuple(election.order))
-        self._finish(election, outcome)
+        self._finish(election, outcome, States.CHOOSES)
 
     def _announce(self, key: Key, outcome: Outcome, to: tuple[Proc, ...]) -> None:
         name, term, failed = key
@@ -447,14 +462,15 @@ class Elections:
             what = proc(LEADER, outcome.leader)
         self._port.submit(event(LEADER_SELECTED, name, to, (what, size(TERM, term), proc(FAILED, failed))), _sent)
 
-    def _finish(self, election: _Election, outcome: Outcome) -> None:
+    def _finish(self, election: _Election, outcome: Outcome, what: str) -> None:
         keep(self._past, election.key, outcome)
-        self._end(election)
+        self._end(election, what)
         election.decided(outcome)
         if self._early:
             self._refuse_early(lambda key: key[0] == election.name and not self._may_know(key))
 
-    def _end(self, election: _Election) -> None:
+    def _end(self, election: _Election, what: str) -> None:
+        election.step(what)
         if election.timer is not None:
             election.timer.cancel()
             election.timer = None
@@ -527,7 +543,9 @@ class Elections:
 
     def _may_know(self, key: Key) -> bool:
         """Tell whether this process takes part, or may find that it does: it has not heard all of the failed one."""
-        return self._takes_part(key) or not self._agent.standing.has_ended(key[2])
+        standing = self._agent.standing
+        gone = standing.has_ended(key[2]) or standing.has_departed(key[0], key[2])
+        return self._takes_part(key) or not gone
 
     def _takes_part(self, key: Key) -> bool:
         return key in self._under_way or self._knows(key)
@@ -578,7 +596,7 @@ class Elections:
         key = election.key
         if election.result in self._results:
             return
-        if election.head == self._me:
+        if election.coordinates:
             # Before all else: it must not arrive after the choice.
             others = [each for each in election.order if each != self._me]
             if others:
@@ -589,7 +607,8 @@ class Elections:
 
     def _ended(self, proc: Proc) -> None:
         for election in list(self._under_way.values()):
-            self._without(election, proc)
+            if self._under_way.get(election.key) is election:
+                self._without(election, proc)
         for early in [early for early in self._early if early[1] == proc]:
             del self._early[early]
         if any(key[2] == proc for key, _ in self._early):
@@ -629,12 +648,12 @@ class Elections:
             if self._knows(key):
                 keep(self._past, key, outcome)
             return
-        if election.head == self._me:
+        if election.coordinates:
             # An earlier coordinator has told somebody, who has told this one: now all are to hear.
             others = tuple([each for each in election.order if each not in (self._me, event.source)])
             if others:
                 self._announce(key, outcome, others)
-        self._finish(election, outcome)
+        self._finish(election, outcome, States.HEARS)
 
     # Small things
 

@@ -23,6 +23,7 @@ FEATURES: dict[str, Release | None] = {
     "group.notify_termination": None,
     "group.ft": None,
     "group.optional": None,
+    "get.group_names": None,
 }
 """From which release of a server on it works; None where no native server does it, but for those of the Python engine.
 

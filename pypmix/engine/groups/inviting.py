@@ -19,6 +19,8 @@ from __future__ import annotations
 from pypmix.engine.groups.addresses import Addresses
 from pypmix.engine.groups.election import GRACE, keep, verdict_of
 from pypmix.engine.groups.rules import JOB_SIZE
+from pypmix.engine.groups.states import Answer
+from pypmix.engine.groups.states import Invitation as States
 from pypmix.engine.groups.talk import (
     ABORT,
     ADD_MEMBERS,
@@ -80,7 +82,7 @@ if TYPE_CHECKING:
     from pypmix.engine.groups.port import Timer
     from pypmix.standard.ops import Op
 
-PENDING = "pending"
+PENDING = Answer.PENDING
 
 INVITATION = "pypmix.grp.invitation"
 """Which invitation it is about, a string: a name may be used again."""
@@ -131,13 +133,13 @@ class Invitation:
         "contributions",
         "directives",
         "done",
-        "ended",
         "invitees",
         "judged",
         "missing",
         "name",
         "order",
         "ours",
+        "state",
         "term",
         "timers",
         "token",
@@ -154,13 +156,13 @@ class Invitation:
         self.order = list(order)
         """Who is invited, and the leader, in the order of the membership."""
         self.invitees: dict[Proc, str] = {}
-        """What each invited proc has answered: `PENDING`, `ACCEPTED`, `DECLINED` or `FAILED`."""
+        """What each invited proc has answered, a state of `Answer`."""
         self.contributions: dict[Proc, tuple[Info, ...]] = {}
         self.directives = directives
         self.answers: Callable[[GroupAnswer], None] | None = None
         self.done: Done[GroupResults] | None = None
         self.complete = False
-        self.ended = False
+        self.state = States.START
         self.missing = False
         """Whether somebody who was invited is none any more."""
         self.context: int | None = None
@@ -172,6 +174,20 @@ class Invitation:
         self.unsure: set[Proc] = set()
         """Who has accepted and may not know yet who else is invited."""
         self.timers: list[Timer] = []
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is complete, or given up."""
+        return self.state != States.UNDER_WAY
+
+    def step(self, proc: Proc, what: str) -> None:
+        """Something happens to somebody who is invited, or is to be."""
+        self.invitees[proc] = Answer.step(self.invitees.get(proc, Answer.START), what)
+
+    def take_out(self, proc: Proc) -> None:
+        """Somebody is not invited any more."""
+        self.step(proc, Answer.LEFT_OUT)
+        del self.invitees[proc]
 
 
 class Inviting:
@@ -227,7 +243,7 @@ class Inviting:
     def lost(self, error: BaseException | None) -> None:
         """The session is over."""
         for invitation in list(self._under_way.values()):
-            self._end(invitation)
+            self._end(invitation, States.LOST)
             self._agent.abandoned(invitation.name)
             if invitation.done is not None:
                 invitation.done(None, error if error is not None else PMIxError("the session has ended"))
@@ -321,14 +337,16 @@ class Inviting:
             done: Called with what comes of it.
         """
         has_ended = self._agent.standing.has_ended
-        order = [each for each in members if each == self._me or not has_ended(each)]
+        order = [each for each in dict.fromkeys(members) if each == self._me or not has_ended(each)]
         if self._me not in order:
             order.append(self._me)
         invitation = Invitation(name, token, order, directives)
         invitation.term = term
         invitation.version = version
         invitation.done = done
-        invitation.invitees = {each: PENDING for each in order if each != self._me}
+        for each in order:
+            if each != self._me:
+                invitation.step(each, Answer.WAS_INVITED)
         invitation.contributions[self._me] = contributions
         self._under_way[name] = invitation
         self._ask_for_context(invitation)
@@ -369,9 +387,10 @@ class Inviting:
 
     def _add(self, invitation: Invitation, added: Iterable[Proc]) -> None:
         """Invite procs; those that have ended have failed at once."""
-        added = list(added)
+        added = list(dict.fromkeys(added))
         invitation.order = list(dict.fromkeys(invitation.order + added))
-        invitation.invitees.update(dict.fromkeys(added, PENDING))
+        for each in added:
+            invitation.step(each, Answer.IS_INVITED)
         self._send_invited(invitation, [each for each in added if not self._agent.standing.has_ended(each)])
         for each in added:
             if not invitation.ended and self._agent.standing.has_ended(each):
@@ -411,7 +430,8 @@ class Inviting:
 
     def _leave_out(self, invitation: Invitation, proc: Proc) -> None:
         """A proc is not to be a member; it is told, unless it does not want to be one."""
-        state = invitation.invitees.pop(proc)
+        state = invitation.invitees[proc]
+        invitation.take_out(proc)
         invitation.order.remove(proc)
         invitation.contributions.pop(proc, None)
         invitation.unsure.discard(proc)
@@ -436,7 +456,7 @@ class Inviting:
         version = found(infos, VERSION, int)
         if invitation.invitees.get(source) not in (PENDING, FAILED) or self._agent.standing.has_ended(source):
             return False
-        invitation.invitees[source] = ACCEPTED
+        invitation.step(source, Answer.ACCEPTS)
         invitation.contributions[source] = contributed(source, infos)
         if version is not None:
             invitation.ours.add(source)
@@ -453,9 +473,14 @@ class Inviting:
             # The leader before has told others of a change that it could not tell this process any more.
             ended = self._agent.standing.has_ended
             invitation.version = version
-            invitation.order = [each for each in members if each == self._me or not ended(each)]
-            known = invitation.invitees
-            invitation.invitees = {each: known.get(each, PENDING) for each in invitation.order if each != self._me}
+            invitation.order = [each for each in dict.fromkeys(members) if each == self._me or not ended(each)]
+            known = list(invitation.invitees)
+            for each in known:
+                if each not in invitation.order:
+                    invitation.take_out(each)
+            for each in invitation.order:
+                if each not in known and each != self._me:
+                    invitation.step(each, Answer.WAS_INVITED)
             self._tell_members(invitation, [each for each in invitation.invitees if each != source])
 
     def _refuse(self, event: Notification) -> None:
@@ -473,7 +498,7 @@ class Inviting:
         if invitation is None or invitation.invitees.get(event.source) not in (PENDING, FAILED, ACCEPTED):
             return
         source = event.source
-        invitation.invitees[source] = DECLINED
+        invitation.step(source, Answer.DECLINES)
         invitation.contributions.pop(source, None)
         invitation.unsure.discard(source)
         invitation.judged.add((event.code, source))
@@ -482,7 +507,7 @@ class Inviting:
         self._answer(invitation, GroupAnswer(DECLINED, source, reason, rest))
 
     def _failed(self, invitation: Invitation, proc: Proc, reason: str) -> None:
-        invitation.invitees[proc] = FAILED
+        invitation.step(proc, Answer.FAILS)
         invitation.contributions.pop(proc, None)
         invitation.unsure.discard(proc)
         invitation.judged.add((INVITE_FAILED, proc))
@@ -600,30 +625,34 @@ class Inviting:
         if not any(info.key == ASSIGN_CONTEXT_ID and info.value.data is not False for info in invitation.directives):
             return
         invitation.waits_for_context = True
+        ways = [self._construct_for_context, self._control_for_context]
         if self._port.adapts or self._port.server_release >= JOBS_CONTEXT_ID:
-            asked = (flag(ASSIGN_CONTEXT_ID), text(GROUP_ID, invitation.name))
+            ways.reverse()
 
-            def answered(infos: tuple[Info, ...] | None, error: BaseException | None) -> None:
-                context = None if error is not None or infos is None else found(infos, CONTEXT_ID, int)
-                if context is None:
-                    self._construct_for_context(invitation)
-                else:
-                    self._has_context(invitation, context)
+        def answered(context: int | None) -> None:
+            if context is None and ways:
+                ways.pop(0)(invitation, answered)
+            else:
+                self._has_context(invitation, context)
 
-            self._port.submit(JobControl((), asked), answered)
-        else:
-            self._construct_for_context(invitation)
+        answered(None)
 
-    def _construct_for_context(self, invitation: Invitation) -> None:
-        """Take the context id of a group of this process alone: older servers give none in another way."""
+    def _control_for_context(self, invitation: Invitation, answered: Callable[[int | None], None]) -> None:
+        def done(infos: tuple[Info, ...] | None, error: BaseException | None) -> None:
+            answered(None if error is not None or infos is None else found(infos, CONTEXT_ID, int))
+
+        self._port.submit(JobControl((), (flag(ASSIGN_CONTEXT_ID), text(GROUP_ID, invitation.name))), done)
+
+    def _construct_for_context(self, invitation: Invitation, answered: Callable[[int | None], None]) -> None:
+        """Take the context id of a group of this process alone: older launchers give none in another way."""
         name = f"pypmix:{invitation.token}:{invitation.term}"
 
-        def constructed(results: GroupResults | None, error: BaseException | None) -> None:
+        def done(results: GroupResults | None, error: BaseException | None) -> None:
             if error is None:
                 self._port.submit(GroupDestruct(name), _sent)
-            self._has_context(invitation, None if results is None else results.context_id)
+            answered(None if results is None else results.context_id)
 
-        self._port.submit(GroupConstruct(name, (self._me,), (flag(ASSIGN_CONTEXT_ID),)), constructed)
+        self._port.submit(GroupConstruct(name, (self._me,), (flag(ASSIGN_CONTEXT_ID),)), done)
 
     def _has_context(self, invitation: Invitation, context: int | None) -> None:
         invitation.context = context
@@ -647,7 +676,7 @@ class Inviting:
         self._complete(invitation)
 
     def _complete(self, invitation: Invitation) -> None:
-        self._end(invitation)
+        self._end(invitation, States.COMPLETES)
         name, states = invitation.name, invitation.invitees
         members = tuple([each for each in invitation.order if each == self._me or states[each] == ACCEPTED])
         shared = tuple([info for each in members for info in invitation.contributions.get(each, ())])
@@ -696,7 +725,7 @@ class Inviting:
         """
         if invitation.ended:
             return
-        self._end(invitation)
+        self._end(invitation, States.GIVES_UP)
         ended = self._agent.standing.has_ended
         to = [each for each in (self._me, *invitation.invitees) if not ended(each)]
         self._send_abort(invitation, [each for each in to if told is None or not self._has_reached(told, each)], why)
@@ -732,8 +761,8 @@ class Inviting:
         term, version = size(TERM, invitation.term), size(VERSION, invitation.version)
         return text(INVITATION, invitation.token), term, version
 
-    def _end(self, invitation: Invitation) -> None:
-        invitation.ended = True
+    def _end(self, invitation: Invitation, what: str) -> None:
+        invitation.state = States.step(invitation.state, what)
         del self._under_way[invitation.name]
         for timer in invitation.timers:
             timer.cancel()

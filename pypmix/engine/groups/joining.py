@@ -24,6 +24,7 @@ from pypmix.engine.groups.inviting import (
     contributed,
     timeout_in,
 )
+from pypmix.engine.groups.states import Invitee
 from pypmix.engine.groups.talk import (
     ABORT,
     AFFECTED_PROC,
@@ -82,14 +83,12 @@ class _Invited:
         "contributions",
         "directives",
         "done",
-        "failed",
         "gives_up",
-        "joins",
         "leader",
-        "leads",
         "members",
         "name",
         "origin",
+        "state",
         "term",
         "timer",
         "token",
@@ -108,12 +107,7 @@ class _Invited:
         """Who is invited, the leader too; nobody where that is not known."""
         self.directives: tuple[Info, ...] = ()
         self.contributions: tuple[Info, ...] = ()
-        self.joins = False
-        """Whether the program has accepted."""
-        self.leads = False
-        """Whether this process has taken it over."""
-        self.failed = False
-        """Whether the leader has, and there is no other one yet."""
+        self.state = Invitee.START
         self.gives_up = False
         self.done: Done[GroupResults] | None = None
         self.timer: Timer | None = None
@@ -121,6 +115,25 @@ class _Invited:
     @property
     def key(self) -> Key:
         return self.name, self.origin
+
+    @property
+    def joins(self) -> bool:
+        """Whether the program has accepted."""
+        return self.state in (Invitee.JOINS, Invitee.WAITS, Invitee.LEADS_AND_JOINS)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process has taken it over."""
+        return self.state in (Invitee.LEADS, Invitee.LEADS_AND_JOINS)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the leader has, and there is no other one yet."""
+        return self.state in (Invitee.LEADERLESS, Invitee.WAITS)
+
+    def step(self, what: str) -> None:
+        """Something happens to it."""
+        self.state = Invitee.step(self.state, what)
 
 
 class _Past:
@@ -198,7 +211,7 @@ class Joining:
         for record in list(self._open.values()):
             if not record.leads:
                 self._finish(record, None, error if error is not None else PMIxError("the session has ended"))
-        self._open.clear()
+        # What this process leads ends as an invitation of its own does.
         self._past.clear()
 
     # Joining and declining
@@ -273,7 +286,7 @@ class Joining:
         self._agent.standing.expected(record.name)
 
     def _accept(self, record: _Invited, op: GroupJoin, done: Done[GroupResults]) -> None:
-        record.joins = True
+        record.step(Invitee.ACCEPTS)
         record.done = done
         record.contributions = contributed(self._me, op.directives)
         seconds = timeout_in(op.directives)
@@ -298,16 +311,16 @@ class Joining:
         self._port.submit(event(INVITE_ACCEPTED, record.name, (record.leader,), infos), sent)
 
     def _decline(self, record: _Invited, reason: str, done: Done[Any] | None) -> None:
-        past = _Past(record)
+        past, leaderless = _Past(record), record.failed
         past.reason = reason
-        self._close(record, past)
+        self._close(record, past, Invitee.DECLINES)
         self._choose_no_more(record)
 
         def sent(_: object, error: BaseException | None) -> None:
             if done is not None:
                 done(None, error)
 
-        if record.failed:
+        if leaderless:
             sent(None, None)
         else:
             self._send_decline(record.name, record.leader, self._stamp(record), reason, sent)
@@ -332,12 +345,12 @@ class Joining:
                 record.done = done
                 return
         else:
-            past = _Past(record)
+            past, leaderless = _Past(record), record.failed
             past.left = True
             past.reason = why
-            self._close(record, past)
+            self._close(record, past, Invitee.TIME_OUT)
             self._choose_no_more(record)
-            if not record.failed:
+            if not leaderless:
                 self._send_decline(record.name, record.leader, self._stamp(record), why, _sent)
         if done is not None:
             done(None, error)
@@ -454,7 +467,8 @@ class Joining:
                 self._leader_failed(record)
 
     def _leader_failed(self, record: _Invited) -> None:
-        record.failed = True
+        if not record.failed:
+            record.step(Invitee.LEADER_FAILS)
         failed = record.leader
         # The others may know before this process does that it leads, and answer.
         self._agent.part("inviting", "Inviting")
@@ -479,10 +493,7 @@ class Joining:
         others = [each for each in self._open.values() if each.name == record.name and each is not record]
         if any(each.joins or each.leads for each in others):
             return False
-        joins, record.joins = record.joins, False
-        taken = self._agent.taken(record.name)
-        record.joins = joins
-        return not taken
+        return not self._agent.taken(record.name, joins=False)
 
     def _failure_answered(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
         """A handler that gives up counts, even if there is a new leader already."""
@@ -513,13 +524,14 @@ class Joining:
         record.term += 1
         record.members = tuple([each for each in record.members if each != record.leader])
         record.leader = leader
-        record.failed = False
         if leader == self._me:
             if self._can_lead(record):
                 self._take_over(record)
             else:
                 self._refuse_to_lead(record)
-        elif self._agent.standing.has_ended(leader):
+            return
+        record.step(Invitee.IS_LED)
+        if self._agent.standing.has_ended(leader):
             self._leader_failed(record)
         else:
             self._answer_again(record)
@@ -534,7 +546,7 @@ class Joining:
         self._end_with(record, CONSTRUCT_ABORT, why)
 
     def _take_over(self, record: _Invited) -> None:
-        record.leads = True
+        record.step(Invitee.IS_CHOSEN)
 
         def done(results: GroupResults | None, error: BaseException | None) -> None:
             if isinstance(error, PMIxError):
@@ -588,18 +600,19 @@ class Joining:
             past.results, past.error = results, error
         if error is not None:
             past.reason = "it has ended the invitation"
-        self._close(record, past)
+        self._close(record, past, Invitee.STANDS if error is None else Invitee.ENDS)
         if error is not None:
             self._choose_no_more(record)
         if record.done is not None:
             record.done(results, error)
 
-    def _close(self, record: _Invited, past: _Past) -> None:
+    def _close(self, record: _Invited, past: _Past, what: str) -> None:
         if record.timer is not None:
             record.timer.cancel()
             record.timer = None
         self._open.pop(record.key, None)
         keep(self._past, record.key, past)
+        record.step(what)
         self._agent.abandoned(record.name)
 
     def _choose_no_more(self, record: _Invited) -> None:

@@ -12,6 +12,7 @@ from itertools import count
 
 from pypmix.engine.groups.membership import Admission
 from pypmix.engine.groups.standing import said_in
+from pypmix.engine.groups.states import Request as States
 from pypmix.engine.groups.talk import (
     ADDED,
     AFFECTED_PROC,
@@ -122,6 +123,7 @@ class _Request:
         "op",
         "out",
         "sought",
+        "state",
         "timer",
         "turns",
     )
@@ -131,6 +133,7 @@ class _Request:
         self.name = op.group
         self.done = done
         self.number = next(_lives)
+        self.state = States.START
         self.candidates: tuple[Proc, ...] = ()
         """Who may be members, the steward first."""
         self.out: dict[Proc, None] = {}
@@ -142,6 +145,10 @@ class _Request:
         self.turns = 0
         self.timer: Timer | None = None
         self.limit: Timer | None = None
+
+    def step(self, what: str) -> None:
+        """Something happens to it."""
+        self.state = States.step(self.state, what)
 
 
 class Requesting:
@@ -195,7 +202,8 @@ class Requesting:
     def lost(self, error: BaseException | None) -> None:
         """The session is over."""
         for request in list(self._requests.values()):
-            self._end(request, None, error or PMIxError("the session was closed while this was under way"))
+            gone = error or PMIxError("the session was closed while this was under way")
+            self._end(request, None, gone, States.FAILS)
 
     # Whom to ask
 
@@ -216,6 +224,7 @@ class Requesting:
             # If the first one does not speak, the others would wait for it.
             self._seek(request)
             return
+        request.step(States.TURNS)
         out = [*request.out, *[each for each in request.candidates if ended(each)]]
         infos = (size(LIFE, request.number), *said_in(request.op.directives))
         if out:
@@ -227,6 +236,7 @@ class Requesting:
         if request.sought:
             self._give_up(request)
             return
+        request.step(States.SEEKS_OTHERS)
         request.sought = True
         request.asked = None
         request.candidates = ()
@@ -238,7 +248,7 @@ class Requesting:
     def _send(self, request: _Request, op: NotifyEvent) -> None:
         def sent(_: None, error: BaseException | None) -> None:
             if error is not None and self._is_under_way(request):
-                self._end(request, None, error)
+                self._end(request, None, error, States.FAILS)
 
         self._port.submit(op, sent)
 
@@ -250,7 +260,7 @@ class Requesting:
                 f"the members of {name!r} do not answer requests to join",
                 hint="only processes that use pypmix do; they can invite you as well",
             )
-        self._end(request, None, error)
+        self._end(request, None, error, States.FINDS_NOBODY)
 
     def _is_silent(self, request: _Request, asked: Proc) -> None:
         request.timer = None
@@ -279,7 +289,8 @@ class Requesting:
 
     def _heeded(self, event: Notification) -> None:
         request = self._request_of(event)
-        if request is not None and event.source == request.asked:
+        if request is not None and event.source == request.asked and request.state == States.ASKS:
+            request.step(States.HEEDS)
             self._quiet(request)
 
     def _turned_away(self, event: Notification) -> None:
@@ -300,7 +311,7 @@ class Requesting:
             return
         request.out.pop(event.source, None)
         request.mute.pop(event.source, None)
-        if request.asked is None:
+        if request.state == States.SEEKS:
             request.candidates = members
             self._ask_next(request)
 
@@ -316,7 +327,8 @@ class Requesting:
                 self._joins(request, members, infos)
             elif event.source == request.asked:
                 reason = found(infos, REASON, str) or "the members do not want it"
-                self._end(request, None, error_for(status)(reason, status=status, procs=(event.source,)))
+                error = error_for(status)(reason, status=status, procs=(event.source,))
+                self._end(request, None, error, States.REFUSES)
 
     def _joins(self, request: _Request, members: tuple[Proc, ...], infos: tuple[Info, ...]) -> None:
         added, places, lives = listed(infos, ADDED), numbers(infos, PLACE), numbers(infos, LIVES)
@@ -334,7 +346,7 @@ class Requesting:
             epoch=number(infos, EPOCH) or 1,
             term=number(infos, TERM) or 0,
         )
-        self._end(request, results, None)
+        self._end(request, results, None, States.TAKES_IN)
 
     def _decline(self, name: str, life: int, members: tuple[Proc, ...]) -> None:
         """Leave a group that has taken this process in too late, unless it is the one that it is in."""
@@ -352,12 +364,13 @@ class Requesting:
             said = say(WITHDRAW, request.name, (request.asked,), (size(LIFE, request.number),))
             self._port.submit(said, _ignore)
         error = OperationTimeout(f"the members have not decided within {limit} s")
-        self._end(request, None, error)
+        self._end(request, None, error, States.EXPIRES)
 
     def _is_under_way(self, request: _Request) -> bool:
         return self._requests.get(request.name) is request
 
-    def _end(self, request: _Request, results: GroupResults | None, error: BaseException | None) -> None:
+    def _end(self, request: _Request, results: GroupResults | None, error: BaseException | None, what: str) -> None:
+        request.step(what)
         del self._requests[request.name]
         self._quiet(request)
         if request.limit is not None:

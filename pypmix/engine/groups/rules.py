@@ -34,13 +34,15 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 JOB_SIZE = "pmix.job.size"
+PROCID = "pmix.procid"
 NAMES = "pmix.pgrp.nm"
 QUERY_MEMBERSHIP = "pmix.qry.pgrpmems"
 
-ONLY_WITH_CONTEXT_ID: tuple[Release, Release] = (5, 0, 0), (6, 0, 0)
-"""Servers, from and before which release, that may refuse a construct which asks for no context id.
+ONLY_WITH_CONTEXT_ID: tuple[Release, Release] = (4, 2, 0), (6, 0, 0)
+"""Servers, from and before which release, that are asked for a context id in every construct.
 
-PRRTE 3 is such a host: asked for one, it constructs the group, so that everybody asks it.
+Those of 5.0 may refuse a construct which asks for none: PRRTE 3 is such a host. Those of 4.2 construct it by themselves
+where all members are theirs, and their host never hears of the group.
 """
 
 TIMED: Release = (6, 0, 0)
@@ -141,6 +143,22 @@ def kept(directives: tuple[Info, ...]) -> tuple[Info, ...]:
     # None of it twice, where this was done before.
     said = list({info.key: info for info in said}.values())
     return (*others, Info(GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, tuple(said)))))
+
+
+def signed(info: Info, whose: Proc) -> Info:
+    """Return group info as servers from `TELLING` on want it: with the proc whose it is before all else.
+
+    Args:
+        info: Any info of a construct.
+        whose: The caller.
+    """
+    data = info.value.data
+    if info.key != GROUP_INFO or not isinstance(data, DataArray) or data.type != codes.INFO or not data.items:
+        return info
+    if data.items[0].value.type == codes.PROC:
+        return info
+    items = (Info(PROCID, Value(codes.PROC, whose)), *data.items)
+    return Info(GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, items)), info[2])
 
 
 def results_of(infos: Iterable[Info], partial: bool = False) -> GroupResults:

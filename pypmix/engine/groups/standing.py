@@ -346,6 +346,11 @@ class Standing:
         """Tell whether a proc may change a group: a member, also one whose end was heard of before what it had said."""
         return source in group.membership or (source in group.membership.departed and self.has_ended(source))
 
+    def has_departed(self, name: str, proc: Proc) -> bool:
+        """Tell whether a proc was a member of a group that stands, and has left or ended."""
+        group = self._groups.get(name)
+        return group is not None and proc in group.membership.departed and proc not in group.membership
+
     def has_ended(self, proc: Proc) -> bool:
         """Tell whether a proc is known to have ended, as far as was heard since groups are expected or stand."""
         return proc in self._ended
@@ -552,9 +557,16 @@ class Standing:
             return False
         group.said.pop(leaver, None)
         group.epoch += 1
-        if group.leader == leaver:
+        led = group.leader == leaver
+        if led:
             group.leader = None
         self._change(group, HAS_LEFT, (leaver,))
+        if led and any(watch.elects for watch in group.watches.values()):
+            self._leader_has_failed(group, leaver, told=False)
+        elif led:
+            elections = self._agent.made("election")
+            if elections is not None:
+                elections.drop(group.name, leaver)
         return True
 
     def _fail(self, group: Group, failed: Proc, *, told: bool = False) -> None:

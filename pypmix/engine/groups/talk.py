@@ -77,6 +77,9 @@ REASON = "pypmix.grp.reason"
 REACTS = "pypmix.grp.reacts"
 """In a construct: the caller's library answers each `MEMBER_FAILED` and `LEADER_FAILED` of it with a `REACTION`."""
 
+COMES_ADDED = "pypmix.grp.comes"
+"""In a construct of the caller alone: it is added by others, and its library has no other way to say so."""
+
 ABSENT = "pypmix.grp.absent"
 """Which procs of a construct have ended without coming, an array; between servers and their hosts."""
 

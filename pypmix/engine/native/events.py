@@ -51,7 +51,8 @@ AGAIN = Info("pypmix.again", Value(codes.BOOL, True))
 """A directive that the library does not know, which has it tell the server of a code that it has told another of."""
 
 INVITED = -159
-"""The code of an invitation to a group."""
+LEADER_SELECTED = -167
+"""The codes of an invitation to a group, and of the choice of its leader."""
 
 DEFAULT = -(2**31)
 """The code that stands for all codes with servers.
@@ -187,11 +188,13 @@ class Topic(Asking):
     def _begun(self, op: RegisterEventHandler) -> tuple[Handler, list[int | None]]:
         """Give a handler its place; return it, and the codes that the library is to be told of."""
         found: list[tuple[Handler, list[int | None]]] = []
-        groups = self._invited(op)
+        groups = self._concerned(op)
 
         def step() -> None:
-            if groups is not None:
+            if groups is not None and INVITED in op.codes:
                 groups.agent.expects_invitations()
+            if groups is not None and LEADER_SELECTED in op.codes:
+                groups.agent.expects_leaders()
             handler = self.handlers.add(op)
             missing = []
             for code in self._told(handler):
@@ -207,9 +210,9 @@ class Topic(Asking):
             raise self.session._with_context(error, op.name) from None
         return found[0]
 
-    def _invited(self, op: RegisterEventHandler) -> GroupPort | None:
-        """Return the groups of the session where a handler is for invitations, which they take in before it."""
-        if INVITED not in op.codes or self.session.singleton:
+    def _concerned(self, op: RegisterEventHandler) -> GroupPort | None:
+        """Return the groups of the session where a handler is for what they have to take in before it."""
+        if self.session.singleton or (INVITED not in op.codes and LEADER_SELECTED not in op.codes):
             return None
         topic: Any = self.session._topic_named("groups")
         port: GroupPort = topic.port

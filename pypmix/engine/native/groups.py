@@ -5,13 +5,14 @@ from __future__ import annotations
 from _thread import allocate_lock
 
 from pypmix.engine.groups.rules import FAILURES, GATHERING, QUERY_MEMBERSHIP, TELLING, answer_form, kept, results_of
-from pypmix.engine.groups.talk import GROUP_ID, listed, text
+from pypmix.engine.groups.talk import COMES_ADDED, GROUP_ID, flag, listed, text
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, found
 from pypmix.engine.native.groupport import GroupPort
 from pypmix.standard import codes
 from pypmix.standard.errors import NotSupported
 from pypmix.standard.ops import GroupConstruct, GroupDestruct, GroupResults, QueryInfo
+from pypmix.standard.ops.hosting import GROUP_ORDER
 from pypmix.standard.releases import Release, release_text
 from pypmix.standard.types import Query
 
@@ -36,7 +37,8 @@ def _construct(topic: Asking, op: Any, given: Any) -> None:
     topic.check(op)
     topic.marshal.fill(given.more, codes.STRING, (op.group,))
     # A library would not know who is meant by the name of a group that it has not constructed itself.
-    topic.marshal.fill(given.items, codes.PROC, topic.port.addresses.expand(op.procs))
+    procs = topic.port.addresses.expand(op.procs) or (topic.session.proc,) * topic.stands_alone(op)
+    topic.marshal.fill(given.items, codes.PROC, procs)
 
 
 def _constructed(topic: Asking, call: Any) -> GroupResults:
@@ -107,14 +109,20 @@ class Topic(Asking):
         def told(answers: Any, _error: BaseException | None) -> None:
             order = listed(answers or (), QUERY_MEMBERSHIP)
             members = result.members or order
-            # Somebody may have left it since.
             known = [proc for proc in order if proc in members]
             done(result.replace(members=(*known, *[proc for proc in members if proc not in known])), None)
 
-        self.port.submit(QueryInfo((Query((QUERY_MEMBERSHIP,), (text(GROUP_ID, op.group),)),)), told)
+        formed = text(GROUP_ID, op.group), flag(GROUP_ORDER)
+        self.port.submit(QueryInfo((Query((QUERY_MEMBERSHIP,), formed),)), told)
+
+    def stands_alone(self, op: Any) -> bool:
+        """Tell whether one who is added has to call with itself, as the library does not let it name nobody."""
+        return not getattr(op, "procs", True) and self.session._release < GATHERING
 
     def directives(self, op: Any) -> tuple[Any, ...]:
         given: tuple[Any, ...] = op.directives
+        if self.stands_alone(op):
+            given = (*given, flag(COMES_ADDED))
         return kept(given) if self.session._release < TELLING else given
 
     def limit(self, op: Any) -> float:
@@ -129,7 +137,7 @@ class Topic(Asking):
                 of the Python engine answers each release as that one expects.
         """
         release, server = self.session._release, self.session.server_release
-        if not op.procs and release < GATHERING:
+        if self.stands_alone(op) and not self.port.adapts:
             raise NotSupported(f"libpmix {release_text(release)} lets nobody be added to a group")
         if any(server) and not self.port.adapts and answer_form(server) != answer_form(release):
             raise NotSupported(

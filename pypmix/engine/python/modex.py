@@ -19,9 +19,11 @@ from pypmix.standard.errors import (
     PMIxError,
     RemoteProtocolError,
 )
-from pypmix.standard.ops import RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_LOCAL, SCOPE_REMOTE
+from pypmix.standard.ops import RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_LOCAL, SCOPE_REMOTE, QueryInfo
+from pypmix.standard.ops.events import CUSTOM_RANGE, RANGE
 from pypmix.standard.ops.hosting import DirectModex
-from pypmix.standard.types import RANK_UNDEF, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
+from pypmix.standard.ops.publishing import RANGE_CUSTOM
+from pypmix.standard.types import RANK_UNDEF, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Query, Value
 from pypmix.wire.codec import Packer, Unpacker
 from pypmix.wire.frames import TAG_DATA_DELETE
 from pypmix.wire.messages import decode_commit, decode_get, encode_kval, encode_status
@@ -58,9 +60,16 @@ TIMEOUT = "pmix.timeout"
 REQUIRED_KEY = "pmix.req.key"
 PSET_NAMES = "pmix.pset.nms"
 GROUP_NAMES = "pmix.pgrp.nm"
+QUERY_GROUP_NAMES = "pmix.qry.pgrp"
 IMMEDIATE = "pmix.immediate"
 REFRESH = "pmix.get.refresh"
 DATA_SCOPE = "pmix.scope"
+
+
+def _group_names(names: Iterable[str], kind: int, release: Release) -> list[bytes]:
+    """Return what says in which groups a proc is, nothing where it is in none."""
+    array = Value(codes.DATA_ARRAY, DataArray(codes.STRING, tuple(names)))
+    return [encode_kval(kind, GROUP_NAMES, array, release)] if names else []
 
 
 def is_true(info: Info) -> bool:
@@ -257,6 +266,8 @@ class Modex:
             target = self._store.process(Proc.unchecked(asked.nspace, asked.rank))
             if asked.put:
                 self._get_put(peer, tag, asked, target, (target,))
+            elif asked.key == GROUP_NAMES and not target.local:
+                self._get_groups(peer, tag, asked, target)
             elif not asked.key and not target.local and (asked.refresh or not target.committed) and not asked.immediate:
                 self._wait(peer, tag, asked, target, self._get_rank)
             else:
@@ -469,10 +480,11 @@ class Modex:
             data = pack.job_object()
         peer.send(tag, encode_status(peer.buffer_type, SUCCESS) + data)
 
-    def _get_rank(self, peer: Peer, tag: int, asked: Asked, target: Process) -> None:
+    def _get_rank(self, peer: Peer, tag: int, asked: Asked, target: Process, more: list[bytes] | None = None) -> None:
         kind, key = peer.buffer_type, asked.key
         pack = target.namespace.pack(kind, peer.release)
-        more = self._told(target, key, kind, peer.release) if key else target.kvals(kind, asked.seen(target))
+        if more is None:
+            more = self._told(target, key, kind, peer.release) if key else target.kvals(kind, asked.seen(target))
         data = pack.rank_object(target.proc, key, more)
         if not data:
             raise NotFound(f"{target.proc} has no {key or 'data'}")
@@ -483,12 +495,36 @@ class Modex:
             parts.append(pack.rank_object(target.proc, key, more, asked.alias))
         peer.send(tag, b"".join((*parts, data)))
 
+    def _get_groups(self, peer: Peer, tag: int, asked: Asked, target: Process) -> None:
+        """Answer a get of the groups that a proc of another server is in: this one knows those of its own procs."""
+        if peer.waiting >= MAX_WAITING:
+            raise PMIxError(f"{peer.waiting} gets wait already", status=ERR_OUT_OF_RESOURCE)
+        peer.waiting += 1
+
+        def answer(result: object, error: BaseException | None) -> None:
+            peer.waiting -= 1
+            if not peer.open:
+                return
+            names = self._store.groups_of(target.proc)
+            told = result if error is None and isinstance(result, tuple | list) else ()
+            for info in told:
+                data = info.value.data if isinstance(info, Info) and info.key == QUERY_GROUP_NAMES else None
+                if isinstance(data, DataArray) and data.type == codes.STRING:
+                    names += data.items
+            found = _group_names(dict.fromkeys(names), peer.buffer_type, peer.release)
+            try:
+                self._get_rank(peer, tag, asked, target, found)
+            except PMIxError as problem:
+                peer.status(tag, problem.code)
+
+        range = Info(RANGE, Value(codes.DATA_RANGE, RANGE_CUSTOM))
+        whose = Info(CUSTOM_RANGE, Value(codes.PROC, target.proc))
+        self._host.upcall(QueryInfo((Query((QUERY_GROUP_NAMES,), (range, whose)),)), answer, peer.process)
+
     def _told(self, target: Process, key: str, kind: int, release: Release) -> list[bytes]:
         """Return what the host tells of a proc under a reserved key besides the job info."""
         if key == GROUP_NAMES:
-            groups = self._store.groups_of(target.proc)
-            array = Value(codes.DATA_ARRAY, DataArray(codes.STRING, tuple(groups)))
-            return [encode_kval(kind, key, array, release)] if groups else []
+            return _group_names(self._store.groups_of(target.proc), kind, release)
         if key == PSET_NAMES:
             names = self._store.psets_of(target.proc)
             return [encode_kval(kind, key, Value(codes.STRING, ",".join(names)))] if names else []

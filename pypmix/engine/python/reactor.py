@@ -214,7 +214,10 @@ class Reactor:
         """
         # The loop runs what it finds after it has said that it stops, so nothing that gets past here is left lying.
         self._calls.append(function)
-        self._wake()
+        if threading.get_ident() != self._thread.ident:
+            self._wake()
+        elif self._stopping:
+            raise NotInitialized("the server is closed")
 
     def _wake(self) -> None:
         with self._lock:
@@ -320,6 +323,9 @@ class Reactor:
                 for link in dirty:
                     link.flush()
                 timeout = self._run_timers() if self._timers else -1.0
+            if self._calls:
+                # The loop's own thread does not wake itself.
+                timeout = 0.0
 
     def _receive(self, link: Link) -> None:
         assert link.socket is not None

@@ -174,7 +174,7 @@ class Session:
     def supports(self, feature: str) -> bool:
         if self.singleton:
             return feature in _LONE
-        if feature.startswith("group."):
+        if feature.startswith("group.") or feature == "get.group_names":
             from pypmix.engine.groups.features import works
 
             server = self._machine.server

@@ -70,9 +70,11 @@ def join(
         raise PMIxError("it is not one of the procs that it names", status=ERR_BAD_PARAM)
     timeout = timeout_of(infos)
     roster = server.collectives.roster(operation, members, others, asks=True)
-    roster = server.collectives.meeting(roster, address_of(server, procs), process)
+    group = address_of(server, procs)
+    roster = server.collectives.meeting(roster, group, process)
     tolerant = tolerant or any(is_true(info) for info in infos if info.key == FT_COLLECTIVE)
-    said = tuple(server.store.ungrouped(procs)), infos
+    # Each member of a group names all of it: no copy for each.
+    said = server.store.groups[group] if group else tuple(server.store.ungrouped(procs)), infos
     server.collectives.join(roster, process, ticket, timeout=timeout, said=said, tolerant=tolerant)
 
 

@@ -7,7 +7,7 @@ import inspect
 import itertools
 import math
 import threading
-import zlib
+from functools import partial
 
 from pypmix.host.callbacks.decorators import Decorators
 from pypmix.host.callbacks.desk import Desk, is_async
@@ -140,7 +140,12 @@ class Host(Upcalls, Jobs, Decorators):
         self._thread: threading.Thread | None = None
         self._closing = threading.Lock()
         self._watched: int | None = None
-        self._contexts = itertools.count()
+        self._next_context_id: Callable[[], int] = partial(next, itertools.count(1))
+        if exchange is not None:
+            from pypmix.host.exchange.coordinator import ContextIds
+
+            # Under the plain name the exchange itself gives numbers to groups.
+            self._next_context_id = ContextIds(f"{exchange.name} host").take
 
     # What is overridden
 
@@ -517,12 +522,7 @@ class Host(Upcalls, Jobs, Decorators):
 
     def next_context_id(self) -> int:
         """Return a context id for a group, which no host of the exchange returns again."""
-        number = next(self._contexts)
-        if self._exchange is None:
-            return number + 1
-        # Each host counts in numbers of its own, apart from those that the exchange itself gives to groups.
-        name = self._exchange.name.encode("utf-8", "surrogateescape")
-        return (zlib.crc32(name) & 0x3FFFFFFF | 0x80000000) << 32 | number + 1
+        return self._next_context_id()
 
     async def exchange(
         self,

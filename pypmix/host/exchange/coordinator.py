@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from hashlib import blake2b
+from itertools import count
 
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.parts import CONSTRUCT, OFFER, Outcome, Part, pack_outcome, unpack_part
-from pypmix.standard import attrs
+from pypmix.standard import attrs, codes
 from pypmix.standard.errors import ERR_BAD_PARAM, ERR_NOT_FOUND, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESS
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
+from pypmix.standard.types import DataArray, Info, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
     Forward = Callable[[Part, Callable[[Outcome], None]], Callable[[int], None]]
+
+PARTS = "pypmix.grp.parts"
+"""For which parts of servers one is given, as texts."""
 
 MAX_ENDED = 4096
 """Of how many parts it is remembered how they have ended."""
@@ -48,7 +53,7 @@ COUNTER = 22
 
 
 class ContextIds:
-    """The context ids that one server gives; no other one gives the same.
+    """The context ids that one server gives, from any thread; no other one gives the same.
 
     They begin with 40 bits of a hash of the server's name, and of how often the numbers below that were used up. All
     of them are larger than those that a server gives to groups of its own.
@@ -59,12 +64,11 @@ class ContextIds:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._given = 0
+        self._given = count()
 
     def take(self) -> int:
         """Return the next one."""
-        block, number = divmod(self._given, 1 << COUNTER)
-        self._given += 1
+        block, number = divmod(next(self._given), 1 << COUNTER)
         text = f"{block} {self._name}".encode("utf-8", "surrogateescape")
         prefix = int.from_bytes(blake2b(text, digest_size=5).digest(), "big")
         return 1 << 62 | prefix << COUNTER | number
@@ -157,7 +161,7 @@ class Round:
         same = not self.roster or named == self.members
         self.members = self.members & named if self.roster else named
         self.held.append(held)
-        self.roster.append((held.server, held.part.number))
+        self.roster += ((held.server, held.part.number), *_behind(held.part))
         return same
 
 
@@ -495,6 +499,7 @@ class Coordinator:
         if deciding.asked(parts, deciding.ASSIGN_CONTEXT_ID):
             infos.append(attrs.GROUP_ASSIGN_CONTEXT_ID(True))
         infos += [info for _, part in parts for info in part.infos if info.key == deciding.FINAL_ORDER][:1]
+        infos.append(_named_parts(round.roster))
         jobs = {nspace: job for _, part in parts for nspace, job in part.jobs}
         part = Part(0, OFFER, round.name, members, infos=tuple(infos), jobs=tuple(jobs.items()))
         round.given_up = self._forward(part, lambda outcome: self._end(round, outcome.replace(roster=())))
@@ -588,6 +593,23 @@ class Coordinator:
         packed = pack_outcome(outcome)
         for held in round.held:
             held.answer(packed, None)
+
+
+def _named_parts(keys: list[Key]) -> Info:
+    """Return what says for which parts one is given: should its giver be lost, their end is known where offers meet."""
+    texts = tuple([f"{number} {server}" for server, number in keys])
+    return Info(PARTS, Value(codes.DATA_ARRAY, DataArray(codes.STRING, texts)))
+
+
+def _behind(part: Part) -> list[Key]:
+    found: list[Key] = []
+    for info in part.infos:
+        data = info.value.data
+        for text in data.items if info.key == PARTS and isinstance(data, DataArray) else ():
+            number, _, server = str(text).partition(" ")
+            if number.isdecimal():
+                found.append((server, int(number)))
+    return found
 
 
 def _leaders_of(part: Part) -> tuple[Proc, ...]:

@@ -34,6 +34,7 @@ from pypmix.host.exchange.standing import Record
 from pypmix.standard import attrs
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
+    ERR_LOST_CONNECTION,
     ERR_PARTIAL_SUCCESS,
     ERR_TIMEOUT,
     SUCCESS,
@@ -233,7 +234,7 @@ class Groups:
             kind,
             name,
             members,
-            next((int(info.value.data) for info in directives if info.key == LOCAL_STATUS), SUCCESS),
+            _status_of(kind, directives),
             life,
             tuple([self._expanded(info) for info in directives if info.key in deciding.CARRIED]),
             known,
@@ -532,6 +533,13 @@ class Groups:
         if self.name in where.values():
             gone = {None, *self._exchange.gone}
             self.record.add(name, [proc for proc in members if where[proc] not in gone])
+
+
+def _status_of(kind: int, directives: Iterable[Info]) -> int:
+    """Return how it stands with the members of a server, as that says."""
+    status = next((int(info.value.data) for info in directives if info.key == LOCAL_STATUS), SUCCESS)
+    # Native servers from 7.0 on say so of a construct that goes on without members that have ended.
+    return ERR_PARTIAL_SUCCESS if status == ERR_LOST_CONNECTION and kind == CONSTRUCT else status
 
 
 def seconds_in(directives: Iterable[Info]) -> float:

@@ -7,7 +7,8 @@ from collections import OrderedDict
 from pypmix.data import DataBuffer
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import NotFound
-from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_NAMESPACE
+from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_NAMESPACE, among, procs_in
+from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import DataArray, Info, Proc, Value
 
 TYPE_CHECKING = False
@@ -133,7 +134,9 @@ class Standing:
         infos = []
         for query in op.queries:
             given = {info.key: info.value.data for info in query.qualifiers}
-            concerned = [group for group in groups if self._concerns(given.get(attrs.RANGE.key), requestor, group[1])]
+            reach = given.get(attrs.RANGE.key)
+            custom = _custom(query.qualifiers) if reach == RANGE_CUSTOM else ()
+            concerned = [group for group in groups if self._concerns(reach, requestor, group[1], custom)]
             names = list(dict.fromkeys([name for name, _ in concerned]))
             for key in query.keys:
                 if key == NUM_GROUPS:
@@ -150,12 +153,23 @@ class Standing:
             raise NotFound("there is no such group", operation="query")
         return infos
 
-    def _concerns(self, reach: object, requestor: Proc | None, members: tuple[Proc, ...]) -> bool:
+    def _concerns(
+        self, reach: object, requestor: Proc | None, members: tuple[Proc, ...], custom: tuple[Proc, ...]
+    ) -> bool:
+        if reach == RANGE_CUSTOM:
+            return any(among(proc, custom) for proc in members)
         if reach == RANGE_LOCAL:
             return any(self._places.where(proc) == self._exchange.name for proc in members)
         if reach == RANGE_NAMESPACE and requestor is not None:
             return any(proc.nspace == requestor.nspace for proc in members)
         return True
+
+
+def _custom(qualifiers: tuple[Info, ...]) -> tuple[Proc, ...]:
+    try:
+        return procs_in(qualifiers, attrs.EVENT_CUSTOM_RANGE.key) or ()
+    except TypeError:
+        return ()
 
 
 def _pack(groups: Listed) -> bytes:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from pypmix.standard import codes
 from pypmix.standard.asjson import fields
-from pypmix.standard.ops import ClientConnected, Connect, Disconnect, FenceUpcall, GroupUpcall, Log, ToolConnected
+from pypmix.standard.ops import (
+    ClientConnected,
+    Connect,
+    DeregisterEvents,
+    Disconnect,
+    FenceUpcall,
+    GroupUpcall,
+    Log,
+    RegisterEvents,
+    ToolConnected,
+)
 from pypmix.standard.record import Record
 from pypmix.standard.types import DataArray, Info, Proc, Value
 
@@ -15,8 +25,11 @@ if TYPE_CHECKING:
 
     from pypmix.standard.ops import Op
 
-COLLECTIVES = (FenceUpcall, GroupUpcall, Connect, Disconnect)
-"""What several clients ask together: which of them a server names as the requestor, if any, means nothing."""
+COLLECTIVES = (FenceUpcall, GroupUpcall, Connect, Disconnect, RegisterEvents, DeregisterEvents)
+"""What several clients ask together, or what is asked for the first of them or when the last one is gone.
+
+Which of them a server names as the requestor, if any, means nothing.
+"""
 
 VOLATILE = frozenset(
     {

@@ -246,12 +246,15 @@ class GroupWatch(Op[int]):
         ended: Called once when no further change can come, with an error or None.
         past: Whether to tell first what has happened since the group was formed, as far as it is kept: so nothing is
             missed between that and the watch.
+        elects: Whether a leader that leaves is to be followed by another one as if it had failed: the caller's handlers
+            of `PMIX_GROUP_LEADER_FAILED` are asked then, too, and the other members that want it.
     """
 
     group: str
     changed: Callable[[GroupChange], None]
     ended: Callable[[BaseException | None], None] | None = None
     past: bool = False
+    elects: bool = False
 
     def __validate__(self) -> None:
         _check_group(self.group)

@@ -20,7 +20,7 @@ GROUP_LEADER_PROC = "pypmix.grp.leader"
 """In the directives: which of the callers has declared itself the leader; in the result: who leads."""
 
 GROUP_ROUND = "pypmix.grp.round"
-"""In the directives: how often the server has come to this construct, from the second time on."""
+"""In the directives: the how many-th time it is that the server comes to this construct, counted from 1."""
 
 GROUP_CLAIMS = "pypmix.grp.claims"
 """In the directives: which procs want to lead after the leader has failed."""

@@ -127,7 +127,10 @@ async def listed(me):
         await group.construct()
     await me.fence(timeout=20)
     members = await me.query(attrs.QUERY_GROUP_MEMBERSHIP, info={attrs.GROUP_ID: NAME})
-    unknown = await me.query(attrs.QUERY_GROUP_MEMBERSHIP, info={attrs.GROUP_ID: "acme.nobody"}, default=None)
+    try:
+        unknown = await me.query(attrs.QUERY_GROUP_MEMBERSHIP, info={attrs.GROUP_ID: "acme.nobody"}, default=None)
+    except PMIxError:
+        unknown = None
     await me.fence(timeout=20)
     if me.rank:
         await group.destruct()

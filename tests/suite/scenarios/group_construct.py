@@ -162,12 +162,11 @@ async def families(me):
     procs = [Proc(me.nspace, Rank.WILDCARD), Proc(child, Rank.WILDCARD)]
     async with me.group("acme.families", procs, timeout=20) as group:
         size = await me.get(attrs.JOB_SIZE, Proc(child, Rank.WILDCARD))
-        hosts = [bool(await me.get(attrs.HOSTNAME, Proc(child, rank))) for rank in range(2)]
         values = [await me.get("acme.child", Proc(child, rank)) for rank in range(2)]
         members = len(group)
         await group.fence(timeout=20)
     await me.fence(timeout=20)
-    return size, hosts, values, members
+    return size, values, members
 
 
 async def put(me):

@@ -36,6 +36,11 @@ async def outcome(call):
         return error
 
 
+def kind(error):
+    """Return what sort of error it is, with the status of those that have no class of their own."""
+    return f"PMIxError {error.code}" if type(error) is PMIxError else type(error).__name__
+
+
 async def heard(stream, quiet=0.3):
     """Return which procs events are about, and of which group, until none has come for a while."""
     found = []
@@ -49,17 +54,19 @@ async def heard(stream, quiet=0.3):
         found.append((event.code.name, event.info.get("pmix.grp.id"), None if about is None else about.rank))
 
 
-async def shrunk(me, victims, timeout=20, **directives):
-    """Some ranks end before they come to a construct, the first of them at once, the others while it is under way."""
+async def shrunk(me, victims, early=False, **directives):
+    """Some ranks end before they come to a construct, one after the other, the first of them maybe before all come."""
     async with me.events(MEMBER, LEADER, SELECTED, ABORT) as events:
         await me.fence(timeout=20)
         if me.rank in victims:
-            await sleep(MEANWHILE * victims.index(me.rank))
+            await sleep(MEANWHILE * (victims.index(me.rank) + (not early)))
             die()
-        made = await outcome(lambda: me.group_construct("acme.shrunk", me.job.procs, timeout=timeout, **directives))
+        elif early:
+            await sleep(MEANWHILE / 2)
+        made = await outcome(lambda: me.group_construct("acme.shrunk", me.job.procs, timeout=20, **directives))
         said = await heard(events)
         if isinstance(made, PMIxError):
-            return type(made).__name__, said
+            return kind(made), said
         living = names(made.members), made.partial
         used = await outcome(lambda: me.fence(Proc("acme.shrunk", Rank.WILDCARD), timeout=20))
         taken = await outcome(lambda: me.group_destruct("acme.shrunk", timeout=20))
@@ -71,7 +78,7 @@ async def tardy(me):
     if me.rank == 2:
         await sleep(1.5)
         found = await outcome(lambda: me.group_construct("acme.tardy", me.job.procs, optional=True, timeout=1))
-        found = type(found).__name__ if isinstance(found, PMIxError) else names(found.members)
+        found = kind(found) if isinstance(found, PMIxError) else names(found.members)
     else:
         results = await me.group_construct("acme.tardy", me.job.procs, optional=True, timeout=1)
         await me.fence(Proc("acme.tardy", Rank.WILDCARD), timeout=20)
@@ -95,7 +102,7 @@ async def told(me, victims):
         )
         said = await heard(events)
         await me.group_destruct("acme.told", timeout=20)
-    return names(made.members) if not isinstance(made, PMIxError) else type(made).__name__, said
+    return names(made.members) if not isinstance(made, PMIxError) else kind(made), said
 
 
 async def given_up(me, victims):
@@ -117,7 +124,7 @@ async def given_up(me, victims):
             lambda: me.group_construct("acme.given", me.job.procs, notify_termination=True, timeout=20)
         )
         aborts = [name for name, group, _ in await heard(events) if group == "acme.given"]
-    return type(made).__name__ if isinstance(made, PMIxError) else names(made.members), calls, aborts
+    return kind(made) if isinstance(made, PMIxError) else names(made.members), calls, aborts
 
 
 async def orphaned(me, victims, claims):
@@ -140,7 +147,7 @@ async def orphaned(me, victims, claims):
         error = await outcome(group.construct)
         said = await heard(events)
     if isinstance(error, PMIxError):
-        return type(error).__name__, calls, said
+        return kind(error), calls, said
     found = names(group), group.leader.rank
     await group.destruct()
     return found, calls, said
@@ -175,7 +182,7 @@ async def taken_apart(me, victims, **directives):
             await sleep(20)
         ended = await outcome(lambda: me.group_destruct("acme.apart", timeout=20))
         said = await heard(events)
-    return None if ended is None else type(ended).__name__, said
+    return None if ended is None else kind(ended), said
 
 
 async def left(me):
@@ -209,7 +216,7 @@ async def left_behind(me, ft):
         found = None
     else:
         error = await outcome(lambda: group.fence(timeout=20, ft=ft))
-        found = error if error is None else type(error).__name__
+        found = error if error is None else kind(error)
         # Whoever has left is not waited for any more.
         await group.fence(timeout=20)
         await group.destruct()

@@ -448,3 +448,28 @@ async def selected(events):
             return found
         leader = event.info.get(attrs.GROUP_LEADER.key)
         found.append(getattr(leader, "rank", None))
+
+
+async def mixed(me, role):
+    """What a rank does in a job with ranks of another language; see `tests/interop/invitations.c`."""
+    invitations = await listening(me)
+    said = []
+    try:
+        if role == "invite":
+            async with me.invite("acme.mixed", me.job.procs, timeout=20) as invite:
+                async for answer in invite.answers():
+                    said.append((answer.proc.rank, type(answer).__name__))
+                    if isinstance(answer, Declined):
+                        invite.drop(answer.proc)
+                team = await invite.complete()
+        else:
+            invitation = await invitations.get(timeout=20)
+            said.append((invitation.group, invitation.leader.rank))
+            team = await invitation.accept(timeout=20)
+    except ConstructAborted:
+        found = None
+    else:
+        found = names(team)
+        await end(me, team)
+    await me.fence(timeout=20)
+    return found, sorted(said)

@@ -80,11 +80,12 @@ async def number(me):
 
 async def invited(me):
     """Rank 2 asks to join a group that rank 0 has invited rank 1 to, and fences with it; then rank 0 leaves."""
+    invitations = await me.invitations().open()
+    await me.fence(timeout=20)
     if me.rank == 0:
         team = await me.group_invite("acme.guests", [me.job[1]], timeout=20)
     elif me.rank == 1:
-        async with me.invitations() as invitations:
-            team = await (await invitations.get(timeout=20)).accept(timeout=20)
+        team = await (await invitations.get(timeout=20)).accept(timeout=20)
     await me.fence(timeout=20)
     if me.rank == 2:
         team = await me.group_request("acme.guests", timeout=20)

@@ -42,7 +42,8 @@ DEFAULT = -(2**31)
 """The code that stands for all codes, where a message needs one."""
 
 INVITED = -159
-"""The code of an invitation to a group, which the groups take in before the handlers that are for it."""
+LEADER_SELECTED = -167
+"""The codes of an invitation to a group, and of the choice of its leader, which the groups take in before handlers."""
 
 NO_CODES_FROM = (7, 0, 0)
 """The first release whose servers take in a registration without codes.
@@ -273,10 +274,14 @@ def _complain(error: Exception) -> None:
 def _register(client: Client, call: Call) -> None:
     op = call.op
     assert isinstance(op, RegisterEventHandler)
-    if INVITED in op.codes and client.server is not None:
+    if client.server is not None and (INVITED in op.codes or LEADER_SELECTED in op.codes):
         from pypmix.engine.python.clientside.groups import groups_of
 
-        groups_of(client).agent.expects_invitations()
+        agent = groups_of(client).agent
+        if INVITED in op.codes:
+            agent.expects_invitations()
+        if LEADER_SELECTED in op.codes:
+            agent.expects_leaders()
     try:
         events_of(client).register(call, op)
     except LocalProtocolError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.engine.groups.rules import FAILURES, results_of
+from pypmix.engine.groups.rules import FAILURES, TELLING, results_of, signed
 from pypmix.engine.groups.talk import CONTEXT_ID, MEMBERSHIP
 from pypmix.engine.python.clientside.exchanges import reply, request
 from pypmix.engine.python.clientside.groupport import GroupPort
@@ -55,7 +55,10 @@ def groups_of(client: Client) -> GroupPort:
 def _construct(client: Client, call: Call) -> None:
     op = call.op
     assert isinstance(op, GroupConstruct)
-    request(client, call, Command.GROUP_CONSTRUCT, unbound=True, group=op.group, procs=op.procs, infos=op.directives)
+    infos = op.directives
+    if client.release >= TELLING and not _adapts(client):
+        infos = tuple([signed(info, client.proc) for info in infos])
+    request(client, call, Command.GROUP_CONSTRUCT, unbound=True, group=op.group, procs=op.procs, infos=infos)
 
 
 def _constructed(client: Client, call: Call, payload: bytes) -> None:

@@ -54,7 +54,9 @@ if TYPE_CHECKING:
     Reply = Callable[[Any, Any, Peer], Fields]
 
 ASSIGN_CONTEXT_ID = "pmix.grp.actxid"
+GROUP_ID = "pmix.grp.id"
 PROCID = "pmix.procid"
+QUERY_MEMBERSHIP = "pmix.qry.pgrpmems"
 RANGE = "pmix.range"
 PERSISTENCE = "pmix.persist"
 
@@ -257,7 +259,18 @@ class Asking(Topic):
         def answer(result: object, error: BaseException | None) -> None:
             self._send(peer, tag, Command.QUERY, op, lambda: self._answers(op, result, error, peer))
 
-        self._ask(peer, op, answer)
+        if self._is_of_own_group(op, peer):
+            answer(None, None)
+        else:
+            self._ask(peer, op, answer)
+
+    def _is_of_own_group(self, op: QueryInfo, peer: Peer) -> bool:
+        """Tell whether a query is after the members of one of the caller's groups, of which no host knows more."""
+        if len(op.queries) != 1 or op.queries[0].keys != (QUERY_MEMBERSHIP,):
+            return False
+        named = [info.value.data for info in op.queries[0].qualifiers if info.key == GROUP_ID]
+        own = peer.process.proc
+        return any(isinstance(name, str) and self.server.store.key_of(name, own) is not None for name in named)
 
     def _answers(self, op: QueryInfo, result: object, error: BaseException | None, peer: Peer) -> Fields:
         theirs: dict[str, list[Value]] = {}

@@ -17,6 +17,7 @@ from pypmix.engine.groups.talk import (
     NON_DEFAULT,
     NOTIFY_TERMINATION,
     OPTIONAL,
+    REACTS,
     VERDICT,
     flag,
     found,
@@ -61,6 +62,7 @@ from pypmix.standard.types import RANK_VALID, RANK_WILDCARD, DataArray, Info, Pr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from pypmix.engine.python.collectives import Collective
@@ -73,8 +75,11 @@ if TYPE_CHECKING:
 CONSTRUCT = "group_construct"
 
 PROCID = "pmix.procid"
-OWN = frozenset({GROUP_INFO, ENDPOINT, "pmix.pdata"})
-"""Directives that each member gives for itself. The last is what it has committed, which others get when they ask."""
+OWN = frozenset({GROUP_INFO, ENDPOINT, REACTS, "pmix.pdata"})
+"""Directives that each member gives for itself, and of which the host hears nothing, or in another form.
+
+The last is what it has committed, which others get when they ask.
+"""
 
 HOST_PATIENCE = 10.0
 """Seconds for which a host is waited for that is to say whether a construct has ended before it was given up."""
@@ -314,6 +319,10 @@ class Constructs:
             shared[guest] = group_info(infos)
         given = [told(each, items) for each, items in sorted(shared.items()) if items]
         order = self._order(construct, collective)
+        if guests:
+            # They come last, in the order in which they are added.
+            order = order or tuple(sorted({*construct.here} - {*construct.absent}))
+            order += tuple([each for each in self.added(construct) if each in guests and each not in order])
         directives = [*directives_of(collective, OWN), *given]
         if construct.absent or construct.lacking:
             directives.append(procs(ABSENT, (*construct.absent, *construct.lacking)))
@@ -390,15 +399,15 @@ class Constructs:
         for _, infos in said.values():
             final = listed(infos, FINAL_ORDER)
             if final:
-                return self._flat(final)
+                return self.flat(final)
         for process, (named, _) in said.items():
             if process.proc == construct.leader:
-                return self._flat(named)
+                return self.flat(named)
         # Equal requests are one object here.
-        orders = {self._flat(named) for named in {id(named): named for named, _ in said.values()}.values()}
+        orders = {self.flat(named) for named in {id(named): named for named, _ in said.values()}.values()}
         return orders.pop() if len(orders) == 1 else ()
 
-    def _flat(self, named: tuple[Proc, ...]) -> tuple[Proc, ...]:
+    def flat(self, named: tuple[Proc, ...]) -> tuple[Proc, ...]:
         """Return procs in order, each once, with those of a job for its wildcard where it is known."""
         flat: dict[Proc, None] = {}
         for each in named:
@@ -496,7 +505,7 @@ def group_info(infos: tuple[Info, ...]) -> tuple[Info, ...]:
     return tuple(items)
 
 
-def listed_all(infos: list[Info], key: str) -> list[Proc]:
+def listed_all(infos: Iterable[Info], key: str) -> list[Proc]:
     """Return the procs of all infos under a key."""
     return [each for info in infos for each in listed((info,), key)]
 

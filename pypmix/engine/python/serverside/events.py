@@ -51,7 +51,7 @@ INTERNAL = "pmix.srvr.internal.notify"
 """What a server marks events with that have come from a client of its own, which it must not take a second time."""
 
 ABOUT_GROUPS = frozenset((*range(-170, -158), -3707100))
-"""The codes of what members say of their groups."""
+"""The codes of what members and servers say of groups: a host passes it on, and has nothing to watch for it."""
 
 MAX_CODES = 4096
 """How many codes one connection may register."""
@@ -167,7 +167,8 @@ class Events(Topic):
         if len(mine.keys() | wanted.keys()) + sum(map(len, asking)) > MAX_CODES:
             raise PMIxError(f"more than {MAX_CODES} event codes", status=ERR_OUT_OF_RESOURCE)
         considered = {code for asked in self._asking.values() for codes in asked for code in codes}
-        unheard = tuple([code for code in wanted if code not in self._peers and code not in considered])
+        heard = ABOUT_GROUPS | considered
+        unheard = tuple([code for code in wanted if code not in self._peers and code not in heard])
         if not unheard:
             peer.status(tag, SUCCESS)
             self._interested(peer, wanted)
@@ -256,7 +257,7 @@ class Events(Topic):
         """Tell the host that nobody is interested in some codes any more."""
         if DEFAULT in codes:
             self.server.host.upcall(DeregisterEvents(), _ignore, process)
-        rest = tuple([code for code in codes if code != DEFAULT])
+        rest = tuple([code for code in codes if code != DEFAULT and code not in ABOUT_GROUPS])
         if rest:
             self.server.host.upcall(DeregisterEvents(rest), _ignore, process)
 

@@ -71,10 +71,11 @@ class Group:
         notify: Whether members want to hear of others that fail.
         tolerant: Whether what it does goes on without members that end.
         context_id: Its context id.
+        formed: Who were its members when it was formed.
         kept: What is kept under the context id of what members have said.
     """
 
-    __slots__ = ("context_id", "kept", "leader", "notify", "tolerant")
+    __slots__ = ("context_id", "formed", "kept", "leader", "notify", "tolerant")
 
     def __init__(
         self,
@@ -87,6 +88,7 @@ class Group:
         self.notify = notify
         self.tolerant = tolerant
         self.context_id = context_id
+        self.formed: tuple[Proc, ...] = ()
         self.kept: list[tuple[Process, Name]] = []
 
 
@@ -123,7 +125,7 @@ class Records:
 
     def form(self, name: str, members: tuple[Proc, ...], group: Group) -> None:
         """A group stands."""
-        self._server.store.groups[name] = members
+        self._server.store.groups[name] = group.formed = members
         self._groups[name] = group
         self._server.unplan()
 
@@ -142,6 +144,11 @@ class Records:
         while len(self._kept) > MAX_KEPT:
             process, key = self._kept.popleft()
             process.discard(key)
+
+    def inviter(self, name: str) -> Proc | None:
+        """Return who has invited to a group that does not stand yet."""
+        invitation = self._invitations.get(name)
+        return None if invitation is None else invitation.inviter
 
     # Who goes
 
@@ -207,6 +214,10 @@ class Records:
     def _lives(self, member: Proc) -> bool:
         process = self._server.store.find(member)
         return process is not None and process.local and not process.left
+
+    def _has_ended(self, member: Proc) -> bool:
+        process = self._server.store.find(member)
+        return process is not None and process.local and process.left
 
     def deregistered(self, namespace: Namespace) -> None:
         """An nspace is forgotten: what is kept of its procs goes along."""
@@ -298,6 +309,12 @@ class Records:
             self._learn(name, event, members)
             return
         name, known = key, self._server.store.groups[key]
+        added = listed(event.infos, ADDED)
+        if added:
+            # Who else is a member may have changed since: others tell of that.
+            new = [member for member in added if member not in known and not self._has_ended(member)]
+            self._change(name, (*known, *new))
+            return
         for member in known:
             if member not in members and name in self._server.store.groups:
                 self._leave(name, member)

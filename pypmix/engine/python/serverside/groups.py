@@ -5,9 +5,11 @@ from __future__ import annotations
 from pypmix.engine.base import Pending
 from pypmix.engine.groups.talk import (
     ABSENT,
+    ADD_MEMBERS,
     AFFECTED_PROC,
     ASSIGN_CONTEXT_ID,
     BOOTSTRAP,
+    COMES_ADDED,
     CONSTRUCT_ABORT,
     CONTEXT_ID,
     FT_COLLECTIVE,
@@ -25,7 +27,15 @@ from pypmix.engine.groups.talk import (
     size,
 )
 from pypmix.engine.python.serverdata import FLAG_QUALIFIER, QUALIFIED
-from pypmix.engine.python.serverside.constructs import CONSTRUCT, Constructs, Outcome, is_infos, name_of, told
+from pypmix.engine.python.serverside.constructs import (
+    CONSTRUCT,
+    Constructs,
+    Outcome,
+    is_infos,
+    listed_all,
+    name_of,
+    told,
+)
 from pypmix.engine.python.serverside.grouprecords import GONE, MAX_GROUPS, Group, Records
 from pypmix.engine.python.serverside.topic import Topic, fields_of, status_of
 from pypmix.engine.python.together import (
@@ -73,6 +83,7 @@ if TYPE_CHECKING:
     from pypmix.engine.python.server import Peer, Server, Ticket
     from pypmix.engine.python.serverdata import Namespace, Process
     from pypmix.engine.python.serverside.bootstrapping import Bootstrapping
+    from pypmix.engine.python.serverside.inviting import Inviting
     from pypmix.standard.ops import Notification
 
     Shared = dict[Proc, tuple[Info, ...]]
@@ -103,7 +114,12 @@ class Groups(Topic):
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)
-        self.handlers = {Command.GROUP_CONSTRUCT: self._construct, Command.GROUP_DESTRUCT: self._destruct}
+        self.handlers = {
+            Command.GROUP_CONSTRUCT: self._construct,
+            Command.GROUP_DESTRUCT: self._destruct,
+            Command.GROUP_INVITE: lambda *request: self.inviting.invite(*request),
+            Command.GROUP_JOIN: lambda *request: self.inviting.join(*request),
+        }
         server.askings[DESTRUCT] = self._ask_destruct
         server.endings[CONSTRUCT] = self._constructed
         server.endings[DESTRUCT] = self._destructed
@@ -115,6 +131,7 @@ class Groups(Topic):
         self._destructing: dict[Collective[Process, Ticket], None] = {}
         """The destructs that the host has before it."""
         self._bootstrapping: Bootstrapping | None = None
+        self._inviting: Inviting | None = None
         self._numbered = 0
         self._said: tuple[object, dict[str, Any]] = None, {}
         self._meant: tuple[object, int, tuple[frozenset[Process], frozenset[Proc]]] | None = None
@@ -127,6 +144,15 @@ class Groups(Topic):
 
             self._bootstrapping = Bootstrapping(self.server, self)
         return self._bootstrapping
+
+    @property
+    def inviting(self) -> Inviting:
+        """The invitations that clients leave to this server."""
+        if self._inviting is None:
+            from pypmix.engine.python.serverside.inviting import Inviting
+
+            self._inviting = Inviting(self.server, self)
+        return self._inviting
 
     def number(self, peer: Peer, answer: Callable[[Any, BaseException | None], None]) -> None:
         """Give a group of an invitation its context id, as inviters ask for it by a job control."""
@@ -173,6 +199,7 @@ class Groups(Topic):
         for info in infos:
             if info.key == GROUP_INFO and not is_infos(info.value):
                 raise PMIxError("group info is an array of infos", status=ERR_BAD_PARAM)
+        infos = self._with_each_added(infos)
         timeout = timeout_of(infos)
         owed = self.constructs.owed.get(name, {}).pop(process, SUCCESS)
         if owed:
@@ -180,7 +207,10 @@ class Groups(Topic):
         if len(store.groups) >= MAX_GROUPS:
             raise PMIxError(f"there are {len(store.groups)} groups", status=ERR_OUT_OF_RESOURCE)
         named = fields["procs"]
-        if not store.groups.keys().isdisjoint([each.nspace for each in named]):
+        if is_set(infos, COMES_ADDED):
+            # Its library does not let it name nobody.
+            named, infos = (), tuple([info for info in infos if info.key != COMES_ADDED])
+        if store.groups and not store.groups.keys().isdisjoint([each.nspace for each in named]):
             named = tuple(store.ungrouped(store.own(named, process.proc)))
         if not named or any(info.key == BOOTSTRAP for info in infos):
             if store.key_of(name, process.proc) is not None:
@@ -217,6 +247,14 @@ class Groups(Topic):
             raise
         if self.constructs.is_running(construct):
             self.constructs.reactions.look(construct)
+
+    def _with_each_added(self, infos: tuple[Info, ...]) -> tuple[Info, ...]:
+        """Return infos with the procs of a job, where it is known here, in place of its wildcard among those added."""
+        named = tuple(listed_all(infos, ADD_MEMBERS))
+        if not any(each.rank == RANK_WILDCARD for each in named):
+            return infos
+        each = self.constructs.flat(named)
+        return (*[info for info in infos if info.key != ADD_MEMBERS], procs(ADD_MEMBERS, each))
 
     def _destruct(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = self._fields(peer, Command.GROUP_DESTRUCT, payload)
@@ -333,8 +371,9 @@ class Groups(Topic):
         shared = [told(each, outcome.shared[each]) for each in members if outcome.shared.get(each)]
         leader = () if outcome.leader is None else (proc(GROUP_LEADER_PROC, outcome.leader),)
         packed: dict[tuple[object, ...], bytes] = {}
+        inside = frozenset(members)
         for process, (peer, tag) in callers.items():
-            if process.proc not in members:
+            if process.proc not in inside:
                 # It has finalized in the meantime.
                 peer.status(tag, told_as(CONSTRUCT_ABORT, peer))
                 continue
@@ -434,6 +473,8 @@ class Groups(Topic):
                 if process in construct.roster.members:
                     self.constructs.abort(construct, quiet=True)
         self.records.happened(event)
+        if self._inviting is not None:
+            self._inviting.happened(event)
 
     # Who goes
 
@@ -459,6 +500,8 @@ class Groups(Topic):
                 del self.constructs.owed[name]
         if self._bootstrapping is not None:
             self._bootstrapping.departed(process)
+        if self._inviting is not None:
+            self._inviting.departed(process)
         self.records.departed(process)
 
     def disconnected(self, peer: Peer) -> None:

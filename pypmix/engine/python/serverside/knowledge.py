@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 APPNUM = "pmix.appnum"
 ATTRIBUTE_SUPPORT = "pmix.qry.attrs"
+GROUP_ORDER = "pypmix.grp.order"
 GROUP_ID = "pmix.grp.id"
 HOSTNAME = "pmix.hname"
 HOSTNAME_ALIASES = "pmix.alias"
@@ -256,7 +257,13 @@ class Knowledge:
     def _group_members(self, asked: _Asked) -> Value | None:
         name = next((info.value.data for info in asked.qualifiers if info.key == GROUP_ID), None)
         members = self._groups(asked).get(name) if isinstance(name, str) else None
-        return None if members is None else _array(codes.PROC, members)
+        if members is None:
+            return None
+        if any(info.key == GROUP_ORDER for info in asked.qualifiers):
+            # Its library has not told it whom it has constructed the group with; some may have left since.
+            key = self._server.store.key_of(str(name), asked.process.proc)
+            members = (self._server.groups.records.get(key).formed if key is not None else ()) or members
+        return _array(codes.PROC, members)
 
     def _pset_count(self, _asked: _Asked) -> Value:
         return Value.unchecked(codes.SIZE, len(self._server.store.psets))

@@ -43,7 +43,7 @@ COMMANDS: dict[str, tuple[int, ...]] = {
     "connecting": (Command.CONNECTNB, Command.DISCONNECTNB),
     "events": (Command.NOTIFY, Command.REGEVENTS, Command.DEREGEVENTS),
     "forwarding": (Command.IOF_PULL, Command.IOF_PUSH, Command.IOF_DEREG),
-    "groups": (Command.GROUP_CONSTRUCT, Command.GROUP_DESTRUCT),
+    "groups": (Command.GROUP_CONSTRUCT, Command.GROUP_DESTRUCT, Command.GROUP_INVITE, Command.GROUP_JOIN),
     "psets": (),
     "spawning": (Command.SPAWNNB,),
     "tools": (),

@@ -1,0 +1,67 @@
+"""The directive `state-diagram`: a table of states that the package goes by, and a drawing of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from textwrap import wrap
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from sphinx.application import Sphinx
+from sphinx.ext.graphviz import graphviz
+from vocabulary import table, text
+
+from pypmix.engine.groups import states
+
+NEWLINE = r"\n"
+"""What `dot` begins a new line at."""
+
+STYLE = """
+    graph [bgcolor=white, pad=0.2, nodesep=0.35, ranksep=0.5, fontname="sans-serif"]
+    node [shape=box, style=rounded, fontname="sans-serif", fontsize=11, height=0.3]
+    edge [fontname="sans-serif", fontsize=9, arrowsize=0.6]
+"""
+
+
+def drawing(machine: type[states.Machine]) -> str:
+    """Return a machine in the language of `dot`: the states that end it have a double frame."""
+    edges: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in machine.ROWS:
+        edges[row.state, row.next].append(NEWLINE.join(wrap(row.what, 22)))
+    before = {state for state, _ in edges}
+    lines = ['"" [shape=point, width=0.12, height=0.12]', f'"" -> "{machine.START}"']
+    lines += [f'"{after}" [peripheries=2]' for _, after in edges if after not in before]
+    lines += [f'"{one}" -> "{other}" [label="{f";{NEWLINE}".join(labels)}"]' for (one, other), labels in edges.items()]
+    return "\n".join(["digraph {", STYLE, *dict.fromkeys(lines), "}"])
+
+
+class StateDiagram(Directive):
+    """`state-diagram:: invitee`: a machine of `pypmix.engine.groups.states`, drawn where `dot` is installed."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        name = self.arguments[0]
+        machine = states.MACHINES.get(name)
+        if machine is None:
+            raise self.error(f"no states of {name!r}")
+        self.state.document.settings.env.note_dependency(states.__file__)
+        content: list[list[nodes.Node]] = [
+            [text(row.state), text(row.what), text(row.next), text(row.said)] for row in machine.ROWS
+        ]
+        titles = ["State", "What happens", "Next state", "Who is told"]
+        result: list[nodes.Node] = [table(titles, [16, 26, 16, 42], content)]
+        if shutil.which("dot"):
+            drawn = graphviz()
+            drawn["code"] = drawing(machine)
+            drawn["options"] = {}
+            drawn["alt"] = f"The states of: {machine.__doc__}"
+            result.insert(0, drawn)
+        return result
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.setup_extension("sphinx.ext.graphviz")
+    app.add_directive("state-diagram", StateDiagram)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

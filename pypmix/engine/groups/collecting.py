@@ -1,0 +1,82 @@
+"""What the members of a group say of themselves, where a server tells it only to those who ask for it.
+
+Releases before 6.0 keep it under the group's context id: it is asked for under the keys that the caller uses itself.
+"""
+
+from __future__ import annotations
+
+from pypmix.engine.groups.rules import KEPT_ENDPOINT, PROCID
+from pypmix.engine.groups.talk import CONTEXT_ID, ENDPOINT, GROUP_INFO, TIMEOUT, proc
+from pypmix.standard import codes
+from pypmix.standard.ops import Get
+from pypmix.standard.types import DataArray, Info, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pypmix.engine.groups.port import Port
+    from pypmix.standard.ops import GroupConstruct, GroupResults
+    from pypmix.standard.types import Proc
+
+SAID = frozenset({GROUP_INFO, ENDPOINT})
+"""What members say of themselves."""
+
+QUALIFIER = 8
+"""The flag of an info that is part of the question, and no directive."""
+
+SOON = Info(TIMEOUT, Value(codes.INT, 5))
+"""What ends a get that nobody can answer."""
+
+
+def missing(op: GroupConstruct, result: GroupResults) -> tuple[str, ...]:
+    """Return the keys under which the members have to be asked what they say; none where the answer tells."""
+    if result.context_id is None or any(info.key in SAID for info in result.infos):
+        return ()
+    keys: dict[str, None] = {}
+    for info in op.directives:
+        data = info.value.data
+        if info.key == ENDPOINT:
+            keys[KEPT_ENDPOINT] = None
+        elif info.key == GROUP_INFO and isinstance(data, DataArray) and data.type == codes.INFO:
+            keys.update(dict.fromkeys([item.key for item in data.items]))
+    return tuple(keys)
+
+
+def collect(
+    port: Port,
+    members: Iterable[Proc],
+    keys: tuple[str, ...],
+    context_id: int,
+    done: Callable[[tuple[Info, ...]], None],
+) -> None:
+    """Ask for what members say of themselves; `done` is called with it, in the form that releases from 6.0 on have.
+
+    Args:
+        port: The session.
+        members: Whom to ask about.
+        keys: The keys, at least one.
+        context_id: That of the group.
+        done: What to call.
+    """
+    number = Info(CONTEXT_ID, Value(codes.SIZE, context_id), QUALIFIER)
+    said: dict[Proc, list[Info]] = {each: [] for each in members}
+    left = [len(said) * len(keys)]
+
+    def heard(whose: Proc, key: str, value: Value | None) -> None:
+        if value is not None:
+            said[whose].append(Info(ENDPOINT if key == KEPT_ENDPOINT else key, value))
+        left[0] -= 1
+        if not left[0]:
+            done(tuple([_said_by(each, items) for each, items in said.items() if items]))
+
+    for each in said:
+        for key in keys:
+            port.submit(
+                Get(each, key, (number, SOON)), lambda value, _error, each=each, key=key: heard(each, key, value)
+            )
+
+
+def _said_by(whose: Proc, items: Iterable[Info]) -> Info:
+    array = DataArray(codes.INFO, (proc(PROCID, whose), *items))
+    return Info(GROUP_INFO, Value(codes.DATA_ARRAY, array))

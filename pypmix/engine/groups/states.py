@@ -1,0 +1,255 @@
+"""In which states groups under way are, and what leads from one to another.
+
+The parts keep the states that stand here, and take each next one from here. The documentation draws these tables.
+"""
+
+from __future__ import annotations
+
+from pypmix.standard.ops.groups import ACCEPTED, DECLINED, FAILED
+from pypmix.standard.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import ClassVar
+
+
+class Row(Record):
+    """What happens in a state.
+
+    Args:
+        state: The state.
+        what: What happens.
+        next: The state after that.
+        said: Who is told of it, and by which event; nothing where nobody is.
+    """
+
+    state: str
+    what: str
+    next: str
+    said: str = ""
+
+
+class Machine:
+    """A table of states.
+
+    Attributes:
+        START: The state that all begin in.
+        ROWS: All that may happen. What is not there cannot happen: whoever says that it does has an error.
+    """
+
+    START: ClassVar[str]
+    ROWS: ClassVar[tuple[Row, ...]]
+    _next: ClassVar[dict[tuple[str, str], str]]
+
+    def __init_subclass__(cls) -> None:
+        cls._next = {(row.state, row.what): row.next for row in cls.ROWS}
+
+    @classmethod
+    def step(cls, state: str, what: str) -> str:
+        """Return the state that follows when something happens in a state."""
+        return cls._next[state, what]
+
+
+class Invitation(Machine):
+    """An invitation, at its leader."""
+
+    UNDER_WAY = START = "under way"
+    COMPLETE = "complete"
+    GIVEN_UP = "given up"
+
+    COMPLETES = "nothing is left to wait for"
+    GIVES_UP = "somebody gives it up"
+    LOST = "the session ends"
+
+    ROWS = (
+        Row(
+            UNDER_WAY,
+            COMPLETES,
+            COMPLETE,
+            "`GROUP_CONSTRUCT_COMPLETE` to the members; `GROUP_CONSTRUCT_ABORT` to those who have not answered in time",
+        ),
+        Row(UNDER_WAY, GIVES_UP, GIVEN_UP, "`GROUP_CONSTRUCT_ABORT` to all"),
+        Row(UNDER_WAY, LOST, GIVEN_UP),
+    )
+
+
+class Answer(Machine):
+    """One who is invited, as the leader sees it."""
+
+    NOT_INVITED = START = "not invited"
+    PENDING = "pending"
+    ACCEPTED = ACCEPTED
+    DECLINED = DECLINED
+    FAILED = FAILED
+
+    IS_INVITED = "the leader invites it"
+    WAS_INVITED = "a leader before has invited it"
+    ACCEPTS = "it accepts"
+    DECLINES = "it declines"
+    FAILS = "it ends, or its time runs out"
+    LEFT_OUT = "the leader goes on without it"
+
+    ROWS = (
+        Row(NOT_INVITED, IS_INVITED, PENDING, "`GROUP_INVITED` to it"),
+        Row(NOT_INVITED, WAS_INVITED, PENDING, "`GROUP_INVITED` to it, if it says nothing for some seconds"),
+        Row(PENDING, ACCEPTS, ACCEPTED, "who is invited, to it, if that has changed"),
+        Row(PENDING, DECLINES, DECLINED, "the leader's handlers and caller"),
+        Row(PENDING, FAILS, FAILED, "`GROUP_INVITE_FAILED` to the leader's handlers"),
+        Row(PENDING, LEFT_OUT, NOT_INVITED, "`GROUP_CONSTRUCT_ABORT` to it"),
+        Row(ACCEPTED, DECLINES, DECLINED, "the leader's handlers and caller"),
+        Row(ACCEPTED, FAILS, FAILED, "`GROUP_INVITE_FAILED` to the leader's handlers"),
+        Row(ACCEPTED, LEFT_OUT, NOT_INVITED, "`GROUP_CONSTRUCT_ABORT` to it"),
+        Row(DECLINED, IS_INVITED, PENDING, "`GROUP_INVITED` to it"),
+        Row(DECLINED, LEFT_OUT, NOT_INVITED),
+        Row(FAILED, ACCEPTS, ACCEPTED, "who is invited, to it, if that has changed"),
+        Row(FAILED, DECLINES, DECLINED, "the leader's handlers and caller"),
+        Row(FAILED, IS_INVITED, PENDING, "`GROUP_INVITED` to it"),
+        Row(FAILED, LEFT_OUT, NOT_INVITED, "`GROUP_CONSTRUCT_ABORT` to it, if it lives"),
+    )
+
+
+class Invitee(Machine):
+    """An invitation, at one who is invited."""
+
+    INVITED = START = "invited"
+    JOINS = "accepted"
+    LEADERLESS = "invited, no leader"
+    WAITS = "accepted, no leader"
+    LEADS = "leads"
+    LEADS_AND_JOINS = "accepted, leads"
+    MEMBER = "member"
+    DECLINED = "declined"
+    OVER = "no group"
+
+    ACCEPTS = "the program accepts"
+    DECLINES = "the program declines"
+    TIME_OUT = "the time to join runs out"
+    LEADER_FAILS = "the leader fails"
+    IS_LED = "another one leads"
+    IS_CHOSEN = "this one leads"
+    STANDS = "the group stands"
+    ENDS = "there is no group"
+
+    ROWS = (
+        Row(INVITED, ACCEPTS, JOINS, "`GROUP_INVITE_ACCEPTED` to the leader"),
+        Row(INVITED, DECLINES, DECLINED, "`GROUP_INVITE_DECLINED` to the leader"),
+        Row(INVITED, LEADER_FAILS, LEADERLESS, "`GROUP_LEADER_FAILED` to the handlers"),
+        Row(INVITED, ENDS, OVER),
+        Row(JOINS, STANDS, MEMBER),
+        Row(JOINS, TIME_OUT, DECLINED, "`GROUP_INVITE_DECLINED` to the leader"),
+        Row(JOINS, LEADER_FAILS, WAITS, "`GROUP_LEADER_FAILED` to the handlers"),
+        Row(JOINS, ENDS, OVER),
+        Row(LEADERLESS, ACCEPTS, WAITS),
+        Row(LEADERLESS, DECLINES, DECLINED, "the others who choose"),
+        Row(LEADERLESS, IS_LED, INVITED, "the new leader: not answered yet"),
+        Row(LEADERLESS, IS_CHOSEN, LEADS),
+        Row(LEADERLESS, ENDS, OVER, "the others who choose"),
+        Row(WAITS, STANDS, MEMBER),
+        Row(WAITS, TIME_OUT, DECLINED, "the others who choose"),
+        Row(WAITS, IS_LED, JOINS, "`GROUP_INVITE_ACCEPTED` to the new leader"),
+        Row(WAITS, IS_CHOSEN, LEADS_AND_JOINS),
+        Row(WAITS, ENDS, OVER, "the others who choose"),
+        Row(LEADS, ACCEPTS, LEADS_AND_JOINS),
+        Row(LEADS, STANDS, MEMBER),
+        Row(LEADS, ENDS, OVER),
+        Row(LEADS_AND_JOINS, STANDS, MEMBER),
+        Row(LEADS_AND_JOINS, ENDS, OVER),
+    )
+
+
+class Election(Machine):
+    """The choice of a leader, at one who takes part."""
+
+    BEGUN = START = "begun"
+    REPORTS = "reports"
+    WAITS = "coordinates"
+    ASKS = "coordinates, has asked"
+    DECIDED = "decided"
+    OUT = "out of it"
+
+    FOLLOWS = "another one coordinates"
+    COORDINATES = "this one coordinates"
+    MISSES = "some have not reported"
+    CHOOSES = "all have reported, and it chooses"
+    HEARS = "it hears who is chosen"
+    DROPS = "the group is none of its business any more"
+    LOST = "the session ends"
+
+    ROWS = (
+        Row(BEGUN, FOLLOWS, REPORTS, "its vote to the coordinator"),
+        Row(BEGUN, COORDINATES, WAITS),
+        Row(BEGUN, HEARS, DECIDED),
+        Row(REPORTS, FOLLOWS, REPORTS, "its vote to the next coordinator"),
+        Row(REPORTS, COORDINATES, WAITS),
+        Row(REPORTS, HEARS, DECIDED),
+        Row(REPORTS, DROPS, OUT, "the others who take part"),
+        Row(REPORTS, LOST, OUT),
+        Row(WAITS, FOLLOWS, REPORTS, "its vote to the coordinator"),
+        Row(WAITS, MISSES, ASKS, "those who have not reported"),
+        Row(WAITS, CHOOSES, DECIDED, "`GROUP_LEADER_SELECTED` to all who take part"),
+        Row(WAITS, HEARS, DECIDED, "`GROUP_LEADER_SELECTED` to all who take part"),
+        Row(WAITS, DROPS, OUT, "the others who take part"),
+        Row(WAITS, LOST, OUT),
+        Row(ASKS, FOLLOWS, REPORTS, "its vote to the coordinator"),
+        Row(ASKS, CHOOSES, DECIDED, "`GROUP_LEADER_SELECTED` to all who take part"),
+        Row(ASKS, HEARS, DECIDED, "`GROUP_LEADER_SELECTED` to all who take part"),
+        Row(ASKS, DROPS, OUT, "the others who take part"),
+        Row(ASKS, LOST, OUT),
+    )
+
+
+class Request(Machine):
+    """A request to join a group that stands, at who asks."""
+
+    QUERIES = START = "asks the server"
+    ASKS = "asks a member"
+    WAITS = "waits for a member"
+    SEEKS = "seeks members"
+    MEMBER = "member"
+    OVER = "over"
+
+    TURNS = "there is one to ask"
+    HEEDS = "that one says that it will answer"
+    SEEKS_OTHERS = "there is nobody to ask"
+    TAKES_IN = "it is taken in"
+    REFUSES = "a member refuses"
+    FINDS_NOBODY = "nobody is left to ask"
+    EXPIRES = "the time runs out"
+    FAILS = "the session ends"
+
+    ROWS = (
+        Row(QUERIES, TURNS, ASKS, "the first living member"),
+        Row(QUERIES, SEEKS_OTHERS, SEEKS, "all of the session: who is a member?"),
+        Row(QUERIES, EXPIRES, OVER),
+        Row(QUERIES, FAILS, OVER),
+        Row(ASKS, HEEDS, WAITS),
+        Row(ASKS, TURNS, ASKS, "the next living member"),
+        Row(ASKS, SEEKS_OTHERS, SEEKS, "all of the session: who is a member?"),
+        Row(ASKS, TAKES_IN, MEMBER),
+        Row(ASKS, REFUSES, OVER),
+        Row(ASKS, FINDS_NOBODY, OVER),
+        Row(ASKS, EXPIRES, OVER, "the one who is asked: never mind"),
+        Row(ASKS, FAILS, OVER),
+        Row(WAITS, TURNS, ASKS, "the next living member"),
+        Row(WAITS, SEEKS_OTHERS, SEEKS, "all of the session: who is a member?"),
+        Row(WAITS, TAKES_IN, MEMBER),
+        Row(WAITS, REFUSES, OVER),
+        Row(WAITS, FINDS_NOBODY, OVER),
+        Row(WAITS, EXPIRES, OVER, "the one who is asked: never mind"),
+        Row(WAITS, FAILS, OVER),
+        Row(SEEKS, TURNS, ASKS, "the first living member"),
+        Row(SEEKS, TAKES_IN, MEMBER),
+        Row(SEEKS, FINDS_NOBODY, OVER),
+        Row(SEEKS, EXPIRES, OVER),
+        Row(SEEKS, FAILS, OVER),
+    )
+
+
+MACHINES = {
+    "invitation": Invitation,
+    "answer": Answer,
+    "invitee": Invitee,
+    "election": Election,
+    "request": Request,
+}
+"""All of them, by the names that the documentation has for them."""

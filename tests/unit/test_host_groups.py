@@ -1,0 +1,180 @@
+"""A host whose native server leaves groups to it gathers leaders, keeps a record and answers queries."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from pypmix.host.crossings import Crossings
+from pypmix.host.groups import is_about_groups, was_broken
+from pypmix.host.job import Application, Job, Node
+from pypmix.host.loop import Loop
+from pypmix.host.rank import CONNECTED, Rank
+from pypmix.standard import attrs, codes
+from pypmix.standard.errors import NotSupported, PMIxError
+from pypmix.standard.ops import Connect, GroupUpcall, NotifyEvent, QueryInfo
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Query, Value
+
+GROUP = "acme.cells"
+LEFT, LOAD = -160, -4242
+PROCS = tuple([Proc("demo", rank) for rank in range(4)])
+
+
+class Asked:
+    """An upcall, and what has become of it."""
+
+    def __init__(self, op, requestor=None):
+        self.op = op
+        self.requestor = requestor
+        self.result = None
+        self.error = None
+        self.done = False
+
+    def reply(self, result=None):
+        self.result = result
+        self.done = True
+
+    def fail(self, error):
+        self.error = error
+        self.done = True
+
+
+class Server:
+    """A native server, as far as crossings use one: it knows of no groups."""
+
+    proc = Proc("rm", 0)
+
+    def register_nspace(self, job, local=None):
+        raise AssertionError("it knows the job")
+
+    def groups(self):
+        raise NotSupported("the library does not tell of its groups")
+
+
+class Host:
+    """A host of one node with a job of four ranks."""
+
+    def __init__(self):
+        self.loop = Loop()
+        node = SimpleNamespace(number=0, hostname="node0", server=Server())
+        self.nodes = (node,)
+        ranks = [Rank(proc, f"rank {proc.rank}", node) for proc in PROCS]
+        for rank in ranks:
+            rank.pid, rank.alive, rank.stage = 1, True, CONNECTED
+        job = Job(
+            nspace="demo",
+            apps=(Application(("true",), np=4),),
+            nodes=(Node("node0", (0, 1, 2, 3), 0, 0, 0),),
+            session=1,
+            tmpdir="",
+            wdir="",
+        )
+        self.jobs = {"demo": SimpleNamespace(job=job, ranks=ranks)}
+        self.crossings = Crossings(self, is_about_groups)
+
+    def ask(self, op, requestor=None):
+        asked = Asked(op, requestor)
+        assert self.crossings.answer(self.nodes[0], asked)
+        return asked
+
+    def turn(self, *asked):
+        """Run until all are answered; where none is named, until nothing is left to do now."""
+        if asked:
+            self.loop.later(5, lambda: pytest.fail("nothing was answered"))
+            self.loop.run(lambda: all(each.done for each in asked))
+        else:
+            over = []
+            self.loop.later(0.05, lambda: over.append(True))
+            self.loop.run(lambda: bool(over))
+
+    def get(self, op):
+        asked = self.ask(op, PROCS[0])
+        self.turn(asked)
+        if asked.error is not None:
+            raise asked.error
+        return asked.result
+
+
+@pytest.fixture
+def host():
+    made = Host()
+    yield made
+    made.crossings.close()
+    made.loop.close()
+
+
+def members_in(infos):
+    return next(info.value.data.items for info in infos if info.key == attrs.GROUP_MEMBERSHIP.key)
+
+
+def query(key, name=GROUP):
+    return QueryInfo((Query((key.key,), (attrs.GROUP_ID(name),)),))
+
+
+def standing(host):
+    (info,) = host.get(QueryInfo((Query((attrs.QUERY_GROUP_NAMES.key,), ()),)))
+    return info.value.data.items
+
+
+def leads(rank, number, *added):
+    infos = [attrs.GROUP_BOOTSTRAP(number)]
+    if added:
+        infos.append(Info(attrs.GROUP_ADD_MEMBERS.key, Value(codes.DATA_ARRAY, DataArray(codes.PROC, added))))
+    return GroupUpcall(0, GROUP, (PROCS[rank],), tuple(infos))
+
+
+def test_leaders_and_those_whom_they_add_come_one_by_one(host):
+    first = host.ask(leads(2, 2, PROCS[0]))
+    host.turn()
+    assert not first.done
+    second = host.ask(leads(1, 2))
+    host.turn()
+    assert not first.done and not second.done
+    added = host.ask(GroupUpcall(0, GROUP))
+    host.turn(first, second, added)
+    assert [members_in(each.result) for each in (first, second, added)] == [(PROCS[1], PROCS[2], PROCS[0])] * 3
+
+
+def test_who_is_in_a_group_until_it_is_destructed(host):
+    host.get(GroupUpcall(0, GROUP, (Proc("demo", RANK_WILDCARD),)))
+    assert standing(host) == (GROUP,)
+    (info,) = host.get(query(attrs.QUERY_GROUP_MEMBERSHIP))
+    assert info.value.data.items == PROCS
+    with pytest.raises(PMIxError, match="no such group"):
+        host.get(query(attrs.QUERY_GROUP_MEMBERSHIP, "acme.others"))
+    host.get(GroupUpcall(1, GROUP, PROCS))
+    assert standing(host) == ()
+
+
+def test_who_leaves_or_ends_is_in_no_group(host):
+    host.get(GroupUpcall(0, GROUP, PROCS))
+    left = host.ask(NotifyEvent(LEFT, 5, (attrs.GROUP_ID(GROUP),)), PROCS[2])
+    host.crossings.departed(host.nodes[0], PROCS[1])
+    host.turn(left)
+    (info,) = host.get(query(attrs.QUERY_GROUP_MEMBERSHIP))
+    assert info.value.data.items == (PROCS[0], PROCS[3])
+
+
+def test_a_construct_of_which_a_member_has_ended(host):
+    host.crossings.departed(host.nodes[0], PROCS[1])
+    with pytest.raises(PMIxError, match="have gone") as caught:
+        host.get(GroupUpcall(0, GROUP, PROCS))
+    assert caught.value.code == -165 and caught.value.missing == {PROCS[1]}
+    broken = attrs.LOCAL_COLLECTIVE_STATUS(-61)
+    told = GroupUpcall(0, GROUP, PROCS, (attrs.GROUP_FT_COLLECTIVE(True), broken))
+    assert was_broken(told) and not was_broken(GroupUpcall(0, GROUP, PROCS))
+    assert members_in(host.get(told)) == (PROCS[0], PROCS[2], PROCS[3])
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        Connect(PROCS),
+        NotifyEvent(LOAD, 5, ()),
+        QueryInfo((Query((attrs.QUERY_NUM_PSETS.key,), ()),)),
+        QueryInfo((Query((attrs.QUERY_NUM_GROUPS.key, attrs.QUERY_NUM_PSETS.key), ()),)),
+    ],
+)
+def test_what_is_not_about_groups_stays_with_the_server(host, op):
+    assert not host.crossings.answer(host.nodes[0], Asked(op))
