@@ -216,10 +216,12 @@ async def outside(me):
 
 
 async def disagreeing(me):
-    """Rank 0 names fewer procs than the others."""
+    """Rank 0 names fewer procs than the others; where they all agree there is a group."""
     procs = me.job.procs if me.rank else me.job.procs[:2]
     found = await outcome(lambda: me.group_construct("acme.differ", procs, timeout=2))
     await me.fence(timeout=20)
+    async with me.group("acme.agree", me.job.procs, timeout=10):
+        pass
     return found if isinstance(found, str) else names(found.members)
 
 
