@@ -520,3 +520,19 @@ def test_events_of_other_groups_go_their_way() -> None:
     team.world.run()
     assert len(team.world[0].seen) == 1
     assert team.ranks(0) == [0, 1, 2, 3]
+
+
+def test_a_failure_that_a_server_tells_again_after_the_destruct_is_told_once():
+    team = Team(directives=NOTIFY)
+    team.world[0].on(talk.MEMBER_FAILED)
+    failed = talk.proc(talk.AFFECTED_PROC, P[3])
+    team.arrives(0, talk.MEMBER_FAILED, SERVER, failed)
+    team.world.run()
+    team.world[0].agent.standing.gone(G)
+    team.arrives(0, talk.MEMBER_FAILED, SERVER, failed)
+    team.world.run()
+    assert len(team.world[0].events(talk.MEMBER_FAILED)) == 1
+    team.world[0].agent.standing.expected(G)
+    team.arrives(0, talk.MEMBER_FAILED, SERVER, failed)
+    team.world.run()
+    assert len(team.world[0].events(talk.MEMBER_FAILED)) == 2

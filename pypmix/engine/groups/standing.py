@@ -163,6 +163,8 @@ class Standing:
         self._me = agent.port.proc
         self._groups: dict[str, Group] = {}
         self._expected: dict[str, _Expected] = {}
+        self._departed: dict[str, frozenset[Proc]] = {}
+        """Who had gone from groups that are no more: some servers tell of it when a destruct has ended, once more."""
         self._ended: dict[Proc, int] = {}
         """Who has ended, and the how many-th that was."""
         self._ends = 0
@@ -184,6 +186,7 @@ class Standing:
         heard. May be called more than once.
         """
         self._listen()
+        self._departed.pop(name, None)
         self._expected.setdefault(name, _Expected(self._ends))
 
     def abandoned(self, name: str) -> None:
@@ -514,7 +517,8 @@ class Standing:
         group, failed = self._about(event), listed(event.infos, AFFECTED_PROC)
         if group is None:
             self.keep(event)
-            return True
+            past = self._departed.get(found(event.infos, GROUP_ID, str) or "", frozenset())
+            return not failed or not past.issuperset(failed)
         if len(failed) != 1 or not self._may_tell(group, event.source, failed[0]):
             return False
         member = failed[0]
@@ -617,6 +621,11 @@ class Standing:
     def _over(self, group: Group, kind: str) -> None:
         """This process is in the group no more."""
         del self._groups[group.name]
+        if group.membership.departed:
+            self._departed.pop(group.name, None)
+            self._departed[group.name] = frozenset(group.membership.departed)
+            if len(self._departed) > MAX_KEPT:
+                del self._departed[next(iter(self._departed))]
         if kind == HAS_LEFT:
             group.membership.remove(self._me, group.membership.life(self._me))
             group.epoch += 1
