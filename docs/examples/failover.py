@@ -8,7 +8,7 @@ from pypmix.recipes import Leadership
 
 
 async def command(me, group, term):
-    print(f"rank {me.rank} leads in term {term.epoch}")
+    print(f"rank {me.rank} leads in term {term.epoch}", flush=True)
     if me.rank == 0:
         await asyncio.sleep(0.5)
         os._exit(0)
