@@ -81,7 +81,7 @@ def test_all_who_are_invited_hear_of_it_and_the_one_who_claims_completes_the_gro
     cast = Cast(5, {2: CLAIMS})
     cast.world.run()
     cast.world.kill(0)
-    cast.world.run(until=1)
+    cast.world.run(until=cast.world.now + 1)
     assert cast.heard(talk.LEADER_FAILED) == [1, 1, 1, 1]
     assert cast.heard(talk.LEADER_SELECTED) == [1, 1, 1, 1]
     assert cast.lead() == dict.fromkeys(range(1, 5), (2, 2))

@@ -710,3 +710,34 @@ def test_what_strangers_say_changes_nothing() -> None:
     world.run()
     assert not invite.over
     assert not joins[0].over
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_an_invitation_that_the_server_loses_is_told_once_more_and_shown_once(again: bool) -> None:
+    world = World(3)
+    joins = [answering(world[rank]) for rank in (1, 2)]
+    relay, held = world.relay, []
+
+    def losing(source: Proc, op: NotifyEvent) -> None:
+        if op.code == talk.INVITED:
+            held.append((source, op))
+        else:
+            relay(source, op)
+
+    world.relay = losing  # type: ignore[method-assign]
+    invite = asks(world[0], P[1:3])
+    world.run(until=10)
+    assert invite.over and [len(each) for each in joins] == [1, 1]
+    if again:
+        # It was not lost, but late.
+        relay(*held[0])
+        world.run()
+    assert [len(each) for each in joins] == [1, 1]
+    assert names(invite) == names(joins[0][0]) == [0, 1, 2]
+
+
+def test_a_server_of_ours_loses_nothing() -> None:
+    world = World(2, adapts=True)
+    asks(world[0], P[1:2])
+    world.run(until=30)
+    assert not any("invitation reminds" in line for line in world.log)

@@ -29,6 +29,7 @@ from pypmix.engine.groups.talk import (
     CONSTRUCT_COMPLETE,
     CONTEXT_ID,
     CUSTOM_RANGE,
+    DO_NOT_CACHE,
     ENDPOINT,
     GROUP_ID,
     GROUP_INFO,
@@ -105,8 +106,14 @@ UNANSWERED = "invitation unanswered"
 GIVES_UP = "invitation gives up"
 """To a new leader: the sender's handlers have given the construct up."""
 
+REMINDS = "invitation reminds"
+"""From the leader to those it has not heard of, with all that the invitation says: servers may lose what they keep."""
+
 GONE = "invitation gone"
 """To one who accepts: there is no such invitation, or not any more."""
+
+REMIND_AFTER, REMIND_UNTIL = 0.5, 16.0
+"""After how many seconds those who are silent are reminded; it is twice as long each time, up to the second number."""
 
 JOBS_CONTEXT_ID = (6, 0, 0)
 """The first release whose servers may give a context id for a job control."""
@@ -139,6 +146,7 @@ class Invitation:
         "name",
         "order",
         "ours",
+        "reminder",
         "state",
         "term",
         "timers",
@@ -174,6 +182,7 @@ class Invitation:
         self.unsure: set[Proc] = set()
         """Who has accepted and may not know yet who else is invited."""
         self.timers: list[Timer] = []
+        self.reminder: Timer | None = None
 
     @property
     def ended(self) -> bool:
@@ -416,11 +425,30 @@ class Inviting:
             infos = (*self._stamp(invitation), procs(MEMBERSHIP, invitation.order))
             self._port.submit(say(MEMBERS, invitation.name, to, infos), _sent)
 
+    def _invited_with(self, invitation: Invitation) -> tuple[Info, ...]:
+        """Return what an invitation says."""
+        asked = [info for info in invitation.directives if info.key not in CONTRIBUTIONS | ROUTING]
+        return (procs(MEMBERSHIP, invitation.order), *self._stamp(invitation), *asked)
+
+    def _remind(self, invitation: Invitation, wait: float) -> None:
+        """Tell those of whom nothing was heard once more, now and then; programs on other libraries do not notice."""
+        has_ended = self._agent.standing.has_ended
+        silent = [each for each, state in invitation.invitees.items() if state == PENDING and not has_ended(each)]
+        silent = [each for each in silent if each not in invitation.ours]
+        invitation.reminder = None
+        if silent:
+            infos = (*self._invited_with(invitation), flag(DO_NOT_CACHE))
+            self._port.submit(say(REMINDS, invitation.name, silent, infos), _sent)
+            if wait < REMIND_UNTIL:
+                invitation.reminder = self._port.later(2 * wait, lambda: self._remind(invitation, 2 * wait))
+
     def _send_invited(self, invitation: Invitation, to: list[Proc]) -> None:
         if not to:
             return
-        asked = [info for info in invitation.directives if info.key not in CONTRIBUTIONS | ROUTING]
-        infos = (procs(MEMBERSHIP, invitation.order), *self._stamp(invitation), *asked)
+        infos = self._invited_with(invitation)
+        if not self._port.adapts and invitation.reminder is None:
+            call = self._port.later(REMIND_AFTER, lambda: self._remind(invitation, REMIND_AFTER))
+            invitation.reminder = call
 
         def sent(_: object, error: BaseException | None) -> None:
             if error is not None:
@@ -764,7 +792,7 @@ class Inviting:
     def _end(self, invitation: Invitation, what: str) -> None:
         invitation.state = States.step(invitation.state, what)
         del self._under_way[invitation.name]
-        for timer in invitation.timers:
+        for timer in filter(None, (*invitation.timers, invitation.reminder)):
             timer.cancel()
         for key in [key for key in self._early if key[0] == invitation.name]:
             del self._early[key]

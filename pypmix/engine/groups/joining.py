@@ -18,6 +18,7 @@ from pypmix.engine.groups.inviting import (
     MEMBERS,
     MEMBERS_KNOWN,
     PARTIAL,
+    REMINDS,
     ROUTING,
     UNANSWERED,
     VERSION,
@@ -33,6 +34,7 @@ from pypmix.engine.groups.talk import (
     CONSTRUCT_COMPLETE,
     CONTEXT_ID,
     CUSTOM_RANGE,
+    DO_NOT_CACHE,
     FT_COLLECTIVE,
     GROUP_ID,
     INVITE_ACCEPTED,
@@ -45,6 +47,7 @@ from pypmix.engine.groups.talk import (
     NOTIFY_TERMINATION,
     OPTIONAL,
     REASON,
+    SAYS,
     TERM,
     event,
     found,
@@ -139,11 +142,12 @@ class _Invited:
 class _Past:
     """What has become of an invitation, for a program that answers late and a leader that asks again."""
 
-    __slots__ = ("error", "left", "reason", "results", "term", "token")
+    __slots__ = ("error", "left", "reason", "results", "term", "token", "version")
 
     def __init__(self, record: _Invited) -> None:
         self.token = record.token
         self.term = record.term
+        self.version = record.version
         self.results: GroupResults | None = None
         self.error: BaseException | None = None
         self.reason = ""
@@ -162,6 +166,7 @@ class Joining:
         self._past: dict[Key, _Past] = {}
         agent.hear(MEMBERS, self._members_changed)
         agent.hear(GONE, self._is_gone)
+        agent.hear(REMINDS, self._is_reminded)
         agent.conclude(LEADER_FAILED, self._failure_answered)
         agent.screen(INVITED, self._is_news)
         agent.standing.follow(self._ended)
@@ -378,6 +383,9 @@ class Joining:
                 reason = past.reason or "it is not invited any more"
                 self._send_decline(name, event.source, (text(INVITATION, token),), reason, _sent)
                 return False
+            if past.token == token and past.term == term and (found(event.infos, VERSION, int) or 1) <= past.version:
+                # The server has kept it, and the leader has told it once more meanwhile.
+                return False
         if len(self._open) >= MAX_OPEN:
             self._send_decline(name, event.source, (text(INVITATION, token),), "it has too many invitations", _sent)
             return False
@@ -407,6 +415,15 @@ class Joining:
         self._take_in(record)
         if self._agent.standing.has_ended(record.leader):
             self._leader_failed(record)
+
+    def _is_reminded(self, event: Notification) -> None:
+        """An invitation has come, or not: the server may still hold it, or have lost it."""
+        token = found(event.infos, INVITATION, str)
+        if any(past.token == token for past in self._past.values()):
+            # What this process has said to it may be on its way.
+            return
+        infos = tuple([info for info in event.infos if info.key not in (SAYS, DO_NOT_CACHE)])
+        self._port.handlers.raised(Notification(INVITED, event.source, event.range, infos), True)
 
     def _in_range(self, event: Notification) -> tuple[Proc, ...]:
         """Return the leader and whom it has invited, as far as the range of its event tells."""
