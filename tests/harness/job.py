@@ -172,10 +172,10 @@ class Job:
         living = self.wait_gone(2.0)
         left = [f"process {process.pid} {process.command}" for process in living]
         processes.kill(self.mark)
-        for path in sorted(self.temporary.rglob("*")):
-            if not path.is_dir():
-                left.append(f"file {path.relative_to(self.temporary)}")
-        return left
+        # A folder that vanishes meanwhile is none that is left.
+        for folder, _, names in os.walk(self.temporary):
+            left += [f"file {(Path(folder) / name).relative_to(self.temporary)}" for name in names]
+        return sorted(left)
 
     def report(self) -> str:
         """Return all that is known about the job's end, for a person."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 import pytest
@@ -59,15 +58,17 @@ def test_what_is_taken_out_or_forgotten_is_not_told(told, alarms):
 
 
 def test_nothing_is_told_after_the_end(told, alarms):
-    before = threading.active_count()
     waits = lingering.Lingering(told.append, alarms, pytest.fail)
     waits.add(A)
+    thread = alarms._thread
+    assert thread is not None
     alarms.close()
     alarms.close()
     waits.add(B)
     time.sleep(0.3)
     assert told == []
-    until(lambda: threading.active_count() == before)
+    until(lambda: not thread.is_alive())
+    assert alarms._thread is thread
 
 
 def test_a_failure_is_logged_and_the_next_one_is_told(told, alarms):
