@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
 from harness.group_world import NSPACE, World
@@ -267,6 +267,24 @@ def world_members(world, made):
     return [world[member] for member in made if not world[member].dead]
 
 
+# Somebody whom only the leader before has known of accepts, and the new leader has heard of nobody new.
+@example(
+    plan=Plan(0, "team", 4, False, False, False, False),
+    other=None,
+    people=[
+        ("accept", "", "replace"),
+        ("accept", "claim", ""),
+        ("late", "", ""),
+        ("late", "", ""),
+        ("accept", "", ""),
+        ("accept", "", ""),
+    ],
+    paces=[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 0.0],
+    deaths=[(0.003, 2, False), (0.011, 0, False)],
+    controls=[],
+    adapts=False,
+    in_order=False,
+)
 @settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(
     plan=PLANS,

@@ -471,7 +471,7 @@ class Inviting:
     # What they answer
 
     def _accepted(self, event: Notification) -> None:
-        invitation = self._meant(event)
+        invitation = self._meant(event) or self._learned(event)
         if invitation is None:
             self._refuse(event)
             return
@@ -608,6 +608,16 @@ class Inviting:
         if found_here is None or event.source not in found_here.invitees or token not in (None, "", found_here.token):
             return None
         return found_here
+
+    def _learned(self, event: Notification) -> Invitation | None:
+        """Return the invitation that somebody accepts whom the leader before has invited, unknown to this process."""
+        invitation = self._under_way.get(found(event.infos, GROUP_ID, str) or "")
+        version, members = found(event.infos, VERSION, int) or 0, listed(event.infos, MEMBERSHIP)
+        if invitation is None or found(event.infos, INVITATION, str) != invitation.token:
+            return None
+        if version > invitation.version and event.source in members:
+            self._compare(invitation, event.source, version, members)
+        return invitation if event.source in invitation.invitees else None
 
     # What the others' libraries say
 
