@@ -365,8 +365,12 @@ class Joining:
     def _is_news(self, event: Notification) -> bool:
         """Tell whether an invitation is for the program, or for this alone."""
         name, token = found(event.infos, GROUP_ID, str), found(event.infos, INVITATION, str) or ""
-        if name is None or event.source == self._me:
+        if name is None:
             return True
+        if event.source == self._me:
+            # Servers of 4.2 may name who hears of a kept event as its source: the leader's reminder tells it again.
+            inviting = self._agent.made("inviting")
+            return not found(event.infos, INVITATION, str) or (inviting is not None and inviting.leads(name))
         term = found(event.infos, TERM, int) or 1
         for record in self._open.values():
             if (
