@@ -378,7 +378,8 @@ class Joining:
                 and record.token == token
                 and (token or event.source in (record.origin, record.leader))
             ):
-                if record.leader == event.source and not record.failed and not record.leads:
+                # The first leader tells it once more where the server is late with it, and has the answer, or will.
+                if term > 1 and record.leader == event.source and not record.failed and not record.leads:
                     self._answer_again(record)
                 return False
         for past in self._past.values() if token else ():
@@ -426,6 +427,11 @@ class Joining:
         if any(past.token == token for past in self._past.values()):
             # What this process has said to it may be on its way.
             return
+        for record in self._open.values():
+            if record.token == token and record.name == found(event.infos, GROUP_ID, str):
+                if not record.joins and record.leader == event.source:
+                    self._port.submit(say(UNANSWERED, record.name, (event.source,), self._stamp(record)), _sent)
+                return
         infos = tuple([info for info in event.infos if info.key not in (SAYS, DO_NOT_CACHE)])
         self._port.handlers.raised(Notification(INVITED, event.source, event.range, infos), True)
 
