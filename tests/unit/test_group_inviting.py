@@ -741,3 +741,12 @@ def test_a_server_of_ours_loses_nothing() -> None:
     asks(world[0], P[1:2])
     world.run(until=30)
     assert not any("invitation reminds" in line for line in world.log)
+
+
+def test_an_invitation_that_names_its_receiver_as_its_source_is_none() -> None:
+    world = World(2)
+    joins = answering(world[1])
+    infos = (talk.text(talk.GROUP_ID, G), talk.text(INVITATION, "elsewhere:1"))
+    world[1].arrives(Notification(talk.INVITED, P[1], RANGE_CUSTOM, infos))
+    world.run()
+    assert joins == []
