@@ -15,7 +15,16 @@ author = "The pypmix developers"
 copyright = f"2026, {author}"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "promises", "states", "upcalls", "vocabulary"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "differences",
+    "promises",
+    "states",
+    "upcalls",
+    "vocabulary",
+]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"pypmix {release}"
@@ -43,7 +52,7 @@ nitpick_ignore_regex = [
     ("py:(class|obj)", r"(Apps|Asks|Channel|Normal|Notification|OnUpcall|Path|Word|os\.PathLike)"),
     ("py:(class|obj)", r"pypmix\.(handlers\.F|operations\.(base\.Asks|psets\.Psets|spawning\.Ends|streams\.T))"),
     ("py:class", r"pypmix\.aio\.operations\.psets\.PsetStream"),
-    ("py:(class|obj)", r"(Given|Later|Reply|H|P|Described|Exchange|Pending|Handler|JobInfo|Output|Upcall)"),
+    ("py:(class|obj)", r"(Given|Later|Reply|H|P|Connected|Described|Exchange|Pending|Handler|JobInfo|Output|Upcall)"),
     ("py:(class|obj)", r"(Launch|Desk|Start|Done|ServerSession)"),
     ("py:(class|obj)", r"(GroupConstruct|GroupInvite|aio\.Group|Elect|AsyncLeadership|BlockingLeadership)"),
     # Parts of the package that are not public.

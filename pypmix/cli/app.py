@@ -118,5 +118,28 @@ def doctor(
     raise typer.Exit(0 if diagnosis.usable else 1)
 
 
+@app.command()
+def compat(
+    scripts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SCRIPT [ARGUMENT...]", help="The program, or with -m its module.", show_default=False),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only say which calls of the scripts behave differently.")
+    ] = False,
+    install: Annotated[
+        bool, typer.Option("--install", help="Make `import pmix` work for all of this environment.")
+    ] = False,
+    uninstall: Annotated[bool, typer.Option("--uninstall", help="Take --install back.")] = False,
+) -> None:
+    """Run a program that was written for the official binding (`import pmix`), with pypmix in that one's place.
+
+    pypmix run -n 4 python -m pypmix.compat script.py does the same for the ranks of a job.
+    """
+    from pypmix.cli.compat import compat
+
+    raise typer.Exit(compat(scripts or [], install, uninstall, check))
+
+
 for function in TOOLS:
     app.command()(function)

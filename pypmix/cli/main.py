@@ -28,6 +28,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = run(arguments[1:])
         # The job is over and all of it is closed. To take the interpreter apart as well would cost some 5 ms.
         os._exit(code)
+    if arguments and arguments[0] == "compat":
+        from pypmix.cli.compat import is_program
+
+        if is_program(arguments[1:]):
+            from pypmix.compat.loader import run as run_program
+
+            # Outside of typer, so that what the program raises is shown as Python shows it.
+            run_program(arguments[1:])
+            sys.exit(0)
     from pypmix.cli.app import app
 
     app(arguments, prog_name="pypmix")

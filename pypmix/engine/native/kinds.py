@@ -15,7 +15,6 @@ UNSPOKEN = frozenset({codes.TOPO, codes.BUFFER, codes.KVAL, codes.DATA_BUFFER})
 
 _VALUES: dict[int, Release] = {
     codes.PROC_CPUSET: (7, 0, 0),  # before, the commit fails
-    codes.REGEX: (5, 0, 0),  # 4.2 delivers it empty
     codes.DEVICE: (6, 1, 0),
     codes.RESBLOCK_DIRECTIVE: (6, 1, 0),
     codes.RESOURCE_UNIT: (6, 1, 0),
@@ -79,6 +78,7 @@ _NO_VALUE = frozenset(
         codes.INFO_DIRECTIVES,
         codes.QUERY,
         codes.IOF_CHANNEL,
+        codes.REGEX,  # 4.2 delivers it empty, and later ones end the process when they pack it
     }
 )
 _NO_ELEMENT = frozenset({codes.DATA_ARRAY, codes.REGEX})

@@ -1,0 +1,42 @@
+"""`pypmix compat`: run, check and serve programs that were written for the official binding."""
+
+from __future__ import annotations
+
+import sys
+
+from pypmix.compat import loader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OPTIONS = ("--install", "--uninstall", "--check", "--help", "-h")
+USAGE = 2
+
+
+def is_program(words: Sequence[str]) -> bool:
+    """Tell whether the command line after `compat` names a program to run, rather than something else to do."""
+    return bool(words) and (words[0] == "-m" or not words[0].startswith("-"))
+
+
+def compat(scripts: Sequence[str], install: bool, uninstall: bool, check: bool) -> int:
+    """Carry out what is no run of a program; returns the exit code."""
+    if install + uninstall + check != 1 or bool(scripts) != check:
+        print(
+            "pypmix compat: name a script to run, or one of --check SCRIPT..., --install, --uninstall", file=sys.stderr
+        )
+        return USAGE
+    if check:
+        from pypmix.compat.check import main
+
+        return main(list(scripts))
+    try:
+        if install:
+            print(f"`import pmix` is pypmix.compat now: {loader.install()}")
+        else:
+            removed = loader.uninstall()
+            print(f"removed {removed}" if removed else "nothing was installed")
+    except (loader.Taken, OSError) as error:
+        print(f"pypmix compat: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,270 @@
+"""What each method asks, as an operation, and what it returns: by the arguments and results of the official binding."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from pypmix.compat.children import environment
+from pypmix.compat.values import (
+    from_bytes,
+    from_infos,
+    from_pdata,
+    from_procs,
+    from_value,
+    refused,
+    to_app,
+    to_bytes,
+    to_info,
+    to_infos,
+    to_int,
+    to_key,
+    to_keys,
+    to_nspace,
+    to_proc,
+    to_procs,
+    to_queries,
+    to_text,
+    to_units,
+    to_value,
+    to_whom,
+)
+from pypmix.standard import codes, ops
+from pypmix.standard.errors import ERR_BAD_PARAM, ERR_NOT_SUPPORTED, ERR_PARTIAL_SUCCESS, SUCCESS
+from pypmix.standard.ops.events import is_set
+from pypmix.standard.ops.publishing import PERSIST_APP, RANGE_SESSION
+from pypmix.standard.types import DataArray, Info, Proc, ProcInfo, Query, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+QUERY_PARTIAL_SUCCESS = -104
+GROUP_ACCEPT = 1
+
+ABI = frozenset({"pmix.qry.stabiver", "pmix.qry.prabiver"})
+NO_ABI = "0.0"
+"""What OpenPMIx answers as well: no version of an ABI is promised."""
+
+COLLECT_DATA = "pmix.collect"
+RANGE = "pmix.range"
+PERSISTENCE = "pmix.persist"
+GROUP_MEMBERSHIP = "pmix.grp.mbrs"
+GROUP_CONTEXT_ID = "pmix.grp.ctxid"
+
+
+class Shape(NamedTuple):
+    """What a method returns beside its status.
+
+    Attributes:
+        told: Makes the status and what comes with it from the operation and its result.
+        nothing: Makes what comes with the status of a failure.
+    """
+
+    told: Callable[[Any, Any], tuple[int, Any]]
+    nothing: Callable[[], Any]
+
+
+def _none() -> None:
+    return None
+
+
+def _lookup(op: ops.Lookup, found: tuple[Any, ...]) -> tuple[int, list[dict[str, Any]]]:
+    status = SUCCESS if len(found) >= len(op.keys) else ERR_PARTIAL_SUCCESS
+    return status, [from_pdata(each) for each in found]
+
+
+def _query(op: ops.QueryInfo, found: tuple[Info, ...]) -> tuple[int, list[dict[str, Any]]]:
+    asked = sum(len(query.keys) for query in op.queries)
+    return SUCCESS if len(found) >= asked else QUERY_PARTIAL_SUCCESS, from_infos(found)
+
+
+def _group(op: object, found: ops.GroupResults | None) -> tuple[int, list[dict[str, Any]]]:
+    if found is None:
+        return SUCCESS, []  # who declines an invitation is told nothing
+    told: list[Info] = []
+    if found.members:
+        told.append(
+            Info.unchecked(GROUP_MEMBERSHIP, Value(codes.DATA_ARRAY, DataArray(codes.PROC, tuple(found.members))), 0)
+        )
+    if found.context_id is not None:
+        told.append(Info.unchecked(GROUP_CONTEXT_ID, Value(codes.SIZE, found.context_id), 0))
+    return SUCCESS, from_infos((*told, *[info for info in found.infos if info.key not in (one.key for one in told)]))
+
+
+def _credential(op: object, found: ops.Credential) -> tuple[int, tuple[dict[str, Any], list[dict[str, Any]]]]:
+    return SUCCESS, ({**from_bytes(found.data), "bytes": bytearray(found.data)}, from_infos(found.infos))
+
+
+VALUE = Shape(lambda op, found: (SUCCESS, from_value(found)), _none)
+INFOS = Shape(lambda op, found: (SUCCESS, from_infos(found)), list)
+PDATA = Shape(_lookup, list)
+ANSWERS = Shape(_query, list)
+NSPACE = Shape(lambda op, found: (SUCCESS, found), _none)
+PROCS = Shape(lambda op, found: (SUCCESS, from_procs(found)), list)
+NODES = Shape(lambda op, found: (SUCCESS, ",".join(found)), _none)
+GROUP = Shape(_group, list)
+CREDENTIAL = Shape(_credential, lambda: ({}, []))
+
+
+def fence(me: Proc, peers: object, dicts: object) -> ops.Fence:
+    directives = to_infos(dicts)
+    rest = tuple([info for info in directives if info.key != COLLECT_DATA])
+    return ops.Fence(to_whom(peers, me.nspace), is_set(directives, COLLECT_DATA), rest)
+
+
+def get(me: Proc, proc: object, key: object, dicts: object) -> ops.Get:
+    if key is None:
+        raise refused("all that a proc has put cannot be asked for at once: name a key", ERR_NOT_SUPPORTED)
+    return ops.Get(me if proc is None else to_proc(proc), to_key(key), to_infos(dicts))
+
+
+def put(scope: object, key: object, value: object) -> ops.Put:
+    return ops.Put(to_key(key), travelling(to_value(value)), to_int(codes.SCOPE, scope))
+
+
+def travelling(value: Value) -> Value:
+    """Return a value that is put or published; one that would arrive altered is refused."""
+    data = value.data
+    items = data.items if isinstance(data, DataArray) else (data,)
+    if any(isinstance(item, ProcInfo) and item.exit_code for item in items):
+        raise refused("no message carries the exit code of a PROC_INFO", ERR_NOT_SUPPORTED)
+    if value.type == codes.REGEX and data.endswith(b"\0"):
+        raise refused("a REGEX travels without the NUL that it ends with")
+    return value
+
+
+def abort(status: object, message: object, peers: object) -> ops.Abort:
+    text = "" if message is None else to_text(message)
+    return ops.Abort(to_int(codes.STATUS, status), text, to_procs(peers))
+
+
+def publish(dicts: object) -> ops.Publish:
+    data: list[Info] = []
+    directives: list[Info] = []
+    given = {RANGE: RANGE_SESSION, PERSISTENCE: PERSIST_APP}
+    for info in to_infos(dicts):
+        if info.key in given:
+            given[info.key] = to_int(codes.UINT8, info.value.data)
+        else:
+            travelling(info.value)
+            (directives if info.key.startswith(ops.RESERVED_PREFIX) else data).append(info)
+    return ops.Publish(tuple(data), given[RANGE], given[PERSISTENCE], tuple(directives))
+
+
+def lookup(wanted: object, dicts: object) -> ops.Lookup:
+    """Return the lookup of what a list names, by strings or by the dicts that it is to fill in."""
+    if not isinstance(wanted, list | tuple):
+        raise refused(f"a list of keys is wanted, not {wanted!r:.80}")
+    keys = [each.get("key") if isinstance(each, dict) else each for each in wanted]
+    return ops.Lookup(to_keys(keys), to_infos(dicts))
+
+
+def unpublish(keys: object, dicts: object) -> ops.Unpublish:
+    return ops.Unpublish(to_keys(keys), to_infos(dicts))
+
+
+def spawn(infos: object, apps: object) -> ops.Spawn:
+    if not isinstance(apps, list | tuple) or not apps:
+        raise refused("there is no application to spawn")
+    # Who names no folder means the one that it runs in.
+    found = [app.replace(cwd=app.cwd or os.getcwd(), env=environment(app.env)) for app in map(to_app, apps)]
+    return ops.Spawn(tuple(found), to_infos(infos))
+
+
+def connect(me: Proc, peers: object, dicts: object) -> ops.Connect:
+    return ops.Connect(to_whom(peers, me.nspace), to_infos(dicts))
+
+
+def disconnect(me: Proc, peers: object, dicts: object) -> ops.Disconnect:
+    return ops.Disconnect(to_whom(peers, me.nspace), to_infos(dicts))
+
+
+def resolve_peers(node: object, nspace: object) -> ops.ResolvePeers:
+    return ops.ResolvePeers(_maybe(node, to_text), _maybe(nspace, to_nspace))
+
+
+def resolve_nodes(nspace: object) -> ops.ResolveNodes:
+    return ops.ResolveNodes(_maybe(nspace, to_nspace))
+
+
+def _maybe(given: object, convert: Callable[[object], str]) -> str | None:
+    return None if given is None else convert(given) or None
+
+
+def query(queries: object) -> tuple[list[Info], tuple[Query, ...]]:
+    """Return what is known without a server, as it has to be before `init` too, and the queries that remain."""
+    own: list[Info] = []
+    rest: list[Query] = []
+    for each in to_queries(queries):
+        own += [Info.unchecked(key, Value.unchecked(codes.STRING, NO_ABI), 0) for key in each.keys if key in ABI]
+        others = tuple([key for key in each.keys if key not in ABI])
+        if others or not each.keys:
+            rest.append(Query(others, each.qualifiers))
+    return own, tuple(rest)
+
+
+def log(data: object, dicts: object) -> ops.Log:
+    return ops.Log(to_infos(data), to_infos(dicts))
+
+
+def allocation_request(directive: object, dicts: object) -> ops.AllocationRequest:
+    return ops.AllocationRequest(to_int(codes.ALLOC_DIRECTIVE, directive), to_infos(dicts))
+
+
+def job_control(me: Proc, targets: object, dicts: object) -> ops.JobControl:
+    return ops.JobControl(to_whom(targets, me.nspace), to_infos(dicts))
+
+
+def monitor(terms: object, code: object, dicts: object) -> ops.ProcessMonitor:
+    """Return the request for a monitor; the C function takes one info, of which the binding passes the first."""
+    found = (to_info(terms),) if isinstance(terms, dict) else to_infos(terms)
+    if not found:
+        raise refused("nothing says what to monitor")
+    return ops.ProcessMonitor(found[0], to_int(codes.STATUS, code), to_infos(dicts))
+
+
+def get_credential(dicts: object) -> ops.GetCredential:
+    return ops.GetCredential(to_infos(dicts))
+
+
+def validate_credential(credential: object, dicts: object) -> ops.ValidateCredential:
+    if not credential:
+        raise refused("there is no credential", ERR_BAD_PARAM)
+    return ops.ValidateCredential(to_bytes(credential), to_infos(dicts))
+
+
+def resource_block(directive: object, block: object, units: object, infos: object) -> None:
+    """Check the arguments of a request that no client of pypmix makes."""
+    if block is None:
+        raise refused("a block of resources has a name")
+    to_int(codes.RESBLOCK_DIRECTIVE, directive), to_text(block), to_units(units), to_infos(infos)
+
+
+def group_construct(me: Proc, group: object, peers: object, dicts: object) -> ops.GroupConstruct:
+    # Only here is an empty list none at all, as in C: others add the caller, which knows no member.
+    nobody = isinstance(peers, list | tuple) and not peers
+    return ops.GroupConstruct(to_nspace(group), () if nobody else to_whom(peers, me.nspace), to_infos(dicts))
+
+
+def group_invite(me: Proc, group: object, peers: object, dicts: object) -> ops.GroupInvite:
+    return ops.GroupInvite(to_nspace(group), to_whom(peers, me.nspace), to_infos(dicts))
+
+
+def group_join(me: Proc, group: object, leader: object, answer: object, dicts: object) -> ops.GroupJoin:
+    accepts = to_int(codes.UINT8, answer) == GROUP_ACCEPT
+    return ops.GroupJoin(to_nspace(group), me if leader is None else to_proc(leader), accepts, to_infos(dicts))
+
+
+def group_leave(group: object, dicts: object) -> ops.GroupLeave:
+    return ops.GroupLeave(to_nspace(group), to_infos(dicts))
+
+
+def group_destruct(group: object, dicts: object) -> ops.GroupDestruct:
+    return ops.GroupDestruct(to_nspace(group), to_infos(dicts))
+
+
+def fabric_register(dicts: object) -> ops.FabricRegister:
+    return ops.FabricRegister(to_infos(dicts))

@@ -1,0 +1,76 @@
+"""Cores, and how near two procs are to each other, by the strings in which hosts tell of it."""
+
+from __future__ import annotations
+
+import os
+
+from pypmix.compat.running import attempt
+from pypmix.compat.values import HWLOC, cpus_of, from_cpuset, refused, to_cpuset, to_text
+from pypmix.standard.enums import BindEnvelope, Locality
+from pypmix.standard.errors import ERR_NOT_SUPPORTED, SUCCESS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LEVELS = {
+    "HT": Locality.SHARE_HWTHREAD,
+    "CR": Locality.SHARE_CORE,
+    "L1": Locality.SHARE_L1CACHE,
+    "L2": Locality.SHARE_L2CACHE,
+    "L3": Locality.SHARE_L3CACHE,
+    "SK": Locality.SHARE_PACKAGE,
+    "NM": Locality.SHARE_NUMA,
+}
+"""What the words of a locality string name, in the order in which the binding lists what is shared."""
+
+
+def _places(given: object) -> dict[str, set[int]]:
+    source, _, words = to_text(given).partition(":")
+    if source != HWLOC:
+        raise refused(f"a locality is told as hwloc's, not as {source!r:.40}", ERR_NOT_SUPPORTED)
+    return {word[:2]: set(cpus_of(word[2:])) for word in words.split(":") if word}
+
+
+def _shared(first: object, second: object) -> list[int]:
+    mine, theirs = _places(first), _places(second)
+    shared = [int(flag) for level, flag in LEVELS.items() if mine.get(level, set()) & theirs.get(level, set())]
+    return [*shared, int(Locality.SHARE_NODE)]
+
+
+def _parsed(given: object) -> dict[str, Any]:
+    source, colon, ranges = to_text("" if given is None else given).partition(":")
+    if not colon:
+        raise refused(f"a cpuset is written as hwloc:0-3, not as {given!r:.40}")
+    return from_cpuset(to_cpuset({"source": source, "cpus": ranges}))
+
+
+def _binding(ref: int) -> dict[str, Any]:
+    if ref not in (BindEnvelope.PROCESS, BindEnvelope.THREAD):
+        raise refused(f"{ref!r:.40} says neither process nor thread")
+    # The binding of a process is that of its first thread.
+    task = os.getpid() if ref == BindEnvelope.PROCESS else 0
+    return {"source": HWLOC, "cpus": sorted(os.sched_getaffinity(task))}
+
+
+class Hardware:
+    """The methods about cores."""
+
+    def load_topology(self) -> int:
+        """`PMIx_Load_topology`: nothing to do, since `compute_distances` asks for the topology itself."""
+        return SUCCESS
+
+    def get_relative_locality(self, loc1: object, loc2: object) -> tuple[int, list[int]]:
+        """`PMIx_Get_relative_locality`: what two procs of a node share, by their locality strings."""
+        status, shared = attempt(_shared, loc1, loc2)
+        return status, shared or []
+
+    def parse_cpuset_string(self, csetstr: object) -> tuple[int, dict[str, Any]]:
+        """`PMIx_Parse_cpuset_string`: the cores of a string such as `hwloc:0-3,8`."""
+        status, found = attempt(_parsed, csetstr)
+        return status, found or {}
+
+    def get_cpuset(self, ref: int) -> tuple[int, dict[str, Any]]:
+        """`PMIx_Get_cpuset`: the cores that this process, or this thread, may run on."""
+        status, found = attempt(_binding, ref)
+        return status, found or {}

@@ -1,0 +1,49 @@
+"""The functions that the official binding has beside its classes."""
+
+from __future__ import annotations
+
+from pypmix.compat.running import attempt
+from pypmix.compat.values import HWLOC, cpus_of, from_value, to_data, to_text, to_value
+from pypmix.standard import codes
+from pypmix.standard.errors import PMIxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+pmix_int_types = (int,)
+pynbcbs: dict[int, Any] = {}
+"""What is in flight, as the official binding shows it; nothing is kept here."""
+
+
+def pmix_bool_convert(f: object) -> int:
+    """Return 1 or 0 for what can stand for True or False, `PMIX_ERR_BAD_PARAM` for anything else."""
+    status, found = attempt(to_data, codes.BOOL, f)
+    return status if found is None else int(found)
+
+
+def pmix_value_roundtrip(pyval: object) -> tuple[int, dict[str, Any] | None]:
+    """Return a value as it would come back from another process, with the status of converting it."""
+    return attempt(lambda: from_value(to_value(pyval)))
+
+
+def pmix_cpuset_from_string(csetstr: object) -> dict[str, Any] | None:
+    """Return the dict of a cpuset such as `hwloc:0-3,8`, None for what is none."""
+    try:
+        source, colon, ranges = to_text(csetstr).partition(":")
+        return {"source": source, "cpus": cpus_of(ranges)} if colon else None
+    except PMIxError:
+        return None
+
+
+def pmix_cpuset_to_string(pycpus: object) -> str | None:
+    """Return the string of a cpuset's dict, None for what is none; numbers and ranges are kept as they are given."""
+    if not isinstance(pycpus, dict):
+        return None
+    try:
+        source, cpus = to_text(pycpus.get("source", HWLOC)), pycpus.get("cpus", [])
+        if isinstance(cpus, list | tuple):
+            cpus = ",".join([str(each) if isinstance(each, int) else to_text(each) for each in cpus])
+        return f"{source}:{to_text(cpus)}" if source else None
+    except PMIxError:
+        return None

@@ -1,0 +1,168 @@
+"""Values packed into buffers, which are dicts: `{'bytes': ..., 'bytes_used': ..., 'bytes_unpacked': ...}`."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+from pypmix.compat.running import attempt
+from pypmix.compat.values import from_bytes, from_info, from_value, refused, to_bytes, to_info, to_int, to_value
+from pypmix.data import DataBuffer
+from pypmix.standard import codes
+from pypmix.standard.errors import ERR_NOT_SUPPORTED, PMIxError
+from pypmix.standard.values import INFLATE_LIMIT, inflate
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Buffer = dict[str, Any]
+
+ERR_UNPACK_READ_PAST_END_OF_BUFFER = -50
+ERR_NOT_AVAILABLE = -64
+
+
+def _kind(data_type: int | None, given: object = None) -> int:
+    if data_type is None:
+        return codes.INFO if isinstance(given, dict) and "key" in given else codes.VALUE
+    if data_type not in (codes.VALUE, codes.INFO):
+        raise refused("what is packed is a value or an info", ERR_NOT_SUPPORTED)
+    return data_type
+
+
+def _typed(kind: int, given: object) -> Any:
+    return to_info(given) if kind == codes.INFO else to_value(given)
+
+
+def _contents(buffer: object) -> tuple[bytes, int]:
+    """Return the bytes of a buffer, and how many of them have been unpacked."""
+    if buffer is None:
+        return b"", 0
+    if not isinstance(buffer, dict):
+        raise refused(f"a buffer is a dict, not {buffer!r:.80}")
+    data = to_bytes(buffer.get("bytes"))
+    done = buffer.get("bytes_unpacked")
+    taken = 0 if done is None else to_int(codes.SIZE, done)
+    if taken > len(data):
+        raise refused(f"{taken} bytes of {len(data)} cannot have been unpacked")
+    return data, taken
+
+
+def _fill(buffer: object, data: bytes, taken: int) -> Buffer:
+    made: Buffer = buffer if isinstance(buffer, dict) else {}
+    made.update({"bytes": data, "bytes_used": len(data), "bytes_unpacked": taken})
+    return made
+
+
+def _pack(buffer: object, given: object, data_type: int | None) -> Buffer:
+    kind = _kind(data_type, given)
+    data, taken = _contents(buffer)
+    return _fill(buffer, data + DataBuffer().pack(kind, _typed(kind, given)).bytes(), taken)
+
+
+def _unpack(buffer: object, data_type: int | None) -> Any:
+    kind = _kind(data_type)
+    if buffer is None:
+        raise refused("there is no buffer")
+    data, taken = _contents(buffer)
+    rest = DataBuffer(data[taken:])
+    if not rest.more():
+        raise refused("nothing is left to unpack", ERR_UNPACK_READ_PAST_END_OF_BUFFER)
+    found = rest.one(kind)
+    _fill(buffer, data, len(data) - len(rest.bytes()))
+    return from_info(found) if kind == codes.INFO else from_value(found)
+
+
+def _copy(given: object, data_type: int | None) -> Any:
+    kind = _kind(data_type, given)
+    return from_info(to_info(given)) if kind == codes.INFO else from_value(to_value(given))
+
+
+def _append(buffer: object, source: object) -> Buffer:
+    data, taken = _contents(buffer)
+    more, done = _contents(source)
+    return _fill(buffer, data + more[done:], taken)
+
+
+def _unload(buffer: object) -> dict[str, Any]:
+    if buffer is None:
+        raise refused("there is no buffer")
+    data, taken = _contents(buffer)
+    _fill(buffer, b"", 0)
+    return from_bytes(data[taken:])
+
+
+def _load(buffer: object, payload: object) -> Buffer:
+    _contents(buffer)
+    return _fill(buffer, to_bytes(payload), 0)
+
+
+def _some(given: object) -> bytes:
+    data = to_bytes(given)
+    if not data:
+        raise refused("there is nothing to compress or decompress")
+    return data
+
+
+def _compress(given: object) -> bytes:
+    data = _some(given)
+    if len(data) > INFLATE_LIMIT:
+        raise refused(f"{len(data)} bytes are more than can be decompressed again", ERR_NOT_AVAILABLE)
+    made = struct.pack("=I", len(data)) + zlib.compress(data)
+    if len(made) >= len(data):
+        raise refused("compressing it would make it no smaller", ERR_NOT_AVAILABLE)
+    return made
+
+
+def _decompress(given: object) -> bytes:
+    try:
+        return inflate(_some(given))
+    except ValueError as error:
+        raise PMIxError(str(error), status=ERR_NOT_AVAILABLE, operation="data_decompress") from error
+
+
+class Packing:
+    """The methods that pack and unpack, as pypmix's `DataBuffer` does; `target` makes no difference to it."""
+
+    def data_pack(
+        self, pybuf: object, pysrc: object, data_type: int | None = None, target: object = None
+    ) -> tuple[int, Any]:
+        """`PMIx_Data_pack`: append a value or an info to a buffer, None for a new one; returns the buffer."""
+        status, made = attempt(_pack, pybuf, pysrc, data_type)
+        return status, pybuf if made is None else made
+
+    def data_unpack(
+        self, pybuf: object, data_type: int | None = None, target: object = None
+    ) -> tuple[int, dict[str, Any] | None]:
+        """`PMIx_Data_unpack`: take the next value or info."""
+        return attempt(_unpack, pybuf, data_type)
+
+    def data_copy(self, pysrc: object, data_type: int | None = None) -> tuple[int, dict[str, Any] | None]:
+        """`PMIx_Data_copy`: a value or an info once more."""
+        return attempt(_copy, pysrc, data_type)
+
+    def data_copy_payload(self, pydest: object, pysrc: object) -> tuple[int, Any]:
+        """`PMIx_Data_copy_payload`: append what a buffer has left to another one."""
+        status, made = attempt(_append, pydest, pysrc)
+        return status, pydest if made is None else made
+
+    def data_unload(self, pybuf: object) -> tuple[int, dict[str, Any] | None]:
+        """`PMIx_Data_unload`: take all that a buffer has left, as a byte object."""
+        return attempt(_unload, pybuf)
+
+    def data_load(self, pybuf: object, payload: object) -> tuple[int, Any]:
+        """`PMIx_Data_load`: fill a buffer with the contents of a byte object."""
+        status, made = attempt(_load, pybuf, payload)
+        return status, pybuf if made is None else made
+
+    def data_embed(self, pybuf: object, payload: object) -> tuple[int, Any]:
+        """`PMIx_Data_embed`: the same."""
+        return self.data_load(pybuf, payload)
+
+    def data_compress(self, pybytes: object) -> tuple[int, bytes | None]:
+        """`PMIx_Data_compress`: bytes made smaller, `PMIX_ERR_NOT_AVAILABLE` where they would not be."""
+        return attempt(_compress, pybytes)
+
+    def data_decompress(self, pybytes: object) -> tuple[int, bytes | None]:
+        """`PMIx_Data_decompress`: what `data_compress` was given."""
+        return attempt(_decompress, pybytes)

@@ -1,0 +1,133 @@
+"""How the calls of the official binding run over pypmix: errors as status ints, callbacks on a thread of their own."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+from queue import SimpleQueue
+
+from pypmix.standard.errors import ERR_BAD_PARAM, ERR_TYPE_MISMATCH, ERROR, SUCCESS, PMIxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, ParamSpec, TypeVar
+
+    from pypmix.client import Client
+    from pypmix.engine.base import Done
+    from pypmix.standard.ops import Op
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+log = logging.getLogger("pypmix.compat")
+
+
+def status_of(error: BaseException) -> int:
+    """Return the status int that stands for an error; what it says goes to the log `pypmix.compat`."""
+    if isinstance(error, PMIxError):
+        log.info("%s", error)
+        return error.code or ERROR
+    if isinstance(error, TypeError | ValueError | OverflowError):
+        log.info("refused: %s", error, exc_info=error)
+        return ERR_TYPE_MISMATCH if isinstance(error, TypeError) else ERR_BAD_PARAM
+    log.error("an error that no status stands for", exc_info=error)
+    return ERROR
+
+
+def attempt(function: Callable[P, R], *args: P.args, **named: P.kwargs) -> tuple[int, R | None]:
+    """Call a function; return `PMIX_SUCCESS` and its result, or the status of its error and None."""
+    try:
+        return SUCCESS, function(*args, **named)
+    except Exception as error:
+        return status_of(error), None
+
+
+def start(client: Client, op: Op[R], done: Done[R]) -> None:
+    """Begin an operation of a client or tool; `done` is called once, on any thread, and must not block."""
+    client._attend()
+    client._session.submit(op, done)
+
+
+class Callbacks:
+    """The thread that calls the callbacks of a program, one after the other, in the order in which they came due.
+
+    The official binding calls them on the library's progress thread, where a blocking call hangs the process; here it
+    does not, and an exception is logged with its traceback.
+    """
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._work: SimpleQueue[tuple[Callable[..., object], tuple[Any, ...], Callable[[Exception], object] | None]] = (
+            SimpleQueue()
+        )
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def put(
+        self, function: Callable[..., object], args: tuple[Any, ...], failed: Callable[[Exception], object] | None
+    ) -> None:
+        """Have a function called; `failed` is called with its exception, after that has been logged."""
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="pypmix-compat-callbacks", daemon=True)
+                    self._thread.start()
+        self._work.put((function, args, failed))
+
+    def is_current(self) -> bool:
+        """Tell whether the caller runs on this thread."""
+        return threading.current_thread() is self._thread
+
+    def _run(self) -> None:
+        work = self._work
+        while True:
+            function, args, failed = work.get()
+            try:
+                try:
+                    function(*args)
+                except SystemExit as error:
+                    # As for any thread: it ends nothing but the call, which the program has to hear of.
+                    raise RuntimeError("a callback called sys.exit") from error
+            except Exception as error:
+                log.error("the callback %s failed", _name(function), exc_info=error)
+                if failed is not None:
+                    try:
+                        failed(error)
+                    except Exception as another:
+                        log.error("the failure of %s could not be told", _name(function), exc_info=another)
+            # What a callback was called with may be much, and the next one may be long in coming.
+            del function, args, failed
+
+
+def named_after(function: object, call: Callable[..., object]) -> Callable[..., object]:
+    """Have the log call a function by the name of the program's own, which it calls."""
+    return functools.update_wrapper(call, function, ("__qualname__",), ())  # type: ignore[arg-type]
+
+
+def _name(function: object) -> str:
+    return str(getattr(function, "__qualname__", repr(function)))
+
+
+_callbacks = Callbacks()
+# A child has none of its parent's threads.
+os.register_at_fork(after_in_child=_callbacks._forget)
+
+
+def callback(function: Callable[..., object], *args: object) -> None:
+    """Have a callback of the program called on the thread for these."""
+    _callbacks.put(function, args, None)
+
+
+def answered(function: Callable[..., object], args: tuple[Any, ...], failed: Callable[[Exception], object]) -> None:
+    """Have a callback called whose answer somebody waits for; where it raises, `failed` answers in its place."""
+    _callbacks.put(function, args, failed)
+
+
+def in_callback() -> bool:
+    """Tell whether the caller is a callback."""
+    return _callbacks.is_current()

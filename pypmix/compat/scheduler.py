@@ -1,0 +1,59 @@
+"""`PMIxScheduler` of the Standard's Python bindings: a tool that serves those who ask it."""
+
+from __future__ import annotations
+
+from pypmix.compat.running import attempt
+from pypmix.compat.server import handlers
+from pypmix.compat.tool import PMIxTool
+from pypmix.compat.values import from_info, to_infos
+from pypmix.standard import attrs
+from pypmix.standard.errors import ERR_INIT, SUCCESS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+CONNECTING = frozenset(
+    attr.key
+    for attr in (
+        attrs.CONNECT_TO_SYSTEM,
+        attrs.CONNECT_SYSTEM_FIRST,
+        attrs.SERVER_PIDINFO,
+        attrs.SERVER_URI,
+        attrs.SERVER_NSPACE,
+        attrs.TCP_URI,
+        attrs.TOOL_ATTACHMENT_FILE,
+        attrs.TOOL_DO_NOT_CONNECT,
+        attrs.TOOL_CONNECT_OPTIONAL,
+    )
+)
+"""What says which server is meant, or whether one is."""
+
+
+class PMIxScheduler(PMIxTool):
+    """A scheduler: a tool whose handlers others ask for sessions and resources, and which need not have a server.
+
+    The handlers are given by `set_server_module`, before `init` or after it. Where `PMIX_SERVER_SCHEDULER` is said to
+    `init`, tools of the node find it that are told to connect to the scheduler.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._map: object = None
+
+    def init(self, dicts: object = None, map: object = None) -> tuple[int, dict[str, Any]]:
+        """`PMIx_tool_init`: returns the status and the scheduler's name; it need not find a server."""
+        given = attempt(to_infos, dicts)[1]
+        if given is not None and not any(info.key in CONNECTING for info in given):
+            dicts = [*(dicts if isinstance(dicts, list | tuple) else ()), from_info(attrs.TOOL_CONNECT_OPTIONAL(True))]
+        status, name = super().init(dicts)
+        if status == SUCCESS and self._map is not None:
+            status = super().set_server_module(self._map)
+        return status, name
+
+    def set_server_module(self, map: object) -> int:
+        """`PMIx_tool_set_server_module`: serve those who connect; before `init`, returns `PMIX_ERR_INIT` and waits."""
+        if self._facade is None and handlers(map) is not None:
+            self._map = map
+            return ERR_INIT
+        return super().set_server_module(map)

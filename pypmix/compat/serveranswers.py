@@ -1,0 +1,299 @@
+"""How a program answers the upcalls that its server module is given: the completion functions, and what it returns.
+
+Programs of three generations are understood, by how many arguments their handlers take. Those for the master of
+OpenPMIx take `(args, cbfunc, cbdata)`, and return a status that says whether the answer comes by `cbfunc`. Those for
+its releases 4.2 and 5.0, and after the Standard's appendix, take `args` alone, and return a status or a tuple of one
+and what they have to tell.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import logging
+
+from pypmix.compat.running import answered
+from pypmix.compat.values import to_bytes, to_infos, to_pdata, to_proc, to_text
+from pypmix.standard.errors import (
+    ERR_BAD_PARAM,
+    ERR_PARTIAL_SUCCESS,
+    ERROR,
+    SUCCESS,
+    SUCCESSES,
+    PMIxError,
+    error_for,
+)
+from pypmix.standard.ops import Credential
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from pypmix.compat.serverupcalls import Row
+    from pypmix.engine.base import Upcall
+
+log = logging.getLogger("pypmix.compat")
+
+APART = 0
+"""The form of a fence handler in the appendix's example: it takes procs, directives and data, not a dict of them."""
+
+PERMITTED = [
+    "clientconnected",
+    "clientfinalized",
+    "abort",
+    "fencenb",
+    "directmodex",
+    "publish",
+    "lookup",
+    "unpublish",
+    "spawn",
+    "connect",
+    "disconnect",
+    "registerevents",
+    "deregisterevents",
+    "listener",
+    "notifyevent",
+    "notify_event",
+    "query",
+    "toolconnected",
+    "log",
+    "allocate",
+    "jobcontrol",
+    "monitor",
+    "getcredential",
+    "validatecredential",
+    "iofpull",
+    "pushstdin",
+    "group",
+    "fabric",
+    "clientconnected2",
+    "toolconnected2",
+    "log2",
+    "sessioncontrol",
+    "resourceblock",
+]
+"""The keys of a server module; `notify_event` is what 4.2 and 5.0 call `notifyevent`."""
+
+pmixservermodule: dict[str, Any] = {}
+"""The handlers that were registered last, for all servers, as the official binding shows them."""
+
+
+def setmodulefn(key: object, function: object) -> int:
+    """Register a handler of a server module; returns a status."""
+    if key not in PERMITTED or not callable(function):
+        return ERR_BAD_PARAM
+    pmixservermodule[str(key)] = function
+    return SUCCESS
+
+
+class Handler:
+    """A handler of a program.
+
+    Args:
+        key: Its key in the server module.
+        function: The function.
+
+    Attributes:
+        arity: How many arguments it is called with: 3, 2 or 1, or `APART`.
+    """
+
+    def __init__(self, key: str, function: Callable[..., Any]) -> None:
+        self.key = key
+        self.function = function
+        self.arity = _arity(key, function)
+
+    def arguments(self, args: dict[str, Any], complete: Callable[..., None], cbdata: object) -> tuple[Any, ...]:
+        """Return what it is called with."""
+        first: Any = args
+        # The appendix gives `clientconnected2` the proc and what came with it.
+        if self.key == "clientconnected" or (self.key == "clientconnected2" and self.arity != 3):
+            first = args["proc"]
+        if self.arity == 3:
+            return first, complete, cbdata
+        if self.arity == 2:
+            return first, args.get("queries", args.get("directives", []))
+        if self.arity == APART:
+            return args["procs"], args["directives"], args["data"]
+        return (first,)
+
+
+def _arity(key: str, function: Callable[..., Any]) -> int:
+    try:
+        given = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 3
+    named = [each for each in given if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    if any(each.kind == each.VAR_POSITIONAL for each in given):
+        return 3
+    if key == "fencenb" and [each.name for each in named] == ["procs", "directives", "data"]:
+        return APART
+    needed = len([each for each in named if each.default is each.empty])
+    return 3 if needed > 2 or (needed < 1 and len(named) > 2) else max(needed, 1)
+
+
+class Asked:
+    """An upcall that a handler is at; it is answered once.
+
+    Args:
+        row: What kind of upcall it is.
+        upcall: The upcall.
+        ended: Called when it has been answered.
+    """
+
+    __slots__ = ("_ended", "row", "token", "upcall")
+
+    def __init__(self, row: Row, upcall: Upcall, ended: Callable[[Asked], None]) -> None:
+        self.row = row
+        self.upcall = upcall
+        self.token = next(_tokens)
+        self._ended = ended
+        _open[self.token] = self
+
+    @property
+    def open(self) -> bool:
+        """Whether it is still to be answered."""
+        return self.token in _open
+
+    def drop(self) -> None:
+        """Nobody waits for its answer any more."""
+        _open.pop(self.token, None)
+
+    def begin(self, handler: Handler) -> None:
+        """Have the handler called, on the thread of the program's callbacks."""
+
+        def call() -> None:
+            if self.open:
+                cbdata = {"cbdata": self.token, "cbfunc": id(self)}
+                args = self.row.args(self.upcall.op, self.upcall)
+                self._returned(handler, handler.function(*handler.arguments(args, self.row.complete, cbdata)))
+
+        call.__qualname__ = getattr(handler.function, "__qualname__", handler.key)
+        answered(call, (), lambda _error: self.settle(ERROR, ()))
+
+    def _returned(self, handler: Handler, value: Any) -> None:
+        if isinstance(value, tuple) and value and isinstance(value[0], int):
+            self.settle(value[0], value[1:])
+        elif isinstance(value, int):
+            if value != SUCCESS or handler.arity != 3 or self.row.done:
+                self.settle(value, ())
+        elif value is None and (self.row.void or not self.open):
+            if handler.arity != 3:
+                self.settle(SUCCESS, ())
+        else:
+            log.error("the handler %r returned %r, and not a status: it counts as PMIX_ERROR", handler.key, value)
+            self.settle(ERROR, ())
+
+    def settle(self, status: Any, values: tuple[Any, ...]) -> bool:
+        """Answer, unless it has been; tell whether it had not."""
+        if _open.pop(self.token, None) is None:
+            return False
+        self._ended(self)
+        number = int(status) if isinstance(status, int) else ERR_BAD_PARAM
+        name = self.row.keys[0]
+        if number not in SUCCESSES and number != ERR_PARTIAL_SUCCESS:
+            self.upcall.fail(error_for(number)(f"the host's {name!r} refuses", status=number, operation=name))
+            return True
+        try:
+            result = self.row.result(*values) if values else self.row.nothing
+        except (PMIxError, TypeError) as error:
+            log.error("the host's %r was answered with %r, which is no result of it: %s", name, values, error)
+            status = error.code if isinstance(error, PMIxError) else ERR_BAD_PARAM
+            self.upcall.fail(PMIxError("the host's answer makes no sense", status=status, operation=name))
+        else:
+            self.upcall.reply(result)
+        return True
+
+
+_open: dict[int, Asked] = {}
+_tokens = itertools.count(1)
+
+
+def _complete(status: Any, given: tuple[Any, ...]) -> None:
+    """Answer an upcall: what was given ends with its `cbdata`."""
+    cbdata = given[-1] if given else None
+    asked = _open.get(cbdata.get("cbdata", 0)) if isinstance(cbdata, dict) else None
+    if asked is None or not asked.settle(status, given[:-1]):
+        log.warning("an upcall was answered that is none, or has been answered: %r", cbdata, stack_info=True)
+
+
+def pypmix_op_cbfunc(status: int, *given: Any) -> None:
+    """Complete an upcall that has no result: `(status, cbdata)`."""
+    _complete(status, given[-1:])
+
+
+def pypmix_info_cbfunc(status: int, *given: Any) -> None:
+    """Complete an upcall with infos: `(status, infos, cbdata)`."""
+    _complete(status, given)
+
+
+def pypmix_modex_cbfunc(status: int, *given: Any) -> None:
+    """Complete a fence or a direct modex: `(status, data, cbdata)`."""
+    _complete(status, given)
+
+
+def pypmix_lookup_cbfunc(status: int, *given: Any) -> None:
+    """Complete a lookup: `(status, published, cbdata)`."""
+    _complete(status, given)
+
+
+def pypmix_spawn_cbfunc(status: int, *given: Any) -> None:
+    """Complete a spawn: `(status, nspace, cbdata)`."""
+    _complete(status, given)
+
+
+def pypmix_tool_connection_cbfunc(status: int, *given: Any) -> None:
+    """Complete the connection of a tool: `(status, proc, cbdata)`."""
+    _complete(status, given)
+
+
+def pypmix_credential_cbfunc(status: int, *given: Any) -> None:
+    """Complete a request for a credential: `(status, credential, infos, cbdata)`."""
+    _complete(status, given)
+
+
+def pypmix_validation_cbfunc(status: int, *given: Any) -> None:
+    """Complete the validation of a credential: `(status, credential, infos, cbdata)`, or without the credential."""
+    _complete(status, given)
+
+
+# What the values before `cbdata` make as a result.
+
+
+def no_result(*_values: Any) -> None:
+    """An operation without a result."""
+
+
+def infos_result(infos: Any, *_more: Any) -> Any:
+    """Infos."""
+    return to_infos(infos)
+
+
+def data_result(data: Any, *_more: Any) -> bytes:
+    """Bytes."""
+    return to_bytes(data)
+
+
+def pdata_result(found: Any, *_more: Any) -> Any:
+    """Published values."""
+    return tuple([to_pdata(each) for each in found or ()])
+
+
+def nspace_result(nspace: Any, *_more: Any) -> str:
+    """The nspace of a new job."""
+    return to_text(nspace)
+
+
+def proc_result(proc: Any, *_more: Any) -> Any:
+    """The name of a tool; None leaves it to the server."""
+    return None if proc is None else to_proc(proc)
+
+
+def credential_result(credential: Any, infos: Any = None, *_more: Any) -> Credential:
+    """A credential."""
+    return Credential(to_bytes(credential), to_infos(infos))
+
+
+def validation_result(*values: Any) -> Any:
+    """What a credential says."""
+    return to_infos(values[-1])

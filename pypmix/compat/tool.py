@@ -1,0 +1,213 @@
+"""`PMIxTool`: the methods of the official binding, over a `pypmix.Tool`."""
+
+from __future__ import annotations
+
+from pypmix.compat.asking import PROCS
+from pypmix.compat.client import PMIxClient
+from pypmix.compat.events import Registration
+from pypmix.compat.running import attempt, callback, named_after
+from pypmix.compat.server import PMIxServer, handlers
+from pypmix.compat.serverhost import beside
+from pypmix.compat.values import (
+    from_bytes,
+    from_infos,
+    from_proc,
+    refused,
+    to_bytes,
+    to_infos,
+    to_int,
+    to_proc,
+    to_whom,
+)
+from pypmix.standard import codes
+from pypmix.standard.errors import ERR_INIT, SUCCESS, NotInitialized
+from pypmix.standard.ops import (
+    IOFDeregister,
+    IOFPull,
+    IOFPush,
+    Output,
+    ToolAttachToServer,
+    ToolDisconnect,
+    ToolGetServers,
+    ToolSetServer,
+)
+from pypmix.standard.types import RANK_UNDEF
+from pypmix.tool import Tool
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pypmix.engine.base import Done
+    from pypmix.standard.ops import Op
+    from pypmix.standard.types import Info, Proc
+
+
+class PMIxTool(PMIxServer):
+    """A tool, with the methods, dicts and status ints of the Standard's Python bindings.
+
+    It is a server too, as there: `set_server_module` makes it serve clients of its own. All that it asks goes to its
+    primary server.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._users = 0
+        self._own = {}
+        self._given: tuple[Info, ...] = ()
+
+    def _peer(self) -> Tool:
+        facade = self._facade
+        if not isinstance(facade, Tool):
+            raise NotInitialized("the tool is not initialized", operation="compat", hint="call init first")
+        return facade
+
+    def _me(self) -> Proc:
+        return PMIxClient._me(self)
+
+    def _run(self, op: Op[Any]) -> Any:
+        return PMIxClient._run(self, op)
+
+    def _start(self, op: Op[Any], done: Done[Any]) -> None:
+        PMIxClient._start(self, op, done)
+
+    def initialized(self) -> int:
+        """`PMIx_Initialized`: 1 between `init` and `finalize`, else 0."""
+        return int(self._facade is not None)
+
+    def init(self, dicts: object = None, map: object = None) -> tuple[int, dict[str, Any]]:
+        """`PMIx_tool_init`: find a server and connect; returns the status and the tool's name."""
+
+        def enter() -> Tool:
+            if not isinstance(self._facade, Tool):
+                given = to_infos(dicts)
+                self._facade = Tool(info=given).open()
+                self._given = given
+            self._users += 1
+            return self._peer()
+
+        status, tool = attempt(enter)
+        if tool is None:
+            return status, {"nspace": "UNASSIGNED", "rank": RANK_UNDEF}
+        return SUCCESS, from_proc(tool.proc)
+
+    def finalize(self, dicts: object = None) -> int:
+        """`PMIx_tool_finalize`."""
+
+        def leave() -> None:
+            tool = self._peer()
+            self._users -= 1
+            if self._users == 0:
+                self._facade = None
+                PMIxServer.finalize(self)
+                self._own.clear()
+                tool.finalize(info=to_infos(dicts))
+
+        return attempt(leave)[0]
+
+    def notify_event(
+        self,
+        status: object,
+        pysrc: object,
+        range: object,
+        pyinfo: object = None,
+        cbfunc: object = None,
+        cbdata: object = None,
+    ) -> int:
+        """`PMIx_Notify_event`, by way of the primary server."""
+        return PMIxClient.notify_event(self, status, pysrc, range, pyinfo, cbfunc, cbdata)
+
+    def store_internal(self, pyproc: object, pykey: object, pyval: object) -> int:
+        """`PMIx_Store_internal`: keep a value of a proc for the gets of this tool."""
+        return PMIxClient.store_internal(self, pyproc, pykey, pyval)
+
+    def is_connected(self) -> bool:
+        """`PMIx_tool_is_connected`: whether there is a primary server, and the connection to it stands."""
+        return bool(attempt(lambda: self._peer().is_connected)[1])
+
+    def disconnect(self, server: object, pyinfo: object = None) -> int:
+        """`PMIx_tool_disconnect`: leave a server; given a list, `PMIx_Disconnect` from these procs."""
+        if isinstance(server, list | tuple):
+            return super().disconnect(server, pyinfo)
+        return self._do(lambda: ToolDisconnect(to_proc(server)))
+
+    def attach_to_server(self, dicts: object = None) -> tuple[int, dict[str, Any] | None, dict[str, Any] | None]:
+        """`PMIx_tool_attach_to_server`: returns the status, the tool's name and the server's."""
+
+        def attach() -> tuple[dict[str, Any], dict[str, Any]]:
+            server = self._run(ToolAttachToServer(to_infos(dicts)))
+            return from_proc(self._me()), from_proc(server)
+
+        status, names = attempt(attach)
+        return (status, None, None) if names is None else (SUCCESS, *names)
+
+    def connect_to_server(self, info: object = None) -> tuple[int, dict[str, Any] | None, dict[str, Any] | None]:
+        """`PMIx_tool_attach_to_server`, by its name in the Standard's appendix."""
+        return self.attach_to_server(info)
+
+    def get_servers(self) -> tuple[int, list[dict[str, Any]]]:
+        """`PMIx_tool_get_servers`: the servers that the tool is connected to, the primary one first."""
+        return self._answer(PROCS, ToolGetServers)
+
+    def set_server(self, server: object, pyinfo: object = None) -> int:
+        """`PMIx_tool_set_server`: have a server carry out what is asked from now on."""
+        return self._do(lambda: ToolSetServer(to_proc(server), to_infos(pyinfo)))
+
+    def set_server_module(self, map: object) -> int:
+        """`PMIx_tool_set_server_module`: serve those who connect to this process, by the handlers of upcalls.
+
+        The server is one of the Python engine beside the tool, of the same name; `PMIX_SERVER_TMPDIR`,
+        `PMIX_SERVER_TOOL_SUPPORT`, `PMIX_SERVER_SCHEDULER` and the like of `init` are for it.
+        """
+        module = handlers(map)
+        if module is None or self._facade is None:
+            return ERR_INIT
+        if self._hosting is not None:
+            self._hosting.module = module
+            return SUCCESS
+        status, self._hosting = attempt(beside, self._me(), self._given, module)
+        return status
+
+    def iof_pull(self, pyprocs: object, iof_channel: object, pydirs: object, hdlr: object) -> tuple[int, int]:
+        """`PMIx_IOF_pull`: returns the status and a number, -1 without one.
+
+        The handler is called as `hdlr(number, channel, source, payload, infos)` with each piece of output.
+        """
+        registration = Registration(hdlr) if callable(hdlr) else None
+
+        def pass_on(output: Output) -> None:
+            callback(named_after(hdlr, call), output)
+
+        def call(output: Output) -> None:
+            assert registration is not None
+            registration.known.wait()
+            payload, infos = from_bytes(output.data), from_infos(output.infos)
+            registration.function(registration.id, int(output.channel), from_proc(output.source), payload, infos)
+
+        def pull() -> int:
+            if registration is None:
+                raise refused(f"a handler is a function, not {hdlr!r:.80}")
+            channels = to_int(codes.IOF_CHANNEL, iof_channel)
+            number: int = self._run(
+                IOFPull(to_whom(pyprocs, self._me().nspace), channels, to_infos(pydirs), handler=pass_on)
+            )
+            return number
+
+        status, number = attempt(pull)
+        if registration is not None:
+            registration.settle(-1 if number is None else number)
+        return status, -1 if number is None else number
+
+    def iof_deregister(self, regid: object, pydirs: object = None, cbfunc: object = None, cbdata: object = None) -> int:
+        """`PMIx_IOF_deregister`; with a function, `cbfunc(status, cbdata)` tells the end of it."""
+        return self._either(cbfunc, cbdata, lambda: IOFDeregister(to_int(codes.SIZE, regid), to_infos(pydirs)))
+
+    def iof_push(
+        self, pytargets: object, data: object, pydirs: object = None, cbfunc: object = None, cbdata: object = None
+    ) -> int:
+        """`PMIx_IOF_push`: bytes for the standard input of procs; with a function, `cbfunc(status, cbdata)`."""
+        return self._either(
+            cbfunc,
+            cbdata,
+            lambda: IOFPush(to_whom(pytargets, self._me().nspace), to_bytes(data), to_infos(pydirs)),
+        )

@@ -1,0 +1,1 @@
+"""A folder to put on the path of programs that import `pmix`."""
