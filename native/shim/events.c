@@ -7,6 +7,7 @@
 #include "shim.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -194,11 +195,46 @@ static pmix_status_t notify(pypmix_call *call)
         code, given->items.array, range, given->infos, given->ninfos, pypmix_op_done, call);
 }
 
+/*
+ * PMIx_Notify_event takes a lock that PMIx_Finalize of these releases holds while it waits for the progress thread: an
+ * event that is raised there meanwhile would have both wait for ever. So what has come before the end is raised before
+ * it, and what comes during it waits for it.
+ */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static unsigned shifting;
+static unsigned finalizing;
+
+static void one_less(unsigned *count)
+{
+    pthread_mutex_lock(&lock);
+    --*count;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Calls the library's end when nothing is left to be raised on its progress thread. */
+pmix_status_t pypmix_end_raised(pmix_status_t (*end)(void))
+{
+    pmix_status_t status;
+
+    pthread_mutex_lock(&lock);
+    finalizing++;
+    while (0 < shifting) {
+        pthread_cond_wait(&changed, &lock);
+    }
+    pthread_mutex_unlock(&lock);
+    status = end();
+    one_less(&finalizing);
+    return status;
+}
+
 static void shifted(pmix_status_t status, size_t id, void *cbdata)
 {
     (void) status;
     (void) id;
     pypmix_begun(cbdata, notify(cbdata));
+    one_less(&shifting);
 }
 
 /* A registration that every release turns down on its progress thread, before it has looked at anything of its own. */
@@ -208,6 +244,23 @@ pmix_status_t pypmix_shift(pmix_hdlr_reg_cbfunc_t run, void *argument)
     pmix_status_t nobody[] = {INT32_MIN + 1};
 
     return pypmix_lib.Register_event_handler(nobody, 1, &nonsense, 1, on_event, run, argument);
+}
+
+static pmix_status_t shift(pypmix_call *call)
+{
+    pmix_status_t status;
+
+    pthread_mutex_lock(&lock);
+    while (0 < finalizing) {
+        pthread_cond_wait(&changed, &lock);
+    }
+    shifting++;
+    pthread_mutex_unlock(&lock);
+    status = pypmix_shift(shifted, call);
+    if (PMIX_SUCCESS != status) {
+        one_less(&shifting);
+    }
+    return status;
 }
 
 /*
@@ -220,7 +273,7 @@ pmix_status_t pypmix_ask_notify_event(pypmix_call *call)
     if (NULL == pypmix_lib.Notify_event || NULL == pypmix_lib.Register_event_handler) {
         return PMIX_ERR_NOT_SUPPORTED;
     }
-    return call->given.number & RAISED_ANYWHERE ? pypmix_shift(shifted, call) : notify(call);
+    return call->given.number & RAISED_ANYWHERE ? shift(call) : notify(call);
 }
 
 static void ignore(pmix_status_t status, void *cbdata)

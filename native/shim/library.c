@@ -60,9 +60,14 @@ pmix_status_t pypmix_init(pmix_proc_t *proc, pmix_info_t *infos, size_t ninfos)
     return NULL == pypmix_lib.Init ? PMIX_ERR_NOT_SUPPORTED : pypmix_lib.Init(proc, infos, ninfos);
 }
 
+static pmix_status_t finalize(void)
+{
+    return pypmix_lib.Finalize(NULL, 0);
+}
+
 pmix_status_t pypmix_finalize(void)
 {
-    return NULL == pypmix_lib.Finalize ? PMIX_ERR_NOT_SUPPORTED : pypmix_lib.Finalize(NULL, 0);
+    return NULL == pypmix_lib.Finalize ? PMIX_ERR_NOT_SUPPORTED : pypmix_end_raised(finalize);
 }
 
 static void ignore(pmix_status_t status, void *cbdata)

@@ -44,7 +44,7 @@ pmix_status_t pypmix_server_finalize(void)
         return PMIX_ERR_NOT_SUPPORTED;
     }
     pypmix_upcalls_close();
-    return pypmix_lib.server_finalize();
+    return pypmix_end_raised(pypmix_lib.server_finalize);
 }
 
 pmix_status_t pypmix_server_setup_fork(const pmix_proc_t *proc, char ***env)

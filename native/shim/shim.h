@@ -288,6 +288,9 @@ void pypmix_upcalls_close(void);
 /* events.c: have a function called on the progress thread of the library; its first two arguments say nothing. */
 pmix_status_t pypmix_shift(pmix_hdlr_reg_cbfunc_t run, void *argument);
 
+/* events.c, for library.c, server.c and tool.c: finalize the library by its own function, once what was raised before is out. */
+pmix_status_t pypmix_end_raised(pmix_status_t (*end)(void));
+
 /* asks.c, for serverasks.c: an end with infos, and what moves them out of the library's memory; a value of bytes */
 void pypmix_infos_done(
     pmix_status_t status, pmix_info_t *info, size_t ninfo, void *cbdata, pmix_release_cbfunc_t release_fn,

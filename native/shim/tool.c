@@ -16,7 +16,7 @@ pmix_status_t pypmix_tool_init(pmix_proc_t *proc, pmix_info_t *infos, size_t nin
 
 pmix_status_t pypmix_tool_finalize(void)
 {
-    return NULL == pypmix_lib.tool_finalize ? PMIX_ERR_NOT_SUPPORTED : pypmix_lib.tool_finalize();
+    return NULL == pypmix_lib.tool_finalize ? PMIX_ERR_NOT_SUPPORTED : pypmix_end_raised(pypmix_lib.tool_finalize);
 }
 
 static void *attach_work(void *cbdata)

@@ -392,3 +392,22 @@ me.run(Finalize())
 me.close()
 """
     )
+
+
+def test_what_is_still_being_raised_does_not_hold_up_the_end(lone) -> None:  # noqa: F811
+    """Releases before 7 hold a lock while they finalize that their progress thread needs to raise an event."""
+    lone(
+        EVENTS
+        + FOREIGN
+        + """
+busy, go, ends = threading.Event(), threading.Event(), []
+foreign(lambda results: (busy.set(), go.wait(20)), LOAD)
+for code in (LOAD, OTHER):
+    me.submit(NotifyEvent(code, PROC_LOCAL), lambda *outcome: ends.append(outcome))
+    assert busy.wait(10)
+threading.Timer(0.5, go.set).start()
+me.run(Finalize())
+me.close()
+assert go.is_set() and len(ends) == 2
+"""
+    )
