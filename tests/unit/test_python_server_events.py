@@ -438,16 +438,35 @@ def test_a_client_that_goes_while_the_host_considers(world, clients):
 def test_the_host_is_asked_once_at_a_time(world, clients):
     _, b, c, _ = clients
     world.answer = []
-    tag = b.ask(Command.REGEVENTS, codes=(-1, -2), infos=())
-    assert c.register(-1) == SUCCESS
+    tags = {
+        client: client.ask(Command.REGEVENTS, codes=wanted, infos=()) for client, wanted in ((b, (-1, -2)), (c, (-1,)))
+    }
+    assert [client.status(tag) for client, tag in tags.items()] == [None, None]
     assert world.upcalls == [ops.RegisterEvents((-1, -2))]
     world.upcalls.clear()
     b.deregister(-1, -2)
     answer = world.answer.pop()
     world.answer = True
     answer(None, None)
-    assert b.status(tag) == SUCCESS
+    assert [client.status(tag) for client, tag in tags.items()] == [SUCCESS, SUCCESS]
     assert world.upcalls == [ops.DeregisterEvents((-2,))]
+    assert clients[0].notify(-1) == SUCCESS
+    assert heard(b, c) == [[], [-1]]
+
+
+def test_a_refusal_is_of_one_registration_whoever_waits_for_it(world, clients):
+    _, b, c, d = clients
+    world.answer = []
+    tags = {client: client.ask(Command.REGEVENTS, codes=(-1, -2), infos=()) for client in (b, c, d)}
+    d.die()
+    assert world.upcalls.pop() == ops.ClientLost(d.proc)
+    world.answer.pop()(None, None)
+    for _ in range(2):
+        assert world.upcalls == [ops.RegisterEvents((-1, -2))]
+        world.upcalls.clear()
+        world.answer.pop()(None, PermissionDenied("no"))
+    assert [client.status(tags[client]) for client in (b, c)] == [ERR_NO_PERMISSIONS] * 2
+    assert not world.upcalls
 
 
 @pytest.mark.parametrize(

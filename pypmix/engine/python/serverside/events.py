@@ -13,6 +13,7 @@ from pypmix.standard.errors import (
     PMIxError,
 )
 from pypmix.standard.ops import DeregisterEvents, Notification, NotifyEvent, RegisterEvents
+from pypmix.standard.ops.connecting import CONNECT_REQUESTED
 from pypmix.standard.ops.core import instances
 from pypmix.standard.ops.events import (
     CUSTOM_RANGE,
@@ -37,7 +38,7 @@ from pypmix.wire.messages import EVENT, Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from pypmix.engine.python.server import Peer, Server
     from pypmix.engine.python.serverdata import Namespace, Process
@@ -127,6 +128,27 @@ class _Event:
         return found
 
 
+class _Registration:
+    """What a client wants to hear of.
+
+    Attributes:
+        peer: Its connection.
+        tag: Where it awaits the answer.
+        wanted: The codes, less those that it has deregistered since.
+        infos: Its directives.
+        granted: Those that the host has granted, while others are considered.
+    """
+
+    __slots__ = ("granted", "infos", "peer", "tag", "wanted")
+
+    def __init__(self, peer: Peer, tag: int, wanted: dict[int, None], infos: tuple[Info, ...]) -> None:
+        self.peer = peer
+        self.tag = tag
+        self.wanted = wanted
+        self.infos = infos
+        self.granted: set[int] = set()
+
+
 class Events(Topic):
     """Registrations, notifications, and the recent events for those who register late.
 
@@ -148,12 +170,14 @@ class Events(Topic):
         self._peers: dict[int, dict[Peer, None]] = {}
         """Who has registered each code."""
         self._codes: dict[Peer, dict[int, None]] = {}
-        self._asking: dict[Peer, list[dict[int, None]]] = {}
-        """Registrations that the host considers."""
+        self._asking: dict[Peer, list[_Registration]] = {}
+        """Registrations that the host considers, or will."""
+        self._considered: dict[int, list[_Registration]] = {}
+        """The codes that it considers, and which other registrations wait for that."""
         self._heard: dict[Process, dict[int, int]] = {}
         self._facts = 0
         self._much = MUCH
-        self._recent: deque[_Event] = deque()
+        self.recent: deque[_Event] = deque()
         self._bytes = 0
         self._number = 0
 
@@ -164,35 +188,65 @@ class Events(Topic):
         wanted: dict[int, None] = dict.fromkeys(fields["codes"] or (DEFAULT,))
         mine = self._codes.get(peer, {})
         asking = self._asking.get(peer, [])
-        if len(mine.keys() | wanted.keys()) + sum(map(len, asking)) > MAX_CODES:
+        if len(mine.keys() | wanted.keys()) + sum([len(other.wanted) for other in asking]) > MAX_CODES:
             raise PMIxError(f"more than {MAX_CODES} event codes", status=ERR_OUT_OF_RESOURCE)
-        considered = {code for asked in self._asking.values() for codes in asked for code in codes}
-        heard = ABOUT_GROUPS | considered
-        unheard = tuple([code for code in wanted if code not in self._peers and code not in heard])
-        if not unheard:
-            peer.status(tag, SUCCESS)
-            self._interested(peer, wanted)
+        registration = _Registration(peer, tag, wanted, fields["infos"])
+        self._asking.setdefault(peer, []).append(registration)
+        self._consider(registration)
+
+    def _consider(self, registration: _Registration) -> None:
+        """Complete a registration, or ask the host for the codes that nobody has and that it has not granted.
+
+        What the host considers for another one is waited for: if it refuses, it is asked again, whoever comes when.
+        """
+        peer, wanted, granted = registration.peer, registration.wanted, registration.granted
+        if not peer.open:
             return
-        self._asking.setdefault(peer, []).append(wanted)
+        for code in wanted:
+            if code in self._considered:
+                self._considered[code].append(registration)
+                return
+        unheard = tuple(
+            [code for code in wanted if not (code in self._peers or code in ABOUT_GROUPS or code in granted)]
+        )
+        if not unheard:
+            self._decided(registration, SUCCESS)
+            return
+        self._considered.update({code: [] for code in unheard})
 
         def answer(_result: None, error: BaseException | None) -> None:
             # Of most codes it is not the host who raises their events, so it need have no opinion.
             refused = error is not None and status_of(error) != ERR_NOT_SUPPORTED
-            if peer.open:
-                asking = self._asking[peer]
-                asking[:] = [other for other in asking if other is not wanted]
-                if not asking:
-                    del self._asking[peer]
-                peer.status(tag, status_of(error) if refused else SUCCESS)
+            waiting = [other for code in unheard for other in self._considered.pop(code)]
+            if refused:
+                self._decided(registration, status_of(error))
+            else:
+                waiting.insert(0, registration)
+            for other in waiting:
                 if not refused:
-                    self._interested(peer, wanted)
+                    other.granted.update(other.wanted.keys() & set(unheard))
+                self._consider(other)
             if not refused:
-                # Its client may have changed its mind, or be gone.
-                self._over([code for code in unheard if code not in self._peers], peer.process)
+                # Their clients may have changed their minds, or be gone.
+                self._abandoned(unheard, peer.process)
 
         # To name no codes means all.
         codes = () if DEFAULT in unheard else unheard
-        self.server.host.upcall(RegisterEvents(codes, fields["infos"]), answer, peer.process)
+        self.server.host.upcall(RegisterEvents(codes, registration.infos), answer, peer.process)
+
+    def _decided(self, registration: _Registration, status: int) -> None:
+        peer = registration.peer
+        if not peer.open:
+            return
+        asking = self._asking[peer]
+        asking.remove(registration)
+        if not asking:
+            del self._asking[peer]
+        peer.status(registration.tag, status)
+        if status == SUCCESS:
+            self._interested(peer, registration.wanted)
+        else:
+            self._abandoned(registration.granted, peer.process)
 
     def _interested(self, peer: Peer, wanted: Iterable[int]) -> None:
         """A registration is complete: bring what came before it."""
@@ -208,7 +262,7 @@ class Events(Topic):
         every = DEFAULT in new
         # Up to which event the proc has heard of all codes; of all there are, where it has registered that elsewhere.
         heard_all = self._number if DEFAULT in others else heard.get(DEFAULT, 0)
-        for event in self._recent:
+        for event in self.recent:
             code = event.notification.code
             if code not in new and (event.nondefault or not every):
                 continue
@@ -227,10 +281,15 @@ class Events(Topic):
 
     def _deregister(self, peer: Peer, tag: int, payload: bytes) -> None:
         codes = fields_of(peer, Command.DEREGEVENTS, payload)["codes"]
-        for asked in self._asking.get(peer, ()):
+        granted = []
+        for registration in self._asking.get(peer, ()):
             for code in codes:
-                asked.pop(code, None)
+                registration.wanted.pop(code, None)
+                if code in registration.granted:
+                    registration.granted.discard(code)
+                    granted.append(code)
         self._forget(peer, codes)
+        self._abandoned(granted, peer.process)
 
     def _forget(self, peer: Peer, codes: Iterable[int]) -> None:
         mine = self._codes.get(peer, {})
@@ -244,7 +303,7 @@ class Events(Topic):
             if not peers:
                 del self._peers[code]
                 over.append(code)
-            if self._recent:
+            if self.recent:
                 heard = self._heard.setdefault(peer.process, {})
                 self._facts += code not in heard
                 heard[code] = self._number
@@ -252,6 +311,13 @@ class Events(Topic):
             self._codes.pop(peer, None)
         self._trim()
         self._over(over, peer.process)
+
+    def _abandoned(self, granted: Collection[int], process: Process) -> None:
+        """Tell the host of codes that it has granted, and that nobody has or is about to have."""
+        if granted:
+            awaited = {code for asked in self._asking.values() for other in asked for code in other.granted}
+            left = dict.fromkeys(granted)
+            self._over([code for code in left if code not in self._peers and code not in awaited], process)
 
     def _over(self, codes: list[int], process: Process) -> None:
         """Tell the host that nobody is interested in some codes any more."""
@@ -266,8 +332,8 @@ class Events(Topic):
         self._expire()
         if self._facts <= self._much:
             return
-        oldest = self._recent[0].number if self._recent else self._number + 1
-        there = {event.notification.code for event in self._recent} | {DEFAULT}
+        oldest = self.recent[0].number if self.recent else self._number + 1
+        there = {event.notification.code for event in self.recent} | {DEFAULT}
         for process, heard in list(self._heard.items()):
             kept = {code: number for code, number in heard.items() if number >= oldest and code in there}
             if kept:
@@ -318,6 +384,11 @@ class Events(Topic):
             raise ValueError(f"{notification.range!r} is no range to notify")
         instances("infos", notification.infos, Info)
         check_range(notification.range or RANGE_SESSION, notification.infos)
+        if notification.code == CONNECT_REQUESTED:
+            there = self.server.topics.named("connecting").requested(notification)
+            if there is None:
+                return
+            notification = there
         about_groups = notification.code in ABOUT_GROUPS
         if about_groups and self.server.groups.swallowed(notification):
             return
@@ -327,8 +398,8 @@ class Events(Topic):
 
     def forget(self, over: Callable[[Notification], bool]) -> None:
         """Keep some events no longer for those who register late."""
-        self._recent = deque([event for event in self._recent if not over(event.notification)])
-        self._bytes = sum([event.size for event in self._recent])
+        self.recent = deque([event for event in self.recent if not over(event.notification)])
+        self._bytes = sum([event.size for event in self.recent])
 
     def _raise(self, notification: Notification, sender: Peer | None) -> None:
         try:
@@ -347,10 +418,10 @@ class Events(Topic):
         self._expire()
         reachable = notification.range not in (RANGE_RM, RANGE_PROC_LOCAL)
         if reachable and event.size <= MAX_EVENT_BYTES and not is_set(notification.infos, DO_NOT_CACHE):
-            self._recent.append(event)
+            self.recent.append(event)
             self._bytes += event.size
-            while len(self._recent) > MAX_EVENTS or self._bytes > MAX_EVENT_BYTES:
-                self._bytes -= self._recent.popleft().size
+            while len(self.recent) > MAX_EVENTS or self._bytes > MAX_EVENT_BYTES:
+                self._bytes -= self.recent.popleft().size
 
     def _send(self, peer: Peer, event: _Event) -> None:
         if peer.open and not peer.finalized:
@@ -358,9 +429,9 @@ class Events(Topic):
 
     def _expire(self) -> None:
         oldest = self.server.clock.now() - MAX_AGE
-        while self._recent and self._recent[0].time < oldest:
-            self._bytes -= self._recent.popleft().size
-        if not self._recent:
+        while self.recent and self.recent[0].time < oldest:
+            self._bytes -= self.recent.popleft().size
+        if not self.recent:
             self._heard.clear()
             self._facts = 0
 
@@ -368,19 +439,20 @@ class Events(Topic):
 
     def disconnected(self, peer: Peer) -> None:
         """See `Topic.disconnected`."""
-        self._asking.pop(peer, None)
+        asked = self._asking.pop(peer, [])
         self._forget(peer, list(self._codes.get(peer, ())))
+        self._abandoned([code for registration in asked for code in registration.granted], peer.process)
 
     def deregistered(self, namespace: Namespace) -> None:
         """See `Topic.deregistered`."""
         for process in namespace.processes.values():
             self._facts -= len(self._heard.pop(process, ()))
-        self._recent = deque([event for event in self._recent if not event.only_for(namespace.name)])
-        for event in self._recent:
+        self.recent = deque([event for event in self.recent if not event.only_for(namespace.name)])
+        for event in self.recent:
             if event.sender is not None and event.sender.namespace is namespace:
                 # An event that is kept must not keep its sender's job, with all that its procs have committed.
                 event.sender = None
-        self._bytes = sum([event.size for event in self._recent])
+        self._bytes = sum([event.size for event in self.recent])
 
 
 def _is_for_nobody(infos: tuple[Info, ...]) -> bool:
