@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cli.command import ROOT
 
+from harness.leftovers import nothing_left
 from pypmix import Server
 from pypmix.engine.base import Upcall
 from pypmix.host import Application, Job, LocalHost, Node, Outcome, answers
@@ -46,10 +47,9 @@ def test_a_failure_has_a_code_and_a_reason(env: dict[str, str]) -> None:
 
 
 def test_no_descriptor_and_no_child_is_left(env: dict[str, str]) -> None:
-    before = sorted(os.listdir("/proc/self/fd"))
-    for _ in range(3):
-        LocalHost([shell("sleep 60 & exit 0", 3)], env=env).run()
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    with nothing_left():
+        for _ in range(3):
+            LocalHost([shell("sleep 60 & exit 0", 3)], env=env).run()
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 
@@ -97,11 +97,10 @@ def test_a_timeout_must_be_positive(timeout: float) -> None:
 
 
 def test_a_program_that_does_not_exist(env: dict[str, str]) -> None:
-    before = sorted(os.listdir("/proc/self/fd"))
-    with pytest.raises(FileNotFoundError, match="no-such-program"):
-        LocalHost([Application(("no-such-program",))], env=env).run()
-    assert os.listdir(env["TMPDIR"]) == []
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    with nothing_left():
+        with pytest.raises(FileNotFoundError, match="no-such-program"):
+            LocalHost([Application(("no-such-program",))], env=env).run()
+        assert os.listdir(env["TMPDIR"]) == []
 
 
 def test_limits_are_given_back(env: dict[str, str]) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from harness.leftovers import nothing_left
 from pypmix.engine.python import client as client_module
 from pypmix.engine.python import open_client, transport
 from pypmix.engine.python.session import Session
@@ -155,7 +156,7 @@ def test_a_dead_server_is_told_at_once() -> None:
     }
     start = time.monotonic()
     fails(env, Unreachable, "refused")
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 5
 
 
 def test_a_refused_handshake_is_told(server: FakeServer) -> None:
@@ -216,11 +217,11 @@ def test_a_singleton_needs_no_server() -> None:
 
 
 def test_a_blocking_call_starts_no_thread(server: FakeServer, session: Session) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     session.run(Put("a", uint32(1)))
     session.run(Commit())
     session.run(Fence())
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
     assert session._connection is not None and session._connection._helper is None
     assert [command for command, _ in server.requests] == [Command.REQ, Command.COMMIT, Command.FENCENB]
 
@@ -245,7 +246,7 @@ def test_a_lost_server_is_told_at_once_and_for_ever(server: FakeServer, session:
         with pytest.raises(LostConnection) as caught:
             session.run(op)
         assert caught.value.operation == op.name
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 5
 
 
 def test_a_reply_that_does_not_parse_closes_the_connection(server: FakeServer, session: Session) -> None:
@@ -262,7 +263,7 @@ def test_a_server_that_ignores_the_timeout(server: FakeServer, session: Session)
     start = time.monotonic()
     with pytest.raises(OperationTimeout) as caught:
         session.run(Fence(directives=(attrs.TIMEOUT(1),)))
-    assert 1 < time.monotonic() - start < 4
+    assert 1 < time.monotonic() - start < 10
     assert caught.value.procs == (ALL,)
     server.answer = lambda command, payload: encode_status(1, 0)
     session.run(Fence())
@@ -528,23 +529,21 @@ def test_submitted_operations_time_out(server: FakeServer, session: Session) -> 
 
 def test_the_helper_ends_with_its_session(server: FakeServer) -> None:
     """The helper watches the time of a finalize and is told to end by the answer to it, many times over."""
-    threads = threading.active_count()
-    for turn in range(60):
-        session = open_client(server.env)
-        if turn % 2:
-            session.attach()
-        seen: list[object] = []
-        session.submit(Finalize(), lambda result, error, seen=seen: seen.append(error))  # type: ignore[misc]
-        while not seen:
+    with nothing_left():
+        for turn in range(60):
+            session = open_client(server.env)
             if turn % 2:
-                select.select([session.fileno()], [], [], 5)
-                session.poll()
-            else:
-                time.sleep(0.001)
-        assert seen == [None]
-        session.close()
-    wait_for(lambda: threading.active_count() == threads)
-    wait_for(lambda: len(os.listdir("/proc/self/task")) <= threads + 1)
+                session.attach()
+            seen: list[object] = []
+            session.submit(Finalize(), lambda result, error, seen=seen: seen.append(error))  # type: ignore[misc]
+            while not seen:
+                if turn % 2:
+                    select.select([session.fileno()], [], [], 5)
+                    session.poll()
+                else:
+                    time.sleep(0.001)
+            assert seen == [None]
+            session.close()
 
 
 def test_whoever_watches_is_called_in_its_own_thread(server: FakeServer, session: Session) -> None:
@@ -579,7 +578,7 @@ def test_whoever_watches_is_called_in_its_own_thread(server: FakeServer, session
 
 
 def test_a_loop_that_watches_needs_no_thread(server: FakeServer, session: Session) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     session.attach()
     seen: list[object] = []
     for _ in range(3):
@@ -589,7 +588,7 @@ def test_a_loop_that_watches_needs_no_thread(server: FakeServer, session: Sessio
         assert readable
         session.poll()
     assert seen == [None] * 3
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
     assert session._connection is not None and session._connection._helper is None
     server.drop()
     session.submit(Fence(), lambda result, error: seen.append(error))

@@ -1,0 +1,50 @@
+"""Whether code leaves threads or descriptors behind, in a process where those of earlier tests may go meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+SETTLE = 20.0
+"""Seconds that what was told to end has for it."""
+
+
+def descriptors() -> Counter[str]:
+    """Return what the descriptors of this process are open on; sockets and pipes have names of their own."""
+    found: Counter[str] = Counter()
+    for name in os.listdir("/proc/self/fd"):
+        # One of them is that of the listing itself.
+        with contextlib.suppress(OSError):
+            found[os.readlink(f"/proc/self/fd/{name}")] += 1
+    return found
+
+
+def tasks() -> set[str]:
+    """Return the threads of this process that the kernel knows, also those that Python does not."""
+    return set(os.listdir("/proc/self/task"))
+
+
+@contextlib.contextmanager
+def nothing_left(seconds: float = SETTLE) -> Iterator[None]:
+    """Fail where a block leaves a thread or a descriptor that was not there before it.
+
+    What was there before and ends meanwhile is not looked at: it is of somebody else.
+
+    Args:
+        seconds: How long what was told to end may take; 0 where it must be gone, but for a thread's last breath.
+    """
+    known, threads, files = tasks(), set(threading.enumerate()), descriptors()
+    yield
+    _gone(seconds, lambda: [*(set(threading.enumerate()) - threads), *(descriptors() - files).elements()])
+    _gone(SETTLE, lambda: sorted(tasks() - known))
+
+
+def _gone(seconds: float, left: Callable[[], Sequence[object]]) -> None:
+    deadline = time.monotonic() + seconds
+    while found := left():
+        assert time.monotonic() <= deadline, f"left behind: {found}"
+        time.sleep(0.01)
