@@ -187,6 +187,11 @@ class Admitting:
     def _is_steward(self, group: Group) -> bool:
         return group.membership.members[0] == self._me
 
+    @staticmethod
+    def _is_in(group: Group, asker: Proc, life: int) -> bool:
+        """Tell whether somebody is a member by this request already."""
+        return asker in group.membership and group.membership.life(asker) == life
+
     def _sought(self, event: Notification) -> None:
         group = self._group_of(event)
         # The steward may be about to end, so that the next ones answer as well.
@@ -213,6 +218,10 @@ class Admitting:
         desk = self._desk(name)
         if desk.active is not None and (desk.active.proc, desk.active.life) == (asker, life):
             return
+        if self._is_in(group, asker, life) and self._is_steward(group) and not group.leaving:
+            # Another steward has taken it in, and has not told it; that need not wait for others who ask.
+            self._welcome(group, _Candidate(asker, life, ()))
+            return
         if len(desk.queue) >= MAX_REQUESTS and asker not in desk.queue:
             self._refuse(name, asker, life, ERR_RESOURCE_BUSY, "too many others want to join")
             return
@@ -222,9 +231,14 @@ class Admitting:
 
     def _withdrawn(self, event: Notification) -> None:
         name, life = found(event.infos, GROUP_ID, str) or "", number(event.infos, LIFE)
-        group, desk = self._standing.group(name), self._desks.get(name)
-        if group is not None and desk is not None:
-            self._forget(group, desk, event.source, life)
+        group = self._standing.group(name)
+        if group is None or life is None:
+            return
+        desk = self._desk(name)
+        self._forget(group, desk, event.source, life)
+        if self._is_in(group, event.source, life) and (desk.active is None or desk.active.proc != event.source):
+            # Another steward has taken it in: when it is told that now, it leaves.
+            self._welcome(group, _Candidate(event.source, life, ()))
 
     def _forget(self, group: Group, desk: _Desk, asker: Proc, life: int | None = None) -> None:
         """Somebody does not want to join any more."""
@@ -243,9 +257,7 @@ class Admitting:
         desk.going_on = True
         while desk.queue and desk.active is None and not group.leaving and self._is_steward(group):
             candidate = desk.queue.pop(next(iter(desk.queue)))
-            membership = group.membership
-            if candidate.proc in membership and membership.life(candidate.proc) == candidate.life:
-                # Another steward has taken it in, and has not told it.
+            if self._is_in(group, candidate.proc, candidate.life):
                 self._welcome(group, candidate)
             else:
                 self._put_to_all(group, desk, candidate)
