@@ -80,6 +80,10 @@ if TYPE_CHECKING:
 GRACE = 0.5
 """Seconds that a server gets beyond the caller's timeout to say so itself."""
 
+GRACE_OF_OURS = 5.0
+"""The same for a server that keeps the time itself: it is late where its machine is busy, and who gives up before it
+answers is a member to the others."""
+
 MOURNING = 2.0
 """Seconds that a server which knows nothing of groups gets to end what somebody who has ended was named in."""
 
@@ -285,6 +289,8 @@ class Constructing:
         members = self._placed(call, result.members)
         partial = result.partial or any(each not in members for each in call.named if each.rank != RANK_WILDCARD)
         leader = call.leader or found(result.infos, GROUP_LEADER_PROC, Proc) or self._own_leader(op)
+        # Where it has ended meanwhile, a construct that was optional has gone on without it.
+        leader = leader if leader in members else None
         self._built[op.group] = members, op.directives
         formed = self._agent.standing.formed(
             op.group,
@@ -417,7 +423,8 @@ class Constructing:
     def _time(self, call: _Call) -> None:
         limit = found(call.op.directives, TIMEOUT, int) or 0
         if limit > 0:
-            call.timer = self._port.later(limit + GRACE, lambda: self._expire(call, limit))
+            grace = GRACE_OF_OURS if self._port.adapts else GRACE
+            call.timer = self._port.later(limit + grace, lambda: self._expire(call, limit))
 
     def _expire(self, call: _Call, limit: int) -> None:
         error = OperationTimeout(f"no answer of the server within {limit} s", status=ERR_TIMEOUT, procs=call.named)
