@@ -9,21 +9,32 @@ import time
 import uuid
 from pathlib import Path
 
+import hypothesis
 import pytest
 
-from harness import machine, processes
+from harness import machine, processes, selection
 from harness.running import alone, job_folder, launch, pytest_generate_tests, run
+from harness.selection import pytest_addoption
 
-__all__ = ["alone", "job_folder", "launch", "pytest_generate_tests", "run"]
+__all__ = ["alone", "job_folder", "launch", "pytest_addoption", "pytest_generate_tests", "run"]
 
 pytest_plugins = ["harness.unsteady"]
+
+# The same examples in each run, so that it fails over what was changed alone, unless somebody asks for more rounds.
+hypothesis.settings.register_profile("the same", derandomize=True)
+if not os.environ.get("PYPMIX_FAULT_ROUNDS"):
+    hypothesis.settings.load_profile("the same")
 
 SESSIONS = "pypmix-sessions"
 CRASHED = pytest.StashKey[list[str]]()
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    return [*machine.describe(), *(f"WARNING: {text}" for text in config.stash.get(CRASHED, []))]
+    return [
+        *machine.describe(),
+        selection.header(config),
+        *(f"WARNING: {text}" for text in config.stash.get(CRASHED, [])),
+    ]
 
 
 def _started_at(pid: int) -> str:

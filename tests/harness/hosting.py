@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness import hosted, machine, pairings
+from harness import hosted, machine, pairings, selection
 from harness.job import Job
 from harness.lack import Lack
 from harness.running import Jobs
@@ -105,22 +105,54 @@ def host(request: pytest.FixtureRequest, job_folder: Path) -> Iterator[Hosted]:
     runner.end()
 
 
+def select(test: str, found: list[Cell], features: list[str]) -> list[Cell]:
+    """Return the cells that a test runs on: of a native server's clients one does, unless they lack different things.
+
+    The Python server's clients are all tried: what they send is what it has to understand.
+    """
+    kinds = {cell: (cell.server, cell.server == "python" and cell.client, *map(cell.lack, features)) for cell in found}
+    chosen = selection.one_of_each(test, kinds)
+    return [cell for cell in found if cell in chosen]
+
+
+def deselect(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave each program of the host suite on the cells that are selected for it."""
+    programs: dict[str, dict[Cell, pytest.Function]] = {}
+    for item in items:
+        call = getattr(item, "callspec", None)
+        if not isinstance(item, pytest.Function) or call is None or not isinstance(call.params.get("host"), Cell):
+            continue
+        if not selection.everything(config, item.originalname):
+            others = {name: value for name, value in call.params.items() if name != "host"}
+            name = f"{item.nodeid.partition('[')[0].rpartition('/')[2]} {others}"
+            programs.setdefault(name, {})[call.params["host"]] = item
+    left_out: set[pytest.Item] = set()
+    for name, cases in programs.items():
+        features = [feature for item in cases.values() for mark in item.iter_markers("needs") for feature in mark.args]
+        chosen = select(name, list(cases), features)
+        left_out.update(item for cell, item in cases.items() if cell not in chosen)
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=list(left_out))
+
+
 def parametrize(metafunc: pytest.Metafunc) -> None:
-    """Repeat a test that takes `host` for all cells; see `pytest.mark.needs`."""
+    """Repeat a test that takes `host` for its cells; see `pytest.mark.needs`."""
     cases = []
     chosen = [str(cell) for cell in cells()]
     for mark in metafunc.definition.iter_markers("cells"):
         assert set(mark.args) <= set(chosen), mark.args
         chosen = list(mark.args)
-    for cell in [cell for cell in cells() if str(cell) in chosen]:
+    features = [feature for mark in metafunc.definition.iter_markers("needs") for feature in mark.args]
+    found = [cell for cell in cells() if str(cell) in chosen]
+    for cell in found:
         marks: list[pytest.MarkDecorator] = []
-        for mark in metafunc.definition.iter_markers("needs"):
-            for feature in mark.args:
-                lack = cell.lack(feature)
-                if lack:
-                    reason = f"{cell} lacks {feature}: {lack.reason}"
-                    marks.append(
-                        pytest.mark.skip(reason=reason) if lack.harm else pytest.mark.xfail(reason=reason, strict=True)
-                    )
+        for feature in features:
+            lack = cell.lack(feature)
+            if lack:
+                reason = f"{cell} lacks {feature}: {lack.reason}"
+                marks.append(
+                    pytest.mark.skip(reason=reason) if lack.harm else pytest.mark.xfail(reason=reason, strict=True)
+                )
         cases.append(pytest.param(cell, id=str(cell), marks=marks))
     metafunc.parametrize("host", cases, indirect=True)

@@ -7,49 +7,55 @@ is `me` is handed an open client. What it returns or raises is left for the test
 
 from __future__ import annotations
 
-import ast
+import marshal
 import os
-import pickle
 import sys
-import traceback
-from pathlib import Path
 
-SCENARIOS = Path(__file__).resolve().parent.parent / "suite" / "scenarios"
+# A run of all tests starts ten thousand of these: they import as little as they can.
 
-BLOCKING_MODULES = {"harness.aio": "harness.sync", "pypmix.aio": "pypmix"}
+HERE = os.path.dirname(os.path.abspath(__file__))
+SCENARIOS = os.path.join(os.path.dirname(HERE), "suite", "scenarios")
+TRANSLATOR = os.path.join(HERE, "blocking.py")
 
 
-class Blocking(ast.NodeTransformer):
-    """Turns a module of coroutines into the same module of functions that block."""
+def translate(path, form):
+    """Return the code of a module of scenarios in a form."""
+    from harness import blocking
 
-    def visit_AsyncFunctionDef(self, node):
-        self.generic_visit(node)
-        return ast.copy_location(ast.FunctionDef(**vars(node)), node)
+    with open(path, encoding="utf-8") as file:
+        return blocking.translate(file.read(), path, form)
 
-    def visit_Await(self, node):
-        self.generic_visit(node)
-        return node.value
 
-    def visit_AsyncWith(self, node):
-        self.generic_visit(node)
-        return ast.copy_location(ast.With(**vars(node)), node)
-
-    def visit_AsyncFor(self, node):
-        self.generic_visit(node)
-        return ast.copy_location(ast.For(**vars(node)), node)
-
-    def visit_ImportFrom(self, node):
-        node.module = BLOCKING_MODULES.get(node.module, node.module)
-        return node
+def code(path, form):
+    """Return the same, kept from one rank to the next as Python keeps the code of what it imports."""
+    sources = [os.stat(source) for source in (path, TRANSLATOR)]
+    stamp = repr([(each.st_mtime_ns, each.st_size) for each in sources]).encode() + b"\n"
+    folder, name = os.path.split(path)
+    folder = sys.pycache_prefix + folder if sys.pycache_prefix else os.path.join(folder, "__pycache__")
+    kept = os.path.join(folder, f"{name}.{form}.{sys.implementation.cache_tag}")
+    try:
+        with open(kept, "rb") as file:
+            if file.readline() == stamp:
+                return marshal.load(file)
+    except (OSError, ValueError, EOFError, TypeError):
+        pass
+    found = translate(path, form)
+    if not sys.dont_write_bytecode:
+        draft = f"{kept}.{os.getpid()}"
+        try:
+            os.makedirs(folder, exist_ok=True)
+            with open(draft, "wb") as file:
+                file.write(stamp + marshal.dumps(found))
+            os.replace(draft, kept)
+        except OSError:
+            pass
+    return found
 
 
 def load(module, form):
-    path = SCENARIOS / f"{module}.py"
-    tree = ast.parse(path.read_text())
-    if form == "sync":
-        tree = ast.fix_missing_locations(Blocking().visit(tree))
-    namespace = {"__name__": module, "__file__": str(path)}
-    exec(compile(tree, str(path), "exec"), namespace)
+    path = os.path.join(SCENARIOS, f"{module}.py")
+    namespace = {"__name__": module, "__file__": path}
+    exec(code(path, form), namespace)
     return namespace
 
 
@@ -80,10 +86,12 @@ async def run_async(scenario, arguments):
 
 def leave(result):
     """Write what this rank leaves, so that a reader sees all of it or nothing."""
-    folder = Path(os.environ["PYPMIX_TEST_RESULTS"])
-    path = folder / f"{result[0]}-{os.getpid()}"
-    path.write_bytes(pickle.dumps(result))
-    path.rename(path.with_suffix(".pickle"))
+    import pickle
+
+    path = os.path.join(os.environ["PYPMIX_TEST_RESULTS"], f"{result[0]}-{os.getpid()}")
+    with open(path, "wb") as file:
+        file.write(pickle.dumps(result))
+    os.rename(path, f"{path}.pickle")
 
 
 def main(name, form, arguments):
@@ -92,7 +100,7 @@ def main(name, form, arguments):
     engine = os.environ.get("PYPMIX_ENGINE", "")
     try:
         namespace = load(module, form)
-        scenario, arguments = namespace[function], ast.literal_eval(arguments)
+        scenario, arguments = namespace[function], eval(arguments, {})
         if form == "sync":
             result, used = run_blocking(scenario, arguments)
         else:
@@ -100,6 +108,8 @@ def main(name, form, arguments):
 
             result, used = asyncio.run(run_async(scenario, arguments))
     except Exception as error:
+        import traceback
+
         text = traceback.format_exc()
         try:
             leave((rank, engine, None, error, text))

@@ -1,7 +1,7 @@
 """The fixtures that run real processes: `run`, `alone` and `launch`.
 
-A test that takes `run` is repeated for all pairings of a server and a client, in the blocking and the asyncio form;
-one that takes `alone` for all clients without a server; one that takes `launch` for all servers.
+A test that takes `run` is repeated for pairings of a server and a client, in the blocking or the asyncio form (which,
+is in `selection`); one that takes `alone` for all clients without a server; one that takes `launch` for all servers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness import machine, pairings
+from harness import machine, pairings, selection
 from harness.job import TIME_LIMIT, Job, scenario_command
 from harness.pairings import Pairing, Part
 
@@ -28,17 +28,22 @@ def _wanted(metafunc: pytest.Metafunc, mark: str, names: Sequence[str]) -> list[
     return list(names)
 
 
+def _features(metafunc: pytest.Metafunc) -> list[str]:
+    """Return what the test needs of a pairing, and the promises that it proves."""
+    kinds = ("needs", "promise")
+    return [each for kind in kinds for mark in metafunc.definition.iter_markers(kind) for each in mark.args]
+
+
 def _marks(metafunc: pytest.Metafunc, pairing: Pairing) -> list[pytest.MarkDecorator]:
     """Return what becomes of the test on a pairing that lacks a feature which it needs, or a promise that it proves."""
     marks = []
-    for kind in ("needs", "promise"):
-        for feature in [each for mark in metafunc.definition.iter_markers(kind) for each in mark.args]:
-            lack = pairing.lack(feature)
-            if lack:
-                reason = f"{pairing} lacks {feature}: {lack.reason}"
-                marks.append(
-                    pytest.mark.skip(reason=reason) if lack.harm else pytest.mark.xfail(reason=reason, strict=True)
-                )
+    for feature in _features(metafunc):
+        lack = pairing.lack(feature)
+        if lack:
+            reason = f"{pairing} lacks {feature}: {lack.reason}"
+            marks.append(
+                pytest.mark.skip(reason=reason) if lack.harm else pytest.mark.xfail(reason=reason, strict=True)
+            )
     return marks
 
 
@@ -46,13 +51,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     forms = _wanted(metafunc, "forms", FORMS)
     clients = _wanted(metafunc, "clients", pairings.clients())
     if "run" in metafunc.fixturenames:
-        cases = []
-        for server in _wanted(metafunc, "servers", pairings.servers()):
-            for pairing in [pairing for client in clients if (pairing := Pairing(server, client)).exists]:
-                marks = _marks(metafunc, pairing)
-                for form in forms:
-                    if pairing.runs(metafunc.module.__name__, "sync" if len(forms) == 1 else form):
-                        cases.append(pytest.param((pairing, form), id=f"{pairing}-{form}", marks=marks))
+        all_of_it = selection.everything(metafunc.config, metafunc.function.__name__)
+        test = selection.name_of(metafunc)
+        found = [
+            pairing
+            for server in _wanted(metafunc, "servers", pairings.servers())
+            for client in clients
+            if (pairing := Pairing(server, client)).exists and pairing.runs(metafunc.module.__name__)
+        ]
+        cases = [
+            pytest.param((pairing, form), id=f"{pairing}-{form}", marks=_marks(metafunc, pairing))
+            for pairing in (found if all_of_it else selection.select(test, found, _features(metafunc)))
+            for form in (forms if all_of_it else selection.forms(test, pairing, forms))
+        ]
         metafunc.parametrize("run", cases, indirect=True)
     if "alone" in metafunc.fixturenames:
         cases = [pytest.param((client, form), id=f"alone/{client}-{form}") for client in clients for form in forms]
@@ -62,7 +73,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         launched = [
             pairing
             for name in servers
-            if (pairing := Pairing(name, "c-client")).exists and pairing.runs(metafunc.module.__name__, "sync")
+            if (pairing := Pairing(name, "c-client")).exists and pairing.runs(metafunc.module.__name__)
         ]
         cases = [pytest.param(pair.server, id=pair.server, marks=_marks(metafunc, pair)) for pair in launched]
         metafunc.parametrize("launch", cases, indirect=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from pathlib import Path
 
 from pypmix import Client
 
@@ -13,25 +13,26 @@ __all__ = ["Client", "hear", "psets", "sleep", "tell", "together"]
 sleep = time.sleep
 
 
-def _mark(name: str) -> Path:
-    return Path(os.environ["PYPMIX_TEST_MARKS"]) / name
+def _mark(name: str) -> str:
+    return os.path.join(os.environ["PYPMIX_TEST_MARKS"], name)
 
 
 def write(name: str, text: str) -> None:
-    mark = _mark(name)
-    draft = mark.with_name(f".{name}.{os.getpid()}")
-    draft.write_text(text)
-    draft.rename(mark)
+    draft = _mark(f".{name}.{os.getpid()}")
+    with open(draft, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.rename(draft, _mark(name))
 
 
 def read(name: str, deadline: float) -> str | None:
     """Return what was told under a name, None if nothing yet; `AssertionError` past the deadline."""
-    mark = _mark(name)
-    if mark.exists():
-        return mark.read_text()
-    if time.monotonic() > deadline:
-        raise AssertionError(f"nobody told {name!r} in time")
-    return None
+    try:
+        with open(_mark(name), encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        if time.monotonic() > deadline:
+            raise AssertionError(f"nobody told {name!r} in time") from None
+        return None
 
 
 def psets(me):
@@ -54,8 +55,17 @@ def hear(name: str, seconds: float = 10.0) -> str:
 
 def together(*calls):
     """Make calls at the same time, and return what each returned or raised."""
-    from concurrent.futures import ThreadPoolExecutor
+    found = [None] * len(calls)
 
-    with ThreadPoolExecutor(len(calls)) as pool:
-        begun = [pool.submit(call) for call in calls]
-    return [each.exception() or each.result() for each in begun]
+    def make(number: int) -> None:
+        try:
+            found[number] = calls[number]()
+        except Exception as error:
+            found[number] = error
+
+    threads = [threading.Thread(target=make, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found

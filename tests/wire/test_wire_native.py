@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import pypmix
+from harness import machine
 from pypmix.standard import codes
 from pypmix.standard.releases import Release, parse_release
 from pypmix.standard.types import Cpuset, DataArray, Value
@@ -151,6 +152,9 @@ class Native:
 )
 def native(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Native]:
     path, kind = request.param
+    # What the variable names need not have been fetched yet; the loader's own is a name without a folder.
+    if os.sep in path and not os.path.exists(path):
+        machine.lacking(f"{path}, which {VARIABLE} names")
     made = Native(path, tmp_path_factory.mktemp("native"), kind)
     yield made
     made.close()

@@ -1,0 +1,36 @@
+"""Turns a module of coroutines over `pypmix.aio` into the same module of functions over `pypmix` that block."""
+
+from __future__ import annotations
+
+MODULES = {"harness.aio": "harness.sync", "pypmix.aio": "pypmix"}
+
+
+def translate(source, path, form):
+    """Return the code of a module in a form, `sync` or `asyncio`."""
+    import ast
+
+    class Blocking(ast.NodeTransformer):
+        def visit_AsyncFunctionDef(self, node):
+            self.generic_visit(node)
+            return ast.copy_location(ast.FunctionDef(**vars(node)), node)
+
+        def visit_Await(self, node):
+            self.generic_visit(node)
+            return node.value
+
+        def visit_AsyncWith(self, node):
+            self.generic_visit(node)
+            return ast.copy_location(ast.With(**vars(node)), node)
+
+        def visit_AsyncFor(self, node):
+            self.generic_visit(node)
+            return ast.copy_location(ast.For(**vars(node)), node)
+
+        def visit_ImportFrom(self, node):
+            node.module = MODULES.get(node.module, node.module)
+            return node
+
+    tree = ast.parse(source)
+    if form == "sync":
+        tree = ast.fix_missing_locations(Blocking().visit(tree))
+    return compile(tree, path, "exec")
