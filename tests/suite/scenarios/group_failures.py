@@ -5,27 +5,51 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 
-from harness.aio import sleep, together
-from pypmix import EventCode, OperationTimeout, PMIxError, Proc, Rank
+from harness import sync
+from harness.aio import hear, sleep, tell, together
+from pypmix import EventCode, NotFound, OperationTimeout, PMIxError, Proc, Rank
 
 MEMBER, LEADER, SELECTED = EventCode.GROUP_MEMBER_FAILED, EventCode.GROUP_LEADER_FAILED, EventCode.GROUP_LEADER_SELECTED
 LEFT, ABORT = EventCode.GROUP_LEFT, EventCode.GROUP_CONSTRUCT_ABORT
 
 MEANWHILE = 0.3
-"""Seconds after which the others have called what they wait in."""
+"""Seconds after which a call that was told of is with the server."""
 
 
 def names(procs):
     return [proc.rank for proc in procs]
 
 
-def die(after=0.0):
-    """End as a process does that is killed, at once or some seconds later from wherever it is then."""
-    if after:
-        threading.Timer(after, os.kill, (os.getpid(), signal.SIGKILL)).start()
-    else:
-        os.kill(os.getpid(), signal.SIGKILL)
+def die():
+    """End as a process does that is killed."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def comes(me):
+    """Tell the others that this process is about to call what it waits in."""
+    await tell(f"call.{me.rank}")
+
+
+async def come(*ranks):
+    """Wait until these have called what they wait in."""
+    for rank in ranks:
+        await hear(f"call.{rank}")
+    await sleep(MEANWHILE)
+
+
+def die_later(*ranks):
+    """End as a process does that is killed, from wherever it is when these have called."""
+
+    def wait():
+        for rank in ranks:
+            sync.hear(f"call.{rank}")
+        time.sleep(MEANWHILE)
+        sync.tell("dead")
+        die()
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 async def outcome(call):
@@ -93,8 +117,9 @@ async def told(me, victims):
     async with me.events(MEMBER) as events:
         await me.fence(timeout=20)
         if me.rank in victims:
-            await sleep(MEANWHILE)
+            await come(0, 1, 2)
             die()
+        await comes(me)
         made = await outcome(
             lambda: me.group_construct(
                 "acme.told", me.job.procs, leader=me.rank == 1, notify_termination=True, timeout=20
@@ -118,8 +143,9 @@ async def given_up(me, victims):
     async with me.events(ABORT) as events:
         await me.fence(timeout=20)
         if me.rank in victims:
-            await sleep(MEANWHILE)
+            await come(0, 1, 2)
             die()
+        await comes(me)
         made = await outcome(
             lambda: me.group_construct("acme.given", me.job.procs, notify_termination=True, timeout=20)
         )
@@ -140,10 +166,12 @@ async def orphaned(me, victims, claims):
     async with me.events(SELECTED) as events:
         await me.fence(timeout=20)
         if me.rank in victims:
-            die(MEANWHILE)
+            die_later(0, 1, 2)
         elif me.rank == 3:
-            await sleep(2 * MEANWHILE)
+            await hear("dead")
+            await sleep(MEANWHILE)
         group = me.group("acme.orphan", me.job.procs, leader=me.rank == 0, timeout=20)
+        await comes(me)
         error = await outcome(group.construct)
         said = await heard(events)
     if isinstance(error, PMIxError):
@@ -159,13 +187,19 @@ async def impatient(me):
     if me.rank == 0:
 
         async def leave():
-            await sleep(MEANWHILE)
-            return await outcome(lambda: me.group_leave("acme.early"))
+            refused = NotFound("not yet")
+            end = time.monotonic() + 10
+            # Its call may not have begun.
+            while isinstance(refused, NotFound) and time.monotonic() < end:
+                await sleep(0.01)
+                refused = await outcome(lambda: me.group_leave("acme.early"))
+            await tell("refused")
+            return refused
 
         made, refused = await together(lambda: me.group_construct("acme.early", me.job.procs, timeout=20), leave)
         found = names(made.members), refused
     else:
-        await sleep(2 * MEANWHILE)
+        await hear("refused", 15)
         await me.group_construct("acme.early", me.job.procs, timeout=20)
     await me.fence(Proc("acme.early", Rank.WILDCARD), timeout=20)
     await me.group_destruct("acme.early", timeout=20)
@@ -178,8 +212,9 @@ async def taken_apart(me, victims, **directives):
     async with me.events(MEMBER) as events:
         await me.group_construct("acme.apart", me.job.procs, timeout=20, **directives)
         if me.rank in victims:
-            die(MEANWHILE)
-            await sleep(20)
+            await come(0, 1)
+            die()
+        await comes(me)
         ended = await outcome(lambda: me.group_destruct("acme.apart", timeout=20))
         said = await heard(events)
     return None if ended is None else kind(ended), said
@@ -211,10 +246,11 @@ async def left_behind(me, ft):
     group = me.group("acme.behind", me.job.procs, timeout=20)
     await group.construct()
     if me.rank == 1:
-        await sleep(MEANWHILE)
+        await come(0, 2)
         await group.leave()
         found = None
     else:
+        await comes(me)
         error = await outcome(lambda: group.fence(timeout=20, ft=ft))
         found = error if error is None else kind(error)
         # Whoever has left is not waited for any more.
