@@ -14,8 +14,12 @@ import pytest
 MOST = 8
 """How many tests of a session may pass at the second try."""
 
-FOREIGN = re.compile(r"\b(prterun|mpirun|native-server)-\d")
-"""What is in the parameters of a test of such a server."""
+FOREIGN = re.compile(r"\b(prterun|mpirun|native-server)-\d|^native-\d[^/]*/")
+"""What is in the parameters of a test of such a server; those of the host suite begin with it.
+
+One of the races: now and then a server of libpmix 4.2 answers at once that there is no such data when a client waits
+for what another one of its node commits just then.
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -59,6 +59,8 @@ class Link:
     def send(self, data):
         self.sent += data
 
+    send_now = send
+
     def close(self):
         self.closed = True
 

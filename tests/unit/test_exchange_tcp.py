@@ -224,7 +224,7 @@ def test_a_process_that_is_killed_is_gone_at_once(tmp_path):
             begin = time.monotonic()
             child.send_signal(signal.SIGKILL)
             assert here.next() == ("there", False)
-            assert time.monotonic() - begin < 2
+            assert time.monotonic() - begin < 9
         finally:
             child.kill()
     # What it has left behind in the folder misleads nobody.

@@ -165,17 +165,17 @@ def fine(host, rank=3):
 
 
 def test_a_half_sent_handshake_stalls_nobody(host, monkeypatch):
-    monkeypatch.setattr(server, "HANDSHAKE_SECONDS", 2.0)
+    monkeypatch.setattr(server, "HANDSHAKE_SECONDS", 4.0)
     stalled = [host.raw() for _ in range(20)]
     for connection in stalled[10:]:
         connection.sendall(struct.pack("=iIII", -1, 0xFFFFFFFF, 100, 0) + b"native")
     started = time.monotonic()
     assert fine(host)
-    assert time.monotonic() - started < 1.5
+    assert time.monotonic() - started < 3.5
     for connection in stalled:
         assert connection.recv(1) == b""
         connection.close()
-    assert 1.5 < time.monotonic() - started < WAIT
+    assert 3.5 < time.monotonic() - started < WAIT
 
 
 @pytest.mark.parametrize(
