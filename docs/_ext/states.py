@@ -43,7 +43,7 @@ class StateDiagram(Directive):
 
     def run(self) -> list[nodes.Node]:
         name = self.arguments[0]
-        machine = states.MACHINES.get(name)
+        machine = {**states.MACHINES, **states.SERVERS}.get(name)
         if machine is None:
             raise self.error(f"no states of {name!r}")
         self.state.document.settings.env.note_dependency(states.__file__)

@@ -37,14 +37,19 @@ MODULES = {
 _HOME = {name: module for module, names in MODULES.items() for name in names.split()}
 
 
+found: dict[type, Answer] = {}
+"""What answers those that have been asked already."""
+
+
 def find(kind: type) -> Answer | None:
     """Return what answers an operation, None where nothing does."""
-    module = _HOME.get(kind.__name__)
-    if module is None:
-        return None
-    from sys import modules
+    answer = found.get(kind)
+    module = _HOME.get(kind.__name__) if answer is None else None
+    if module is not None:
+        from sys import modules
 
-    name = f"pypmix.host.{module}"
-    __import__(name)
-    answers: dict[type, Answer] = modules[name].ANSWERS
-    return answers.get(kind)
+        name = f"pypmix.host.{module}"
+        __import__(name)
+        found.update(modules[name].ANSWERS)
+        answer = found.get(kind)
+    return answer

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import count
 
 from pypmix.standard import attrs
-from pypmix.standard.enums import EventCode
+from pypmix.standard.enums import DataType, EventCode
 from pypmix.standard.errors import ERR_LOST_CONNECTION, ERR_PARTIAL_SUCCESS, NotSupported
 from pypmix.standard.ops import GroupUpcall, NotifyEvent, QueryInfo
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.hosting import GROUP_ABSENT, GROUP_CONSTRUCT, GROUP_GUEST, GROUP_ORDER
-from pypmix.standard.types import RANK_WILDCARD, Proc
+from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Upcall
     from pypmix.host.local import LocalHost
     from pypmix.standard.ops import Op
-    from pypmix.standard.types import Info
 
+CONTEXT_ID = attrs.GROUP_CONTEXT_ID.key
 ASSIGN_CONTEXT_ID = attrs.GROUP_ASSIGN_CONTEXT_ID.key
 ADDED = attrs.GROUP_ADD_MEMBERS.key
 TOLD = frozenset({attrs.GROUP_INFO.key, attrs.GROUP_INFO_ARRAY.key, attrs.GROUP_ENDPT_DATA.key})
@@ -35,6 +35,33 @@ LOCAL_STATUS = attrs.LOCAL_COLLECTIVE_STATUS.key
 QUERIES = frozenset((attrs.QUERY_NUM_GROUPS.key, attrs.QUERY_GROUP_NAMES.key, attrs.QUERY_GROUP_MEMBERSHIP.key))
 EVENTS = frozenset((EventCode.GROUP_LEFT, EventCode.GROUP_CONSTRUCT_COMPLETE, EventCode.GROUP_MEMBERSHIP_UPDATE))
 """What asks for groups, and what tells of their members."""
+
+
+class Memberships:
+    """Who is in groups; of those who make one group after the other it is found out once. For any thread."""
+
+    def __init__(self, _host: LocalHost) -> None:
+        self._last: tuple[tuple[Proc, ...], tuple[Info, ...], tuple[Info, ...], bool] = (), (), (), False
+
+    def of(self, host: LocalHost, op: GroupUpcall) -> tuple[tuple[Info, ...], bool]:
+        """Return the members in the order of their group ranks, and what they tell; and whether they want a number."""
+        asked, directives = op.procs, op.directives
+        procs, before, told, numbered = self._last
+        if asked is not procs or directives is not before:
+            if any(info.key == GROUP_GUEST for info in directives):
+                # All who may come are this server's: it brings them together itself.
+                raise NotSupported("nobody comes from elsewhere", operation=op.name)
+            absent = procs_under(directives, GROUP_ABSENT)
+            named = (*asked, *procs_under(directives, ADDED))
+            members = [proc for proc in members_of(host, named) if proc not in absent]
+            place = {proc: number for number, proc in enumerate(procs_under(directives, GROUP_ORDER))}
+            members.sort(key=lambda proc: (place.get(proc, len(place)), proc))
+            told = attrs.GROUP_MEMBERSHIP(members), *[info for info in directives if info.key in TOLD]
+            numbered = is_set(directives, ASSIGN_CONTEXT_ID)
+            if all(proc.rank != RANK_WILDCARD for proc in named):
+                # What a wildcard stands for may change.
+                self._last = asked, directives, told, numbered
+        return told, numbered
 
 
 def is_about_groups(op: Op[Any]) -> bool:
@@ -85,18 +112,11 @@ def _group(host: LocalHost, upcall: Upcall) -> None:
     if op.operation != GROUP_CONSTRUCT:
         upcall.reply(())
         return
-    if any(info.key == GROUP_GUEST for info in op.directives):
-        # All who may come are this server's: it brings them together itself.
-        raise NotSupported("nobody comes from elsewhere", operation=op.name)
-    absent = procs_under(op.directives, GROUP_ABSENT)
-    everyone = members_of(host, (*op.procs, *procs_under(op.directives, ADDED)))
-    members = [proc for proc in everyone if proc not in absent]
-    place = {proc: number for number, proc in enumerate(procs_under(op.directives, GROUP_ORDER))}
-    members.sort(key=lambda proc: (place.get(proc, len(place)), proc))
-    found: list[Info] = [attrs.GROUP_MEMBERSHIP(members)]
-    if is_set(op.directives, ASSIGN_CONTEXT_ID):
-        found.append(attrs.GROUP_CONTEXT_ID(host.part(ContextIds).take()))
-    upcall.reply((*found, *[info for info in op.directives if info.key in TOLD]))
+    told, numbered = host.part(Memberships).of(host, op)
+    if numbered:
+        number = Info(CONTEXT_ID, Value(DataType.SIZE, host.part(ContextIds).take()))
+        told = told[0], number, *told[1:]
+    upcall.reply(told)
 
 
 ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {GroupUpcall: _group}

@@ -51,7 +51,12 @@ class RecordType(type):
         cls = super().__new__(mcls, name, bases, namespace)
         # The slots' own setters, because __setattr__ refuses and object.__setattr__ is slower.
         cls.__setters__ = tuple([getattr(cls, field).__set__ for field in fields])  # type: ignore[attr-defined]
+        cls.__checks__ = cls.__validate__ is not _sound  # type: ignore[attr-defined]
         return cls
+
+
+def _sound(self: Record) -> None:
+    """Check the fields; a subclass raises `TypeError` or `ValueError` here."""
 
 
 class Record(metaclass=RecordType):
@@ -66,10 +71,10 @@ class Record(metaclass=RecordType):
                 args = _arguments(cls, args, kwargs)
             for put, value in zip(setters, args, strict=True):
                 put(self, value)
-            self.__validate__()
+            if cls.__checks__:
+                self.__validate__()
 
-    def __validate__(self) -> None:
-        """Check the fields; a subclass raises `TypeError` or `ValueError` here."""
+    __validate__ = _sound
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable; use replace({name}=...)")

@@ -123,6 +123,9 @@ INFLATE_LIMIT = 1 << 30
 """What a compressed value may grow to, in bytes."""
 
 
+_JUST_PROCS = {Proc}
+
+
 def type_name(number: int) -> str:
     """Return the Standard's name of a data type without `PMIX_`, or `type 104` for one that nobody knows."""
     return NAMES.get(number, f"type {int(number)}")
@@ -213,6 +216,9 @@ def _array(data: object, element: int | None) -> DataArray:
     if isinstance(data, DataArray):
         if element is not None and data.type not in (element, codes.UNDEF):
             raise TypeError(f"an array of {type_name(element)} is wanted, not of {type_name(data.type)}")
+        if data.type == codes.PROC and isinstance(data.items, tuple) and {*map(type, data.items)} == _JUST_PROCS:
+            # Procs are sound, and groups have many of them.
+            return data
         return DataArray(int(data.type), tuple([check(data.type, item) for item in data.items]))
     if isinstance(data, dict):
         data = infos(data)

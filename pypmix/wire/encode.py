@@ -324,10 +324,35 @@ def _array(add: Add, data: Any, rule: int) -> None:
     many(add, type, items, rule)
 
 
+_RUNS: dict[int, tuple[tuple[Proc, ...], bytes]] = {}
+"""The last long lists of procs and what they are packed as, by the identity of the list."""
+
+_RUN = range(8, 4096)
+_RUNS_MOST = 32
+
+
+def _procs(add: Add, procs: tuple[Proc, ...], rule: int) -> None:
+    """Encode procs, one after the other; those of a group come again and again."""
+    known = _RUNS.get(id(procs))
+    if known is not None and known[0] is procs:
+        add(known[1])
+        return
+    parts: list[bytes] = []
+    for proc in procs:
+        _proc(parts.append, proc, rule)
+    packed = b"".join(parts)
+    if len(_RUNS) >= _RUNS_MOST:
+        _RUNS.clear()
+    _RUNS[id(procs)] = procs, packed
+    add(packed)
+
+
 def many(add: Add, type: int, items: Iterable[Any], rule: int) -> None:
     """Encode values of one type, one after the other."""
     if type == codes.INFO:
         infos(add, items, rule)
+    elif type == codes.PROC and isinstance(items, tuple) and len(items) in _RUN:
+        _procs(add, items, rule)
     elif type == codes.POINTER:
         # However many they are, natives send one mark.
         for _ in items:

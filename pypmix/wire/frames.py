@@ -51,20 +51,23 @@ class FrameReader:
 
     Args:
         limit: The longest payload to accept, in bytes.
+
+    Attributes:
+        held: What is held back until the rest of its message comes.
     """
 
-    __slots__ = ("_error", "_held", "_limit", "_need")
+    __slots__ = ("_error", "_limit", "_need", "held")
 
     def __init__(self, limit: int = MAX_MESSAGE) -> None:
         self._limit = limit
-        self._held = bytearray()
+        self.held = bytearray()
         self._need = 16
         self._error = ""
 
     @property
     def pending(self) -> int:
         """Bytes that are held back until the rest of their message comes."""
-        return len(self._held)
+        return len(self.held)
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """Take what a socket delivered; return the messages that are complete now, as (tag, payload).
@@ -74,7 +77,7 @@ class FrameReader:
                 stream cannot be read any further, and every later call raises again.
         """
         size = len(data)
-        if not self._held and not self._error and size >= 16:
+        if not self.held and not self._error and size >= 16:
             _, tag, length, _ = _unpack_header(data)
             if length + 16 == size and length <= self._limit:
                 return [(tag, data[16:])]
@@ -83,7 +86,7 @@ class FrameReader:
     def _feed(self, data: bytes) -> list[tuple[int, bytes]]:
         if self._error:
             raise RemoteProtocolError(self._error, operation="receive")
-        held = self._held
+        held = self.held
         if held:
             held += data
             if len(held) < self._need:
@@ -100,7 +103,7 @@ class FrameReader:
                 _, tag, length, _ = _unpack_header(view, position)
                 if length > self._limit:
                     self._error = f"a message of {length} bytes is announced; the limit is {self._limit}"
-                    self._held = bytearray()
+                    self.held = bytearray()
                     raise RemoteProtocolError(self._error, operation="receive")
                 end = position + 16 + length
                 if end > size:

@@ -1,11 +1,14 @@
 """Times groups in one run: the Python server beside `prterun`, with the same clients; or its machine alone.
 
     python tests/bench/groups.py [--ranks 2,8,32,64] [--nodes 2x32] [--rounds 3] [--clients C,native,python]
+                                 [--realtime]
     python tests/bench/groups.py --simulated [--ranks 8,64,250,1000] [--servers 1,8]
 
 Every round runs all pairings one after the other, so that a noisy machine is noisy for all of them. The reference is
 `prterun` with the same client. `PYPMIX_TEST_PRTERUN` names the prterun of an Open MPI wheel, whose libpmix all native
 clients use; libpmix neither completes invitations nor lets members leave before 7.0, so that C clients do neither.
+With `--realtime` all of them run before everything else on the machine (`chrt`, for root): then the ratios are steady
+on a machine that is busy with other things, too, though caches are colder there.
 
 Simulated, the clients are frames, time is virtual, and what is measured is the CPU time of the servers' machines and of
 the exchange between them.
@@ -30,7 +33,7 @@ LIMIT = 240.0
 """Seconds that a run may take."""
 
 KINDS = {
-    "collective": ("construct", "destruct", "server cpu/member"),
+    "collective": ("construct", "destruct", "both", "server cpu/member"),
     "invite": ("leader", "all", "server cpu/member"),
     "leave": ("call", "all", "server cpu/member"),
 }
@@ -81,6 +84,7 @@ def figures(kind: str, results: list[dict[str, object]]) -> dict[str, float]:
     if kind == "collective":
         for name in ("construct", "destruct"):
             found[name] = middle([float(result[name]) for result in results])  # type: ignore[arg-type]
+        found["both"] = found["construct"] + found["destruct"]
         return found
     acting = 0 if kind == "invite" else len(results) - 1
     begun = results[acting]["begun"]
@@ -90,7 +94,9 @@ def figures(kind: str, results: list[dict[str, object]]) -> dict[str, float]:
     return {**found, KINDS[kind][0]: middle(own), KINDS[kind][1]: middle(all_)}
 
 
-def compare(ranks: list[int], nodes: list[tuple[int, int]], rounds: int, wanted: list[str]) -> int:
+def compare(
+    ranks: list[int], nodes: list[tuple[int, int]], rounds: int, wanted: list[str], before: tuple[str, ...] = ()
+) -> int:
     """Time all pairings and print a table for each kind and number of ranks."""
     prterun = os.environ.get("PYPMIX_TEST_PRTERUN")
     if not prterun:
@@ -125,7 +131,7 @@ def compare(ranks: list[int], nodes: list[tuple[int, int]], rounds: int, wanted:
                             exports = [part for variable in (*extra, "BENCH_OUT") for part in ("-x", variable)]
                             line = [*launch, "-n", str(total), *exports, *rank, kind, str(counts(total)[kind])]
                             try:
-                                got = figures(kind, run(line, {**os.environ, **extra}, total))
+                                got = figures(kind, run([*before, *line], {**os.environ, **extra}, total))
                             except RuntimeError as error:
                                 print(f"  {server} {client} {kind}: {error}", file=sys.stderr)
                                 continue
@@ -215,6 +221,7 @@ def main() -> int:
     parser.add_argument("--nodes", default="2x32", help="how many servers, and the ranks of each; empty for none")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", default="C,native,python")
+    parser.add_argument("--realtime", action="store_true", help="run all before everything else on the machine")
     parser.add_argument("--simulated", action="store_true", help="measure the servers' machines, in this process")
     parser.add_argument("--servers", default="1,8", help="numbers of simulated servers")
     options = parser.parse_args()
@@ -228,7 +235,8 @@ def main() -> int:
     for each in filter(None, options.nodes.split(",")):
         parts, _, n = each.partition("x")
         nodes.append((int(parts), int(n)))
-    return compare(ranks, nodes, options.rounds, options.clients.split(","))
+    before = ("chrt", "--rr", "1") if options.realtime else ()
+    return compare(ranks, nodes, options.rounds, options.clients.split(","), before)
 
 
 if __name__ == "__main__":

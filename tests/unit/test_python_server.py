@@ -79,6 +79,8 @@ class Link:
         if not self.closed:
             self.out.append(data)
 
+    send_now = send
+
     def close(self):
         self.closed = True
 

@@ -1,4 +1,4 @@
-"""In which states groups under way are, and what leads from one to another.
+"""In which states groups are, under way and as they stand, and what leads from one to another.
 
 The parts keep the states that stand here, and take each next one from here. The documentation draws these tables.
 """
@@ -245,11 +245,128 @@ class Request(Machine):
     )
 
 
+class Construction(Machine):
+    """A construct, at a server that has callers of it."""
+
+    GATHERS = START = "callers come"
+    HEARS = "hears its callers"
+    ADDS = "waits for those it adds"
+    ASKS = "asks the host"
+    CLOSES = "has the host end it"
+    STANDS = "the group stands"
+    OVER = "no group"
+
+    FAILS = "somebody fails, and callers react to that"
+    HEARD = "all of these have reacted"
+    LACKS = "some whom it adds have not come"
+    COMPLETE = "all have come"
+    AGAIN = "some have ended on other servers"
+    LATE = "its time runs out, and it is optional"
+    GIVES_UP = "somebody aborts it, and other servers take part"
+    ABORTS = "somebody aborts it"
+    AGREES = "the host says who is in the group"
+    REFUSES = "the host refuses"
+    ENDS = "it is aborted, its time runs out, or nobody is left"
+
+    ROWS = (
+        Row(GATHERS, FAILS, HEARS, "`GROUP_LEADER_FAILED` to the procs, or `GROUP_MEMBER_FAILED` to the leader"),
+        Row(GATHERS, LACKS, ADDS),
+        Row(GATHERS, COMPLETE, ASKS, "the host"),
+        Row(GATHERS, ENDS, OVER, "the callers"),
+        Row(HEARS, FAILS, HEARS, "`GROUP_LEADER_FAILED` to the procs, or `GROUP_MEMBER_FAILED` to the leader"),
+        Row(HEARS, HEARD, GATHERS, "`GROUP_LEADER_SELECTED` to the procs, if the leader has failed"),
+        Row(HEARS, ENDS, OVER, "the callers"),
+        Row(ADDS, LACKS, ADDS),
+        Row(ADDS, FAILS, HEARS, "`GROUP_LEADER_FAILED` to the procs, or `GROUP_MEMBER_FAILED` to the leader"),
+        Row(ADDS, COMPLETE, ASKS, "the host"),
+        Row(ADDS, ENDS, OVER, "the callers"),
+        Row(ASKS, AGREES, STANDS, "the callers"),
+        Row(ASKS, REFUSES, OVER, "the callers"),
+        Row(ASKS, AGAIN, GATHERS),
+        Row(ASKS, LATE, CLOSES, "the host"),
+        Row(ASKS, GIVES_UP, CLOSES, "the host; `GROUP_CONSTRUCT_ABORT` to the procs"),
+        Row(ASKS, ABORTS, OVER, "the host, the callers; `GROUP_CONSTRUCT_ABORT` to the procs"),
+        Row(ASKS, ENDS, OVER, "the host, the callers"),
+        Row(CLOSES, AGREES, STANDS, "the callers"),
+        Row(CLOSES, REFUSES, OVER, "the callers"),
+        Row(CLOSES, AGAIN, GATHERS),
+        Row(CLOSES, LATE, CLOSES, "the host"),
+        Row(CLOSES, GIVES_UP, CLOSES, "the host; `GROUP_CONSTRUCT_ABORT` to the procs"),
+        Row(CLOSES, ABORTS, OVER, "the host, the callers; `GROUP_CONSTRUCT_ABORT` to the procs"),
+        Row(CLOSES, ENDS, OVER, "the host, the callers"),
+    )
+
+
+class Standing(Machine):
+    """A group, at one of its members."""
+
+    UNDER_WAY = START = "under way"
+    LED = "stands, led"
+    LEADERLESS = "stands, no leader"
+    CHOOSES = "stands, chooses"
+    OVER = "over"
+
+    STANDS = "it is complete"
+    STANDS_LED = "it is complete, with a leader"
+    NOTHING = "nothing comes of it"
+    DECLARES = "a member says that it leads"
+    JOINS = "one is taken in"
+    LEAVES = "a member leaves"
+    FAILS = "a member fails"
+    LEADER_LEAVES = "the leader leaves"
+    NEEDS_LEADER = "a leader has failed, or another is wanted"
+    IS_CALLED = "other members choose"
+    IS_LED = "a leader is chosen"
+    NOBODY = "nobody is chosen"
+    GOES = "this process leaves"
+    DESTRUCTED = "it is destructed"
+    LOST = "the session ends"
+
+    ROWS = (
+        Row(UNDER_WAY, STANDS, LEADERLESS),
+        Row(UNDER_WAY, STANDS_LED, LED, "that it leads, by the leader to the others, if it has declared itself"),
+        Row(UNDER_WAY, NOTHING, OVER),
+        Row(LED, JOINS, LED, "`GROUP_MEMBERSHIP_UPDATE` to the handlers"),
+        Row(LED, LEAVES, LED, "`GROUP_LEFT` to the handlers"),
+        Row(LED, FAILS, LED, "`GROUP_MEMBER_FAILED` to the handlers, if the group wants it"),
+        Row(LED, LEADER_LEAVES, LEADERLESS, "`GROUP_LEFT` to the handlers"),
+        Row(LED, NEEDS_LEADER, CHOOSES, "`GROUP_LEADER_FAILED` to the handlers; then the members who choose"),
+        Row(LED, IS_LED, LED, "`GROUP_LEADER_SELECTED` to the handlers"),
+        Row(LED, NOBODY, LEADERLESS, "`GROUP_LEADER_SELECTED` to the handlers, with the error"),
+        Row(LED, GOES, OVER, "`GROUP_LEFT` to the others"),
+        Row(LED, DESTRUCTED, OVER),
+        Row(LED, LOST, OVER),
+        Row(LEADERLESS, DECLARES, LED),
+        Row(LEADERLESS, JOINS, LEADERLESS, "`GROUP_MEMBERSHIP_UPDATE` to the handlers"),
+        Row(LEADERLESS, LEAVES, LEADERLESS, "`GROUP_LEFT` to the handlers"),
+        Row(LEADERLESS, FAILS, LEADERLESS, "`GROUP_MEMBER_FAILED` to the handlers, if the group wants it"),
+        Row(LEADERLESS, NEEDS_LEADER, CHOOSES, "`GROUP_LEADER_FAILED` to the handlers; then the members who choose"),
+        Row(LEADERLESS, IS_CALLED, CHOOSES, "the members who choose: no wish of its own"),
+        Row(LEADERLESS, IS_LED, LED, "`GROUP_LEADER_SELECTED` to the handlers"),
+        Row(LEADERLESS, NOBODY, LEADERLESS, "`GROUP_LEADER_SELECTED` to the handlers, with the error"),
+        Row(LEADERLESS, GOES, OVER, "`GROUP_LEFT` to the others"),
+        Row(LEADERLESS, DESTRUCTED, OVER),
+        Row(LEADERLESS, LOST, OVER),
+        Row(CHOOSES, JOINS, CHOOSES, "`GROUP_MEMBERSHIP_UPDATE` to the handlers"),
+        Row(CHOOSES, LEAVES, CHOOSES, "`GROUP_LEFT` to the handlers"),
+        Row(CHOOSES, FAILS, CHOOSES, "`GROUP_MEMBER_FAILED` to the handlers, if the group wants it"),
+        Row(CHOOSES, IS_LED, LED, "`GROUP_LEADER_SELECTED` to the handlers"),
+        Row(CHOOSES, NOBODY, LEADERLESS, "`GROUP_LEADER_SELECTED` to the handlers, with the error"),
+        Row(CHOOSES, GOES, OVER, "`GROUP_LEFT` to the others; those who choose: never mind"),
+        Row(CHOOSES, DESTRUCTED, OVER),
+        Row(CHOOSES, LOST, OVER),
+    )
+
+
+SERVERS = {"construct": Construction}
+"""What servers go by, by the names that the documentation has for it."""
+
 MACHINES = {
     "invitation": Invitation,
     "answer": Answer,
     "invitee": Invitee,
     "election": Election,
     "request": Request,
+    "standing": Standing,
 }
-"""All of them, by the names that the documentation has for them."""
+"""What the members' libraries go by, by the names that the documentation has for it."""

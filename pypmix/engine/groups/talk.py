@@ -165,6 +165,9 @@ def found(infos: Iterable[Info], key: str, kind: type[D]) -> D | None:
     return None
 
 
+_JUST_PROCS = {Proc}
+
+
 def listed(infos: Iterable[Info], key: str) -> tuple[Proc, ...]:
     """Return the procs under a key, one or an array of them; none where there is nothing of the kind."""
     for info in infos:
@@ -172,7 +175,7 @@ def listed(infos: Iterable[Info], key: str) -> tuple[Proc, ...]:
             data = info.value.data
             if isinstance(data, Proc):
                 return (data,)
-            if isinstance(data, DataArray) and all(isinstance(item, Proc) for item in data.items):
+            if isinstance(data, DataArray) and {*map(type, data.items)} <= _JUST_PROCS:
                 return tuple(data.items)
     return ()
 

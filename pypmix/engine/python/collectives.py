@@ -65,14 +65,30 @@ class Roster(Generic[M, T]):
         asks: Whether the host has a say once all members have come.
         group: The group whose name stands for the procs; empty where they are named themselves.
         groups: That one, and those by whose names others have joined who named the procs themselves.
+        kind: The kind of operation; `operation` goes on, behind a space, with what distinguishes it.
+        owner: What its owner keeps with it, where nobody else finds it.
         running: The operations that members are still waited for in.
         asking: Those in which all have come: the first one is before the host, the rest wait for that.
     """
 
-    __slots__ = ("__weakref__", "asking", "asks", "group", "groups", "members", "operation", "others", "running")
+    __slots__ = (
+        "__weakref__",
+        "asking",
+        "asks",
+        "group",
+        "groups",
+        "kind",
+        "members",
+        "operation",
+        "others",
+        "owner",
+        "running",
+    )
 
     def __init__(self, operation: str, members: frozenset[M], others: frozenset[Proc], group: str, asks: bool) -> None:
         self.operation = operation
+        self.kind = operation.partition(" ")[0]
+        self.owner: object = None
         self.members = members
         self.others = others
         self.group = group
@@ -139,6 +155,14 @@ class Collective(Generic[M, T]):
         """How it stands with the members of this server."""
         return ERR_PARTIAL_SUCCESS if self.lost and not self.tolerant else SUCCESS
 
+    def tickets(self) -> list[T]:
+        """Return what those have given who have called, in the order in which they are best answered.
+
+        Who has called last goes first: its processor is awake. The others have waited, in the order of their calls.
+        """
+        tickets = [*self.arrived.values()]
+        return tickets[-1:] + tickets[:-1]
+
     def missing(self) -> list[M]:
         """Return who may still come."""
         return [m for m in self.roster.members if m not in self.arrived and m not in self.gone]
@@ -154,6 +178,8 @@ class Collectives(Generic[M, T]):
             is asked; `finish` ends it. One operation of a roster is before the host at a time.
 
     Attributes:
+        asks: What is called in place of `ask`, by the kind of operation.
+        ends: What is called in place of `done`, by the kind of operation.
         late: Called with an operation whose time has run out; returns whether it has been seen to.
         dropped: Called with an operation that has ended because nobody is left of those who had called it.
     """
@@ -168,7 +194,9 @@ class Collectives(Generic[M, T]):
         "_opened",
         "_rosters",
         "_running",
+        "asks",
         "dropped",
+        "ends",
         "late",
     )
 
@@ -181,6 +209,8 @@ class Collectives(Generic[M, T]):
         self._clock = clock
         self._done = done
         self._ask = ask
+        self.asks: dict[str, Callable[[Collective[M, T]], None]] = {}
+        self.ends: dict[str, Callable[[Collective[M, T], int], None]] = {}
         self.late: Callable[[Collective[M, T]], bool] = lambda _collective: False
         self.dropped: Callable[[Collective[M, T]], None] = lambda _collective: None
         self._rosters: weakref.WeakValueDictionary[tuple[str, frozenset[M], frozenset[Proc], str], Roster[M, T]]
@@ -211,6 +241,31 @@ class Collectives(Generic[M, T]):
         if roster is None:
             roster = self._rosters[key] = Roster(*key, asks or bool(key[2]))
         return roster
+
+    def own(self, operation: str, members: frozenset[M], others: frozenset[Proc], owner: object) -> Roster[M, T]:
+        """Return a roster that nobody else finds: its owner knows who meets there."""
+        roster: Roster[M, T] = Roster(operation, members, others, "", True)
+        roster.owner = owner
+        return roster
+
+    def of_group(
+        self, operation: str, group: str, members: frozenset[M], others: frozenset[Proc], member: M
+    ) -> Roster[M, T]:
+        """Return where a member finds those who mean the same operation, which all call by the group's name."""
+        known = self._named.get(group)
+        if known is None:
+            known = self._named[group] = []
+        same = None
+        for roster in known:
+            if roster.operation == operation:
+                if roster.awaits(member):
+                    return roster
+                if roster.members == members and roster.others == others:
+                    same = roster
+        if same is None:
+            same = Roster(operation, members, others, group, True)
+            known.append(same)
+        return same
 
     def meeting(self, roster: Roster[M, T], group: str, member: M) -> Roster[M, T]:
         """Return where a member finds those who mean the same operation, be it that they name the group or its procs.
@@ -284,7 +339,10 @@ class Collectives(Generic[M, T]):
         self._named.pop(group, None)
 
     def _unname(self, group: str, roster: Roster[M, T]) -> None:
-        known = self._named[group]
+        known = self._named.get(group)
+        if known is None or roster not in known:
+            # What has just ended was the end of the group, or of all that it had under way.
+            return
         known.remove(roster)
         if not known:
             del self._named[group]
@@ -490,17 +548,19 @@ class Collectives(Generic[M, T]):
             return
         roster.running.remove(collective)
         roster.asking.append(collective)
-        self._ask_next(roster)
+        if len(roster.asking) == 1:
+            collective.asked = True
+            self.asks.get(roster.kind, self._ask)(collective)
 
     def _ask_next(self, roster: Roster[M, T]) -> None:
         if roster.asking and not roster.asking[0].asked:
             collective = roster.asking[0]
             collective.asked = True
-            self._ask(collective)
+            self.asks.get(roster.kind, self._ask)(collective)
 
     def _end(self, collective: Collective[M, T], status: int) -> None:
         self._close(collective)
-        self._done(collective, status)
+        self.ends.get(collective.roster.kind, self._done)(collective, status)
         if collective.roster.asking:
             self._ask_next(collective.roster)
 

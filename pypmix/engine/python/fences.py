@@ -15,13 +15,14 @@ from pypmix.engine.python.together import (
     directives_of,
     fail,
     procs_of,
+    spared,
+    succeed,
     timeout_of,
 )
 from pypmix.standard.errors import ERR_BAD_PARAM, ERR_PARTIAL_SUCCESS, SUCCESS, PMIxError
 from pypmix.standard.ops.hosting import FenceUpcall
 from pypmix.standard.types import RANK_WILDCARD, Proc
-from pypmix.wire.frames import HEADER
-from pypmix.wire.messages import decode_fence, encode_status
+from pypmix.wire.messages import decode_fence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,10 +49,13 @@ class Fences:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._plans: dict[tuple[bytes, int, Release], tuple[Plan, Said]] = {}
+        self._planned = False
+        """Whether anybody's request is remembered with what it means, here or with a connection."""
 
     def forget(self) -> None:
         """What requests mean may have changed."""
         self._plans.clear()
+        self._planned = False
 
     def fence(self, peer: Peer, tag: int, payload: bytes) -> None:
         """Take in that a client has called a fence."""
@@ -69,7 +73,7 @@ class Fences:
                     # Behind a library that does not know the group, its name stands beside the procs.
                     procs = (Proc.unchecked(info.value.data, RANK_WILDCARD),)
                     said = procs, infos
-            if self._server.store.namesakes:
+            if self._server.store.namesakes or self._server.store.aliases:
                 procs = self._server.store.own(procs, peer.process.proc)
                 said = procs, infos
             members, others = self._server.store.expand(procs)
@@ -81,13 +85,15 @@ class Fences:
             ):
                 self._grouped(peer, tag, *found)
                 return
-            if any(info.key == FT_COLLECTIVE for info in infos):
+            if any(info.key in (FT_COLLECTIVE, GROUP_ID) for info in infos):
+                # A group of that name may yet come, and is meant then.
                 self._join(peer, tag, *found)
                 return
             if len(payload) <= MAX_PLAN:
                 if len(self._plans) >= MAX_PLANS:
                     self._plans.clear()
                 self._plans[name] = found
+                self._planned = True
         plan, said = found
         interned, roster, collect, timeout = plan
         if peer.process not in roster.members:
@@ -103,10 +109,11 @@ class Fences:
         """Take in a fence where groups are addresses: whom that means, and whom one meets there, may change."""
         _, roster, collect, timeout = plan
         group = address_of(self._server, said[0])
-        if group and not self._server.collectives.named():
+        if group and self._planned:
             # What all others mean by the requests that are known may be the same as what this one means.
             self._server.unplan()
         meeting = self._server.collectives.meeting(roster, group, peer.process)
+        said = said[0], spared(self._server, group, said[1])
         self._join(peer, tag, (b"", meeting, collect, timeout), said)
 
     def _join(self, peer: Peer, tag: int, plan: Plan, said: Said) -> None:
@@ -143,15 +150,7 @@ class Fences:
         if status not in (SUCCESS, ERR_PARTIAL_SUCCESS) or collective.absent is not None:
             fail(collective, status)
             return
-        kind = last = 0
-        data = b""
-        for peer, tag in collective.arrived.values():
-            if tag != last or peer.buffer_type != kind:
-                kind, last = peer.buffer_type, tag
-                payload = encode_status(kind, status)
-                data = HEADER.pack(0, tag, len(payload), 0) + payload
-            if peer.open:
-                peer.link.send(data)
+        succeed(collective, status)
         if collective.collect:
             for peer, _ in collective.arrived.values():
                 peer.bundle = collective.roster

@@ -38,6 +38,7 @@ MAX_QUEUED = 64 << 20
 """Bytes that may wait for one slow reader, besides the message that reaches the bound."""
 
 _READ = select.EPOLLIN
+_WRITE = select.EPOLLOUT
 _READ_WRITE = select.EPOLLIN | select.EPOLLOUT
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -81,6 +82,21 @@ class Link:
         if not self._out and not self._closing:
             self._reactor.dirty.append(self)
         self._out.append(data)
+
+    def send_now(self, data: bytes) -> None:
+        """Send at once, where nothing is before it: whoever waits for it goes on while the turn is not over yet."""
+        connection = self.socket
+        if self._out or self._closing or self._backlog is not None or connection is None:
+            self.send(data)
+            return
+        try:
+            sent = connection.send(data)
+        except OSError:
+            # The end of the turn finds out what is wrong: the machine must not be called in the middle of one.
+            self.send(data)
+            return
+        if sent < len(data):
+            self._keep(memoryview(data)[sent:])
 
     def uid(self) -> int | None:
         """Return the user at the other end as the kernel knows it; None where it does not tell."""
@@ -206,6 +222,11 @@ class Reactor:
             raise error
         return result  # type: ignore[no-any-return]
 
+    @property
+    def ident(self) -> int | None:
+        """The loop's thread, None before it has one."""
+        return self._thread.ident
+
     def post(self, function: Callable[[], None]) -> None:
         """Run a function in the loop's thread, soon.
 
@@ -240,9 +261,8 @@ class Reactor:
 
     # In the loop's thread.
 
-    def now(self) -> float:
-        """Return seconds on a clock that never goes back."""
-        return time.monotonic()
+    now = staticmethod(time.monotonic)
+    """Return seconds on a clock that never goes back."""
 
     def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
         """Call `function` after `delay` seconds."""
@@ -300,6 +320,7 @@ class Reactor:
     def _loop(self) -> None:
         links = self._links
         poll = self._epoll.poll
+        monotonic = time.monotonic
         timeout = -1.0
         while not self._ending:
             for fd, event in poll(timeout):
@@ -308,37 +329,38 @@ class Reactor:
                     self._service(fd)
                     continue
                 try:
-                    if event & select.EPOLLOUT:
+                    if event & _WRITE:
                         link.writable()
-                    if event & ~select.EPOLLOUT and link.socket is not None:
-                        self._receive(link)
+                    if event & ~_WRITE and link.socket is not None:
+                        try:
+                            data = link.socket.recv(RECEIVE)
+                        except BlockingIOError:
+                            continue
+                        except OSError:
+                            data = b""
+                        if not data:
+                            self.broken(link)
+                        elif link.owner is not None:
+                            link.owner.received(data)
                 except Exception as error:
                     self._log(f"a connection is dropped because of a fault here: {error!r}")
                     self.broken(link)
             if self._calls:
                 self._run_calls()
-            timeout = self._run_timers() if self._timers else -1.0
-            while self.dirty:
-                dirty, self.dirty = self.dirty, []
-                for link in dirty:
-                    link.flush()
-                timeout = self._run_timers() if self._timers else -1.0
+            while True:
+                if self.dirty:
+                    dirty, self.dirty = self.dirty, []
+                    for link in dirty:
+                        link.flush()
+                timers = self._timers
+                timeout = timers[0].when - monotonic() if timers else -1.0
+                if timers and (timeout <= 0 or timers[0].function is None):
+                    timeout = self._run_timers()
+                if not self.dirty:
+                    break
             if self._calls:
                 # The loop's own thread does not wake itself.
                 timeout = 0.0
-
-    def _receive(self, link: Link) -> None:
-        assert link.socket is not None
-        try:
-            data = link.socket.recv(RECEIVE)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self.broken(link)
-        elif link.owner is not None:
-            link.owner.received(data)
 
     def _service(self, fd: int) -> None:
         if fd == self._wakeup:

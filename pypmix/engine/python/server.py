@@ -36,7 +36,8 @@ from pypmix.standard.ops import (
 from pypmix.standard.releases import parse_release, release_text
 from pypmix.standard.types import Proc
 from pypmix.wire.additions import greeted
-from pypmix.wire.frames import TAG_DYNAMIC, FrameReader, frame
+from pypmix.wire.codec import PLAIN
+from pypmix.wire.frames import HEADER, TAG_DYNAMIC, FrameReader, frame
 from pypmix.wire.handshake import FLAG_CLIENT, HelloReader, encode_reply, native_credential, parse_native_credential
 from pypmix.wire.messages import (
     Command,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from pypmix.engine.base import Done, R
-    from pypmix.engine.python.collectives import Clock, Collective, Roster, Timer
+    from pypmix.engine.python.collectives import Clock, Roster, Timer
     from pypmix.engine.python.fences import Plan
     from pypmix.engine.python.serverdata import Process
     from pypmix.engine.python.serverside.events import Events
@@ -82,6 +83,9 @@ if TYPE_CHECKING:
         def close(self) -> None:
             """Close after what was sent; `lost` is not called."""
 
+        def send_now(self, data: bytes) -> None:
+            """Send at once if nothing is before it, or like `send`; must not call the machine either."""
+
         def uid(self) -> int | None:
             """Return the user at the other end, where that can be known better than from what it says."""
 
@@ -98,6 +102,7 @@ if TYPE_CHECKING:
             """Note something that a person who runs the server should know."""
 
     Ticket = tuple["Peer", int]
+    Form = tuple[int, Release]
 
 BFROPS = frozenset({"v4", "v41", "v51", "v61"})
 """The encodings that are the same bytes in all that is used here."""
@@ -121,12 +126,18 @@ LINGER_SECONDS = 2.0
 
 MAX_LOGGED = 10_000
 
+MAX_FORMS = 256
+"""Of how many releases clients are known at a time."""
+
 NATIVE = "native"
 MUNGE = "munge"
 
 _NAMELESS = Proc("pypmix-server", 0)
 
 PPID = "pmix.ppid"
+
+
+_unpack_header = HEADER.unpack_from
 
 
 class Stranger:
@@ -178,6 +189,7 @@ class Peer:
         "buffer_type",
         "bundle",
         "finalized",
+        "form",
         "link",
         "open",
         "plan",
@@ -197,6 +209,7 @@ class Peer:
         self.release = release
         self.buffer_type = hello.buffer_type
         self.pypmix = greeted(hello.infos)
+        self.form = server.form(self.buffer_type, release)
         self.reader = FrameReader()
         self.open = True
         self.finalized = False
@@ -206,21 +219,30 @@ class Peer:
         self.waiting = 0
 
     def received(self, data: bytes) -> None:
-        try:
-            messages = self.reader.feed(data)
-        except RemoteProtocolError as error:
-            self.server.drop(self, error.detail)
-            return
+        reader = self.reader
+        size = len(data)
+        messages: Iterable[tuple[int, bytes]] = ()
+        if size >= 16 and not reader.held:
+            _, tag, length, _ = _unpack_header(data)
+            if length + 16 == size:
+                messages = ((tag, data[16:]),)
+        if not messages:
+            try:
+                messages = reader.feed(data)
+            except RemoteProtocolError as error:
+                self.server.drop(self, error.detail)
+                return
+        server = self.server
         for tag, payload in messages:
             # Most of a job's messages repeat its last fence byte by byte.
             if payload == self.usual and self.plan is not None:
                 _, roster, collect, timeout = self.plan
                 try:
-                    self.server.collectives.join(roster, self.process, (self, tag), collect, timeout)
+                    server.collectives.join(roster, self.process, (self, tag), collect, timeout)
                 except PMIxError as error:
                     self.status(tag, error.code)
             else:
-                self.server.request(self, tag, payload)
+                server.request(self, tag, payload)
                 if not self.open:
                     return
 
@@ -243,6 +265,12 @@ class Server:
         host: Who answers upcalls.
         proc: The server's own name.
         security: The security modules of which clients may use one, of `native` and `munge`.
+
+    Attributes:
+        departing: Whether all are just being told that a proc takes part in nothing any more, and how often: what the
+            host answers is better not heard in the middle of that.
+        repeated: The last request that others are likely to repeat byte by byte, because all of a group send it.
+        again: Carries out what a client means by it; returns False if it has to be looked at like any other.
     """
 
     def __init__(self, clock: Clock, host: Host, proc: Proc = _NAMELESS, security: tuple[str, ...] = (NATIVE,)) -> None:
@@ -252,9 +280,8 @@ class Server:
         self.proc = proc
         self.store = Store()
         self.fences = Fences(self)
-        self.askings: dict[str, Callable[[Collective[Process, Ticket]], None]] = {"fence": self.fences.ask}
-        self.endings: dict[str, Callable[[Collective[Process, Ticket], int], None]] = {"fence": self.fences.end}
-        self.collectives: Collectives[Process, Ticket] = Collectives(clock, self._collected, self._complete)
+        self.collectives: Collectives[Process, Ticket] = Collectives(clock, self.fences.end, self.fences.ask)
+        self.askings, self.endings = self.collectives.asks, self.collectives.ends
         self.admission = Admission(clock, lambda uid: uid == os.geteuid() or self._users[uid] > 0)
         self._users: Counter[int] = Counter()
         self.strangers: dict[Stranger, None] = {}
@@ -272,6 +299,10 @@ class Server:
             Command.FINALIZE: self._finalize,
             REFRESH_CACHE: self.modex.refresh_cache,
         }
+        self._forms: dict[Form, Form] = {}
+        self.departing = 0
+        self.repeated: bytes | None = None
+        self.again: Callable[[Peer, int], bool] = _never
         self.topics = Topics(self)
 
     @property
@@ -568,6 +599,13 @@ class Server:
         self._depart(process, lost=True)
         self.host.upcall(ClientLost(process.proc), _ignore, process)
 
+    def form(self, buffer_type: int, release: Release) -> Form:
+        """Return how some clients pack what they send, as one object for all that pack it the same way."""
+        if len(self._forms) >= MAX_FORMS:
+            self._forms.clear()
+        form = buffer_type, release
+        return self._forms.setdefault(form, form)
+
     def _disconnect(self, peer: Peer) -> None:
         if not peer.open:
             return
@@ -586,10 +624,14 @@ class Server:
     def _depart(self, process: Process, lost: bool) -> None:
         """A proc takes part in nothing any more, and commits nothing any more."""
         process.left = True
-        self.collectives.leave(process, lost)
-        self.modex.forsake(process)
-        for topic in self.topics:
-            topic.departed(process, lost)
+        self.departing += 1
+        try:
+            self.collectives.leave(process, lost)
+            self.modex.forsake(process)
+            for topic in self.topics:
+                topic.departed(process, lost)
+        finally:
+            self.departing -= 1
 
     # Requests.
 
@@ -602,10 +644,17 @@ class Server:
             return
         command = -1
         try:
-            command = peek_command(payload, peer.buffer_type)
-            handler = self._handlers.get(command) or self.topics.handler(command)
+            if payload == self.repeated and self.again(peer, tag):
+                return
+            # Nearly all requests begin like this; a call is saved for each.
+            plain = payload[:1] == b"\2" and peer.buffer_type == PLAIN and len(payload) > 1
+            command = payload[1] if plain else peek_command(payload, peer.buffer_type)
+            handler = self._handlers.get(command)
             if handler is None:
-                raise PMIxError(f"command {command} is not served", status=ERR_NOT_SUPPORTED)
+                handler = self.topics.handler(command)
+                if handler is None:
+                    raise PMIxError(f"command {command} is not served", status=ERR_NOT_SUPPORTED)
+                self._handlers[command] = handler
             if peer.finalized:
                 raise PMIxError("it has finalized already", status=ERR_INIT)
             handler(peer, tag, payload)
@@ -647,22 +696,17 @@ class Server:
         op = ClientFinalized(process.proc)
         self.host.upcall(op, lambda _result, error: peer.status(tag, status_of(error)), process)
 
-    # What several procs do together.
-
-    def _complete(self, collective: Collective[Process, Ticket]) -> None:
-        """All procs of this server have come to an operation in which the host has a say."""
-        self.askings[collective.roster.operation.partition(" ")[0]](collective)
-
-    def _collected(self, collective: Collective[Process, Ticket], status: int) -> None:
-        """An operation of several procs has ended, whatever it is."""
-        self.endings[collective.roster.operation.partition(" ")[0]](collective, status)
-
     def _log(self, who: object, text: str) -> None:
         """Tell the host, once."""
         if (who, text) in self._logged or len(self._logged) >= MAX_LOGGED:
             return
         self._logged.add((who, text))
         self.host.log(f"{who} {text}")
+
+
+def _never(_peer: Peer, _tag: int) -> bool:
+    """Nothing is repeated yet."""
+    return False
 
 
 def _ignore(_result: None, _error: BaseException | None) -> None:

@@ -180,12 +180,38 @@ def unpack_words(data: bytes, count: int) -> tuple[str, list[int]]:
     return fields.to_text(name), [fields.to_number(number) for number in numbers]
 
 
-def _procs(procs: Iterable[Proc]) -> bytes:
-    return DataBuffer().pack(codes.PROC, *procs).bytes()
+_MEMO = 64
+_MEMO_PROCS = 4096
+_MEMO_BYTES = 64 << 10
+"""How many lists of procs are remembered with their bytes, and how long ones.
+
+Those who do something together do it again.
+"""
+
+_packed: dict[tuple[Proc, ...], bytes] = {}
+_unpacked: dict[bytes, tuple[Proc, ...]] = {}
+
+
+def _procs(procs: tuple[Proc, ...]) -> bytes:
+    found = _packed.get(procs)
+    if found is None:
+        found = DataBuffer().pack(codes.PROC, *procs).bytes()
+        if len(_packed) >= _MEMO:
+            _packed.clear()
+        if len(procs) <= _MEMO_PROCS:
+            _packed[procs] = found
+    return found
 
 
 def _to_procs(data: bytes) -> tuple[Proc, ...]:
-    return tuple(DataBuffer(data).unpack(codes.PROC, MAX_PARTS))
+    found = _unpacked.get(data)
+    if found is None:
+        found = tuple(DataBuffer(data).unpack(codes.PROC, MAX_PARTS))
+        if len(_unpacked) >= _MEMO:
+            _unpacked.clear()
+        if len(data) <= _MEMO_BYTES:
+            _unpacked[data] = found
+    return found
 
 
 def _infos(infos: Iterable[Info]) -> bytes:

@@ -88,6 +88,9 @@ def is_set(infos: Iterable[Info], key: str) -> bool:
     return any(info.key == key and (info.value.type == kinds.UNDEF or bool(info.value.data)) for info in infos)
 
 
+_JUST_PROCS = {Proc}
+
+
 def procs_in(infos: Iterable[Info], *keys: str) -> tuple[Proc, ...] | None:
     """Return the procs that these name under some keys, each one proc or an array of them; None if they name none.
 
@@ -101,7 +104,7 @@ def procs_in(infos: Iterable[Info], *keys: str) -> tuple[Proc, ...] | None:
             data = info.value.data
             if isinstance(data, Proc):
                 found.append(data)
-            elif isinstance(data, DataArray) and all(isinstance(item, Proc) for item in data.items):
+            elif isinstance(data, DataArray) and {*map(type, data.items)} <= _JUST_PROCS:
                 found.extend(data.items)
             else:
                 raise TypeError(f"{info.key!r} takes a proc or an array of procs, not {info.value!r:.80}")

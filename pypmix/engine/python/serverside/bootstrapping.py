@@ -53,6 +53,8 @@ from pypmix.standard.types import Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pypmix.engine.python.collectives import Timer
     from pypmix.engine.python.server import Peer, Server, Ticket
     from pypmix.engine.python.serverdata import Process
@@ -195,6 +197,11 @@ class Bootstrapping:
         gathering = self._gatherings.setdefault(name, _Gathering())
         gathering.construct = construct
         return True
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of the groups that somebody waits for."""
+        return self._gatherings.keys()
 
     def lacking(self, name: str, added: tuple[Proc, ...]) -> tuple[Proc, ...]:
         """Return who of those that a construct adds has not come, where all of them are of this server."""

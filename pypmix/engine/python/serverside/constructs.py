@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypmix.engine.groups.states import Construction
 from pypmix.engine.groups.talk import (
     ABSENT,
     ADD_MEMBERS,
@@ -27,6 +28,7 @@ from pypmix.engine.groups.talk import (
     size,
     text,
 )
+from pypmix.engine.python.serverside.plans import is_infos, listed_all
 from pypmix.engine.python.serverside.reactions import SPARING, Construct, Reactions
 from pypmix.engine.python.serverside.topic import status_of
 from pypmix.engine.python.together import (
@@ -62,13 +64,13 @@ from pypmix.standard.types import RANK_VALID, RANK_WILDCARD, DataArray, Info, Pr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any
 
     from pypmix.engine.python.collectives import Collective
     from pypmix.engine.python.server import Server, Ticket
     from pypmix.engine.python.serverdata import Process
     from pypmix.engine.python.serverside.groups import Groups
+    from pypmix.engine.python.serverside.plans import Plan
 
     Shared = dict[Proc, tuple[Info, ...]]
 
@@ -92,9 +94,13 @@ MAX_OWED = 4096
 
 
 class Outcome:
-    """What a construct has made: the members by group rank, the context id, and what each member says of itself."""
+    """What a construct has made: the members by group rank, the context id, and what each member says of itself.
 
-    __slots__ = ("context_id", "leader", "members", "partial", "shared")
+    Attributes:
+        plan: What all of them have asked for, where that is plain.
+    """
+
+    __slots__ = ("context_id", "leader", "members", "partial", "plan", "shared")
 
     def __init__(
         self,
@@ -109,6 +115,7 @@ class Outcome:
         self.shared = shared
         self.leader = leader
         self.partial = partial
+        self.plan: Plan | None = None
 
 
 class Constructs:
@@ -140,7 +147,7 @@ class Constructs:
         Raises:
             PMIxError: It names other procs than those with whom it would meet (`ERR_BAD_PARAM`).
         """
-        for construct in self.under_way.get(name, [])[:]:
+        for construct in self.under_way.get(name, ()):
             roster = construct.roster
             if (roster.members is members or roster.members == members) and _alike(roster.others, others):
                 return construct
@@ -151,7 +158,9 @@ class Constructs:
                 self._owe(name, (roster.members | members) - {process} - set(self._arrived(construct)), ERR_BAD_PARAM)
                 self._give_up(construct, ERR_BAD_PARAM)
             raise PMIxError(f"others construct {name!r} of other procs", status=ERR_BAD_PARAM)
-        return Construct(name, self._server.collectives.roster(f"{CONSTRUCT} {name}", members, others, asks=True))
+        construct = Construct(name)
+        construct.roster = self._server.collectives.own(f"{CONSTRUCT} {name}", members, others, construct)
+        return construct
 
     def new_context_id(self) -> int:
         """Return a context id that no other group of this server has had."""
@@ -166,7 +175,8 @@ class Constructs:
         return () if construct.collective is None else tuple(construct.collective.arrived)
 
     def of(self, collective: Collective[Process, Ticket]) -> Construct:
-        construct = next(each for each in self.under_way[name_of(collective)] if each.roster is collective.roster)
+        construct = collective.roster.owner
+        assert isinstance(construct, Construct)
         construct.collective = collective
         return construct
 
@@ -177,6 +187,8 @@ class Constructs:
             running.remove(construct)
         if not running:
             self.under_way.pop(construct.name, None)
+        # They hold each other.
+        construct.roster.owner = None
 
     def _owe(self, name: str, processes: frozenset[Process] | set[Process], status: int) -> None:
         """Have procs told, when they call a construct, that it has failed without them."""
@@ -200,12 +212,17 @@ class Constructs:
         if collective is None or not self._server.collectives.is_running(collective):
             return
         if construct.roster.others and not construct.asked:
-            status_info = Info(LOCAL_STATUS, Value(codes.STATUS, status))
-            verdict = (text(VERDICT, "abort"),) if status == CONSTRUCT_ABORT else ()
-            infos = (status_info, *verdict, size(GROUP_ROUND, construct.round))
-            op = GroupUpcall(GROUP_CONSTRUCT, construct.name, procs_of(collective), infos)
-            self._server.host.upcall(op, _ignore)
+            self.withdraw(construct, collective, status)
         self._server.collectives.finish(collective, status)
+
+    def withdraw(self, construct: Construct, collective: Collective[Process, Ticket], status: int) -> None:
+        """Have the other servers told, which wait for this one, that it is over here."""
+        construct.cancelled = True
+        status_info = Info(LOCAL_STATUS, Value(codes.STATUS, status))
+        verdict = (text(VERDICT, "abort"),) if status == CONSTRUCT_ABORT else ()
+        infos = (status_info, *verdict, size(GROUP_ROUND, construct.round))
+        op = GroupUpcall(GROUP_CONSTRUCT, construct.name, procs_of(collective), infos)
+        self._server.host.upcall(op, _ignore)
 
     def abort(self, construct: Construct, quiet: bool = False) -> None:
         """Somebody wants no such group, or nobody leads it: it ends so for all."""
@@ -223,11 +240,12 @@ class Constructs:
         if not construct.asked or not construct.roster.others:
             if construct.asked:
                 self.cancel(construct.name)
-                construct.asked = False
+                construct.step(Construction.ABORTS)
             self._give_up(construct, CONSTRUCT_ABORT)
             return
         # All servers must come to the same end: the host knows whether the group stood before this.
         construct.cancelled = True
+        construct.step(Construction.GIVES_UP)
 
         def given_up(_result: object, error: BaseException | None) -> None:
             if not self.is_running(construct):
@@ -241,13 +259,14 @@ class Constructs:
 
     def late(self, collective: Collective[Process, Ticket]) -> bool:
         """The time of an operation has run out: with `OPTIONAL` those who have come to a construct are the group."""
-        if not collective.roster.operation.startswith(CONSTRUCT):
+        if collective.roster.kind != CONSTRUCT:
             return False
         construct = self.of(collective)
         if OPTIONAL not in construct.flags or construct.extended:
             return False
         construct.extended = True
         if construct.asked:
+            construct.step(Construction.LATE)
             self.cancel(construct.name, (Info(LOCAL_STATUS, Value(codes.STATUS, ERR_TIMEOUT)),))
             over = self._server.clock.call_later(HOST_PATIENCE, lambda: self._expire(collective, ERR_TIMEOUT))
             collective.timer = over
@@ -266,13 +285,19 @@ class Constructs:
         # Where other servers take part, the host learns from deaths that nobody is left.
         if construct.asked and not construct.roster.others:
             self.cancel(construct.name)
+        construct.step(Construction.ENDS)
 
     def _expire(self, collective: Collective[Process, Ticket], status: int) -> None:
         self._server.collectives.finish(collective, status)
 
     def all_here(self, collective: Collective[Process, Ticket]) -> None:
         """All procs of this server that may come to a construct have come."""
-        self.settle(self.of(collective))
+        construct = self.of(collective)
+        plan = construct.plan
+        if plan is not None and plan.plain and not collective.gone:
+            self._ask_construct(construct, collective)
+        else:
+            self.settle(construct)
 
     def settle(self, construct: Construct) -> None:
         """Go on with a construct, as far as its callers here let it."""
@@ -291,6 +316,7 @@ class Constructs:
         if added and not construct.roster.others:
             bootstrapping = self._groups.bootstrapping
             if not construct.extended and bootstrapping.wait(construct.name, added, construct):
+                construct.step(Construction.LACKS)
                 return
             construct.lacking = bootstrapping.lacking(construct.name, added)
             if construct.lacking and not construct.sparing:
@@ -312,6 +338,52 @@ class Constructs:
 
     def _ask_construct(self, construct: Construct, collective: Collective[Process, Ticket]) -> None:
         server = self._server
+        others = construct.roster.others
+        plan = construct.plan
+        if plan is None or not plan.plain or collective.gone or construct.round > 1 or construct.extended:
+            plan = None
+        shared: Shared = {}
+        if plan is not None and plan.question is not None:
+            members, directives, order = plan.question
+        else:
+            members, directives, order, shared = self._question(construct, collective)
+            if plan is not None:
+                plan.question = members, directives, order
+        construct.state = Construction.step(construct.state, Construction.COMPLETE)
+
+        def answer(result: object, error: BaseException | None) -> None:
+            if not server.collectives.is_running(collective):
+                return
+            status = SUCCESS if error is None else status_of(error)
+            if status == ERR_NOT_SUPPORTED and not others:
+                status, result = SUCCESS, None
+            if status == SUCCESS:
+                try:
+                    infos: tuple[Info, ...] = () if result is None else tuple(result)  # type: ignore[arg-type]
+                    instances("the answer", infos, Info)
+                    if others and listed(infos, ABSENT) and not any(info.key == MEMBERSHIP for info in infos):
+                        self._again(construct, infos)
+                        return
+                    outcome = None if plan is None else self._plain(construct, plan, infos)
+                    if outcome is None:
+                        outcome = self._outcome(construct, infos, shared, order)
+                        if plan is not None and infos and infos[0].key == MEMBERSHIP:
+                            self._remember(construct, plan, infos[0], outcome)
+                    self.outcomes[collective] = outcome
+                except (TypeError, ValueError) as problem:
+                    server.host.log(f"the host answered construct of {construct.name!r} with nonsense: {problem}")
+                    status = ERROR
+            collective.absent = absent_of(error) if status != SUCCESS else None
+            what = Construction.AGREES if status == SUCCESS else Construction.REFUSES
+            construct.state = Construction.step(construct.state, what)
+            server.collectives.finish(collective, status)
+
+        server.host.upcall(GroupUpcall(GROUP_CONSTRUCT, construct.name, members, directives), answer)
+
+    def _question(
+        self, construct: Construct, collective: Collective[Process, Ticket]
+    ) -> tuple[tuple[Proc, ...], tuple[Info, ...], tuple[Proc, ...], Shared]:
+        """Return what the host is asked: the procs and the directives; their order, and what each says of itself."""
         others = construct.roster.others
         shared = {process.proc: group_info(infos) for process, (_, infos) in collective.said.items()}
         guests = {} if others else self._guests(construct)
@@ -336,33 +408,54 @@ class Constructs:
                 directives.append(procs(GROUP_CLAIMS, sorted(construct.claims)))
             if construct.extended:
                 directives.append(Info(LOCAL_STATUS, Value(codes.STATUS, ERR_TIMEOUT)))
-        construct.asked = True
-
-        def answer(result: object, error: BaseException | None) -> None:
-            construct.asked = False
-            if not server.collectives.is_running(collective):
-                return
-            status = status_of(error)
-            if status == ERR_NOT_SUPPORTED and not others:
-                status, result = SUCCESS, None
-            if status == SUCCESS:
-                try:
-                    infos: tuple[Info, ...] = () if result is None else tuple(result)  # type: ignore[arg-type]
-                    instances("the answer", infos, Info)
-                    if others and listed(infos, ABSENT) and not any(info.key == MEMBERSHIP for info in infos):
-                        self._again(construct, infos)
-                        return
-                    self.outcomes[collective] = self._outcome(construct, infos, shared, order)
-                except (TypeError, ValueError) as problem:
-                    server.host.log(f"the host answered construct of {construct.name!r} with nonsense: {problem}")
-                    status = ERROR
-            collective.absent = absent_of(error) if status != SUCCESS else None
-            server.collectives.finish(collective, status)
-
         members = procs_of(collective)
         if guests:
             members = tuple(sorted({*members, *guests}))
-        server.host.upcall(GroupUpcall(GROUP_CONSTRUCT, construct.name, members, tuple(directives)), answer)
+        return members, tuple(directives), order, shared
+
+    def _plain(self, construct: Construct, plan: Plan, infos: tuple[Info, ...]) -> Outcome | None:
+        """Return what a host has made of a plain construct if it answers the same as the last time, but for the number.
+
+        Raises:
+            ValueError: It makes no sense.
+        """
+        if plan.answer is None or len(infos) != 1 + plan.numbered or infos[0] is not plan.answer[0]:
+            return None
+        number: int | None = None
+        if plan.numbered:
+            if infos[1].key != CONTEXT_ID:
+                return None
+            number = self._number(infos[1])
+        outcome = Outcome(plan.answer[1], number, {}, construct.leader)
+        outcome.plan = plan
+        return outcome
+
+    @staticmethod
+    def _remember(construct: Construct, plan: Plan, membership: Info, outcome: Outcome) -> None:
+        """Note what a host has answered to a plain construct, if all that were named are the members, and just that."""
+        if outcome.leader is not None or outcome.partial or outcome.shared:
+            return
+        if plan.answer is not None and plan.answer[1] == outcome.members:
+            # Another server tells the same in other objects.
+            outcome.members = plan.answer[1]
+            outcome.plan = plan
+            return
+        others = construct.roster.others
+        if len(outcome.members) == len(plan.members) + len(others) and {*outcome.members} == {*construct.here, *others}:
+            plan.answered(membership, outcome.members)
+            outcome.plan = plan
+
+    def _number(self, info: Info) -> int:
+        """Return the context id that an info holds.
+
+        Raises:
+            ValueError: It is none.
+        """
+        number = info.value.data
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
+            raise ValueError(f"{number!r} is no context id")
+        self._last_context_id = max(self._last_context_id, number)
+        return number
 
     def _guests(self, construct: Construct) -> dict[Proc, tuple[Info, ...]]:
         """Return who of this server has come to be added, and what each has given."""
@@ -370,6 +463,7 @@ class Constructs:
 
     def _again(self, construct: Construct, infos: tuple[Info, ...]) -> None:
         """Procs elsewhere have ended, and the callers here have not heard of it: they may react to that."""
+        construct.step(Construction.AGAIN)
         construct.round += 1
         construct.leader = found(infos, GROUP_LEADER_PROC, Proc)
         construct.claims.clear()
@@ -430,14 +524,19 @@ class Constructs:
         roster, collective = construct.roster, construct.collective
         assert collective is not None
         absent = (*construct.absent, *construct.lacking) if not roster.others else ()
-        everyone = {*[process.proc for process in roster.members], *roster.others} - {*absent}
-        members = tuple([each for each in order if each in everyone])
-        members += tuple(sorted(everyone - {*members}))
-        members += tuple([each for each in self.added(construct) if each not in everyone and not roster.others])
+        members: tuple[Proc, ...] = ()
+        if all(info.key != MEMBERSHIP for info in infos):
+            everyone = {*[process.proc for process in roster.members], *roster.others} - {*absent}
+            members = tuple([each for each in order if each in everyone])
+            members += tuple(sorted(everyone - {*members}))
+            members += tuple([each for each in self.added(construct) if each not in everyone and not roster.others])
         members, context_id, shared = self.read(infos, shared, members)
         if absent:
             members = tuple([each for each in members if each not in absent])
-        missing = [process.proc for process in collective.arrived if process.proc not in members]
+        inside = frozenset(members)
+        # The host may know of the end of a caller before this server has read its last word.
+        here = [process.proc for process in collective.arrived if process.registered]
+        missing = [each for each in here if each not in inside]
         if missing:
             raise ValueError(f"{missing[0]} is not among the members")
         if context_id is None and not roster.others and self._wants_context_id(collective):
@@ -449,6 +548,7 @@ class Constructs:
                 self.reactions.selected(construct, leader)
             construct.flags |= {key for key in SPARING if is_set(infos, key)}
             absent = gone
+        leader = leader if leader in members else None
         return Outcome(members, context_id, shared, leader, bool(absent) and OPTIONAL in construct.flags)
 
     def read(
@@ -473,25 +573,16 @@ class Constructs:
                     raise ValueError("the membership is no array of procs")
                 members = tuple(dict.fromkeys(data.items))
             elif info.key == CONTEXT_ID:
-                if isinstance(data, bool) or not isinstance(data, int) or not 0 <= data < 1 << 64:
-                    raise ValueError(f"{data!r} is no context id")
-                context_id = data
-                self._last_context_id = max(self._last_context_id, data)
+                context_id = self._number(info)
             elif info.key == GROUP_INFO and is_infos(info.value) and data.items[0].key == PROCID:
                 shared[data.items[0].value.data] = tuple(data.items[1:])
-        if any(each.rank > RANK_VALID for each in members):
+        if members and max([each[1] for each in members]) > RANK_VALID:
             raise ValueError("it does not tell which ranks of all are members")
         return members, context_id, shared
 
     @staticmethod
     def _wants_context_id(collective: Collective[Process, Ticket]) -> bool:
         return any(is_set(infos, ASSIGN_CONTEXT_ID) for _, infos in collective.said.values())
-
-
-def is_infos(value: Value) -> bool:
-    """Tell whether a value is an array of infos that has some."""
-    data = value.data
-    return isinstance(data, DataArray) and data.type == codes.INFO and bool(data.items)
 
 
 def group_info(infos: tuple[Info, ...]) -> tuple[Info, ...]:
@@ -503,11 +594,6 @@ def group_info(infos: tuple[Info, ...]) -> tuple[Info, ...]:
         elif info.key == ENDPOINT:
             items.append(info)
     return tuple(items)
-
-
-def listed_all(infos: Iterable[Info], key: str) -> list[Proc]:
-    """Return the procs of all infos under a key."""
-    return [each for info in infos for each in listed((info,), key)]
 
 
 def told(member: Proc, items: tuple[Info, ...]) -> Info:

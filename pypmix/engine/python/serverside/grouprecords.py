@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.python.server import Server
     from pypmix.engine.python.serverdata import Name, Namespace, Process
+    from pypmix.engine.python.serverside.events import Events
     from pypmix.standard.types import Info
 
 MAX_GROUPS = 65536
@@ -58,6 +59,9 @@ MAX_KEPT = 65536
 
 MPI libraries take a group apart at once, and ask for them when two procs first talk to each other.
 """
+
+MAX_EARLY = 4096
+"""How many events are kept about groups that are under way here, and stand elsewhere already."""
 
 GONE = "gone"
 """What a `TALK` between servers says of a member of groups that has ended."""
@@ -91,6 +95,17 @@ class Group:
         self.formed: tuple[Proc, ...] = ()
         self.kept: list[tuple[Process, Name]] = []
 
+    def titles(self, name: str) -> tuple[Info, ...]:
+        """Return what an event about it calls it."""
+        return (text(GROUP_ID, name.partition("\0")[0]),)
+
+    def loses(self, gone: Proc) -> int | None:
+        """A member has ended without leaving; return the event that tells the others, None where they are not told."""
+        if gone == self.leader:
+            self.leader = None
+            return LEADER_FAILED
+        return MEMBER_FAILED if self.notify else None
+
 
 class _Invitation:
     """What has been seen of an invitation: who has invited, and who may say that it is complete."""
@@ -114,7 +129,10 @@ class Records:
         self._server = server
         self._groups: dict[str, Group] = {}
         self._invitations: dict[str, _Invitation] = {}
+        self._events: Events | None = None
         self._kept: deque[tuple[Process, Name]] = deque()
+        self._early: deque[tuple[str, Notification]] = deque(maxlen=MAX_EARLY)
+        """What was heard of groups that are under way here, by name: other servers may know sooner that one stands."""
 
     def get(self, name: str) -> Group:
         """Return what is known of a group that stands."""
@@ -127,17 +145,17 @@ class Records:
         """A group stands."""
         self._server.store.groups[name] = group.formed = members
         self._groups[name] = group
-        self._server.unplan()
 
     def dissolve(self, name: str) -> None:
         """A group is no more."""
         self._server.store.forget_group(name)
         group = self._groups.pop(name, None)
         self._server.collectives.dissolved(name)
-        self._server.unplan()
         id = name.partition("\0")[0]
-        if not self._server.store.keys_of(id):
-            self._server.events.forget(lambda event: found(event.infos, GROUP_ID, str) == id and event.code != INVITED)
+        if self._events is None:
+            self._events = self._server.events
+        if self._events.recent and not self._server.store.keys_of(id):
+            self._events.forget(lambda event: found(event.infos, GROUP_ID, str) == id and event.code != INVITED)
         if group is None:
             return
         self._kept += group.kept
@@ -168,22 +186,21 @@ class Records:
             infos = (procs(CUSTOM_RANGE, elsewhere), text(SAYS, GONE), proc(AFFECTED_PROC, home), flag(DO_NOT_CACHE))
             self._server.host.upcall(NotifyEvent(TALK, RANGE_CUSTOM, infos), _ignore)
 
+    def mourn(self, name: str) -> None:
+        """Tell of members of this server who have ended, before a group is taken apart because of that."""
+        for member in self._server.store.groups.get(name, ()):
+            if self._has_ended(member) and member in self._server.store.groups.get(name, ()):
+                self._lose(name, member)
+
     def _lose(self, name: str, gone: Proc) -> None:
         """A member has ended without leaving."""
         group = self.get(name)
         rest = tuple([member for member in self._server.store.groups[name] if member != gone])
         # Deaths end what is under way by themselves.
         self._change(name, rest)
-        led = gone == group.leader
-        if led:
-            group.leader = None
-        if not rest or name not in self._server.store.groups:
-            return
-        about = proc(AFFECTED_PROC, gone)
-        if led:
-            self.tell(LEADER_FAILED, name, rest, (about,))
-        elif group.notify:
-            self.tell(MEMBER_FAILED, name, rest, (about,))
+        code = group.loses(gone)
+        if code is not None and rest and name in self._server.store.groups:
+            self._raise(code, rest, (*group.titles(name), proc(AFFECTED_PROC, gone)))
 
     def _change(self, name: str, members: tuple[Proc, ...]) -> None:
         """The membership of a group has changed; one without a member of this server that lives is forgotten."""
@@ -191,7 +208,6 @@ class Records:
             self.dissolve(name)
             return
         self._server.store.groups[name] = members
-        self._server.unplan()
 
     def review(self, name: str) -> None:
         """Forget a group that has no member of this server any more."""
@@ -229,16 +245,19 @@ class Records:
 
     def tell(self, code: int, name: str, to: Iterable[Proc], infos: tuple[Info, ...] = ()) -> None:
         """Raise an event of this server about a group, to the procs of this server among some."""
+        self._raise(code, to, (text(GROUP_ID, name.partition("\0")[0]), *infos))
+
+    def _raise(self, code: int, to: Iterable[Proc], infos: tuple[Info, ...]) -> None:
         here = [member for member in to if self._lives(member)]
         if here:
-            said = (procs(CUSTOM_RANGE, here), flag(NON_DEFAULT), text(GROUP_ID, name.partition("\0")[0]), *infos)
+            said = (procs(CUSTOM_RANGE, here), flag(NON_DEFAULT), *infos)
             self._server.events.notify(Notification(code, self._server.proc, RANGE_CUSTOM, said))
 
     def happened(self, event: Notification) -> None:
         """An event about groups has been raised, here or on another server, and those in its range know of it."""
         name = found(event.infos, GROUP_ID, str)
         action = _ACTIONS.get(event.code)
-        if action is not None and name and len(name) <= MAX_NSLEN:
+        if action is not None and name and len(name) <= MAX_NSLEN and name not in self._server.store.connections:
             action(self, name, event)
 
     def swallowed(self, event: Notification) -> bool:
@@ -251,7 +270,32 @@ class Records:
             for name, members in list(self._server.store.groups.items()):
                 if gone in members and not self._is_here(gone):
                     self._lose(name, gone)
+            invited = [name for name, invitation in self._invitations.items() if gone in invitation.procs]
+            self._early += [(name, event) for name in (*self._server.groups.made_with(gone), *invited)]
         return True
+
+    def _is_early(self, name: str, event: Notification) -> None:
+        """Keep an event until the group that it is about stands, if one of that name is under way."""
+        if self._is_coming(name):
+            self._early.append((name, event))
+
+    def _is_coming(self, name: str) -> bool:
+        return name in self._invitations or self._server.groups.is_made(name)
+
+    def catch_up(self, key: str) -> None:
+        """A group stands: what was heard of it before takes effect."""
+        if self._early:
+            name = key.partition("\0")[0]
+            early = [event for other, event in self._early if other == name]
+            rest = [each for each in self._early if each[0] != name and self._is_coming(each[0])]
+            self._early = deque(rest, MAX_EARLY)
+            for event in early:
+                if event.code != TALK:
+                    self.happened(event)
+                elif key in self._server.store.groups:
+                    gone = found(event.infos, AFFECTED_PROC, Proc)
+                    if gone in self._server.store.groups[key]:
+                        self._lose(key, gone)
 
     def _invited(self, name: str, event: Notification) -> None:
         invitation = self._invitations.get(name)
@@ -266,12 +310,15 @@ class Records:
     def _completed(self, name: str, event: Notification) -> None:
         invitation = self._invitations.get(name)
         store = self._server.store
-        if invitation is None or event.source not in invitation.procs:
-            return
-        del self._invitations[name]
         members = tuple(dict.fromkeys(listed(event.infos, MEMBERSHIP) or listed(event.infos, CUSTOM_RANGE)))
         if event.source not in members:
             members = (event.source, *members)
+        if invitation is None and members == (event.source,):
+            # All whom it was about to invite had ended before.
+            invitation = _Invitation(event.source, ())
+        if invitation is None or event.source not in invitation.procs:
+            return
+        self._invitations.pop(name, None)
         taken = name in store.groups or store.get(name) is not None or len(store.groups) >= MAX_GROUPS
         if taken or any(member.rank > RANK_VALID for member in members) or not any(map(self._lives, members)):
             return
@@ -282,6 +329,7 @@ class Records:
             process = store.find(member)
             if process is not None and process.local and process.left:
                 self.departed(process)
+        self.catch_up(name)
 
     def _aborted(self, name: str, event: Notification) -> None:
         invitation = self._invitations.get(name)
@@ -299,6 +347,8 @@ class Records:
         key = self._server.store.key_of(name, event.source)
         if key is not None:
             self._leave(key, event.source)
+        else:
+            self._is_early(name, event)
 
     def _updated(self, name: str, event: Notification) -> None:
         key = self._server.store.key_of(name, event.source)
@@ -307,6 +357,7 @@ class Records:
             return
         if key is None:
             self._learn(name, event, members)
+            self._is_early(name, event)
             return
         name, known = key, self._server.store.groups[key]
         added = listed(event.infos, ADDED)
@@ -333,7 +384,9 @@ class Records:
     def _selected(self, name: str, event: Notification) -> None:
         leader = next(iter(listed(event.infos, LEADER)), None)
         key = self._server.store.key_of(name, event.source)
-        if key is not None and leader in self._server.store.groups[key]:
+        if key is None:
+            self._is_early(name, event)
+        elif leader in self._server.store.groups[key]:
             self.get(key).leader = leader
 
 

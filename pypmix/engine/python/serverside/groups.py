@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from operator import attrgetter, itemgetter
+
 from pypmix.engine.base import Pending
+from pypmix.engine.groups.states import Construction
 from pypmix.engine.groups.talk import (
     ABSENT,
     ADD_MEMBERS,
     AFFECTED_PROC,
     ASSIGN_CONTEXT_ID,
-    BOOTSTRAP,
-    COMES_ADDED,
     CONSTRUCT_ABORT,
     CONTEXT_ID,
     FT_COLLECTIVE,
     GROUP_ID,
-    GROUP_INFO,
     NOTIFY_TERMINATION,
     REACTION,
     SAYS,
@@ -31,21 +31,20 @@ from pypmix.engine.python.serverside.constructs import (
     CONSTRUCT,
     Constructs,
     Outcome,
-    is_infos,
-    listed_all,
     name_of,
     told,
 )
 from pypmix.engine.python.serverside.grouprecords import GONE, MAX_GROUPS, Group, Records
-from pypmix.engine.python.serverside.topic import Topic, fields_of, status_of
+from pypmix.engine.python.serverside.plans import Plan, Plans, listed_all
+from pypmix.engine.python.serverside.topic import Topic, status_of
 from pypmix.engine.python.together import (
     LOCAL_STATUS,
     absent_of,
     answer_failure,
     directives_of,
     fail,
-    join,
     procs_of,
+    succeed,
     timeout_of,
 )
 from pypmix.standard import codes
@@ -70,20 +69,22 @@ from pypmix.standard.ops.hosting import (
     GROUP_ROUND,
     GroupUpcall,
 )
-from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, DataArray, Info, Proc, Value
+from pypmix.standard.types import MAX_NSLEN, DataArray, Info, Proc, Value
 from pypmix.wire.codec import NEWEST, PLAIN, Packer, encode_kval
+from pypmix.wire.frames import frame
 from pypmix.wire.messages import Command, reply_layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from typing import Any
 
-    from pypmix.engine.python.collectives import Collective
-    from pypmix.engine.python.server import Peer, Server, Ticket
+    from pypmix.engine.python.collectives import Collective, Said
+    from pypmix.engine.python.server import Form, Peer, Server, Ticket
     from pypmix.engine.python.serverdata import Namespace, Process
     from pypmix.engine.python.serverside.bootstrapping import Bootstrapping
     from pypmix.engine.python.serverside.inviting import Inviting
+    from pypmix.engine.python.serverside.reactions import Construct
     from pypmix.standard.ops import Notification
 
     Shared = dict[Proc, tuple[Info, ...]]
@@ -128,13 +129,16 @@ class Groups(Topic):
         server.askings[CONSTRUCT] = constructs.all_here
         server.collectives.late = constructs.late
         server.collectives.dropped = self._dropped
+        self._listed: tuple[object, object, tuple[Proc, ...]] = None, None, ()
+        """The procs of this server and the others of the last destruct, and all of them in order."""
         self._destructing: dict[Collective[Process, Ticket], None] = {}
         """The destructs that the host has before it."""
         self._bootstrapping: Bootstrapping | None = None
         self._inviting: Inviting | None = None
         self._numbered = 0
-        self._said: tuple[object, dict[str, Any]] = None, {}
-        self._meant: tuple[object, int, tuple[frozenset[Process], frozenset[Proc]]] | None = None
+        self.plans = Plans()
+        self._last: tuple[Form, Plan, Collective[Process, Ticket], Said, Construct | None] | None = None
+        """The request that others may repeat: who sends it alike, what it says, and what it is part of."""
 
     @property
     def bootstrapping(self) -> Bootstrapping:
@@ -181,48 +185,35 @@ class Groups(Topic):
 
     # Requests
 
-    def _fields(self, peer: Peer, command: int, payload: bytes) -> dict[str, Any]:
-        """Return the fields of a request: most members of a group send the same one, and each has all of the procs."""
-        key = payload, peer.buffer_type, peer.release
-        if self._said[0] != key:
-            self._said = key, fields_of(peer, command, payload)
-        return self._said[1]
-
     def _construct(self, peer: Peer, tag: int, payload: bytes) -> None:
-        fields = self._fields(peer, Command.GROUP_CONSTRUCT, payload)
-        name, infos = fields["group"], fields["infos"]
+        name, said = self.plans.read(peer, Command.GROUP_CONSTRUCT, payload)
+        plan = said
         store, process = self.server.store, peer.process
         if not name or len(name) > MAX_NSLEN or "\0" in name:
             raise PMIxError("a group needs a name", status=ERR_BAD_PARAM)
-        if store.get(name) is not None:
+        if store.get(name) is not None or name in store.connections:
             raise PMIxError(f"there is an nspace {name!r} already", status=ERR_EXISTS)
-        for info in infos:
-            if info.key == GROUP_INFO and not is_infos(info.value):
-                raise PMIxError("group info is an array of infos", status=ERR_BAD_PARAM)
-        infos = self._with_each_added(infos)
-        timeout = timeout_of(infos)
-        owed = self.constructs.owed.get(name, {}).pop(process, SUCCESS)
-        if owed:
-            raise PMIxError(f"there will be no group {name!r}", status=told_as(owed, peer))
+        if plan.adds_all:
+            plan = Plan(plan.named, self._with_each_added(plan.infos))
+        if self.constructs.owed:
+            owed = self.constructs.owed.get(name, {}).pop(process, SUCCESS)
+            if owed:
+                raise PMIxError(f"there will be no group {name!r}", status=told_as(owed, peer))
         if len(store.groups) >= MAX_GROUPS:
             raise PMIxError(f"there are {len(store.groups)} groups", status=ERR_OUT_OF_RESOURCE)
-        named = fields["procs"]
-        if is_set(infos, COMES_ADDED):
-            # Its library does not let it name nobody.
-            named, infos = (), tuple([info for info in infos if info.key != COMES_ADDED])
-        if store.groups and not store.groups.keys().isdisjoint([each.nspace for each in named]):
-            named = tuple(store.ungrouped(store.own(named, process.proc)))
-        if not named or any(info.key == BOOTSTRAP for info in infos):
+        if store.groups and not store.groups.keys().isdisjoint(plan.nspaces):
+            plan = Plan(tuple(store.ungrouped(store.own(plan.named, process.proc))), plan.infos)
+        if plan.offers:
             if store.key_of(name, process.proc) is not None:
                 raise PMIxError(f"there is a group {name!r} already", status=ERR_EXISTS)
-            self.bootstrapping.offer(name, peer, tag, named, infos, timeout)
+            self.bootstrapping.offer(name, peer, tag, plan.named, plan.infos, plan.timeout)
             return
-        if self._meant is None or self._meant[0] is not named or self._meant[1] != store.version:
-            self._meant = named, store.version, store.expand(named, strangers=True)
-        members, others = self._meant[2]
+        plan.expand(store)
+        members, others = plan.members, plan.others
         if process not in members:
             raise PMIxError("it is not one of the procs that it names", status=ERR_BAD_PARAM)
-        for key in store.keys_of(name):
+        taken = name in store.groups or name in store.namesakes
+        for key in store.keys_of(name) if taken else ():
             there = store.groups[key]
             if not others.isdisjoint(there) or any(store.find(each) in members for each in there):
                 raise PMIxError(f"there is a group {name!r} already", status=ERR_EXISTS)
@@ -231,56 +222,106 @@ class Groups(Topic):
         if collective is not None and (process in collective.arrived or collective.asked):
             # It has called already, or the others go on without it.
             raise PMIxError(f"{name!r} is constructed already", status=ERR_EXISTS)
-        construct.called(process, infos)
-        self.constructs.under_way.setdefault(name, [])
-        if construct not in self.constructs.under_way[name]:
-            self.constructs.under_way[name].append(construct)
-        ticket, said = (peer, tag), (named, infos)
+        under_way = self.constructs.under_way.setdefault(name, [])
+        if construct not in under_way:
+            under_way.append(construct)
+        self._call(construct, plan, peer, tag)
+        collective = construct.collective
+        if said is plan and collective is not None:
+            self._last = peer.form, plan, collective, (plan.named, plan.infos), construct
+            self.server.repeated, self.server.again = payload, self._again
+
+    def _call(self, construct: Construct, plan: Plan, peer: Peer, tag: int) -> None:
+        """Take in that a client calls a construct."""
+        process = peer.process
+        construct.called(process, plan)
+        ticket, said = (peer, tag), (plan.named, plan.infos)
+        tolerant = bool(construct.flags) or construct.rescued
         try:
             # It may be over when this returns.
-            construct.collective = self.server.collectives.join(
-                construct.roster, process, ticket, timeout=timeout, said=said, tolerant=construct.sparing
+            collective = construct.collective = self.server.collectives.join(
+                construct.roster, process, ticket, False, plan.timeout, said, tolerant
             )
         except PMIxError:
             if construct.collective is None:
                 self.constructs.end(construct)
             raise
-        if self.constructs.is_running(construct):
+        if collective.gone and self.constructs.is_running(construct):
             self.constructs.reactions.look(construct)
+
+    def _again(self, peer: Peer, tag: int) -> bool:
+        """Take in that a client repeats what another one has asked for; tell whether it is clear what that means."""
+        assert self._last is not None
+        form, plan, collective, said, construct = self._last
+        process, roster = peer.process, collective.roster
+        if peer.form is not form or peer.finalized or process not in roster.members or process in collective.arrived:
+            return False
+        if collective not in roster.running:
+            return False
+        if construct is None:
+            if self.server.store.groups.get(roster.group) is not said[0]:
+                return False
+        elif self.constructs.owed or plan.version != self.server.store.version:
+            return False
+        elif plan.given:
+            construct.called(process, plan)
+        self.server.collectives.join(roster, process, (peer, tag), False, plan.timeout, said)
+        if construct is not None and collective.gone and self.constructs.is_running(construct):
+            self.constructs.reactions.look(construct)
+        return True
 
     def _with_each_added(self, infos: tuple[Info, ...]) -> tuple[Info, ...]:
         """Return infos with the procs of a job, where it is known here, in place of its wildcard among those added."""
-        named = tuple(listed_all(infos, ADD_MEMBERS))
-        if not any(each.rank == RANK_WILDCARD for each in named):
-            return infos
-        each = self.constructs.flat(named)
+        each = self.constructs.flat(tuple(listed_all(infos, ADD_MEMBERS)))
         return (*[info for info in infos if info.key != ADD_MEMBERS], procs(ADD_MEMBERS, each))
 
     def _destruct(self, peer: Peer, tag: int, payload: bytes) -> None:
-        fields = self._fields(peer, Command.GROUP_DESTRUCT, payload)
-        self.destruct(peer, tag, fields["group"] or "", fields["infos"])
+        name, plan = self.plans.read(peer, Command.GROUP_DESTRUCT, payload)
+        collective = self.destruct(peer, tag, name or "", plan.infos, plan.timeout)
+        said = collective.said.get(peer.process)
+        if said is not None and said[1] is plan.infos:
+            self._last = peer.form, plan, collective, said, None
+            self.server.repeated, self.server.again = payload, self._again
 
-    def destruct(self, peer: Peer, tag: int, called: str, infos: tuple[Info, ...]) -> None:
+    def destruct(
+        self, peer: Peer, tag: int, called: str, infos: tuple[Info, ...], timeout: float | None = None
+    ) -> Collective[Process, Ticket]:
         """Take in that a client destructs a group; those whose library knows of none say so by a fence."""
-        store, own = self.server.store, peer.process.proc
-        name = store.key_of(called, own)
-        if name is None:
-            if not store.keys_of(called):
+        store, process = self.server.store, peer.process
+        name: str | None = called
+        if called in store.namesakes or process.proc not in store.groups.get(called, ()):
+            name = store.key_of(called, process.proc)
+        if name is None or name in store.connections:
+            if name is not None or not store.keys_of(called):
                 raise NotFound(f"there is no group {called!r}")
             raise PMIxError(f"it is no member of {called!r}", status=NOT_A_MEMBER)
         group = self.records.get(name)
-        for key, on in ((NOTIFY_TERMINATION, group.notify), (FT_COLLECTIVE, group.tolerant)):
-            if on and not is_set(infos, key):
-                infos = (*infos, flag(key))
         tolerant = group.notify or group.tolerant
-        join(
-            self.server,
-            f"{DESTRUCT} {name}",
-            (Proc.unchecked(name, RANK_WILDCARD),),
-            infos,
-            (peer, tag),
-            tolerant=tolerant,
-        )
+        if tolerant:
+            for key, on in ((NOTIFY_TERMINATION, group.notify), (FT_COLLECTIVE, group.tolerant)):
+                if on and not is_set(infos, key):
+                    infos = (*infos, flag(key))
+        elif infos:
+            tolerant = is_set(infos, FT_COLLECTIVE)
+        members, others = store.address(name)
+        roster = self.server.collectives.of_group(f"{DESTRUCT} {name}", name, members, others, process)
+        if timeout is None:
+            timeout = timeout_of(infos)
+        said = store.groups[name], infos
+        return self.server.collectives.join(roster, process, (peer, tag), timeout=timeout, said=said, tolerant=tolerant)
+
+    def is_made(self, name: str) -> bool:
+        """Tell whether a group of this name is under way here."""
+        return name in self.constructs.under_way or name in self._gathered()
+
+    def made_with(self, other: Proc) -> tuple[str, ...]:
+        """Return the names of the groups under way here that a proc of another server may be in."""
+        under_way = self.constructs.under_way.items()
+        named = [name for name, made in under_way if any(other in construct.roster.others for construct in made)]
+        return tuple(dict.fromkeys([*named, *self._gathered()]))
+
+    def _gathered(self) -> Collection[str]:
+        return () if self._bootstrapping is None else self._bootstrapping.names
 
     def guests(self, name: str, added: tuple[Proc, ...]) -> dict[Proc, tuple[Info, ...]]:
         """Return who of those that a construct adds has come here, and with which infos."""
@@ -291,21 +332,31 @@ class Groups(Topic):
     def _ask_destruct(self, collective: Collective[Process, Ticket]) -> None:
         server = self.server
         self._destructing[collective] = None
-        name = name_of(collective).partition("\0")[0]
-        directives = directives_of(collective)
-        gone = tuple(sorted([process.proc for process in collective.gone])) if collective.lost else ()
-        if gone:
+        roster = collective.roster
+        name = roster.group.partition("\0")[0]
+        gone: tuple[Proc, ...] = ()
+        members, others, everyone = self._listed
+        if members is not roster.members or others is not roster.others:
+            everyone = procs_of(collective)
+            self._listed = roster.members, roster.others, everyone
+        directives: tuple[Info, ...] = ()
+        if collective.lost or any(map(_INFOS, collective.said.values())):
+            directives = directives_of(collective)
+        if collective.lost:
+            gone = tuple(sorted([process.proc for process in collective.gone]))
             directives += (procs(ABSENT, gone),)
 
         def answer(_result: object, error: BaseException | None) -> None:
             self._destructing.pop(collective, None)
-            status = status_of(error)
-            if status == ERR_NOT_SUPPORTED and not collective.roster.others:
+            status = SUCCESS if error is None else status_of(error)
+            if status == ERR_NOT_SUPPORTED and not roster.others:
                 status = SUCCESS
             collective.absent = absent_of(error) if status != SUCCESS else gone or None
-            server.collectives.finish(collective, status or collective.status)
+            if status == SUCCESS and collective.lost:
+                status = collective.status
+            server.collectives.finish(collective, status)
 
-        server.host.upcall(GroupUpcall(GROUP_DESTRUCT, name, procs_of(collective), directives), answer)
+        server.host.upcall(GroupUpcall(GROUP_DESTRUCT, name, everyone, directives), answer)
 
     # Ends
 
@@ -321,6 +372,11 @@ class Groups(Topic):
                 self.constructs.cancel(
                     construct.name, (Info(LOCAL_STATUS, Value(codes.STATUS, status)),) if timed else ()
                 )
+            if construct.state != Construction.OVER:
+                if status == ERR_TIMEOUT and construct.round > 1 and not (construct.asked or construct.cancelled):
+                    # Its callers have not said in time what they make of a failure.
+                    self.constructs.withdraw(construct, collective, status)
+                construct.step(Construction.ENDS)
             if construct.roster.others and construct.leader in construct.told and not construct.aborted:
                 self.constructs.reactions.selected(construct, None)
             if status in ABORTED:
@@ -331,8 +387,45 @@ class Groups(Topic):
             return
         flags = NOTIFY_TERMINATION in construct.flags, FT_COLLECTIVE in construct.flags
         group = Group(outcome.leader, *flags, outcome.context_id)
+        plan = outcome.plan
+        if plan is not None and self._stands_as_asked(construct.name, collective, outcome, plan, group):
+            return
         callers = dict(collective.arrived)
         self.stands(construct.name, outcome, group, callers, agreed=bool(construct.roster.others))
+
+    def _stands_as_asked(
+        self, name: str, collective: Collective[Process, Ticket], outcome: Outcome, plan: Plan, group: Group
+    ) -> bool:
+        """Answer who has constructed a group that is just what all have asked for, and note it; return whether it is.
+
+        The answers go first: who has them goes on in the meantime.
+        """
+        store = self.server.store
+        if len(plan.nspaces) > 1 or len(collective.arrived) < len(plan.members):
+            return False
+        if name in store.groups or name in store.namesakes:
+            return False
+        if plan.version != store.version or any(map(_HAS_LEFT, plan.members)):
+            return False
+        packed: dict[Form, bytes] = {}
+        form: Form | None = None
+        last = 0
+        data = b""
+        for peer, tag in collective.tickets():
+            if peer.form is not form or tag != last:
+                form, last = peer.form, tag
+                payload = packed.get(form)
+                if payload is None:
+                    payload = packed[form] = plan.reply(form, outcome.members, outcome.context_id)
+                data = frame(0, tag, payload)
+            if peer.open:
+                peer.link.send_now(data)
+        self.records.form(name, outcome.members, group)
+        store.knows(name, plan.members, plan.others)
+        if plan.question is not None and len(plan.question[0]) == len(outcome.members):
+            # It will be taken apart by the same procs.
+            self._listed = plan.members, plan.others, plan.question[0]
+        return True
 
     def stands(
         self, name: str, outcome: Outcome, group: Group, callers: dict[Process, Ticket], agreed: bool = False
@@ -347,21 +440,25 @@ class Groups(Topic):
             agreed: Whether other servers know of these very members.
         """
         store = self.server.store
-        key = next((key for key in store.keys_of(name) if store.groups[key] == outcome.members), None)
+        key = next((key for key in store.keys_of(name) if self.records.get(key).formed == outcome.members), None)
+        members = outcome.members
         if key is None:
             key = store.free_key(name)
         else:
             # Callers of this server have come to it in both ways: by naming the others, and as those whom they add.
-            known = self.records.get(key)
+            known, members = self.records.get(key), store.groups[key]
+            group.leader = known.leader
             group.notify, group.tolerant = group.notify or known.notify, group.tolerant or known.tolerant
             group.kept += known.kept
-        self.records.form(key, outcome.members, group)
+        self.records.form(key, members, group)
+        group.formed = outcome.members
         if outcome.context_id is not None:
             for each, items in outcome.shared.items():
                 self._keep(each, items, outcome.context_id, group)
         if agreed:
             self.reply(callers, outcome, outcome.members)
         self._bury(outcome.members)
+        self.records.catch_up(key)
         self.records.review(key)
         if not agreed:
             self.reply(callers, outcome, store.groups.get(key, ()))
@@ -422,7 +519,7 @@ class Groups(Topic):
         process.committed = committed
 
     def _destructed(self, collective: Collective[Process, Ticket], status: int) -> None:
-        name = name_of(collective)
+        name = collective.roster.group
         if collective in self._destructing:
             del self._destructing[collective]
             timed = (Info(LOCAL_STATUS, Value(codes.STATUS, status)),) if status == ERR_TIMEOUT else ()
@@ -430,12 +527,16 @@ class Groups(Topic):
         if status not in (SUCCESS, ERR_PARTIAL_SUCCESS):
             fail(collective, status)
             return
+        if collective.gone:
+            self.records.mourn(name)
+        if status == SUCCESS:
+            # Who has the answer goes on in the meantime.
+            succeed(collective)
+            self.records.dissolve(name)
+            return
         self.records.dissolve(name)
         for peer, tag in collective.arrived.values():
-            if status == SUCCESS:
-                peer.status(tag, SUCCESS)
-            else:
-                answer_failure(peer, tag, status, collective.absent)
+            answer_failure(peer, tag, status, collective.absent)
 
     def _dropped(self, collective: Collective[Process, Ticket]) -> None:
         """Nobody is left of those who had called an operation."""
@@ -509,7 +610,9 @@ class Groups(Topic):
             self._bootstrapping.disconnected(peer)
 
     def deregistered(self, namespace: Namespace) -> None:
-        self._meant = None
+        self.plans.forget()
+        self._last = self.server.repeated = None
+        self._listed = None, None, ()
         self.records.deregistered(namespace)
 
     def pending(self) -> list[Pending]:
@@ -524,6 +627,10 @@ class Groups(Topic):
                     operation = f"{CONSTRUCT} {construct.name}"
                     waiting.append(Pending(operation, label, arrived, tuple(sorted(due)), construct.collective.since))
         return waiting + ([] if self._bootstrapping is None else self._bootstrapping.pending())
+
+
+_HAS_LEFT = attrgetter("left")
+_INFOS = itemgetter(1)
 
 
 def told_as(status: int, peer: Peer) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypmix.engine.groups.states import Construction
 from pypmix.engine.groups.talk import (
     ABORT,
     AFFECTED_PROC,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pypmix.engine.python.server import Ticket
     from pypmix.engine.python.serverdata import Process
     from pypmix.engine.python.serverside.grouprecords import Records
+    from pypmix.engine.python.serverside.plans import Plan
     from pypmix.standard.types import Proc
 
     class Abort(Protocol):
@@ -45,12 +47,18 @@ SPARING = frozenset((OPTIONAL, NOTIFY_TERMINATION, FT_COLLECTIVE))
 FLAGS = SPARING | {LEADER, REACTS}
 
 
+def given_by(infos: Iterable[Info]) -> frozenset[str]:
+    """Return which of the directives are set that say how failures are dealt with."""
+    return frozenset([info.key for info in infos if info.key in FLAGS and is_set((info,), info.key)])
+
+
 class Construct:
     """One construct under way, as its callers of this server see it.
 
     Attributes:
         name: The group's name.
         roster: The procs that take part.
+        plan: What all callers have said, where that is the same.
         collective: Who has called.
         flags: Those of `SPARING` that any caller has given.
         lacking: Whom it adds, and who have not come.
@@ -62,7 +70,7 @@ class Construct:
         claims: The callers that want to lead after the leader has failed.
         rescued: Whether somebody leads on after the leader has failed.
         aborted: Whether somebody wants no such group.
-        asked: Whether the host has it before it.
+        state: One of the states of `Construction`.
         cancelled: Whether the host was told that this server gives it up.
         extended: Whether its time has run out, and the host is waited for a little longer.
         round: How often this server has told the others what has become of its callers.
@@ -70,7 +78,6 @@ class Construct:
 
     __slots__ = (
         "aborted",
-        "asked",
         "cancelled",
         "claims",
         "collective",
@@ -81,16 +88,20 @@ class Construct:
         "lacking",
         "leader",
         "name",
+        "plan",
         "reacting",
         "rescued",
         "roster",
         "round",
+        "state",
         "told",
     )
 
-    def __init__(self, name: str, roster: Roster[Process, Ticket]) -> None:
+    roster: Roster[Process, Ticket]
+
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.roster = roster
+        self.plan: Plan | None = None
         self.collective: Collective[Process, Ticket] | None = None
         self.flags: set[str] = set()
         self.lacking: tuple[Proc, ...] = ()
@@ -102,10 +113,19 @@ class Construct:
         self.claims: set[Proc] = set()
         self.rescued = False
         self.aborted = False
-        self.asked = False
+        self.state = Construction.START
         self.cancelled = False
         self.extended = False
         self.round = 1
+
+    @property
+    def asked(self) -> bool:
+        """Whether the host has it before it."""
+        return self.state == Construction.ASKS or self.state == Construction.CLOSES
+
+    def step(self, what: str) -> None:
+        """Something happens."""
+        self.state = Construction.step(self.state, what)
 
     @property
     def sparing(self) -> bool:
@@ -123,9 +143,13 @@ class Construct:
         gone = () if self.collective is None else self.collective.gone
         return tuple(sorted([process.proc for process in gone]))
 
-    def called(self, process: Process, infos: Iterable[Info]) -> None:
-        """A proc calls it, with these directives."""
-        given = {info.key for info in infos if info.key in FLAGS and is_set((info,), info.key)}
+    def called(self, process: Process, plan: Plan) -> None:
+        """A proc calls it, and says this."""
+        if self.plan is not plan:
+            self.plan = None if self.plan is not None or self.collective is not None else plan
+        given = plan.given
+        if not given:
+            return
         self.flags |= given & SPARING
         if LEADER in given and self.declared is None:
             self.declared = process.proc
@@ -151,7 +175,7 @@ class Reactions:
 
     def look(self, construct: Construct) -> None:
         """Tell of failures here that its callers have not heard of, where nobody elsewhere has a say in it."""
-        if construct.roster.others:
+        if construct.roster.others or construct.collective is None or not construct.collective.gone:
             return
         for failed in construct.absent:
             if construct.collective is not None and self.matters(construct, failed):
@@ -175,6 +199,7 @@ class Reactions:
         waiting = {each for each in construct.reacting if each in callers and each.proc in targets and not each.left}
         if waiting:
             construct.due[failed] = waiting
+            construct.step(Construction.FAILS)
         self._records.tell(code, construct.name, targets, (proc(AFFECTED_PROC, failed),))
         if leads and not waiting:
             self._choose(construct)
@@ -206,6 +231,8 @@ class Reactions:
         if failed == construct.leader and not construct.roster.others:
             self._choose(construct)
         if not construct.due:
+            if construct.state == Construction.HEARS:
+                construct.step(Construction.HEARD)
             self._go_on(construct)
 
     def _choose(self, construct: Construct) -> None:

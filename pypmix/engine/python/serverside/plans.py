@@ -1,0 +1,188 @@
+"""What requests about groups say and mean: those that differ in nothing but the group's name are read once.
+
+All members of a group send the same request, with all of their names, and programs go on to make groups of the same
+procs. To read that each time costs a server more than all else that it does with it.
+"""
+
+from __future__ import annotations
+
+from pypmix.engine.groups.talk import (
+    ADD_MEMBERS,
+    ASSIGN_CONTEXT_ID,
+    BOOTSTRAP,
+    COMES_ADDED,
+    ENDPOINT,
+    FINAL_ORDER,
+    GROUP_INFO,
+    LEADER,
+    listed,
+)
+from pypmix.engine.python.serverside.reactions import given_by
+from pypmix.engine.python.serverside.topic import fields_of
+from pypmix.engine.python.together import FT_COLLECTIVE, timeout_of
+from pypmix.standard import codes
+from pypmix.standard.errors import ERR_BAD_PARAM, PMIxError
+from pypmix.standard.ops.events import is_set
+from pypmix.standard.types import RANK_WILDCARD, DataArray
+from pypmix.wire.codec import PLAIN, Packer
+from pypmix.wire.messages import Command, reply_layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pypmix.engine.python.server import Form, Peer
+    from pypmix.engine.python.serverdata import Process, Store
+    from pypmix.standard.types import Info, Proc, Value
+    from pypmix.wire.layout import Field
+
+MAX_PLANS = 64
+MAX_PLAN = 64 << 10
+"""How many requests are remembered, and how long ones, in bytes."""
+
+WORKED_OUT = frozenset((GROUP_INFO, ENDPOINT, ADD_MEMBERS, FINAL_ORDER, LEADER))
+"""Directives with which what the host is asked is not the same each time, or what it answers."""
+
+_NOBODY: frozenset[Process] = frozenset()
+
+
+class Plan:
+    """A request to construct or to destruct a group, but for the group's name.
+
+    Attributes:
+        named: The procs that it names.
+        infos: Its directives.
+        nspaces: The nspaces of the procs.
+        timeout: Its time limit in seconds, 0 for none.
+        given: Those of its directives that say how failures are dealt with.
+        tolerant: Whether it is to go on without those who end or leave.
+        adds_all: Whether it adds all of a job, whoever these are.
+        offers: Whether its caller does not know all who will be in the group.
+        numbered: Whether it asks for a context id.
+        plain: Whether a construct of callers who all say this has nothing of its own but its name and its number.
+        members: The procs of this server.
+        others: The procs of other servers.
+        version: That of the store of which this holds.
+        question: The procs, the directives and the order with which the host was asked about the last plain one.
+        answer: The membership with which the host has answered that, and whom it names.
+    """
+
+    __slots__ = (
+        "_replies",
+        "adds_all",
+        "answer",
+        "given",
+        "infos",
+        "members",
+        "named",
+        "nspaces",
+        "numbered",
+        "offers",
+        "others",
+        "plain",
+        "question",
+        "timeout",
+        "tolerant",
+        "version",
+    )
+
+    def __init__(self, named: tuple[Proc, ...], infos: tuple[Info, ...]) -> None:
+        if is_set(infos, COMES_ADDED):
+            # Its library does not let it name nobody.
+            named, infos = (), tuple([info for info in infos if info.key != COMES_ADDED])
+        keys = frozenset([info.key for info in infos])
+        self.named = named
+        self.infos = infos
+        self.nspaces = frozenset([each[0] for each in named])
+        self.timeout = timeout_of(infos)
+        self.given = given_by(infos)
+        self.tolerant = FT_COLLECTIVE in self.given
+        self.numbered = is_set(infos, ASSIGN_CONTEXT_ID)
+        self.offers = not named or BOOTSTRAP in keys
+        self.adds_all = any(each.rank == RANK_WILDCARD for each in listed_all(infos, ADD_MEMBERS))
+        self.plain = keys.isdisjoint(WORKED_OUT)
+        self.members: frozenset[Process] = _NOBODY
+        self.others: frozenset[Proc] = frozenset()
+        self.version = -1
+        self.question: tuple[tuple[Proc, ...], tuple[Info, ...], tuple[Proc, ...]] | None = None
+        self.answer: tuple[Info, tuple[Proc, ...]] | None = None
+        self._replies: dict[Form, tuple[bytes, Field, bytes]] = {}
+
+    def expand(self, store: Store) -> None:
+        """See who is meant, unless that is known.
+
+        Raises:
+            NotFound: A proc is not known.
+            PMIxError: A rank means nothing here (`ERR_BAD_PARAM`).
+        """
+        if self.version != store.version:
+            self.members, self.others = store.expand(self.named, strangers=True)
+            self.version = store.version
+            self.question = self.answer = None
+            self._replies.clear()
+
+    def answered(self, membership: Info, members: tuple[Proc, ...]) -> None:
+        """Remember what a host has answered to a plain construct that all have come to."""
+        self.answer = membership, members
+        self._replies.clear()
+
+    def reply(self, form: Form, members: tuple[Proc, ...], context_id: int | None) -> bytes:
+        """Return what a plain construct of procs of one nspace is answered with: `members` are those of `answer`."""
+        parts = self._replies.get(form)
+        if parts is None:
+            layout = reply_layout(Command.GROUP_CONSTRUCT, form[1])
+            parts = self._replies[form] = layout.around("context_id", *form, status=0, members=members)
+        before, field, after = parts
+        packer = Packer(*form)
+        field.put(packer, context_id)
+        return before + packer.bytes() + after
+
+
+class Plans:
+    """The requests that are remembered."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, int, Form], Plan] = {}
+
+    def read(self, peer: Peer, command: int, payload: bytes) -> tuple[str | None, Plan]:
+        """Return the group that a request names, and what it says besides.
+
+        Raises:
+            RemoteProtocolError: It does not parse.
+            PMIxError: A directive is none (`ERR_BAD_PARAM`).
+        """
+        key = None
+        if peer.buffer_type == PLAIN and len(payload) <= MAX_PLAN and payload[2:3] == b"\2":
+            # The name is a string of less than 64 bytes, or it is read in the general way.
+            end = 4 + (payload[3] >> 1) if len(payload) > 3 and payload[3] < 128 and not payload[3] & 1 else 0
+            if 4 < end <= len(payload) and payload.find(0, 4) == end - 1:
+                key = payload[end:], command, peer.form
+                plan = self._known.get(key)
+                if plan is not None:
+                    return payload[4 : end - 1].decode("utf-8", "surrogateescape"), plan
+        fields = fields_of(peer, command, payload)
+        infos = fields["infos"]
+        constructs = command == Command.GROUP_CONSTRUCT
+        if constructs and not all(is_infos(info.value) for info in infos if info.key == GROUP_INFO):
+            raise PMIxError("group info is an array of infos", status=ERR_BAD_PARAM)
+        plan = Plan(fields.get("procs", ()), infos)
+        if key is not None:
+            if len(self._known) >= MAX_PLANS:
+                self._known.clear()
+            self._known[key] = plan
+        return fields["group"], plan
+
+    def forget(self) -> None:
+        """Forget all of them."""
+        self._known.clear()
+
+
+def listed_all(infos: Iterable[Info], key: str) -> list[Proc]:
+    """Return the procs of all infos under a key."""
+    return [each for info in infos for each in listed((info,), key)]
+
+
+def is_infos(value: Value) -> bool:
+    """Tell whether a value is an array of infos that has some."""
+    data = value.data
+    return isinstance(data, DataArray) and data.type == codes.INFO and bool(data.items)
