@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pypmix.answers import Credential as Credential
     from pypmix.answers import Fabric as Fabric
     from pypmix.client import Client as Client
+    from pypmix.clusters import cluster_nspace as cluster_nspace
+    from pypmix.clusters import split_nspace as split_nspace
+    from pypmix.connection import ConnectEvent as ConnectEvent
     from pypmix.data import DataBuffer as DataBuffer
     from pypmix.events import Answer as Answer
     from pypmix.events import Event as Event
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from pypmix.invitation import InviteAnswer as InviteAnswer
     from pypmix.job import Job as Job
     from pypmix.job import Node as Node
+    from pypmix.operations.connecting import Connection as Connection
     from pypmix.operations.events import EventStream as EventStream
     from pypmix.operations.forwarding import InputWriter as InputWriter
     from pypmix.operations.forwarding import OutputStream as OutputStream
@@ -137,9 +141,12 @@ if TYPE_CHECKING:
 _HOME = {
     "pypmix.answers": "Answers Credential Fabric",
     "pypmix.client": "Client",
+    "pypmix.clusters": "cluster_nspace split_nspace",
+    "pypmix.connection": "ConnectEvent",
     "pypmix.data": "DataBuffer",
     "pypmix.job": "Job Node",
     "pypmix.events": "Answer Event",
+    "pypmix.operations.connecting": "Connection",
     "pypmix.operations.events": "EventStream",
     "pypmix.handlers": "Handler",
     "pypmix.operations.forwarding": "InputWriter OutputStream",

@@ -551,6 +551,18 @@ class Server:
         found: tuple[tuple[str, tuple[Proc, ...]], ...] = listed()
         return found
 
+    def connections(self) -> tuple[tuple[str, tuple[Proc, ...]], ...]:
+        """Return the connections that procs of this server are in, each by its nspace with those who are still in it.
+
+        Raises:
+            NotSupported: The native library knows of no connections.
+        """
+        listed = getattr(self.session, "connections", None)
+        if listed is None:
+            raise NotSupported("the library knows of no connections", operation="connections")
+        found: tuple[tuple[str, tuple[Proc, ...]], ...] = listed()
+        return found
+
     def pending(self) -> list[Pending]:
         """Return what is under way, oldest first, with who has arrived and who is missing in each."""
         return self.session.pending()

@@ -6,6 +6,7 @@ from pypmix.aio.client import Client
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pypmix.aio.operations.connecting import Connection as Connection
     from pypmix.aio.operations.groups import Changes as Changes
     from pypmix.aio.operations.groups import Group as Group
     from pypmix.aio.operations.invitations import Invitation as Invitation
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pypmix.invitation import InviteAnswer as InviteAnswer
 
 _HOME = {
+    "pypmix.aio.operations.connecting": "Connection",
     "pypmix.aio.operations.groups": "Changes Group",
     "pypmix.aio.operations.invitations": "Invitation InvitationStream Invite",
     "pypmix.aio.server": "Server",

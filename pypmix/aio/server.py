@@ -189,6 +189,10 @@ class Server:
         """See `pypmix.Server.groups`."""
         return await _call(self._server.groups)
 
+    async def connections(self) -> tuple[tuple[str, tuple[Proc, ...]], ...]:
+        """See `pypmix.Server.connections`."""
+        return await _call(self._server.connections)
+
     async def pending(self) -> list[Pending]:
         """Return what is under way, oldest first, with who has arrived and who is missing in each."""
         return await _call(self._server.pending)

@@ -3,50 +3,198 @@
 
 from __future__ import annotations
 
+from pypmix.connection import ConnectionView
 from pypmix.operations.base import Asks
-from pypmix.requests.connecting import connecting_op
-from pypmix.standard.ops import Connect, Disconnect
+from pypmix.requests import MISSING
+from pypmix.requests.connecting import connect_op, disconnect_op
+from pypmix.standard.ops import Connected, Disconnect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pypmix.requests import Infos, Procs
+    from types import TracebackType
+    from typing import Any, Self
+
+    from pypmix.requests import Infos, Key, Procs
+    from pypmix.standard.types import Proc
+
+
+class Connection(ConnectionView):
+    """A connection that the caller takes part in; `connect` of a client returns one.
+
+    As a context manager it ends with a disconnect, which waits for all participants. An exception that leaves the
+    block disconnects nothing, since the others need not be on their way to their ends: they hear of it if the caller
+    ends.
+    """
+
+    def disconnect(self, *, notify_each: bool = False, timeout: float | None = None, info: Infos = None) -> None:
+        """`PMIx_Disconnect`: see `disconnect` of a client; does nothing where the caller has disconnected.
+
+        Args:
+            notify_each: Let the others hear `ConnectEvent.HAS_DISCONNECTED`.
+            timeout: Seconds to wait for all to come; no limit by default.
+            info: Further infos or a mapping.
+        """
+        address = self.address
+        op = disconnect_op(self._asked if address is None else address, notify_each, timeout, info)
+        if not self.is_open:
+            return
+        self._client._run(op)
+        self._open = False
+
+    def fence(
+        self, *, collect: bool = False, timeout: float | None = None, commit: bool = True, info: Infos = None
+    ) -> None:
+        """`PMIx_Fence`: wait until all participants have called it.
+
+        Args:
+            collect: Exchange what they have committed, so that a later `get` finds it near.
+            timeout: Seconds to wait; no limit by default.
+            commit: Commit pending puts first.
+            info: Further infos or a mapping.
+
+        Raises:
+            NotInitialized: The caller has disconnected.
+            NotSupported: The connection has no nspace: name the procs in a fence of the client.
+            OperationTimeout: Not all had come in time; `missing` names them if the server tells.
+            PartialSuccess: The others have come, but one has ended, and `early_termination` was not given.
+        """
+        whole = self._whole("fence")
+        self._client.fence(whole, collect=collect, timeout=timeout, commit=commit, info=info)
+
+    def get(
+        self,
+        key: Key,
+        member: int | Proc,
+        *,
+        default: Any = MISSING,
+        wait: float | bool | None = None,
+        optional: bool = False,
+        scope: int | None = None,
+        info: Infos = None,
+    ) -> Any:
+        """`PMIx_Get`: the value that a participant put under a key; see `get` of a client.
+
+        Args:
+            key: A key, or an attribute.
+            member: Its rank in the connection, or the proc.
+            default: Returned instead of raising `NotFound`.
+            wait: Seconds to wait until the participant commits the key.
+            optional: Look only at what this process holds already.
+            scope: Take only a value that was put with this scope.
+            info: Further infos or a mapping.
+
+        Raises:
+            IndexError: The connection has no such rank.
+            NotFound: It has not put it, and no default was given.
+        """
+        proc = self[member] if isinstance(member, int) else member
+        return self._client.get(key, proc, default=default, wait=wait, optional=optional, scope=scope, info=info)
+
+    def notify(
+        self, code: int, *, affected: Procs = None, non_default: bool = False, cache: bool = True, info: Infos = None
+    ) -> None:
+        """`PMIx_Notify_event`: raise an event for all participants, the caller among them; see `notify` of a client."""
+        targets = self._whole("notify")
+        self._client.notify(code, targets=targets, affected=affected, non_default=non_default, cache=cache, info=info)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.disconnect()
 
 
 class Connecting(Asks):
     """Connect and disconnect."""
 
-    def connect(self, procs: Procs, *, timeout: float | None = None, info: Infos = None) -> None:
+    def connect(
+        self,
+        procs: Procs,
+        *,
+        connect_id: str | None = None,
+        optional: bool = False,
+        early_termination: bool = False,
+        notify_each: bool = False,
+        notify_request: bool = False,
+        exchange_only: bool = False,
+        timeout: float | None = None,
+        info: Infos = None,
+    ) -> Connection:
         """`PMIx_Connect`: treat procs, of whatever jobs, as one application; all of them have to call it.
 
         When it returns, the caller holds the job info of the others' namespaces, so that it can `get` from their procs.
+        A server with pypmix assigns the connection an nspace, and the caller a rank in it.
 
         Args:
-            procs: All who take part, the caller among them; `Proc(nspace, Rank.WILDCARD)` is a whole job.
+            procs: All who take part, the caller among them, in any order; `Proc(nspace, Rank.WILDCARD)` is a whole job.
+            connect_id: Tells this connect from others of the same procs at the same time; all give the same one.
+            optional: Who ends without having come is left out.
+            early_termination: Participants may end without a disconnect: nobody is told, and collectives of the
+                connection go on without them.
+            notify_each: The participants hear `ConnectEvent.HAS_CONNECTED` of each one that comes, and
+                `ConnectEvent.HAS_DISCONNECTED` of each one that goes.
+            notify_request: The others hear `ConnectEvent.REQUESTED`.
+            exchange_only: Exchange job info, and assign nothing.
             timeout: Seconds to wait for all to come; no limit by default. Whole seconds, a fraction is rounded up.
             info: Further infos or a mapping.
+
+        Returns:
+            The connection, a collection of the participants and a context manager.
 
         Raises:
             OperationTimeout: Not all had come in time; `missing` names them if the server tells.
             PartialSuccess: A participant ended without coming.
             NotFound: The server does not know one of the procs.
-            NotSupported: The server's host cannot connect jobs.
+            NotSupported: The server's host cannot connect jobs, or the server does not know what was asked for
+                (`supports("connect.directives")`).
 
-        PMIx Standard: "Process Management", "Connecting and Disconnecting Processes".
+        PMIx Standard: "Process Management", "Connecting and Disconnecting Processes"; RFC 0003.
         """
-        self._run(connecting_op(Connect, procs, timeout, info))
+        op = connect_op(
+            procs,
+            connect_id=connect_id,
+            optional=optional,
+            early_termination=early_termination,
+            notify_each=notify_each,
+            notify_request=notify_request,
+            exchange_only=exchange_only,
+            timeout=timeout,
+            info=info,
+        )
 
-    def disconnect(self, procs: Procs, *, timeout: float | None = None, info: Infos = None) -> None:
-        """`PMIx_Disconnect`: take a `connect` of the same procs back; all of them have to call it.
+        def undo(made: Connected) -> Disconnect:
+            return disconnect_op(made.nspace or op.procs, False, None, None)
+
+        made = self._run(op, None if exchange_only else undo)
+        return Connection(self, op.procs, made)
+
+    def disconnect(
+        self,
+        connection: Connection | str | Procs,
+        *,
+        notify_each: bool = False,
+        timeout: float | None = None,
+        info: Infos = None,
+    ) -> None:
+        """`PMIx_Disconnect`: take a connect back; all who take part in it have to call it, and leave together.
 
         Args:
-            procs: The procs that were connected.
+            connection: The connection, its nspace, or the procs that were connected.
+            notify_each: The others hear `ConnectEvent.HAS_DISCONNECTED`.
             timeout: Seconds to wait for all to come; no limit by default.
             info: Further infos or a mapping.
 
         Raises:
+            NotFound: There is no such connection, or no more.
             OperationTimeout: Not all had come in time.
             PartialSuccess: A participant ended without coming.
 
-        PMIx Standard: "Process Management", "Connecting and Disconnecting Processes".
+        PMIx Standard: "Process Management", "Connecting and Disconnecting Processes"; RFC 0003.
         """
-        self._run(connecting_op(Disconnect, procs, timeout, info))
+        if isinstance(connection, Connection):
+            connection.disconnect(notify_each=notify_each, timeout=timeout, info=info)
+            return
+        self._run(disconnect_op(connection, notify_each, timeout, info))

@@ -7,6 +7,7 @@ nothing for anybody else. Natives ignore what follows the fields that they know,
 from __future__ import annotations
 
 from pypmix.standard import codes
+from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.types import Info, Value
 from pypmix.wire.codec import Packer, Unpacker
 
@@ -20,6 +21,9 @@ VERSION = "pypmix.version"
 
 MAX_MISSING = 4096
 """How many procs an answer names at the most."""
+
+MAX_CONNECTED = 1 << 20
+"""How many procs a connection has at the most."""
 
 
 def greeting(version: str) -> Info:
@@ -49,3 +53,21 @@ def decode_late(data: bytes, buffer_type: int) -> tuple[Proc, ...] | None:
     if not unpacker.more():
         return None
     return tuple(unpacker.unpack(codes.PROC, MAX_MISSING)) if unpacker.one(codes.SIZE) else ()
+
+
+def encode_connected(buffer_type: int, nspace: str, procs: Sequence[Proc]) -> bytes:
+    """Return what a connect has made, as the first object of its answer: one of no nspace, which nothing else is."""
+    packer = Packer(buffer_type).pack(codes.STRING, "").pack(codes.STRING, nspace)
+    return packer.pack(codes.SIZE, len(procs)).pack(codes.PROC, *procs).bytes()
+
+
+def decode_connected(unpacker: Unpacker) -> tuple[str, tuple[Proc, ...]]:
+    """Return the nspace of a connection and its procs by rank, from behind the empty nspace.
+
+    Raises:
+        RemoteProtocolError: It does not parse, or names nothing.
+    """
+    nspace, procs = unpacker.one(codes.STRING), unpacker.counted(codes.PROC)
+    if not nspace or not procs or len(procs) > MAX_CONNECTED:
+        raise RemoteProtocolError("a connection has a name and procs", operation="unpack")
+    return nspace, procs

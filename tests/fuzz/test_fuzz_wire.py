@@ -17,9 +17,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from pypmix.standard import codes
 from pypmix.standard.errors import NotFound, NotSupported, RemoteProtocolError
 from pypmix.standard.types import Proc, Value
 from pypmix.wire import handshake, jobinfo, messages, modex, regex
+from pypmix.wire.additions import decode_connected, encode_connected
 from pypmix.wire.codec import Unpacker, encode_kval, kvals, split_kvals
 from pypmix.wire.frames import FrameReader
 from wire import strategies
@@ -156,6 +158,17 @@ def test_data_of_other_servers(data: bytes) -> None:
         if found is not RemoteProtocolError:
             told = [(proc, [stored for _, stored in values]) for proc, values in found]
             assert modex.decode_modex(modex.encode_modex(told)) == found
+
+
+@fuzz
+@given(inputs([encode_connected(kind, "job@1", [Proc("job", rank) for rank in range(5)]) for kind in (1, 2)]), kinds)
+def test_connections(data: bytes, kind: int) -> None:
+    def parse() -> object:
+        unpacker = Unpacker(data, kind)
+        unpacker.skip(codes.STRING)
+        return decode_connected(unpacker)
+
+    outcome(parse)
 
 
 @fuzz

@@ -97,6 +97,7 @@ class Host:
     def __init__(self) -> None:
         self.asked: list[object] = []
         self.vanish = lambda: None
+        self.connections = 0
 
     def __call__(self, upcall) -> None:
         op = upcall.op
@@ -117,6 +118,9 @@ class Host:
             upcall.fail(PartialSuccess("half"))
         elif isinstance(op, ops.Spawn):
             upcall.reply("spawned")
+        elif isinstance(op, ops.Connect) and op.directives:
+            self.connections += 1
+            upcall.reply(ops.Connected(f"c{self.connections}"))
         else:
             upcall.reply(None)
 
@@ -345,6 +349,26 @@ me.run(Finalize())
 """)
 
 
+def test_a_connection_has_an_nspace_that_the_library_does_not_know(client) -> None:
+    host = client("""
+op = Connect((me.proc,), (Info("pypmix.conn.nspace", Value(BOOL, True)),))
+for name, ask in (("c1", me.run), ("c2", lambda op: submitted(me, op)[0])):
+    assert ask(op) == Connected(name, (me.proc,)), name
+    whole = Proc(name, RANK_WILDCARD)
+    me.run(Put("acme.key", Value(UINT32, 7)))
+    me.run(Commit())
+    me.run(Fence((whole,)))
+    assert me.run(Get(Proc(name, 0), "acme.key")).data == 7
+    assert ask(Disconnect((whole,))) is None
+    for over in (Disconnect((whole,)), Fence((whole,))):
+        assert caught(NotFound, me.run, over).operation == over.name
+        assert type(submitted(me, over)[1]) is NotFound
+me.run(Finalize())
+""")
+    asked = [op for op in host.asked if type(op) is ops.Connect]
+    assert [[info.key for info in op.directives] for op in asked] == [["pypmix.conn.nspace"]] * 2
+
+
 def test_procs_connect_and_disconnect(pair) -> None:  # noqa: F811
     # A server of libpmix 4.2 keeps what came for a connect that timed out, and where both procs end at once it lets go
     # of that twice, and hangs or crashes. So the other one comes after all.
@@ -363,9 +387,10 @@ if LATE and me.proc.rank == 1:
     me.run(Connect(together))
 # In other words than before: some servers hold on to what came for a connect that nobody completed.
 everyone = (Proc(me.proc.nspace, RANK_WILDCARD),)
-for op in (Connect(everyone), Disconnect(everyone)):
-    assert both(op) is None
-assert both(Connect((me.proc,))) is None
+# Only servers of pypmix assign an nspace.
+assert both(Connect(everyone)) == Connected("", everyone)
+assert both(Disconnect(everyone)) is None
+assert both(Connect((me.proc,))) == Connected("", (me.proc,))
 me.run(Finalize())
 print("done", me.proc.rank)
 """

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pypmix.standard import codes
 from pypmix.standard.errors import ERR_TIMEOUT, RemoteProtocolError
 from pypmix.standard.types import Info, Proc
 from pypmix.standard.values import uint32
 from pypmix.wire import additions
+from pypmix.wire.codec import Unpacker
 from pypmix.wire.messages import Command, decode_status, encode_status, reply_layout
 
 pytestmark = pytest.mark.timeout(60)
@@ -48,3 +50,29 @@ def test_any_bytes_parse_or_are_refused(data: bytes, buffer_type: int) -> None:
         additions.decode_late(encode_status(buffer_type, ERR_TIMEOUT) + data, buffer_type)
     except RemoteProtocolError:
         pass
+
+
+@pytest.mark.parametrize("buffer_type", [1, 2])
+def test_a_connection_comes_back(buffer_type: int) -> None:
+    procs = tuple([Proc(nspace, rank) for nspace in ("b", "a") for rank in (1, 0, 2**31)])
+    unpacker = Unpacker(additions.encode_connected(buffer_type, "job@1", procs), buffer_type)
+    # No job has this name, so that no reader takes it for the job info of one.
+    assert unpacker.one(codes.STRING) == ""
+    assert additions.decode_connected(unpacker) == ("job@1", procs)
+    assert not unpacker.more()
+
+
+@pytest.mark.parametrize(("nspace", "count"), [("", 1), ("job@1", 0)])
+def test_a_connection_has_a_name_and_procs(nspace: str, count: int) -> None:
+    unpacker = Unpacker(additions.encode_connected(1, nspace, [Proc("job", 0)] * count), 1)
+    unpacker.skip(codes.STRING)
+    with pytest.raises(RemoteProtocolError):
+        additions.decode_connected(unpacker)
+
+
+def test_a_connection_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(additions, "MAX_CONNECTED", 2)
+    unpacker = Unpacker(additions.encode_connected(1, "job@1", [Proc("job", rank) for rank in range(3)]), 1)
+    unpacker.skip(codes.STRING)
+    with pytest.raises(RemoteProtocolError):
+        additions.decode_connected(unpacker)

@@ -22,15 +22,15 @@ PROCID = "pmix.procid"
 
 
 class Addresses:
-    """The names of the groups that a session is in, as it uses them in its operations.
+    """The names of the groups and connections that a session is in, as it uses them in its operations.
 
     Args:
         proc: Whose session it is.
         standing: The groups.
         keeps: Whether names stay as they are in collectives, because the server puts the procs in their place: it
             knows of a departure before it has all of a collective's callers, or after, but not in between.
-        stamps: Whether a fence of one whole group is to name it beside its procs, for such a server behind a library
-            that would look up the name itself.
+        stamps: Whether a fence or a connect of one whole group is to name it beside its procs, for such a server behind
+            a library that would look up the name itself.
     """
 
     def __init__(self, proc: Proc, standing: Standing, *, keeps: bool = False, stamps: bool = False) -> None:
@@ -38,8 +38,10 @@ class Addresses:
         self._standing = standing
         self._keeps = keeps
         self._stamps = stamps
+        self._connections: dict[str, tuple[Proc, ...]] = {}
+        """The procs of connections, by the rank in them that they keep."""
         self._rules: dict[type, Callable[[Any], Any]] = {
-            Fence: self._fence,
+            Fence: self._together,
             Connect: self._together,
             Disconnect: self._together,
             Get: self._get,
@@ -47,6 +49,19 @@ class Addresses:
             QueryInfo: self._query,
             Spawn: self._spawn,
         }
+
+    def connected(self, nspace: str, procs: tuple[Proc, ...]) -> None:
+        """This process is in a connection, whose nspace is an address from now on."""
+        self._connections[nspace] = procs
+
+    def disconnected(self, nspace: str) -> None:
+        """A connection is no more."""
+        self._connections.pop(nspace, None)
+
+    def members(self, name: str) -> tuple[Proc, ...]:
+        """Return the members of a group or a connection by rank; none where this process is in none of this name."""
+        members: tuple[Proc, ...] = self._standing.members(name)
+        return members or self._connections.get(name, ())
 
     def expand(self, procs: Iterable[Proc]) -> tuple[Proc, ...]:
         """Return the procs, each once, and those of groups under their own names.
@@ -91,28 +106,29 @@ class Addresses:
         if type(op) is not Fence or len(op.procs) != 1 or op.procs[0][1] != RANK_WILDCARD:
             return ""
         name: str = op.procs[0][0]
-        return name if self._standing.members(name) else ""
+        return name if self.members(name) else ""
 
     # Procs
 
     def _one(self, proc: Proc) -> Sequence[Proc]:
-        members = self._standing.members(proc[0])
+        members = self.members(proc[0])
         if not members:
             return (proc,)
         if proc[1] == RANK_WILDCARD:
             return members
         if proc[1] < len(members):
             return (members[proc[1]],)
-        raise NotFound(f"the group {proc[0]!r} has no rank {proc[1]}", procs=(proc,))
+        what = "connection" if proc[0] in self._connections else "group"
+        raise NotFound(f"the {what} {proc[0]!r} has no rank {proc[1]}", procs=(proc,))
 
     def _everybody(self, procs: Iterable[Proc]) -> tuple[Proc, ...]:
         """Return who takes part in a collective, in the one order in which all of its callers name them."""
         return tuple(sorted(self.expand(procs)))
 
     def _names_group(self, procs: Iterable[Proc]) -> bool:
-        return any(self._standing.members(proc[0]) for proc in procs)
+        return any(self.members(proc[0]) for proc in procs)
 
-    def _fence(self, op: Fence) -> Fence:
+    def _together(self, op: Any) -> Any:
         if not self._names_group(op.procs):
             return op
         procs = self._everybody(op.procs)
@@ -122,12 +138,6 @@ class Addresses:
             stamp = Info(GROUP_ID, Value(codes.STRING, op.procs[0][0]))
             return op.replace(procs=procs, directives=(*op.directives, stamp))
         return op.replace(procs=procs)
-
-    def _together(self, op: Any) -> Any:
-        if not self._names_group(op.procs):
-            return op
-        procs = self._everybody(op.procs)
-        return op if self._keeps else op.replace(procs=procs)
 
     def _get(self, op: Get) -> Get:
         proc = self.proc(op.proc)
@@ -174,7 +184,7 @@ class Addresses:
 
     def _whose(self, qualifiers: tuple[Info, ...]) -> tuple[Info, ...]:
         """Return qualifiers that say of whom a value is wanted, where they say it by a group and its rank."""
-        names = [info for info in qualifiers if info.key == NSPACE and self._standing.members(str(info.value.data))]
+        names = [info for info in qualifiers if info.key == NSPACE and self.members(str(info.value.data))]
         ranks = [info for info in qualifiers if info.key == RANK and info.value.data != RANK_WILDCARD]
         if len(names) != 1 or len(ranks) != 1:
             return self._infos(qualifiers)
@@ -193,7 +203,12 @@ class Addresses:
             return None
         state = self._standing.state(name)
         if state is None:
-            return None
+            connected = self._connections.get(name)
+            if connected is None:
+                return None
+            if op.key == JOB_SIZE:
+                return Value(codes.UINT32, len(connected))
+            raise NotFound(f"a connection has no {op.key!r}: ask for that of one of its procs", procs=(op.proc,))
         if op.key == MEMBERSHIP:
             return Value(codes.DATA_ARRAY, DataArray(codes.PROC, state.members))
         if op.key == JOB_SIZE:
@@ -229,7 +244,8 @@ def check_fence(proc: Proc, procs: Iterable[Proc], knows: Callable[[str], bool])
     if any(each == proc or (each[0] == proc[0] and each[1] == RANK_WILDCARD) for each in procs):
         return
     for each in procs:
-        if not knows(each[0]):
+        # The own job, perhaps, as other clusters call it.
+        if not knows(each[0]) and not each[0].endswith(f":{proc[0]}"):
             raise NotFound(
                 f"there is no job {each[0]!r}, and the caller is in no group of this name",
                 procs=procs,

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import os
+
+from pypmix.engine.connects import understood
+from pypmix.engine.groups.talk import GROUP_ID, found, listed
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row
+from pypmix.engine.native.groupport import adapts, own_named
 from pypmix.engine.native.quirks import TIMEOUT
 from pypmix.standard import codes
-from pypmix.standard.errors import ERR_NOT_SUPPORTED, ERR_TIMEOUT
-from pypmix.standard.ops import Connect, Disconnect
+from pypmix.standard.errors import (
+    ERR_NOT_FOUND,
+    ERR_NOT_SUPPORTED,
+    ERR_PARTIAL_SUCCESS,
+    ERR_TIMEOUT,
+    NotFound,
+    NotSupported,
+    PMIxError,
+)
+from pypmix.standard.ops import Connect, Connected, Disconnect, QueryInfo
+from pypmix.standard.ops.connecting import (
+    CONNECT_ASSIGN,
+    CONNECT_MADE,
+    CONNECT_NAME,
+    CONNECT_PROCS,
+    CONNECT_TOKEN,
+)
+from pypmix.standard.ops.events import is_set
+from pypmix.standard.types import DataArray, Info, Query, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from pypmix.standard.types import Info
+    from pypmix.engine.base import Done
+    from pypmix.engine.native.session import NativeSession
 
 SPINNING = (4, 2, 0), (6, 0, 0)
 """Releases, from and before, of servers that are told of no timeout.
@@ -26,6 +49,8 @@ hang in their own finalize.
 _FAILURES = {
     ERR_NOT_SUPPORTED: "the server's host does not offer it",
     ERR_TIMEOUT: "not all procs took part in time",
+    ERR_PARTIAL_SUCCESS: "it ended without some of the procs",
+    ERR_NOT_FOUND: "the server knows no such connection, or not all of the procs",
 }
 
 
@@ -36,6 +61,15 @@ def _procs(topic: Asking, op: Any, given: Any) -> None:
 class Topic(Asking):
     """These operations of one session."""
 
+    rows: Mapping[type, Row] = {
+        Connect: Row(lib.PYPMIX_CONNECT, _procs, failures=_FAILURES),
+        Disconnect: Row(lib.PYPMIX_DISCONNECT, _procs, failures=_FAILURES),
+    }
+
+    def __init__(self, session: NativeSession) -> None:
+        super().__init__(session)
+        self._adapts = adapts(session)
+
     def directives(self, op: Any) -> tuple[Info, ...]:
         """Return the infos that go with an operation; the engine itself ends one whose time is over."""
         floor, end = SPINNING
@@ -44,7 +78,88 @@ class Topic(Asking):
             return tuple([info for info in given if info.key != TIMEOUT])
         return given
 
-    rows: Mapping[type, Row] = {
-        Connect: Row(lib.PYPMIX_CONNECT, _procs, failures=_FAILURES),
-        Disconnect: Row(lib.PYPMIX_DISCONNECT, _procs, failures=_FAILURES),
-    }
+    def run(self, op: Any) -> Any:
+        """Carry out an operation, wait for its end, and return its result."""
+        asked = self._asked(op)
+        super().run(asked)
+        infos: tuple[Info, ...] = ()
+        question = _question(asked)
+        if question is not None:
+            try:
+                infos = self.session._topic(question).run(question)
+            except NotFound:
+                pass
+        return self._made(op, infos)
+
+    def submit(self, op: Any, done: Done[Any]) -> None:
+        """Start an operation, whose end `done` hears of."""
+        try:
+            asked = self._asked(op)
+        except PMIxError as error:
+            done(None, error)
+            return
+
+        def told(infos: Any, error: BaseException | None) -> None:
+            if error is None or isinstance(error, NotFound):
+                done(self._made(op, infos or ()), None)
+            else:
+                done(None, error)
+
+        def ended(_result: Any, error: BaseException | None) -> None:
+            question = _question(asked)
+            if error is not None:
+                done(None, error)
+            elif question is None:
+                done(self._made(op, ()), None)
+            else:
+                try:
+                    self.session._topic(question).submit(question, told)
+                except Exception as problem:
+                    done(None, problem)
+
+        super().submit(asked, ended)
+
+    def _asked(self, op: Any) -> Any:
+        """Return an operation with what its caller will ask by, if it asks for an nspace: a library returns none.
+
+        Raises:
+            NotSupported: The server does not know what it asks for.
+            NotFound: It disconnects from what this process is not connected to; releases say that in different ways.
+        """
+        session = self.session
+        op = op.replace(procs=own_named(session, op.procs))
+        if not self._adapts and not session.singleton:
+            try:
+                op = op.replace(directives=understood(op.directives))
+            except NotSupported as error:
+                error.operation, error.engine, error.procs = op.name, str(session.info), op.procs
+                raise
+        if type(op) is Disconnect and self._adapts and all(proc[0] != session.proc[0] for proc in op.procs):
+            raise session._error(op.name, ERR_NOT_FOUND, _FAILURES[ERR_NOT_FOUND], op.procs)
+        if type(op) is not Connect or not self._adapts or not is_set(op.directives, CONNECT_ASSIGN):
+            return op
+        token = Info(CONNECT_TOKEN, Value(codes.UINT64, int.from_bytes(os.urandom(8), "big")))
+        return op.replace(directives=(*op.directives, token))
+
+    def _made(self, op: Any, infos: tuple[Info, ...]) -> Connected | None:
+        """Return what an operation has made, and note what its nspace stands for."""
+        session = self.session
+        if type(op) is Disconnect:
+            if session.groups is not None:
+                stamps = [info.value.data for info in op.directives if info.key == GROUP_ID]
+                session.groups.addresses.disconnected(stamps[0] if stamps else op.procs[0].nspace)
+            return None
+        made = found(infos, CONNECT_MADE, DataArray)
+        infos = made.items if made is not None and made.type == codes.INFO else ()
+        nspace, procs = found(infos, CONNECT_NAME, str) or "", listed(infos, CONNECT_PROCS) or op.procs
+        if nspace:
+            topic: Any = session._topic_named("groups")
+            topic.port.addresses.connected(nspace, procs)
+        foreign = dict.fromkeys([proc.nspace for proc in procs if proc.nspace != session.proc.nspace])
+        return Connected(nspace, procs, tuple(foreign))
+
+
+def _question(asked: Any) -> QueryInfo | None:
+    """Return what asks for the nspace that a connect has been assigned; None where it has not asked for one."""
+    token = next((info for info in asked.directives if info.key == CONNECT_TOKEN), None)
+    return None if token is None else QueryInfo((Query((CONNECT_MADE,), (token,)),))

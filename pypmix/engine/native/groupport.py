@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Value
 
 
+CLUSTER_ID = "pmix.clid"
+
+
 class Timer:
     """A call that an alarm makes under the lock, unless it was cancelled under it."""
 
@@ -191,6 +194,16 @@ def adapts(session: NativeSession) -> bool:
     nspace = session.server.partition(" ")[0].rpartition(".")[0]
     ours = os.environ.get("PYPMIX_SERVER", "").partition(" ")[0] == nspace
     return ours and os.environ.get("PYPMIX_SERVER_ENGINE") == "python"
+
+
+def own_named(session: NativeSession, procs: tuple[Proc, ...]) -> tuple[Proc, ...]:
+    """Return procs with the own job's plain name, where they call it as other clusters do."""
+    nspace = session.proc.nspace
+    if not any(proc.nspace.endswith(f":{nspace}") for proc in procs):
+        return procs
+    cluster = session.fetch_local(Proc(nspace, RANK_WILDCARD), CLUSTER_ID)
+    name = None if cluster is None else f"{cluster.data}:{nspace}"
+    return tuple([Proc(nspace, proc.rank) if proc.nspace == name else proc for proc in procs])
 
 
 def refuse_fence(session: NativeSession, procs: tuple[Proc, ...]) -> None:

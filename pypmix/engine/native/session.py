@@ -83,6 +83,9 @@ TOPICS = frozenset(
 
 CORE = ops.Op.__module__
 
+OURS = frozenset(("connect.nspace", "connect.directives"))
+"""What works with servers of the Python engine alone."""
+
 ERR_EXISTS_OUTSIDE_SCOPE = -62
 
 COLLECT = Info("pmix.collect", Value(codes.BOOL, True))
@@ -299,6 +302,10 @@ class NativeSession:
             from pypmix.engine.native.groupport import adapts
 
             return not self.singleton and works(feature, self.server_release, adapts(self))
+        if feature in OURS:
+            from pypmix.engine.native.groupport import adapts
+
+            return not self.singleton and adapts(self)
         if feature not in FEATURES or self._release < FEATURES[feature]:
             return False
         return feature not in NOT_ALONE or not self.singleton
@@ -484,8 +491,9 @@ class NativeSession:
 
     def _fence_arguments(self, op: ops.Fence) -> tuple[Any, int, Any, int, float]:
         if op.procs and all(proc[0] != self.proc[0] for proc in op.procs):
-            from pypmix.engine.native.groupport import refuse_fence
+            from pypmix.engine.native.groupport import own_named, refuse_fence
 
+            op = op.replace(procs=own_named(self, op.procs))
             refuse_fence(self, op.procs)
         directives = op.directives
         limit = deadline(directives) if directives else -1.0

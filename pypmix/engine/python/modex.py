@@ -250,6 +250,11 @@ class Modex:
                     self._asked.clear()
                 self._asked[name] = asked
         namespace = self._store.get(asked.nspace)
+        if namespace is None and asked.rank > RANK_VALID:
+            own = self._store.get(self._store.aliases.get(asked.nspace))
+            if own is not None:
+                self._get_job(peer, tag, own, asked.key, asked.nspace)
+                return
         if namespace is None and asked.rank <= RANK_VALID:
             asked = self._meant(asked, peer)
             namespace = self._store.get(asked.nspace)
@@ -471,13 +476,13 @@ class Modex:
             found.append(data)
         return found
 
-    def _get_job(self, peer: Peer, tag: int, namespace: Namespace, key: str) -> None:
+    def _get_job(self, peer: Peer, tag: int, namespace: Namespace, key: str, alias: str = "") -> None:
         pack = namespace.pack(peer.buffer_type, peer.release)
-        data = pack.job_object(key)
+        data = pack.job_object(key, alias)
         if not data:
             raise NotFound(f"the job info of {namespace.name} has no {key or 'data'}")
         if namespace is not peer.process.namespace:
-            data = pack.job_object()
+            data = pack.job_object(name=alias)
         peer.send(tag, encode_status(peer.buffer_type, SUCCESS) + data)
 
     def _get_rank(self, peer: Peer, tag: int, asked: Asked, target: Process, more: list[bytes] | None = None) -> None:

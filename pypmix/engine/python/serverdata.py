@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
+    from pypmix.engine.python.serverside.connections import Connection
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.releases import Release
 
 QUALIFIED = "pmix.qual.val"
 FLAG_QUALIFIER = 8
 
+CLUSTER_ID = "pmix.clid"
 JOB_SIZE = "pmix.job.size"
 PROC_BLOB = "pmix.pblob"
 
@@ -222,10 +224,13 @@ class JobPack:
         self.job()
         return self._ranks.get(rank, [])
 
-    def job_object(self, key: str = "") -> bytes:
-        """Return the job's values, or those of one key, as an object of a reply; empty if there are none."""
-        kvals = [raw for name, raw in self.job() if not key or name == key]
-        return object_of(self._buffer_type, Proc(self._name, RANK_WILDCARD), kvals) if kvals else b""
+    def job_object(self, key: str = "", name: str = "") -> bytes:
+        """Return the job's values, or those of one key, as an object of a reply, perhaps by another name.
+
+        It is empty if there are none.
+        """
+        kvals = [raw for found, raw in self.job() if not key or found == key]
+        return object_of(self._buffer_type, Proc(name or self._name, RANK_WILDCARD), kvals) if kvals else b""
 
     def rank_object(self, proc: Proc, key: str, more: Iterable[bytes] = (), name: Proc | None = None) -> bytes:
         """Return a rank's values, or those of one key, and `more`, as an object of a reply, perhaps by another name."""
@@ -310,12 +315,26 @@ class Namespace:
 class Store:
     """All nspaces of a server."""
 
-    __slots__ = ("_addresses", "_nspaces", "groups", "namesakes", "psets", "resources", "version")
+    __slots__ = (
+        "_addresses",
+        "_nspaces",
+        "aliases",
+        "connections",
+        "groups",
+        "namesakes",
+        "psets",
+        "resources",
+        "version",
+    )
 
     def __init__(self) -> None:
         self._nspaces: dict[str, Namespace] = {}
         self.groups: dict[str, tuple[Proc, ...]] = {}
         """The members of groups, by group rank; a group's name stands for an nspace."""
+        self.aliases: dict[str, str] = {}
+        """The nspaces of this server's own jobs by the names that they have in the eyes of other clusters."""
+        self.connections: dict[str, Connection] = {}
+        """What more is known of those of `groups` that are connections: nobody asks for these as groups."""
         self.namesakes: dict[str, list[str]] = {}
         """Where further groups of a name are that have no member in common, as MPI allows them."""
         self.psets: dict[str, dict[Proc, None]] = {}
@@ -342,10 +361,15 @@ class Store:
             )
         namespace = self._nspaces[job.nspace] = Namespace(job, local, self.resources)
         self.version += 1
+        cluster = next((info.value.data for info in job.job if info.key == CLUSTER_ID), None)
+        if isinstance(cluster, str) and cluster and any(process.local for process in namespace.processes.values()):
+            self.aliases[f"{cluster}:{job.nspace}"] = job.nspace
         return namespace
 
     def remove(self, name: str) -> Namespace | None:
         self.version += 1
+        if self.aliases:
+            self.aliases = {alias: nspace for alias, nspace in self.aliases.items() if nspace != name}
         return self._nspaces.pop(name, None)
 
     def get(self, name: str | None) -> Namespace | None:
@@ -416,7 +440,10 @@ class Store:
     def forget_group(self, key: str) -> None:
         """A group is no more."""
         self.groups.pop(key, None)
+        self.connections.pop(key, None)
         self._addresses.pop(key, None)
+        if not self.namesakes:
+            return
         name = key.partition("\0")[0]
         keys = self.namesakes.get(name, [])
         if key in keys:
@@ -425,14 +452,27 @@ class Store:
                 del self.namesakes[name]
 
     def own(self, procs: Iterable[Proc], caller: Proc) -> tuple[Proc, ...]:
-        """Return procs as a caller means them, who is in one of several groups of a name."""
+        """Return procs as a caller means them, who may be in one of several groups of a name, or tell its cluster."""
+        if self.aliases:
+            procs = self.plain(procs)
         if not self.namesakes:
             return tuple(procs)
         return tuple([Proc.unchecked(self.key_of(proc.nspace, caller) or proc.nspace, proc.rank) for proc in procs])
 
+    def plain(self, procs: Iterable[Proc]) -> list[Proc]:
+        """Return procs with the names that those of this cluster have in it."""
+        aliases = self.aliases
+        return [Proc.unchecked(aliases[proc.nspace], proc.rank) if proc.nspace in aliases else proc for proc in procs]
+
     def groups_of(self, proc: Proc) -> list[str]:
         """Return the groups that a proc is in."""
-        return [key.partition("\0")[0] for key, members in self.groups.items() if proc in members]
+        return [key.partition("\0")[0] for key, members in self.proper_groups() if proc in members]
+
+    def proper_groups(self) -> Iterable[tuple[str, tuple[Proc, ...]]]:
+        """Return the groups with their members, without connections."""
+        if not self.connections:
+            return self.groups.items()
+        return [(key, members) for key, members in self.groups.items() if key not in self.connections]
 
     def find(self, proc: Proc) -> Process | None:
         """Return a proc, None if it is not known."""
@@ -454,7 +494,7 @@ class Store:
         others: set[Proc] = set()
         procs = tuple(procs)
         if len(procs) == 1 and procs[0].rank == RANK_WILDCARD and procs[0].nspace in self.groups:
-            return self._address(procs[0].nspace)
+            return self.address(procs[0].nspace)
         for proc in procs:
             if proc.nspace in self.groups:
                 # Who is in a group is known, even where nothing else of it is.
@@ -480,13 +520,17 @@ class Store:
             raise PMIxError("no procs are named", status=ERR_BAD_PARAM)
         return frozenset(members), frozenset(others)
 
-    def _address(self, name: str) -> tuple[frozenset[Process], frozenset[Proc]]:
+    def address(self, name: str) -> tuple[frozenset[Process], frozenset[Proc]]:
         """Return the members of a group: those of this server, and the others."""
         members = self.groups[name]
         known = self._addresses.get(name)
         if known is None or known[0] is not members or known[1] != self.version:
             known = self._addresses[name] = members, self.version, self.expand(members, strangers=True)
         return known[2]
+
+    def knows(self, name: str, members: frozenset[Process], others: frozenset[Proc]) -> None:
+        """Note who the members of a group are, where that has been found out already."""
+        self._addresses[name] = self.groups[name], self.version, (members, others)
 
     def ungrouped(self, procs: Iterable[Proc]) -> Iterator[Proc]:
         """Yield the procs, with those of groups under their own names."""
@@ -499,6 +543,9 @@ class Store:
                 yield proc
             elif proc.rank in (RANK_WILDCARD, RANK_LOCAL_PEERS):
                 yield from members
+            elif proc.nspace in self.connections:
+                # Who has ended leaves its rank vacant there.
+                yield self.connections[proc.nspace].member(proc.rank)
             elif proc.rank < len(members):
                 yield members[proc.rank]
             else:
@@ -510,12 +557,17 @@ class Store:
         Raises:
             NotFound: A group has no such rank.
         """
-        if not self.groups or not any(info.key in keys for info in infos):
+        if not (self.groups or self.aliases) or not any(info.key in keys for info in infos):
             return infos
         return tuple([self._native(info) if info.key in keys else info for info in infos])
 
     def _native(self, info: Info) -> Info:
         data = info.value.data
+        if isinstance(data, Proc) and data.nspace in self.aliases:
+            return Info(info.key, Value(codes.PROC, self.plain((data,))[0]), info.flags)
+        if isinstance(data, DataArray) and data.type == codes.PROC and self.aliases:
+            info = Info(info.key, _procs(tuple(self.plain(data.items))), info.flags)
+            data = info.value.data
         if isinstance(data, Proc) and data.nspace in self.groups:
             found = tuple(self.ungrouped((data,)))
             value = Value(codes.PROC, found[0]) if data.rank <= RANK_VALID else _procs(found)

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from functools import partial
+from threading import get_ident
 
 from pypmix._version import __version__
 from pypmix.engine.base import EngineInfo
@@ -38,6 +39,10 @@ put where the server is older, and this one carries deletions out.
 """
 
 
+MAX_DEPTH = 8
+"""How many answers of the host may be dealt with in one another."""
+
+
 def _modules(names: Iterable[str]) -> tuple[str, ...]:
     """Return the security modules of a server, of which clients take the first that they have."""
     found = tuple([name.strip() for name in names if name.strip()]) or (NATIVE,)
@@ -54,9 +59,16 @@ def _modules(names: Iterable[str]) -> tuple[str, ...]:
 
 
 class HostUpcall:
-    """One question to the host."""
+    """One question to the host.
 
-    __slots__ = ("_answer", "_lock", "_log", "_reactor", "gid", "op", "requestor", "uid")
+    It is made on the reactor's thread.
+
+    Attributes:
+        asking: The thread that is just asking the host, 0 when it has: what the host answers later is passed on to it.
+        outcome: What the host has answered there while it was asked.
+    """
+
+    __slots__ = ("_answers", "_log", "_reactor", "asking", "gid", "op", "outcome", "requestor", "uid")
 
     def __init__(
         self,
@@ -67,33 +79,55 @@ class HostUpcall:
         log: Callable[[str], None],
     ) -> None:
         self.op: Op[object] = op
-        self.requestor: Proc | None = process.proc if process else None
-        self.uid: int | None = process.uid if process else None
-        self.gid: int | None = process.gid if process else None
+        if process is None:
+            self.requestor: Proc | None = None
+            self.uid: int | None = None
+            self.gid: int | None = None
+        else:
+            self.requestor = process.proc
+            self.uid = process.uid
+            self.gid = process.gid
+        self.asking = get_ident()
+        self.outcome: tuple[object, BaseException | None] | None = None
         self._reactor = reactor
-        self._lock = threading.Lock()
-        self._answer: Done[Any] | None = answer
+        self._answers: list[Done[Any]] = [answer]
         self._log = log
 
     def reply(self, result: object = None) -> None:
         """Answer with a result. Only the first answer counts; a second one is a fault of the host, and logged."""
-        self._done(result, None)
+        try:
+            # Of several threads, one has it.
+            answer = self._answers.pop()
+        except IndexError:
+            self._again()
+            return
+        if self.asking == get_ident():
+            # The host is not done yet, and what comes of its answer is none of its business.
+            self.outcome = result, None
+        else:
+            self._pass_on(answer, result, None)
 
     def fail(self, error: BaseException) -> None:
         """Answer with an error; a `PMIxError` passes its status on to the client."""
-        self._done(None, error)
-
-    def _done(self, result: object, error: BaseException | None) -> None:
-        with self._lock:
-            answer, self._answer = self._answer, None
-        if answer is None:
-            whose = f" of {self.requestor}" if self.requestor else ""
-            self._log(f"the host replied twice to {self.op.name}{whose}: only the first reply counts")
+        try:
+            answer = self._answers.pop()
+        except IndexError:
+            self._again()
             return
+        if self.asking == get_ident():
+            self.outcome = None, error
+        else:
+            self._pass_on(answer, None, error)
+
+    def _pass_on(self, answer: Done[Any], result: object, error: BaseException | None) -> None:
         try:
             self._reactor.post(lambda: answer(result, error))
         except NotInitialized:
             return
+
+    def _again(self) -> None:
+        whose = f" of {self.requestor}" if self.requestor else ""
+        self._log(f"the host replied twice to {self.op.name}{whose}: only the first reply counts")
 
 
 class ServerSession:
@@ -122,6 +156,7 @@ class ServerSession:
         self.system_tmpdir = system_tmpdir or temporary_folder(os.environ)
         self._on_upcall = on_upcall
         self._on_log = on_log
+        self._depth = 0
         self._provision = Provision(self.hostname)
         self._checker: SimpleQueue[tuple[bytes, Done[tuple[int, int]]] | None] | None = None
         listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
@@ -155,6 +190,22 @@ class ServerSession:
         except Exception as error:
             self.log(f"the host failed in the upcall {op!r}: {error!r}")
             upcall.fail(error)
+        upcall.asking = 0
+        outcome = upcall.outcome
+        if outcome is None:
+            return
+        if self._depth < MAX_DEPTH and not self._server.departing:
+            self._depth += 1
+            try:
+                answer(*outcome)  # type: ignore[arg-type]
+            except Exception as error:
+                # It is the fault of nobody who has asked for something in this turn.
+                self.log(f"an answer to {op.name} failed: {error!r}")
+            finally:
+                self._depth -= 1
+        else:
+            # What one answer leads to may ask again, for as long as a queue of operations is.
+            self._reactor.post(lambda: answer(*outcome))  # type: ignore[arg-type]
 
     def authenticate(self, credential: bytes, answer: Done[tuple[int, int]]) -> None:
         """Ask the munge daemon, on a thread: it may take its time, which is nobody else's; see `server.Host`."""
@@ -346,8 +397,17 @@ class ServerSession:
         """Return the groups that have members of this server, with all of their members by group rank."""
 
         def listed() -> tuple[tuple[str, tuple[Proc, ...]], ...]:
-            groups = self._server.store.groups
-            return tuple([(key.partition("\0")[0], members) for key, members in groups.items()])
+            groups = self._server.store.proper_groups()
+            return tuple([(key.partition("\0")[0], members) for key, members in groups])
+
+        return self._reactor.call(listed)
+
+    def connections(self) -> tuple[tuple[str, tuple[Proc, ...]], ...]:
+        """Return the connections that have members of this server: the nspace of each, and who is still in it."""
+
+        def listed() -> tuple[tuple[str, tuple[Proc, ...]], ...]:
+            store = self._server.store
+            return tuple([(nspace, store.groups[nspace]) for nspace in store.connections])
 
         return self._reactor.call(listed)
 

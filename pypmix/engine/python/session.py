@@ -46,6 +46,9 @@ STORE = "hash"
 OPEN_WAIT = 60.0
 """Seconds that a server may take for the handshake and the job info; natives wait for ever."""
 
+OURS = frozenset(("connect.nspace", "connect.directives"))
+"""What works with servers of this engine alone."""
+
 FEATURES: dict[str, Release] = {
     "put": OLDEST,
     "commit": OLDEST,
@@ -179,6 +182,8 @@ class Session:
 
             server = self._machine.server
             return works(feature, self._machine.release, server is not None and server.adapts)
+        if feature in OURS:
+            return self._machine.server is not None and self._machine.server.adapts
         return feature in FEATURES and self._machine.release >= FEATURES[feature]
 
     def close(self) -> None:

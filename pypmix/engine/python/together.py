@@ -1,12 +1,14 @@
-"""How procs join what they carry out together, and what all of them say in one: the same for every such operation."""
+"""What procs say with what they carry out together: the same for every such operation."""
 
 from __future__ import annotations
 
 from pypmix.engine.python.modex import TIMEOUT, is_true, seconds
 from pypmix.standard import codes
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_TIMEOUT, SUCCESS, PMIxError
+from pypmix.standard.errors import ERR_TIMEOUT, SUCCESS, PMIxError
 from pypmix.standard.types import RANK_WILDCARD, Info, Value
 from pypmix.wire.additions import encode_late
+from pypmix.wire.frames import HEADER
+from pypmix.wire.messages import encode_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,40 +44,12 @@ def address_of(server: Server, procs: tuple[Proc, ...]) -> str:
     return nspace if rank == RANK_WILDCARD and nspace in server.store.groups else ""
 
 
-def join(
-    server: Server,
-    operation: str,
-    procs: tuple[Proc, ...],
-    infos: tuple[Info, ...],
-    ticket: Ticket,
-    tolerant: bool = False,
-) -> None:
-    """Let a client join an operation in which the host has a say.
-
-    Args:
-        server: The machine.
-        operation: Its name among `Server.endings`, and after a space what distinguishes it.
-        procs: Who takes part, as the caller names them; nspaces that are not known here are other servers'.
-        infos: Its directives.
-        ticket: The connection and the tag of the request.
-        tolerant: Whether it goes on without those who end or leave, even if the directives do not say so.
-
-    Raises:
-        PMIxError: The caller is not among the procs, or one of these means nothing.
-    """
-    process = ticket[0].process
-    procs = server.store.own(procs, process.proc)
-    members, others = server.store.expand(procs, strangers=True)
-    if process not in members:
-        raise PMIxError("it is not one of the procs that it names", status=ERR_BAD_PARAM)
-    timeout = timeout_of(infos)
-    roster = server.collectives.roster(operation, members, others, asks=True)
-    group = address_of(server, procs)
-    roster = server.collectives.meeting(roster, group, process)
-    tolerant = tolerant or any(is_true(info) for info in infos if info.key == FT_COLLECTIVE)
-    # Each member of a group names all of it: no copy for each.
-    said = server.store.groups[group] if group else tuple(server.store.ungrouped(procs)), infos
-    server.collectives.join(roster, process, ticket, timeout=timeout, said=said, tolerant=tolerant)
+def spared(server: Server, group: str, infos: tuple[Info, ...]) -> tuple[Info, ...]:
+    """Return the directives of what is done by a name: that of a connection may go on without who has ended."""
+    connection = server.store.connections.get(group)
+    if connection is None or not connection.spares or any(info.key == FT_COLLECTIVE for info in infos):
+        return infos
+    return (*infos, Info(FT_COLLECTIVE, Value(codes.BOOL, True)))
 
 
 def procs_of(collective: Collective[Process, Ticket]) -> tuple[Proc, ...]:
@@ -96,7 +70,12 @@ def directives_of(collective: Collective[Process, Ticket], without: frozenset[st
     A directive that any of them sets is set; and the others are told where some of this server do not take part.
     """
     found: dict[str, list[Info]] = {}
+    before: tuple[Info, ...] = ()
     for _, infos in collective.said.values():
+        if infos is before or not infos:
+            # Equal requests are one object here.
+            continue
+        before = infos
         mine: dict[str, list[Info]] = {}
         for info in infos:
             if info.key not in without:
@@ -130,6 +109,19 @@ def fail(collective: Collective[Process, Ticket], status: int) -> None:
         absent = tuple(sorted([process.proc for process in collective.missing()]))
     for peer, tag in collective.arrived.values():
         answer_failure(peer, tag, status, absent)
+
+
+def succeed(collective: Collective[Process, Ticket], status: int = SUCCESS) -> None:
+    """Answer those who have arrived with a status: the same bytes for all who wait alike."""
+    kind = last = 0
+    data = b""
+    for peer, tag in collective.tickets():
+        if tag != last or peer.buffer_type != kind:
+            kind, last = peer.buffer_type, tag
+            payload = encode_status(kind, status)
+            data = HEADER.pack(0, tag, len(payload), 0) + payload
+        if peer.open:
+            peer.link.send_now(data)
 
 
 def answer_failure(peer: Peer, tag: int, status: int, absent: tuple[Proc, ...] | None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.standard.ops.connecting import Connect as Connect
+    from pypmix.standard.ops.connecting import Connected as Connected
     from pypmix.standard.ops.connecting import Disconnect as Disconnect
     from pypmix.standard.ops.control import AllocationRequest as AllocationRequest
     from pypmix.standard.ops.control import Credential as Credential
@@ -85,7 +86,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops.tools import ToolSetServer as ToolSetServer
 
 _HOME = {
-    "connecting": "Connect Disconnect",
+    "connecting": "Connect Connected Disconnect",
     "control": (
         "AllocationRequest Credential GetCredential Heartbeat JobControl Log ProcessMonitor ValidateCredential"
     ),

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pypmix.engine.connects import understood
 from pypmix.engine.python.clientside.exchanges import UNOFFERED, reply, request
 from pypmix.engine.python.datastore import TIMEOUT
 from pypmix.standard import codes
-from pypmix.standard.errors import ERR_NOT_SUPPORTED, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESSES
-from pypmix.standard.ops import Connect, Disconnect
-from pypmix.wire.additions import decode_late
+from pypmix.standard.errors import (
+    ERR_NOT_FOUND,
+    ERR_NOT_SUPPORTED,
+    ERR_PARTIAL_SUCCESS,
+    ERR_TIMEOUT,
+    SUCCESSES,
+    NotSupported,
+)
+from pypmix.standard.ops import Connect, Connected, Disconnect
+from pypmix.wire.additions import decode_connected, decode_late
 from pypmix.wire.codec import Unpacker, kvals
 from pypmix.wire.messages import Command, decode_status
 
@@ -31,7 +39,7 @@ _FAILURES = {
     ERR_TIMEOUT: "not everybody had come when the time ran out",
     ERR_PARTIAL_SUCCESS: "it ended without some of the procs",
     -27: "the server does not take these procs: is the caller one of them?",
-    -46: "the server does not know all of the procs",
+    ERR_NOT_FOUND: "the server knows no such connection, or not all of the procs",
 }
 
 
@@ -39,6 +47,12 @@ def _start(client: Client, call: Call) -> None:
     op = call.op
     assert isinstance(op, Connect | Disconnect)
     infos = op.directives
+    if client.server is not None and not client.server.adapts:
+        try:
+            infos = understood(infos)
+        except NotSupported as error:
+            client._end(call, error=client._named(error, op))
+            return
     floor, end = TIMEOUT_KEPT
     if floor <= client.release < end:
         infos = tuple([info for info in infos if info.key != TIMEOUT])
@@ -55,16 +69,32 @@ def _taken(client: Client, call: Call, payload: bytes) -> None:
         client._end(call, error=error)
         return
     if isinstance(op, Disconnect):
+        if client.groups is not None:
+            client.groups.addresses.disconnected(op.procs[0].nspace)
         client._end(call)
         return
+    assert isinstance(op, Connect)
+    made = Connected("", op.procs)
+    foreign = []
     for item in reply(client, Command.CONNECTNB, payload)["objects"]:
         unpacker = Unpacker(item, client.buffer_type, client.release)
         nspace = unpacker.one(codes.STRING)
+        if not nspace and _adapts(client):
+            made = Connected(*decode_connected(unpacker))
         # A server may send what the caller holds already along with the rest.
-        if nspace and nspace != client.proc.nspace:
+        elif nspace and nspace != client.proc.nspace:
             pairs = kvals(item, unpacker.position, client.buffer_type, client.release)
             client.store.add_job_values(nspace, pairs, client.buffer_type, client.release)
-    client._end(call)
+            foreign.append(nspace)
+    if made.nspace:
+        from pypmix.engine.python.clientside.groups import groups_of
+
+        groups_of(client).addresses.connected(made.nspace, made.procs)
+    client._end(call, made.replace(foreign=tuple(foreign)))
+
+
+def _adapts(client: Client) -> bool:
+    return client.server is not None and client.server.adapts
 
 
 STARTS: dict[type, Callable[[Client, Call], None]] = {Connect: _start, Disconnect: _start}

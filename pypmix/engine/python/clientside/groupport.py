@@ -60,7 +60,7 @@ class GroupPort:
         self.server_release = client.release
         self.adapts = client.server is not None and client.server.adapts
         self.agent = Agent(self)
-        self._addresses = Addresses(self.proc, self.agent.standing, keeps=self.adapts)
+        self.addresses = Addresses(self.proc, self.agent.standing, keeps=self.adapts)
         client.at_loss.append(self._lost)
 
     # What the machine asks
@@ -77,7 +77,7 @@ class GroupPort:
 
         call.guided = True
         self._outside.add(call)
-        group = self._addresses.whole(op)
+        group = self.addresses.whole(op)
         if group:
             self.agent.fencing.fence(group, op, ended)
         else:
@@ -86,13 +86,13 @@ class GroupPort:
     def translate(self, call: Call) -> bool:
         """Put procs in the places of groups' names in an operation; tell whether there is anything left to do."""
         client, op = self._client, call.op
-        if not self.adapts and self._addresses.whole(op):
+        if not self.adapts and self.addresses.whole(op):
             self.begin(call)
             return False
         try:
-            answer = self._addresses.answer(op)
+            answer = self.addresses.answer(op)
             if answer is None:
-                call.op = self._addresses.translated(op)
+                call.op = self.addresses.translated(op)
                 return True
         except NotFound as error:
             client._end(call, error=client._named(error, op))
@@ -105,8 +105,8 @@ class GroupPort:
         return self.agent.state(name)
 
     def knows(self, name: str) -> bool:
-        """Tell whether the caller is in a group of this name."""
-        return bool(self.agent.standing.members(name))
+        """Tell whether the caller is in a group or a connection of this name."""
+        return bool(self.addresses.members(name))
 
     def _lost(self) -> None:
         client = self._client

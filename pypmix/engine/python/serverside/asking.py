@@ -36,6 +36,7 @@ from pypmix.standard.ops import (
     Unpublish,
     ValidateCredential,
 )
+from pypmix.standard.ops.connecting import CONNECT_MADE
 from pypmix.standard.ops.core import instances
 from pypmix.standard.ops.events import CUSTOM_RANGE, is_set
 from pypmix.standard.types import DeviceDistance, Info, Pdata, Value
@@ -249,6 +250,11 @@ class Asking(Topic):
 
     def _query(self, peer: Peer, tag: int, payload: bytes) -> None:
         queries = fields_of(peer, Command.QUERY, payload)["queries"]
+        if len(queries) == 1 and queries[0].keys == (CONNECT_MADE,):
+            infos = self.server.topics.named("connecting").made(peer.process, queries[0].qualifiers)
+            layout = reply_layout(Command.QUERY, peer.release)
+            peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=SUCCESS, infos=infos))
+            return
         if self.server.store.groups:
             native = self.server.store.native
             queries = tuple([each.replace(qualifiers=native(each.qualifiers, PROCID)) for each in queries])

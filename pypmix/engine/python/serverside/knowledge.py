@@ -231,7 +231,7 @@ class Knowledge:
         except TypeError:
             custom = ()
         found: dict[str, tuple[Proc, ...]] = {}
-        for key, members in self._server.store.groups.items():
+        for key, members in self._server.store.proper_groups():
             if range == RANGE_LOCAL:
                 there = any((process := self._server.store.find(each)) and process.local for each in members)
             elif range == RANGE_NAMESPACE:

@@ -1,0 +1,144 @@
+"""What a participant reads of its connection."""
+
+from __future__ import annotations
+
+from pypmix.psets import ProcSet
+from pypmix.spawned import ChildJob
+from pypmix.standard.errors import NotInitialized, NotSupported
+from pypmix.standard.ops.connecting import (
+    CONNECT_ID,
+    CONNECT_NAME,
+    CONNECT_PROCS,
+    CONNECT_REQUESTED,
+    PROC_HAS_CONNECTED,
+    PROC_HAS_DISCONNECTED,
+)
+from pypmix.standard.types import RANK_WILDCARD, Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from pypmix.standard.ops import Connected
+
+
+class ConnectEvent:
+    """Codes of events about connections, and the keys of what comes with them. Only servers with pypmix raise them.
+
+    The codes go wherever an `EventCode` goes: `me.on(ConnectEvent.REQUESTED)`, `me.events(ConnectEvent.TERMINATED)`.
+    `event.affected` has the proc that an event is about, and the keys are for `event.info`. Hosts raise the code of
+    `TERMINATED` for other ends, too; such an event has no `ConnectEvent.NSPACE`.
+    """
+
+    HAS_CONNECTED = PROC_HAS_CONNECTED
+    """The affected proc has called a connect of the caller's that has `notify_each`."""
+
+    HAS_DISCONNECTED = PROC_HAS_DISCONNECTED
+    """The affected proc has called a disconnect that has `notify_each`, or of a connection that has it."""
+
+    REQUESTED = CONNECT_REQUESTED
+    """The source has called a connect with `notify_request`, and the caller is one of its procs."""
+
+    TERMINATED = -200
+    """`PMIX_ERR_PROC_TERM_WO_SYNC`: the affected proc has ended without disconnecting from the caller's connection."""
+
+    NSPACE = CONNECT_NAME
+    """The key of the connection's nspace, in `HAS_DISCONNECTED` and `TERMINATED`."""
+
+    ID = CONNECT_ID
+    """The key of the `connect_id`, where the connect has one."""
+
+    PROCS = CONNECT_PROCS
+    """The key of all who are to come, in `REQUESTED`."""
+
+
+class ConnectionView:
+    """An ordered collection of the participants; it may be passed wherever procs are wanted.
+
+    Args:
+        client: Whose view it is.
+        asked: The procs as they were named in the connect.
+        made: What the connect has made.
+    """
+
+    def __init__(self, client: Any, asked: tuple[Proc, ...], made: Connected) -> None:
+        self._client = client
+        self._asked = asked
+        self._made = made
+        self._procs = ProcSet.unchecked(made.procs)
+        self._open = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the caller has not disconnected yet."""
+        return self._open and bool(self._client.is_open)
+
+    @property
+    def nspace(self) -> str | None:
+        """The nspace that was assigned; None with `exchange_only`, and where the server assigns none."""
+        return self._made.nspace or None
+
+    @property
+    def rank(self) -> int | None:
+        """The caller's rank in that nspace; None where there is none."""
+        return self._procs.index(self._client.proc) if self._made.nspace else None
+
+    @property
+    def proc(self) -> Proc | None:
+        """The caller's new name, `Proc(nspace, rank)`; None where there is none."""
+        return Proc(self._made.nspace, self._procs.index(self._client.proc)) if self._made.nspace else None
+
+    @property
+    def address(self) -> Proc | None:
+        """The whole connection as an address, `Proc(nspace, Rank.WILDCARD)`; None where there is none."""
+        return Proc(self._made.nspace, RANK_WILDCARD) if self._made.nspace else None
+
+    @property
+    def procs(self) -> ProcSet:
+        """The participants by their own names, in the order of their new ranks.
+
+        Where no nspace was assigned they are as the caller named them, a whole job by its wildcard.
+        """
+        return self._procs
+
+    @property
+    def size(self) -> int:
+        """The number of participants."""
+        return len(self._procs)
+
+    @property
+    def jobs(self) -> dict[str, ChildJob]:
+        """The jobs of the participants other than the caller's own, by nspace; their job info is in this process."""
+        return {nspace: ChildJob(self._client._session, nspace) for nspace in self._made.foreign}
+
+    def _whole(self, operation: str) -> Proc:
+        address = self.address
+        if not self.is_open:
+            raise NotInitialized("the caller has disconnected", operation=operation, procs=self._asked)
+        if address is None:
+            raise NotSupported(
+                "the connection has no nspace of its own",
+                operation=operation,
+                procs=self._asked,
+                hint="name the procs themselves; `supports('connect.nspace')` tells where connections have nspaces",
+            )
+        return address
+
+    def __getitem__(self, rank: int) -> Proc:
+        if not 0 <= rank < len(self._procs):
+            raise IndexError(f"the connection has ranks 0 to {len(self._procs) - 1}, not {rank}")
+        return self._procs[rank]
+
+    def __len__(self) -> int:
+        return len(self._procs)
+
+    def __iter__(self) -> Iterator[Proc]:
+        return iter(self._procs)
+
+    def __contains__(self, proc: object) -> bool:
+        return proc in self._procs
+
+    def __repr__(self) -> str:
+        name = self.nspace or "without an nspace"
+        return f"<Connection {name} of {len(self)}{'' if self.is_open else ', closed'}>"

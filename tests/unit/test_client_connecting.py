@@ -1,0 +1,150 @@
+"""Proves what a client of the Python engine asks of which server in a connect, and what it makes of the answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from pypmix.engine.python.client import Client, Server
+from pypmix.standard import codes
+from pypmix.standard.errors import (
+    ERR_NOT_FOUND,
+    ERR_PARTIAL_SUCCESS,
+    LostConnection,
+    NotFound,
+    NotSupported,
+    PartialSuccess,
+)
+from pypmix.standard.ops import Connect, Connected, Disconnect, Fence, Get
+from pypmix.standard.ops.connecting import (
+    CONNECT_ASSIGN,
+    CONNECT_DIRECTIVES,
+    CONNECT_ID,
+    CONNECT_NOTIFY_EACH,
+    CONNECT_XCHG_ONLY,
+)
+from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
+from pypmix.standard.values import uint32
+from pypmix.wire.additions import encode_connected, encode_late
+from pypmix.wire.codec import Packer, encode_kval
+from pypmix.wire.messages import Command, decode_fence, decode_get, encode_status, peek_command, request_layout
+from unit.fake_server import NSPACE, RELEASE, get_reply
+from unit.test_python_client_machine import ALL, ME, PEER, Wire
+
+NAME = "host@1"
+WHOLE = Proc(NAME, RANK_WILDCARD)
+
+
+def flag(key):
+    return Info(key, Value(codes.BOOL, True))
+
+
+class Ours(Wire):
+    """A machine whose server is of the Python engine, or is not."""
+
+    def __init__(self, adapts=True):
+        super().__init__(opened=False)
+        self.machine = Client(ME, self.store, Server("server.0", RELEASE, 1, adapts=adapts))
+
+    def asked(self, command):
+        """Return the tag and the fields of the only new request."""
+        tag, payload = self.request()
+        assert peek_command(payload, 1) == command
+        return tag, request_layout(command, RELEASE).decode(payload, 1, RELEASE)
+
+    def connect(self, *objects, procs=(ALL,), infos=()):
+        call = self.start(Connect(procs, (flag(CONNECT_ASSIGN), *infos)))
+        tag, fields = self.asked(Command.CONNECTNB)
+        packer = Packer()
+        for item in objects:
+            packer.pack(codes.BYTE_OBJECT, item)
+        self.reply(tag, encode_status(1, 0) + packer.bytes())
+        return call.outcome, fields
+
+
+def job_of(nspace):
+    return Packer().pack(codes.STRING, nspace).bytes() + encode_kval(1, "pmix.job.size", uint32(7))
+
+
+def made(*procs):
+    return encode_connected(1, NAME, procs)
+
+
+def test_a_connection_and_the_job_info_of_others_come_with_the_answer():
+    wire = Ours()
+    far = Proc("far", 3)
+    (result, error), fields = wire.connect(made(far, PEER, ME), job_of("far"), job_of(NSPACE), infos=(flag("acme.x"),))
+    assert error is None
+    assert result == Connected(NAME, (far, PEER, ME), ("far",))
+    assert [info.key for info in fields["infos"]] == [CONNECT_ASSIGN, "acme.x"]
+    assert wire.start(Get(Proc("far", RANK_WILDCARD), "pmix.job.size")).outcome[0].data == 7
+
+
+def test_the_nspace_is_an_address_until_the_disconnect():
+    wire = Ours()
+    wire.connect(made(PEER, ME))
+    # A get goes to the proc itself, of whom something may be here already.
+    call = wire.start(Get(Proc(NAME, 0), "key"))
+    tag, payload = wire.request()
+    assert decode_get(payload, 1, RELEASE)[:2] == PEER
+    wire.reply(tag, get_reply(PEER, encode_kval(1, "key", uint32(1))))
+    assert call.outcome[0].data == 1
+    assert wire.start(Get(WHOLE, "pmix.job.size")).outcome[0].data == 2
+    for proc, key in ((WHOLE, "acme"), (Proc(NAME, 2), "key")):
+        wire.fails(wire.start(Get(proc, key)), NotFound)
+    # A fence goes by the name: the server knows best who is left.
+    wire.start(Fence((WHOLE,)))
+    assert decode_fence(wire.request()[1], 1, RELEASE)[0] == (WHOLE,)
+    call = wire.start(Disconnect((WHOLE,)))
+    tag, fields = wire.asked(Command.DISCONNECTNB)
+    assert fields["procs"] == (WHOLE,)
+    wire.reply(tag, encode_status(1, 0))
+    assert call.outcome == (None, None)
+    wire.fails(wire.start(Fence((WHOLE,))), NotFound)
+
+
+def test_a_disconnect_of_an_unknown_nspace_says_so():
+    wire = Ours()
+    call = wire.start(Disconnect((WHOLE,)))
+    tag, _ = wire.asked(Command.DISCONNECTNB)
+    wire.reply(tag, encode_status(1, ERR_NOT_FOUND))
+    wire.fails(call, NotFound, "no such connection")
+
+
+def test_a_connect_names_because_of_whom_it_failed():
+    wire = Ours()
+    call = wire.start(Connect((ALL,)))
+    wire.reply(wire.asked(Command.CONNECTNB)[0], encode_late(1, ERR_PARTIAL_SUCCESS, [PEER]))
+    assert wire.fails(call, PartialSuccess).missing == {PEER}
+
+
+def test_a_server_may_assign_nothing():
+    (result, _), _ = Ours().connect(job_of("far"), procs=(ALL, Proc("far", 0)))
+    assert result == Connected("", (ALL, Proc("far", 0)), ("far",))
+
+
+@pytest.mark.parametrize("item", [b"\2\1\0\2\0", made(ME)[:-1], encode_connected(1, NAME, ())])
+def test_an_identity_that_does_not_parse_ends_the_connection(item):
+    wire = Ours()
+    call = wire.start(Connect((ALL,)))
+    tag, _ = wire.asked(Command.CONNECTNB)
+    wire.reply(tag, encode_status(1, 0) + Packer().pack(codes.BYTE_OBJECT, item).bytes())
+    assert call.outcome[1] is not None
+    with pytest.raises(LostConnection):
+        wire.start(Fence())
+
+
+def test_other_servers_hear_nothing_of_it():
+    wire = Ours(adapts=False)
+    (result, _), fields = wire.connect(made(PEER, ME), job_of("far"), infos=(flag(CONNECT_XCHG_ONLY),))
+    assert fields["infos"] == ()
+    assert result == Connected("", (ALL,), ("far",))
+
+
+@pytest.mark.parametrize("key", sorted(CONNECT_DIRECTIVES))
+def test_what_other_servers_do_not_know_is_refused_at_the_call(key):
+    wire = Ours(adapts=False)
+    info = Info(key, Value(codes.STRING, "x")) if key == CONNECT_ID else flag(key)
+    wire.fails(wire.start(Connect((ALL,), (info,))), NotSupported, key)
+    if key == CONNECT_NOTIFY_EACH:
+        wire.fails(wire.start(Disconnect((ALL,), (info,))), NotSupported, key)
+    assert wire.sent() == {}
