@@ -6,7 +6,19 @@ from pypmix.wire.codec import DESCRIBED, Packer, Unpacker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Self
+
+
+def rename_committed(data: bytes, name: Callable[[str], str]) -> bytes:
+    """Return what servers of the Python engine tell each other of committed values, with other names for its nspaces.
+
+    Raises:
+        RemoteProtocolError: It is of another engine's server.
+    """
+    from pypmix.wire.modex import rename_modex
+
+    return rename_modex(data, name)
 
 
 class DataBuffer:

@@ -105,6 +105,35 @@ OPTIONS = (
         "for its block of the ranks. On a cluster, run pypmix under PRRTE, Slurm, Flux or Open MPI.",
     ),
     Option(
+        "cluster",
+        ("--cluster",),
+        TEXT,
+        "NAME",
+        "The name of the cluster that this run is: its processes find it in their job info (PMIX_CLUSTER_ID).",
+    ),
+    Option(
+        "join",
+        ("--join",),
+        TEXT,
+        "DIR",
+        "Join the other runs that name this folder, each a cluster with a name of its own, so that their jobs can "
+        "connect. It is made where it is not there, and holds the secret that lets them in.",
+    ),
+    Option(
+        "join_address",
+        ("--join-address",),
+        TEXT,
+        "ADDRESS",
+        "The address of this machine by which the runs on others reach it; 127.0.0.1 if not given.",
+    ),
+    Option(
+        "nspace",
+        ("--nspace",),
+        TEXT,
+        "NAME",
+        "What the namespaces of the jobs begin with, before @ and their number; made up if not given.",
+    ),
+    Option(
         "server_engine",
         ("--server-engine",),
         SERVER_ENGINE,
@@ -151,6 +180,10 @@ class Request(Record):
     library: str | None = None
     record: str | None = None
     help: bool = False
+    cluster: str = ""
+    join: str = ""
+    address: str = "127.0.0.1"
+    nspace: str = ""
 
 
 def parse(words: Sequence[str], env: Mapping[str, str]) -> Request:
@@ -195,7 +228,13 @@ def parse(words: Sequence[str], env: Mapping[str, str]) -> Request:
     server_engine = str(job.pop("server_engine", "python"))
     library = job.pop("library", None)
     record = job.pop("record", None)
+    cluster, join, nspace = [str(job.pop(field, "")) for field in ("cluster", "join", "nspace")]
+    address = str(job.pop("join_address", ""))
     assert isinstance(nodes, int)
+    if join and not cluster:
+        raise UsageError("runs that are joined are clusters, and each has a name of its own: add --cluster NAME")
+    if address and not join:
+        raise UsageError("--join-address is for runs that are joined: add --join DIR")
     if library is not None and server_engine != "native":
         raise UsageError("--server-libpmix is for a server of the native engine: add --server-engine native")
     if job.get("directory"):
@@ -215,6 +254,10 @@ def parse(words: Sequence[str], env: Mapping[str, str]) -> Request:
         server_engine,
         None if library is None else os.path.abspath(str(library)),
         None if record is None else str(record),
+        cluster=cluster,
+        join=os.path.abspath(join) if join else "",
+        address=address or "127.0.0.1",
+        nspace=nspace,
     )
 
 

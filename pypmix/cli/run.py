@@ -42,6 +42,10 @@ def run(words: Sequence[str]) -> int:
             nodes=request.nodes,
             timeout=request.timeout,
             own_process=True,
+            cluster=request.cluster,
+            join=request.join,
+            address=request.address,
+            nspace=request.nspace,
             wrap=None if request.record is None else _recording(request.record),
         )
     except (UsageError, ValueError, OverflowError) as error:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from pypmix.host.tools import Admitted
 from pypmix.standard.errors import NotFound
-from pypmix.standard.ops import Connect, Disconnect
+from pypmix.standard.ops import Connect, Connected, Disconnect
+from pypmix.standard.ops.connecting import CONNECT_ASSIGN, CONNECT_XCHG_ONLY
+from pypmix.standard.ops.events import is_set
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,14 +18,31 @@ if TYPE_CHECKING:
     from pypmix.host.local import LocalHost
 
 
+class Connections:
+    """The nspaces of a host's connections."""
+
+    def __init__(self, host: LocalHost) -> None:
+        self._host = host
+        self._numbers = count(1)
+
+    def take(self) -> str:
+        """Return one that no job and no other connection has."""
+        return f"{self._host.server.proc.nspace.rpartition('@')[0]}@connection-{next(self._numbers)}"
+
+
 def _agree(host: LocalHost, upcall: Upcall) -> None:
     op = upcall.op
-    assert isinstance(op, (Connect, Disconnect))
+    assert isinstance(op, Connect | Disconnect)
     tools = host.part(Admitted)
     unknown = [proc for proc in op.procs if not host.has_run(proc.nspace) and not tools.knows(proc.nspace)]
     if unknown:
         raise NotFound("nobody here has their names", operation=op.name, procs=unknown)
-    upcall.reply()
+    infos = op.directives
+    if isinstance(op, Disconnect) or not is_set(infos, CONNECT_ASSIGN) or is_set(infos, CONNECT_XCHG_ONLY):
+        upcall.reply()
+        return
+    # All of them are this server's, which knows who has come.
+    upcall.reply(Connected(host.part(Connections).take()))
 
 
 ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {Connect: _agree, Disconnect: _agree}

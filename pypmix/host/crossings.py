@@ -8,10 +8,12 @@ from pypmix.host.rank import FINALIZED, STARTED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from pypmix.engine.base import Done, Upcall
+    from pypmix.host.exchange.border import Border
+    from pypmix.host.joining import Joining
     from pypmix.host.local import LocalHost
     from pypmix.host.loop import Loop
     from pypmix.host.nodes import LocalNode
@@ -48,6 +50,9 @@ class _OnLoop:
     def groups(self) -> tuple[tuple[str, tuple[Proc, ...]], ...]:
         return self._server.groups()
 
+    def connections(self) -> tuple[tuple[str, tuple[Proc, ...]], ...]:
+        return self._server.connections()
+
     def define_process_set(self, name: str, members: tuple[Proc, ...], *, elsewhere: bool = False) -> None:
         self._server.define_process_set(name, members, elsewhere=elsewhere)
 
@@ -68,17 +73,30 @@ class Crossings:
         host: The host.
         only: Tells which operations are answered; all that crossings can answer by default. The others stay with the
             server, and with what else the host answers.
+        joining: The other clusters that it is joined with; None for none.
     """
 
-    def __init__(self, host: LocalHost, only: Callable[[Op[Any]], bool] | None = None) -> None:
+    def __init__(
+        self, host: LocalHost, only: Callable[[Op[Any]], bool] | None = None, joining: Joining | None = None
+    ) -> None:
         self._host = host
         self._only = only
-        hub = Hub(host.loop.soon)
-        self._exchanges = [Exchange(hub.carrier(node.hostname), later=host.loop.later) for node in host.nodes]
-        self._crossings = [
-            Crossing(_OnLoop(node.server, host.loop), exchange)
-            for node, exchange in zip(host.nodes, self._exchanges, strict=True)
-        ]
+        self._exchanges: list[Exchange] = []
+        self._crossings: Sequence[Crossing | Border] = ()
+        servers = [_OnLoop(node.server, host.loop) for node in host.nodes]
+        if joining is None:
+            hub = Hub(host.loop.soon)
+            self._exchanges = [Exchange(hub.carrier(node.hostname), later=host.loop.later) for node in host.nodes]
+            self._crossings = [Crossing(*both) for both in zip(servers, self._exchanges, strict=True)]
+        else:
+            from pypmix.host.exchange.border import Border
+            from pypmix.host.joining import Shared
+
+            for node in host.nodes:
+                self._exchanges.append(Exchange(joining.carrier(node.hostname, host.loop), later=host.loop.later))
+            borders = [Border(*both, joining.cluster) for both in zip(servers, self._exchanges, strict=True)]
+            self._crossings = borders
+            Shared(host, self._exchanges[0], borders[0].names)
         for exchange in self._exchanges:
             exchange.start()
         # The jobs that have begun before.
@@ -103,7 +121,7 @@ class Crossings:
 
     def register(self, job: RunningJob) -> None:
         """Make a job known before the servers know it."""
-        places = {rank.proc.rank: rank.node.hostname for rank in job.ranks}
+        places = {rank.proc.rank: self._exchanges[rank.node.number].name for rank in job.ranks}
         info = job.job.info()
         for crossing in self._crossings:
             crossing.register(info, places)

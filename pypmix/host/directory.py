@@ -65,6 +65,12 @@ class Entry(Record):
     users: frozenset[int]
     groups: frozenset[int]
 
+    def permissions(self) -> tuple[Info, ...]:
+        """Return the directive that lets in those who may look it up besides its owner's own user."""
+        given = [(USERS, self.users), (GROUPS, self.groups)]
+        items = [Info(key, _array(codes.UINT32, sorted(ids))) for key, ids in given if ids]
+        return (Info(PERMISSIONS, _array(codes.INFO, items)),) if items else ()
+
     @property
     def place(self) -> tuple[object, ...]:
         """What no other value may have as well: the key, within one range of one user."""
@@ -102,9 +108,13 @@ class Directory:
 
     Args:
         later: Calls a function after some seconds.
+
+    Attributes:
+        watcher: Told of each value that is published (True), or is no more.
     """
 
     def __init__(self, later: Later) -> None:
+        self.watcher: Callable[[Entry, bool], None] = lambda _entry, _here: None
         self._later = later
         self._entries: dict[str, dict[tuple[object, ...], Entry]] = {}
         self._size = 0
@@ -136,6 +146,7 @@ class Directory:
             raise PMIxError("the directory is full", status=Status.ERR_OUT_OF_RESOURCE, operation="publish")
         for entry in entries:
             self._entries.setdefault(entry.info.key, {})[entry.place] = entry
+            self.watcher(entry, True)
         self._size += len(entries)
         keys = {entry.info.key for entry in entries}
         for search in list(self._searches):
@@ -179,6 +190,16 @@ class Directory:
             if entry.persistence == persistence and entry.owner.proc in procs:
                 self._remove(entry)
 
+    def published(self, range: int) -> list[Entry]:
+        """Return what is published to a range."""
+        return [entry for entry in self._all(()) if entry.range == range]
+
+    def remove_all(self, range: int, meant: Callable[[Entry], bool]) -> None:
+        """Remove what is published to a range, as far as it is meant."""
+        for entry in self.published(range):
+            if meant(entry):
+                self._remove(entry)
+
     def leave(self, proc: Proc) -> None:
         """A proc has ended: what it has published to last as long as itself goes, and its lookups end."""
         self.forget((proc,), Persist.PROC)
@@ -195,6 +216,7 @@ class Directory:
         self._size -= 1
         if not places:
             del self._entries[entry.info.key]
+        self.watcher(entry, False)
 
     def _found(self, search: Search) -> list[Entry]:
         found = []
@@ -258,6 +280,10 @@ def _extent(range: int, owner: Who, procs: frozenset[Proc]) -> object:
     if range == Range.NAMESPACE:
         return owner.proc.nspace
     return owner.node if range == Range.LOCAL else procs
+
+
+def _array(type: int, items: Iterable[Any]) -> Value:
+    return Value(codes.DATA_ARRAY, DataArray(type, tuple(items)))
 
 
 def _data(infos: Iterable[Info], key: str, default: Any) -> Any:

@@ -125,6 +125,7 @@ class Job(Record):
         first: The node rank (PMIX_NODE_RANK) and the rank in the session (PMIX_GLOBAL_RANK) of the job's first rank,
             where other jobs of the session run on its node.
         others: How many procs of other jobs there are.
+        cluster: The name of its cluster (PMIX_CLUSTER_ID); empty where it has none.
     """
 
     nspace: str
@@ -136,6 +137,7 @@ class Job(Record):
     parent: Proc | None = None
     first: int = 0
     others: int = 0
+    cluster: str = ""
 
     def __validate__(self) -> None:
         if not check_name(self.nspace, MAX_NSLEN, "an nspace"):
@@ -220,6 +222,8 @@ class Job(Record):
             attrs.JOB_NUM_APPS(len(self.apps)),
             attrs.NODE_LIST(",".join([node.hostname for node in self.nodes])),
         ]
+        if self.cluster:
+            found.append(attrs.CLUSTER_ID(self.cluster))
         if self.tmpdir:
             found += [attrs.TMPDIR(self.tmpdir), attrs.NSDIR(self.tmpdir), attrs.TDIR_RMCLEAN(True)]
         if self.parent is not None:

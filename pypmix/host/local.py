@@ -8,6 +8,7 @@ import socket
 from collections import deque
 from functools import partial
 
+from pypmix.clusters import check_cluster
 from pypmix.host import answers, launch, orphans
 from pypmix.host.folders import remove, temporary_folder, working_directory
 from pypmix.host.guard import Guard
@@ -25,7 +26,7 @@ from pypmix.standard._typing import TypeVar
 from pypmix.standard.enums import Range
 from pypmix.standard.errors import ERR_EXISTS, NotInitialized, NotSupported, PMIxError
 from pypmix.standard.ops import ClientAborted, ClientConnected, ClientFinalized, ClientLost
-from pypmix.standard.types import RANK_WILDCARD, Proc
+from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, Proc, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Pending, Upcall
     from pypmix.host.crossings import Crossings
     from pypmix.host.feeding import Feed
+    from pypmix.host.joining import Joining
     from pypmix.host.loop import Timer
     from pypmix.host.nodes import Wrap
     from pypmix.host.rank import Rank
@@ -86,6 +88,12 @@ class LocalHost:
         grace: Seconds that ranks have between SIGTERM and SIGKILL.
         own_process: This process exists for the jobs only, and this is its main thread: take its signals, and
             become the parent of all processes that the jobs leave behind, so that none survives it.
+        cluster: The name of the cluster that this host is, which its jobs are told (PMIX_CLUSTER_ID).
+        join: A folder by which this host is joined with others that name the same, each a cluster of its own: their
+            jobs connect, and look up what the others have published to `Range.GLOBAL`. It takes a `cluster`, and
+            servers on the Python engine.
+        address: The address that its servers listen on for those of the others.
+        nspace: What the nspaces of its jobs begin with, before `@` and their number; made up by default.
         wrap: Is given the function that a server calls with upcalls, and the name of its node, and returns the one
             that it is to call instead, such as `pypmix.host.recording.Recorder.wrap`.
 
@@ -113,11 +121,17 @@ class LocalHost:
         timeout: float | None = None,
         grace: float = GRACE,
         own_process: bool = False,
+        cluster: str = "",
+        join: str = "",
+        address: str = "127.0.0.1",
+        nspace: str = "",
         wrap: Wrap | None = None,
     ) -> None:
         if timeout is not None and not timeout > 0:
             raise ValueError(f"a timeout must be more than 0 seconds, not {timeout}")
         check_nodes(nodes, engine)
+        self._joining = _joining(cluster, join, address, engine)
+        self._cluster = cluster
         self.env = launch.inherited_environment(os.environ if env is None else env)
         self.grace = grace
         self._timeout = timeout
@@ -128,6 +142,7 @@ class LocalHost:
         self._name = f"pypmix-{label}-{os.getpid()}-{os.urandom(3).hex()}"
         self.tmpdir = os.path.join(temporary_folder(self.env), self._name)
         self._wdir = working_directory()
+        self._space = _check_nspace(nspace) or self._name
         self._last = 0
         self.jobs: dict[str, RunningJob] = {}
         self.loop = Loop()
@@ -142,7 +157,7 @@ class LocalHost:
                     self._upcall,
                     engine=engine,
                     library=library,
-                    nspace=f"{self._name}@0",
+                    nspace=f"{self._space}@0",
                     tool_support=number == 0,
                     rendezvous_file=file if number == 0 else None,
                     wrap=wrap,
@@ -218,7 +233,7 @@ class LocalHost:
     def has_run(self, nspace: str) -> bool:
         """Tell whether an nspace is that of a job of this host, even one that is over."""
         name, _, number = nspace.rpartition("@")
-        return name == self._name and number.isdigit() and 1 <= int(number) <= self._last
+        return name == self._space and number.isdigit() and 1 <= int(number) <= self._last
 
     def find(self, proc: Proc) -> tuple[RunningJob, Rank] | None:
         """Return the job and the rank that a proc is; None for tools, and for jobs that are over."""
@@ -304,7 +319,7 @@ class LocalHost:
 
     def _check_psets(self, apps: Iterable[Application]) -> None:
         for app in apps:
-            if app.pset in self._psets or app.pset.rpartition("@")[0] == self._name:
+            if app.pset in self._psets or app.pset.rpartition("@")[0] == self._space:
                 detail = f"the name {app.pset!r} of a process set is taken"
                 raise PMIxError(detail, status=ERR_EXISTS, operation="spawn")
 
@@ -478,14 +493,19 @@ class LocalHost:
     def _run(self, programs: list[str]) -> None:
         os.mkdir(self.tmpdir, 0o700)
         self._guard = Guard(self._name, self.tmpdir)
-        if len(self.nodes) > 1:
+        for node in self.nodes if len(self.nodes) > 1 else ():
+            os.mkdir(node.tmpdir, 0o700)
+        if len(self.nodes) > 1 and self._joining is None:
             from pypmix.host.crossings import Crossings
 
-            for node in self.nodes:
-                os.mkdir(node.tmpdir, 0o700)
             self._crossings = Crossings(self)
         for node in self.nodes:
             node.server.open()
+        if self._joining is not None:
+            from pypmix.host.crossings import Crossings
+
+            # Others see it at once, and may ask.
+            self._crossings = Crossings(self, joining=self._joining)
         if self._timeout is not None:
             self.deadline = self.loop.later(self._timeout, self._timed_out)
         if self._own_process:
@@ -508,7 +528,7 @@ class LocalHost:
         placed = in_blocks(size, nodes or self.nodes)
         jobs = [job.job for job in self.jobs.values()]
         job = Job(
-            nspace=f"{self._name}@{self._last + 1}",
+            nspace=f"{self._space}@{self._last + 1}",
             apps=apps,
             nodes=tuple([self._described(node, ranks, jobs) for node, ranks in placed]),
             session=os.getpid(),
@@ -517,6 +537,7 @@ class LocalHost:
             parent=parent,
             first=max([job.first + job.size for job in jobs], default=0),
             others=self.running,
+            cluster=self._cluster,
         )
         self._last += 1
         return RunningJob(self, job, self._last, terms, placed)
@@ -573,6 +594,10 @@ class LocalHost:
     def _upcall(self, node: LocalNode, upcall: Upcall) -> None:
         # On the engine's thread. What a rank did is noted before it is answered, hence before it can exit.
         op = upcall.op
+        if type(op).__name__ == "GroupUpcall" and self._crossings is None and not self._native:
+            # Nothing but a number is asked for, which two threads more would make late.
+            self._answer(node, upcall)
+            return
         match op:
             case ClientConnected():
                 self._note(op.proc, CONNECTED)
@@ -594,10 +619,6 @@ class LocalHost:
                 return
             case _ if op.name == GROUP and self._native:
                 self.loop.post(partial(self._group, node, upcall))
-                return
-            case _ if op.name == GROUP and self._crossings is None:
-                # Nothing but a number is asked for, which two threads more would make late.
-                self._answer(node, upcall)
                 return
             case _:
                 self.loop.post(lambda: self._answer(node, upcall))
@@ -635,7 +656,7 @@ class LocalHost:
                 self._cross(op)
             if self._crossings is not None and self._crossings.answer(node, upcall):
                 return
-            function = answers.find(type(op))
+            function = answers.found.get(type(op)) or answers.find(type(op))
             if function is None:
                 raise NotSupported("LocalHost does not offer it", operation=op.name)
             function(self, upcall)
@@ -762,3 +783,25 @@ class LocalHost:
         remove(self.tmpdir)
         if self._guard is not None:
             self._guard.dismiss()
+
+
+def _joining(cluster: str, folder: str, address: str, engine: str) -> Joining | None:
+    """Return with whom a host is joined; raise `ValueError` where it cannot be."""
+    if cluster:
+        check_cluster(cluster)
+    if not folder:
+        return None
+    if not cluster:
+        raise ValueError("hosts that are joined are clusters, and each has a name of its own: name this one's")
+    if engine != "python":
+        raise ValueError("clusters are joined with servers on the python engine only")
+    from pypmix.host.joining import Joining
+
+    return Joining(cluster, folder, address)
+
+
+def _check_nspace(nspace: str) -> str:
+    """Return what nspaces begin with, if they can."""
+    if any(c in nspace for c in ":/@") or len(nspace) > MAX_NSLEN // 2:
+        raise ValueError(f"the nspaces of jobs cannot begin with {nspace!r:.80}")
+    return check_name(nspace, MAX_NSLEN // 2, "an nspace")

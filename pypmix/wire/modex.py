@@ -26,7 +26,7 @@ from pypmix.wire.encode import BYTES, flex
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pypmix.standard.releases import Release
 
@@ -134,6 +134,25 @@ def _take(body: bytes, found: list[tuple[Proc, list[tuple[str, Stored]]]], stamp
         found.append((proc, values))
         if stamps is not None:
             stamps[proc] = stamp
+
+
+def rename_modex(data: bytes, name: Callable[[str], str]) -> bytes:
+    """Return the blobs of servers with other names for the nspaces of their procs; the values stay as they are.
+
+    Args:
+        data: The blobs.
+        name: Returns what an nspace is called instead.
+
+    Raises:
+        RemoteProtocolError: These are no such blobs.
+    """
+    found: dict[Proc, list[Stored]] = {}
+    stamps: dict[Proc, int] = {}
+    for proc, values in decode_modex(data, stamps):
+        found[proc] = [stored for _, stored in values]
+    renamed = {proc: Proc.unchecked(name(proc.nspace), proc.rank) for proc in found}
+    named = {renamed[proc]: stamp for proc, stamp in stamps.items()}
+    return encode_modex([(renamed[proc], values) for proc, values in found.items()], named) if found else b""
 
 
 def _count(body: bytes, pos: int) -> tuple[int, int]:

@@ -46,6 +46,12 @@ def test_a_variable_without_value_is_taken_from_here() -> None:
     assert parse(["-x", "HERE", "-x", "GONE", "a"], {"HERE": "1"}).apps == (Application(("a",), 1, (("HERE", "1"),)),)
 
 
+def test_runs_that_are_joined_are_clusters() -> None:
+    request = parse(["--cluster", "A", "--join", "/x/y", "--join-address", "10.0.0.7", "--nspace", "job", "a"], {})
+    assert (request.cluster, request.join, request.address, request.nspace) == ("A", "/x/y", "10.0.0.7", "job")
+    assert parse(["--cluster", "A", "a"], {}).cluster == "A"
+
+
 def test_the_engine_holds_for_all_applications() -> None:
     apps = parse(["a", ":", "--engine", "native", "b"], {}).apps
     assert [app.env for app in apps] == [(("PYPMIX_ENGINE", "native"),)] * 2
@@ -94,6 +100,11 @@ def test_the_terms_of_the_job(words: str, terms: Terms) -> None:
         ("--nodes 0 a", "--nodes takes a whole number of at least 1, not '0'"),
         ("--nodes 2000 a", "a host has 1 to 256 nodes, not 2000"),
         ("--nodes 2 --server-engine native a", "several nodes are simulated with the python engine's servers only"),
+        ("--join /x a", "add --cluster NAME"),
+        ("--join-address h a", "add --join DIR"),
+        ("--cluster A:B a", "a cluster's name is not empty and holds no colon and no slash: 'A:B'"),
+        ("--nspace a:b a", "the nspaces of jobs cannot begin with 'a:b'"),
+        ("--cluster A --join x --server-engine native a", "on the python engine only"),
         ("--server-engine auto a", "--server-engine takes native or python, not 'auto'"),
         ("--server-libpmix ./lib a", "--server-libpmix is for a server of the native engine"),
         ("--colour a", "there is no option --colour"),

@@ -119,6 +119,18 @@ DIFFERENCES: tuple[Declared, ...] = (
         "A host may count connections, for a job that ends with another; it has to know of all.",
         ("connections",),
     ),
+    *[
+        Declared(
+            "connect",
+            "directives pypmix.conn.nspace",
+            releases,
+            "is told nothing of it by pypmix's clients",
+            "tells that callers understand an nspace of the connection's own, which the host may assign",
+            "RFC 0003; libpmix has no answer for it.",
+            (scenario,),
+        )
+        for scenario, releases in (("connections", ("7.*",)), ("connections_across_nodes", EVERY))
+    ],
     Declared(
         "deregister_events",
         "upcall",
@@ -278,6 +290,16 @@ DIFFERENCES: tuple[Declared, ...] = (
         "passes them on",
         "The host watches, see `process_monitor`.",
         ("control",),
+    ),
+    Declared(
+        "iof_deregister",
+        "id",
+        EVERY,
+        "leaves out the end of a pull while there is another one",
+        "names each pull by the host's own number",
+        "As for the upcall: then the first end that is told is that of the second pull.",
+        ("forwarding",),
+        always=False,
     ),
     Declared(
         "iof_deregister",

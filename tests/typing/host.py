@@ -30,7 +30,7 @@ class Asynchronous(Host):
     async def client_aborted(self, req: requests.AbortRequest) -> None:
         await self.kill(req.targets, status=req.status)
 
-    async def connect(self, req: requests.TogetherRequest) -> Any:
+    async def connect(self, req: requests.ConnectRequest) -> Any:
         return LATER
 
     async def query(self, req: requests.QueryRequest) -> dict[str, object]:
@@ -45,7 +45,7 @@ class Blocking(Host):
         assert_type(req.keys, tuple[str, ...])
         return []
 
-    def disconnect(self, req: requests.TogetherRequest) -> Status:
+    def disconnect(self, req: requests.DisconnectRequest) -> Status:
         return Status.ERR_NOT_FOUND
 
     def job_control(self, req: requests.JobControlRequest) -> list[Info]:

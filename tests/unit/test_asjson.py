@@ -60,6 +60,10 @@ EXAMPLES = [
     (ops.Lookup(("k",)), {"is": "Lookup", "keys": ["k"], "directives": []}),
     (ops.ResolvePeers("n0", "demo"), {"is": "ResolvePeers", "node": "n0", "nspace": "demo"}),
     (ops.Credential(b"c"), {"is": "Credential", "data": {"hex": "63"}, "infos": []}),
+    (
+        ops.Connected("both", (Proc("a", 1),)),
+        {"is": "Connected", "nspace": "both", "procs": [{"nspace": "a", "rank": 1}], "foreign": [], "directives": []},
+    ),
 ]
 
 

@@ -300,8 +300,9 @@ def test_a_server_that_is_lost_has_nobody_any_more(world):
     world.hub.run(world.hub.clock.now + 1)
     world.hub.lose("c")
     world.hub.run()
-    assert not asked[-1].ends
+    assert not asked[-1].ends and not asked[1].ends
     assert world.all_ask(construct, "b")[0].code == ABORT
+    assert world.all_ask(Connect(ALL), "b")[0].code == PARTIAL
     assert [getattr(each.end, "code", None) for each in asked] == [PARTIAL, PARTIAL, None, ABORT]
     assert asked[-1].end.missing == {Proc("job", 3)}
     assert "server c has gone" in str(asked[0].end)
@@ -384,7 +385,9 @@ def test_connect_brings_the_job_info_of_others(world):
     world.crossings["c"].deregister("own")
     world.hub.run()
     assert not world.servers["a"].jobs
-    assert world.all_ask(Connect(both), "a")[0].code == NotFound.default_status
+    assert world.all_ask(Connect(both), "a")[0].missing == {Proc("own", 0)}
+    assert world.all_ask(Connect((Proc("own", RANK_WILDCARD), *both)), "a")[0].missing >= {Proc("own", 0)}
+    assert world.all_ask(Connect((Proc("none", 0), *both)), "a")[0].code == NotFound.default_status
 
 
 def test_job_info_goes_with_its_last_server(world):

@@ -9,10 +9,11 @@ from pypmix.psets import ProcSet as ProcSet
 from pypmix.standard import attrs
 from pypmix.standard._typing import Generic, TypeVar
 from pypmix.standard.errors import ERROR, SUCCESSES, PMIxError, error_for
-from pypmix.standard.ops import Credential, GroupResults
+from pypmix.standard.ops import Connected, Credential, GroupResults
+from pypmix.standard.ops.connecting import CONNECT_ASSIGN, CONNECT_ID, CONNECT_XCHG_ONLY
 from pypmix.standard.ops.events import is_set, procs_in
 from pypmix.standard.ops.hosting import GROUP_CANCEL, GROUP_CONSTRUCT, GROUP_DESTRUCT
-from pypmix.standard.types import DeviceDistance, Info, Pdata, Proc
+from pypmix.standard.types import MAX_NSLEN, DeviceDistance, Info, Pdata, Proc, check_name
 from pypmix.standard.values import infos as as_infos
 
 TYPE_CHECKING = False
@@ -374,8 +375,47 @@ class SpawnRequest(Request[str]):
         return given
 
 
-class TogetherRequest(Request[None]):
-    """`connect` and `disconnect`: all procs of this server have called it."""
+class ConnectRequest(Request["Connected | None"]):
+    """`connect`: all procs of this server have called it.
+
+    Answered with an nspace for the connection, which no job has and which is the same on all servers: the server takes
+    those who have come, in the order of their names. Or with a `pypmix.standard.ops.Connected`, where the host says who
+    is in it, in the order of the new ranks; or with None, where the procs are connected under their own names alone.
+    """
+
+    __slots__ = ()
+
+    procs: tuple[Proc, ...]
+    directives: tuple[Info, ...]
+
+    @property
+    def assigns(self) -> bool:
+        """Whether the participants understand an nspace of the connection's own, and want one."""
+        return is_set(self.directives, CONNECT_ASSIGN) and not is_set(self.directives, CONNECT_XCHG_ONLY)
+
+    @property
+    def id(self) -> str | None:
+        """What tells it from other connects of the same procs; None where the callers give nothing."""
+        return next((info.value.data for info in self.directives if info.key == CONNECT_ID), None)
+
+    @property
+    def signature(self) -> tuple[Hashable, ...]:
+        """The operation, its id and its procs in one order, the same on all servers that take part in it."""
+        id = self.id
+        return (self.name, *(() if id is None else (id,)), *sorted(set(self.procs)))
+
+    def result(self, given: Any) -> Connected | None:
+        if isinstance(given, str):
+            if not check_name(given, MAX_NSLEN, "an nspace"):
+                raise ValueError("connect is answered with an nspace, which is not empty, or with None")
+            given = Connected(given)
+        if given is not None and not isinstance(given, Connected):
+            self._wrong(given, "the nspace of the connection, a Connected, or nothing")
+        return given
+
+
+class DisconnectRequest(Request[None]):
+    """`disconnect`: all procs of this server have called it."""
 
     __slots__ = ()
 

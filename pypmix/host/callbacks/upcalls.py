@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pypmix.host.callbacks import requests
     from pypmix.host.callbacks.requests import Given, Later, Request
     from pypmix.standard.enums import Status
-    from pypmix.standard.ops import Credential, GroupResults
+    from pypmix.standard.ops import Connected, Credential, GroupResults
     from pypmix.standard.types import DeviceDistance, Pdata, Proc
 
     T = TypeVar("T")
@@ -65,11 +65,11 @@ class Upcalls:
         """A client, or a tool, asks for a job; return the job's nspace, which is registered by then."""
         return self.default(req)
 
-    def connect(self, req: requests.TogetherRequest) -> Reply[None]:
-        """All procs of this server have called a connect."""
+    def connect(self, req: requests.ConnectRequest) -> Reply[Connected | str | None]:
+        """All procs of this server have called a connect; return an nspace for them, or None."""
         return self.default(req)
 
-    def disconnect(self, req: requests.TogetherRequest) -> Reply[None]:
+    def disconnect(self, req: requests.DisconnectRequest) -> Reply[None]:
         """All procs of this server have called a disconnect."""
         return self.default(req)
 

@@ -1,8 +1,7 @@
-"""Fences, connects and disconnects whose members are on several servers, as one of these sees them."""
+"""Fences and disconnects whose members are on several servers, as one of these sees them."""
 
 from __future__ import annotations
 
-from pypmix.data import DataBuffer
 from pypmix.engine.base import Pending
 from pypmix.host.exchange import packing
 from pypmix.host.exchange.errors import ExchangeTimeout, ServerLost, listed
@@ -78,25 +77,32 @@ class Collectives:
         lives: How often the procs of this server have opened.
         jobs: The jobs that this server has registered.
         borrow: Registers a job of other servers with this one.
+        tell_gone: Tells the server of procs of other servers that have gone.
+        lacks: Tells whether the server knows nothing of a job.
     """
 
     def __init__(
-        self, exchange: Exchange, places: Places, lives: Lives, jobs: dict[str, JobInfo], borrow: Borrow
+        self,
+        exchange: Exchange,
+        places: Places,
+        lives: Lives,
+        jobs: dict[str, JobInfo],
+        borrow: Borrow,
+        tell_gone: Callable[[Iterable[Proc]], None],
+        lacks: Callable[[str], bool],
     ) -> None:
         self.name = exchange.name
         self._exchange = exchange
         self._places = places
         self._lives = lives
-        self._jobs = jobs
-        self._borrow = borrow
         self._open: dict[_Crossing, None] = {}
         self._parties: dict[tuple[str, tuple[Proc, ...]], Party] = {}
         self._version = 0
-        self.groups = Groups(exchange, places, lives, jobs, borrow, self.attempt)
+        self.groups = Groups(exchange, places, lives, jobs, borrow, self.attempt, tell_gone, lacks)
         self.answers: dict[type, Answer] = {
             FenceUpcall: self._fence,
             GroupUpcall: self.groups.answer,
-            Connect: self._connect,
+            Connect: self.groups.connect,
             Disconnect: self._disconnect,
         }
         exchange.absences(self._absent)
@@ -255,37 +261,13 @@ class Collectives:
         if not self.groups.takes(upcall, op, op.data):
             self._gather(upcall, op.procs, op.directives, op.data, lambda got: b"".join(parts_of(got)), broken=_partial)
 
-    def _connect(self, upcall: Upcall, op: Connect) -> None:
-        if self.groups.takes(upcall, op):
-            return
-
-        def joined(gathered: Gathered) -> None:
-            for data in parts_of(gathered):
-                buffer = DataBuffer(data)
-                while buffer.more():
-                    self._borrow(packing.unpack_job(buffer))
-
-        self._gather(upcall, op.procs, op.directives, self._jobs_for(op.procs), joined, broken=_partial)
-
-    def _jobs_for(self, procs: Iterable[Proc]) -> bytes:
-        """Return the job infos that this server has to tell: each is told by the first server with members of it."""
-        first: dict[str, str] = {}
-        for server, members in self._places.servers(self._places.expand(procs)).items():
-            for nspace in {proc.nspace for proc in members}:
-                first[nspace] = min(first.get(nspace, server), server)
-        buffer = DataBuffer()
-        for nspace in sorted(first):
-            if first[nspace] == self.name and nspace in self._jobs:
-                packing.pack_job(buffer, self._jobs[nspace])
-        return buffer.bytes()
-
     def _disconnect(self, upcall: Upcall, op: Disconnect) -> None:
         if not self.groups.takes(upcall, op):
             self._gather(upcall, op.procs, op.directives, b"", lambda _: None, broken=_as_well)
 
 
 def _partial(detail: str) -> PMIxError:
-    """A fence or a connect without some of its members."""
+    """A fence without some of its members."""
     return PartialSuccess(detail)
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from hashlib import blake2b
 from itertools import count
+from os import urandom
 
 from pypmix.host.exchange import deciding
-from pypmix.host.exchange.parts import CONSTRUCT, OFFER, Outcome, Part, pack_outcome, unpack_part
+from pypmix.host.exchange.parts import CONNECT, CONSTRUCT, OFFER, Outcome, Part, pack_outcome, unpack_part
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import ERR_BAD_PARAM, ERR_NOT_FOUND, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESS
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
@@ -72,6 +73,18 @@ class ContextIds:
         text = f"{block} {self._name}".encode("utf-8", "surrogateescape")
         prefix = int.from_bytes(blake2b(text, digest_size=5).digest(), "big")
         return 1 << 62 | prefix << COUNTER | number
+
+
+class Names:
+    """The nspaces that one server gives to connections, from any thread; no other one gives the same."""
+
+    def __init__(self) -> None:
+        self._prefix = f"connection-{urandom(6).hex()}"
+        self._given = count(1)
+
+    def take(self) -> str:
+        """Return the next one."""
+        return f"{self._prefix}@{next(self._given)}"
 
 
 class Ended:
@@ -196,6 +209,7 @@ class Coordinator:
         self._late: deque[_Late] = deque(maxlen=MAX_LATE)
         self._left: OrderedDict[str, set[Proc]] = OrderedDict()
         self._context_ids = ContextIds(self.name)
+        self._names = Names()
 
     def __len__(self) -> int:
         return sum([len(rounds) for rounds in self._rounds.values()])
@@ -289,7 +303,11 @@ class Coordinator:
             held.answer(pack_outcome(deciding.overdue((), ())), None)
             self._settle(round)
         else:
-            self._end(round, deciding.overdue(where, procs))
+            outcome = deciding.overdue(where, procs)
+            if round.kind == CONSTRUCT and deciding.is_later_round(held.part):
+                # All have been there before, and come once more, if only to say that they give it up as well.
+                self._remember(round, outcome)
+            self._end(round, outcome)
 
     def _close(self, round: Round) -> None:
         """Those who have come are the group."""
@@ -342,11 +360,20 @@ class Coordinator:
 
     def are_out(self, part: Part, procs: Iterable[Proc]) -> bool:
         """Tell whether none of these takes part in something any more: they have gone, or have left the group."""
-        left = self._left.get(part.name, ()) if part.kind != CONSTRUCT else ()
+        left = self._left_of(part.kind, part.name)
         return all(self._places.is_missing(proc, part.life) or proc in left for proc in procs)
 
     def _is_out(self, held: _Held) -> bool:
         return self.are_out(held.part, [proc for proc in held.part.procs if self._places.where(proc) == held.server])
+
+    def _left_of(self, kind: int, name: str) -> set[Proc]:
+        """Return who has left the group that does something."""
+        return self._left.get(name.partition("\0")[0], set()) if kind != CONSTRUCT else set()
+
+    def _came(self, round: Round) -> set[Proc]:
+        """Return who has come, of all servers."""
+        came = {proc for server, part in round.parts for proc in part.procs if self._places.where(proc) == server}
+        return came - deciding.absent_in(round.parts)
 
     def joined(self, name: str, procs: Iterable[Proc]) -> None:
         """Somebody is a member of a group: so they have not left, or not that one."""
@@ -393,7 +420,7 @@ class Coordinator:
     def _members(self, round: Round) -> tuple[dict[str, list[Proc]], set[Proc], bool]:
         """Return which members are waited for, by server, who has gone, and whether this server has any there."""
         life = max([held.part.life for held in round.held])
-        left = self._left.get(round.name, ()) if round.kind != CONSTRUCT else ()
+        left = self._left_of(round.kind, round.name)
         present = {held.server for held in round.held}
         servers: dict[str, list[Proc]] = {}
         gone: set[Proc] = set()
@@ -451,8 +478,11 @@ class Coordinator:
             return
         late = {proc for procs in waiting.values() for proc in procs}
         if round.kind != CONSTRUCT:
-            left = self._left.get(round.name, set())
-            self._end(round, deciding.together(round.kind, round.parts, gone, left))
+            end = deciding.together(round.kind, round.parts, gone, self._left_of(round.kind, round.name))
+            if round.kind == CONNECT and end.status == SUCCESS:
+                name = self._names.take() if deciding.assigns(round.parts) else ""
+                end = deciding.connected(end, round.parts, self._came(round), name)
+            self._end(round, end)
             return
         construct = deciding.Construct(round.parts, gone | late, round.leaders)
         outcome = construct.outcome()
@@ -559,6 +589,10 @@ class Coordinator:
             leader = min([proc for _, part in mine for proc in _leaders_of(part) if proc not in absent], default=None)
             outcome = deciding.formed(mine, members, absent, leader, self._context_id(mine))
         others = [held for held in round.held if held not in offers]
+        if members and outcome.status == SUCCESS:
+            # Its server has counted it among those who construct the group.
+            offers += [held for held in others if held.part.procs and set(members).issuperset(held.part.procs)]
+            others = [held for held in others if held not in offers]
         round.held = offers
         self._end(round, outcome)
         for held in others:

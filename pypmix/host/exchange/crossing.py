@@ -23,12 +23,12 @@ from pypmix.standard.ops.events import (
     RANGE_RM,
     procs_in,
 )
-from pypmix.standard.ops.publishing import RANGE_CUSTOM
+from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any, Protocol
 
     from pypmix.engine.base import Done, Upcall
@@ -111,6 +111,7 @@ class Crossing:
         gone: Told of each proc of any server that has ended or is lost, on whatever thread brings that: what it has
             published for as long as it lives goes. It must not block.
         over: Told of the procs of a job when all of them have gone, or no server has the job any more.
+        session: Tells by its name whether a server is of this one's session; all are by default.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class Crossing:
         directory: Directory | None = None,
         gone: Callable[[Proc], None] | None = None,
         over: Callable[[tuple[Proc, ...]], None] | None = None,
+        session: Callable[[str], bool] | None = None,
     ) -> None:
         self.name = exchange.name
         self._server = server
@@ -129,14 +131,18 @@ class Crossing:
         self._directory = directory
         self._gone = gone
         self._over = over
+        self._session = session
         self._places = Places(where)
         self._lives = Lives()
         self._jobs: dict[str, JobInfo] = {}
         self._borrowed: set[str] = set()
         self._modexes: dict[Proc, dict[_Asked, None]] = {}
-        self._collectives = Collectives(exchange, self._places, self._lives, self._jobs, self._borrow)
+        self._collectives = Collectives(
+            exchange, self._places, self._lives, self._jobs, self._borrow, self._tell_gone, self._lacks
+        )
         self.psets = Psets(server, exchange)
         self._groups = self._collectives.groups
+        self._groups.bury = self._bury
         self._standing = Standing(exchange, self._places, self._listed)
         self._answers: dict[type, Answer] = {
             **self._collectives.answers,
@@ -269,26 +275,31 @@ class Crossing:
                     self._over(ended)
 
     def _bury(self, procs: list[Proc]) -> None:
-        """Procs have gone, or their server has: those of others are members of no group any more."""
+        """Procs have gone, or their server has: those of others are in no group and no connection any more."""
         if not procs:
             return
         self._groups.record.leave(procs)
-        members = {proc for _, group in self._told_groups() or () for proc in group}
+        told = (*(self._known("groups") or ()), *(self._known("connections") or ()))
+        members = {proc for _, group in told for proc in group}
+        self._tell_gone([proc for proc in procs if proc in members])
+
+    def _tell_gone(self, procs: Iterable[Proc]) -> None:
+        """Tell the server that procs of others have gone."""
         for proc in procs:
-            if proc in members and self._places.where(proc) != self.name:
+            if self._places.where(proc) != self.name:
                 infos = (SAYS_GONE, attrs.EVENT_AFFECTED_PROC(proc), attrs.EVENT_DO_NOT_CACHE(True))
                 self._server.notify(Notification(TALK, self._server.proc, RANGE_LOCAL, infos))
 
-    def _told_groups(self) -> Listed | None:
-        """Return the groups that the server says it knows; None where it does not say."""
-        ask = getattr(self._server, "groups", None)
+    def _known(self, what: str) -> Listed | None:
+        """Return the groups, or the connections, that the server says it knows; None where it does not say."""
+        ask = getattr(self._server, what, None)
         try:
             return None if ask is None else ask()
         except PMIxError:
             return None
 
     def _listed(self) -> Listed:
-        told = self._told_groups()
+        told = self._known("groups")
         return self._groups.record.listed() if told is None else told
 
     def _query(self, upcall: Upcall, op: QueryInfo) -> None:
@@ -301,7 +312,7 @@ class Crossing:
 
     def _changed(self, name: str, here: bool) -> None:
         if not here:
-            self._bury(self._places.procs_on(name))
+            self._depart(tuple(self._places.procs_on(name)))
             for nspace in self._places.known():
                 self._remove(name, nspace)
             return
@@ -332,9 +343,12 @@ class Crossing:
         for proc in packing.unpack_procs(data):
             self._places.back(proc)
 
+    def _lacks(self, nspace: str) -> bool:
+        return nspace not in self._jobs and nspace not in self._borrowed
+
     def _borrow(self, job: JobInfo) -> None:
         """Register a job that other servers have, for clients that have connected with its procs."""
-        if job.nspace in self._jobs or job.nspace in self._borrowed or not self._places.known_to(job.nspace, ()):
+        if not self._lacks(job.nspace) or not self._places.known_to(job.nspace, ()):
             # It is known here, or it is over already.
             return
         try:
@@ -423,9 +437,9 @@ class Crossing:
             data = packing.pack_event(op, source)
             reach = self._reach(op, source)
             if reach is None:
-                self._exchange.broadcast(EVENT, data)
-            else:
-                for server in sorted(reach - {self.name}):
+                reach = set(self._exchange.members)
+            for server in sorted(reach - {self.name}):
+                if op.range != RANGE_SESSION or self._session is None or self._session(server):
                     self._exchange.tell(server, EVENT, data)
         upcall.reply()
 

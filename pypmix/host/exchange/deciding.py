@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from pypmix.host.exchange.errors import listed
-from pypmix.host.exchange.parts import DESTRUCT, DISCONNECT, Outcome
+from pypmix.host.exchange.parts import CONNECT, DESTRUCT, DISCONNECT, Outcome
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import ERR_BAD_PARAM, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESS, SUCCESSES
+from pypmix.standard.ops.connecting import (
+    CONNECT_ASSIGN,
+    CONNECT_EARLY_TERM,
+    CONNECT_NAME,
+    CONNECT_NOTIFY_EACH,
+    CONNECT_OPTIONAL,
+    CONNECT_PROCS,
+    CONNECT_XCHG_ONLY,
+    Connected,
+)
 from pypmix.standard.ops.events import is_set, procs_in
 from pypmix.standard.ops.hosting import (
     GROUP_ABSENT,
@@ -40,6 +50,9 @@ BOOTSTRAP = attrs.GROUP_BOOTSTRAP.key
 KEPT = NOTIFY_TERMINATION, FT_COLLECTIVE, OPTIONAL
 """What is asked for that a group keeps."""
 
+CONNECTED = CONNECT_EARLY_TERM, CONNECT_NOTIFY_EACH, CONNECT_OPTIONAL
+"""What participants of a connect ask for that the servers of the others have to know."""
+
 TOLD = frozenset(
     attribute.key
     for attribute in (
@@ -60,6 +73,9 @@ CARRIED = frozenset(
         *KEPT,
         *TOLD,
         *ARRAYS,
+        *CONNECTED,
+        CONNECT_ASSIGN,
+        CONNECT_XCHG_ONLY,
         ASSIGN_CONTEXT_ID,
         BOOTSTRAP,
         GROUP_GUEST,
@@ -94,6 +110,11 @@ def tolerant(parts: Parts) -> bool:
 def understands(part: Part) -> bool:
     """Tell whether a server holds several rounds, and is told what native ones have no words for."""
     return any(info.key == GROUP_ROUND for info in part.infos)
+
+
+def is_later_round(part: Part) -> bool:
+    """Tell whether a server comes to a construct for another time than the first."""
+    return any(info.key == GROUP_ROUND and info.value.data != 1 for info in part.infos)
 
 
 def leads(part: Part) -> bool:
@@ -281,7 +302,7 @@ def together(kind: int, parts: Parts, absent: set[Proc], left: set[Proc]) -> Out
     if kind == DESTRUCT:
         # Whoever has left has nothing to take apart.
         lost -= left
-    goes_on = kind == DISCONNECT or asked(parts, FT_COLLECTIVE)
+    goes_on = kind == DISCONNECT or asked(parts, FT_COLLECTIVE) or (kind == CONNECT and asked(parts, CONNECT_OPTIONAL))
     if lost and not goes_on and not (kind == DESTRUCT and asked(parts, NOTIFY_TERMINATION)):
         return failure(ERR_PARTIAL_SUCCESS, "some of its members have gone", lost)
     failed = [name for name, part in parts if part.status == ERR_PARTIAL_SUCCESS]
@@ -289,6 +310,38 @@ def together(kind: int, parts: Parts, absent: set[Proc], left: set[Proc]) -> Out
         return failure(ERR_PARTIAL_SUCCESS, f"members on {listed(failed)} have gone", lost)
     infos = (named(GROUP_ABSENT, sorted(lost)),) if lost else ()
     return Outcome(SUCCESS, infos=infos, jobs=jobs_of(parts), data=b"".join([part.data for _, part in parts]))
+
+
+def assigns(parts: Parts) -> bool:
+    """Tell whether a connect makes an nspace: somebody understands it, and nobody wants none."""
+    return asked(parts, CONNECT_ASSIGN) and not asked(parts, CONNECT_XCHG_ONLY)
+
+
+def connected(outcome: Outcome, parts: Parts, came: Iterable[Proc], name: str) -> Outcome:
+    """Return the end of a connect that has not failed.
+
+    Args:
+        outcome: How it ends otherwise.
+        parts: What the servers have given.
+        came: Who has come.
+        name: The nspace that is assigned; empty for none.
+    """
+    infos = [Info(key, Value(codes.BOOL, True)) for key in CONNECTED if asked(parts, key)]
+    if name:
+        members = sorted(came)
+        if not members:
+            return failure(ERR_PARTIAL_SUCCESS, "nobody is left")
+        infos += [Info(CONNECT_NAME, Value(codes.STRING, name)), named(CONNECT_PROCS, members)]
+    return outcome.replace(infos=(*outcome.infos, *infos))
+
+
+def connection_in(infos: tuple[Info, ...]) -> Connected | None:
+    """Return what a connect has made, None where it has assigned nothing and there is nothing to know of it."""
+    name = next((str(info.value.data) for info in infos if info.key == CONNECT_NAME), "")
+    flags = tuple([info for info in infos if info.key in CONNECTED])
+    if not name and not flags:
+        return None
+    return Connected(name, procs_in(infos, CONNECT_PROCS) or (), directives=flags)
 
 
 def overdue(who: Iterable[str], missing: Iterable[Proc]) -> Outcome:

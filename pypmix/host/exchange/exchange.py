@@ -24,6 +24,7 @@ from pypmix.host.exchange.messages import (
     unpack_error,
     unpack_gathered,
 )
+from pypmix.host.exchange.partings import OUT, Partings
 from pypmix.host.exchange.requests import Requests
 from pypmix.host.exchange.rounds import OPERATION, Contribution, Gathered, Rounds
 from pypmix.host.exchange.turns import Turns, log
@@ -140,7 +141,8 @@ class Exchange:
         self._numbers = count(1)
         self._own: dict[int, Gathering] = {}
         self._requests = Requests(carrier, self.turns, self._numbers, self._later, now)
-        self._listeners: dict[str, Listener] = {}
+        self._partings = Partings(self.name, self._here, self._say, self._part)
+        self._listeners: dict[str, Listener] = {**self._partings.listeners}
         self._watchers: list[Watcher] = []
         self._waiting: list[_Awaited] = []
         self._rounds = Rounds(self._ended)
@@ -164,7 +166,9 @@ class Exchange:
     @property
     def members(self) -> tuple[str, ...]:
         """The names of all servers that are there, this one included; sorted."""
-        return self._carrier.members
+        if self._partings.out:
+            return (self.name,)
+        return tuple([name for name in self._carrier.members if name not in self._gone])
 
     @property
     def gone(self) -> frozenset[str]:
@@ -404,6 +408,9 @@ class Exchange:
             elif name in self._here and not self._closed:
                 self._carrier.send(name, fields.pack(TELL, fields.text(topic), data))
 
+    def _say(self, to: str, topic: str, data: bytes) -> None:
+        self._tell((to,), topic, data)
+
     def _heard(self, sender: str, topic: str, data: bytes) -> None:
         listener = self._listeners.get(topic)
         if listener is None:
@@ -414,7 +421,7 @@ class Exchange:
     # What the carrier tells
 
     def _arrived(self, sender: str, message: bytes) -> None:
-        if self._closed:
+        if self._closed or sender not in self._here:
             return
         try:
             self._read(sender, message)
@@ -484,15 +491,27 @@ class Exchange:
     def _changed(self, name: str, here: bool) -> None:
         if self._closed:
             return
-        if here:
+        if here and self._partings.out:
+            self._carrier.send(name, fields.pack(TELL, fields.text(OUT), b""))
+        elif here:
             self._gone.discard(name)
             self._here.add(name)
             for own in [own for own in self._own.values() if not own.sent and own.coordinator == name]:
                 self._bring(own)
-        else:
+            self._tell_of(name, True)
+        elif name in self._here:
+            self._part(name)
+            self._partings.lost(name)
+
+    def _part(self, name: str) -> None:
+        """Another server is not there any more."""
+        if name in self._here:
             self._here.discard(name)
             self._gone.add(name)
             self._lose(name)
+            self._tell_of(name, False)
+
+    def _tell_of(self, name: str, here: bool) -> None:
         for awaited in [awaited for awaited in self._waiting if awaited.names <= self._here]:
             self._come(awaited, None)
         for watcher in self._watchers:

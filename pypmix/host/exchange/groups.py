@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from functools import partial
+from hashlib import blake2b
 
 from pypmix.data import DataBuffer
 from pypmix.engine.base import Pending
@@ -44,6 +45,7 @@ from pypmix.standard.errors import (
     error_for,
 )
 from pypmix.standard.ops import Connect, Disconnect, FenceUpcall, GroupUpcall
+from pypmix.standard.ops.connecting import CONNECT_ID
 from pypmix.standard.ops.events import is_set, procs_in
 from pypmix.standard.ops.hosting import (
     GROUP_ABSENT,
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
 
 PART = "pypmix.group"
 CANCEL = "pypmix.group.cancel"
+JOB = "pypmix.group.job"
 ENDED = "pypmix.group.ended"
 NEWS = "pypmix.group.news"
 
@@ -85,8 +88,11 @@ GROUP_CONSTRUCT_COMPLETE = -166
 GROUP_LEFT = -160
 GROUP_MEMBERSHIP_UPDATE = -164
 
-ADDRESSED = {FenceUpcall: FENCE, Connect: CONNECT, Disconnect: DISCONNECT}
+ADDRESSED = {FenceUpcall: FENCE, Disconnect: DISCONNECT}
 """What procs do together that may name all of a group."""
+
+MAX_MISSING = 4096
+"""How many procs an error names as missing."""
 
 MAX_ROUNDS = 1024
 """Of how many constructs that go on it is remembered who was told to be absent."""
@@ -131,10 +137,13 @@ class Groups:
         jobs: The jobs that this server has registered.
         borrow: Registers a job of other servers with this one.
         attempt: Carries an answer out; what that raises is the answer.
+        tell_gone: Tells the server of procs of other servers that have gone.
+        lacks: Tells whether the server knows nothing of a job.
 
     Attributes:
         coordinator: What this server coordinates.
         record: The groups that members on this server are in, as far as this is seen here.
+        bury: Tells the server of procs of others that have gone, if it knows a group with them.
     """
 
     def __init__(
@@ -145,6 +154,8 @@ class Groups:
         jobs: dict[str, JobInfo],
         borrow: Borrow,
         attempt: Callable[[Answer, Upcall], None],
+        tell_gone: Callable[[Iterable[Proc]], None],
+        lacks: Callable[[str], bool],
     ) -> None:
         self.name = exchange.name
         self.coordinator = Coordinator(exchange, places, self._forward)
@@ -154,13 +165,18 @@ class Groups:
         self._jobs = jobs
         self._borrow = borrow
         self._attempt = attempt
+        self._tell_gone = tell_gone
+        self._lacks = lacks
         self.record = Record()
+        self.bury: Callable[[list[Proc]], None] = lambda procs: None
         self._open: dict[int, _Own] = {}
+        self._found: tuple[object, int, tuple[tuple[Proc, ...], dict[str, list[Proc]]] | None] = (), 0, None
         self._rounds: OrderedDict[str, tuple[tuple[Proc, ...], tuple[Proc, ...]]] = OrderedDict()
         self._asked: list[tuple[str, str, int, OnAnswer]] = []
         exchange.handle(PART, self.coordinator.come)
         exchange.hear(CANCEL, self._told_cancel)
         exchange.handle(ENDED, self._asked_ended)
+        exchange.handle(JOB, self._asked_job)
         exchange.hear(NEWS, lambda _, data: self._heard_of(data))
         exchange.watch(self._changed)
 
@@ -174,7 +190,7 @@ class Groups:
             part = own.part
             missing = self.coordinator.missing(self.name, part.number) if own.to == self.name else ()
             arrived = tuple([proc for proc in part.procs if proc not in missing])
-            found.append(Pending(OPERATIONS[part.kind], part.name, arrived, missing, own.since))
+            found.append(Pending(*_shown(part), arrived, missing, own.since))
         return found
 
     # Upcalls
@@ -191,7 +207,19 @@ class Groups:
         else:
             raise NotSupported(f"a group has no operation {op.operation}")
 
-    def takes(self, upcall: Upcall, op: FenceUpcall | Connect | Disconnect, data: bytes = b"") -> bool:
+    def connect(self, upcall: Upcall, op: Connect) -> None:
+        """Answer the upcall `connect`, of a group by its name or of any procs."""
+        found = {info.key: info.value.data for info in op.directives if info.key in (GROUP_ID, CONNECT_ID)}
+        name, id = found.get(GROUP_ID), found.get(CONNECT_ID)
+        if isinstance(name, str):
+            name = f"{name}\0{id}" if id else name
+        else:
+            # What has no name is known by who takes part in it.
+            members = sorted(set(self._places.expand(op.procs)))
+            name = f"\0{id or ''}\0{blake2b(packing.pack_procs(members), digest_size=16).hexdigest()}"
+        self._begin(upcall, CONNECT, name, op.procs, op.directives)
+
+    def takes(self, upcall: Upcall, op: FenceUpcall | Disconnect, data: bytes = b"") -> bool:
         """Carry out what all of a group does by its name; return False where the procs have other names."""
         name = next((info.value.data for info in op.directives if info.key == GROUP_ID), None)
         if not isinstance(name, str):
@@ -217,9 +245,7 @@ class Groups:
         data: bytes = b"",
     ) -> None:
         """Carry something out with the servers of its members, and answer its upcall."""
-        members = tuple(self._places.expand(procs))
-        # Others may not know yet that a job is over: what it has part in ends the same way for all.
-        servers = self._places.servers([proc for proc in members if not self._places.is_over(proc.nspace)])
+        members, servers = self._where(procs)
         if kind not in (OFFER, CONSTRUCT) and self.name not in servers:
             raise PMIxError(f"none of its procs are on {self.name}", status=ERR_BAD_PARAM, procs=members)
         mine = servers.get(self.name, [])
@@ -245,6 +271,18 @@ class Groups:
         own = _Own(part, servers, lambda outcome: self._attempt(lambda up, _: self._end(up, own, outcome), upcall), 0.0)
         self._start(own, seconds_in(directives))
 
+    def _where(self, procs: Iterable[Proc]) -> tuple[tuple[Proc, ...], dict[str, list[Proc]]]:
+        """Return whom procs stand for, and those of them by their servers; who comes again is found once."""
+        asked, version, found = self._found
+        if found is None or asked is not procs or version != self._places.version:
+            members = tuple(self._places.expand(procs))
+            # Others may not know yet that a job is over: what it has part in ends the same way for all.
+            servers = self._places.servers([proc for proc in members if not self._places.is_over(proc.nspace)])
+            found = members, servers
+            if self._places.steady and isinstance(procs, tuple):
+                self._found = procs, self._places.version, found
+        return found
+
     def _unattended(self, upcall: Upcall, kind: int, members: tuple[Proc, ...], directives: Iterable[Info]) -> None:
         """Answer what all members of this server have gone from before it began."""
         gone = [proc for proc in members if self._places.where(proc) == self.name]
@@ -266,7 +304,9 @@ class Groups:
         """Return an info with the procs that a wildcard stands for."""
         if info.key not in deciding.ARRAYS:
             return info
-        return deciding.named(info.key, self._places.expand(procs_in((info,), info.key) or ()))
+        named = procs_in((info,), info.key) or ()
+        procs = tuple(self._places.expand(named))
+        return info if procs == named else deciding.named(info.key, procs)
 
     def _jobs_for(self, kind: int, servers: dict[str, list[Proc]]) -> tuple[tuple[str, bytes], ...]:
         """Return the job infos that this server has to tell: of its own procs, where a server does not know them."""
@@ -291,7 +331,7 @@ class Groups:
             else:
                 error = error_for(outcome.status)(outcome.detail, status=outcome.status)
             error.operation = OPERATIONS[part.kind]
-            error.missing = frozenset(outcome.missing)
+            error.missing = frozenset(outcome.missing[:MAX_MISSING])
             upcall.fail(error)
             return
         buffer = DataBuffer(outcome.jobs)
@@ -299,13 +339,56 @@ class Groups:
             self._borrow(packing.unpack_job(buffer))
         if part.kind == FENCE:
             upcall.reply(outcome.data)
-        elif part.kind in (CONNECT, DISCONNECT):
+        elif part.kind == CONNECT:
+            self._bring_jobs(part, lambda: self._reply_connected(upcall, outcome))
+        elif part.kind == DISCONNECT:
             upcall.reply(None)
         elif part.kind == DESTRUCT:
             self.record.remove(part.name, part.procs)
             upcall.reply(outcome.infos)
         else:
             upcall.reply(self._constructed(part, outcome))
+
+    def _bring_jobs(self, part: Part, then: Callable[[], None]) -> None:
+        """Ask for job infos that nobody has told, because the server that was to do so has no proc left there."""
+        nspaces = {proc.nspace for proc in part.procs if not self._has_gone(proc)}
+        asked = []
+        for nspace in sorted(filter(self._lacks, nspaces)):
+            told = [name for name in self._places.tellers_of(nspace) if name in self._exchange.members]
+            asked += [(nspace, name) for name in told[:1]]
+        waiting = len(asked)
+
+        def came(data: bytes | None, _error: PMIxError | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if data:
+                self._borrow(packing.unpack_job(DataBuffer(data)))
+            if not waiting:
+                then()
+
+        for nspace, name in asked:
+            self._exchange.request(name, JOB, nspace.encode(), came, timeout=GRACE)
+        if not asked:
+            then()
+
+    def _asked_job(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
+        job = self._jobs.get(data.decode("utf-8", "replace"))
+        buffer = DataBuffer()
+        if job is not None:
+            packing.pack_job(buffer, job)
+        answer(buffer.bytes(), None)
+
+    def _reply_connected(self, upcall: Upcall, outcome: Outcome) -> None:
+        made = deciding.connection_in(outcome.infos)
+        upcall.reply(made)
+        gone = [] if made is None else [proc for proc in made.procs if self._has_gone(proc)]
+        if gone:
+            # The news of them was here before the connection, which the server knows in a moment.
+            self._exchange.later(0, lambda: self._tell_gone(gone))
+
+    def _has_gone(self, proc: Proc) -> bool:
+        where = self._places.where(proc)
+        return where is None or where in self._exchange.gone or self._places.has_departed(proc)
 
     def _servers_of(self, procs: Iterable[Proc]) -> list[str]:
         return sorted({server for proc in procs if (server := self._places.where(proc)) is not None})
@@ -533,6 +616,17 @@ class Groups:
         if self.name in where.values():
             gone = {None, *self._exchange.gone}
             self.record.add(name, [proc for proc in members if where[proc] not in gone])
+            # When their end was heard of the server did not know the group yet; in a turn of its own it does.
+            ended = [proc for proc in members if where[proc] in gone or self._places.has_departed(proc)]
+            if ended:
+                self._exchange.turns(self.bury, ended)
+
+
+def _shown(part: Part) -> tuple[str, str]:
+    """Return the operation of a part, with the id of a connect, and the group that it is one of."""
+    group, _, rest = part.name.partition("\0")
+    id = rest.partition("\0")[0]
+    return f"{OPERATIONS[part.kind]} {id}".rstrip(), group
 
 
 def _status_of(kind: int, directives: Iterable[Info]) -> int:

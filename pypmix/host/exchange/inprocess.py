@@ -135,6 +135,17 @@ class Hub:
                 carrier.lost = True
                 self._remove(carrier)
 
+    def part(self, one: str, other: str) -> None:
+        """Have the connection of two servers break: what is on its way is lost, and each finds the other gone."""
+        with self._lock:
+            first, second = self._carriers.get(one), self._carriers.get(other)
+            if first is None or second is None or first is second or second in first.apart:
+                return
+            first.apart.add(second)
+            second.apart.add(first)
+            self._pass(first, second, lambda: second.changed(first, False))
+            self._pass(second, first, lambda: first.changed(second, False))
+
     # What the carriers do.
 
     def enter(self, carrier: HubCarrier) -> None:
@@ -155,7 +166,7 @@ class Hub:
         """Have a message arrive, if its receiver is still there then."""
         with self._lock:
             receiver = self._carriers.get(to)
-            if receiver is not None and not carrier.closed:
+            if receiver is not None and not carrier.closed and receiver not in carrier.apart:
                 self._pass(carrier, receiver, lambda: receiver.arrived(carrier, message))
 
     def _remove(self, carrier: HubCarrier) -> None:
@@ -189,6 +200,8 @@ class HubCarrier:
         self.closed = False
         self.lost = False
         self.listening = False
+        self.apart: set[HubCarrier] = set()
+        """Whom it has no connection with any more."""
         self._hub = hub
         self._present: dict[str, HubCarrier] = {name: self}
         self._on_message: OnMessage | None = None
@@ -234,6 +247,6 @@ class HubCarrier:
 
     def arrived(self, sender: HubCarrier, message: bytes) -> None:
         """A message has come."""
-        known = self._present.get(sender.name) is sender
+        known = self._present.get(sender.name) is sender and sender not in self.apart
         if known and not self.closed and not sender.lost and self._on_message is not None:
             self._on_message(sender.name, message)

@@ -7,7 +7,7 @@ from pypmix.standard.types import RANK_VALID, RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     Where = Callable[[Proc], str | None]
 
@@ -45,7 +45,8 @@ class Places:
     def __init__(self, where: Where | None = None) -> None:
         self._where = where
         self._jobs: dict[str, _Job] = {}
-        self._over: dict[str, None] = {}
+        self._over: dict[str, Sequence[int]] = {}
+        """Jobs that were, and their ranks."""
         self.version = 0
 
     def __len__(self) -> int:
@@ -75,7 +76,8 @@ class Places:
         if not job.tellers:
             self.version += 1
             del self._jobs[nspace]
-            self._over[nspace] = None
+            ranks = sorted(job.places)
+            self._over[nspace] = range(len(ranks)) if ranks == list(range(len(ranks))) else ranks
             if len(self._over) > MAX_OVER:
                 del self._over[next(iter(self._over))]
         return not job.tellers
@@ -101,6 +103,11 @@ class Places:
         """Tell whether all of these servers have told of a job."""
         job = self._jobs.get(nspace)
         return job is not None and job.tellers.issuperset(servers)
+
+    def tellers_of(self, nspace: str) -> list[str]:
+        """Return the servers that know a job, sorted."""
+        job = self._jobs.get(nspace)
+        return [] if job is None else sorted(job.tellers)
 
     def procs_of(self, nspace: str) -> tuple[Proc, ...]:
         """Return the procs of a job."""
@@ -174,9 +181,11 @@ class Places:
         for proc in procs:
             if proc.rank == RANK_WILDCARD:
                 job = self._jobs.get(proc.nspace)
-                if job is None:
+                # Others may not have heard yet that a job is over: all mean the same procs by its wildcard.
+                ranks = self._over.get(proc.nspace) if job is None else sorted(job.places)
+                if ranks is None:
                     raise NotFound(f"no server knows the job {proc.nspace!r}", procs=(proc,))
-                found.update([(Proc.unchecked(proc.nspace, rank), None) for rank in sorted(job.places)])
+                found.update([(Proc.unchecked(proc.nspace, rank), None) for rank in ranks])
             elif proc.rank >= RANK_VALID:
                 raise PMIxError(f"{proc} names no proc that could take part", status=ERR_BAD_PARAM, procs=(proc,))
             else:

@@ -97,10 +97,12 @@ class Psets:
         # What has come for the server since it forgot the set is of the same set.
         self._end(name, list(self._sets.get(name, ())), (), whole=True)
 
-    def _told_define(self, _sender: str, data: bytes) -> None:
+    def _told_define(self, sender: str, data: bytes) -> None:
         name, marks, members = packing.unpack_pset(data)
         if members:
             self._sets.setdefault(name, {}).update(dict.fromkeys(marks, members))
+            # Of what its definer has not told, it may not tell the end either.
+            self._told.update([mark for mark in marks if _definer(mark) != sender])
             self._review(name)
 
     def _told_delete(self, _sender: str, data: bytes) -> None:
@@ -149,6 +151,8 @@ class Psets:
             self._applied[name] = wanted
 
     def _changed(self, name: str, here: bool) -> None:
+        if not here:
+            self._inherit(name)
         # The definer may have gone: then it is the first of those that were there already who tells.
         first = next((member for member in self._exchange.members if member != name), "")
         for each, known in self._sets.items() if here else ():
@@ -156,6 +160,14 @@ class Psets:
                 if mark == self._mine.get(each) or first == self._exchange.name:
                     self._told.add(mark)
                     self._exchange.tell(name, DEFINE, packing.pack_pset(each, (mark,), members))
+
+    def _inherit(self, definer: str) -> None:
+        """A host has gone, perhaps while it told of its sets, or of their end: those who have one tell the rest."""
+        for name, known in self._sets.items():
+            for mark, members in known.items():
+                if _definer(mark) == definer:
+                    self._told.add(mark)
+                    self._exchange.broadcast(DEFINE, packing.pack_pset(name, (mark,), members))
 
     def _apply(self, step: Callable[[], None]) -> bool:
         try:
@@ -168,3 +180,8 @@ class Psets:
                 log.error("a process set of another server could not be taken in: %s", error)
             return False
         return True
+
+
+def _definer(mark: str) -> str:
+    """Return the name of the host whose mark it is."""
+    return mark.rpartition(" ")[0]

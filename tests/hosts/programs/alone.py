@@ -127,8 +127,10 @@ async def groups(cell):
 
 
 def connect(me):
-    me.connect(me.job.procs, timeout=WAIT)
-    me.disconnect(me.job.procs, timeout=WAIT)
+    connection = me.connect(me.job.procs, timeout=WAIT)
+    wanted = ("acme.both", me.rank) if me.supports("connect.nspace") else (None, None)
+    assert (connection.nspace, connection.rank) == wanted
+    connection.disconnect(timeout=WAIT)
     return status(me.connect, [me.job[0], me.job[1], me.job[3]], timeout=WAIT)
 
 
@@ -142,7 +144,7 @@ async def connects(cell):
             seen.append((req.name, len(self.expand(req.procs))))
             if len(req.procs) == 3:
                 return Status.ERR_NOT_FOUND
-            return None
+            return "acme.both" if req.assigns else None
 
         def disconnect(self, req):
             seen.append((req.name, len(self.expand(req.procs))))

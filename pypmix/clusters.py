@@ -1,0 +1,45 @@
+"""The names of jobs where several clusters take part, each with a resource manager of its own: `cluster:nspace`."""
+
+from __future__ import annotations
+
+from pypmix.standard.types import MAX_NSLEN, check_name
+
+SEPARATOR = ":"
+
+
+def cluster_nspace(cluster: str, nspace: str) -> str:
+    """`PMIX_MULTICLUSTER_NSPACE_CONSTRUCT`: return the name that a job has in the eyes of other clusters.
+
+    Args:
+        cluster: The cluster's name, which its resource manager gives (`attrs.CLUSTER_ID` in the job info).
+        nspace: The job's namespace there.
+
+    Raises:
+        ValueError: One of them is empty, the cluster's name holds a colon, or the result is longer than 255 bytes.
+    """
+    check_cluster(cluster)
+    if not check_name(nspace, MAX_NSLEN, "an nspace"):
+        raise ValueError("an nspace must not be empty")
+    return check_name(f"{cluster}{SEPARATOR}{nspace}", MAX_NSLEN, "an nspace with its cluster")
+
+
+def split_nspace(nspace: str) -> tuple[str | None, str]:
+    """`PMIX_MULTICLUSTER_NSPACE_PARSE`: return the cluster of a job's name, None where it has none, and its nspace.
+
+    What comes before the first colon is the cluster, so `split_nspace("a:b:c")` is `("a", "b:c")`.
+    """
+    cluster, colon, rest = nspace.partition(SEPARATOR)
+    return (cluster, rest) if colon and cluster and rest else (None, nspace)
+
+
+def check_cluster(cluster: str) -> str:
+    """Return the name of a cluster if it can be one.
+
+    Raises:
+        TypeError: It is no text.
+        ValueError: It is empty or too long, or holds a colon, a slash, or a NUL character.
+    """
+    check_name(cluster, MAX_NSLEN // 2, "a cluster's name")
+    if not cluster or SEPARATOR in cluster or "/" in cluster:
+        raise ValueError(f"a cluster's name is not empty and holds no colon and no slash: {cluster!r:.80}")
+    return cluster

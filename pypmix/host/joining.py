@@ -1,0 +1,213 @@
+"""Several runs that are joined, each a cluster of its own: how their servers meet, and what all of them may look up."""
+
+from __future__ import annotations
+
+import os
+
+from pypmix.clusters import check_cluster, split_nspace
+from pypmix.host.directory import Who
+from pypmix.host.exchange import packing
+from pypmix.host.exchange.border import Naming, renamed
+from pypmix.host.exchange.tcp import TCPCarrier
+from pypmix.host.exchange.turns import log
+from pypmix.host.publishing import Publications
+from pypmix.standard.enums import Range
+from pypmix.standard.errors import PMIxError
+from pypmix.standard.ops import Publish, Unpublish
+from pypmix.standard.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pypmix.host.directory import Entry
+    from pypmix.host.exchange.carrier import OnChange, OnMessage
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.local import LocalHost
+    from pypmix.host.loop import Loop
+
+PUBLISHED = "pypmix.cluster.published"
+TAKEN_BACK = "pypmix.cluster.unpublished"
+
+ELSEWHERE = -1
+"""The number of all nodes of other clusters: that of none of this one."""
+
+
+class Joining(Record):
+    """That a host is one of several clusters.
+
+    Args:
+        cluster: Its name, which no other one has.
+        folder: Where the clusters find each other: a folder that all of them see, of this user alone.
+        address: The address that its servers listen on, by which the others reach them.
+    """
+
+    cluster: str
+    folder: str
+    address: str = "127.0.0.1"
+
+    def __validate__(self) -> None:
+        check_cluster(self.cluster)
+        if not self.folder or not self.address:
+            raise ValueError("clusters are joined by a folder, and listen on an address")
+
+    def carrier(self, hostname: str, loop: Loop) -> LoopCarrier:
+        """Return what carries the messages of a node's server.
+
+        Raises:
+            PMIxError: The folder cannot be used (`PermissionDenied` where it is not this user's alone), or nobody can
+                listen on the address.
+        """
+        name = f"{self.cluster}:{hostname}"
+        try:
+            carrier = TCPCarrier.in_folder(name, os.path.abspath(self.folder), host=self.address)
+        except OSError as error:
+            text = f"{self.folder} does not join clusters that listen on {self.address}: {error.strerror or error}"
+            raise PMIxError(text, operation="exchange") from error
+        return LoopCarrier(carrier, loop)
+
+
+class LoopCarrier:
+    """A carrier whose callbacks come on a host's loop, with all else that the host does.
+
+    Args:
+        carrier: What carries.
+        loop: The loop.
+    """
+
+    def __init__(self, carrier: TCPCarrier, loop: Loop) -> None:
+        self.name = carrier.name
+        self._carrier = carrier
+        self._loop = loop
+        self._present = {carrier.name}
+        self._closed = False
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The servers that are there, as far as the loop has been told."""
+        return tuple(sorted(self._present))
+
+    def send(self, to: str, message: bytes) -> None:
+        """Send a message."""
+        self._carrier.send(to, message)
+
+    def listen(self, on_message: OnMessage, on_change: OnChange) -> None:
+        """Begin to call these."""
+
+        def changed(name: str, here: bool) -> None:
+            if not self._closed:
+                (self._present.add if here else self._present.discard)(name)
+                on_change(name, here)
+
+        def arrived(sender: str, message: bytes) -> None:
+            if not self._closed:
+                on_message(sender, message)
+
+        self._carrier.listen(
+            lambda sender, message: self._loop.post(lambda: arrived(sender, message)),
+            lambda name, here: self._loop.post(lambda: changed(name, here)),
+        )
+
+    def close(self) -> None:
+        """Leave."""
+        self._closed = True
+        self._carrier.close()
+
+
+class Shared:
+    """What is published to all clusters (`Range.GLOBAL`): each has a copy of what the others' procs have published.
+
+    The cluster of the publisher decides what becomes of a value. The first node of each cluster tells those of the
+    others.
+
+    Args:
+        host: The host.
+        exchange: That of its first node.
+        names: The names of jobs on both sides of the border.
+    """
+
+    def __init__(self, host: LocalHost, exchange: Exchange, names: Naming) -> None:
+        self._exchange = exchange
+        self._names = names
+        self._first = exchange.name
+        self._directory = host.part(Publications).directory
+        self._directory.watcher = self._changed
+        self._telling = True
+        exchange.hear(PUBLISHED, self._told_published)
+        exchange.hear(TAKEN_BACK, self._told_taken_back)
+        exchange.watch(self._met)
+
+    def _others(self) -> list[str]:
+        """Return the first node of each other cluster."""
+        firsts: dict[str | None, str] = {}
+        for name in self._exchange.members:
+            firsts.setdefault(split_nspace(name)[0], name)
+        return [name for cluster, name in firsts.items() if cluster != self._names.cluster]
+
+    def _changed(self, entry: Entry, here: bool) -> None:
+        """A value has been published in this cluster, or is no more."""
+        if entry.range != Range.GLOBAL or not self._telling:
+            return
+        cluster = split_nspace(entry.owner.proc.nspace)[0]
+        topic, data = (PUBLISHED, self._published(entry)) if here else (TAKEN_BACK, self._taken_back(entry))
+        for name in self._others():
+            # Of a copy that has been read, and may be read once only, its own cluster tells the rest.
+            if cluster in (None, split_nspace(name)[0]):
+                self._exchange.tell(name, topic, data)
+
+    def _published(self, entry: Entry) -> bytes:
+        op = renamed(Publish((entry.info,), entry.range, entry.persistence, entry.permissions()), self._names.out)
+        return self._packed(op, entry)
+
+    def _taken_back(self, entry: Entry) -> bytes:
+        return self._packed(Unpublish((entry.info.key,)), entry)
+
+    def _packed(self, op: Publish | Unpublish, entry: Entry) -> bytes:
+        owner = entry.owner
+        return packing.pack_request(op, renamed(owner.proc, self._names.out), owner.uid, owner.gid)
+
+    def _met(self, name: str, here: bool) -> None:
+        cluster = split_nspace(name)[0]
+        if cluster == self._names.cluster:
+            return
+        if here and name in self._others():
+            for entry in self._directory.published(Range.GLOBAL):
+                if split_nspace(entry.owner.proc.nspace)[0] is None:
+                    self._exchange.tell(name, PUBLISHED, self._published(entry))
+        elif cluster not in {split_nspace(member)[0] for member in self._exchange.members}:
+            self._quietly(lambda entry: split_nspace(entry.owner.proc.nspace)[0] == cluster)
+
+    def _told_published(self, _sender: str, data: bytes) -> None:
+        op, proc, uid, gid = packing.unpack_request(data)
+        assert isinstance(op, Publish)
+        self._telling = False
+        try:
+            home = self._names.home
+            self._directory.publish(Who(renamed(proc, home), uid, gid, ELSEWHERE), renamed(op, home))
+        except PMIxError as error:
+            log.warning("%s: what %s has published is not seen here: %s", self._first, proc, error)
+        finally:
+            self._telling = True
+
+    def _told_taken_back(self, _sender: str, data: bytes) -> None:
+        op, proc, _uid, _gid = packing.unpack_request(data)
+        assert isinstance(op, Unpublish)
+        owner, keys = renamed(proc, self._names.home), op.keys
+        own = split_nspace(owner.nspace)[0] is None
+
+        def meant(entry: Entry) -> bool:
+            return entry.owner.proc == owner and entry.info.key in keys
+
+        if own:
+            # Somebody there has read what may be read once.
+            self._directory.remove_all(Range.GLOBAL, meant)
+        else:
+            self._quietly(meant)
+
+    def _quietly(self, meant: Callable[[Entry], bool]) -> None:
+        """Remove copies, of which nobody is told."""
+        self._telling = False
+        try:
+            self._directory.remove_all(Range.GLOBAL, meant)
+        finally:
+            self._telling = True

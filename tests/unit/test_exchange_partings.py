@@ -1,0 +1,127 @@
+"""Proves that servers that have lost their connection with each other are lost to all alike, and nobody else is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pypmix.host.exchange import Exchange, Hub
+from pypmix.host.exchange.psets import Psets
+from pypmix.standard.types import Proc
+from unit.test_exchange_psets import Server
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Session:
+    def __init__(self, names, delay=lambda _one, _other: 0.1):
+        self.hub = Hub(delay=delay)
+        self.exchanges = {}
+        for name in names:
+            self.join(name)
+        self.hub.run()
+
+    def join(self, name):
+        exchange = Exchange(self.hub.carrier(name), later=self.hub.clock.later, now=self.hub.clock.time)
+        self.exchanges[name] = exchange
+        exchange.start()
+
+    def views(self):
+        self.hub.run()
+        return {name: "".join(exchange.members) for name, exchange in self.exchanges.items()}
+
+
+def test_the_later_one_of_two_leaves_the_others():
+    session = Session("abc")
+    session.hub.part("a", "b")
+    assert session.views() == {"a": "ac", "b": "b", "c": "ac"}
+    assert session.exchanges["c"].gone == {"b"}
+
+
+def test_two_alone_have_nobody_to_tell_them():
+    session = Session("ab")
+    session.hub.part("b", "a")
+    assert session.views() == {"a": "a", "b": "b"}
+    assert session.exchanges["a"].gone == {"b"}
+
+
+def test_a_server_that_ends_takes_nobody_along():
+    session = Session("abc")
+    heard = []
+    session.exchanges["c"].hear("news", lambda sender, data: heard.append((sender, data)))
+    # It is heard of from others before its own last word.
+    session.hub._delay = lambda one, other: 5.0 if (one, other) == ("a", "c") else 0.1
+    session.exchanges["a"].tell("c", "news", b"last")
+    session.exchanges.pop("a").close()
+    assert session.views() == {"b": "bc", "c": "bc"}
+    assert heard == [("a", b"last")]
+
+
+def test_whoever_comes_later_is_turned_away_by_one_that_has_left():
+    session = Session("abc")
+    session.hub.part("a", "c")
+    session.hub.run()
+    session.join("d")
+    assert session.views() == {"a": "abd", "b": "abd", "c": "c", "d": "abd"}
+
+
+def test_what_waits_for_one_that_leaves_ends():
+    session = Session("abc")
+    ends = []
+    for name in "bc":
+        done = lambda result, error, name=name: ends.append((name, error.servers))  # noqa: E731
+        session.exchanges[name].allgather(b"x", "abc", b"", done)
+    session.hub.run()
+    session.hub.part("a", "b")
+    session.hub.run()
+    assert sorted(ends) == [("b", ("a",)), ("c", ("b",))]
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.integers(2, 6),
+    st.lists(st.tuples(st.sampled_from("plc"), st.integers(0, 5), st.integers(0, 5), st.floats(0, 1)), max_size=8),
+    st.lists(st.sampled_from((0.0, 0.1, 0.5, 2.0)), min_size=1, max_size=7),
+)
+def test_servers_that_have_each_other_have_the_same_others(size, happenings, delays):
+    paces = iter(range(1 << 30))
+    session = Session("abcdef"[:size], lambda _one, _other: delays[next(paces) % len(delays)])
+    names = sorted(session.exchanges)
+    for what, one, other, at in happenings:
+        first, second = names[one % size], names[other % size]
+
+        def happens(what=what, first=first, second=second):
+            if what == "p":
+                session.hub.part(first, second)
+            elif first in session.exchanges:
+                exchange = session.exchanges.pop(first)
+                if what == "l":
+                    session.hub.lose(first)
+                else:
+                    exchange.close()
+
+        session.hub.clock.later(at, happens)
+    views = session.views()
+    for name, view in views.items():
+        for other in view:
+            assert views[other] == view, f"{name} has {other}: {views}"
+
+
+def test_what_a_host_that_is_lost_has_told_of_its_sets_all_know_in_the_end():
+    hub = Hub(delay=lambda one, other: 9.0 if (one, other) == ("a", "c") else 0.1)
+    hosts = {}
+    for name in "abcd":
+        server, exchange = Server(), Exchange(hub.carrier(name), later=hub.clock.later)
+        hosts[name] = server, Psets(server, exchange), exchange
+        exchange.start()
+    hub.run()
+    procs = (Proc("job", 0),)
+    hosts["a"][1].define("ocean", procs)
+    hub.run(hub.clock.now + 1)
+    hub.lose("a")
+    hub.run()
+    assert [hosts[name][0].sets for name in "bcd"] == [{"ocean": procs}] * 3
+    hosts["c"][1].delete("ocean")
+    hub.run()
+    assert [hosts[name][0].sets for name in "bcd"] == [{}] * 3
