@@ -21,9 +21,11 @@ from pypmix.standard.ops import (
     GroupInviteControl,
     GroupJoin,
     GroupRequest,
+    GroupWatch,
     Notification,
     NotifyEvent,
 )
+from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import Info, Proc
 
 EXAMPLES = max(100, int(os.environ.get("PYPMIX_FAULT_ROUNDS", "0")))
@@ -325,7 +327,49 @@ def requests() -> None:
         asker.ends()
 
 
-SCENES = (coordinators, choices, leaders, answers, requests)
+def groups() -> None:
+    """Groups that are destructed, or hear who leads, in each of their states."""
+
+    def stands(leader: int | None) -> Groups:
+        world = Groups(knows=False, notifies=False, leader=leader)
+        world.run(0.1)
+        return world
+
+    for leader in (0, None):
+        stands(leader)[2].agent.standing.gone(NAME)
+    world = stands(0)
+    world[1].on(talk.LEADER_FAILED, lambda event: 0, never=True)
+    world.kill(0)
+    world.run(0.15)
+    world[2].agent.standing.gone(NAME)
+    # A member that has declared itself says so late.
+    arrives(stands(None), 1, 2, talk.say("standing leads", NAME, (P[2],)))
+    # The steward tells one that it has taken in of choices, of which that one hears nothing else.
+    for chosen in (P[1], None):
+        for leader in (0, None):
+            stands(leader)[2].agent.standing.led(NAME, chosen, 2)
+    # One hears that the leader has left, and the others only that it has ended.
+    world = stands(0)
+    about = talk.procs(talk.CUSTOM_RANGE, (P[2],)), talk.text(talk.GROUP_ID, NAME), talk.proc(talk.AFFECTED_PROC, P[0])
+    arrives(world, 0, 2, NotifyEvent(talk.LEFT, RANGE_CUSTOM, about))
+    assert world[2].state(NAME).leader is None
+    for rank in range(1, FOUNDERS):
+        world[rank].on(talk.LEADER_FAILED, lambda event: (0, (talk.flag(talk.LEADER),)))
+    world.kill(0)
+    world.run()
+    assert {(world[rank].state(NAME).leader, world[rank].state(NAME).term) for rank in range(1, FOUNDERS)} == {
+        (P[1], 2)
+    }
+    assert not world[2].events(talk.LEADER_FAILED)
+    # A leader that leaves is followed by another one where members want that.
+    world = stands(0)
+    for rank in range(FOUNDERS):
+        world[rank].start(GroupWatch(NAME, lambda change: None, elects=True))
+    world.leaves(0, False)
+    world.run()
+
+
+SCENES = (coordinators, choices, leaders, answers, requests, groups)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from pypmix.engine.chain import Handlers
 from pypmix.engine.groups.agent import Agent
-from pypmix.engine.groups.constructing import GRACE, IMMEDIATE, MAX_SELECTED, MOURNING, PARTING, verdict
+from pypmix.engine.groups.constructing import GRACE, GRACE_OF_OURS, IMMEDIATE, MAX_SELECTED, MOURNING, PARTING, verdict
 from pypmix.engine.groups.talk import (
     AFFECTED_PROC,
     CONSTRUCT_ABORT,
@@ -269,13 +269,14 @@ def test_a_gathered_group_has_the_members_that_the_server_tells() -> None:
 # Time
 
 
-def test_a_name_stays_busy_until_the_server_has_answered() -> None:
-    port = Port((5, 0, 11))
+@pytest.mark.parametrize(("adapts", "grace"), [(False, GRACE), (True, GRACE_OF_OURS)])
+def test_a_name_stays_busy_until_the_server_has_answered(adapts: bool, grace: float) -> None:
+    port = Port((5, 0, 11), adapts=adapts)
     op = GroupConstruct("g", (A, B), (attrs.TIMEOUT(2),))
     outcome = port.start(op)
     port.pass_time(2)
     assert not outcome
-    port.pass_time(GRACE)
+    port.pass_time(grace)
     failed(outcome, OperationTimeout)
     failed(port.start(op), PMIxError, ERR_RESOURCE_BUSY)
     port.answer(GroupResults((A, B)))

@@ -241,6 +241,7 @@ class Elections:
         term: int,
         decided: Callable[[Outcome], None],
         told: bool = False,
+        wishes: bool = True,
         abortable: bool = False,
         able: Callable[[], bool] | None = None,
     ) -> None:
@@ -260,6 +261,7 @@ class Elections:
             decided: Called once, possibly before this returns, with the `Outcome`. The chosen one may have ended in
                 the meantime: `agent.standing.has_ended` tells, and then the next term is to begin.
             told: Whether the server has told of the failure already; to be called by the watcher of that event then.
+            wishes: Whether the handlers are asked; they are not where the leader has left as far as this process knows.
             abortable: Whether a handler may give up by `PMIX_GROUP_CONSTRUCT_ABORT`: for an invitation, not for a group
                 that stands.
             able: Tells whether this process can lead, for a claim of a handler to count.
@@ -278,7 +280,10 @@ class Elections:
         election.decided = decided
         election.abortable = abortable
         election.able = able
-        self._tell_handlers(election, told)
+        if wishes:
+            self._tell_handlers(election, told)
+        else:
+            election.verdict = election.verdict or GO_ON
         if self._under_way.get(key) is not election:
             return
         past = self._past.get(key)
@@ -486,6 +491,8 @@ class Elections:
         if election is None:
             if key in self._past:
                 self._announce(key, self._past[key], (source,))
+            elif self._is_leaderless(key, source):
+                self._follow(key, event)
             elif self._may_know(key):
                 self._wait_for(key, event)
             else:
@@ -536,10 +543,28 @@ class Elections:
             self._report(self._under_way[key], source, asked=True)
         elif key in self._past:
             self._announce(key, self._past[key], (source,))
+        elif self._is_leaderless(key, source):
+            self._follow(key, event)
         elif self._may_know(key):
             self._wait_for(key, event)
         else:
             self._refuse(key, source)
+
+    def called(self, name: str, failed: Proc) -> bool:
+        """Take part where others have begun to choose in place of a leader that has left; tell whether they have."""
+        for (key, source), early in list(self._early.items()):
+            if (key[0], key[2]) == (name, failed) and self._is_leaderless(key, source):
+                self._follow(key, early)
+                return True
+        return False
+
+    def _is_leaderless(self, key: Key, source: Proc) -> bool:
+        """Tell whether this process knows of no leader in a group that stands, and a member chooses one."""
+        return bool(self._agent.standing.lacks_leader(key[0], key[2], key[1], source))
+
+    def _follow(self, key: Key, event: Notification) -> None:
+        keep(self._early, (key, event.source), event)
+        self._agent.standing.follow_choice(key[0], key[2], key[1])
 
     def _may_know(self, key: Key) -> bool:
         """Tell whether this process takes part, or may find that it does: it has not heard all of the failed one."""
@@ -645,7 +670,10 @@ class Elections:
         outcome = Outcome(found(event.infos, LEADER, Proc), SUCCESS if status is None else status)
         election = self._under_way.get(key)
         if election is None:
-            if self._knows(key):
+            if self._is_leaderless(key, event.source):
+                keep(self._past, key, outcome)
+                self._agent.standing.led(key[0], outcome.leader, key[1])
+            elif self._knows(key):
                 keep(self._past, key, outcome)
             return
         if election.coordinates:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 
 from pypmix.engine.groups.membership import Admission, Membership
+from pypmix.engine.groups.states import Standing as States
 from pypmix.engine.groups.talk import (
     ADDED,
     AFFECTED_PROC,
@@ -99,6 +100,7 @@ class Group:
         said: What each that was admitted later says of itself.
         notifies: Whether its members asked to be told of failures.
         leaving: Whether this process is about to leave.
+        stage: In which of its states it is.
     """
 
     __slots__ = (
@@ -113,6 +115,7 @@ class Group:
         "notifies",
         "past",
         "said",
+        "stage",
         "term",
         "told",
         "watches",
@@ -130,11 +133,16 @@ class Group:
         self.said: dict[Proc, tuple[Info, ...]] = {}
         self.notifies = False
         self.leaving = False
+        self.stage = States.START
         self.told: dict[Proc, None] = {}
         """Of whose failure the handlers know."""
         self.watches: dict[int, GroupWatch] = {}
         self.past: deque[GroupChange] = deque(maxlen=MAX_PAST)
         """What has happened to it, for watches that begin later."""
+
+    def step(self, what: str) -> None:
+        """Something happens to it."""
+        self.stage = States.step(self.stage, what)
 
     @property
     def state(self) -> GroupState:
@@ -192,6 +200,8 @@ class Standing:
     def abandoned(self, name: str) -> None:
         """Nothing has come of what was `expected`; does nothing where the group stands."""
         expected = self._expected.pop(name, None)
+        if expected is not None:
+            States.step(States.START, States.NOTHING)
         for event in expected.kept if expected is not None else ():
             if event.code == TALK:
                 self._agent.talk(event)
@@ -231,6 +241,7 @@ class Standing:
         group = Group(name, Membership(members, admitted or {}))
         group.context_id = context_id
         group.leader = leader
+        group.step(States.STANDS if leader is None else States.STANDS_LED)
         group.term = int(leader is not None) if term is None else term
         group.epoch = epoch
         group.infos = infos
@@ -266,6 +277,7 @@ class Standing:
         membership = group.membership
         gone = leader is not None and leader not in membership and leader in membership.departed
         group.leader = None if failed or gone else leader
+        group.step(States.NOBODY if group.leader is None else States.IS_LED)
         self._change(group, LEADER_SELECTED, () if leader is None else (leader,))
         if failed and leader is not None and self._groups.get(name) is group:
             self._leader_has_failed(group, leader, told=False)
@@ -287,6 +299,7 @@ class Standing:
         # Whoever is the steward has something to pass on from now on.
         _ = self._agent.admitting
         group.said[member] = infos
+        group.step(States.JOINS)
         group.epoch += 1
         self._change(group, JOINED, (member,))
         return True
@@ -405,6 +418,7 @@ class Standing:
         self._groups.clear()
         self._expected.clear()
         for group in groups:
+            group.step(States.LOST)
             self._end_watches(group, error)
 
     # What is heard
@@ -459,10 +473,11 @@ class Standing:
         group, leader = self._about(event), event.source
         if group is None:
             self.keep(event)
-        elif group.term == 0 and self.may_tell(group, leader):
+        elif group.term == 0 and group.electing is None and self.may_tell(group, leader):
             group.term = 1
             if leader in group.membership:
                 group.leader = leader
+                group.step(States.DECLARES)
             elif self.has_ended(leader):
                 self._leader_has_failed(group, leader, told=False)
 
@@ -540,11 +555,13 @@ class Standing:
         if group is None or len(failed) != 1 or not self._port.handlers.is_host(event.source):
             return
         known = group.leader == failed[0]
-        if not known and (group.leader is not None or group.term):
+        if not known and (group.leader is not None or group.electing is not None or group.term):
             return
         group.term = max(group.term, 1)
         if failed[0] in group.membership:
-            group.leader = failed[0]
+            if not known:
+                group.leader = failed[0]
+                group.step(States.DECLARES)
             self._fail(group, failed[0], told=True)
         else:
             self._leader_has_failed(group, failed[0], told=True)
@@ -562,6 +579,7 @@ class Standing:
         group.said.pop(leaver, None)
         group.epoch += 1
         led = group.leader == leaver
+        group.step(States.LEADER_LEAVES if led else States.LEAVES)
         if led:
             group.leader = None
         self._change(group, HAS_LEFT, (leaver,))
@@ -569,7 +587,7 @@ class Standing:
             self._leader_has_failed(group, leaver, told=False)
         elif led:
             elections = self._agent.made("election")
-            if elections is not None:
+            if elections is not None and not elections.called(group.name, leaver):
                 elections.drop(group.name, leaver)
         return True
 
@@ -587,20 +605,41 @@ class Standing:
         group.membership.remove(failed, group.membership.life(failed))
         group.said.pop(failed, None)
         group.epoch += 1
+        group.step(States.NEEDS_LEADER if led else States.FAILS)
         if led:
             group.leader = None
+            group.electing = failed
         self._change(group, LEADER_HAS_FAILED if led else HAS_FAILED, (failed,))
         if group.notifies and not led and failed not in group.told:
             group.told[failed] = None
             infos = text(GROUP_ID, group.name), proc(AFFECTED_PROC, failed), flag(NON_DEFAULT)
             self._port.handlers.raised(Notification(MEMBER_FAILED, self._me, RANGE_PROC_LOCAL, infos), True)
-        if led:
-            self._leader_has_failed(group, failed, told=told)
+        if led and self._groups.get(group.name) is group:
+            self._choose(group, failed, group.term + 1, told=told)
+
+    def lacks_leader(self, name: str, failed: Proc, term: int, source: Proc) -> bool:
+        """Tell whether a member may choose a leader in place of one that is no member here any more.
+
+        What others take for a failure may have been heard of here as a departure, which is followed by no choice.
+        """
+        group = self._groups.get(name)
+        if group is None or group.leader is not None or group.electing is not None or term <= group.term:
+            return False
+        return self.may_tell(group, source) and failed not in group.membership
+
+    def follow_choice(self, name: str, failed: Proc, term: int) -> None:
+        """Take part in a choice that others have begun, without a wish of this process's own."""
+        group = self._groups[name]
+        group.step(States.IS_CALLED)
+        self._choose(group, failed, term, told=True, wishes=False)
 
     def _leader_has_failed(self, group: Group, failed: Proc, *, told: bool) -> None:
+        group.step(States.NEEDS_LEADER)
+        self._choose(group, failed, group.term + 1, told=told)
+
+    def _choose(self, group: Group, failed: Proc, term: int, *, told: bool, wishes: bool = True) -> None:
         group.leader = None
         group.electing = failed
-        term = group.term + 1
 
         def decided(outcome: Any) -> None:
             group.electing = None
@@ -608,7 +647,7 @@ class Standing:
                 self.led(group.name, outcome.leader, term)
 
         members = group.membership.members
-        self._agent.elections.begin(group.name, members, failed, term=term, decided=decided, told=told)
+        self._agent.elections.begin(group.name, members, failed, term=term, decided=decided, told=told, wishes=wishes)
 
     def _change(self, group: Group, kind: str, whose: tuple[Proc, ...]) -> None:
         change = GroupChange(kind, group.state, whose)
@@ -620,6 +659,7 @@ class Standing:
 
     def _over(self, group: Group, kind: str) -> None:
         """This process is in the group no more."""
+        group.step(States.GOES if kind == HAS_LEFT else States.DESTRUCTED)
         del self._groups[group.name]
         if group.membership.departed:
             self._departed.pop(group.name, None)
