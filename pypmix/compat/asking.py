@@ -33,7 +33,7 @@ from pypmix.standard import codes, ops
 from pypmix.standard.errors import ERR_BAD_PARAM, ERR_NOT_SUPPORTED, ERR_PARTIAL_SUCCESS, SUCCESS
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.publishing import PERSIST_APP, RANGE_SESSION
-from pypmix.standard.types import DataArray, Info, Proc, ProcInfo, Query, Value
+from pypmix.standard.types import DataArray, Info, Proc, Query, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -127,13 +127,26 @@ def put(scope: object, key: object, value: object) -> ops.Put:
 
 def travelling(value: Value) -> Value:
     """Return a value that is put or published; one that would arrive altered is refused."""
-    data = value.data
-    items = data.items if isinstance(data, DataArray) else (data,)
-    if any(isinstance(item, ProcInfo) and item.exit_code for item in items):
-        raise refused("no message carries the exit code of a PROC_INFO", ERR_NOT_SUPPORTED)
-    if value.type == codes.REGEX and data.endswith(b"\0"):
-        raise refused("a REGEX travels without the NUL that it ends with")
+    _check(value.type, value.data)
     return value
+
+
+def _check(type: int, data: Any) -> None:
+    if type == codes.PROC_INFO and data.exit_code:
+        raise refused("no message carries the exit code of a PROC_INFO", ERR_NOT_SUPPORTED)
+    if type == codes.REGEX and data.endswith(b"\0"):
+        raise refused("a REGEX travels without the NUL that it ends with")
+    if type == codes.DATA_ARRAY and data.type in _CONTAINING:
+        for item in data.items:
+            _check(data.type, item)
+    elif type == codes.VALUE:
+        _check(data.type, data.data)
+    elif type in (codes.INFO, codes.PDATA):
+        _check(data.value.type, data.value.data)
+
+
+_CONTAINING = frozenset({codes.PROC_INFO, codes.REGEX, codes.DATA_ARRAY, codes.VALUE, codes.INFO, codes.PDATA})
+"""The types of what cannot travel whole, and of what may contain it."""
 
 
 def abort(status: object, message: object, peers: object) -> ops.Abort:

@@ -88,8 +88,11 @@ class Events(Doors):
 
             answered(named_after(hdlr, call), (), lambda error: delivery.done(ERROR))
 
-        status, number = attempt(lambda: self._run(RegisterEventHandler(handle, heard, to_infos(pyinfo))))
-        registration.settle(-1 if number is None else number)
+        status, number = ERROR, None
+        try:
+            status, number = attempt(lambda: self._run(RegisterEventHandler(handle, heard, to_infos(pyinfo))))
+        finally:
+            registration.settle(-1 if number is None else number)
         return status, registration.id
 
     def deregister_event_handler(self, ref: object, cbfunc: object = None, cbdata: object = None) -> int:

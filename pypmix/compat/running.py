@@ -30,6 +30,9 @@ def status_of(error: BaseException) -> int:
     if isinstance(error, PMIxError):
         log.info("%s", error)
         return error.code or ERROR
+    if isinstance(error, RecursionError):
+        log.info("refused: it is nested too deep, or contains itself")
+        return ERR_BAD_PARAM
     if isinstance(error, TypeError | ValueError | OverflowError):
         log.info("refused: %s", error, exc_info=error)
         return ERR_TYPE_MISMATCH if isinstance(error, TypeError) else ERR_BAD_PARAM
@@ -90,9 +93,12 @@ class Callbacks:
             try:
                 try:
                     function(*args)
-                except SystemExit as error:
+                except Exception:
+                    raise
+                except BaseException as error:
                     # As for any thread: it ends nothing but the call, which the program has to hear of.
-                    raise RuntimeError("a callback called sys.exit") from error
+                    what = "called sys.exit" if isinstance(error, SystemExit) else f"raised {type(error).__name__}"
+                    raise RuntimeError(f"a callback {what}") from error
             except Exception as error:
                 log.error("the callback %s failed", _name(function), exc_info=error)
                 if failed is not None:

@@ -2,78 +2,57 @@
 
 from __future__ import annotations
 
-import itertools
-import logging
 import threading
+from collections import deque
 
-from pypmix.standard.errors import NotFound
-from pypmix.standard.ops import events
-from pypmix.standard.ops.events import EVENT_ACTION_COMPLETE, EVENT_NO_ACTION_TAKEN, is_set
+from pypmix.engine.chain import Handlers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from pypmix.engine.chain import Handler
     from pypmix.standard.ops import Notification, RegisterEventHandler
-    from pypmix.standard.types import Info
-
-log = logging.getLogger("pypmix.compat")
-
-NON_DEFAULT = "pmix.evnondef"
+    from pypmix.standard.types import Proc
 
 
-class _Delivery:
-    """An event at one handler; see `pypmix.engine.base.Delivery`."""
+class ServerEvents:
+    """The handlers of a server, in the chains that those of a client are in; a server need ask nobody for events."""
 
-    __slots__ = ("_lock", "_round", "notification", "results")
-
-    def __init__(self, round: _Round) -> None:
-        self.notification = round.notification
-        self.results = tuple(round.results)
+    def __init__(self, proc: Proc) -> None:
         self._lock = threading.Lock()
-        self._round: _Round | None = round
+        self._told: deque[tuple[Callable[[Any], None], object]] = deque()
+        self._handlers = Handlers(proc, proc.nspace, self._enter, self._tell, _dropped)
 
-    def done(self, status: int = EVENT_NO_ACTION_TAKEN, results: tuple[Info, ...] = ()) -> None:
-        """Let the chain go on, or end it."""
+    def _enter(self, step: Callable[[], object]) -> None:
         with self._lock:
-            round, self._round = self._round, None
-        if round is not None:
-            round.results.extend(results)
-            if status != EVENT_ACTION_COMPLETE:
-                round.step()
-
-
-class _Round:
-    """An event on its way through the handlers."""
-
-    def __init__(self, notification: Notification, handlers: list[RegisterEventHandler]) -> None:
-        self.notification = notification
-        self.results: list[Info] = []
-        self._left = iter(handlers)
-
-    def step(self) -> None:
-        """Call the next handler, if there is one."""
-        for op in self._left:
+            step()
+        while self._told:
             try:
-                op.handler(_Delivery(self))
-            except Exception:
-                log.exception("an event could not be delivered")
-                continue
-            return
+                function, argument = self._told.popleft()
+            except IndexError:
+                return  # another thread was faster
+            function(argument)
 
-
-class Handlers:
-    """The handlers of a server, in the order in which they are called."""
-
-    def __init__(self) -> None:
-        self._ids = itertools.count()
-        self._lock = threading.Lock()
-        self._handlers: dict[int, RegisterEventHandler] = {}
+    def _tell(self, function: Callable[[Any], None], argument: object) -> None:
+        self._told.append((function, argument))
 
     def register(self, op: RegisterEventHandler) -> int:
-        """Add a handler; return its id."""
-        with self._lock:
-            number = next(self._ids)
-            self._handlers[number] = op
-        return number
+        """Add a handler; return its id.
+
+        Raises:
+            NotFound: It wants to stand before or after one that is not there.
+            PMIxError: Its place is taken (`ERR_EVENT_REGISTRATION`).
+        """
+        added: list[Handler] = []
+
+        def add() -> None:
+            added.append(self._handlers.add(op))
+            self._handlers.activate(added[0])
+
+        self._enter(add)
+        return added[0].id
 
     def deregister(self, number: int) -> None:
         """Call a handler no more.
@@ -81,41 +60,16 @@ class Handlers:
         Raises:
             NotFound: There is none of that id.
         """
-        with self._lock:
-            if self._handlers.pop(number, None) is None:
-                raise NotFound(f"there is no event handler {number}", operation="deregister_event_handler")
+        self._enter(lambda: self._handlers.remove(number))
 
     def notify(self, notification: Notification) -> None:
         """Call the handlers for an event, one after the other."""
-        plain = not is_set(notification.infos, NON_DEFAULT)
-        with self._lock:
-            found = [
-                (number, op)
-                for number, op in self._handlers.items()
-                if (notification.code in op.codes if op.codes else plain)
-            ]
-            found.sort(key=lambda each: _place(*each))
-            for number, op in found:
-                if is_set(op.directives, events.ONESHOT):
-                    del self._handlers[number]
-        _Round(notification, [op for _, op in found]).step()
+        self._enter(lambda: self._handlers.raised(notification, False))
 
     def close(self) -> None:
         """No further event comes."""
-        with self._lock:
-            left, self._handlers = list(self._handlers.values()), {}
-        for op in left:
-            if op.ended is not None:
-                op.ended(None)
+        self._enter(lambda: self._handlers.end(None))
 
 
-def _place(number: int, op: RegisterEventHandler) -> tuple[int, int, int]:
-    """Return where a handler stands: those of one code before those of several, default ones behind, new ones first."""
-
-    def asks(key: str) -> bool:
-        return is_set(op.directives, key)
-
-    kind = 1 if len(op.codes) == 1 else 2 if op.codes else 3
-    kind = 0 if asks(events.FIRST) else 4 if asks(events.LAST) else kind
-    place = 0 if asks(events.FIRST_IN_CATEGORY) else 2 if asks(events.LAST_IN_CATEGORY) else 1
-    return kind, place, number if asks(events.APPEND) else -number
+def _dropped(handler: Handler) -> None:
+    """Nobody has to be told that a handler is gone."""

@@ -12,13 +12,14 @@ import threading
 
 from pypmix.compat.running import in_callback
 from pypmix.compat.serveranswers import Asked, Handler
-from pypmix.compat.serverevents import Handlers
+from pypmix.compat.serverevents import ServerEvents
 from pypmix.compat.serverjobs import Job
 from pypmix.compat.serverupcalls import ROWS
 from pypmix.server import Server, accept
 from pypmix.standard import attrs, ops
 from pypmix.standard.errors import (
     ERR_EXISTS,
+    ERR_INIT,
     ERR_LOST_CONNECTION,
     ERR_RESOURCE_BUSY,
     NotFound,
@@ -182,7 +183,6 @@ class Hosting:
         self.psets: set[str] = set()
         self.attributes: dict[str, tuple[str, ...]] = {}
         self.values: dict[str, Value] = {}
-        self.events = Handlers()
         self._connected: set[Proc] = set()
         self._asked: dict[Asked, None] = {}
         self._busy: dict[Proc, int] = {}
@@ -192,14 +192,18 @@ class Hosting:
         else:
             self._door = Door()
             self.server = Server(self._door, engine=engine, **options).open()
+        self.events = ServerEvents(self.server.proc)
         self._door.owner = self
 
     def close(self) -> None:
-        """Stop to serve; what is unanswered is dropped."""
+        """Stop to serve; what is unanswered is dropped, and what was asked from in here fails."""
         with self._lock:
             asked, self._asked = list(self._asked), {}
         for each in asked:
-            each.drop()
+            if isinstance(each.upcall, _Request):
+                each.settle(ERR_INIT, ())  # somebody in here waits for it
+            else:
+                each.drop()
         self.events.close()
         self._door.owner = None
         server = self.server

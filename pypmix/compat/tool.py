@@ -20,7 +20,7 @@ from pypmix.compat.values import (
     to_whom,
 )
 from pypmix.standard import codes
-from pypmix.standard.errors import ERR_INIT, SUCCESS, NotInitialized
+from pypmix.standard.errors import ERR_INIT, ERROR, SUCCESS, NotInitialized
 from pypmix.standard.ops import (
     IOFDeregister,
     IOFPull,
@@ -193,9 +193,12 @@ class PMIxTool(PMIxServer):
             )
             return number
 
-        status, number = attempt(pull)
-        if registration is not None:
-            registration.settle(-1 if number is None else number)
+        status, number = ERROR, None
+        try:
+            status, number = attempt(pull)
+        finally:
+            if registration is not None:
+                registration.settle(-1 if number is None else number)
         return status, -1 if number is None else number
 
     def iof_deregister(self, regid: object, pydirs: object = None, cbfunc: object = None, cbdata: object = None) -> int:

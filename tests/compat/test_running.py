@@ -23,6 +23,7 @@ LIMIT = 30
         (TypeError("kind"), -18),
         (ValueError("range"), -27),
         (OverflowError("range"), -27),
+        (RecursionError("a dict that contains itself"), -27),
     ],
 )
 def test_an_error_has_a_status(error, status):
@@ -55,7 +56,7 @@ def test_callbacks_run_in_order_on_a_thread_of_their_own():
     assert not in_callback()
 
 
-@pytest.mark.parametrize("error", [ValueError("bad"), SystemExit(3)])
+@pytest.mark.parametrize("error", [ValueError("bad"), SystemExit(3), KeyboardInterrupt()])
 def test_a_callback_that_fails_is_logged_and_the_next_one_is_called(caplog, error):
     told, ended = [], threading.Event()
 

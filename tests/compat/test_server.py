@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,11 @@ from pypmix.compat import (
     PMIX_ERR_TYPE_MISMATCH,
     PMIX_ERR_UNREACH,
     PMIX_EVENT_ACTION_COMPLETE,
+    PMIX_EVENT_AFFECTED_PROC,
+    PMIX_EVENT_HDLR_AFTER,
+    PMIX_EVENT_HDLR_BEFORE,
+    PMIX_EVENT_HDLR_NAME,
+    PMIX_EVENT_NO_ACTION_TAKEN,
     PMIX_FWD_STDIN_CHANNEL,
     PMIX_FWD_STDOUT_CHANNEL,
     PMIX_GLOBAL,
@@ -35,6 +41,8 @@ from pypmix.compat import (
     PMIX_JOB_SIZE,
     PMIX_LOCAL_PEERS,
     PMIX_NODE_INFO,
+    PMIX_PROC,
+    PMIX_RANGE_LOCAL,
     PMIX_RANGE_NAMESPACE,
     PMIX_RANK_WILDCARD,
     PMIX_SET_ENVAR,
@@ -335,7 +343,8 @@ def test_events():
         (code, source, infos, results), (_, _, _, more) = seen.wait(2)
         assert (code, source, results) == (-4242, PROC, [])
         assert [each["value"] for each in infos if each["key"] == "acme.load"] == [7]
-        assert [each["key"] for each in more] == ["acme.result"]
+        # As a client's, and libpmix's: how the handler before has ended, and what it has told.
+        assert [(each["key"], each["value"]) for each in more] == [("UNKNOWN", -331), ("acme.result", 1)]
         assert order.wait(2) == [("own",), ("default",)]
         assert server.deregister_event_handler(number) == PMIX_SUCCESS
         assert server.deregister_event_handler(number) == PMIX_ERR_NOT_FOUND
@@ -347,6 +356,43 @@ def test_events():
             assert server.notify_event(-4243, PROC, PMIX_RANGE_NAMESPACE, []) == PMIX_SUCCESS
             assert events.get(timeout=LIMIT).source == me.proc
         assert [(code, source) for code, source, _, _ in seen.wait(4)[2:]] == [(-4243, other), (-4243, PROC)]
+
+
+def test_what_waits_for_a_silent_handler_ends_with_the_server():
+    asked, told, ended = Mailbox(), Mailbox(), Mailbox()
+
+    def silent(args, cbfunc, cbdata):
+        asked(args)
+        return PMIX_SUCCESS
+
+    wanted = [{"keys": ["acme.a"], "qualifiers": []}]
+    with serving({"query": silent}) as server:
+        assert server.query_nb(wanted, told, "data") == PMIX_SUCCESS
+        threading.Thread(target=lambda: ended(server.query(wanted)), daemon=True).start()
+        asked.wait(2)
+    assert told.wait() == [(PMIX_ERR_INIT, [], "data")]
+    assert ended.wait() == [((PMIX_ERR_INIT, []),)]
+
+
+def test_handlers_stand_where_they_ask_to():
+    order = Mailbox()
+
+    def handler(name):
+        return lambda *_: (order(name), (PMIX_EVENT_NO_ACTION_TAKEN, None))[1]
+
+    with serving() as server:
+        second = [info(PMIX_EVENT_HDLR_NAME, "second", PMIX_STRING)]
+        assert server.register_event_handler([-4242], second, handler("second"))[0] == PMIX_SUCCESS
+        for key, name in ((PMIX_EVENT_HDLR_BEFORE, "first"), (PMIX_EVENT_HDLR_AFTER, "third")):
+            place = [info(key, "second", PMIX_STRING)]
+            assert server.register_event_handler([-4242], place, handler(name))[0] == PMIX_SUCCESS
+        elsewhere = [info(PMIX_EVENT_HDLR_AFTER, "nobody", PMIX_STRING)]
+        assert server.register_event_handler([-4242], elsewhere, handler("")) == (PMIX_ERR_NOT_FOUND, -1)
+        of_another = [info(PMIX_EVENT_AFFECTED_PROC, PROC, PMIX_PROC)]
+        assert server.register_event_handler([-4242], of_another, handler("of another"))[0] == PMIX_SUCCESS
+        affected = [info(PMIX_EVENT_AFFECTED_PROC, {**PROC, "rank": 9}, PMIX_PROC)]
+        assert server.notify_event(-4242, None, PMIX_RANGE_LOCAL, affected) == PMIX_SUCCESS
+        assert order.wait(3) == [("first",), ("second",), ("third",)]
 
 
 def test_a_lost_client_is_an_event():

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from compat.table import CONVERTED, KEPT, REFUSED
+from compat.table import CONVERTED, KEPT, PROC_INFO, REFUSED
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +16,9 @@ from harness import pairings
 from harness.pairings import Part
 from pypmix import Cpuset, DataType
 from pypmix.compat import pmix_value_roundtrip
+from pypmix.compat.asking import travelling
 from pypmix.compat.values import from_value, to_apps, to_infos, to_procs, to_queries, to_value
-from pypmix.standard.errors import PMIxError
+from pypmix.standard.errors import ERR_BAD_PARAM, ERR_NOT_SUPPORTED, PMIxError
 from pypmix.standard.types import Value
 from pypmix.standard.values import NAMES
 
@@ -104,6 +105,34 @@ def test_nothing_but_a_refusal_comes_of_garbage(kind, data):
             found = convert(wanted)
         if isinstance(found, Value):
             from_value(found)
+
+
+def array(kind, item):
+    return {"value": {"type": kind, "array": [item]}, "val_type": DataType.DATA_ARRAY}
+
+
+ENDED = {"value": {**PROC_INFO, "exitcode": 3}, "val_type": int(DataType.PROC_INFO)}
+HOLDERS = {
+    "itself": ENDED,
+    "array": array(DataType.PROC_INFO, ENDED["value"]),
+    "array of arrays": array(DataType.DATA_ARRAY, array(DataType.PROC_INFO, ENDED["value"])["value"]),
+    "info": array(DataType.INFO, {"key": "acme.ended", **ENDED}),
+    "value": {"value": ENDED, "val_type": DataType.VALUE},
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_what_would_arrive_altered_is_not_sent(name):
+    """No message of PMIx has a place for an exit code, wherever in a value it stands."""
+    with pytest.raises(PMIxError) as caught:
+        travelling(to_value(HOLDERS[name]))
+    assert caught.value.code == ERR_NOT_SUPPORTED
+
+
+def test_an_array_that_contains_itself_is_refused():
+    endless = {"type": DataType.DATA_ARRAY, "array": []}
+    endless["array"].append(endless)
+    assert pmix_value_roundtrip({"value": endless, "val_type": DataType.DATA_ARRAY}) == (ERR_BAD_PARAM, None)
 
 
 def test_a_compressed_value_is_shown_as_what_it_holds():
