@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from pypmix.job import Job
     from pypmix.standard.ops import Connected
 
 
@@ -67,6 +68,7 @@ class ConnectionView:
         self._asked = asked
         self._made = made
         self._procs = ProcSet.unchecked(made.procs)
+        self._rank = self._procs.index(client.proc) if made.nspace else None
         self._open = True
 
     @property
@@ -82,12 +84,12 @@ class ConnectionView:
     @property
     def rank(self) -> int | None:
         """The caller's rank in that nspace; None where there is none."""
-        return self._procs.index(self._client.proc) if self._made.nspace else None
+        return self._rank
 
     @property
     def proc(self) -> Proc | None:
         """The caller's new name, `Proc(nspace, rank)`; None where there is none."""
-        return Proc(self._made.nspace, self._procs.index(self._client.proc)) if self._made.nspace else None
+        return None if self._rank is None else Proc(self._made.nspace, self._rank)
 
     @property
     def address(self) -> Proc | None:
@@ -104,11 +106,11 @@ class ConnectionView:
 
     @property
     def size(self) -> int:
-        """The number of participants."""
+        """The number of `procs`."""
         return len(self._procs)
 
     @property
-    def jobs(self) -> dict[str, ChildJob]:
+    def jobs(self) -> dict[str, Job]:
         """The jobs of the participants other than the caller's own, by nspace; their job info is in this process."""
         return {nspace: ChildJob(self._client._session, nspace) for nspace in self._made.foreign}
 

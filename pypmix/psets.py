@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from pypmix.standard.errors import NotFound
 from pypmix.standard.record import Record
-from pypmix.standard.types import Proc
+from pypmix.standard.types import RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -153,7 +153,13 @@ class ProcSet(tuple[Proc, ...]):
                 runs[-1][1:] = [rank]
             else:
                 runs.append([rank])
-        return " ".join([f"{nspace}:{','.join(['-'.join(map(str, run)) for run in runs])}" for nspace, runs in spans])
+        return " ".join(
+            [f"{nspace}:{','.join(['-'.join(map(_named, run)) for run in runs])}" for nspace, runs in spans]
+        )
+
+
+def _named(rank: int) -> str:
+    return "*" if rank == RANK_WILDCARD else str(rank)
 
 
 def _procs(procs: object) -> tuple[Proc, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pypmix.standard.errors import NotSupported
+from pypmix.engine.groups.talk import found
+from pypmix.standard.errors import NotFound, NotSupported
+from pypmix.standard.ops import Disconnect
 from pypmix.standard.ops.connecting import (
     CONNECT_ASSIGN,
     CONNECT_EARLY_TERM,
@@ -12,6 +14,7 @@ from pypmix.standard.ops.connecting import (
     CONNECT_OPTIONAL,
     CONNECT_XCHG_ONLY,
 )
+from pypmix.standard.types import RANK_WILDCARD
 
 NAMES = {
     CONNECT_ID: "ids of connects",
@@ -24,7 +27,8 @@ NAMES = {
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pypmix.standard.types import Info
+    from pypmix.standard.ops import Connect
+    from pypmix.standard.types import Info, Proc
 
 
 def understood(infos: tuple[Info, ...]) -> tuple[Info, ...]:
@@ -42,3 +46,18 @@ def understood(infos: tuple[Info, ...]) -> tuple[Info, ...]:
                 hint="`supports('connect.directives')` tells where it works",
             )
     return tuple([info for info in infos if info.key not in (CONNECT_ASSIGN, CONNECT_XCHG_ONLY)])
+
+
+def refuse_strangers(proc: Proc, op: Connect | Disconnect) -> None:
+    """Refuse a disconnect that does not name its caller: servers that know no connections wait for its procs for ever.
+
+    Raises:
+        NotFound: It is so.
+    """
+    if type(op) is Disconnect and not any(each == proc or each == (proc[0], RANK_WILDCARD) for each in op.procs):
+        raise NotFound("there is no such connection: the caller is none of the procs", procs=op.procs)
+
+
+def id_of(infos: tuple[Info, ...]) -> str:
+    """Return what a connect is called, empty where it has no name."""
+    return found(infos, CONNECT_ID, str) or ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from pypmix.engine.base import Pending
 from pypmix.host.exchange import Crossing, Exchange, Hub
 from pypmix.host.rank import FINALIZED, STARTED
@@ -82,6 +84,7 @@ class Crossings:
         self._host = host
         self._only = only
         self._exchanges: list[Exchange] = []
+        self._claim = -1
         self._crossings: Sequence[Crossing | Border] = ()
         servers = [_OnLoop(node.server, host.loop) for node in host.nodes]
         if joining is None:
@@ -92,8 +95,13 @@ class Crossings:
             from pypmix.host.exchange.border import Border
             from pypmix.host.joining import Shared
 
-            for node in host.nodes:
-                self._exchanges.append(Exchange(joining.carrier(node.hostname, host.loop), later=host.loop.later))
+            self._claim = joining.claim()
+            try:
+                for node in host.nodes:
+                    self._exchanges.append(Exchange(joining.carrier(node.hostname, host.loop), later=host.loop.later))
+            except BaseException:
+                self.close()
+                raise
             borders = [Border(*both, joining.cluster) for both in zip(servers, self._exchanges, strict=True)]
             self._crossings = borders
             Shared(host, self._exchanges[0], borders[0].names)
@@ -154,6 +162,9 @@ class Crossings:
         """End what is under way."""
         for exchange in self._exchanges:
             exchange.close()
+        if self._claim >= 0:
+            os.close(self._claim)
+            self._claim = -1
 
 
 def merged(found: Iterable[Pending], crossing: Iterable[Pending] = ()) -> list[Pending]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 
 from pypmix.clusters import check_cluster, split_nspace
 from pypmix.host.directory import Who
-from pypmix.host.exchange import packing
+from pypmix.host.exchange import meeting, packing
 from pypmix.host.exchange.border import Naming, renamed
 from pypmix.host.exchange.tcp import TCPCarrier
 from pypmix.host.exchange.turns import log
 from pypmix.host.publishing import Publications
 from pypmix.standard.enums import Range
-from pypmix.standard.errors import PMIxError
+from pypmix.standard.errors import ERR_EXISTS, PMIxError
 from pypmix.standard.ops import Publish, Unpublish
 from pypmix.standard.record import Record
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 PUBLISHED = "pypmix.cluster.published"
 TAKEN_BACK = "pypmix.cluster.unpublished"
+
+CLAIM = "cluster."
+"""Begins the name of the file that a cluster's run holds locked in the folder."""
 
 ELSEWHERE = -1
 """The number of all nodes of other clusters: that of none of this one."""
@@ -50,6 +55,39 @@ class Joining(Record):
         check_cluster(self.cluster)
         if not self.folder or not self.address:
             raise ValueError("clusters are joined by a folder, and listen on an address")
+
+    def claim(self) -> int:
+        """Take the cluster's name in the folder; return a descriptor that holds it until it is closed.
+
+        A process that is killed holds nothing any more.
+
+        Raises:
+            PMIxError: Another run has that name (`ERR_EXISTS`), or the folder cannot be used.
+        """
+        folder = os.path.abspath(self.folder)
+        try:
+            meeting.enter(folder)
+            path = os.path.join(folder, CLAIM + self.cluster)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise PMIxError(f"{folder} joins no clusters: {error.strerror or error}", operation="exchange") from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.write(fd, f"process {os.getpid()} on {os.uname().nodename}".encode())
+        except OSError as error:
+            holder = os.read(fd, 300).decode(errors="replace")
+            os.close(fd)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                text = f"{path} cannot be locked: {error.strerror or error}"
+                raise PMIxError(text, operation="exchange") from error
+            raise PMIxError(
+                f"there is a cluster {self.cluster!r} in {folder} already ({holder or 'another run'})",
+                status=ERR_EXISTS,
+                operation="exchange",
+                hint="each of the runs that are joined has a name of its own",
+            ) from error
+        return fd
 
     def carrier(self, hostname: str, loop: Loop) -> LoopCarrier:
         """Return what carries the messages of a node's server.

@@ -190,7 +190,8 @@ class Connecting(Asks):
         Raises:
             NotFound: There is no such connection, or no more.
             OperationTimeout: Not all had come in time.
-            PartialSuccess: A participant ended without coming.
+            PartialSuccess: A participant ended without coming; servers of the Python engine wait for nobody who has
+                ended, and raise none.
 
         PMIx Standard: "Process Management", "Connecting and Disconnecting Processes"; RFC 0003.
         """

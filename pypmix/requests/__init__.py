@@ -83,9 +83,22 @@ def proc_tuple(procs: Procs) -> tuple[Proc, ...]:
 
 
 def together(procs: Procs) -> tuple[Proc, ...]:
-    """Return whom a collective is among; a group is named as such, so that all who call it mean the same."""
+    """Return whom a collective is among; a group is named as such, so that all who call it mean the same.
+
+    Groups, connections and sets may stand among procs, too.
+    """
     address = getattr(procs, "address", None)
-    return (address,) if isinstance(address, Proc) else proc_tuple(procs)
+    if isinstance(address, Proc):
+        return (address,)
+    found = proc_tuple(procs)
+    if all(type(each) is Proc for each in found):
+        return found
+    named: list[Proc] = []
+    for each in found:
+        # What else there is the operation itself refuses.
+        many = not isinstance(each, Proc | str) and hasattr(each, "__iter__")
+        named.extend(together(each) if many else (each,))
+    return tuple(named)
 
 
 def put_op(key: Key, value: object, scope: int) -> Put:

@@ -65,7 +65,7 @@ def connect_op(
 
 
 def disconnect_op(what: Any, notify_each: bool, timeout: float | None, info: Infos) -> Disconnect:
-    if what is None:
+    if what is None or what == "":
         raise ValueError("there is nothing to disconnect from: name the connection, its nspace, or its procs")
     procs = (Proc(what, RANK_WILDCARD),) if isinstance(what, str) else together(what)
     directives = [*infos(info)]

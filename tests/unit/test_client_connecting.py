@@ -122,7 +122,7 @@ def test_a_server_may_assign_nothing():
     assert result == Connected("", (ALL, Proc("far", 0)), ("far",))
 
 
-@pytest.mark.parametrize("item", [b"\2\1\0\2\0", made(ME)[:-1], encode_connected(1, NAME, ())])
+@pytest.mark.parametrize("item", [b"\2\1\0\2\0", made(ME)[:-1], made(PEER), encode_connected(1, NAME, ())])
 def test_an_identity_that_does_not_parse_ends_the_connection(item):
     wire = Ours()
     call = wire.start(Connect((ALL,)))
@@ -148,3 +148,38 @@ def test_what_other_servers_do_not_know_is_refused_at_the_call(key):
     if key == CONNECT_NOTIFY_EACH:
         wire.fails(wire.start(Disconnect((ALL,), (info,))), NotSupported, key)
     assert wire.sent() == {}
+
+
+def test_a_disconnect_from_other_servers_names_its_caller():
+    # They would wait for the others for ever.
+    wire = Ours(adapts=False)
+    for procs in ((WHOLE,), (PEER,), (Proc("far", ME.rank), Proc("far", RANK_WILDCARD))):
+        wire.fails(wire.start(Disconnect(procs)), NotFound, "none of the procs")
+    assert wire.sent() == {}
+    wire.start(Disconnect((PEER, ME)))
+    assert wire.asked(Command.DISCONNECTNB)[1]["procs"] == (PEER, ME)
+
+
+@pytest.mark.parametrize(
+    ("procs", "id", "gone"),
+    [
+        ((ALL,), "", "b"),
+        ((ME, PEER), "", "b"),
+        ((ALL,), "x", "a"),
+        ((Proc("c", RANK_WILDCARD),), "", "c"),
+        # Some of the procs, others, and an id that none has.
+        ((ME,), "", ""),
+        ((ALL, Proc("far", RANK_WILDCARD)), "", ""),
+        ((ALL,), "y", ""),
+    ],
+)
+def test_a_disconnect_by_the_procs_ends_the_address(procs, id, gone):
+    wire = Ours()
+    for name, called in (("c", ""), ("b", ""), ("a", "x")):
+        infos = (Info(CONNECT_ID, Value(codes.STRING, called)),) if called else ()
+        wire.connect(encode_connected(1, name, (PEER, ME)), infos=infos)
+    infos = (Info(CONNECT_ID, Value(codes.STRING, id)),) if id else ()
+    wire.start(Disconnect(procs, infos))
+    wire.reply(wire.asked(Command.DISCONNECTNB)[0], encode_status(1, 0))
+    left = {name for name in "abc" if wire.machine.groups.addresses.members(name)}
+    assert left == {*"abc"} - {gone}

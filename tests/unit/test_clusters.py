@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -235,3 +236,18 @@ def test_a_host_is_joined_by_what_makes_sense():
     for words in (("A:B", "x"), ("", "x"), ("A", ""), ("A", "x", "")):
         with pytest.raises(ValueError):
             Joining(*words)
+
+
+def test_a_name_is_one_cluster_s_as_long_as_it_is_there(tmp_path):
+    folder = str(tmp_path / "joined")
+    held = Joining("A", folder).claim()
+    other = Joining("B", folder).claim()
+    with pytest.raises(
+        PMIxError, match=rf"there is a cluster 'A' in .*joined already \(process {os.getpid()} on .*name of its"
+    ):
+        Joining("A", folder).claim()
+    os.close(held)
+    os.close(Joining("A", folder).claim())
+    os.close(other)
+    with pytest.raises(PMIxError, match="joins no clusters"):
+        Joining("A", str(tmp_path / "joined" / "cluster.A")).claim()

@@ -399,6 +399,16 @@ def test_nobody_hears_of_an_end_when_all_have_called_the_disconnect():
     assert node.heard(node.parties[0]) == [[]]
 
 
+def test_a_disconnect_by_the_procs_waits_for_nobody_who_has_ended():
+    node = Node(3)
+    zero, one, two = node.parties
+    for party in node.parties:
+        party.connect(assign=False)
+    one.client.die()
+    tags = zero.disconnect(JOB), two.disconnect(JOB)
+    assert [zero.status(tags[0]), two.status(tags[1])] == [SUCCESS] * 2
+
+
 # Who ends
 
 
@@ -442,6 +452,7 @@ def test_the_others_hear_of_one_that_ends_without_disconnecting(finalizes):
     else:
         one.client.die()
     assert [zero.status(tags[0]), two.status(tags[1])] == [ERR_PARTIAL_SUCCESS] * 2
+    assert zero.missing(tags[0]) == two.missing(tags[1]) == job(1)
     assert node.heard(zero, two) == [[(TERMINATED, ("job", 1), "c1")]] * 2
     # It is no member any more, and the others keep their ranks.
     tags = zero.client.fence(whole("c1")), two.client.fence(whole("c1"))
@@ -675,6 +686,34 @@ def test_a_job_that_is_over_is_passed_over_where_coming_was_optional():
     node = Node(1, reply=Connected(directives=(OPTIONAL,)))
     tag = node.parties[0].connect(OPTIONAL, procs=(JOB, FAR))
     assert node.parties[0].made(tag) == ("", (), [])
+
+
+def test_one_caller_that_wants_to_hear_of_each_hears_of_those_elsewhere():
+    cluster, parties = two_servers((0, 1), (2, 3))
+    zero, one, two, three = parties
+    two.connect()
+    zero.connect()
+    assert not any(node.server.topics.named("connecting")._awaited for node in cluster.nodes)
+    # From here on all are told of, whether they have come before or come later, each once and by their own server.
+    one.connect(EACH)
+    three.connect()
+    for number, party in enumerate(parties):
+        found = party.events()
+        assert sorted(about for _, about, _ in found) == [("job", rank) for rank in range(4) if rank != number]
+        assert {code for code, _, _ in found} == {PROC_HAS_CONNECTED}
+    assert not any(node.server.topics.named("connecting")._awaited for node in cluster.nodes)
+    # The connection is there: late news of how it came about makes the next connect no louder.
+    everyone = talk.procs(CONNECT_PROCS, job(0, 1, 2, 3))
+    late = Notification(PROC_HAS_CONNECTED, Proc("job", 2), RANGE_LOCAL, (everyone,))
+    cluster.nodes[0].server.events.notify(late)
+    assert [code for code, _, _ in zero.events()] == [PROC_HAS_CONNECTED]
+    assert not any(node.server.topics.named("connecting")._awaited for node in cluster.nodes)
+
+
+def test_what_somebody_elsewhere_wants_may_come_to_light_in_the_end():
+    node = Node(2, reply=Connected("c", directives=(EACH,)))
+    assert node.connected(called("x")) == "c"
+    assert node.heard() == [[(PROC_HAS_CONNECTED, ("job", rank), "x")] for rank in (1, 0)]
 
 
 def test_a_request_goes_across_once_and_not_to_who_has_come():

@@ -40,6 +40,8 @@ class Addresses:
         self._stamps = stamps
         self._connections: dict[str, tuple[Proc, ...]] = {}
         """The procs of connections, by the rank in them that they keep."""
+        self._ids: dict[str, str] = {}
+        """What the callers have called the connects that made them."""
         self._rules: dict[type, Callable[[Any], Any]] = {
             Fence: self._together,
             Connect: self._together,
@@ -50,13 +52,28 @@ class Addresses:
             Spawn: self._spawn,
         }
 
-    def connected(self, nspace: str, procs: tuple[Proc, ...]) -> None:
+    def connected(self, nspace: str, procs: tuple[Proc, ...], id: str = "") -> None:
         """This process is in a connection, whose nspace is an address from now on."""
         self._connections[nspace] = procs
+        self._ids[nspace] = id
 
-    def disconnected(self, nspace: str) -> None:
-        """A connection is no more."""
-        self._connections.pop(nspace, None)
+    def disconnected(self, procs: Sequence[Proc], id: str = "") -> None:
+        """Procs have been disconnected: a connection, by its nspace or by who was in it, is no more.
+
+        Of several with the same procs and the same id the server has taken the first by name.
+        """
+        name = procs[0][0]
+        if len(procs) > 1 or procs[0][1] != RANK_WILDCARD or name not in self._connections:
+            named = set(self.expand(procs))
+            jobs = {nspace for nspace, rank in named if rank == RANK_WILDCARD}
+            single = {proc for proc in named if proc[0] not in jobs}
+            for nspace, members in sorted(self._connections.items()):
+                others = [member for member in members if member[0] not in jobs]
+                if self._ids[nspace] == id and single == set(others) and jobs <= {each[0] for each in members}:
+                    name = nspace
+                    break
+        self._connections.pop(name, None)
+        self._ids.pop(name, None)
 
     def members(self, name: str) -> tuple[Proc, ...]:
         """Return the members of a group or a connection by rank; none where this process is in none of this name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pypmix.engine.connects import understood
+from pypmix.engine.connects import id_of, refuse_strangers, understood
 from pypmix.engine.groups.talk import GROUP_ID, found, listed
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row
@@ -17,7 +17,6 @@ from pypmix.standard.errors import (
     ERR_PARTIAL_SUCCESS,
     ERR_TIMEOUT,
     NotFound,
-    NotSupported,
     PMIxError,
 )
 from pypmix.standard.ops import Connect, Connected, Disconnect, QueryInfo
@@ -29,7 +28,7 @@ from pypmix.standard.ops.connecting import (
     CONNECT_TOKEN,
 )
 from pypmix.standard.ops.events import is_set
-from pypmix.standard.types import DataArray, Info, Query, Value
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Query, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -131,7 +130,8 @@ class Topic(Asking):
         if not self._adapts and not session.singleton:
             try:
                 op = op.replace(directives=understood(op.directives))
-            except NotSupported as error:
+                refuse_strangers(session.proc, op)
+            except PMIxError as error:
                 error.operation, error.engine, error.procs = op.name, str(session.info), op.procs
                 raise
         if type(op) is Disconnect and self._adapts and all(proc[0] != session.proc[0] for proc in op.procs):
@@ -147,14 +147,15 @@ class Topic(Asking):
         if type(op) is Disconnect:
             if session.groups is not None:
                 stamps = [info.value.data for info in op.directives if info.key == GROUP_ID]
-                session.groups.addresses.disconnected(stamps[0] if stamps else op.procs[0].nspace)
+                whole = (Proc(stamps[0], RANK_WILDCARD),) if stamps else op.procs
+                session.groups.addresses.disconnected(whole, id_of(op.directives))
             return None
         made = found(infos, CONNECT_MADE, DataArray)
         infos = made.items if made is not None and made.type == codes.INFO else ()
         nspace, procs = found(infos, CONNECT_NAME, str) or "", listed(infos, CONNECT_PROCS) or op.procs
         if nspace:
             topic: Any = session._topic_named("groups")
-            topic.port.addresses.connected(nspace, procs)
+            topic.port.addresses.connected(nspace, procs, id_of(op.directives))
         foreign = dict.fromkeys([proc.nspace for proc in procs if proc.nspace != session.proc.nspace])
         return Connected(nspace, procs, tuple(foreign))
 

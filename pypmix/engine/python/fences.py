@@ -14,6 +14,7 @@ from pypmix.engine.python.together import (
     address_of,
     directives_of,
     fail,
+    gone_from,
     procs_of,
     spared,
     succeed,
@@ -147,6 +148,8 @@ class Fences:
 
     def end(self, collective: Collective[Process, Ticket], status: int) -> None:
         """A fence has ended: answer all who have called it."""
+        if status == ERR_PARTIAL_SUCCESS and collective.absent is None:
+            collective.absent = gone_from(collective) or None
         if status not in (SUCCESS, ERR_PARTIAL_SUCCESS) or collective.absent is not None:
             fail(collective, status)
             return

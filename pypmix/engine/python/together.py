@@ -102,6 +102,11 @@ def absent_of(error: BaseException | None) -> tuple[Proc, ...] | None:
     return tuple(sorted(error.missing)) if error.missing else None
 
 
+def gone_from(collective: Collective[Process, Ticket]) -> tuple[Proc, ...]:
+    """Return which procs of this server do not come to an operation any more."""
+    return tuple(sorted([process.proc for process in collective.gone if process not in collective.arrived]))
+
+
 def fail(collective: Collective[Process, Ticket], status: int) -> None:
     """Answer those who have arrived that an operation has failed, and because of whom, if that is known."""
     absent = collective.absent

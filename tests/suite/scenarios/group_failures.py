@@ -99,14 +99,17 @@ async def shrunk(me, victims, early=False, **directives):
 
 async def tardy(me):
     """Rank 2 comes to a construct whose time has run out, where coming is optional."""
+    # The others have to come within each other's time.
+    await me.fence(timeout=60)
     if me.rank == 2:
-        await sleep(1.5)
+        await me.fence(timeout=60)
         found = await outcome(lambda: me.group_construct("acme.tardy", me.job.procs, optional=True, timeout=1))
         found = kind(found) if isinstance(found, PMIxError) else names(found.members)
     else:
-        results = await me.group_construct("acme.tardy", me.job.procs, optional=True, timeout=1)
+        results = await me.group_construct("acme.tardy", me.job.procs, optional=True, timeout=3)
         await me.fence(Proc("acme.tardy", Rank.WILDCARD), timeout=20)
         await me.group_destruct("acme.tardy", timeout=20)
+        await me.fence(timeout=60)
         found = names(results.members), results.partial
     await me.fence(timeout=20)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.engine.connects import understood
+from pypmix.engine.connects import id_of, refuse_strangers, understood
 from pypmix.engine.python.clientside.exchanges import UNOFFERED, reply, request
 from pypmix.engine.python.datastore import TIMEOUT
 from pypmix.standard import codes
@@ -12,7 +12,8 @@ from pypmix.standard.errors import (
     ERR_PARTIAL_SUCCESS,
     ERR_TIMEOUT,
     SUCCESSES,
-    NotSupported,
+    PMIxError,
+    RemoteProtocolError,
 )
 from pypmix.standard.ops import Connect, Connected, Disconnect
 from pypmix.wire.additions import decode_connected, decode_late
@@ -50,7 +51,8 @@ def _start(client: Client, call: Call) -> None:
     if client.server is not None and not client.server.adapts:
         try:
             infos = understood(infos)
-        except NotSupported as error:
+            refuse_strangers(client.proc, op)
+        except PMIxError as error:
             client._end(call, error=client._named(error, op))
             return
     floor, end = TIMEOUT_KEPT
@@ -70,7 +72,7 @@ def _taken(client: Client, call: Call, payload: bytes) -> None:
         return
     if isinstance(op, Disconnect):
         if client.groups is not None:
-            client.groups.addresses.disconnected(op.procs[0].nspace)
+            client.groups.addresses.disconnected(op.procs, id_of(op.directives))
         client._end(call)
         return
     assert isinstance(op, Connect)
@@ -81,6 +83,8 @@ def _taken(client: Client, call: Call, payload: bytes) -> None:
         nspace = unpacker.one(codes.STRING)
         if not nspace and _adapts(client):
             made = Connected(*decode_connected(unpacker))
+            if client.proc not in made.procs:
+                raise RemoteProtocolError("a connection has the one that has asked for it", operation="unpack")
         # A server may send what the caller holds already along with the rest.
         elif nspace and nspace != client.proc.nspace:
             pairs = kvals(item, unpacker.position, client.buffer_type, client.release)
@@ -89,7 +93,7 @@ def _taken(client: Client, call: Call, payload: bytes) -> None:
     if made.nspace:
         from pypmix.engine.python.clientside.groups import groups_of
 
-        groups_of(client).addresses.connected(made.nspace, made.procs)
+        groups_of(client).addresses.connected(made.nspace, made.procs, id_of(op.directives))
     client._end(call, made.replace(foreign=tuple(foreign)))
 
 

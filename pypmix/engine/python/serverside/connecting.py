@@ -26,6 +26,7 @@ from pypmix.engine.python.together import (
     address_of,
     directives_of,
     fail,
+    gone_from,
     procs_of,
     spared,
     timeout_of,
@@ -101,6 +102,8 @@ class Connecting(Topic):
         self._outcomes: dict[Collective[Process, Ticket], Connected] = {}
         self._loud: set[Collective[Process, Ticket]] = set()
         """The connects under way of which the procs hear who comes."""
+        self._awaited: dict[Kind, None] = {}
+        """Those that a caller of another server wants to hear of each from."""
         self._requested: dict[Kind, None] = {}
         """Those of which they have heard that they are to come, from a caller of this server or of another."""
         self._vague: WeakSet[Roster[Process, Ticket]] = WeakSet()
@@ -118,18 +121,19 @@ class Connecting(Topic):
         group, roster = self._meeting(f"{CONNECT} {id}" if id else CONNECT, procs, peer.process)
         collective = self._next(roster, peer.process)
         arrived = () if collective is None else tuple(collective.arrived)
-        loud = collective in self._loud
+        loud = collective in self._loud or (bool(self._awaited) and _kind(roster) in self._awaited)
         each, requests = is_set(infos, CONNECT_NOTIFY_EACH), is_set(infos, CONNECT_NOTIFY_REQ)
         titles = (text(CONNECT_ID, id),) if id else ()
         if requests and _kind(roster) not in self._requested:
             self._request(roster, (*arrived, peer.process), peer.process, titles)
         if loud or each:
+            # The other servers are to tell of their own procs, too.
+            beyond = () if loud or not roster.others else (_everyone(roster),)
             for process in (peer.process,) if loud else (*arrived, peer.process):
-                self._tell_of(
-                    PROC_HAS_CONNECTED, process, [each.proc for each in roster.members], roster.others, titles
-                )
+                self._tell_of_comer(roster, process, titles, beyond)
+                beyond = ()
         collective = self._join(roster, group, procs, infos, (peer, tag), timeout, is_set(infos, CONNECT_OPTIONAL))
-        if each and self.server.collectives.is_running(collective):
+        if (each or loud) and self.server.collectives.is_running(collective):
             self._loud.intersection_update([each for each in self._loud if self.server.collectives.is_running(each)])
             self._loud.add(collective)
 
@@ -149,7 +153,8 @@ class Connecting(Topic):
                 others = [each for each in members if not self._is_here(each)]
                 titles = connection.titles(connection.nspace)
                 self._tell_of(PROC_HAS_DISCONNECTED, peer.process, members, others, titles)
-        self._join(roster, group, procs, infos, (peer, tag), timeout, connection is not None)
+        # Nobody waits for who has ended, on whatever server it was.
+        self._join(roster, group, procs, infos, (peer, tag), timeout, True)
 
     def _addressed(
         self, procs: tuple[Proc, ...], infos: tuple[Info, ...], caller: Process
@@ -246,15 +251,35 @@ class Connecting(Topic):
         self, roster: Roster[Process, Ticket], came: Iterable[Process], caller: Process, titles: tuple[Info, ...]
     ) -> None:
         """Have all others hear that they are to come."""
-        self._note(_kind(roster))
+        _note(self._requested, _kind(roster))
         away = [each.proc for each in roster.members.difference(came)]
-        everyone = listing(CONNECT_PROCS, sorted([*[each.proc for each in roster.members], *roster.others]))
-        self._tell(CONNECT_REQUESTED, caller, away, roster.others, (*titles, everyone))
+        self._tell(CONNECT_REQUESTED, caller, away, roster.others, (*titles, _everyone(roster)))
 
-    def _note(self, kind: Kind) -> None:
-        while len(self._requested) >= MAX_REQUESTED:
-            del self._requested[next(iter(self._requested))]
-        self._requested[kind] = None
+    def reported(self, event: Notification) -> Notification:
+        """A caller of another server has come to a connect: return what procs of this one hear of that.
+
+        Where somebody there wants to hear of each one, those who have come here are told of as well, and those who come
+        later will be.
+        """
+        store = self.server.store
+        id, procs = found(event.infos, CONNECT_ID, str) or "", listed(event.infos, CONNECT_PROCS)
+        if not procs:
+            return event
+        event = event.replace(infos=tuple([info for info in event.infos if info.key != CONNECT_PROCS]))
+        try:
+            members, others = store.expand(procs, strangers=True)
+        except PMIxError:
+            return event
+        roster = self.server.collectives.roster(f"{CONNECT} {id}" if id else CONNECT, members, others, asks=True)
+        kind = _kind(roster)
+        under_way = (*roster.running, *roster.asking)
+        # The connection may be there before the news that it was to be: that says nothing of the next one.
+        if under_way or not any(each.id == id and kind[1] == set(each.formed) for each in store.connections.values()):
+            _note(self._awaited, kind)
+        for collective in under_way:
+            self._tell_of_all(collective)
+            self._loud.add(collective)
+        return event
 
     def requested(self, event: Notification) -> Notification | None:
         """A caller of another server wants procs of this one to come: return what those hear who have not come."""
@@ -265,7 +290,7 @@ class Connecting(Topic):
         except PMIxError:
             return event
         roster = self.server.collectives.roster(f"{CONNECT} {id}" if id else CONNECT, members, others, asks=True)
-        self._note(_kind(roster))
+        _note(self._requested, _kind(roster))
         came = {each.proc for collective in (*roster.running, *roster.asking) for each in collective.arrived}
         called = listed(event.infos, CUSTOM_RANGE)
         away = [each.proc for each in members if each.proc not in came and among(each.proc, called)]
@@ -290,24 +315,49 @@ class Connecting(Topic):
 
         self.server.events.forget(over)
 
+    def _tell_of_all(self, collective: Collective[Process, Ticket]) -> None:
+        """Tell of all who have come to a connect, where nobody has been told of them."""
+        id = collective.roster.operation.partition(" ")[2]
+        for process in () if collective in self._loud else tuple(collective.arrived):
+            self._tell_of_comer(collective.roster, process, (text(CONNECT_ID, id),) if id else ())
+
+    def _tell_of_comer(
+        self, roster: Roster[Process, Ticket], about: Process, infos: tuple[Info, ...], beyond: tuple[Info, ...] = ()
+    ) -> None:
+        """Tell the participants of a connect of one that has come."""
+        members = [each.proc for each in roster.members]
+        self._tell_of(PROC_HAS_CONNECTED, about, members, roster.others, infos, beyond)
+
     def _tell_of(
-        self, code: int, about: Process, to: Iterable[Proc], others: Iterable[Proc], infos: tuple[Info, ...]
+        self,
+        code: int,
+        about: Process,
+        to: Iterable[Proc],
+        others: Iterable[Proc],
+        infos: tuple[Info, ...],
+        beyond: tuple[Info, ...] = (),
     ) -> None:
         """Tell participants of one of them."""
         rest = [each for each in to if each != about.proc]
-        self._tell(code, about, rest, others, (*infos, proc(AFFECTED_PROC, about.proc)))
+        self._tell(code, about, rest, others, (*infos, proc(AFFECTED_PROC, about.proc)), beyond)
 
     def _tell(
-        self, code: int, source: Process, to: Iterable[Proc], others: Iterable[Proc], infos: tuple[Info, ...]
+        self,
+        code: int,
+        source: Process,
+        to: Iterable[Proc],
+        others: Iterable[Proc],
+        infos: tuple[Info, ...],
+        beyond: tuple[Info, ...] = (),
     ) -> None:
-        """Raise an event of a proc for participants here, and for those of other servers."""
+        """Raise an event of a proc for participants here, and for those of other servers, who are told more."""
         here = [each for each in to if self._is_here(each)]
         if here:
             said = (listing(CUSTOM_RANGE, here), flag(NON_DEFAULT), *infos)
             self.server.events.notify(Notification(code, source.proc, RANGE_CUSTOM, said))
         there = tuple(others)
         if there:
-            said = (listing(CUSTOM_RANGE, there), flag(NON_DEFAULT), *infos)
+            said = (listing(CUSTOM_RANGE, there), flag(NON_DEFAULT), *infos, *beyond)
             self.server.host.upcall(NotifyEvent(code, RANGE_CUSTOM, said), _ignore, source)
 
     def _is_here(self, member: Proc) -> bool:
@@ -360,13 +410,13 @@ class Connecting(Topic):
         """End an operation that lacks procs of this server, where nobody elsewhere takes part."""
         if collective.status == SUCCESS or collective.roster.others:
             return False
-        collective.absent = _gone_from(collective)
+        collective.absent = gone_from(collective)
         self.server.collectives.finish(collective, collective.status)
         return True
 
     def _directives(self, collective: Collective[Process, Ticket]) -> tuple[Info, ...]:
         directives = directives_of(collective, KEPT_HERE)
-        gone = _gone_from(collective)
+        gone = gone_from(collective)
         return (*directives, listing(ABSENT, gone)) if gone else directives
 
     def _of(self, collective: Collective[Process, Ticket]) -> list[Connection]:
@@ -407,12 +457,17 @@ class Connecting(Topic):
 
     def _connected(self, collective: Collective[Process, Ticket], status: int) -> None:
         made = self._outcomes.pop(collective, Connected())
+        known = bool(self._awaited) and self._awaited.pop(_kind(collective.roster), self) is None
+        known = known or any(is_set(infos, CONNECT_NOTIFY_EACH) for _, infos in collective.said.values())
+        if not known and is_set(made.directives, CONNECT_NOTIFY_EACH):
+            # That somebody elsewhere wants to hear of each one has come to light with the end alone.
+            self._tell_of_all(collective)
         self._loud.discard(collective)
         if self._requested and _kind(collective.roster) in self._requested:
             self._come(collective)
         if status != SUCCESS:
             if status == ERR_PARTIAL_SUCCESS and collective.absent is None:
-                collective.absent = _gone_from(collective) or None
+                collective.absent = gone_from(collective) or None
             fail(collective, status)
             return
         roster = collective.roster
@@ -512,6 +567,18 @@ def _kind(roster: Roster[Process, Ticket]) -> Kind:
     return roster.operation.partition(" ")[2], frozenset({each.proc for each in roster.members} | roster.others)
 
 
+def _note(kinds: dict[Kind, None], kind: Kind) -> None:
+    """Remember a connect, and forget the oldest where there are too many."""
+    while len(kinds) >= MAX_REQUESTED:
+        del kinds[next(iter(kinds))]
+    kinds[kind] = None
+
+
+def _everyone(roster: Roster[Process, Ticket]) -> Info:
+    """Return all who are to come, as an event names them."""
+    return listing(CONNECT_PROCS, sorted([*[each.proc for each in roster.members], *roster.others]))
+
+
 def _id_of(infos: tuple[Info, ...]) -> str:
     """Return what a connect is called, empty where it has no name.
 
@@ -525,11 +592,6 @@ def _id_of(infos: tuple[Info, ...]) -> str:
     if not isinstance(id, str) or not id or len(id.encode()) > MAX_NSLEN or "\0" in id:
         raise PMIxError("the id of a connect is a name", status=ERR_BAD_PARAM)
     return id
-
-
-def _gone_from(collective: Collective[Process, Ticket]) -> tuple[Proc, ...]:
-    """Return which procs of this server do not come to an operation any more."""
-    return tuple(sorted([process.proc for process in collective.gone if process not in collective.arrived]))
 
 
 def _ignore(_result: object, _error: BaseException | None) -> None:

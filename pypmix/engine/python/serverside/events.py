@@ -13,7 +13,7 @@ from pypmix.standard.errors import (
     PMIxError,
 )
 from pypmix.standard.ops import DeregisterEvents, Notification, NotifyEvent, RegisterEvents
-from pypmix.standard.ops.connecting import CONNECT_REQUESTED
+from pypmix.standard.ops.connecting import CONNECT_REQUESTED, PROC_HAS_CONNECTED
 from pypmix.standard.ops.core import instances
 from pypmix.standard.ops.events import (
     CUSTOM_RANGE,
@@ -31,7 +31,7 @@ from pypmix.standard.ops.events import (
     procs_in,
 )
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION, RANGES
-from pypmix.standard.types import DataArray, Info
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info
 from pypmix.wire.encode import rule_for
 from pypmix.wire.frames import TAG_NOTIFY, frame
 from pypmix.wire.messages import EVENT, Command
@@ -50,6 +50,9 @@ DEFAULT = -(2**31)
 
 INTERNAL = "pmix.srvr.internal.notify"
 """What a server marks events with that have come from a client of its own, which it must not take a second time."""
+
+LEFT = -160
+"""The event of a member that leaves its group."""
 
 ABOUT_GROUPS = frozenset((*range(-170, -158), -3707100))
 """The codes of what members and servers say of groups: a host passes it on, and has nothing to watch for it."""
@@ -83,7 +86,19 @@ class _Event:
         targets: The only procs that it is for; None if it names none.
     """
 
-    __slots__ = ("_packed", "nondefault", "notification", "nspace", "number", "sender", "size", "targets", "time")
+    __slots__ = (
+        "_named",
+        "_packed",
+        "_wholes",
+        "nondefault",
+        "notification",
+        "nspace",
+        "number",
+        "sender",
+        "size",
+        "targets",
+        "time",
+    )
 
     def __init__(self, notification: Notification, sender: Process | None) -> None:
         self.notification = notification
@@ -92,6 +107,8 @@ class _Event:
         self.time = 0.0
         self.nondefault = is_set(notification.infos, NON_DEFAULT)
         self.targets = procs_in(notification.infos, CUSTOM_RANGE)
+        self._named = frozenset(self.targets or ())
+        self._wholes = [target for target in self.targets or () if target[1] == RANK_WILDCARD]
         self.nspace = notification.source[0] if notification.range == RANGE_NAMESPACE else None
         self._packed: dict[tuple[int, int], bytes] = {}
         self.size = len(self.packed(1, (7, 0, 0)))
@@ -99,7 +116,8 @@ class _Event:
     def concerns(self, proc: Proc) -> bool:
         """Tell whether a proc is in the event's range."""
         if self.targets is not None:
-            return among(proc, self.targets)
+            # It is asked of each client, and there may be as many targets.
+            return proc in self._named or among(proc, self._wholes)
         if self.nspace is not None:
             return proc[0] == self.nspace
         return self.notification.range not in (RANGE_RM, RANGE_PROC_LOCAL)
@@ -363,19 +381,29 @@ class Events(Topic):
         if op.code in ABOUT_GROUPS and self.server.groups.heard(event, peer.process):
             peer.status(tag, SUCCESS)
             return
-        self._raise(event, peer)
-        if op.code in ABOUT_GROUPS:
-            self.server.groups.happened(event)
-        if op.range in (RANGE_LOCAL, RANGE_PROC_LOCAL) or is_set(infos, STAYS_LOCAL):
-            peer.status(tag, SUCCESS)
-            return
+        local = op.range in (RANGE_LOCAL, RANGE_PROC_LOCAL) or is_set(infos, STAYS_LOCAL)
+        leaves = op.code == LEFT and not local
 
         def answer(_result: None, error: BaseException | None) -> None:
             # Those of this node have it, whether or not there is anybody else whom the host could tell.
             status = status_of(error)
-            peer.status(tag, SUCCESS if status == ERR_NOT_SUPPORTED else status)
+            peer.status_now(tag, SUCCESS if status == ERR_NOT_SUPPORTED else status)
 
-        self.server.host.upcall(op, answer, peer.process)
+        if leaves:
+            # It goes on before the others are woken: whatever it, or they, ask for next comes after this turn.
+            self.server.host.upcall(op, answer, peer.process)
+        try:
+            self._raise(event, peer)
+        except PMIxError as error:
+            if not leaves:
+                raise
+            self.server.host.log(f"{event.source} has left a group, which nobody hears: {error.detail}")
+        if op.code in ABOUT_GROUPS:
+            self.server.groups.happened(event)
+        if local:
+            peer.status_now(tag, SUCCESS)
+        elif not leaves:
+            self.server.host.upcall(op, answer, peer.process)
 
     def notify(self, notification: Notification) -> None:
         """Bring an event of the host to those of this server whom it concerns; see `ServerSession.notify`."""
@@ -389,6 +417,8 @@ class Events(Topic):
             if there is None:
                 return
             notification = there
+        elif notification.code == PROC_HAS_CONNECTED:
+            notification = self.server.topics.named("connecting").reported(notification)
         about_groups = notification.code in ABOUT_GROUPS
         if about_groups and self.server.groups.swallowed(notification):
             return

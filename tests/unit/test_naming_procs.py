@@ -1,0 +1,46 @@
+"""Proves whom users name for a collective: procs, and what stands for procs, alone or among others."""
+
+from __future__ import annotations
+
+import pytest
+
+from pypmix import Proc, ProcSet, Rank
+from pypmix.requests import together
+
+ALL = Proc("job", Rank.WILDCARD)
+ONE, TWO = Proc("job", 1), Proc("far", 2)
+
+
+class Addressed:
+    """As groups and connections are."""
+
+    address = Proc("acme", Rank.WILDCARD)
+
+    def __iter__(self):
+        return iter((ONE, TWO))
+
+
+class Nameless(Addressed):
+    address = None
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (ALL, (ALL,)),
+        ([ONE, TWO], (ONE, TWO)),
+        (Addressed(), (Addressed.address,)),
+        (Nameless(), (ONE, TWO)),
+        ([Addressed()], (Addressed.address,)),
+        ((ALL, Addressed(), Nameless()), (ALL, Addressed.address, ONE, TWO)),
+        (iter([ProcSet([ONE]), TWO]), (ONE, TWO)),
+        ([ONE, "job"], (ONE, "job")),
+        ([7], (7,)),
+    ],
+)
+def test_what_stands_for_procs_may_stand_among_procs(given, expected):
+    assert together(given) == expected
+
+
+def test_a_whole_job_is_a_star():
+    assert str(ProcSet.unchecked((ONE, ALL, Proc("far", Rank.WILDCARD)))) == "job:1,* far:*"
