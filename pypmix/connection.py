@@ -114,6 +114,10 @@ class ConnectionView:
         """The jobs of the participants other than the caller's own, by nspace; their job info is in this process."""
         return {nspace: ChildJob(self._client._session, nspace) for nspace in self._made.foreign}
 
+    def stands_for(self, procs: tuple[Proc, ...]) -> bool:
+        """Tell whether procs are this connection: its address, or those that the connect has named."""
+        return procs == (self.address,) or set(procs) == set(self._asked)
+
     def _whole(self, operation: str) -> Proc:
         address = self.address
         if not self.is_open:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakSet
+
 from pypmix.connection import ConnectionView
 from pypmix.operations.base import Asks
 from pypmix.requests import MISSING
@@ -169,7 +171,9 @@ class Connecting(Asks):
             return disconnect_op(made.nspace or op.procs, False, None, None)
 
         made = self._run(op, None if exchange_only else undo)
-        return Connection(self, op.procs, made)
+        connection = Connection(self, op.procs, made)
+        _connections(self).add(connection)
+        return connection
 
     def disconnect(
         self,
@@ -198,4 +202,14 @@ class Connecting(Asks):
         if isinstance(connection, Connection):
             connection.disconnect(notify_each=notify_each, timeout=timeout, info=info)
             return
-        self._run(disconnect_op(connection, notify_each, timeout, info))
+        op = disconnect_op(connection, notify_each, timeout, info)
+        self._run(op)
+        known = [each for each in _connections(self) if each.is_open and each.stands_for(op.procs)]
+        if len(known) == 1:
+            known[0]._open = False
+
+
+def _connections(client: Asks) -> WeakSet[Connection]:
+    """Return the connections of a client that somebody still holds."""
+    found: WeakSet[Connection] = client.__dict__.setdefault("_connections", WeakSet())
+    return found

@@ -39,18 +39,8 @@ ROOT_CLIENT = f"native-{ROOT_RELEASE}"
 """The servers and the client that live in the Debian root, and whose jobs run there."""
 
 
-BOTH_FORMS = frozenset(
-    {
-        *(("python-server", client) for client in CLIENTS),
-        ("prterun-5.0.11", "python-client"),
-        (ROOT_SERVER, "python-client"),
-    }
-)
-"""Where the suite runs with await too: the forms share all but their facade, and of that each engine's is here."""
-
-
 class Selection(NamedTuple):
-    """What of the suite runs on a server, where that is not all of it: there the blocking form alone, too.
+    """What of the suite runs on a server, where that is not all of it.
 
     Args:
         server: The server's name, or a pattern.
@@ -540,12 +530,12 @@ class Pairing(NamedTuple):
             self.server in ("python-server", ROOT_SERVER, ROOT_HOSTED) and self.client in ("python-client", ROOT_CLIENT)
         )
 
-    def runs(self, module: str, form: str) -> bool:
-        """Tell whether tests of a module run on this pairing in a form."""
+    def runs(self, module: str) -> bool:
+        """Tell whether tests of a module run on this pairing."""
         for selection in SELECTIONS:
             if fnmatch.fnmatchcase(self.server, selection.server):
-                return form == "sync" and module.rpartition(".")[2].removeprefix("test_") in selection.modules
-        return form == "sync" or (self.server, self.client) in BOTH_FORMS
+                return module.rpartition(".")[2].removeprefix("test_") in selection.modules
+        return True
 
     def lack(self, feature: str) -> Lack | None:
         """Return why this pairing does not have a feature, None if it has."""

@@ -1,5 +1,7 @@
 """What the Standard, RFC 0033, its early draft and OpenPMIx promise of groups and process sets, each with its place.
 
+What RFC 0003 promises of connections is in `harness.connect_promises`; `EVERY`, `NAMES` and `LACKS` are of both.
+
 A test says which promises it proves by `@pytest.mark.promise(name, ...)`; what a pairing of a server and a client does
 not keep is a row of `LACKS` here under the promise's name. The documentation's truth table is made of both.
 """
@@ -8,7 +10,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from harness import connect_promises
 from harness.lack import Lack
+from harness.promise import Promise, every_native
 
 CONSTRUCT = "Standard, PMIx_Group_construct"
 DESTRUCT = "Standard, PMIx_Group_destruct"
@@ -21,14 +25,6 @@ SETS = "Standard, Process Sets"
 RFC = "RFC 0033"
 DRAFT = "RFC 0033, early draft"
 OPENPMIX = "OpenPMIx, Group Construction"
-
-
-class Promise(NamedTuple):
-    """A promise: its name, where it is made, and what it says."""
-
-    name: str
-    place: str
-    text: str
 
 
 PROMISES = (
@@ -111,15 +107,37 @@ PROMISES = (
 PROVEN_ON = ("python-server", "python-server-2-nodes", "prterun-5.0.*", "prterun-7.*", "native-server-*")
 """The servers that each promise is tried on, with Python clients and native ones of releases that fit."""
 
-NAMES = frozenset(promise.name for promise in PROMISES)
+
+class Column(NamedTuple):
+    """A column of the truth table: pairings of a server, on which each promise is tried or declared to be lacking."""
+
+    title: str
+    server: str
+    clients: tuple[str, ...]
 
 
-def every_native(promise: str, reason: str) -> tuple[Lack, ...]:
-    """Return that no native server keeps a promise, neither under its own launcher nor under a host of ours."""
-    return tuple([Lack(promise, server, "*", reason) for server in ("prterun*", "native-server*")])
+COLUMNS = (
+    Column("Python", "python-server", ("python-client",)),
+    Column("Python, native clients", "python-server", ("native-4.2.2", "native-5.0.11", "native-7.0.0")),
+    Column("Python, 2 nodes", "python-server-2-nodes", ("python-client",)),
+    Column("Python, 2 nodes, native clients", "python-server-2-nodes", ("native-4.2.2", "native-5.0.11")),
+    Column("PRRTE 3 (5.0)", "prterun-5.0.11", ("python-client",)),
+    Column("PRRTE 3, native clients", "prterun-5.0.11", ("native-5.0.11",)),
+    Column("PRRTE 5 (7.0)", "prterun-7.0.0", ("python-client",)),
+    Column("PRRTE 5, native clients", "prterun-7.0.0", ("native-7.0.0",)),
+    Column("Host on 4.2", "native-server-4.2.2", ("python-client",)),
+    Column("Host on 4.2, native clients", "native-server-4.2.2", ("native-4.2.2",)),
+    Column("Host on 5.0", "native-server-5.0.11", ("python-client",)),
+    Column("Host on 5.0, native clients", "native-server-5.0.11", ("native-5.0.11",)),
+    Column("Host on 7.0", "native-server-7.0.0", ("python-client",)),
+    Column("Host on 7.0, native clients", "native-server-7.0.0", ("native-7.0.0",)),
+)
 
+EVERY = (*PROMISES, *connect_promises.PROMISES)
+NAMES = frozenset(promise.name for promise in EVERY)
 
 LACKS: tuple[Lack, ...] = (
+    *connect_promises.LACKS,
     Lack("pset: delete", "prterun*", "*", "its sets stay when their jobs have ended, and nobody can delete one"),
     Lack(
         "invite: early invitations",

@@ -1,12 +1,20 @@
-"""Jobs connect, know each other's procs and data, and disconnect, on every pairing."""
+"""Jobs connect, know each other's procs and data, and disconnect: what RFC 0003 promises, on every pairing.
+
+What a pairing does not keep of that is declared in `harness.connect_promises`.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from pypmix import OperationTimeout, Unreachable
+from harness import promises
+from pypmix import OperationTimeout, Proc, Unreachable
+
+proven = pytest.mark.servers(*promises.PROVEN_ON)
+without = pytest.mark.servers("prterun-*", "mpirun-*", "native-server-*")
 
 
+@pytest.mark.promise("connect: all have called", "connect: order", "disconnect: together")
 def test_within_a_job(run):
     assert run("connecting.within", ranks=4) == ["connected"] * 4
 
@@ -15,7 +23,108 @@ def test_some_procs_of_a_job(run):
     assert run("connecting.pair", ranks=3) == [0, 1, 2]
 
 
+@proven
+@pytest.mark.promise("connect: several at once")
+@pytest.mark.forms("sync")
+def test_several_connects_at_once(run):
+    found = run("connecting.several", ranks=3, ids=False)
+    assert [set(each) for each in found] == [{1, 2}, {0, 2}, {0, 1}]
+    assert not any(is_open for each in found for _, is_open in each.values())
+
+
+@proven
+@pytest.mark.promise("connect: ids")
+@pytest.mark.forms("sync")
+def test_connects_of_the_same_procs_have_ids(run):
+    found = run("connecting.several", ranks=3, ids=True)
+    assert found[0].keys() == {"a", "b", None}
+    assert len({nspace for nspace, _ in found[0].values()} - {None}) == 3
+    assert found[1] == found[2] == found[0]
+
+
+@proven
+@pytest.mark.promise(
+    "connect: nspace",
+    "connect: rank",
+    "disconnect: nspace",
+    "disconnect: unknown",
+    "disconnect: timeout",
+    "nspace: fence",
+    "nspace: notify",
+    "nspace: requests",
+)
+def test_a_connection_is_an_nspace(run):
+    found = run("connecting.identity", ranks=4)
+    assert found[0] is not None
+    nspace, other = found[0]["made"][0], found[1]["some"][0]
+    assert len({None, "", nspace, other}) == 4
+    for rank, each in enumerate(found):
+        assert each["made"] == (nspace, rank, Proc(nspace, rank), [0, 1, 2, 3])
+        assert each["values"] == [0, 1, 2, 3]
+        assert each["outside"] == "NotFound"
+        assert each.get("alone", "OperationTimeout") == "OperationTimeout" and ("alone" in each) == (rank == 0)
+        assert each["gone"][0] == "NotFound" and isinstance(each["gone"][1], str)
+        if rank % 2:
+            assert each["some"] == (other, rank // 2, [1, 3])
+        assert each["heard"] == (["all", "some", "end"] if rank % 2 else ["all", "end"])
+
+
+@proven
+@pytest.mark.promise("connect: notify request", "connect: notify each", "disconnect: notify each")
+@pytest.mark.forms("sync")
+def test_events_of_a_connect(run):
+    for rank, each in enumerate(run("connecting.requested", ranks=3)):
+        others = [other for other in range(3) if other != rank]
+        assert each == (others, others, {"acme.asked"}, True)
+
+
+@proven
+@pytest.mark.promise("connect: termination")
+@pytest.mark.forms("sync")
+def test_a_participant_that_ends_is_told_of(run):
+    expected = "PartialSuccess", None, [1]
+    found = run.survivors("connecting.bereft", 3, [1], victims=[1], early=False)
+    assert found == {0: expected, 2: expected}
+
+
+@proven
+@pytest.mark.promise("connect: early termination", "connect: collectives go on")
+@pytest.mark.forms("sync")
+def test_a_participant_may_end(run):
+    expected = None, None, []
+    found = run.survivors("connecting.bereft", 3, [1], victims=[1], early=True)
+    assert found == {0: expected, 2: expected}
+
+
+@proven
+@pytest.mark.promise("connect: a participant ends")
+@pytest.mark.forms("sync")
+def test_a_participant_that_ends_before_it_comes(run):
+    for error, missing in run.survivors("connecting.absent", 3, [1], victims=[1], optional=False).values():
+        assert error in ("PartialSuccess", "LostConnection") and missing in ([1], None)
+
+
+@proven
+@pytest.mark.promise("connect: optional")
+@pytest.mark.forms("sync")
+def test_a_participant_need_not_come(run):
+    found = run.survivors("connecting.absent", 3, [1], victims=[1], optional=True)
+    assert found == {0: ([0, 2], 0), 2: ([0, 2], 1)}
+
+
+@without
+@pytest.mark.promise("disconnect: unknown")
+@pytest.mark.forms("sync")
+def test_what_other_servers_do_not_know_is_refused(run):
+    for found, refused, supported in run("connecting.plain", ranks=2):
+        assert refused.pop("unknown") == "NotFound"
+        assert found == (None, None, None, [0, 1])
+        assert set(refused.values()) == {"NotSupported"} and len(refused) == 7
+        assert supported == [False, False]
+
+
 @pytest.mark.needs("an end after a connect that timed out")
+@pytest.mark.promise("connect: timeout")
 def test_somebody_never_comes(run):
     error, _ = run("connecting.late", ranks=2)
     assert isinstance(error, OperationTimeout)
@@ -24,6 +133,7 @@ def test_somebody_never_comes(run):
 
 
 @pytest.mark.needs("the parent of a spawned job")
+@pytest.mark.promise("connect: job info", "connect: wildcard", "connect: exchange only")
 def test_a_job_and_one_that_it_spawned(run):
     assert run("connecting.across", ranks=2) == [(2, [0, 1])] * 2
 

@@ -19,6 +19,7 @@ EXPECTED = {
     "hello": r"hello from {rank} of 3 on \S+  \[\w+ \S+\]",
     "putget": r"rank {rank} of 3 knows \{{0: 'tcp://\S+:5000', 1: 'tcp://\S+:5001', 2: 'tcp://\S+:5002'\}}",
     "putget_async": r"rank {rank} of 3 knows \['tcp://\S+:5000', 'tcp://\S+:5001', 'tcp://\S+:5002'\]",
+    "connect": r"rank {rank} knows second 0, second 1, and is number ({rank}|None)",
     "bootstrap": r"rank {rank} (is \d of 3 in acme\.pool|gathers no group|has no pool)",
     "control": r"rank {rank} is done",
     "invite": r"rank {rank} (is \d of 2 in acme\.team|goes on by itself|has no team)",

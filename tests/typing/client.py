@@ -11,6 +11,8 @@ from pypmix import (
     Answer,
     Answers,
     Client,
+    ConnectEvent,
+    Connection,
     Credential,
     DeviceDistance,
     Event,
@@ -22,6 +24,7 @@ from pypmix import (
     Info,
     InputWriter,
     IOFChannel,
+    Job,
     NotFound,
     OperationTimeout,
     Output,
@@ -44,6 +47,26 @@ from pypmix import (
     aio,
     attrs,
 )
+
+
+def connections() -> None:
+    with Client() as me, me.connect(me.job.procs, connect_id="acme") as both:
+        assert_type(both, Connection)
+        assert_type(both.nspace, str | None)
+        assert_type(both.rank, int | None)
+        assert_type(both[0], Proc)
+        assert_type(both.procs, ProcSet)
+        assert_type(both.jobs["other"], Job)
+        assert_type(both.fence(), None)
+        me.fence(both)
+        me.on(ConnectEvent.TERMINATED)
+        me.disconnect(both.nspace or both)
+
+
+async def connections_in_a_loop(me: aio.Client) -> None:
+    async with await me.connect(me.job.procs) as both:
+        assert_type(both, aio.Connection)
+        await both.fence()
 
 
 def process_sets() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakSet
+
 from pypmix.aio.operations.base import Asks
 from pypmix.connection import ConnectionView
 from pypmix.requests import MISSING
@@ -170,7 +172,9 @@ class Connecting(Asks):
             return disconnect_op(made.nspace or op.procs, False, None, None)
 
         made = await self._run(op, None if exchange_only else undo)
-        return Connection(self, op.procs, made)
+        connection = Connection(self, op.procs, made)
+        _connections(self).add(connection)
+        return connection
 
     async def disconnect(
         self,
@@ -199,4 +203,14 @@ class Connecting(Asks):
         if isinstance(connection, Connection):
             await connection.disconnect(notify_each=notify_each, timeout=timeout, info=info)
             return
-        await self._run(disconnect_op(connection, notify_each, timeout, info))
+        op = disconnect_op(connection, notify_each, timeout, info)
+        await self._run(op)
+        known = [each for each in _connections(self) if each.is_open and each.stands_for(op.procs)]
+        if len(known) == 1:
+            known[0]._open = False
+
+
+def _connections(client: Asks) -> WeakSet[Connection]:
+    """Return the connections of a client that somebody still holds."""
+    found: WeakSet[Connection] = client.__dict__.setdefault("_connections", WeakSet())
+    return found

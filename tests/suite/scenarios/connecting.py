@@ -2,21 +2,217 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
-from harness.aio import hear, tell
-from pypmix import OperationTimeout, PMIxError, Proc, Rank, attrs
+from harness.aio import hear, sleep, tell, together
+from pypmix import ConnectEvent, EventCode, OperationTimeout, PMIxError, Proc, Rank, attrs
+
+LOAD = EventCode.custom(-4242)
+MEANWHILE = 0.3
+"""Seconds after which a call that was begun is with the server; too few of them would prove less, and break nothing."""
+
+
+def ranks(procs):
+    return [proc.rank for proc in procs]
+
+
+async def outcome(call):
+    """Return what a call returns, or the name of its error."""
+    try:
+        return await call()
+    except PMIxError as error:
+        return type(error).__name__
+
+
+async def come(me, name):
+    """Tell the others that this process is about to call what all call; the last one lets them wait."""
+    if me.rank == me.job.size - 1:
+        await sleep(MEANWHILE)
+    await tell(f"{name}.{me.rank}")
+
+
+async def came(me, name):
+    """See that all have come by now."""
+    for rank in range(me.job.size):
+        await hear(f"{name}.{rank}", 0)
 
 
 async def within(me):
-    """All of a job connect and disconnect, twice, in whatever order they name the procs."""
+    """All of a job connect and disconnect, twice, in whatever order they name the procs, and each time wait for all."""
     procs = me.job.procs if me.rank % 2 else tuple(reversed(me.job.procs))
-    for _ in range(2):
+    for turn in range(2):
+        await come(me, f"connect.{turn}")
         await me.connect(procs, timeout=20)
+        await came(me, f"connect.{turn}")
+        await come(me, f"disconnect.{turn}")
         await me.disconnect(procs, timeout=20)
+        await came(me, f"disconnect.{turn}")
     await me.connect(Proc(me.nspace, Rank.WILDCARD), timeout=20)
     await me.fence(timeout=20)
     return "connected"
+
+
+async def several(me, ids):
+    """Each rank has several connects under way, begun in an order of its own: of other procs, or of the same ones."""
+    if ids and not me.supports("connect.directives"):
+        return None
+    if ids:
+        asked = {name: (me.job.procs, name) for name in ("a", "b", None)}
+    else:
+        asked = {proc.rank: ([me.proc, proc], None) for proc in me.job if proc != me.proc}
+    names = [*asked]
+    calls = [
+        lambda name=name: me.connect(asked[name][0], connect_id=asked[name][1], timeout=20)
+        for name in names[me.rank :] + names[: me.rank]
+    ]
+    made = await together(*calls)
+    for connection in made:
+        if isinstance(connection, BaseException):
+            raise connection
+    made = dict(zip(names[me.rank :] + names[: me.rank], made, strict=True))
+    # Of two pairs that have a proc in common, one may be waited for here and the other one there.
+    await together(*[lambda each=each: each.disconnect(timeout=20) for each in made.values()])
+    await me.fence(timeout=20)
+    return {name: (connection.nspace, connection.is_open) for name, connection in made.items()}
+
+
+async def identity(me):
+    """All connect, use the nspace that they are given wherever procs are named, and leave it together."""
+    if not me.supports("connect.nspace"):
+        return None
+    procs = tuple(reversed(me.job.procs)) if me.rank % 2 else Proc(me.nspace, Rank.WILDCARD)
+    await me.put("acme.rank", me.rank)
+    both = await me.connect(procs, timeout=20)
+    whole = Proc(both.nspace, Rank.WILDCARD)
+    found = {"made": (both.nspace, both.rank, both.proc, ranks(both))}
+    await me.fence(whole, collect=True, timeout=20)
+    await me.fence([Proc(both.nspace, rank) for rank in range(4)], timeout=20)
+    found["values"] = [await me.get("acme.rank", Proc(both.nspace, rank)) for rank in range(4)]
+    some = None
+    if me.rank % 2:
+        some = await me.connect([Proc(both.nspace, 1), Proc(both.nspace, 3)], timeout=20)
+        found["some"] = some.nspace, some.rank, ranks(some)
+    heard = []
+    async with me.events(LOAD) as events:
+        await both.fence(timeout=20)
+        if me.rank == 1:
+            await me.notify(LOAD, targets=whole, info={"acme.to": "all"})
+            await some.notify(LOAD, info={"acme.to": "some"})
+            await both.notify(LOAD, info={"acme.to": "end"})
+        while "end" not in heard:
+            heard.append((await events.get(timeout=20)).info["acme.to"])
+    found["heard"] = heard
+    if some:
+        await some.disconnect(timeout=20)
+    found["outside"] = await outcome(lambda: me.disconnect("acme.nobody", timeout=20))
+    if me.rank == 0:
+        found["alone"] = await outcome(lambda: me.disconnect(both.nspace, timeout=1))
+    await me.fence(timeout=20)
+    await come(me, "leave")
+    if me.rank % 2:
+        await both.disconnect(timeout=20)
+    else:
+        await me.disconnect(both.nspace, timeout=20)
+    await came(me, "leave")
+    found["gone"] = [await outcome(lambda: me.disconnect(both.nspace, timeout=20))]
+    found["gone"].append(await outcome(lambda: me.fence(whole, timeout=20)))
+    await me.fence(timeout=20)
+    return found
+
+
+async def requested(me):
+    """Rank 0 asks the others to connect; all hear of each one that comes, and that goes."""
+    if not me.supports("connect.directives"):
+        return None
+    async with (
+        me.events(ConnectEvent.REQUESTED) as requests,
+        me.events(ConnectEvent.HAS_CONNECTED) as comings,
+        me.events(ConnectEvent.HAS_DISCONNECTED) as goings,
+    ):
+        await me.fence(timeout=20)
+        if me.rank == 0:
+            connection = await me.connect(
+                me.job.procs, connect_id="acme.asked", notify_request=True, notify_each=True, timeout=20
+            )
+        else:
+            event = await requests.get(timeout=20)
+            procs, name = event.info[ConnectEvent.PROCS], event.info[ConnectEvent.ID]
+            connection = await me.connect(procs, connect_id=name, timeout=20)
+        came = [await comings.get(timeout=20) for _ in range(me.job.size - 1)]
+        await connection.disconnect(timeout=20)
+        went = [await goings.get(timeout=20) for _ in range(me.job.size - 1)]
+    await me.fence(timeout=20)
+    found = sorted(ranks([event.affected[0] for event in came])), sorted(ranks([event.affected[0] for event in went]))
+    names = {event.info[ConnectEvent.ID] for event in (*came, *went)}
+    return *found, names, {event.info[ConnectEvent.NSPACE] for event in went} == {connection.nspace}
+
+
+async def bereft(me, victims, early):
+    """Rank 1 ends while the others wait for it in a fence of their connection."""
+    if not me.supports("connect.directives"):
+        return None
+    async with me.events(ConnectEvent.TERMINATED) as events:
+        connection = await me.connect(me.job.procs, early_termination=early, timeout=20)
+        if me.rank in victims:
+            for rank in (0, 2):
+                await hear(f"waits.{rank}", 20)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        async def waits():
+            await sleep(MEANWHILE)
+            # The server has answered what was asked later, so it has the fence.
+            await me.lookup("acme.none", default=None)
+            await tell(f"waits.{me.rank}")
+
+        first, _ = await together(lambda: outcome(lambda: connection.fence(timeout=20)), waits)
+        second = await outcome(lambda: connection.fence(timeout=20))
+        said = []
+        # Whoever is told has been told when all that wait for the end of a fence have been.
+        limit = MEANWHILE if early else 20
+        while True:
+            try:
+                event = await events.get(timeout=limit)
+            except OperationTimeout:
+                break
+            if event.info.get(ConnectEvent.NSPACE) == connection.nspace:
+                said.append(event.affected[0].rank)
+                limit = MEANWHILE
+        await connection.disconnect(timeout=20)
+    return first, second, said
+
+
+async def absent(me, victims, optional):
+    """Rank 1 ends without having come."""
+    if optional and not me.supports("connect.directives"):
+        return None
+    if me.rank in victims:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        connection = await me.connect(me.job.procs, optional=optional, timeout=20)
+    except PMIxError as error:
+        missing = getattr(error, "missing", None)
+        return type(error).__name__, None if missing is None else ranks(missing)
+    if connection.nspace:
+        await connection.fence(timeout=20)
+        await connection.disconnect(timeout=20)
+    return ranks(connection), connection.rank
+
+
+async def plain(me):
+    """What of a connection is there on a server that knows the Standard alone."""
+    refused = {}
+    for directive in ("connect_id", "optional", "early_termination", "notify_each", "notify_request"):
+        given = "acme" if directive == "connect_id" else True
+        refused[directive] = await outcome(lambda given={directive: given}: me.connect(me.job.procs, **given))
+    refused["unknown"] = await outcome(lambda: me.disconnect("acme.nobody"))
+    refused["disconnect"] = await outcome(lambda: me.disconnect(me.job.procs, notify_each=True))
+    async with await me.connect(me.job.procs, timeout=20) as connection:
+        refused["fence"] = await outcome(connection.fence)
+        found = connection.nspace, connection.rank, connection.proc, ranks(connection)
+    await me.fence(timeout=20)
+    return found, refused, [me.supports(feature) for feature in ("connect.nspace", "connect.directives")]
 
 
 async def pair(me):
@@ -48,6 +244,8 @@ with Client() as me:
     me.put("acme.child", me.rank)
     me.commit()
     all = [Proc(parent.nspace, Rank.WILDCARD), Proc(me.nspace, Rank.WILDCARD)]
+    swapped = me.connect(all, exchange_only=True, timeout=20)
+    assert swapped.nspace is None and parent.nspace in swapped.jobs
     me.connect(all, timeout=20)
     size = me.get(attrs.JOB_SIZE, Proc(parent.nspace, Rank.WILDCARD))
     value = me.get("acme.parent", Proc(parent.nspace, 0), wait=10)
@@ -68,8 +266,14 @@ async def across(me):
     await me.put("acme.parent", "from the parent")
     await me.commit()
     everyone = [Proc(me.nspace, Rank.WILDCARD), Proc(child, Rank.WILDCARD)]
-    await me.connect(everyone, timeout=20)
+    swapped = await me.connect(everyone, exchange_only=True, timeout=20)
     size = await me.get(attrs.JOB_SIZE, Proc(child, Rank.WILDCARD))
+    assert swapped.nspace is None and [*swapped.jobs] == [child] and swapped.jobs[child].size == size
+    both = await me.connect(everyone, timeout=20)
+    if me.supports("connect.nspace"):
+        # A new name, of both jobs: the ranks follow the names of the jobs.
+        assert both.nspace not in (None, me.nspace, child) and both[both.rank] == me.proc, both
+        assert len(both) == len({*both}) == me.job.size + size, both
     values = [await me.get("acme.child", Proc(child, rank), wait=10) for rank in range(2)]
     await me.fence(everyone, timeout=20)
     await me.disconnect(everyone, timeout=20)

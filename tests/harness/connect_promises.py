@@ -1,0 +1,113 @@
+"""What RFC 0003 promises of connect and disconnect: a row for each of its sentences, in its order.
+
+See `harness.promises`, which holds what is promised of groups and process sets.
+"""
+
+from __future__ import annotations
+
+from harness.lack import Lack
+from harness.promise import Promise, every_native
+
+KEYS = "RFC 0003, info keys"
+DESCRIPTION = "RFC 0003, Description"
+CLUSTERS = "RFC 0003, several clusters"
+CONNECT = "RFC 0003, PMIx_Connect"
+DISCONNECT = "RFC 0003, PMIx_Disconnect"
+HOST = "RFC 0003, RM-Interface"
+
+PROMISES = (
+    Promise("connect: notify each", KEYS, "PROC_HAS_CONNECTED each time that a proc connects"),
+    Promise("disconnect: notify each", KEYS, "PROC_HAS_DISCONNECTED each time that a proc disconnects"),
+    Promise("connect: notify request", KEYS, "CONNECT_REQUESTED to all who are to come"),
+    Promise("connect: optional", KEYS, "no error because of procs that end without having connected"),
+    Promise("connect: early termination", KEYS, "no error when a proc ends without disconnecting"),
+    Promise("connect: collectives go on", KEYS, "those under way and later ones do without it then"),
+    Promise("connect: exchange only", KEYS, "the job info of all nspaces, and neither nspace nor rank"),
+    Promise("connect: several at once", DESCRIPTION, "a process may take part in several connects at a time"),
+    Promise("connect: order", DESCRIPTION, "the order of the procs does not matter"),
+    Promise("connect: wildcard", DESCRIPTION, "the wildcard rank stands for all procs of an nspace"),
+    Promise("connect: ids", DESCRIPTION, "CONNECT_ID tells connects of the same procs apart"),
+    Promise("cluster: id", CLUSTERS, "a job reads the name of its cluster as CLUSTER_ID"),
+    Promise("cluster: names", CLUSTERS, "procs of other clusters have the cluster and a colon before their nspace"),
+    Promise("cluster: rendezvous", CLUSTERS, "jobs of different clusters find each other by publish and lookup"),
+    Promise("cluster: connect", CLUSTERS, "they connect, also where their nspaces have the same name"),
+    Promise("connect: nspace", CONNECT, "an nspace that nobody else has, the same for all"),
+    Promise("connect: rank", CONNECT, "a rank in it for each of them"),
+    Promise("connect: termination", CONNECT, "who ends without a disconnect is an error event for all others"),
+    Promise("connect: timeout", CONNECT, "an error when somebody has not come in time"),
+    Promise("connect: job info", CONNECT, "each has the job info of the others' nspaces"),
+    Promise("connect: all have called", CONNECT, "it ends when all have called it"),
+    Promise("connect: a participant ends", CONNECT, "an error for all others when one ends without having called"),
+    Promise("disconnect: nspace", DISCONNECT, "it is by the nspace"),
+    Promise("disconnect: together", DISCONNECT, "it ends when all have called it"),
+    Promise("disconnect: unknown", DISCONNECT, "an nspace that is not known, or no more, is an error"),
+    Promise("disconnect: timeout", DISCONNECT, "an error when somebody has not come in time, and another try"),
+    Promise("nspace: fence", DESCRIPTION, "the nspace in a fence"),
+    Promise("nspace: notify", DESCRIPTION, "the nspace as the range of an event"),
+    Promise("nspace: requests", HOST, "the nspace and its ranks in a get, and in a further connect"),
+    Promise("connect: the host assigns", HOST, "the host says which nspace it is, and who has which rank"),
+)
+
+NO_NSPACE = "its server assigns no nspace"
+NO_DIRECTIVES = "its server knows the directives of the Standard alone"
+
+LACKS: tuple[Lack, ...] = (
+    *[
+        lack
+        for promise in (
+            "connect: nspace",
+            "connect: rank",
+            "connect: the host assigns",
+            "disconnect: nspace",
+            "disconnect: timeout",
+            "nspace: fence",
+            "nspace: notify",
+            "nspace: requests",
+        )
+        for lack in every_native(promise, NO_NSPACE)
+    ],
+    *[
+        lack
+        for promise in (
+            "connect: notify each",
+            "disconnect: notify each",
+            "connect: notify request",
+            "connect: optional",
+            "connect: early termination",
+            "connect: collectives go on",
+            "connect: ids",
+        )
+        for lack in every_native(promise, NO_DIRECTIVES)
+    ],
+    *every_native("connect: termination", "what it tells of ends does not depend on who is connected"),
+    *[
+        Lack(
+            "connect: a participant ends",
+            server,
+            "*",
+            "now and then it takes a proc that has ended before the others came for one that has come",
+            harm=True,
+        )
+        for server in ("prterun*", "native-server*")
+    ],
+    Lack(
+        "connect: timeout",
+        "native-server-4.2.*",
+        "*",
+        "it lets go of an operation twice when procs end at once that others were waiting in it for, and hangs then",
+        harm=True,
+    ),
+    Lack(
+        "connect: timeout",
+        "prterun-5.0.*",
+        "*",
+        "on a busy machine it once stayed after its job had ended, with a message that it could not read",
+        harm=True,
+    ),
+    *[
+        lack
+        for promise in ("cluster: id", "cluster: names", "cluster: rendezvous", "cluster: connect")
+        for lack in every_native(promise, "its launcher joins no clusters")
+    ],
+)
+"""What pairings do not keep; see `Lack`."""
