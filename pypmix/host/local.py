@@ -58,6 +58,9 @@ QUERY = "query_info"
 NOTIFY = "notify_event"
 """The names of operations whose types are loaded only where there is one."""
 
+INLINE = frozenset((GROUP, NOTIFY))
+"""Those that one server, on the Python engine, has answered on its own thread."""
+
 LINGER = 2.0
 """Seconds for which the server knows a job that has ended: what its ranks sent last may still be on its way."""
 
@@ -594,8 +597,8 @@ class LocalHost:
     def _upcall(self, node: LocalNode, upcall: Upcall) -> None:
         # On the engine's thread. What a rank did is noted before it is answered, hence before it can exit.
         op = upcall.op
-        if type(op).__name__ == "GroupUpcall" and self._crossings is None and not self._native:
-            # Nothing but a number is asked for, which two threads more would make late.
+        if op.name in INLINE and self._crossings is None and not self._native:
+            # Nothing but a number is asked for, if anything, which two threads more would make late.
             self._answer(node, upcall)
             return
         match op:

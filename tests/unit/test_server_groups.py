@@ -460,6 +460,53 @@ def test_who_leaves_is_not_waited_for_in_a_destruct():
     assert party.members[2].status(party.members[2].destruct()) == ERR_NOT_FOUND
 
 
+def test_who_leaves_is_answered_before_the_others_are_woken(monkeypatch):
+    party = Party(3)
+    party.made()
+    sent = []
+    for rank, member in enumerate(party.members):
+        link = member.client.link
+
+        def send(data, rank=rank, send=link.send):
+            sent.append(rank)
+            send(data)
+
+        monkeypatch.setattr(link, "send", send)
+        monkeypatch.setattr(link, "send_now", send)
+    tag = party.notify(2, talk.LEFT)
+    assert sent[0] == 2 and sorted(sent) == [0, 1, 2]
+    assert party.members[2].status(tag) == SUCCESS
+    assert party.heard(0) == party.heard(1) == [(talk.LEFT, None)]
+    assert party.server.store.groups["g"] == job(0, 1)
+
+
+def test_the_others_hear_who_leaves_while_the_host_considers_it(monkeypatch):
+    party = Party(3)
+    party.made()
+    answers = []
+    monkeypatch.setattr(party, "upcall", lambda op, answer, process=None: answers.append(answer))
+    tag = party.notify(2, talk.LEFT)
+    assert party.heard(0) == party.heard(1) == [(talk.LEFT, None)]
+    assert party.server.store.groups["g"] == job(0, 1)
+    assert party.members[2].status(tag) is None
+    (answer,) = answers
+    answer(None, NotSupported("there is nobody else"))
+    assert party.members[2].status(tag) == SUCCESS
+
+
+def test_who_leaves_has_one_answer_though_nobody_can_be_told(monkeypatch):
+    party = Party(3)
+    party.made()
+
+    def refuse(*_):
+        raise PMIxError("the event cannot be sent", status=ERR_BAD_PARAM)
+
+    monkeypatch.setattr(party.server.events, "_raise", refuse)
+    assert party.members[2].status(party.notify(2, talk.LEFT)) == SUCCESS
+    assert party.server.store.groups["g"] == job(0, 1)
+    assert "nobody hears" in party.logged[-1]
+
+
 def test_only_members_destruct():
     party = Party(3)
     procs = job(0, 1)
