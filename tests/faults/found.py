@@ -100,5 +100,50 @@ FOUND: dict[str, Schedule] = {
         ),
         (Loss(0, "leader", 4, 0), Loss(82, "client", 1, 0)),
     ),
+    "One who chooses a leader, and loses its server before that has the choice.": Schedule(
+        3,
+        (Job(2, 3, 3),),
+        (1.0, 1.0, 0.1),
+        (Plan("named", 5, 1, 5, 0, 0, 0, 0, (), 7),),
+        (Loss(85, "client", 6, 0), Loss(69, "process", 5, 0)),
+    ),
+    "A caller that ends after the others have the group, which has members elsewhere only because they are added.": (
+        Schedule(
+            2,
+            (Job(1, 2, 2), Job(1, 2, 1)),
+            (1.0, 0.1, 1.0, 3.0),
+            (
+                Plan("boot", 0, 2, 3, 17, 0, None, 0, ("fence", "leave", "fence"), 0),
+                Plan("added", 4, 2, 3, 55, 6, None, 0, (), 0),
+            ),
+            (Loss(116, "server", 0, 0), Loss(78, "leader", 0, 0)),
+        )
+    ),
+    "The same, where the caller who adds them has ended before.": Schedule(
+        2,
+        (Job(1, 2, 2), Job(1, 2, 1)),
+        (1.0, 0.1, 1.0, 3.0),
+        (Plan("added", 4, 2, 3, 55, 2, None, 0, (), 0),),
+        (Loss(68, "leader", 0, 0),),
+    ),
+    "The same, where nobody may be missing.": Schedule(
+        2,
+        (Job(1, 2, 2), Job(1, 2, 1)),
+        (1.0, 0.0, 0.5),
+        (Plan("added", 4, 2, 3, 55, 0, None, 0, (), 0),),
+        (Loss(69, "process", 0, 0),),
+    ),
+    "An invitation that is over before those who are invited have a handler for it, and its leader ends.": Schedule(
+        1,
+        (Job(0, 1, 2), Job(0, 1, 2)),
+        (1.0,),
+        (
+            Plan("named", 0, 1, 1, 0, 0, None, 0, (), 0),
+            Plan("named", 0, 1, 1, 0, 0, None, 0, (), 0),
+            Plan("named", 0, 1, 1, 0, 0, None, 0, (), 0),
+            Plan("invited", 0, 1, 4, 3, 0, None, 0, (), 0),
+        ),
+        (Loss(0, "process", 1, 0), Loss(18, "process", 0, 0)),
+    ),
 }
 """By what happens in them."""

@@ -3,7 +3,8 @@
 Whoever takes part tells its own handlers (`PMIX_GROUP_LEADER_FAILED`) and reports to the coordinator: the first living
 participant in the order of the membership. That waits until all have reported, so that it knows whatever one of them
 knows: a result of the invitation that the failed leader has still told somebody, or a choice that an earlier
-coordinator has told somebody. Then the first who claims is chosen, and all hear of it (`PMIX_GROUP_LEADER_SELECTED`).
+coordinator has told somebody. Then the first who claims is chosen, and all hear of it (`PMIX_GROUP_LEADER_SELECTED`),
+the coordinator itself once its server has the news: nobody is to go by a choice that may reach nobody else.
 Where the coordinator fails the next one asks all again, so there is one choice per term, whoever dies when.
 
 Programs on other libraries do not report. They are not waited for longer than `GRACE` seconds; one of ours that is slow
@@ -40,8 +41,8 @@ from pypmix.engine.groups.talk import (
     text,
 )
 from pypmix.standard import codes
-from pypmix.standard.errors import ERR_NOT_FOUND, SUCCESS
-from pypmix.standard.ops import Notification
+from pypmix.standard.errors import ERR_NOT_FOUND, SUCCESS, LostConnection, NotInitialized
+from pypmix.standard.ops import Notification, NotifyEvent
 from pypmix.standard.ops.events import RANGE_PROC_LOCAL, is_set
 from pypmix.standard.record import Record
 from pypmix.standard.types import DataArray, Info, Proc, Value
@@ -91,6 +92,9 @@ GRACE = 5.0
 
 PATIENCE = 0.5
 """How many seconds to wait for reports before those who are missing are asked."""
+
+_OVER = LostConnection, NotInitialized
+"""How what is under way ends with the session."""
 
 MAX_KEPT = 256
 """How many choices and reports are remembered for those who hear later."""
@@ -288,7 +292,9 @@ class Elections:
             return
         past = self._past.get(key)
         if past is not None:
-            self._finish(election, past, States.HEARS)
+            # What this process has chosen itself is over as soon as its server has it.
+            if not election.coordinates:
+                self._finish(election, past, States.HEARS)
             return
         election.doubted = {source for refused, source in self._refused if refused == key} - {failed, self._me}
         for source in election.doubted:
@@ -438,7 +444,7 @@ class Elections:
 
     def _check(self, election: _Election) -> None:
         """As the coordinator, choose if it is time."""
-        if not election.coordinates:
+        if not election.coordinates or election.key in self._past:
             return
         heard = election.heard
         if any(each not in heard and each not in election.silent for each in election.order):
@@ -457,15 +463,22 @@ class Elections:
     def _decide(self, election: _Election, outcome: Outcome) -> None:
         # What comes back of the announcement is no news.
         keep(self._past, election.key, outcome)
-        self._announce(election.key, outcome, tuple(election.order))
-        self._finish(election, outcome, States.CHOOSES)
+        mine = _announcement(election.key, outcome, tuple(election.order))
+
+        def known(_result: object, error: BaseException | None) -> None:
+            if self._under_way.get(election.key) is election and not isinstance(error, _OVER):
+                self._port.handlers.raised(Notification(mine.code, self._me, mine.range, mine.infos), True)
+                self._finish(election, outcome, States.CHOOSES)
+
+        others = tuple([each for each in election.order if each != self._me])
+        if others:
+            # Should the session end before its server has that, the others choose anew, in the same term.
+            self._port.submit(_announcement(election.key, outcome, others), known)
+        else:
+            known(None, None)
 
     def _announce(self, key: Key, outcome: Outcome, to: tuple[Proc, ...]) -> None:
-        name, term, failed = key
-        what = Info(ERROR_STATUS, Value(codes.STATUS, outcome.status))
-        if outcome.leader is not None:
-            what = proc(LEADER, outcome.leader)
-        self._port.submit(event(LEADER_SELECTED, name, to, (what, size(TERM, term), proc(FAILED, failed))), _sent)
+        self._port.submit(_announcement(key, outcome, to), _sent)
 
     def _finish(self, election: _Election, outcome: Outcome, what: str) -> None:
         keep(self._past, election.key, outcome)
@@ -488,10 +501,11 @@ class Elections:
         election = self._under_way.get(key) if key is not None else None
         if key is None or self._agent.standing.has_ended(source):
             return
+        if key in self._past:
+            self._announce(key, self._past[key], (source,))
+            return
         if election is None:
-            if key in self._past:
-                self._announce(key, self._past[key], (source,))
-            elif self._is_leaderless(key, source):
+            if self._is_leaderless(key, source):
                 self._follow(key, event)
             elif self._may_know(key):
                 self._wait_for(key, event)
@@ -538,11 +552,11 @@ class Elections:
         key, source = _about(event), event.source
         if key is None:
             return
-        if key in self._under_way:
+        if key in self._past:
+            self._announce(key, self._past[key], (source,))
+        elif key in self._under_way:
             self._take_in(self._under_way[key], source)
             self._report(self._under_way[key], source, asked=True)
-        elif key in self._past:
-            self._announce(key, self._past[key], (source,))
         elif self._is_leaderless(key, source):
             self._follow(key, event)
         elif self._may_know(key):
@@ -619,7 +633,7 @@ class Elections:
     def _learn(self, election: _Election, infos: tuple[Info, ...]) -> None:
         """The failed leader has still told somebody that the group stands: so it does, for all."""
         key = election.key
-        if election.result in self._results:
+        if election.result in self._results or key in self._past:
             return
         if election.coordinates:
             # Before all else: it must not arrive after the choice.
@@ -719,6 +733,15 @@ class Elections:
             return len(order)
         before = set(everyone[: everyone.index(self._me)])
         return sum(each in before for each in order)
+
+
+def _announcement(key: Key, outcome: Outcome, to: tuple[Proc, ...]) -> NotifyEvent:
+    """Return what tells procs of a choice."""
+    name, term, failed = key
+    what = Info(ERROR_STATUS, Value(codes.STATUS, outcome.status))
+    if outcome.leader is not None:
+        what = proc(LEADER, outcome.leader)
+    return event(LEADER_SELECTED, name, to, (what, size(TERM, term), proc(FAILED, failed)))
 
 
 def _about(event: Notification) -> Key | None:

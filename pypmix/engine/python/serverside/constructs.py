@@ -237,7 +237,7 @@ class Constructs:
                 to = procs(CUSTOM_RANGE, sorted(construct.roster.others))
                 infos = (to, flag(NON_DEFAULT), text(GROUP_ID, construct.name))
                 self._server.host.upcall(NotifyEvent(CONSTRUCT_ABORT, RANGE_CUSTOM, infos), _ignore)
-        if not construct.asked or not construct.roster.others:
+        if not construct.asked or construct.alone:
             if construct.asked:
                 self.cancel(construct.name)
                 construct.step(Construction.ABORTS)
@@ -336,12 +336,18 @@ class Constructs:
         members = construct.here
         return tuple(dict.fromkeys([each for each in listed_all(infos, ADD_MEMBERS) if each not in members]))
 
+    def _adds_others(self, construct: Construct) -> bool:
+        """Tell whether a construct adds procs of other servers."""
+        processes = [self._server.store.find(each) for each in self.added(construct)]
+        return not all(process is not None and process.local for process in processes)
+
     def _ask_construct(self, construct: Construct, collective: Collective[Process, Ticket]) -> None:
         server = self._server
         others = construct.roster.others
         plan = construct.plan
         if plan is None or not plan.plain or collective.gone or construct.round > 1 or construct.extended:
             plan = None
+        construct.alone = not others and (plan is not None or not self._adds_others(construct))
         shared: Shared = {}
         if plan is not None and plan.question is not None:
             members, directives, order = plan.question
@@ -531,7 +537,10 @@ class Constructs:
             members += tuple(sorted(everyone - {*members}))
             members += tuple([each for each in self.added(construct) if each not in everyone and not roster.others])
         members, context_id, shared = self.read(infos, shared, members)
-        if absent:
+        if absent and not construct.alone:
+            # Who has ended since is a member on the other servers.
+            absent = tuple([each for each in absent if each not in members])
+        elif absent:
             members = tuple([each for each in members if each not in absent])
         inside = frozenset(members)
         # The host may know of the end of a caller before this server has read its last word.

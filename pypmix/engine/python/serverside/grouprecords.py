@@ -342,6 +342,10 @@ class Records:
             invitation.procs = rest
         else:
             del self._invitations[name]
+            # Who has a handler from now on is to hear of no invitation that is over.
+            self._server.events.forget(
+                lambda kept: (kept.code, kept.source, found(kept.infos, GROUP_ID, str)) == (INVITED, event.source, name)
+            )
 
     def _left(self, name: str, event: Notification) -> None:
         key = self._server.store.key_of(name, event.source)

@@ -391,7 +391,7 @@ class Groups(Topic):
         if plan is not None and self._stands_as_asked(construct.name, collective, outcome, plan, group):
             return
         callers = dict(collective.arrived)
-        self.stands(construct.name, outcome, group, callers, agreed=bool(construct.roster.others))
+        self.stands(construct.name, outcome, group, callers, agreed=not construct.alone)
 
     def _stands_as_asked(
         self, name: str, collective: Collective[Process, Ticket], outcome: Outcome, plan: Plan, group: Group
@@ -589,7 +589,10 @@ class Groups(Topic):
                     continue
                 if construct.asked:
                     if lost and process in collective.gone and not construct.roster.others and not construct.sparing:
-                        self.server.collectives.finish(collective, ERR_PARTIAL_SUCCESS)
+                        if construct.alone:
+                            self.server.collectives.finish(collective, ERR_PARTIAL_SUCCESS)
+                        else:
+                            self.constructs.abort(construct, quiet=True)
                     continue
                 self.constructs.reactions.departed(construct, process)
                 if self.constructs.is_running(construct):

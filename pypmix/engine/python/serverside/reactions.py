@@ -70,6 +70,7 @@ class Construct:
         claims: The callers that want to lead after the leader has failed.
         rescued: Whether somebody leads on after the leader has failed.
         aborted: Whether somebody wants no such group.
+        alone: Whether no other server has part in it: with none of those who are named, nor of those who are added.
         state: One of the states of `Construction`.
         cancelled: Whether the host was told that this server gives it up.
         extended: Whether its time has run out, and the host is waited for a little longer.
@@ -78,6 +79,7 @@ class Construct:
 
     __slots__ = (
         "aborted",
+        "alone",
         "cancelled",
         "claims",
         "collective",
@@ -113,6 +115,7 @@ class Construct:
         self.claims: set[Proc] = set()
         self.rescued = False
         self.aborted = False
+        self.alone = True
         self.state = Construction.START
         self.cancelled = False
         self.extended = False
