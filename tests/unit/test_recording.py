@@ -295,6 +295,14 @@ def test_the_order_of_what_a_client_asks_matters(tmp_path):
     assert [where for _, where in found] == ["order"]
 
 
+def test_the_order_in_which_clients_register_means_nothing(tmp_path):
+    one, other = ops.RegisterEvents((-7,)), ops.RegisterEvents((-111,))
+    first = Asked(one, A), Asked(other, A), Asked(one, B), Asked(other, B)
+    second = Asked(one, A), Asked(one, B), Asked(other, A), Asked(other, B)
+    assert differences(tmp_path, first, second) == []
+    assert differences(tmp_path, first, second[:3]) == [("register_events", "upcall")]
+
+
 @pytest.mark.parametrize("swapped", [False, True])
 def test_an_upcall_that_only_one_has(tmp_path, swapped):
     both = [Asked(PUBLISH), Asked(LOOKUP)], [Asked(PUBLISH), Asked(UNPUBLISH), Asked(LOOKUP)]

@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 
 from pypmix.host.recording.normal import COLLECTIVES, Normal
 from pypmix.standard.asjson import fields
-from pypmix.standard.ops import GroupUpcall
+from pypmix.standard.ops import DeregisterEvents, GroupUpcall, RegisterEvents
 from pypmix.standard.record import Record
 from pypmix.standard.types import Info
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 UPCALL = "upcall"
 ORDER = "order"
 REQUESTOR = "requestor"
+
+WATCHES = (RegisterEvents, DeregisterEvents)
 
 
 class Difference(Record):
@@ -122,6 +124,13 @@ def _sequences(first: list[_Asked], second: list[_Asked], left: _Left) -> Iterat
         else:
             left.first += first[a:b]
             left.second += second[c:d]
+    for one in list(left.first):
+        # Clients register side by side: which of several asks first for what means nothing.
+        same = next((other for other in left.second if isinstance(one.op, WATCHES) and other.op == one.op), None)
+        if same is not None:
+            left.first.remove(one)
+            left.second.remove(same)
+            yield from _contents(one, same)
     for one in list(left.first):
         moved = next((other for other in left.second if other.name == one.name), None)
         if moved is not None:
