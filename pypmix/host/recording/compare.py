@@ -90,7 +90,9 @@ class _Asked:
     def name(self) -> tuple[object, ...]:
         """What makes it the same as one in another recording, whatever else it holds."""
         op = self.op
-        return (op.name, op.group, op.operation) if isinstance(op, GroupUpcall) else (op.name,)
+        if isinstance(op, GroupUpcall):
+            return op.name, op.group, op.operation
+        return (op.name, op.codes) if isinstance(op, WATCHES) else (op.name,)
 
 
 class _Left:
@@ -126,7 +128,7 @@ def _sequences(first: list[_Asked], second: list[_Asked], left: _Left) -> Iterat
             left.second += second[c:d]
     for one in list(left.first):
         # Clients register side by side: which of several asks first for what means nothing.
-        same = next((other for other in left.second if isinstance(one.op, WATCHES) and other.op == one.op), None)
+        same = next((other for other in left.second if isinstance(one.op, WATCHES) and other.name == one.name), None)
         if same is not None:
             left.first.remove(one)
             left.second.remove(same)
