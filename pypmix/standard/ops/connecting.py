@@ -27,11 +27,6 @@ CONNECT_EARLY_TERM = "pypmix.conn.early"
 CONNECT_XCHG_ONLY = "pypmix.conn.xchg"
 """A connect: job info alone, and no nspace."""
 
-CONNECT_DIRECTIVES = frozenset(
-    (CONNECT_ID, CONNECT_NOTIFY_EACH, CONNECT_NOTIFY_REQ, CONNECT_OPTIONAL, CONNECT_EARLY_TERM)
-)
-"""What only servers with pypmix understand, and what nobody else can make up for."""
-
 CONNECT_NAME = "pypmix.conn.name"
 """An event: the nspace of the connection."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weakref import WeakSet
 
+from pypmix.engine.connects import id_of
 from pypmix.engine.groups.talk import (
     ABSENT,
     AFFECTED_PROC,
@@ -115,7 +116,7 @@ class Connecting(Topic):
     def _connect(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = fields_of(peer, Command.CONNECTNB, payload)
         procs, infos = self._addressed(fields["procs"], fields["infos"], peer.process)
-        id, timeout = _id_of(infos), timeout_of(infos)
+        id, timeout = _checked_id(infos), timeout_of(infos)
         if len(self.server.store.groups) >= MAX_GROUPS:
             raise PMIxError(f"{MAX_GROUPS} groups and connections stand", status=ERR_OUT_OF_RESOURCE)
         group, roster = self._meeting(f"{CONNECT} {id}" if id else CONNECT, procs, peer.process)
@@ -210,7 +211,7 @@ class Connecting(Topic):
             return named
         members, others = store.expand(store.own(procs, caller.proc), strangers=True)
         everyone = {process.proc for process in members} | others
-        id = found(infos, CONNECT_ID, str) or ""
+        id = id_of(infos)
         alike = [
             connection
             for nspace, connection in sorted(store.connections.items())
@@ -262,7 +263,7 @@ class Connecting(Topic):
         later will be.
         """
         store = self.server.store
-        id, procs = found(event.infos, CONNECT_ID, str) or "", listed(event.infos, CONNECT_PROCS)
+        id, procs = id_of(event.infos), listed(event.infos, CONNECT_PROCS)
         if not procs:
             return event
         event = event.replace(infos=tuple([info for info in event.infos if info.key != CONNECT_PROCS]))
@@ -284,7 +285,7 @@ class Connecting(Topic):
     def requested(self, event: Notification) -> Notification | None:
         """A caller of another server wants procs of this one to come: return what those hear who have not come."""
         store = self.server.store
-        id, procs = found(event.infos, CONNECT_ID, str), listed(event.infos, CONNECT_PROCS)
+        id, procs = id_of(event.infos), listed(event.infos, CONNECT_PROCS)
         try:
             members, others = store.expand(procs, strangers=True)
         except PMIxError:
@@ -305,7 +306,7 @@ class Connecting(Topic):
         del self._requested[kind]
 
         def over(event: Notification) -> bool:
-            if event.code != CONNECT_REQUESTED or (found(event.infos, CONNECT_ID, str) or "") != kind[0]:
+            if event.code != CONNECT_REQUESTED or id_of(event.infos) != kind[0]:
                 return False
             try:
                 members, others = self.server.store.expand(listed(event.infos, CONNECT_PROCS), strangers=True)
@@ -579,7 +580,7 @@ def _everyone(roster: Roster[Process, Ticket]) -> Info:
     return listing(CONNECT_PROCS, sorted([*[each.proc for each in roster.members], *roster.others]))
 
 
-def _id_of(infos: tuple[Info, ...]) -> str:
+def _checked_id(infos: tuple[Info, ...]) -> str:
     """Return what a connect is called, empty where it has no name.
 
     Raises:
