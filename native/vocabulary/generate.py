@@ -225,7 +225,7 @@ ENUMS_HEAD = '''\
 Names are the Standard's without `PMIX_` and without the prefix that a class stands for. A number that no release
 of PMIx has named is never an error: an `IntEnum` makes a member called `UNKNOWN_9999`, or `UNKNOWN_N9999` for a
 negative number (`CUSTOM_N4242` for an event code of an application), which compares and pickles like any other;
-an `IntFlag` keeps the unknown bits.
+an `IntFlag` keeps the unknown bits. All print as their name.
 
 A class is made when it is first asked for: together they would cost a rank more than all else that it imports.
 """
@@ -237,11 +237,24 @@ from enum import IntEnum, IntFlag
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Self
+
+_OF_INTS = {*"bcdeEfFgGnoxX%"}
 '''
 
 OPEN_ENUM = '''\
+def _text(self: IntEnum | IntFlag) -> str:
+    return self.name or str(int(self))
+
+
+def _formatted(self: IntEnum | IntFlag, format_spec: str) -> str:
+    return format(int(self) if format_spec[-1:] in _OF_INTS else str(self), format_spec)
+
+
 class OpenEnum(IntEnum):
-    """Base of the enumerations: any integer has a member."""
+    """Base of the enumerations: any integer has a member, which prints as its name; `:d` prints the number."""
+
+    __str__ = _text
+    __format__ = _formatted
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -290,6 +303,14 @@ class OpenEventEnum(OpenEnum):
         return "CUSTOM" if value < EXTERNAL_ERR_BASE else "UNKNOWN"
 '''
 
+OPEN_FLAG = '''\
+class OpenFlag(IntFlag):
+    """Base of the flags: unknown bits are kept. They print as their names; `:d` prints the number."""
+
+    __str__ = _text
+    __format__ = _formatted
+'''
+
 MAKE_ENUM = """\
     def __getattr__(name):
         try:
@@ -325,7 +346,7 @@ def literal(value: str) -> str:
 def base_of(enum: Enumeration) -> str:
     if enum.kind not in ("IntEnum", "IntFlag"):
         raise BadTable(f"enums.tsv: {enum.name} is neither an IntEnum nor an IntFlag")
-    return "IntFlag" if enum.kind == "IntFlag" else "OpenEventEnum" if enum.name == "EventCode" else "OpenEnum"
+    return "OpenFlag" if enum.kind == "IntFlag" else "OpenEventEnum" if enum.name == "EventCode" else "OpenEnum"
 
 
 def enum_lines(enum: Enumeration, constants: list[Constant]) -> tuple[list[str], list[str]]:
@@ -378,7 +399,20 @@ def render_enums(enums: list[Enumeration], constants: list[Constant]) -> str:
         lines += ["", f"{constant.members[0]} = {value}"]
         note = version_note(constant.since, constant.until, constant.changed)
         lines += comment(f"`PMIX_{constant.name}`. {constant.meaning}{note}", "")
-    lines += ["", "", *OPEN_ENUM.splitlines(), "", "", *EVENT_ENUM.splitlines(), "", "", "if TYPE_CHECKING:"]
+    lines += [
+        "",
+        "",
+        *OPEN_ENUM.splitlines(),
+        "",
+        "",
+        *EVENT_ENUM.splitlines(),
+        "",
+        "",
+        *OPEN_FLAG.splitlines(),
+        "",
+        "",
+        "if TYPE_CHECKING:",
+    ]
     table: list[str] = []
     for enum in enums:
         text, row = enum_lines(enum, constants)

@@ -4,7 +4,7 @@
 Names are the Standard's without `PMIX_` and without the prefix that a class stands for. A number that no release
 of PMIx has named is never an error: an `IntEnum` makes a member called `UNKNOWN_9999`, or `UNKNOWN_N9999` for a
 negative number (`CUSTOM_N4242` for an event code of an application), which compares and pickles like any other;
-an `IntFlag` keeps the unknown bits.
+an `IntFlag` keeps the unknown bits. All print as their name.
 
 A class is made when it is first asked for: together they would cost a rank more than all else that it imports.
 """
@@ -16,6 +16,8 @@ from enum import IntEnum, IntFlag
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Self
+
+_OF_INTS = {*"bcdeEfFgGnoxX%"}
 
 __all__ = [
     "APP_WILDCARD",
@@ -80,8 +82,19 @@ EXTERNAL_ERR_BASE = -3000
 """`PMIX_EXTERNAL_ERR_BASE`. Codes below this number belong to applications."""
 
 
+def _text(self: IntEnum | IntFlag) -> str:
+    return self.name or str(int(self))
+
+
+def _formatted(self: IntEnum | IntFlag, format_spec: str) -> str:
+    return format(int(self) if format_spec[-1:] in _OF_INTS else str(self), format_spec)
+
+
 class OpenEnum(IntEnum):
-    """Base of the enumerations: any integer has a member."""
+    """Base of the enumerations: any integer has a member, which prints as its name; `:d` prints the number."""
+
+    __str__ = _text
+    __format__ = _formatted
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -127,6 +140,13 @@ class OpenEventEnum(OpenEnum):
     @classmethod
     def _unnamed(cls, value: int) -> str:
         return "CUSTOM" if value < EXTERNAL_ERR_BASE else "UNKNOWN"
+
+
+class OpenFlag(IntFlag):
+    """Base of the flags: unknown bits are kept. They print as their names; `:d` prints the number."""
+
+    __str__ = _text
+    __format__ = _formatted
 
 
 if TYPE_CHECKING:
@@ -1247,7 +1267,7 @@ if TYPE_CHECKING:
         INVALID = 255
         """`PMIX_PERSIST_INVALID`. A value that is never a persistence."""
 
-    class InfoFlags(IntFlag):
+    class InfoFlags(OpenFlag):
         """`pmix_info_directives_t`: directives on a single info."""
 
         REQUIRED = 0x1
@@ -1328,7 +1348,7 @@ if TYPE_CHECKING:
         """`PMIX_RESOURCE_BLOCK_EXTERNAL`. A bound: numbers from here on belong to implementations. Since 6.0.
         """
 
-    class IOFChannel(IntFlag):
+    class IOFChannel(OpenFlag):
         """`pmix_iof_channel_t`: the standard streams that can be forwarded."""
 
         NONE = 0x0
@@ -1349,7 +1369,7 @@ if TYPE_CHECKING:
         ALL = 0xFF
         """`PMIX_FWD_ALL_CHANNELS`. Every stream."""
 
-    class StorageMedium(IntFlag):
+    class StorageMedium(OpenFlag):
         """`pmix_storage_medium_t`: what a storage system keeps its data on."""
 
         UNKNOWN = 0x1
@@ -1373,7 +1393,7 @@ if TYPE_CHECKING:
         RAM = 0x40
         """`PMIX_STORAGE_MEDIUM_RAM`. Volatile memory."""
 
-    class StorageAccess(IntFlag):
+    class StorageAccess(OpenFlag):
         """`pmix_storage_accessibility_t`: from where a storage system can be reached."""
 
         NODE = 0x1
@@ -1394,7 +1414,7 @@ if TYPE_CHECKING:
         REMOTE = 0x20
         """`PMIX_STORAGE_ACCESSIBILITY_REMOTE`. From outside the cluster too."""
 
-    class StoragePersistence(IntFlag):
+    class StoragePersistence(OpenFlag):
         """`pmix_storage_persistence_t`: how long a storage system keeps data."""
 
         TEMPORARY = 0x1
@@ -1418,7 +1438,7 @@ if TYPE_CHECKING:
         ARCHIVE = 0x40
         """`PMIX_STORAGE_PERSISTENCE_ARCHIVE`. For good."""
 
-    class StorageAccessType(IntFlag):
+    class StorageAccessType(OpenFlag):
         """`pmix_storage_access_type_t`: reading, writing, or both."""
 
         RD = 0x1
@@ -1430,7 +1450,7 @@ if TYPE_CHECKING:
         RDWR = 0x3
         """`PMIX_STORAGE_ACCESS_RDWR`. Reading and writing."""
 
-    class DeviceType(IntFlag):
+    class DeviceType(OpenFlag):
         """`pmix_device_type_t`: kinds of devices."""
 
         UNKNOWN = 0x0
@@ -1469,7 +1489,7 @@ if TYPE_CHECKING:
         NODE = 0x400
         """`PMIX_DEVTYPE_NODE`. Nodes. Since 6.0."""
 
-    class Locality(IntFlag):
+    class Locality(OpenFlag):
         """`pmix_locality_t`: which hardware two processes share."""
 
         UNKNOWN = 0x0
@@ -1736,7 +1756,7 @@ else:
             """,
         ),
         "InfoFlags": (
-            IntFlag,
+            OpenFlag,
             "`pmix_info_directives_t`: directives on a single info.",
             """
             REQUIRED=1 REQD=1 ARRAY_END=2 REQD_PROCESSED=4 QUALIFIER=8 PERSISTENT=16 DIR_RESERVED=4294901760
@@ -1764,42 +1784,42 @@ else:
             """,
         ),
         "IOFChannel": (
-            IntFlag,
+            OpenFlag,
             "`pmix_iof_channel_t`: the standard streams that can be forwarded.",
             """
             NONE=0 STDIN=1 STDOUT=2 STDERR=4 STDDIAG=8 ALL=255
             """,
         ),
         "StorageMedium": (
-            IntFlag,
+            OpenFlag,
             "`pmix_storage_medium_t`: what a storage system keeps its data on.",
             """
             UNKNOWN=1 TAPE=2 HDD=4 SSD=8 NVME=16 PMEM=32 RAM=64
             """,
         ),
         "StorageAccess": (
-            IntFlag,
+            OpenFlag,
             "`pmix_storage_accessibility_t`: from where a storage system can be reached.",
             """
             NODE=1 SESSION=2 JOB=4 RACK=8 CLUSTER=16 REMOTE=32
             """,
         ),
         "StoragePersistence": (
-            IntFlag,
+            OpenFlag,
             "`pmix_storage_persistence_t`: how long a storage system keeps data.",
             """
             TEMPORARY=1 NODE=2 SESSION=4 JOB=8 SCRATCH=16 PROJECT=32 ARCHIVE=64
             """,
         ),
         "StorageAccessType": (
-            IntFlag,
+            OpenFlag,
             "`pmix_storage_access_type_t`: reading, writing, or both.",
             """
             RD=1 WR=2 RDWR=3
             """,
         ),
         "DeviceType": (
-            IntFlag,
+            OpenFlag,
             "`pmix_device_type_t`: kinds of devices.",
             """
             UNKNOWN=0 BLOCK=1 GPU=2 NETWORK=4 OPENFABRICS=8 DMA=16 COPROC=32 MEMORY=64 CORE=128 HWT=256
@@ -1807,7 +1827,7 @@ else:
             """,
         ),
         "Locality": (
-            IntFlag,
+            OpenFlag,
             "`pmix_locality_t`: which hardware two processes share.",
             """
             UNKNOWN=0 NONLOCAL=32768 SHARE_HWTHREAD=1 SHARE_CORE=2 SHARE_L1CACHE=4 SHARE_L2CACHE=8

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import pypmix
 from pypmix.standard import attrs, codes, enums
 from pypmix.standard.attr import Attr
 from pypmix.standard.enums import DataType, EventCode, Status
@@ -147,7 +148,8 @@ def test_an_unknown_number_has_a_member(cls: type[enum.IntEnum], number: int) ->
     prefix = "CUSTOM" if cls is EventCode and number < -3000 else "UNKNOWN"
     assert member.name == f"{prefix}_N{-number}" if number < 0 else f"UNKNOWN_{number}"
     assert pickle.loads(pickle.dumps(member)) == member == copy.deepcopy(member)
-    assert member.name in repr(member) and str(member) == str(number)
+    assert member.name in repr(member) and str(member) == f"{member}" == member.name
+    assert f"{member:d}" == f"{member.value}" == str(number)
     assert len(cls) == known and number not in list(cls)
 
 
@@ -522,3 +524,13 @@ def test_the_installed_headers_agree() -> None:
     assert sorted(theirs.keys() - ours.keys()) == []
     assert len(theirs) > 850
     assert {name: (value, theirs.get(name)) for name, value in ours.items() if theirs.get(name) != value} == {}
+
+
+def test_every_enum_is_on_the_page_of_constants() -> None:
+    page = (ROOT / "docs" / "reference" / "constants.md").read_text()
+    exported = [getattr(pypmix, name) for name in pypmix.__all__]
+    enums = [
+        each.__name__ for each in exported if isinstance(each, type) and issubclass(each, enum.IntEnum | enum.IntFlag)
+    ]
+    assert len(enums) > 20
+    assert [name for name in enums if f"vocabulary-enum:: {name}\n" not in page] == []
