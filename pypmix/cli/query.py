@@ -45,8 +45,11 @@ def query(
 
 
 def attribute(text: str) -> Attr[object] | str:
-    """Return the attribute that somebody names: `QUERY_NAMESPACES`, `PMIX_QUERY_NAMESPACES` or `pmix.qry.ns`."""
-    if text.startswith("pmix."):
+    """Return the attribute that a text names: `QUERY_NAMESPACES`, `PMIX_QUERY_NAMESPACES` or `pmix.qry.ns`.
+
+    Every text with a dot in it is a key: hosts answer keys of their own.
+    """
+    if "." in text:
         return attrs.by_key(text) or text
     name = text.upper().removeprefix("PMIX_")
     found = getattr(attrs, name, None)

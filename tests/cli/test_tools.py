@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import signal
 import socket
@@ -170,6 +171,10 @@ def test_a_query_without_an_answer(command: Command, ours: Running) -> None:
     assert ended.code == 1
     assert json.loads(ended.out) == {"QUERY_NAMESPACES": ours.nspace}
     assert "no answer for pmix.no.such.key" in ended.err.decode()
+    ended = command("query", "acme.queue", "pypmix.pending", "--json")
+    assert ended.code == 1
+    assert json.loads(ended.out) == {"pypmix.pending": []}
+    assert "no answer for acme.queue" in ended.err.decode()
     ended = command("query", "QUERY_NAMSPACES")
     assert ended.code == 2
     assert "QUERY_NAMESPACES" in ended.err.decode()
@@ -265,6 +270,23 @@ def test_events_until_there_were_enough_or_the_time_is_over(command: Command, ou
     began = time.monotonic()
     assert succeeded(command("events", "--code", "-5999", "--timeout", 1)).lines == []
     assert time.monotonic() - began > 0.9
+
+
+def test_events_without_a_code_are_all(command: Command) -> None:
+    """The ends of procs and jobs come too, which default handlers never get, and each event comes once."""
+    running = Running(command, "pypmix", "--keep-going")
+    listening = Listening(command, "--json")
+    running.notify()
+    events = [json.loads(line) for line in listening.lines(2)]
+    assert [event["code"] for event in events] == [-5001, -106]
+    os.kill(running.pids[1], signal.SIGKILL)
+    (aborted,) = [json.loads(line) for line in listening.lines(1)]
+    assert aborted["name"].startswith("ERR_PROC_")
+    assert aborted["affected"] == [f"{running.nspace}:1"]
+    (running.command.folder / "stop").touch()
+    rest = [json.loads(line)["name"] for line in command.end(listening.process).lines]
+    assert rest.count("EVENT_JOB_END") == 1
+    command.end(running.process)
 
 
 def test_events_of_a_job_that_ends(command: Command) -> None:

@@ -9,6 +9,7 @@ from pypmix.aio.operations.base import Asks
 from pypmix.aio.operations.streams import Stream
 from pypmix.events import Event
 from pypmix.requests.events import event_code, event_of, handler_op, notify_op
+from pypmix.standard.enums import EventCode
 from pypmix.standard.ops import DeregisterEventHandler
 from pypmix.standard.ops.events import EVENT_NO_ACTION_TAKEN
 
@@ -19,12 +20,16 @@ if TYPE_CHECKING:
     from pypmix.aio.mailbox import Mailbox
     from pypmix.engine.base import Delivery
     from pypmix.requests import Infos, Procs
+    from pypmix.standard.ops import RegisterEventHandler
 
     F = TypeVar("F", bound=Callable[..., Any])
 
 
+_NAMED = frozenset(EventCode)
+
+
 class EventStream(Stream[Event]):
-    """The events of some codes, in the order in which they come; `events` of a client makes one.
+    """The events of some codes or of all, in the order in which they come; `events` of a client makes one.
 
     It observes: each event is answered at once with `PMIX_EVENT_NO_ACTION_TAKEN`, so that other handlers see it too.
     """
@@ -35,21 +40,39 @@ class EventStream(Stream[Event]):
         super().__init__(client, buffer)
         self._codes = codes
         self._options = options
-        self._id = -1
+        self._ids: list[int] = []
         # What is wrong with the arguments is to be said here and not when the stream is opened.
         handler_op(self._put, codes, None, **options)
 
     async def _begin(self, box: Mailbox[Event]) -> None:
-        op = handler_op(self._put, self._codes, box.end, **self._options)
-        self._id = await self._client._run(op, DeregisterEventHandler)
+        self._ids = []
+        op = handler_op(self._put, self._codes or tuple(EventCode), box.end, **self._options)
+        await self._register(op)
+        if not self._codes:
+            # A default handler never gets the events that are not for such ones, the ends of procs and jobs among them.
+            try:
+                await self._register(handler_op(self._put_unnamed, (), None, **self._options | {"name": None}))
+            except BaseException:
+                await self._finish()
+                raise
+
+    async def _register(self, op: RegisterEventHandler) -> None:
+        self._ids.append(await self._client._run(op, DeregisterEventHandler))
 
     async def _finish(self) -> None:
-        await self._client._run(DeregisterEventHandler(self._id))
+        for id in self._ids:
+            await self._client._run(DeregisterEventHandler(id))
 
     def _put(self, delivery: Delivery) -> None:
         if self._box is not None:
             self._box.put(event_of(delivery))
         delivery.done(EVENT_NO_ACTION_TAKEN)
+
+    def _put_unnamed(self, delivery: Delivery) -> None:
+        if delivery.notification.code in _NAMED:
+            delivery.done(EVENT_NO_ACTION_TAKEN)
+        else:
+            self._put(delivery)
 
 
 class Events(Asks):
@@ -66,8 +89,8 @@ class Events(Asks):
         """`PMIx_Register_event_handler`: a stream of events, to be used as a context manager and iterated.
 
         Args:
-            codes: Members of `EventCode`; none makes it a default handler, which gets events of any code after all
-                other handlers of this process, unless one of them was done with it.
+            codes: Members of `EventCode`; none means all of them and all events that applications raise, but for those
+                that an application raises as `non_default`: these come to who names their code.
             buffer: How many events are kept for a slow reader; of more than that the oldest are dropped and counted.
             affected: Only events about these procs.
             name: A name for this handler, which others can be ordered by.
