@@ -15,6 +15,7 @@ from pypmix.requests import (
     get_op,
     not_found,
     put_op,
+    target,
 )
 from pypmix.standard.errors import ERROR, NotFound, PMIxError, Unreachable
 from pypmix.standard.ops import SCOPE_GLOBAL, Commit, Finalize
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from pypmix.operations.queries import Queries
     from pypmix.operations.spawning import Spawning
     from pypmix.psets import ProcSets
-    from pypmix.requests import Infos, Key, Procs
+    from pypmix.requests import Infos, Key, Procs, Target
     from pypmix.standard.ops import Op
 
     R = TypeVar("R")
@@ -227,6 +228,9 @@ class Client(ClientBase, Operations):
     def put(self, key: Key, value: object, scope: int = SCOPE_GLOBAL) -> None:
         """`PMIx_Put`: make a value available to other procs, from the next `commit` (or `fence`) on.
 
+        A key that is put again replaces its value at the server, but not in processes that have read it: use a new key
+        for each value, such as `f"uid.{round}"`.
+
         Args:
             key: At most 511 bytes, or an attribute; keys that start with `pmix` are the Standard's.
             value: bool, int, float, str, bytes, a list or dict of these, a record, or an explicit type (`uint32(7)`).
@@ -284,7 +288,7 @@ class Client(ClientBase, Operations):
     def get_value(
         self,
         key: Key,
-        proc: Proc | None = None,
+        proc: Target = None,
         *,
         wait: float | bool | None = None,
         optional: bool = False,
@@ -292,7 +296,7 @@ class Client(ClientBase, Operations):
         info: Infos = None,
     ) -> Value:
         """`PMIx_Get`, returning the value with its PMIx type; see `get`."""
-        op = get_op(self._session.proc if proc is None else proc, key, wait, optional, scope, info)
+        op = get_op(target(proc, self._session.proc), key, wait, optional, scope, info)
         try:
             if op.key in CHANGING:
                 return self._pset_names(op) if op.key == PSET_NAMES else self._group_names(op)
@@ -306,7 +310,7 @@ class Client(ClientBase, Operations):
     def get(
         self,
         key: Key,
-        proc: Proc | None = None,
+        proc: Target = None,
         *,
         default: Any = MISSING,
         wait: float | bool | None = None,
@@ -316,9 +320,14 @@ class Client(ClientBase, Operations):
     ) -> Any:
         """`PMIx_Get`: the value that a proc put under a key, or what the job info says under a reserved one.
 
+        A value that was read once is kept in this process and answers later gets of the same key, also after a fence.
+        The server answers with its current value, which the owner may have put after the last fence. So ranks that
+        re-use a key may read different values. `info={attrs.GET_REFRESH_CACHE: True}` asks the server again.
+
         Args:
             key: A key, or an attribute such as `attrs.JOB_SIZE`.
-            proc: Whose value; the caller's own by default. `Proc(nspace, Rank.WILDCARD)` is the job as a whole.
+            proc: Target value: a proc, or a rank of the caller's job; the caller's own by default. A job, or
+                `Proc(nspace, Rank.WILDCARD)`, is the job as a whole.
             default: Returned instead of raising `NotFound`.
             wait: Seconds to wait until the proc commits the key; False to take only what the server has by now;
                 None leaves it to the server, which gives a local proc about two seconds.
@@ -338,7 +347,7 @@ class Client(ClientBase, Operations):
         session = self._session
         if wait is None and scope is None and info is None:
             name = key if key.__class__ is str else str(key)
-            value = session.fetch_local(session.proc if proc is None else proc, name)
+            value = session.fetch_local(proc if proc.__class__ is Proc else target(proc, session.proc), name)
             if value is not None and name not in CHANGING:
                 return to_python(value)
         try:

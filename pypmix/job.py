@@ -82,6 +82,8 @@ class Job:
         return read(self._session, Proc.unchecked(self.nspace, RANK_WILDCARD), key)
 
     def __getitem__(self, rank: int) -> Proc:
+        if not isinstance(rank, int):
+            raise TypeError(f"a job's procs are found by rank, an int, not {type(rank).__name__}")
         if not 0 <= rank < self.size:
             raise IndexError(f"job {self.nspace} has ranks 0 to {self.size - 1}, not {rank}")
         return self.procs[rank]

@@ -14,9 +14,11 @@ from pypmix.requests import (
     get_op,
     not_found,
     put_op,
+    target,
 )
 from pypmix.standard.errors import ERROR, NotFound, PMIxError
 from pypmix.standard.ops import SCOPE_GLOBAL, Commit, Finalize
+from pypmix.standard.types import Proc
 from pypmix.standard.values import infos, to_python
 
 TYPE_CHECKING = False
@@ -37,9 +39,9 @@ if TYPE_CHECKING:
     from pypmix.aio.operations.queries import Queries
     from pypmix.aio.operations.spawning import Spawning
     from pypmix.psets import ProcSets
-    from pypmix.requests import Infos, Key, Procs
+    from pypmix.requests import Infos, Key, Procs, Target
     from pypmix.standard.ops import Op
-    from pypmix.standard.types import Proc, Value
+    from pypmix.standard.types import Value
 
     R = TypeVar("R")
 
@@ -138,7 +140,7 @@ class Client(ClientBase, Operations):
     async def get_value(
         self,
         key: Key,
-        proc: Proc | None = None,
+        proc: Target = None,
         *,
         wait: float | bool | None = None,
         optional: bool = False,
@@ -146,7 +148,7 @@ class Client(ClientBase, Operations):
         info: Infos = None,
     ) -> Value:
         """`PMIx_Get`, returning the value with its PMIx type."""
-        op = get_op(self._session.proc if proc is None else proc, key, wait, optional, scope, info)
+        op = get_op(target(proc, self._session.proc), key, wait, optional, scope, info)
         try:
             if op.key in CHANGING:
                 return await (self._pset_names(op) if op.key == PSET_NAMES else self._group_names(op))
@@ -160,7 +162,7 @@ class Client(ClientBase, Operations):
     async def get(
         self,
         key: Key,
-        proc: Proc | None = None,
+        proc: Target = None,
         *,
         default: Any = MISSING,
         wait: float | bool | None = None,
@@ -172,7 +174,7 @@ class Client(ClientBase, Operations):
         session = self._session
         if wait is None and scope is None and info is None:
             name = key if key.__class__ is str else str(key)
-            value = session.fetch_local(session.proc if proc is None else proc, name)
+            value = session.fetch_local(proc if proc.__class__ is Proc else target(proc, session.proc), name)
             if value is not None and name not in CHANGING:
                 return to_python(value)
         try:

@@ -6,7 +6,7 @@ from pypmix.standard import codes
 from pypmix.standard.attr import Attr
 from pypmix.standard.errors import NotFound, NotInitialized, OperationTimeout, PMIxError
 from pypmix.standard.ops import Abort, Fence, Get, Put
-from pypmix.standard.types import Info, Proc, Value
+from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 from pypmix.standard.values import from_python, infos
 
 TYPE_CHECKING = False
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Infos = Mapping[Any, object] | Iterable[Info] | None
     Procs = Proc | Job | Iterable[Proc] | None
     Key = str | Attr[Any]
+    Target = Proc | Job | int | None
 
 _TRUE = Value.unchecked(codes.BOOL, True)
 
@@ -101,10 +102,32 @@ def together(procs: Procs) -> tuple[Proc, ...]:
     return tuple(named)
 
 
+def target(proc: Target, own: Proc) -> Proc:
+    """Return the proc that a get is about: the caller, one of its job by rank, or a job as a whole."""
+    if proc is None:
+        return own
+    if isinstance(proc, Proc):
+        return proc
+    if isinstance(proc, int) and not isinstance(proc, bool):
+        return Proc(own.nspace, proc)
+    from pypmix.job import Job
+
+    if isinstance(proc, Job):
+        return Proc.unchecked(proc.nspace, RANK_WILDCARD)
+    raise TypeError(f"get takes a Proc, a rank of the caller's job or a Job, not {type(proc).__name__}")
+
+
+def scope_number(scope: object) -> int:
+    """Return a scope as a plain int."""
+    if not isinstance(scope, int) or isinstance(scope, bool):
+        raise TypeError(f"a scope is a member of Scope, such as Scope.LOCAL, not {scope!r:.100}")
+    return int(scope)
+
+
 def put_op(key: Key, value: object, scope: int) -> Put:
     if isinstance(key, Attr):
-        return Put(key.key, key.value(value), int(scope))
-    return Put(key, from_python(value), int(scope))
+        return Put(key.key, key.value(value), scope_number(scope))
+    return Put(key, from_python(value), scope_number(scope))
 
 
 _BARRIER = Fence()
@@ -136,7 +159,7 @@ def get_op(
     if optional:
         directives += (Info("pmix.optional", _TRUE),)
     if scope is not None:
-        directives += (Info("pmix.scope", Value(codes.SCOPE, int(scope))),)
+        directives += (Info("pmix.scope", Value(codes.SCOPE, scope_number(scope))),)
     return Get(proc, str(key) if isinstance(key, Attr) else key, directives)
 
 

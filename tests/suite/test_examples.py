@@ -57,6 +57,15 @@ def test_example(run, name):
 
 
 @pytest.mark.forms("sync")
+def test_the_example_of_waiting_with_two_ranks(run):
+    """All of the job is named by a fence of its first and its last rank."""
+    line = pairings.command_line(run.server, [Part(2, [sys.executable, str(EXAMPLES / "waiting.py")])])
+    job = run.begin(line, environment=pairings.client_environment(run.client)).wait()
+    assert job.exit_code == 0, job.report()
+    assert job.stdout.count("port: 5000") == 2
+
+
+@pytest.mark.forms("sync")
 @pytest.mark.servers("python-server")
 @pytest.mark.parametrize("name", sorted(ENDING))
 def test_example_that_a_rank_ends(run, name):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import anyio
 import pytest
@@ -82,6 +83,34 @@ def test_get_looks_here_first(me: Client, session: FakeSession) -> None:
     assert session.ops == []
     assert me.get("k", Proc("job", 0), scope=Scope.LOCAL, wait=3) == 5
     assert session.ops == [Get(Proc("job", 0), "k", (attrs.TIMEOUT(3), attrs.DATA_SCOPE(Scope.LOCAL)))]
+
+
+def test_get_takes_a_rank_or_a_job_as_well(me: Client, session: FakeSession) -> None:
+    session.data[Proc("job", 0), "k"] = uint32(5)
+    session.data[ALL, "pmix.job.size"] = uint32(3)
+    assert me.get("k", 0) == 5
+    assert me.get(attrs.JOB_SIZE, me.job) == 3
+    assert session.ops == []
+    assert me.get_value("k", 0, wait=False) == uint32(5)
+    assert me.get_value(attrs.JOB_SIZE, me.job, wait=False) == uint32(3)
+    assert [op.proc for op in session.ops] == [Proc("job", 0), ALL]
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda me: me.get("k", "job"), "a Proc, a rank of the caller's job or a Job, not str"),
+        (lambda me: me.get("k", True), "not bool"),
+        (lambda me: me.put("k", 1, scope="local"), "a scope is a member of Scope, such as Scope.LOCAL, not 'local'"),
+        (lambda me: me.get("k", scope="local"), "a scope is a member of Scope"),
+        (lambda me: me.job["x"], "a job's procs are found by rank, an int, not str"),
+    ],
+)
+def test_errors_name_what_is_taken(me: Client, session: FakeSession, call: Callable[[Client], Any], says: str) -> None:
+    session.data[ALL, "pmix.job.size"] = uint32(3)
+    with pytest.raises(TypeError, match=says):
+        call(me)
+    assert session.ops == []
 
 
 def test_wait_says_how_long_a_get_may_take(me: Client, session: FakeSession) -> None:
