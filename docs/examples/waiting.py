@@ -18,7 +18,7 @@ with Client() as me:
     except NotFound as error:
         print(error)
 
-    if me.proc == first:
+    if me.proc == first and me.job.size > 2:  # a fence that names all of the job is the same fence as the one below
         try:
             me.fence([first, last], timeout=1)  # the last rank does not come
         except OperationTimeout as error:
