@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from pypmix.standard import codes, types
+from pypmix.standard.errors import NotSupported
 from pypmix.standard.types import DataArray, Info, Proc, Value, check_name
 
 TYPE_CHECKING = False
@@ -119,8 +120,11 @@ _FLOAT_MAX = struct.unpack("f", b"\xff\xff\x7f\x7f")[0]
 _BY_CLASS = {cls: number for number, cls in RECORDS.items()}
 _BY_ENUM = {name: number for number, name in ENUMS.items()} | {"EventCode": codes.STATUS}
 
-INFLATE_LIMIT = 1 << 30
+INFLATE_LIMIT = 64 << 20
 """What a compressed value may grow to, in bytes."""
+
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_LZ4 = b"\x04\x22\x4d\x18"
 
 
 _JUST_PROCS = {Proc}
@@ -320,26 +324,53 @@ def _plain(type: int, data: Any) -> Any:
 
 
 def inflate(data: bytes) -> bytes:
-    """Return the contents of a compressed value: its length in the host's byte order, then a zlib stream.
+    """Return the contents of a compressed value: its length in the host's byte order, then a stream.
+
+    The stream is zlib's up to libpmix 6, and may be zstd's or lz4's from 7 on, which its first bytes tell.
 
     Raises:
         ValueError: The stream is damaged, or its length is not the one announced or beyond `INFLATE_LIMIT`.
+        NotSupported: There is no library here that reads it.
     """
-    import zlib
-
     if len(data) < 4:
         raise ValueError("a compressed value lacks its length")
     size = int(struct.unpack_from("=I", data)[0])
     if size > INFLATE_LIMIT:
         raise ValueError(f"a compressed value claims {size} bytes; the limit is {INFLATE_LIMIT}")
-    stream = zlib.decompressobj()
+    stream, failures = _decompressor(data[4:8], size)
     try:
-        contents = stream.decompress(data[4:], size + 1)
-    except zlib.error as error:
+        contents: bytes = stream.decompress(data[4:], size + 1)
+    except failures as error:
         raise ValueError(f"a compressed value is damaged: {error}") from error
     if len(contents) != size or not stream.eof:
         raise ValueError(f"a compressed value announces {size} bytes and holds {len(contents)}")
     return contents
+
+
+def _decompressor(magic: bytes, size: int) -> tuple[Any, Any]:
+    """Return what reads a stream that begins with these bytes, and what it raises at damaged ones."""
+    try:
+        if magic == _ZSTD:
+            try:
+                from compression import zstd
+            except ImportError:
+                from backports import zstd
+            # A frame names the memory that reading it takes. Streams whose length was not known name up to 8 MiB.
+            window = {zstd.DecompressionParameter.window_log_max: max(23, size.bit_length())}
+            return zstd.ZstdDecompressor(options=window), zstd.ZstdError
+        if magic == _LZ4:
+            from lz4 import frame
+
+            return frame.LZ4FrameDecompressor(), RuntimeError
+    except ImportError:
+        name, package = ("zstd", "backports.zstd") if magic == _ZSTD else ("lz4", "lz4")
+        raise NotSupported(
+            f"this value is compressed with {name}, which this Python cannot read",
+            hint=f"install the package {package}, as `pip install 'pypmix[compression]'` does",
+        ) from None
+    import zlib
+
+    return zlib.decompressobj(), zlib.error
 
 
 def info(key: object, value: object, flags: int = 0) -> Info:

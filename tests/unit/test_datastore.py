@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import struct
+import tracemalloc
+import zlib
+
 import pytest
 
 from pypmix.engine.python import datastore
@@ -243,3 +247,22 @@ def test_flags_are_read_as_natives_read_them(value: Value, truth: bool) -> None:
 
 def test_the_release_as_a_number(store: DataStore) -> None:
     assert found(store, ALL, attrs.VERSION_NUMERIC.key) == 0x05000B
+
+
+def compressed(content: bytes) -> Value:
+    return Value(codes.COMPRESSED_STRING, struct.pack("=I", len(content)) + zlib.compress(content))
+
+
+def test_compressed_values_are_inflated_when_they_are_read_and_not_before() -> None:
+    store = DataStore(Proc("job", 0), "n0", (5, 0, 0))
+    peer = Proc("job", 1)
+    bomb = bytes(60 << 20)
+    tracemalloc.start()
+    try:
+        store.add(peer, [("text", compressed(b"some text\0")), *[(f"k{n}", compressed(bomb)) for n in range(4)]])
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        assert store.lookup(peer, "text") == store.find(peer, "text", Wanted()) == Value(codes.STRING, "some text")
+        assert tracemalloc.get_traced_memory()[1] - before < 1 << 20
+    finally:
+        tracemalloc.stop()

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import struct
+import sys
 import time
 import zlib
+from collections.abc import Callable
 
+import lz4.frame
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypmix.standard.errors import RemoteProtocolError
+from pypmix.standard.errors import NotSupported, RemoteProtocolError
 from pypmix.wire.regex import MAX_ITEMS, expand_nodes, expand_ppn, extent, make_raw, packed
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 pytestmark = pytest.mark.timeout(60)
 
 
-def blob(text: bytes, size: int | None = None) -> bytes:
-    data = struct.pack("=I", len(text) if size is None else size) + zlib.compress(text)
+def blob(text: bytes, size: int | None = None, compress: Callable[[bytes], bytes] = zlib.compress) -> bytes:
+    data = struct.pack("=I", len(text) if size is None else size) + compress(text)
     return b"blob:\0component=zlib:\0size=%d:\0%s" % (len(data), data)
 
 
@@ -100,6 +108,39 @@ def test_a_compressed_list_does_not_explode() -> None:
     bomb = struct.pack("=I", 2**30) + zlib.compress(bytes(1 << 24))
     with pytest.raises(RemoteProtocolError, match="the limit is"):
         expand_nodes(b"blob:\0component=zlib:\0size=%d:\0%s" % (len(bomb), bomb))
+
+
+ZSTD = bytes.fromhex(
+    "626c6f623a00636f6d706f6e656e743d7a6c69623a0073697a653d3137393a00af04000028b52ffd60af032d0500c2c81818"
+    "80456903201a17faf65a7f48d00ecd14d9dd3de75b46e4b063267ad5dcc341a3a4726f6bde1c52658ddd97c76bd6787eaa6b"
+    "d0c8ae08ade74474da4d7dfb9924baaa329bfb61625ebafc794071240b80c340d0b6e5401848314a21310494839040022820"
+    "e03703c408478899118e708423c4cc084738c211626684231ce108313384231ce108478899118e708423c4cc084738c21162"
+    "6684231ce1e0e13078c909"
+)
+"""What PMIx_generate_regex of Debian forky's libpmix 7.0.0rc1 makes of `ZSTD_NAMES`."""
+
+ZSTD_NAMES = [f"node-with-a-name-{number * 7919 % 1000:04}.cluster" for number in range(40)]
+
+
+def test_lists_that_libpmix_7_compresses() -> None:
+    """The label says zlib whatever the compression is."""
+    assert expand_nodes(ZSTD) == ZSTD_NAMES
+    text = ",".join(ZSTD_NAMES).encode() + b"\0"
+    for compress in (zlib.compress, zstd.compress, lz4.frame.compress):
+        assert expand_nodes(blob(text, None, compress)) == ZSTD_NAMES
+        for size in (1, len(text) - 1, len(text) + 1, 1 << 26):
+            with pytest.raises(RemoteProtocolError, match="compressed"):
+                expand_nodes(blob(text, size, compress))
+        with pytest.raises(RemoteProtocolError, match="compressed"):
+            expand_nodes(blob(text, None, lambda text, compress=compress: compress(text)[:-9]))
+
+
+def test_a_list_whose_compression_is_not_known_here_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("compression", "backports", "lz4"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for data, package in ((ZSTD, r"backports\.zstd"), (blob(b"x", None, lz4.frame.compress), "lz4")):
+        with pytest.raises(NotSupported, match=package):
+            expand_nodes(data)
 
 
 @settings(deadline=None)

@@ -73,7 +73,7 @@ def plain(value: Value) -> Value:
         return value
     try:
         contents = inflate(value.data).rstrip(b"\0")
-    except ValueError:
+    except (ValueError, NotSupported):
         return value
     return Value.unchecked(codes.STRING, contents.decode("utf-8", "surrogateescape"))
 

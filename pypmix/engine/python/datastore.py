@@ -7,7 +7,7 @@ of the job under `Rank.WILDCARD`, and those of nodes, applications and sessions 
 from __future__ import annotations
 
 from pypmix.standard import codes, types
-from pypmix.standard.errors import RemoteProtocolError
+from pypmix.standard.errors import NotSupported, RemoteProtocolError
 from pypmix.standard.ops import RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_INTERNAL, SCOPE_LOCAL, SCOPE_REMOTE
 from pypmix.standard.types import DataArray, Proc, Value
 from pypmix.standard.values import to_python
@@ -305,8 +305,6 @@ class DataStore:
             elif key == QUALIFIED_VALUE:
                 self._add_qualified(proc, _items(value))
             else:
-                if value[0] in _COMPRESSED:
-                    value = _inflated(value)
                 if own:
                     # What this process has put since is newer than what the server tells.
                     table.setdefault(key, value)
@@ -326,6 +324,9 @@ class DataStore:
         if table is not None:
             value = table.get(key)
             if value is not None:
+                if value[0] in _COMPRESSED:
+                    # Only what is read: a peer's few bytes may inflate to very many.
+                    value = table[key] = _inflated(value)
                 return value
         return self.find(proc, key, PLAIN)
 
@@ -353,7 +354,7 @@ class DataStore:
             proc = Proc.unchecked(proc[0], _WILDCARD)
         if value is None and (not level or level == "job" or not wanted.level):
             value = self._plain(proc, key, level)
-        return value
+        return _inflated(value) if value is not None and value[0] in _COMPRESSED else value
 
     def nspaces(self) -> list[str]:
         """Return the nspaces whose job info is here, the own one first."""
@@ -529,10 +530,10 @@ _COMPRESSED = {codes.COMPRESSED_STRING: codes.STRING, codes.COMPRESSED_BYTE_OBJE
 
 
 def _inflated(value: Value) -> Value:
-    """Return what a native client put before its library compressed it; a damaged value stays as it came."""
+    """Return what a native client put before its library compressed it; what cannot be read stays as it came."""
     try:
         return Value.unchecked(_COMPRESSED[value[0]], to_python(value))
-    except ValueError:
+    except (ValueError, NotSupported):
         return value
 
 
