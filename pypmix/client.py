@@ -235,8 +235,11 @@ class Client(ClientBase, Operations):
             key: At most 511 bytes, or an attribute; keys that start with `pmix` are the Standard's.
             value: bool, int, float, str, bytes, a list or dict of these, a record, or an explicit type (`uint32(7)`).
             scope: `Scope.LOCAL` (this node), `REMOTE` (other nodes), `GLOBAL` (all) or `INTERNAL` (this proc).
+                `DEL_LOCAL`, `DEL_REMOTE`, `DEL_GLOBAL` and `DEL_INTERNAL` take the key away again, with the value None;
+                procs that have read it drop it when they next hear from their server.
 
         Raises:
+            NotSupported: A key is to be deleted, and the server or the library is older than 7.
             TypeError, OverflowError, ValueError: The key or value is no PMIx key or value; nothing was put.
 
         PMIx Standard: Process-Related Non-Reserved Keys, "Posting Key/Value Pairs".

@@ -10,6 +10,7 @@ import os
 from pypmix.host.job import Application
 from pypmix.host.terms import Terms
 from pypmix.standard import attrs, codes
+from pypmix.standard.attr import Attr
 from pypmix.standard.enums import InfoFlags, Rank, Status
 from pypmix.standard.errors import NotSupported, PMIxError
 
@@ -171,6 +172,16 @@ def _not_crowded(wish: Wish, data: bool) -> None:
     wish.crowded = not data
 
 
+def _stop(attribute: Attr[object]) -> Reader:
+    """Refuse to stop procs for a debugger: a host that cannot must say so (the Standard, "Debugger attributes")."""
+
+    def read(_wish: Wish, data: Any) -> None:
+        if data is not False:
+            raise NotSupported(f"PMIX_{attribute.name} is not offered on this host", operation=OPERATION)
+
+    return read
+
+
 def _no_launch(_wish: Wish, data: bool) -> None:
     if data:
         # To pass this over would start what must not be started.
@@ -226,6 +237,7 @@ READERS: dict[str, Reader] = {
     attrs.ADD_HOSTFILE.key: _hostfile,
     attrs.NO_OVERSUBSCRIBE.key: _not_crowded,
     attrs.DO_NOT_LAUNCH.key: _no_launch,
+    **{each.key: _stop(each) for each in (attrs.DEBUG_STOP_ON_EXEC, attrs.DEBUG_STOP_IN_INIT, attrs.DEBUG_STOP_IN_APP)},
     attrs.PARENT_ID.key: _parent,
     attrs.SET_ENVAR.key: _envar(_set),
     attrs.ADD_ENVAR.key: _envar(_add),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.standard import codes
 from pypmix.standard.attr import Attr
 from pypmix.standard.errors import NotFound, NotInitialized, OperationTimeout, PMIxError
-from pypmix.standard.ops import Abort, Fence, Get, Put
+from pypmix.standard.ops import DELETES, Abort, Fence, Get, Put
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 from pypmix.standard.values import from_python, infos
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Key = str | Attr[Any]
     Target = Proc | Job | int | None
 
+_NOTHING = Value.unchecked(codes.UNDEF, None)
 _TRUE = Value.unchecked(codes.BOOL, True)
 
 
@@ -125,6 +126,10 @@ def scope_number(scope: object) -> int:
 
 
 def put_op(key: Key, value: object, scope: int) -> Put:
+    if scope in DELETES:
+        if value is not None:
+            raise TypeError(f"a key is deleted with the value None, not {value!r:.100}")
+        return Put(str(key), _NOTHING, scope_number(scope))
     if isinstance(key, Attr):
         return Put(key.key, key.value(value), scope_number(scope))
     return Put(key, from_python(value), scope_number(scope))

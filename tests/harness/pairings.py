@@ -161,6 +161,15 @@ LACKS = (
         "native*",
         "native servers answer a waiting get when the proc commits next, with or without the key",
     ),
+    *[
+        Lack("key deletion", server, client, "keys are deleted from libpmix 7 on")
+        for server, client in (
+            ("*", "native-[45].*"),
+            (f"{HOSTED}[45].*", "*"),
+            ("prterun-5.0.*", "*"),
+            ("mpirun*", "*"),
+        )
+    ],
     Lack("refreshed get", f"{HOSTED}[5-9]*", "native-4.2.*", "PMIX_GET_REFRESH_CACHE is an attribute from 5.0 on"),
     Lack("refreshed get", f"{HOSTED}4.2.*", "native-5.0.*", "a 4.2 server does not know PMIX_GET_REFRESH_CACHE"),
     Lack(

@@ -73,6 +73,17 @@ def test_a_changed_value_is_seen_on_refresh(run):
     assert run("modex.refreshed", ranks=2) == [("before", "after")] * 2
 
 
+@pytest.mark.needs("key deletion")
+def test_a_deleted_key(run):
+    expected = [((f"of {1 - rank}", 1 - rank), "gone", "gone", 1 - rank, f"again of {1 - rank}") for rank in range(2)]
+    assert run("modex.deleted", ranks=2) == expected
+
+
+@pytest.mark.servers("prterun-5.0.11", "mpirun*", "native-server-[45]*")
+def test_a_key_that_cannot_be_deleted(run):
+    assert run("modex.deleted_in_vain", ranks=2) == [("NotSupported", "of mine")] * 2
+
+
 def test_own_data_and_commit(run):
     for rank, seen in enumerate(run("modex.own_data", ranks=2)):
         assert seen["own"] == (f"of {rank}",) * 3

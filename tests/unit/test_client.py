@@ -11,6 +11,7 @@ import pytest
 
 from pypmix import (
     Client,
+    DataType,
     NotFound,
     NotInitialized,
     OperationTimeout,
@@ -18,6 +19,7 @@ from pypmix import (
     Proc,
     Scope,
     Unreachable,
+    Value,
     aio,
     attrs,
     uint32,
@@ -111,6 +113,15 @@ def test_errors_name_what_is_taken(me: Client, session: FakeSession, call: Calla
     with pytest.raises(TypeError, match=says):
         call(me)
     assert session.ops == []
+
+
+def test_a_key_is_deleted_with_the_value_none(me: Client, session: FakeSession) -> None:
+    me.put("k", None, scope=Scope.DEL_GLOBAL)
+    assert session.ops == [Put("k", Value(DataType.UNDEF, None), 7)]
+    with pytest.raises(TypeError, match="deleted with the value None"):
+        me.put("k", 1, scope=Scope.DEL_LOCAL)
+    with pytest.raises(TypeError, match="NoneType"):
+        me.put("k", None)
 
 
 def test_wait_says_how_long_a_get_may_take(me: Client, session: FakeSession) -> None:

@@ -266,3 +266,22 @@ def test_compressed_values_are_inflated_when_they_are_read_and_not_before() -> N
         assert tracemalloc.get_traced_memory()[1] - before < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_deletions_go_before_the_values_of_the_same_commit() -> None:
+    store = DataStore(ME, "n0", (7, 0, 0))
+    store.put("k", uint32(1), GLOBAL, b"one")
+    store.put("near", uint32(1), LOCAL, b"near")
+    store.delivered(store.unsent())
+    store.delete("k", 7, b"gone")
+    assert store.lookup(ME, "k") is None
+    assert store.unsent() == [(5, {"k": b"gone"}), (6, {"k": b"gone"})]
+    store.put("k", uint32(2), GLOBAL, b"two")
+    assert store.unsent() == [(5, {"k": b"gone"}), (6, {"k": b"gone"}), (LOCAL, {"k": b"two"}), (REMOTE, {"k": b"two"})]
+    store.delete("k", 5, b"gone")
+    assert store.lookup(ME, "k") == uint32(2)  # other nodes still have it
+    assert store.unsent() == [(5, {"k": b"gone"}), (6, {"k": b"gone"}), (REMOTE, {"k": b"two"})]
+    store.put("own", uint32(3), INTERNAL, b"")
+    store.delete("own", 8, b"")
+    assert store.lookup(ME, "own") is None
+    assert store.lookup(ME, "near") == uint32(1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pypmix import App, DataType, Envar, Info, Proc, Rank, Status, Value, attrs
+from pypmix import App, Attr, DataType, Envar, Info, Proc, Rank, Status, Value, attrs
 from pypmix.host.directives import MET, READERS, name_of, read, terms_of
 from pypmix.host.job import Application
 from pypmix.host.terms import Terms
@@ -25,6 +25,16 @@ def test_an_application_as_it_comes() -> None:
     terms, apps = asked(app=App("/bin/prog", ("prog", "-v"), ("A=1", "LIST=x=y"), "/there/", 3))
     assert terms == Terms(kept=True, pushed=True, stdin=None)
     assert apps == (Application(("prog", "-v"), 3, (("LIST", "x=y"), ("A", "1")), "/there", "/bin/prog"),)
+
+
+@pytest.mark.parametrize("attribute", [attrs.DEBUG_STOP_ON_EXEC, attrs.DEBUG_STOP_IN_INIT, attrs.DEBUG_STOP_IN_APP])
+def test_procs_that_should_stop_for_a_debugger_are_not_started(attribute: Attr[object]) -> None:
+    for value in (True, Value(DataType.PROC_RANK, 0), [Proc("job", 0)]):
+        with pytest.raises(NotSupported, match=f"PMIX_{attribute.name} is not offered"):
+            asked(attribute(value))
+        with pytest.raises(NotSupported, match=f"PMIX_{attribute.name} is not offered"):
+            asked(app=App("prog", info=(attribute(value),)))
+    asked(attribute(False))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +155,8 @@ def test_what_is_required_and_not_offered_is_refused_by_its_name() -> None:
 
 def test_every_directive_that_is_offered_may_be_required() -> None:
     values: dict[Any, Any] = {1: True, 3: "1", 6: 1, 14: 1, 22: Proc("n", 0), 46: Envar("A", "1")}
-    for key in {*READERS, *MET} - {attrs.DO_NOT_LAUNCH.key}:
+    never = {attrs.DO_NOT_LAUNCH, attrs.DEBUG_STOP_ON_EXEC, attrs.DEBUG_STOP_IN_INIT, attrs.DEBUG_STOP_IN_APP}
+    for key in {*READERS, *MET} - {each.key for each in never}:
         attribute = attrs.by_key(key)
         assert attribute is not None, key
         asked(Info(key, Value(attribute.types[0], values[attribute.types[0]]), 1))

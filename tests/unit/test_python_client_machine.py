@@ -20,6 +20,7 @@ from pypmix.standard.errors import (
     LostConnection,
     NotFound,
     NotInitialized,
+    NotSupported,
     OperationTimeout,
     PartialSuccess,
     PMIxError,
@@ -445,10 +446,25 @@ def test_events_output_and_unknown_tags_are_passed_over() -> None:
     wire = Wire()
     call = wire.start(Fence())
     (tag,) = wire.sent()
-    for other in (0, 1, 2, 3, 4, 99, tag + 1, 0xFFFFFFFF):
+    for other in (0, 1, 2, 3, 99, tag + 1, 0xFFFFFFFF):
         wire.reply(other, b"\xff\xff\xff")
     wire.reply(tag, encode_status(1, 0))
     assert call.outcome == (None, None)
+
+
+def test_a_key_that_its_owner_has_deleted_is_forgotten() -> None:
+    from pypmix.wire.codec import Packer
+
+    wire = Wire()
+    peer = Proc(NSPACE, 1)
+    wire.machine.store.add(peer, [("k", uint32(1)), ("other", uint32(2))])
+    told = Packer().pack(codes.PROC, peer).pack(codes.SCOPE, 7)
+    wire.reply(4, told.pack(codes.STRING, "k").bytes())
+    assert wire.machine.store.lookup(peer, "k") is None
+    assert wire.machine.store.lookup(peer, "other") == uint32(2)
+    call = wire.start(Fence())
+    wire.reply(4, b"\xff\xff\xff")
+    wire.fails(call, RemoteProtocolError)
 
 
 def test_an_empty_reply_is_a_failure() -> None:
@@ -521,6 +537,34 @@ def test_job_info_of_another_store_asks_for_a_new_connection() -> None:
     wire.reply(tag, Packer().pack(codes.STRING, NSPACE).bytes() + shared)
     wire.fails(call, RemoteProtocolError, "shared memory")
     assert wire.machine.misdirected
+
+
+@pytest.mark.parametrize(
+    ("value", "stops"),
+    [
+        (from_python(True), True),
+        (from_python(False), False),
+        (Value(codes.PROC_RANK, 0), True),
+        (Value(codes.PROC_RANK, 1), False),
+        (Value(codes.PROC_RANK, RANK_WILDCARD), True),
+        (Value(codes.DATA_ARRAY, DataArray(codes.PROC, (Proc(NSPACE, 1), ME))), True),
+        (Value(codes.DATA_ARRAY, DataArray(codes.PROC, (Proc(NSPACE, 1),))), False),
+    ],
+)
+def test_a_process_that_is_to_stop_for_a_debugger_says_that_it_cannot(value: Value, stops: bool) -> None:
+    from pypmix.wire.codec import Packer
+
+    wire = Wire(opened=False)
+    hello = Hello("native", native_credential(0, 0), 0, None, None, NSPACE, 0, "5.0.11", "v41", 1, "hash")
+    call = wire.machine.connect(hello, None)
+    wire.written()
+    wire.feed(encode_reply(0, 1))
+    tag, _ = wire.request()
+    wire.reply(tag, Packer().pack(codes.STRING, NSPACE).bytes() + encode_kval(1, "pmix.dbg.init", value))
+    if stops:
+        wire.fails(call, NotSupported, "stop in PMIx_Init")
+    else:
+        assert call.outcome == (None, None)
 
 
 # A singleton

@@ -354,7 +354,13 @@ class NativeSession:
             return
         key = text(name)
         kind, data = op.value
-        if kind in self._words:
+        if op.scope in ops.DELETES:
+            needed = self._release if op.scope == ops.DEL_INTERNAL else min(self._release, self.server_release)
+            if needed < (7,):
+                detail = f"deleting keys needs libpmix and a server of release 7.0, not {release_text(needed)}"
+                raise self._with_context(NotSupported(detail), "put")
+            status = lib.pypmix_put(op.scope, key, NULL)
+        elif kind in self._words:
             status = lib.pypmix_put_word(op.scope, key, kind, data & _WORD)
         elif kind == codes.STRING and data is not None:
             status = lib.pypmix_put_string(op.scope, key, text(data))

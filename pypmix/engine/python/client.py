@@ -30,6 +30,7 @@ from pypmix.standard.errors import (
     error_for,
 )
 from pypmix.standard.ops import (
+    DELETES,
     RESERVED_PREFIX,
     SCOPE_INTERNAL,
     SCOPE_REMOTE,
@@ -46,7 +47,7 @@ from pypmix.standard.releases import release_text
 from pypmix.standard.types import Info, Proc, Value
 from pypmix.wire.additions import decode_late
 from pypmix.wire.codec import Unpacker, encode_kval, kvals
-from pypmix.wire.frames import MAX_MESSAGE, TAG_DYNAMIC, FrameReader, frame, next_tag
+from pypmix.wire.frames import MAX_MESSAGE, TAG_DATA_DELETE, TAG_DYNAMIC, FrameReader, frame, next_tag
 from pypmix.wire.handshake import Hello, ReplyReader, encode_hello
 from pypmix.wire.messages import (
     Command,
@@ -74,6 +75,10 @@ ENGINE = "python"
 
 COLLECT_DATA = "pmix.collect"
 JOB_SIZE = "pmix.job.size"
+DEBUG_STOP_IN_INIT = "pmix.dbg.init"
+DELETION = (7,)
+"""The first release of servers that delete keys."""
+
 EMBED_BARRIER = "pmix.embed.barrier"
 
 TOPICS = frozenset(
@@ -515,6 +520,8 @@ class Client:
             listener = self.listeners.get(tag)
             if listener is not None:
                 listener(payload)
+            elif tag == TAG_DATA_DELETE:
+                self._deleted(payload)
             return
         if not payload:
             self._end(call, error=self._error(call, ERR_LOST_CONNECTION, "the server answered nothing"))
@@ -664,7 +671,27 @@ class Client:
             self._end(call, error=self._named(error, call.op))
             return
         self.store.add_job_values(nspace, pairs, self.buffer_type, self.release)
+        if self._to_stop():
+            error = NotSupported(
+                "the launcher wants this process to stop in PMIx_Init for a debugger, which this engine does not do",
+                hint="set PYPMIX_ENGINE=native, or start the job without stopping it",
+            )
+            self._end(call, error=self._named(error, call.op))
+            return
         self._end(call)
+
+    def _to_stop(self) -> bool:
+        """Whether the launcher wants this process to wait in PMIx_Init for a debugger."""
+        for proc in (self.proc, Proc.unchecked(self.proc[0], types.RANK_WILDCARD)):
+            value = self.store.find(proc, DEBUG_STOP_IN_INIT, PLAIN)
+            if value is not None:
+                kind, data = value
+                if kind == codes.PROC_RANK:
+                    return data in (self.proc[1], types.RANK_WILDCARD)
+                if kind == codes.DATA_ARRAY:
+                    return self.proc in data.items
+                return is_true(value)
+        return False
 
     # Put, commit
 
@@ -672,9 +699,30 @@ class Client:
         op = call.op
         assert isinstance(op, Put)
         private = op.scope == SCOPE_INTERNAL or op.key.startswith(RESERVED_PREFIX) or self.server is None
+        if op.scope in DELETES:
+            self._delete(call, op, private)
+            return
         packed = b"" if private else encode_kval(self.buffer_type, op.key, op.value, self.release)
         self.store.put(op.key, op.value, op.scope, packed)
         self._end(call)
+
+    def _delete(self, call: Call, op: Put, private: bool) -> None:
+        shared = not private and DELETES[op.scope] != SCOPE_INTERNAL
+        if shared and self.release < DELETION:
+            detail = f"a server of release {release_text(self.release)} does not delete keys: this needs 7.0"
+            self._end(call, error=self._named(NotSupported(detail), op))
+            return
+        packed = encode_kval(self.buffer_type, op.key, op.value, self.release) if shared else b""
+        self.store.delete(op.key, op.scope, packed)
+        self._end(call)
+
+    def _deleted(self, payload: bytes) -> None:
+        """A proc of this node has deleted a key, which this process may have read."""
+        unpacker = Unpacker(payload, self.buffer_type, self.release)
+        proc = unpacker.one(codes.PROC)
+        unpacker.one(codes.SCOPE)
+        key = unpacker.one(codes.STRING)
+        self.store.drop(proc, key or "")
 
     def _commit(self, call: Call) -> None:
         if self.server is None:

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from pypmix.standard import codes, types
 from pypmix.standard.errors import NotSupported, RemoteProtocolError
-from pypmix.standard.ops import RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_INTERNAL, SCOPE_LOCAL, SCOPE_REMOTE
+from pypmix.standard.ops import (
+    DEL_LOCAL,
+    DEL_REMOTE,
+    DELETES,
+    RESERVED_PREFIX,
+    SCOPE_GLOBAL,
+    SCOPE_INTERNAL,
+    SCOPE_LOCAL,
+    SCOPE_REMOTE,
+)
 from pypmix.standard.types import DataArray, Proc, Value
 from pypmix.standard.values import to_python
 from pypmix.wire.codec import Unpacker, kvals
@@ -223,7 +232,8 @@ class DataStore:
         self._procs: dict[Proc, Table] = {proc: {}}
         self._own = self._procs[proc]
         self._scoped: dict[int, Table] = {SCOPE_LOCAL: {}, SCOPE_REMOTE: {}}
-        self._unsent: dict[int, dict[str, bytes]] = {SCOPE_LOCAL: {}, SCOPE_REMOTE: {}}
+        # Deletions first: a key that is deleted and put again is there.
+        self._unsent: dict[int, dict[str, bytes]] = {DEL_LOCAL: {}, DEL_REMOTE: {}, SCOPE_LOCAL: {}, SCOPE_REMOTE: {}}
         self._qualified: dict[tuple[Proc, str], dict[frozenset[tuple[str, object]], Value]] = {}
         self._nodes: dict[str, list[Table]] = {}
         self._apps: dict[str, list[Table]] = {}
@@ -240,6 +250,22 @@ class DataStore:
                     self._scoped[block][key] = value
                     self._unsent[block][key] = packed
         self._own[key] = value
+
+    def delete(self, key: str, scope: int, packed: bytes) -> None:
+        """Drop an own value; `packed` is what a commit sends, empty for what stays private."""
+        for deletion, block in ((DEL_LOCAL, SCOPE_LOCAL), (DEL_REMOTE, SCOPE_REMOTE)):
+            if DELETES[scope] in (block, SCOPE_GLOBAL):
+                self._scoped[block].pop(key, None)
+                self._unsent[block].pop(key, None)
+                if packed:
+                    self._unsent[deletion][key] = packed
+        if not any(key in table for table in self._scoped.values()):
+            self._own.pop(key, None)
+
+    def drop(self, proc: Proc, key: str) -> None:
+        """Forget a value that its proc has deleted."""
+        if proc != self.proc:
+            self._table(proc).pop(key, None)
 
     def keep(self, key: str, value: Value) -> None:
         """Keep something that this process knows of itself."""

@@ -19,7 +19,7 @@ from pypmix.standard.errors import (
     PMIxError,
     RemoteProtocolError,
 )
-from pypmix.standard.ops import RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_LOCAL, SCOPE_REMOTE, QueryInfo
+from pypmix.standard.ops import DEL_REMOTE, RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_LOCAL, SCOPE_REMOTE, QueryInfo
 from pypmix.standard.ops.events import CUSTOM_RANGE, RANGE
 from pypmix.standard.ops.hosting import DirectModex
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
@@ -222,7 +222,7 @@ class Modex:
         process.stamp = next(self._stamps)
         peer.status(tag, SUCCESS)
         for scope, key in deleted:
-            self._tell_deleted(peer, scope, key)
+            self._tell_deleted(process.proc, scope, key, peer)
         self.sharing.committed(process)
         self._changed(process)
 
@@ -232,11 +232,11 @@ class Modex:
             for waiting in self._waiting.get(place, ())[:]:
                 self._look_again(waiting, process)
 
-    def _tell_deleted(self, deleter: Peer, scope: int, key: str) -> None:
+    def _tell_deleted(self, proc: Proc, scope: int, key: str, deleter: Peer | None = None) -> None:
         """Make clients that may have the value drop it; older ones than 7.0 have no ear for that."""
         for peer in self._everyone():
             if peer is not deleter and peer.release >= (7,) and not peer.finalized:
-                packer = Packer(peer.buffer_type).pack(codes.PROC, deleter.process.proc)
+                packer = Packer(peer.buffer_type).pack(codes.PROC, proc)
                 peer.send(TAG_DATA_DELETE, packer.pack(codes.SCOPE, scope).pack(codes.STRING, key).bytes())
 
     def get(self, peer: Peer, tag: int, payload: bytes) -> None:
@@ -406,7 +406,9 @@ class Modex:
             self._host.log(f"{what}, as the host has it, does not parse: {error.detail}")
             return error.code
         for process, found in staged:
-            process.replace(found, stamps[process.proc])
+            for name in process.replace(found, stamps[process.proc]):
+                if isinstance(name, str):
+                    self._tell_deleted(process.proc, DEL_REMOTE, name)
         for process, _ in staged:
             self._changed(process)
         return SUCCESS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pypmix.standard import codes
 from pypmix.standard.errors import ERR_BAD_PARAM, ERR_EXISTS, NotFound, PMIxError, RemoteProtocolError
-from pypmix.standard.ops import RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_REMOTE
+from pypmix.standard.ops import DELETES, RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_REMOTE
 from pypmix.standard.types import RANK_LOCAL_PEERS, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.codec import Packer, Unpacker
 from pypmix.wire.jobinfo import encode_jobinfo
@@ -29,9 +29,6 @@ FLAG_QUALIFIER = 8
 CLUSTER_ID = "pmix.clid"
 JOB_SIZE = "pmix.job.size"
 PROC_BLOB = "pmix.pblob"
-
-DELETES = {5: 1, 6: 2, 7: 3}
-"""Scopes that delete what was put with the scope that they map to."""
 
 MAX_RANKS = 1 << 20
 MAX_PACKS = 32
@@ -148,7 +145,7 @@ class Process:
         staged: dict[Name, Stored] = {}
         deleted: list[tuple[int, str]] = []
         for scope, block in _merged(blocks):
-            if not 0 < scope <= SCOPE_GLOBAL and scope not in DELETES:
+            if not 0 < DELETES.get(scope, scope) <= SCOPE_GLOBAL:
                 raise PMIxError(f"values cannot be committed with scope {scope}", status=ERR_BAD_PARAM)
             for key, raw in split_kvals(block, buffer_type, release):
                 if not key:
@@ -180,14 +177,20 @@ class Process:
         """Return what the readers of other servers may see."""
         return [stored for stored in self.data.values() if stored[0] & SCOPE_REMOTE]
 
-    def replace(self, data: dict[Name, Stored], stamp: int) -> None:
-        """Take in all that a proc of another server has committed, unless what is known of it is newer."""
+    def replace(self, data: dict[Name, Stored], stamp: int) -> set[Name]:
+        """Take in all that a proc of another server has committed, unless what is known of it is newer.
+
+        Returns:
+            The names that it has deleted since.
+        """
         if stamp < self.stamp:
-            return
+            return set()
+        gone = self.data.keys() - data.keys()
         self.stamp = stamp
         self.data = data
         self.committed = True
         self._objects.clear()
+        return gone
 
     def _delete(self, key: str, scope: int) -> None:
         stored = self.data.get(key)

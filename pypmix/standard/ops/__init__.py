@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from pypmix.standard.ops.control import Log as Log
     from pypmix.standard.ops.control import ProcessMonitor as ProcessMonitor
     from pypmix.standard.ops.control import ValidateCredential as ValidateCredential
+    from pypmix.standard.ops.core import DEL_INTERNAL as DEL_INTERNAL
+    from pypmix.standard.ops.core import DEL_LOCAL as DEL_LOCAL
+    from pypmix.standard.ops.core import DEL_REMOTE as DEL_REMOTE
+    from pypmix.standard.ops.core import DELETES as DELETES
     from pypmix.standard.ops.core import RESERVED_PREFIX as RESERVED_PREFIX
     from pypmix.standard.ops.core import SCOPE_GLOBAL as SCOPE_GLOBAL
     from pypmix.standard.ops.core import SCOPE_INTERNAL as SCOPE_INTERNAL
@@ -91,6 +95,7 @@ _HOME = {
         "AllocationRequest Credential GetCredential Heartbeat JobControl Log ProcessMonitor ValidateCredential"
     ),
     "core": (
+        "DEL_INTERNAL DEL_LOCAL DEL_REMOTE DELETES "
         "RESERVED_PREFIX SCOPE_GLOBAL SCOPE_INTERNAL SCOPE_LOCAL SCOPE_REMOTE Abort ClientAborted ClientConnected "
         "ClientFinalized ClientLost Commit Fence Finalize Get Op Put"
     ),

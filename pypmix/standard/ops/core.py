@@ -13,6 +13,12 @@ SCOPE_LOCAL = 1
 SCOPE_REMOTE = 2
 SCOPE_GLOBAL = 3
 SCOPE_INTERNAL = 4
+DEL_LOCAL = 5
+DEL_REMOTE = 6
+DEL_GLOBAL = 7
+DEL_INTERNAL = 8
+DELETES = {DEL_LOCAL: SCOPE_LOCAL, DEL_REMOTE: SCOPE_REMOTE, DEL_GLOBAL: SCOPE_GLOBAL, DEL_INTERNAL: SCOPE_INTERNAL}
+"""The scopes that delete a key, and those that they take it from."""
 
 RESERVED_PREFIX = "pmix"
 
@@ -47,7 +53,7 @@ def instances(name: str, items: object, kind: type) -> None:
 
 
 class Put(Op[None]):
-    """`PMIx_Put`: keep a value for the next commit.
+    """`PMIx_Put`: keep a value for the next commit, or delete a key by it.
 
     Keys that start with `pmix` belong to the Standard; the library keeps them to itself.
     """
@@ -60,8 +66,8 @@ class Put(Op[None]):
         check_key(self.key)
         if not isinstance(self.value, Value):
             raise TypeError(f"the value of {self.key!r} must be a Value, not {type(self.value).__name__}")
-        if self.scope not in (SCOPE_LOCAL, SCOPE_REMOTE, SCOPE_GLOBAL, SCOPE_INTERNAL):
-            raise ValueError(f"{self.scope!r} is no scope to put with: LOCAL, REMOTE, GLOBAL or INTERNAL")
+        if self.scope not in (SCOPE_LOCAL, SCOPE_REMOTE, SCOPE_GLOBAL, SCOPE_INTERNAL, *DELETES):
+            raise ValueError(f"{self.scope!r} is no scope to put with: LOCAL, REMOTE, GLOBAL, INTERNAL or a DEL_ one")
 
 
 class Commit(Op[None]):

@@ -6,7 +6,7 @@ import time
 
 from harness.aio import hear, sleep, tell
 from harness.samples import samples
-from pypmix import NotFound, PMIxError, Proc, Rank, Scope, attrs
+from pypmix import NotFound, NotSupported, PMIxError, Proc, Rank, Scope, attrs
 
 
 async def attempt(call):
@@ -218,3 +218,37 @@ async def refused_puts(me):
         errors["x was not put"] = True
     await me.fence(timeout=20)
     return errors, kept
+
+
+async def deleted(me):
+    """A key that its owner deletes is gone for everybody, those who have read it included, and can be put again."""
+    peer = me.job[(me.rank + 1) % me.job.size]
+    await me.put("draft", f"of {me.rank}")
+    await me.put("kept", me.rank)
+    await me.fence(collect=True, timeout=20)
+    before = await me.get("draft", peer), await me.get("kept", peer)
+    await me.fence(timeout=20)
+    await me.put("draft", None, scope=Scope.DEL_GLOBAL)
+    await me.fence(collect=True, timeout=20)
+    own = await me.get("draft", default="gone", wait=False)
+    # The server tells of it in its own time.
+    for _ in range(200):
+        after = await me.get("draft", peer, default="gone", wait=False)
+        if after == "gone":
+            break
+        await me.get("never", peer, default=None, wait=False)
+    kept = await me.get("kept", peer)
+    await me.fence(timeout=20)
+    await me.put("draft", f"again of {me.rank}")
+    await me.fence(collect=True, timeout=20)
+    return before, own, after, kept, await me.get("draft", peer)
+
+
+async def deleted_in_vain(me):
+    """A server or library that cannot delete says so at the call, and the value stays."""
+    await me.put("draft", "of mine")
+    try:
+        await me.put("draft", None, scope=Scope.DEL_GLOBAL)
+    except NotSupported as error:
+        return type(error).__name__, await me.get("draft")
+    return None
