@@ -90,9 +90,10 @@ def _control(host: LocalHost, upcall: Upcall) -> None:
         # For a group that invites its members.
         upcall.reply((attrs.GROUP_CONTEXT_ID(host.part(ContextIds).take()),))
         return
-    uid = os.geteuid() if upcall.uid is None else upcall.uid
-    if uid not in (0, os.geteuid()):
-        raise PermissionDenied(f"user {uid} may not steer another user's jobs", operation=op.name)
+    uid = upcall.uid
+    if uid is None or uid not in (0, os.geteuid()):
+        who = "a proc whose user is not known" if uid is None else f"user {uid}"
+        raise PermissionDenied(f"{who} may not steer another user's jobs", operation=op.name)
     if DEFINE_PSET in keys:
         name = next(info.value.data for info in directives if info.key == DEFINE_PSET)
         if not isinstance(name, str):

@@ -58,7 +58,7 @@ class Host:
             self.parts[kind] = kind(self)
         return self.parts[kind]
 
-    def ask(self, *infos: Info, targets: tuple[Proc, ...] = (), uid: int = UID, by: Proc = ME) -> Any:
+    def ask(self, *infos: Info, targets: tuple[Proc, ...] = (), uid: int | None = UID, by: Proc = ME) -> Any:
         answers: list[Any] = []
         upcall = SimpleNamespace(
             op=JobControl(targets, infos),
@@ -80,7 +80,8 @@ def refused(host: Host, status: int, *infos: Info, **options: Any) -> None:
 
 def test_only_the_user_and_root_may() -> None:
     stranger = 4242 if UID != 4242 else 4243
-    refused(Host(), Status.ERR_NO_PERMISSIONS, attrs.JOB_CTRL_SIGNAL(10), uid=stranger)
+    for uid in (stranger, None):
+        refused(Host(), Status.ERR_NO_PERMISSIONS, attrs.JOB_CTRL_SIGNAL(10), uid=uid)
     for uid in (UID, 0):
         host = Host()
         host.ask(attrs.JOB_CTRL_SIGNAL(10), targets=(Proc("job", 1),), uid=uid)
