@@ -15,6 +15,7 @@ import pytest
 from harness import machine, processes, selection
 from harness.running import alone, job_folder, launch, pytest_generate_tests, run
 from harness.selection import pytest_addoption
+from pypmix.standard import logtext
 
 __all__ = ["alone", "job_folder", "launch", "pytest_addoption", "pytest_generate_tests", "run"]
 
@@ -35,6 +36,12 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         selection.header(config),
         *(f"WARNING: {text}" for text in config.stash.get(CRASHED, [])),
     ]
+
+
+@pytest.fixture(autouse=True)
+def _unlimited_logs() -> None:
+    """What a test before this one has logged does not count."""
+    logtext.forget()
 
 
 def _started_at(pid: int) -> str:

@@ -666,9 +666,9 @@ class LocalHost:
         except PMIxError as error:
             upcall.fail(error)
         except Exception as error:
-            import logging
+            from pypmix.standard.logtext import get_logger
 
-            logging.getLogger("pypmix.host").exception("%s could not be answered", op.name)
+            get_logger("pypmix.host").exception("%s could not be answered", op.name)
             upcall.fail(error)
 
     def _group(self, node: LocalNode, upcall: Upcall) -> None:

@@ -144,10 +144,10 @@ class Monitors:
             try:
                 self._host.notify(monitor.event)
             except Exception:
-                import logging
+                from pypmix.standard.logtext import get_logger
 
                 # Nobody is there who could be told, and one odd event is no reason to end the jobs.
-                logging.getLogger("pypmix.host").exception("the event of a monitor could not be raised")
+                get_logger("pypmix.host").exception("the event of a monitor could not be raised")
 
     def cancel(self, proc: Proc, name: str | None) -> None:
         """End one monitor of a proc, or all of them.

@@ -246,7 +246,7 @@ def test_who_does_not_know_the_secret_stays_outside(servers, caplog):
 
 
 def test_a_name_that_is_taken_is_refused(pair, servers, caplog, monkeypatch):
-    monkeypatch.setattr(tcp, "RETRIES", 2)
+    monkeypatch.setattr(tcp, "LATE_SECONDS", 0.5)
     a, _b = pair
     servers("b", peers={"a": a.carrier.address})
     servers("a", peers={"b": _b.carrier.address})

@@ -168,6 +168,6 @@ class Inbox:
 
 
 def _warn(text: str, *arguments: object) -> None:
-    from logging import getLogger
+    from pypmix.standard.logtext import get_logger
 
-    getLogger("pypmix.native").warning(text, *arguments)
+    get_logger("pypmix.native").warning(text, *arguments)

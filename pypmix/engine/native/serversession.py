@@ -46,6 +46,7 @@ from pypmix.standard.errors import (
     PMIxError,
     error_for,
 )
+from pypmix.standard.logtext import Limit, printable_lines
 from pypmix.standard.ops import ClientLost
 from pypmix.standard.ops.core import instances
 from pypmix.standard.ops.events import EVENT_NO_ACTION_TAKEN, check_code, check_range
@@ -231,6 +232,7 @@ class NativeServer:
         self.last_context_id = 0
         self._on_upcall = on_upcall
         self._on_log = on_log
+        self._lines = Limit()
         self._lock = threading.Lock()
         # Reading an upcall leaves traces in this object, and `poll` may be on another thread than the engine's.
         self._reading = threading.Lock()
@@ -414,6 +416,11 @@ class NativeServer:
 
     def log(self, text: str) -> None:
         """Note something for a person."""
+        # Who says it, or how it begins, is what it is about.
+        note = self._lines.take(text[:24])
+        if note is None:
+            return
+        text = printable_lines(text) + note
         if self._on_log is not None:
             self._on_log(text)
             return

@@ -27,6 +27,7 @@ from pypmix.standard.errors import (
     PMIxError,
     RemoteProtocolError,
 )
+from pypmix.standard.logtext import Limit, indented, printable
 from pypmix.standard.ops import (
     ClientAborted,
     ClientConnected,
@@ -123,8 +124,6 @@ MAX_STRANGERS = 1024
 MAX_EARLY = 1 << 16
 LINGER_SECONDS = 2.0
 """How long the connection of a process that has ended may still deliver what it sent."""
-
-MAX_LOGGED = 10_000
 
 MAX_FORMS = 256
 """Of how many releases clients are known at a time."""
@@ -293,7 +292,7 @@ class Server:
         self._strangers_timer: Timer | None = None
         self._peers: dict[Process, list[Peer]] = {}
         self.modex = Modex(clock, self.store, self.everyone, host)
-        self._logged: set[tuple[object, str]] = set()
+        self._lines = Limit(clock=clock.now)
         self._pindex = 0
         self._handlers: dict[int, Callable[[Peer, int, bytes], None]] = {
             Command.REQ: self._job_info,
@@ -672,8 +671,11 @@ class Server:
         except Exception as error:
             import traceback
 
-            trace = "".join(traceback.format_exception(error))
-            self._log(peer.process.proc, f"request {command} failed because of a fault here: {trace}")
+            self._log(
+                peer.process.proc,
+                f"request {command} failed because of a fault here:",
+                indented("".join(traceback.format_exception(error))),
+            )
             status = ERROR
         if command != Command.DEREGEVENTS:
             peer.status(tag, status or ERROR)
@@ -701,12 +703,12 @@ class Server:
         op = ClientFinalized(process.proc)
         self.host.upcall(op, lambda _result, error: peer.status(tag, status_of(error)), process)
 
-    def _log(self, who: object, text: str) -> None:
-        """Tell the host, once."""
-        if (who, text) in self._logged or len(self._logged) >= MAX_LOGGED:
-            return
-        self._logged.add((who, text))
-        self.host.log(f"{who} {text}")
+    def _log(self, who: object, text: str, more: str = "") -> None:
+        """Tell the host, unless it has just been told; all but the first word of the text may be a peer's."""
+        line = printable(f"{who} {text}")
+        note = self._lines.take(text.partition(" ")[0], line)
+        if note is not None:
+            self.host.log(line + note + more)
 
 
 def _never(_peer: Peer, _tag: int) -> bool:

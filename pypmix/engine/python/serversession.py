@@ -15,6 +15,7 @@ from pypmix.engine.python.reactor import BACKLOG, Reactor
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
 from pypmix.engine.python.server import MUNGE, NATIVE, Server
 from pypmix.standard.errors import ERR_BAD_PARAM, NotInitialized, PMIxError
+from pypmix.standard.logtext import Limit, printable_lines
 from pypmix.standard.ops.core import check_key
 from pypmix.standard.types import MAX_NSLEN, Proc, check_name
 
@@ -156,6 +157,7 @@ class ServerSession:
         self.system_tmpdir = system_tmpdir or temporary_folder(os.environ)
         self._on_upcall = on_upcall
         self._on_log = on_log
+        self._lines = Limit()
         self._depth = 0
         self._provision = Provision(self.hostname)
         self._checker: SimpleQueue[tuple[bytes, Done[tuple[int, int]]] | None] | None = None
@@ -233,6 +235,11 @@ class ServerSession:
 
     def log(self, text: str) -> None:
         """Note something for a person; see `server.Host`."""
+        # Who says it, or how it begins, is what it is about.
+        note = self._lines.take(text[:24])
+        if note is None:
+            return
+        text = printable_lines(text) + note
         if self._on_log is not None:
             self._on_log(text)
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import math
 import sys
 import threading
@@ -20,6 +19,7 @@ from pypmix.standard.errors import (
     OperationTimeout,
     PMIxError,
 )
+from pypmix.standard.logtext import get_logger
 from pypmix.standard.ops import ClientAborted, ClientFinalized, ClientLost
 
 TYPE_CHECKING = False
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Expand = Callable[[Iterable[Proc]], Iterable[Proc]]
 
-log = logging.getLogger("pypmix.host")
+log = get_logger("pypmix.host")
 
 IN_FLIGHT = 256
 """How many requests of one client may be unanswered; further ones are refused with `ERR_RESOURCE_BUSY`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import os
 import signal
 import socket
@@ -19,6 +18,7 @@ from pypmix.host.launch import inherited_environment
 from pypmix.host.output import Sink
 from pypmix.requests import proc_tuple
 from pypmix.standard.errors import NotFound, NotInitialized
+from pypmix.standard.logtext import get_logger
 from pypmix.standard.ops.core import instances
 from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, App, Proc, check_name
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 LINGER = 2.0
 """Seconds for which the server knows a job that has ended: what its procs sent last may still be on its way."""
 
-_log = logging.getLogger("pypmix.host")
+_log = get_logger("pypmix.host")
 
 
 class Jobs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import threading
@@ -13,6 +12,7 @@ from pypmix.host import launch, orphans
 from pypmix.host.folders import remove_job
 from pypmix.host.output import Stream, channel
 from pypmix.standard.errors import NotInitialized, OperationTimeout
+from pypmix.standard.logtext import get_logger
 from pypmix.standard.ops import Output
 from pypmix.standard.ops.forwarding import STDERR, STDOUT
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pypmix.host.job import Application, Job
     from pypmix.standard.types import Proc
 
-log = logging.getLogger("pypmix.host")
+log = get_logger("pypmix.host")
 
 UNKNOWN = 255
 """The exit code of a process whose own is not known."""

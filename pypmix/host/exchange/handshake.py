@@ -67,11 +67,13 @@ class Handshake:
 
     Attributes:
         peer: Who the other one is, as far as it has said so.
+        proved: Whether this side has proved it, so that the other one may take it for a member.
         done: Whether both have proved that they know the secret.
     """
 
     def __init__(self, name: str, secret: bytes, to: str = "", admit: Callable[[str], None] | None = None) -> None:
         self.peer = to
+        self.proved = False
         self.done = False
         self._name = name
         self._secret = secret
@@ -120,6 +122,7 @@ class Handshake:
         self._other, proof = fields.expect(parts, 2)
         if len(self._other) != NONCE or not hmac.compare_digest(proof, self._code(b"dialed")):
             raise Stranger(f"{self.peer} does not know the secret of this session")
+        self.proved = True
         return fields.pack(PROOF, self._code(b"dials"))
 
     def _proof(self, parts: list[bytes]) -> bytes:

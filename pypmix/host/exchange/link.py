@@ -5,7 +5,10 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from collections import deque
+
+from pypmix.host.exchange.handshake import MAX_FRAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +27,10 @@ class Broken(Exception):
     """The connection is of no more use; the text says why."""
 
 
+class Ended(Broken):
+    """The connection has ended by itself."""
+
+
 class Link:
     """One connection.
 
@@ -35,6 +42,7 @@ class Link:
     Attributes:
         open: Whether both sides have proved who they are.
         closed: Whether it is over.
+        since: When it began, by `time.monotonic`.
         timer: What ends it if it gets no further.
         unsent: How many bytes wait to be sent.
         sent: How many bytes have been sent.
@@ -49,9 +57,11 @@ class Link:
         self.open = False
         self.closed = False
         self.watched = 0
+        self.since = time.monotonic()
         self.timer: Timer | None = None
         self.unsent = 0
         self.sent = 0
+        self._shut = False
         self._lock = threading.Lock()
         self._out: deque[memoryview] = deque()
         self._in = bytearray()
@@ -84,9 +94,10 @@ class Link:
 
         Raises:
             Broken: The other side reads too slowly, or not at all.
+            Ended: The connection has ended.
         """
         with self._lock:
-            if self.closed:
+            if self.closed or self._shut:
                 return False
             if self.unsent and self.unsent + len(message) > limit:
                 raise Broken(f"it does not read what it is sent: {self.unsent} bytes wait")
@@ -105,7 +116,7 @@ class Link:
         """Send what waits; tell whether something is left.
 
         Raises:
-            Broken: The connection has ended.
+            Ended: The connection has ended.
         """
         with self._lock:
             while self._out and not self.closed:
@@ -124,25 +135,37 @@ class Link:
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError as error:
-            raise Broken(error.strerror or str(error)) from None
+            raise Ended(error.strerror or str(error)) from None
         self.sent += count
         return count
 
-    def receive(self) -> None:
-        """Take in what has arrived.
+    def finish(self) -> None:
+        """Tell the other side, when all has been sent, that nothing more comes; what it still sends can be received."""
+        with self._lock:
+            if not self._out and not self._shut and not self.closed:
+                self._shut = True
+                try:
+                    self.sock.shutdown(socket.SHUT_WR)
+                except OSError:
+                    # It has ended already.
+                    return
+
+    def receive(self) -> bool:
+        """Take in some of what has arrived: little before the other side has proved who it is; tell if it was any.
 
         Raises:
-            Broken: The connection has ended.
+            Ended: The connection has ended.
         """
         try:
-            data = self.sock.recv(CHUNK)
+            data = self.sock.recv(CHUNK if self.open else MAX_FRAME + _LENGTH.size)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError as error:
-            raise Broken(error.strerror or str(error)) from None
+            raise Ended(error.strerror or str(error)) from None
         if not data:
-            raise Broken("it has closed the connection")
+            raise Ended("it has closed the connection")
         self._in += data
+        return True
 
     def frames(self, limit: int) -> Iterator[bytes]:
         """Yield the frames that are there whole; ends when the link is closed.
@@ -153,14 +176,13 @@ class Link:
         Raises:
             Broken: One is longer.
         """
-        from pypmix.host.exchange.handshake import MAX_FRAME
-
         start = 0
         try:
             while len(self._in) - start >= 4 and not self.closed:
                 size = _LENGTH.unpack_from(self._in, start)[0]
-                if size > (limit if self.open else MAX_FRAME):
-                    raise Broken(f"it announces a message of {size} bytes")
+                most = limit if self.open else MAX_FRAME
+                if size > most:
+                    raise Broken(f"it announces a message of {size} bytes; the limit is {most}")
                 end = start + 4 + size
                 if len(self._in) < end:
                     break

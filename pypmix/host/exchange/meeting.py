@@ -58,18 +58,18 @@ def announce(folder: str, name: str, address: Address) -> None:
 
 def withdraw(folder: str, name: str, address: Address) -> None:
     """Take back where a server listens, unless another one has said something else since."""
-    if find(folder).get(name) == address:
+    if find(folder, name).get(name) == address:
         try:
             os.unlink(os.path.join(folder, PREFIX + name))
         except FileNotFoundError:
             return
 
 
-def find(folder: str) -> dict[str, Address]:
-    """Return the servers that have said where they listen; some may have ended since."""
+def find(folder: str, name: str = "") -> dict[str, Address]:
+    """Return the servers that have said where they listen, or the one of a name; some may have ended since."""
     found: dict[str, Address] = {}
     try:
-        entries = os.listdir(folder)
+        entries = [PREFIX + name] if name else os.listdir(folder)
     except FileNotFoundError:
         return found
     for entry in sorted(entries):

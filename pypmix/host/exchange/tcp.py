@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import random
+import resource
 import socket
 import threading
 import time
@@ -11,48 +13,107 @@ import time
 from pypmix.host.exchange import meeting
 from pypmix.host.exchange.carrier import MAX_MESSAGE
 from pypmix.host.exchange.handshake import Handshake, Stranger, check_name, refusal
-from pypmix.host.exchange.link import Broken, Link
+from pypmix.host.exchange.link import DEAD_AFTER, Broken, Ended, Link
 from pypmix.host.exchange.turns import log
 from pypmix.host.loop import READ, WRITE, Loop
+from pypmix.standard.logtext import WINDOW
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Self
+    from typing import Any, Self
 
     from pypmix.host.exchange.carrier import OnChange, OnMessage
     from pypmix.host.exchange.meeting import Address
+    from pypmix.host.loop import Timer
 
 MAX_BACKLOG = 2 * MAX_MESSAGE
 """How many bytes may wait for a server that does not read."""
 
-MAX_STRANGERS = 256
-"""How many connections may be in their handshake at a time."""
+MAX_STRANGERS = 512
+"""How many connections that were taken may be in their handshake at a time, if a quarter of the descriptors is enough.
 
+The oldest one makes room, once it has had `PROOF_SECONDS`; until then, those that come wait in the system's queue. So a
+server that proves within that time who it is gets in however many others come, and these cost a bounded share of time.
+"""
+
+PROOF_SECONDS = 0.25
 HANDSHAKE_SECONDS = 10.0
+"""Seconds after which a connection is closed that has not got further than its handshake."""
+
+BACKLOG = 1024
+"""How many connections wait in the system's queue."""
+
+ACCEPTS = 16
+"""How many connections are taken in one turn, so that those that are there have theirs as well."""
+
 STALL_SECONDS = 60.0
 """Seconds after which a server is dropped that reads nothing of what waits for it."""
 
 GOODBYE = b""
 """The frame that says that its sender leaves; no message is empty."""
 
-RETRY_SECONDS = 0.2
-RETRIES = 50
+DIAL_SECONDS = 2.0
+"""How long the first try to reach a server may take; each further one twice as long, to `HANDSHAKE_SECONDS`."""
+
+RETRY_SECONDS = 0.1
+MAX_RETRY_SECONDS = 5.0
+"""How long it is, about, until a server is dialed again: the first time, and in the end."""
+
+LATE_SECONDS = 10.0
+"""When it is worth a warning that a server has not been reached."""
+
+LOOK_SECONDS = 1.0
+READ_SECONDS = 30.0
+"""How often is looked whether the folder has changed, and how often it is read in any case."""
+
 LINGER_SECONDS = 1.0
 """How long a carrier that is closed still sends what was given to it."""
+
+
+class _Peer:
+    """Another server, as far as it is known where it listens.
+
+    Attributes:
+        met: Whether it has been connected: a connection that ends is not made again.
+        tries: How often it was dialed in vain.
+        since: When it was to be dialed first.
+        link: The connection by which it is being dialed.
+        timer: When it is dialed.
+    """
+
+    __slots__ = ("address", "link", "met", "name", "reason", "since", "timer", "told", "tries")
+
+    def __init__(self, name: str, address: Address) -> None:
+        self.name = name
+        self.address = address
+        self.met = False
+        self.tries = 0
+        self.since = time.monotonic()
+        self.link: Link | None = None
+        self.timer: Timer | None = None
+        self.told = 0.0
+        self.reason = ""
+
+    def rest(self) -> None:
+        """Have it not dialed any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 class TCPCarrier:
     """A `Carrier` with a TCP connection to each of the other servers, and a thread of its own.
 
     Whoever knows the secret is taken for a server of the session; the secret itself is not sent. The connections are
-    not encrypted. A connection that ends is the end of its server: it is not made again.
+    not encrypted. A server that is known and was never connected is dialed again and again, at intervals that grow to
+    some seconds. A connection that ends is the end of its server: it is not made again.
 
     Args:
         name: This server's name.
         secret: What all servers of the session know, and nobody else: at least 16 bytes.
-        peers: Where the other servers listen, by name. Each server dials all that it knows when it begins to listen,
-            so of any two it is enough that the later one knows the earlier one.
+        peers: Where the other servers listen, by name. Each server dials all that it knows, so of any two it is enough
+            that one knows the other. They need not listen yet, nor have an address yet where they are given by name.
         listen: The host and port to listen on; port 0 takes a free one.
         max_message: The longest message, in bytes.
         max_backlog: How many bytes may wait for a server before it is dropped.
@@ -94,7 +155,11 @@ class TCPCarrier:
         self._max_backlog = max_backlog
         self._links: dict[str, Link] = {}
         self._all: dict[Link, None] = {}
-        self._tries: dict[str, int] = {}
+        self._strangers: dict[Link, None] = {}
+        self._peers: dict[str, _Peer] = {}
+        self._folder_read = (0, False, 0.0)
+        self._announced = False
+        self._paused: Timer | None = None
         self._on_message: OnMessage | None = None
         self._on_change: OnChange | None = None
         self._closing = 0.0
@@ -103,7 +168,7 @@ class TCPCarrier:
         self._ended = False
         self._thread: threading.Thread | None = None
         family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
-        self._listener = socket.create_server(listen, family=family, backlog=128)
+        self._listener = socket.create_server(listen, family=family, backlog=BACKLOG)
         self._listener.setblocking(False)
         self._loop = Loop()
         self.address: Address = self._listener.getsockname()[:2]
@@ -152,7 +217,7 @@ class TCPCarrier:
         if len(message) > self._max_message:
             raise OverflowError(f"a message of {len(message)} bytes is longer than {self._max_message}")
         link = self._links.get(to)
-        if link is not None:
+        if link is not None and not self._closing:
             self._put(link, message)
 
     def close(self) -> None:
@@ -173,23 +238,23 @@ class TCPCarrier:
     # The carrier's thread
 
     def _run(self) -> None:
-        self._loop.watch(self._listener.fileno(), READ, self._accept)
-        if self._folder:
-            # Said before it is looked who else is there: of two that come at a time, at least one sees the other.
-            meeting.announce(self._folder, self.name, self.address)
-            self._known = meeting.find(self._folder)
-        for name in sorted(self._known):
-            self._dial(name)
-        self._loop.run(self._over)
-        for link in list(self._all):
-            self._loop.unwatch(link.fd)
-            link.close()
-        self._links.clear()
-        self._all.clear()
-        self._listener.close()
-        with self._gate:
-            self._ended = True
-            self._loop.close()
+        try:
+            self._loop.watch(self._listener.fileno(), READ, self._accept)
+            for name, address in sorted(self._known.items()):
+                self._meet(name, address, 0)
+            if self._folder:
+                self._look(0)
+            self._loop.run(self._over)
+        finally:
+            for link in list(self._all):
+                link.close()
+            self._links.clear()
+            self._all.clear()
+            self._strangers.clear()
+            self._listener.close()
+            with self._gate:
+                self._ended = True
+                self._loop.close()
 
     def _post(self, call: Callable[[], None]) -> None:
         """Have something done on the carrier's thread, while there is one; from any thread."""
@@ -200,85 +265,229 @@ class TCPCarrier:
     def _over(self) -> bool:
         if not self._closing:
             return False
-        if time.monotonic() >= self._closing:
-            return True
-        return self._leaving and not any(link.unsent for link in self._links.values())
+        return time.monotonic() >= self._closing or (self._leaving and not self._links)
 
     def _leave(self) -> None:
         self._leaving = True
-        for link in self._links.values():
-            self._put(link, GOODBYE)
+        if self._paused is None:
+            self._loop.unwatch(self._listener.fileno())
+        self._listener.close()
+        for peer in self._peers.values():
+            peer.rest()
+        for link in list(self._all):
+            if link.open:
+                # It is read until the other side has closed as well: a socket with unread data would be reset, and with
+                # it go what the other one has not read.
+                self._put(link, GOODBYE)
+                link.finish()
+            else:
+                self._drop(link, "")
         # Which is when the loop looks again whether it is over.
         self._loop.later(LINGER_SECONDS, lambda: None)
 
-    def _accept(self) -> None:
-        try:
-            sock, address = self._listener.accept()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                log.error("%s: no connection can be taken: %s", self.name, error)
-                self._loop.unwatch(self._listener.fileno())
-                self._loop.later(1.0, self._accept_again)
-            return
-        if self._closing:
-            sock.close()
-            return
-        if len(self._all) - len(self._links) >= MAX_STRANGERS:
-            log.warning(
-                "%s: %d connections are in their handshake, that of %s is closed", self.name, MAX_STRANGERS, address
-            )
-            sock.close()
-            return
-        self._start(Link(sock, Handshake(self.name, self._secret, admit=self._admit), dials=False), READ)
+    # Those that dial
 
-    def _accept_again(self) -> None:
-        if not self._closing:
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS):
+            if not self._make_room(len(self._strangers) >= _most_strangers()):
+                return
+            try:
+                sock, _address = self._listener.accept()
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    log.error("%s: no connection can be taken: %s", self.name, error)
+                    if not self._strangers:
+                        self._pause(1.0)
+                    else:
+                        self._make_room(True)
+                return
+            link = Link(sock, Handshake(self.name, self._secret, admit=self._admit), dials=False)
+            self._strangers[link] = None
+            self._start(link, READ, HANDSHAKE_SECONDS)
+
+    def _make_room(self, needed: bool) -> bool:
+        """Close the connection that has been longest in its handshake if room is needed; tell whether there is room."""
+        if not needed:
+            return True
+        oldest = next(iter(self._strangers))
+        wait = oldest.since + PROOF_SECONDS - time.monotonic()
+        if wait > 0:
+            self._pause(wait)
+            return False
+        self._drop(oldest, f"{len(self._strangers)} connections are in their handshake, and it is the oldest")
+        return True
+
+    def _pause(self, seconds: float) -> None:
+        """Leave those that dial in the system's queue for a while."""
+        if self._paused is None:
+            self._loop.unwatch(self._listener.fileno())
+            self._paused = self._loop.later(seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._paused is not None and not self._leaving:
+            self._paused.cancel()
+            self._paused = None
             self._loop.watch(self._listener.fileno(), READ, self._accept)
 
-    def _dial(self, name: str) -> None:
-        if name == self.name or name in self._links or self._closing or self._dialing(name) is not None:
-            return
-        address = self._known[name]
+    def _admit(self, name: str) -> None:
+        """Let a server in that has dialed; of two that dial each other, the connection of the first by name counts."""
+        if name == self.name:
+            raise Stranger(f"its name is {name} as well")
+        if name in self._links or self._closing:
+            # If the one that is there has died, that is about to show.
+            raise Stranger(f"there is a {name} already", again=True)
+        peer = self._peers.get(name)
+        if self.name < name and peer is not None and peer.link is not None and peer.link.handshake.proved:
+            raise Stranger("it is being dialed itself", again=True)
+
+    # Those that are dialed
+
+    def _look(self, delay: float) -> None:
+        """Look who listens where, and have those dialed that are new; again and again."""
         try:
-            info = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
-            sock = socket.socket(info[0], info[1])
+            if not self._announced:
+                # Said before it is looked who else is there: of two that come at a time, at least one sees the other.
+                meeting.announce(self._folder, self.name, self.address)
+                self._announced = True
+            before, settled, moment = self._folder_read
+            now = os.stat(self._folder).st_mtime_ns
+            if now != before or not settled or time.monotonic() - moment > READ_SECONDS:
+                found = meeting.find(self._folder)
+                # What changed while the clock of the file system stood still shows the next time.
+                self._folder_read = now, now == before, time.monotonic()
+                for name in [name for name in self._peers if name not in found]:
+                    self._forget(name)
+                for name, address in found.items():
+                    self._meet(name, address, delay)
         except OSError as error:
-            log.error("%s: %s cannot be dialed at %s: %s", self.name, name, address, error)
+            log.warning("%s: %s cannot be used: %s", self.name, self._folder, error.strerror or error)
+        if not self._closing:
+            # Who is new dials those that are there, and gets the time for it.
+            self._loop.later(LOOK_SECONDS * random.uniform(0.5, 1), lambda: self._look(LOOK_SECONDS))
+
+    def _meet(self, name: str, address: Address, delay: float) -> None:
+        """Take in where a server listens, and have it dialed unless it is there."""
+        peer = self._peers.get(name)
+        if name == self.name or (peer is not None and peer.address == address):
             return
-        link = Link(sock, Handshake(self.name, self._secret, to=name), dials=True)
-        code = sock.connect_ex(info[4])
+        self._forget(name)
+        peer = self._peers[name] = _Peer(name, address)
+        peer.met = name in self._links
+        self._dial_later(peer, delay)
+
+    def _forget(self, name: str) -> None:
+        peer = self._peers.pop(name, None)
+        if peer is not None:
+            peer.rest()
+            if peer.link is not None:
+                self._drop(peer.link, "")
+
+    def _dial_later(self, peer: _Peer, delay: float) -> None:
+        peer.rest()
+        if not peer.met and not self._closing:
+            peer.timer = self._loop.later(delay, lambda: self._dial(peer))
+
+    def _dial(self, peer: _Peer) -> None:
+        if peer.name in self._links or peer.link is not None or self._closing:
+            return
+
+        def find(flags: int) -> None:
+            found = socket.getaddrinfo(*peer.address, type=socket.SOCK_STREAM, flags=flags)
+            self._post(lambda: self._connect(peer, found))
+
+        def resolve() -> None:
+            try:
+                find(0)
+            except (OSError, ValueError) as error:
+                reason = str(error)
+                self._post(lambda: self._missed(peer, reason))
+
+        try:
+            find(socket.AI_NUMERICHOST)
+        except (OSError, ValueError):
+            # Names may take long to be found.
+            threading.Thread(target=resolve, name=f"pypmix-resolve-{peer.name}", daemon=True).start()
+
+    def _connect(self, peer: _Peer, found: list[tuple[Any, ...]]) -> None:
+        if self._peers.get(peer.name) is not peer or peer.met or self._closing:
+            return
+        info = found[peer.tries % len(found)]
+        try:
+            sock = socket.socket(info[0], socket.SOCK_STREAM)
+        except OSError as error:
+            self._missed(peer, error.strerror or str(error))
+            return
+        link = Link(sock, Handshake(self.name, self._secret, to=peer.name), dials=True)
+        try:
+            code = sock.connect_ex(info[4])
+        except (OSError, OverflowError) as error:
+            link.close()
+            self._missed(peer, str(error))
+            return
         if code not in (0, errno.EINPROGRESS):
-            sock.close()
-            log.info("%s: %s does not listen at %s: %s", self.name, name, address, os.strerror(code))
+            link.close()
+            self._missed(peer, os.strerror(code))
             return
-        self._start(link, READ | WRITE)
+        peer.link = link
+        self._start(link, READ | WRITE, min(HANDSHAKE_SECONDS, DIAL_SECONDS * 2 ** min(peer.tries, 8)))
         self._put(link, link.handshake.begin())
 
-    def _dialing(self, name: str) -> Link | None:
-        return next((link for link in self._all if link.dials and not link.open and link.peer == name), None)
+    def _missed(self, peer: _Peer, reason: str, *, grave: bool = False) -> None:
+        """A server was not reached: dial it again in a while."""
+        if self._peers.get(peer.name) is not peer or peer.met or self._closing:
+            return
+        peer.tries += 1
+        now = time.monotonic()
+        level = log.info
+        if (grave or now - peer.since >= LATE_SECONDS) and (reason != peer.reason or now - peer.told >= WINDOW):
+            peer.told, peer.reason = now, reason
+            level = log.error if grave else log.warning
+        level("%s: %s is not reached at %s, and is dialed again: %s", self.name, peer.name, peer.address, reason)
+        delay = min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(peer.tries - 1, 8))
+        self._dial_later(peer, delay * random.uniform(0.5, 1))
 
-    def _start(self, link: Link, events: int) -> None:
+    # Connections
+
+    def _start(self, link: Link, events: int, seconds: float) -> None:
         self._all[link] = None
-        link.timer = self._loop.later(HANDSHAKE_SECONDS, lambda: self._drop(link, "its handshake takes too long"))
+        self._limit(link, seconds)
         link.watched = events
         self._loop.watch(link.fd, events, lambda: self._ready(link))
+
+    def _limit(self, link: Link, seconds: float) -> None:
+        if link.timer is not None:
+            link.timer.cancel()
+        link.timer = self._loop.later(seconds, lambda: self._drop(link, "its handshake takes too long"))
 
     def _ready(self, link: Link) -> None:
         try:
             if link.connecting:
                 code = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 if code:
-                    raise Broken(os.strerror(code))
+                    raise Ended(os.strerror(code))
                 link.connecting = False
             if link.watched & WRITE:
                 self._watch(link, link.flush())
             link.receive()
-            for frame in link.frames(self._max_message):
-                self._take(link, frame)
+            self._take_all(link)
+            if self._leaving:
+                link.finish()
+        except Ended as error:
+            self._end(link, str(error))
         except Broken as error:
             self._drop(link, str(error))
         except Stranger as error:
             self._refuse(link, error)
+
+    def _end(self, link: Link, reason: str) -> None:
+        """A connection has ended: take in what had arrived, which may say that its server has left."""
+        try:
+            while link in self._all and link.receive():
+                self._take_all(link)
+        except (Broken, Stranger):
+            # It has ended in any case.
+            pass
+        self._drop(link, reason, quiet=True)
 
     def _watch(self, link: Link, write: bool) -> None:
         """Wait for room to send only while something waits to be sent."""
@@ -304,8 +513,12 @@ class TCPCarrier:
             if link.send(message, self._max_backlog):
                 self._post(lambda: self._watch(link, True))
         except Broken as error:
-            reason = str(error)
-            self._post(lambda: self._drop(link, reason))
+            end, reason = self._end if isinstance(error, Ended) else self._drop, str(error)
+            self._post(lambda: end(link, reason))
+
+    def _take_all(self, link: Link) -> None:
+        for frame in link.frames(self._max_message):
+            self._take(link, frame)
 
     def _take(self, link: Link, frame: bytes) -> None:
         if link.open:
@@ -319,18 +532,30 @@ class TCPCarrier:
             self._open(link, answer)
         elif answer:
             self._put(link, answer)
+            if link.handshake.proved:
+                # The other one may take this one for a member from here on: to hang up would be its end there.
+                self._limit(link, DEAD_AFTER)
 
     def _open(self, link: Link, answer: bytes) -> None:
         name = link.peer
         if name in self._links or self._closing:
             raise Stranger(f"{name} is connected already", again=True)
-        rival = self._dialing(name)
-        if rival is not None and rival is not link:
-            self._drop(rival, "")
+        if self._folder and not link.dials:
+            # Where it was found is where it is not looked for after its end.
+            address = meeting.find(self._folder, name).get(name)
+            if address is not None:
+                self._meet(name, address, 0)
+        peer = self._peers.get(name)
+        if peer is not None:
+            peer.met = True
+            peer.rest()
+            rival, peer.link = peer.link, None
+            if rival is not None and rival is not link:
+                self._drop(rival, "")
         link.open = True
+        self._proven(link)
         if link.timer is not None:
             link.timer.cancel()
-        self._tries.pop(name, None)
         if answer:
             # Before anything that others send: they find the link only afterwards.
             self._put(link, answer)
@@ -338,48 +563,54 @@ class TCPCarrier:
         if self._on_change is not None:
             self._call(self._on_change, name, True)
 
-    def _admit(self, name: str) -> None:
-        """Let a server in that has dialed; of two that dial each other, the connection of the first by name counts."""
-        if name == self.name:
-            raise Stranger(f"its name is {name} as well")
-        if name in self._links or self._closing:
-            # If the one that is there has died, that is about to show.
-            raise Stranger(f"there is a {name} already", again=True)
-        if self.name < name and self._dialing(name) is not None:
-            raise Stranger("it is being dialed itself", again=True)
+    def _proven(self, link: Link) -> None:
+        """A connection is no stranger's any more, or is none any more: another one may be taken."""
+        if link in self._strangers:
+            del self._strangers[link]
+            self._go_on()
 
     def _refuse(self, link: Link, error: Stranger) -> None:
-        name = link.peer
         if not link.dials:
             self._put(link, refusal(error))
-        elif not error.again:
-            log.error("%s: %s cannot be talked to: %s", self.name, name, error)
-        self._drop(link, "" if link.dials or error.again else str(error))
-        if link.dials and error.again:
-            tries = self._tries[name] = self._tries.get(name, 0) + 1
-            if tries < RETRIES:
-                self._loop.later(RETRY_SECONDS, lambda: self._dial(name))
-            else:
-                log.error("%s: %s", self.name, error)
+        self._drop(link, str(error), quiet=error.again, grave=not error.again)
 
-    def _drop(self, link: Link, reason: str) -> None:
+    def _drop(self, link: Link, reason: str, *, quiet: bool = False, grave: bool = False) -> None:
+        """End a connection.
+
+        Args:
+            link: The connection.
+            reason: Why, for a person; empty where it is in order.
+            quiet: It happens to strangers all the time.
+            grave: It is likely to happen again.
+        """
         if link not in self._all:
             return
         del self._all[link]
-        if link.fd >= 0:
-            self._loop.unwatch(link.fd)
+        self._loop.unwatch(link.fd)
         link.close()
+        self._proven(link)
         name = link.peer
-        if reason:
-            level = log.warning if link.open or not link.dials else log.info
-            level("%s: the connection with %s ends: %s", self.name, name or "a stranger", reason)
-        if self._links.get(name) is link:
+        peer = self._peers.get(name)
+        if peer is not None and peer.link is link:
+            peer.link = None
+            self._missed(peer, reason, grave=grave)
+        elif self._links.get(name) is link:
             del self._links[name]
+            if reason and not self._closing:
+                log.warning("%s: the connection with %s ends: %s", self.name, name, reason)
             if self._on_change is not None and not self._closing:
                 self._call(self._on_change, name, False)
+        elif reason and not self._closing:
+            level = log.info if quiet else log.warning
+            level("%s: the connection with a stranger (%s) ends: %s", self.name, name or "without a name", reason)
 
     def _call(self, function: OnMessage | OnChange, *args: object) -> None:
         try:
             function(*args)  # type: ignore[arg-type]
         except Exception:
             log.exception("%s: a callback failed", self.name)
+
+
+def _most_strangers() -> int:
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MAX_STRANGERS if soft == resource.RLIM_INFINITY else max(1, min(MAX_STRANGERS, soft // 4))

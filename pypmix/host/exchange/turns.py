@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
+
+from pypmix.standard.logtext import get_logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-log = logging.getLogger("pypmix.host.exchange")
+log = get_logger("pypmix.host.exchange")
 
 
 class Turns:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import threading
 import time
@@ -11,6 +10,7 @@ import time
 from pypmix._version import __version__
 from pypmix.standard.asjson import to_json
 from pypmix.standard.errors import ERROR, PMIxError
+from pypmix.standard.logtext import get_logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 """The number of the file's format, which its first line tells."""
 
-_log = logging.getLogger("pypmix.recording")
+_log = get_logger("pypmix.recording")
 
 
 class Recorder:

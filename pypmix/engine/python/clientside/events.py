@@ -266,9 +266,9 @@ def _request(client: Client, told: list[int] | tuple[int, ...], directives: tupl
 
 
 def _complain(error: Exception) -> None:
-    from logging import getLogger
+    from pypmix.standard.logtext import get_logger
 
-    getLogger("pypmix.events").warning("the server sent an event that makes no sense, which is dropped: %s", error)
+    get_logger("pypmix.events").warning("the server sent an event that makes no sense, which is dropped: %s", error)
 
 
 def _register(client: Client, call: Call) -> None:

@@ -1,0 +1,165 @@
+"""Text for logs and terminals: what others have written is escaped, and what repeats is counted."""
+
+from __future__ import annotations
+
+import time
+from threading import Lock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+    from logging import Logger, LogRecord
+
+MOST = 4096
+"""How many characters of a text are shown."""
+
+LINES = 20
+WINDOW = 60.0
+"""So many lines of one cause are written in so many seconds; more are counted."""
+
+MAX_CAUSES = 256
+"""Of how many causes lines are counted apart from each other."""
+
+
+def printable(text: object, most: int = MOST) -> str:
+    r"""Return a text in one line that does nothing to a terminal: `\x1b`, `\n`, `\u202e` in place of the characters.
+
+    A text that has been through this is not changed by it again.
+
+    Args:
+        text: The text, or what `str` makes one of.
+        most: How many characters of it to keep.
+    """
+    shown = str(text)
+    if len(shown) > most:
+        shown = f"{shown[:most]}… ({len(shown) - most} more characters)"
+    if shown.isprintable():
+        return shown
+    return "".join([c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown])
+
+
+def printable_lines(text: object) -> str:
+    """Return a text of several lines with each of them as `printable` has it."""
+    return "\n".join([printable(line) for line in str(text).split("\n")])
+
+
+def indented(text: str) -> str:
+    """Return lines to follow one of a log, such as a traceback: none of them passes for a line of its own."""
+    return "".join([f"\n    {printable(line)}" for line in text.rstrip("\n").split("\n")])
+
+
+class Limit:
+    """Tells which lines are written: the first ones of each cause, and then those that follow after some time.
+
+    Args:
+        lines: How many lines of a cause are written in a window.
+        window: How long that is, in seconds.
+        clock: Tells the time.
+    """
+
+    def __init__(self, lines: int = LINES, window: float = WINDOW, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lines = lines
+        self._window = window
+        self._clock = clock
+        self._causes: dict[Hashable, _Cause] = {}
+        self._lock = Lock()
+
+    def take(self, cause: Hashable, line: str = "") -> str | None:
+        """Count a line.
+
+        Args:
+            cause: What it is about; not what a peer has said, for peers could say something else each time.
+            line: The line, where one that has just been written is not to be written again.
+
+        Returns:
+            What to write at its end, mostly nothing; None where it is not to be written.
+        """
+        with self._lock:
+            now = self._clock()
+            found = self._causes.get(cause)
+            if found is None:
+                found = self._add(cause, now)
+            note = ""
+            if now - found.begin >= self._window:
+                if found.hidden:
+                    note = f" [… {found.hidden:,} more like this in the {now - found.begin:.0f} s before]"
+                found.restart(now)
+            if found.count >= self._lines or (line and line in found.shown):
+                found.hidden += 1
+                return None
+            found.count += 1
+            if line:
+                found.shown.add(line)
+            if found.count == self._lines:
+                note += f" [what follows of this kind within {self._window:.0f} s is only counted]"
+            return note
+
+    def rest(self) -> list[tuple[Hashable, int]]:
+        """Return the causes of which lines were not written, and how many, and begin anew."""
+        with self._lock:
+            found = [(cause, each.hidden) for cause, each in self._causes.items() if each.hidden]
+            self._causes.clear()
+        return found
+
+    def _add(self, cause: Hashable, now: float) -> _Cause:
+        if len(self._causes) >= MAX_CAUSES:
+            self._causes = {key: each for key, each in self._causes.items() if now - each.begin < self._window}
+        if len(self._causes) >= MAX_CAUSES:
+            cause = None
+        return self._causes.setdefault(cause, _Cause(now))
+
+
+class _Cause:
+    """What has been written and not written of one cause."""
+
+    __slots__ = ("begin", "count", "hidden", "shown")
+
+    def __init__(self, now: float) -> None:
+        self.shown: set[str] = set()
+        self.restart(now)
+
+    def restart(self, now: float) -> None:
+        """Begin a window."""
+        self.begin = now
+        self.count = 0
+        self.hidden = 0
+        self.shown.clear()
+
+
+class _Guard:
+    """A filter of a logger: records are escaped, and limited for each of the formats that they are made of."""
+
+    def __init__(self) -> None:
+        self.limit = Limit()
+
+    def filter(self, record: LogRecord) -> bool:
+        """Tell whether a record is to be written."""
+        note = self.limit.take((record.levelno, record.msg if isinstance(record.msg, str) else None))
+        if note is None:
+            return False
+        record.msg, record.args = printable(record.getMessage()) + note, None
+        if record.exc_info:
+            import traceback
+
+            record.exc_text = indented("".join(traceback.format_exception(record.exc_info[1])))[1:]
+        return True
+
+
+_guards: dict[str, _Guard] = {}
+
+
+def get_logger(name: str) -> Logger:
+    """Return a logger whose records are escaped and limited."""
+    import logging
+
+    logger = logging.getLogger(name)
+    if name not in _guards:
+        _guards[name] = _Guard()
+        logger.addFilter(_guards[name])
+    return logger
+
+
+def forget() -> None:
+    """Begin anew with all loggers."""
+    for guard in _guards.values():
+        guard.limit.rest()
