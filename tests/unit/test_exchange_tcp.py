@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import selectors
 import signal
 import socket
 import stat
@@ -354,6 +356,255 @@ def test_silent_strangers_are_closed_and_cannot_crowd_others_out(servers, monkey
         sock.close()
     b = servers("b", peers={"a": a.carrier.address})
     assert b.next() == ("a", True)
+
+
+class Flood:
+    """Strangers that hold so many connections to a server, all the time, and say nothing."""
+
+    def __init__(self, address, connections):
+        self._address = address
+        self._connections = connections
+        self._over = False
+        self.begun = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        until(lambda: self.begun >= self._connections)
+        return self
+
+    def __exit__(self, *_):
+        self._over = True
+        self._thread.join(PATIENCE)
+
+    def _run(self):
+        with selectors.DefaultSelector() as selector:
+            for _ in range(self._connections):
+                self._begin(selector)
+            while not self._over:
+                for key, _ in selector.select(0.1):
+                    selector.unregister(key.fileobj)
+                    key.fileobj.close()
+                    self._begin(selector)
+            for key in list(selector.get_map().values()):
+                key.fileobj.close()
+
+    def _begin(self, selector):
+        sock = socket.socket()
+        sock.setblocking(False)
+        sock.connect_ex(self._address)
+        selector.register(sock, selectors.EVENT_READ)
+        self.begun += 1
+
+
+def test_servers_join_and_members_talk_while_strangers_hold_all_connections(pair, servers, monkeypatch, caplog):
+    monkeypatch.setattr(tcp, "MAX_STRANGERS", 16)
+    a, b = pair
+    with Flood(a.carrier.address, 80) as flood:
+        until(lambda: flood.begun > 160)
+        for number in range(5):
+            name = f"c{number}"
+            joins = servers(name, peers={"a": a.carrier.address})
+            assert joins.next(30) == ("a", True)
+            assert a.next() == (name, True)
+            b.send("a", b"still here")
+            assert a.next() == ("b", b"still here")
+    assert "connections are in their handshake" in caplog.text
+    assert len(caplog.records) < 100
+
+
+def test_who_proves_itself_in_time_is_not_closed_for_those_that_come_after_it(servers, monkeypatch):
+    monkeypatch.setattr(tcp, "MAX_STRANGERS", 8)
+    monkeypatch.setattr(tcp, "PROOF_SECONDS", 1.0)
+    a = servers("a")
+    with Flood(a.carrier.address, 20):
+        for number in range(3):
+            sock = handshake_with(a.carrier.address)
+            mine = Handshake(f"c{number}", SECRET, to="a")
+            sock.sendall(frame(mine.begin()))
+            proof = mine.take(receive(sock))
+            time.sleep(0.4)
+            sock.sendall(frame(proof))
+            mine.take(receive(sock))
+            assert a.next() == (f"c{number}", True)
+            sock.close()
+            assert a.next() == (f"c{number}", False)
+
+
+def test_without_descriptors_for_more_the_oldest_stranger_makes_room(servers, monkeypatch, caplog):
+    a = servers("a")
+    monkeypatch.setattr(tcp, "PROOF_SECONDS", 0.1)
+    with handshake_with(a.carrier.address) as silent:
+        until(lambda: a.carrier._strangers)
+        real, oldest = a.carrier._listener, next(iter(a.carrier._strangers))
+
+        class Full:
+            def accept(self):
+                if not oldest.closed:
+                    raise OSError(errno.EMFILE, "too many open files")
+                return real.accept()
+
+            def __getattr__(self, name):
+                return getattr(real, name)
+
+        monkeypatch.setattr(a.carrier, "_listener", Full())
+        b = servers("b", peers={"a": a.carrier.address})
+        assert b.next() == ("a", True)
+        assert silent.recv(1) == b""
+    assert "no connection can be taken" in caplog.text
+
+
+def free_address():
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return sock.getsockname()
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Have servers dialed again quickly."""
+    monkeypatch.setattr(tcp, "DIAL_SECONDS", 0.1)
+    monkeypatch.setattr(tcp, "HANDSHAKE_SECONDS", 0.4)
+    monkeypatch.setattr(tcp, "MAX_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(tcp, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(tcp, "LATE_SECONDS", 0.5)
+
+
+def test_who_does_not_listen_yet_is_dialed_until_it_does(servers, soon, caplog):
+    address = free_address()
+    b = servers("b", peers={"a": address})
+    until(lambda: f"a is not reached at {address}, and is dialed again: Connection refused" in caplog.text)
+    a = servers("a", listen=address)
+    assert a.next() == ("b", True)
+    assert b.next() == ("a", True)
+    # It was said once, and not for each time.
+    assert caplog.text.count("is dialed again") == 1
+
+
+@pytest.mark.parametrize("answer", [b"", b"\0\0\0\1x", None], ids=["closed", "nonsense", "silence"])
+def test_who_hangs_up_or_says_nothing_is_dialed_again(servers, soon, answer):
+    with socket.create_server(("127.0.0.1", 0), reuse_port=False) as listener:
+        address = listener.getsockname()
+        b = servers("b", peers={"a": address})
+        held = []
+        for _ in range(3):
+            sock = listener.accept()[0]
+            if answer is None:
+                held.append(sock)
+                continue
+            sock.sendall(answer)
+            sock.close()
+        for sock in held:
+            sock.close()
+    a = servers("a", listen=address)
+    assert a.next() == ("b", True)
+    assert b.next() == ("a", True)
+
+
+def test_a_name_that_is_not_found_is_looked_for_again_and_nobody_waits_meanwhile(pair, servers, soon, monkeypatch):
+    a, _ = pair
+    late = servers("late")
+    asked, found = [], threading.Event()
+    real = socket.getaddrinfo
+
+    def look(host, port, *args, flags=0, **options):
+        if host != "late.example":
+            return real(host, port, *args, flags=flags, **options)
+        if flags & socket.AI_NUMERICHOST:
+            raise socket.gaierror(socket.EAI_NONAME, "no address")
+        asked.append(host)
+        if len(asked) == 1:
+            found.wait(PATIENCE)
+        if len(asked) < 3:
+            raise socket.gaierror(socket.EAI_AGAIN, "not known yet")
+        return real("127.0.0.1", port, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look)
+    c = servers("c", peers={"a": a.carrier.address, "late": ("late.example", late.carrier.address[1])})
+    assert c.next() == ("a", True)
+    until(lambda: asked)
+    assert a.next() == ("c", True)
+    a.send("c", b"meanwhile")
+    assert c.next() == ("a", b"meanwhile")
+    found.set()
+    assert c.next() == ("late", True)
+    assert late.next() == ("c", True)
+
+
+def test_a_server_that_is_stopped_when_it_is_dialed_joins_when_it_goes_on(tmp_path, soon):
+    command = [sys.executable, "-c", CHILD, "there", str(tmp_path / "m")]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as child:
+        try:
+            until(lambda: meeting.find(str(tmp_path / "m")), 30)
+            child.send_signal(signal.SIGSTOP)
+            here = Server(TCPCarrier.in_folder("here", tmp_path / "m")).start()
+            with pytest.raises(Empty):
+                here.next(1.5)
+            child.send_signal(signal.SIGCONT)
+            assert here.next(30) == ("there", True)
+        finally:
+            child.kill()
+            here.carrier.close()
+
+
+def test_the_folder_is_read_again(tmp_path, servers, soon):
+    # As if neither had seen the other: file systems of several nodes show late what was written.
+    a = Server(TCPCarrier.in_folder("a", tmp_path / "m")).start()
+    late = servers("late", meeting.enter(str(tmp_path / "m")))
+    time.sleep(0.5)
+    meeting.announce(str(tmp_path / "m"), "late", late.carrier.address)
+    assert a.next() == ("late", True)
+    assert late.next() == ("a", True)
+    a.carrier.close()
+
+
+def test_who_was_there_and_is_lost_is_not_dialed_again_before_it_listens_elsewhere(tmp_path, servers, soon):
+    folder = str(tmp_path / "m")
+    a = Server(TCPCarrier.in_folder("a", folder)).start()
+    secret = meeting.enter(folder)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        meeting.announce(folder, "b", listener.getsockname())
+        sock = listener.accept()[0]
+        theirs = Handshake("b", secret)
+        while not theirs.done:
+            sock.sendall(frame(theirs.take(receive(sock))))
+        assert a.next() == ("b", True)
+        sock.close()
+        assert a.next() == ("b", False)
+        listener.settimeout(2.0)
+        with pytest.raises(TimeoutError):
+            listener.accept()
+    again = servers("b", secret)
+    meeting.announce(folder, "b", again.carrier.address)
+    assert a.next() == ("b", True)
+    a.carrier.close()
+
+
+def test_a_close_in_order_warns_nobody_however_much_is_on_its_way(servers, caplog):
+    for _ in range(5):
+        a = servers("a")
+        others = [servers(f"b{number}", peers={"a": a.carrier.address}) for number in range(4)]
+        for _ in others:
+            a.next()
+        over = threading.Event()
+
+        def send(a=a, over=over):
+            while not over.is_set():
+                for number in range(4):
+                    a.send(f"b{number}", b"x" * 200_000)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        for other in others:
+            assert other.next() == ("a", True)
+            other.next()
+            other.carrier.close()
+        for _ in others:
+            assert a.next()[1] is False
+        over.set()
+        sender.join(PATIENCE)
+        a.carrier.close()
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 def test_bytes_of_a_member_that_are_no_frame_drop_it(servers, caplog):
