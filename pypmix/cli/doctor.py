@@ -11,6 +11,7 @@ from typing import TextIO
 
 from pypmix._version import __version__
 from pypmix.cli.diagnosis import Diagnosis
+from pypmix.standard.logtext import printable
 from pypmix.standard.releases import release_text
 
 GROUPS_NOTE = (
@@ -112,7 +113,7 @@ def as_text(diagnosis: Diagnosis, out: TextIO) -> str:
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
     for label, line, style in _lines(diagnosis):
-        table.add_row(label, Text(line, style=style))
+        table.add_row(label, Text(printable(line), style=style))
     # Paths that are folded at 80 columns can neither be read by grep nor copied.
     width = _columns(out) if terminal else 100_000
     console = Console(file=io.StringIO(), width=width, force_terminal=terminal, highlight=False)

@@ -13,6 +13,7 @@ from pypmix.cli.show import as_json, as_text
 from pypmix.events import Event
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import LostConnection, OperationTimeout
+from pypmix.standard.logtext import printable
 from pypmix.tool import Tool
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -82,5 +83,5 @@ def _as_json(event: Event) -> str:
 
 def _as_text(event: Event) -> str:
     moment = time.strftime("%H:%M:%S")
-    info = " ".join([f"{key}={as_text(value)}" for key, value in event.info.items()])
-    return f"{moment} {event.code.name} from {event.source} {info}".rstrip()
+    info = " ".join([f"{printable(key)}={as_text(value)}" for key, value in event.info.items()])
+    return f"{moment} {event.code.name} from {as_text(event.source)} {info}".rstrip()

@@ -14,6 +14,7 @@ from pypmix.cli.show import as_json, as_text
 from pypmix.standard import attrs
 from pypmix.standard.enums import Persist, Range
 from pypmix.standard.errors import NotFound, OperationTimeout
+from pypmix.standard.logtext import printable
 from pypmix.standard.types import Proc
 from pypmix.tool import Tool
 
@@ -67,7 +68,7 @@ def lookup(reach: Reach, keys: list[str], wait: float | None, json: bool) -> Non
         print(as_json({key: {"value": item.value, "by": item.by} for key, item in found.items()}))
     else:
         for key, item in found.items():
-            print(as_text(item.value) if len(keys) == 1 else f"{key}={as_text(item.value)}")
+            print(as_text(item.value) if len(keys) == 1 else f"{printable(key)}={as_text(item.value)}")
     for key in [key for key in keys if key in found.missing]:
         reach.say(f"nobody has published {key}")
     if found.missing:

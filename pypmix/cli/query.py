@@ -10,6 +10,7 @@ from pypmix.cli.reach import Reach
 from pypmix.cli.show import as_json, as_text
 from pypmix.standard import attrs
 from pypmix.standard.attr import Attr
+from pypmix.standard.logtext import printable
 from pypmix.standard.types import Info, Proc
 from pypmix.standard.values import from_python
 
@@ -36,7 +37,7 @@ def query(
         print(as_json({by_key.get(key, key): value for key, value in found.items()}))
     else:
         for key, value in found.items():
-            prefix = "" if len(keys) == 1 else f"{by_key.get(key, key)}: "
+            prefix = "" if len(keys) == 1 else f"{printable(by_key.get(key, key))}: "
             print(prefix + as_text(value))
     for key in sorted(found.missing):
         reach.say(f"the server has no answer for {by_key.get(key, key)}")

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from pypmix.standard.errors import PMIxError
+from pypmix.standard.logtext import printable_lines
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -83,7 +84,7 @@ class Reach(Record):
 
     def say(self, text: object) -> None:
         """Write a message of the command's own to standard error."""
-        print(f"pypmix {self.command}: {text}", file=sys.stderr, flush=True)
+        print(f"pypmix {self.command}: {printable_lines(text)}", file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
     def failures(self) -> Iterator[None]:

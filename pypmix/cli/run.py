@@ -10,6 +10,7 @@ from pypmix.cli.options import UsageError, parse
 from pypmix.host.local import LocalHost
 from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND
 from pypmix.standard.errors import EngineUnavailable, PMIxError
+from pypmix.standard.logtext import printable_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _refused(error: OSError) -> int:
 def say(text: str) -> None:
     """Write a message of the launcher's own to its standard error."""
     try:
-        print(f"pypmix run: {text}", file=sys.stderr, flush=True)
+        print(f"pypmix run: {printable_lines(text)}", file=sys.stderr, flush=True)
     except (OSError, AttributeError):
         # Nobody is there to read it.
         return

@@ -5,14 +5,18 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import sys
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, TextIO
 
+from pypmix.standard.logtext import printable
 from pypmix.standard.record import Record
 from pypmix.standard.types import Info, Proc, Value
 from pypmix.standard.values import to_python
+
+_UNPRINTABLE = re.compile(r"[^ -~]")
 
 
 def plain(value: object) -> Any:
@@ -47,14 +51,20 @@ def fields(record: Record) -> list[str]:
 
 
 def as_json(value: object, indent: int | None = 2) -> str:
-    """Return a value as JSON text."""
-    return json.dumps(plain(value), indent=indent, ensure_ascii=False)
+    r"""Return a value as JSON text, in which what does something to a terminal is escaped (`\u009b`)."""
+    text = json.dumps(plain(value), indent=indent, ensure_ascii=False)
+    # Its own line breaks are all that are left of those that JSON has to escape.
+    return "\n".join([line if line.isprintable() else _UNPRINTABLE.sub(_escaped, line) for line in text.split("\n")])
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1]
 
 
 def as_text(value: object) -> str:
-    """Return a value for a person: a string as it is, all else as JSON in one line."""
+    """Return a value for a person in one line: a string as text, all else as JSON."""
     found = plain(value)
-    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    return printable(found, sys.maxsize) if isinstance(found, str) else as_json(found, None)
 
 
 def table(headings: tuple[str, ...], rows: list[tuple[str, ...]], out: TextIO | None = None) -> str:
@@ -69,7 +79,7 @@ def table(headings: tuple[str, ...], rows: list[tuple[str, ...]], out: TextIO | 
         last = number == len(headings) - 1
         grid.add_column(heading, no_wrap=not last, overflow="fold" if last else "ellipsis")
     for row in rows:
-        grid.add_row(*[Text(cell) for cell in row])
+        grid.add_row(*[Text(printable(cell)) for cell in row])
     terminal = out.isatty()
     # Lines that are folded at 80 columns can neither be read by grep nor copied.
     console = Console(file=io.StringIO(), width=None if terminal else 100_000, force_terminal=terminal, highlight=False)

@@ -13,6 +13,7 @@ from pypmix.cli.show import as_json, table
 from pypmix.host import pending
 from pypmix.host.outcome import listed
 from pypmix.standard.errors import LostConnection, PMIxError, Unreachable
+from pypmix.standard.logtext import printable
 from pypmix.standard.types import Proc, ProcInfo
 from pypmix.tool import Tool
 
@@ -105,7 +106,7 @@ def _names(procs: list[dict[str, Any]], seconds: float | None) -> str:
 
 def _text(servers: list[dict[str, Any]], rows: int | None = None) -> str:
     """Return all as text; with `rows`, the procs that no more fit are only counted."""
-    lines = [line for server in servers for line in map(waiting, server["pending"] or ())]
+    lines = [printable(line) for server in servers for line in map(waiting, server["pending"] or ())]
     procs: list[tuple[str, ...]] = [
         (job["nspace"], str(proc["rank"]), str(proc["pid"]), proc["state"], proc["executable"])
         for server in servers

@@ -135,11 +135,9 @@ def raise_descriptor_limit(ranks: int, files: int = 0) -> tuple[int, int] | None
     Raises:
         OSError: The hard limit does not allow so many.
     """
-    wanted = ranks * DESCRIPTORS_PER_RANK + files + 64
-    if wanted <= 256:
-        return None
     import resource
 
+    wanted = ranks * DESCRIPTORS_PER_RANK + files + 64
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or wanted <= soft:
         return None

@@ -25,6 +25,7 @@ from pypmix.host.tools import gone, rendezvous_file
 from pypmix.standard._typing import TypeVar
 from pypmix.standard.enums import Range
 from pypmix.standard.errors import ERR_EXISTS, NotInitialized, NotSupported, PMIxError
+from pypmix.standard.logtext import printable, printable_lines
 from pypmix.standard.ops import ClientAborted, ClientConnected, ClientFinalized, ClientLost
 from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, Proc, check_name
 
@@ -695,7 +696,9 @@ class LocalHost:
         found = self.find(op.proc)
         caller = found[1] if found is not None else None
         named = self.expand(op.targets or (Proc.unchecked(op.proc.nspace, RANK_WILDCARD),))
-        reason = f"{self.who(op.proc)} called abort with status {op.code}" + (f": {op.message}" if op.message else "")
+        reason = f"{self.who(op.proc)} called abort with status {op.code}"
+        if op.message:
+            reason += f": {printable(op.message)}"
         code = exit_code(op.code)
         for job in list(self.jobs.values()):
             chosen = [rank for rank in named if rank.proc.nspace == job.nspace]
@@ -717,7 +720,7 @@ class LocalHost:
     def who(self, proc: Proc) -> str:
         """Return what a person is told of a proc: the rank with its pid."""
         found = self.find(proc)
-        return str(found[1] if found is not None else proc)
+        return printable(found[1] if found is not None else proc)
 
     # Ending
 
@@ -725,7 +728,7 @@ class LocalHost:
         if signum == signal.SIGUSR1:
             from pypmix.host.report import report
 
-            self.sink(2).write(None, f"pypmix run: {report(self, self.who)}\n".encode("utf-8", "surrogateescape"))
+            self.sink(2).write(None, f"pypmix run: {printable_lines(report(self, self.who))}\n".encode())
         elif signum in (signal.SIGUSR2, signal.SIGCONT):
             self._signal_all(signum)
         elif signum == signal.SIGTSTP:

@@ -16,6 +16,7 @@ from pypmix.host.directives import name_of
 from pypmix.standard import attrs
 from pypmix.standard.enums import Status
 from pypmix.standard.errors import NotSupported, PMIxError
+from pypmix.standard.logtext import printable
 from pypmix.standard.ops import Log
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.types import Proc
@@ -71,8 +72,8 @@ class _Entry:
         self.stamped = is_set(op.directives, attrs.LOG_TIMESTAMP_OUTPUT.key)
         self.xml = is_set(op.directives, attrs.LOG_XML_OUTPUT.key)
         job = host.jobs.get(self.source.nspace)
-        number = "" if job is not None and job.number == 1 else (str(job.number) if job else self.source.nspace) + ":"
-        self.tag = f"[{number}{self.source.rank}]"
+        whose = printable(self.source.nspace) if job is None else "" if job.number == 1 else str(job.number)
+        self.tag = f"[{whose}:{self.source.rank}]" if whose else f"[{self.source.rank}]"
 
     @property
     def stamp(self) -> str:

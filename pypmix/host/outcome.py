@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 
+from pypmix.standard.logtext import printable
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -61,7 +62,7 @@ def pending_text(pending: Sequence[Pending], who: Callable[[Proc], str]) -> list
     now = time.monotonic()
     lines: list[str] = []
     for item in pending:
-        name = item.operation + (f" {item.label}" if item.label else "")
+        name = item.operation + (f" {printable(item.label)}" if item.label else "")
         missing = listed([who(proc) for proc in item.missing])
         asking = listed([who(proc) for proc in item.arrived])
         if not item.missing:

@@ -113,6 +113,56 @@ def test_an_abort_ends_even_a_job_that_keeps_going(command: Command) -> None:
     assert "called abort with status 3; 1 other rank was ended" in ended.message
 
 
+HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\npypmix run: rank 0 was killed by root"
+SHOWN = r"\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\npypmix run: rank 0 was killed by root"
+
+
+def test_the_message_of_an_abort_does_nothing_to_the_terminal(command: Command) -> None:
+    ended = command("run", "-n", 2, *client(f"me.abort(3, {HOSTILE!r}) if rank else hang()"))
+    assert ended.code == 3
+    assert f"called abort with status 3: {SHOWN}; 1 other rank" in ended.message
+    assert ended.err.decode().rstrip("\n").isprintable()
+
+
+def test_the_name_of_a_stranger_does_nothing_to_the_terminal(command: Command) -> None:
+    text = f"""
+import socket
+from pypmix.wire.handshake import FLAG_CLIENT, Hello, encode_hello, native_credential
+port = int(os.environ["PMIX_SERVER_URI41"].rpartition(":")[2])
+with socket.create_connection(("127.0.0.1", port)) as sock:
+    credential = native_credential(os.getuid(), os.getgid())
+    parts = (FLAG_CLIENT, None, None, {HOSTILE!r}, 0, "5.0.11", "v41", 1, "hash", ())
+    sock.sendall(encode_hello(Hello("native", credential, *parts)))
+    while sock.recv(100):
+        pass
+me.close()
+"""
+    ended = command("run", *client(text))
+    assert ended.code == 0, ended.err
+    (line,) = ended.err.decode().splitlines()
+    assert line.isprintable()
+    assert f"{SHOWN}:0 refused: " in line
+
+
+def test_survivors_hear_of_a_rank_that_is_killed(command: Command) -> None:
+    text = """
+from pypmix import EventCode, Status
+codes = (EventCode.ERR_PROC_ABORTED, EventCode.PROC_TERMINATED, EventCode.EVENT_PROC_TERMINATED)
+with me.events(*codes, Status.ERR_PROC_ABORTED_BY_SIG) as events:
+    me.fence(timeout=20)
+    if rank == 1:
+        os.kill(os.getpid(), 9)
+    seen = {int(event.code): event.affected for event in [events.get(20) for _ in range(4)]}
+    assert set(seen) == {-7, -111, -201, -402}, seen
+    assert {proc.rank for affected in seen.values() for proc in affected} == {1}, seen
+    print("heard", flush=True)
+me.close()
+"""
+    for options in ((), ("--nodes", 3)):
+        ended = command("run", "--keep-going", "-n", 3, *options, *client(text))
+        assert (ended.code, ended.lines) == (137, ["heard"] * 2), ended.err.decode()
+
+
 def test_success_is_silent(command: Command) -> None:
     ended = command("run", "-n", 3, *client("me.fence(); me.close()"))
     assert (ended.code, ended.out, ended.err) == (0, b"", b"")
@@ -374,6 +424,12 @@ def test_more_ranks_than_open_files_are_allowed(command: Command) -> None:
     ended = command.end(command.start_shell(line))
     assert ended.code == 0
     assert ended.lines == ["128"] * 60
+
+
+def test_few_ranks_under_a_low_limit_of_open_files(command: Command) -> None:
+    line = f"ulimit -Sn 64; exec {sys.executable} -m pypmix run -n 40 sh -c 'sleep 0.5; ulimit -Sn'"
+    ended = command.end(command.start_shell(line))
+    assert (ended.code, ended.lines) == (0, ["64"] * 40), ended.err
 
 
 def test_too_few_open_files_are_said_plainly(command: Command) -> None:

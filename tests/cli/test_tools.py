@@ -195,6 +195,70 @@ def test_lookup(command: Command, job: Running) -> None:
     assert time.monotonic() - began > 0.9
 
 
+HOSTILE = "\x1b]0;owned\x07\x9b31m\u202e[bold red]\npypmix ps: forged"
+SHOWN = r"\x1b]0;owned\x07\x9b31m\u202e[bold red]\npypmix ps: forged"
+
+RANK_OF_MALLORY = f"""
+import os, sys, time
+import pypmix
+from pathlib import Path
+
+folder = Path(sys.argv[1])
+with pypmix.Client(engine="python") as me:
+    if me.rank == 0:
+        me.publish({{"key " + {HOSTILE!r}: {HOSTILE!r}, "list": [{HOSTILE!r}]}})
+    (folder / f"up.{{me.rank}}").write_text(f"{{me.nspace}}\\n")
+    while not (folder / "notify").exists():
+        time.sleep(0.01)
+    if me.rank == 0:
+        me.notify(pypmix.EventCode(-5000), range=pypmix.Range.GLOBAL, info={{{HOSTILE!r}: {HOSTILE!r}}})
+        me.group_construct({HOSTILE!r}, [pypmix.Proc(me.nspace, 0), pypmix.Proc(me.nspace, 1)], timeout=60)
+    else:
+        while not (folder / "stop").exists():
+            time.sleep(0.01)
+        me.group_construct({HOSTILE!r}, [pypmix.Proc(me.nspace, 0), pypmix.Proc(me.nspace, 1)], timeout=60)
+"""
+
+
+def test_what_ranks_have_named_does_nothing_to_the_terminal(command: Command) -> None:
+    program = command.folder / HOSTILE.replace("/", "").replace("\n", "")
+    program.symlink_to(sys.executable)
+    (command.folder / "rank.py").write_text(RANK_OF_MALLORY)
+    process = command.start("run", "-n", "2", program, command.folder / "rank.py", command.folder)
+    command.wait_for("up", 2)
+    listening = Listening(command, "--count", 1)
+    (command.folder / "notify").touch()
+    key = "key " + HOSTILE
+
+    def lines(*words: object) -> list[str]:
+        found = succeeded(command(*words)).out.decode().removesuffix("\n").split("\n")
+        assert all(line.isprintable() for line in found), found
+        return found
+
+    assert lines("lookup", key) == [SHOWN]
+    assert lines("lookup", key, "list")[0] == f"key {SHOWN}={SHOWN}"
+    for words in (("lookup", key, "--json"), ("lookup", key, "list", "--json")):
+        found = json.loads("\n".join(lines(*words)))
+        assert found[key]["value"] == HOSTILE
+    ended = command.end(listening.process)
+    (event,) = ended.lines
+    assert event.isprintable() and event.endswith(f" {SHOWN}={SHOWN}")
+    for _ in range(100):
+        shown = lines("top", "--once")
+        if len(shown) > 3:
+            break
+    assert SHOWN in shown[-1] and "waiting for" in shown[-1]
+    assert SHOWN.replace(r"\n", "")[:10] in lines("ps")[1]
+    assert json.loads("\n".join(lines("ps", "--json")))["servers"]
+    (nspace,) = lines("query", "QUERY_NAMESPACES")
+    (rows,) = lines("query", "QUERY_PROC_TABLE", "--job", nspace)
+    assert r"\u001b]0;owned\u0007\u009b31m\u202e[bold red]" in rows
+    ended = command("lookup", "\x1b[31mnothing")
+    assert ended.err.decode() == "pypmix lookup: nobody has published \\x1b[31mnothing\n"
+    (command.folder / "stop").touch()
+    succeeded(command.end(process))
+
+
 def test_publish(command: Command, job: Running) -> None:
     succeeded(command("publish", "text=a=b", "number:=7", "list:=[1, 2]"))
     assert succeeded(command("lookup", "text", "number", "list")).lines == ["text=a=b", "number=7", "list=[1, 2]"]

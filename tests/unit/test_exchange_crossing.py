@@ -293,6 +293,26 @@ def test_a_contribution_of_one_that_has_gone_since_counts(world):
     assert asked.end == b"<a><b>"
 
 
+def test_procs_that_are_lost_with_their_server_have_aborted(world):
+    world.crossings["b"].finalized(Proc("job", 1))
+    world.hub.run()
+    for server in world.servers.values():
+        server.heard.clear()
+    world.hub.lose("b")
+    world.hub.run()
+    for name in "ac":
+        heard = world.servers[name].heard
+        assert [(event.code, event.range) for event in heard] == [(-7, SESSION), (-111, SESSION), (-201, SESSION)]
+        for event in heard:
+            # Proc 1 has finalized, and its host need not be there for its end.
+            assert attrs.EVENT_AFFECTED_PROC(Proc("job", 2)) in event.infos
+            assert attrs.EVENT_NON_DEFAULT(True) in event.infos
+        assert [attrs.EVENT_DO_NOT_CACHE(True) in event.infos for event in heard] == [False, True, True]
+    world.hub.lose("c")
+    world.hub.run()
+    assert len(world.servers["a"].heard) == 6
+
+
 def test_a_server_that_is_lost_has_nobody_any_more(world):
     construct = GroupUpcall(CONSTRUCT, "g", ALL)
     asked = [world.ask("a", op) for op in (fence("a"), Connect(ALL), Disconnect(ALL), construct)]

@@ -289,6 +289,28 @@ def test_who_is_refused(world, hello, status):
     assert Client(world, 0).connect().welcome[0] == SUCCESS
 
 
+def test_a_name_of_a_stranger_does_nothing_to_the_log(world):
+    Client(world, 0, nspace="\x1b[31m\x9b \u202e\npypmix run: rank 0 was killed by root").connect()
+    (line,) = world.logged
+    assert line.isprintable()
+    assert line.startswith(r"\x1b[31m\x9b \u202e\npypmix run: rank 0 was killed by root:0 refused: ")
+
+
+def test_refusals_are_counted_when_they_are_many_and_told_again_later(world):
+    for number in range(10_100):
+        Client(world, 0, nspace=f"stranger{number}").connect()
+    assert len(world.logged) == 20
+    Client(world, 0, version="4.0.1").connect()
+    assert len(world.logged) == 20
+    world.advance(61)
+    Client(world, 0, nspace="another").connect()
+    # Who was refused so often is heard later.
+    world.advance(61)
+    assert len(world.logged) == 21
+    assert "another:0 refused: " in world.logged[-1]
+    assert "… 10,081 more like this in the 6" in world.logged[-1]
+
+
 @pytest.mark.parametrize(
     ("user", "status"), [(UID, SUCCESS), (0, SUCCESS), (UID + 1, ERR_INVALID_CRED), (-1, ERR_INVALID_CRED)]
 )

@@ -13,7 +13,16 @@ from pypmix.host.exchange.places import Places
 from pypmix.host.exchange.psets import Psets
 from pypmix.host.exchange.standing import Standing
 from pypmix.standard import attrs, codes
-from pypmix.standard.errors import ERR_EXISTS, ERROR, NotFound, NotSupported, OperationTimeout, PMIxError
+from pypmix.standard.enums import EventCode
+from pypmix.standard.errors import (
+    ERR_EXISTS,
+    ERR_PROC_ABORTED,
+    ERROR,
+    NotFound,
+    NotSupported,
+    OperationTimeout,
+    PMIxError,
+)
 from pypmix.standard.ops import DirectModex, Lookup, Notification, NotifyEvent, Publish, QueryInfo, Unpublish
 from pypmix.standard.ops.events import (
     CUSTOM_RANGE,
@@ -73,6 +82,9 @@ REQUIRED_KEY = attrs.REQUIRED_KEY.key
 TALK = -3707100
 SAYS_GONE = Info("pypmix.grp.says", Value(codes.STRING, "gone"))
 """What servers of this library tell each other of procs that have ended, as an event that no client hears of."""
+
+LOST = (ERR_PROC_ABORTED, EventCode.PROC_TERMINATED, EventCode.EVENT_PROC_TERMINATED)
+"""What is raised for a proc that was lost with its server; the end of a proc has an older and a newer code."""
 
 STAYS = frozenset((RANGE_LOCAL, RANGE_PROC_LOCAL, RANGE_RM))
 """The ranges of events that concern no other server's clients."""
@@ -290,6 +302,14 @@ class Crossing:
                 infos = (SAYS_GONE, attrs.EVENT_AFFECTED_PROC(proc), attrs.EVENT_DO_NOT_CACHE(True))
                 self._server.notify(Notification(TALK, self._server.proc, RANGE_LOCAL, infos))
 
+    def _tell_lost(self, procs: Iterable[Proc]) -> None:
+        """Raise the events of a failure for procs that were lost with their server: its host raises none any more."""
+        for proc in procs:
+            affected = (attrs.EVENT_AFFECTED_PROC(proc), attrs.EVENT_NON_DEFAULT(True))
+            for code in LOST:
+                infos = affected if code == ERR_PROC_ABORTED else (*affected, attrs.EVENT_DO_NOT_CACHE(True))
+                self._server.notify(Notification(code, self._server.proc, RANGE_SESSION, infos))
+
     def _known(self, what: str) -> Listed | None:
         """Return the groups, or the connections, that the server says it knows; None where it does not say."""
         ask = getattr(self._server, what, None)
@@ -312,7 +332,11 @@ class Crossing:
 
     def _changed(self, name: str, here: bool) -> None:
         if not here:
-            self._depart(tuple(self._places.procs_on(name)))
+            procs = tuple(self._places.procs_on(name))
+            lost = [proc for proc in procs if not self._places.is_missing(proc, 1)]
+            self._depart(procs)
+            if self._session is None or self._session(name):
+                self._tell_lost(lost)
             for nspace in self._places.known():
                 self._remove(name, nspace)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from pypmix.engine.python.modex import is_true
+from pypmix.standard.logtext import printable
 from pypmix.standard.ops.forwarding import DIAG, STDERR, STDOUT
 
 TYPE_CHECKING = False
@@ -81,7 +82,7 @@ class OutputForm:
         return b"".join([self._element(output, line) for line in lines])
 
     def _before(self, output: Output) -> str:
-        nspace, rank = output.source
+        nspace, rank = printable(output.source.nspace), output.source.rank
         channel = NAMES.get(output.channel, "output")
         tag = self._tag.format(job=nspace.rpartition("@")[2], nspace=nspace, rank=rank, channel=channel)
         if not self._timestamp:
