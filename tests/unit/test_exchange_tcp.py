@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from pypmix import PermissionDenied
 from pypmix.host.exchange import Exchange, TCPCarrier, fields, meeting, tcp
 from pypmix.host.exchange.handshake import HELLO, MAGIC, MAX_FRAME, PROOF, Handshake, Stranger, check_name
+from pypmix.host.exchange.link import Broken, Link
 from pypmix.standard.errors import ERR_UNREACH
 
 pytestmark = pytest.mark.timeout(60)
@@ -645,6 +646,27 @@ def test_one_that_stalls_is_dropped_in_time(servers, monkeypatch, caplog):
         assert "has read nothing" in caplog.text
 
 
+def test_little_of_a_stranger_is_kept_however_much_it_sends():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sends = handshake_with(listener.getsockname())
+        link = Link(listener.accept()[0], Handshake("a", SECRET), dials=False)
+        sends.setblocking(False)
+        while True:
+            try:
+                sends.send(struct.pack("!I", MAX_FRAME) + b"x" * 100_000)
+            except BlockingIOError:
+                break
+        assert link.receive()
+        assert len(link._in) <= MAX_FRAME + 4
+        (kept,) = link.frames(1 << 30)
+        assert len(kept) == MAX_FRAME
+        assert link.receive()
+        with pytest.raises(Broken, match=f"the limit is {MAX_FRAME}"):
+            list(link.frames(1 << 30))
+        link.close()
+        sends.close()
+
+
 def test_a_callback_that_breaks_is_logged_and_harms_nobody(pair, caplog):
     a, b = pair
     a.carrier._on_message = lambda *_: 1 / 0
@@ -697,6 +719,7 @@ def test_what_is_no_name_secret_or_place_is_refused_at_the_call(tmp_path):
     with pytest.raises(PermissionDenied, match="no secret"):
         meeting.enter(str(shared))
     (shared / "server.broken").write_text("not an address")
+    (shared / "server.").write_text("127.0.0.1 1")
     assert meeting.find(str(shared)) == {}
     assert meeting.find(str(tmp_path / "none")) == {}
 

@@ -6,6 +6,7 @@ import os
 import secrets
 import stat
 
+from pypmix.host.exchange.handshake import check_name
 from pypmix.standard.errors import PermissionDenied
 
 TYPE_CHECKING = False
@@ -77,7 +78,7 @@ def find(folder: str, name: str = "") -> dict[str, Address]:
             try:
                 with open(os.path.join(folder, entry), encoding="utf-8") as file:
                     host, port = file.read(MAX_FILE).split()
-                found[entry.removeprefix(PREFIX)] = host, int(port)
+                found[check_name(entry.removeprefix(PREFIX))] = host, int(port)
             except (OSError, ValueError):
                 # It has just gone, or is none of ours.
                 continue
