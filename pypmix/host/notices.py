@@ -123,7 +123,9 @@ def _register(host: LocalHost, upcall: Upcall) -> None:
 def _deregister(host: LocalHost, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, DeregisterEvents)
-    host.part(Notices).remove(op.codes)
+    # One node's server says that its own clients do not want them any more, and those of others may.
+    if len(host.nodes) == 1:
+        host.part(Notices).remove(op.codes)
     upcall.reply()
 
 
