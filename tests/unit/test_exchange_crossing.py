@@ -8,7 +8,7 @@ from harness.samples import samples
 from pypmix.host.exchange import Crossing, Exchange, Hub, packing
 from pypmix.host.exchange import crossing as module
 from pypmix.standard import attrs, codes
-from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError, RemoteProtocolError
+from pypmix.standard.errors import NotFound, NotInitialized, OperationTimeout, PMIxError, RemoteProtocolError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import (
     Connect,
@@ -311,6 +311,19 @@ def test_procs_that_are_lost_with_their_server_have_aborted(world):
     world.hub.lose("c")
     world.hub.run()
     assert len(world.servers["a"].heard) == 6
+
+
+def test_a_loss_is_taken_in_by_a_crossing_whose_server_has_closed(world):
+    def closed(event):
+        raise NotInitialized("the server is closed", operation="notify")
+
+    world.servers["a"].notify = closed
+    world.crossings["b"].register(JobInfo("other"), {0: "b"})
+    world.hub.run()
+    world.hub.lose("b")
+    world.hub.run()
+    assert world.crossings["a"]._places.known() == ["job"]
+    assert world.crossings["a"]._places.has_departed(Proc("job", 2))
 
 
 def test_a_server_that_is_lost_has_nobody_any_more(world):

@@ -308,7 +308,11 @@ class Crossing:
             affected = (attrs.EVENT_AFFECTED_PROC(proc), attrs.EVENT_NON_DEFAULT(True))
             for code in LOST:
                 infos = affected if code == ERR_PROC_ABORTED else (*affected, attrs.EVENT_DO_NOT_CACHE(True))
-                self._server.notify(Notification(code, self._server.proc, RANGE_SESSION, infos))
+                try:
+                    self._server.notify(Notification(code, self._server.proc, RANGE_SESSION, infos))
+                except PMIxError:
+                    # The server has closed: nobody is there who could hear of it.
+                    return
 
     def _known(self, what: str) -> Listed | None:
         """Return the groups, or the connections, that the server says it knows; None where it does not say."""
@@ -335,10 +339,10 @@ class Crossing:
             procs = tuple(self._places.procs_on(name))
             lost = [proc for proc in procs if not self._places.is_missing(proc, 1)]
             self._depart(procs)
-            if self._session is None or self._session(name):
-                self._tell_lost(lost)
             for nspace in self._places.known():
                 self._remove(name, nspace)
+            if self._session is None or self._session(name):
+                self._tell_lost(lost)
             return
         gone = []
         for nspace, places, departed, finalized in self._places.told_by(self.name):
