@@ -80,6 +80,8 @@ class Node(Record):
         number: Its place among the nodes of the session (PMIX_NODEID); that among those of the job by default.
         first: The node rank (PMIX_NODE_RANK) of the first of them; by default what the job says for all nodes.
         others: How many procs of other jobs run there; by default what the job says for all nodes.
+        oversubscribed: There are more procs than CPUs for them (PMIX_NODE_OVERSUBSCRIBED): MPI libraries then yield
+            while they wait.
     """
 
     hostname: str
@@ -87,6 +89,7 @@ class Node(Record):
     number: int | None = None
     first: int | None = None
     others: int | None = None
+    oversubscribed: bool = False
 
     def __validate__(self) -> None:
         if not isinstance(self.hostname, str):
@@ -242,6 +245,9 @@ class Job(Record):
         ]
         if ranks:
             found.append(attrs.LOCALLDR(ranks[0]))
+        if node.oversubscribed:
+            # Only where it is so: Open MPI looks whether the key is there, and not at its value.
+            found.append(attrs.NODE_OVERSUBSCRIBED(True))
         return found
 
     def _apps(self) -> list[tuple[Info, ...]]:

@@ -9,10 +9,15 @@ import signal
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import Any
 
 _OUTER = ("PMIX_", "OMPI_", "PRTE_")
 _PARAMETERS = ("PMIX_MCA_", "OMPI_MCA_", "PRTE_MCA_")
 _JOB_MARKS = ("PMIX_NAMESPACE", "PRTE_LAUNCHED", "OMPI_COMM_WORLD_RANK")
+
+# Open MPI 4 looks for its own launcher before it looks for PMIx, and takes itself for a singleton where it finds none.
+# This leaves out who looks; nothing of other releases has this name.
+_OPEN_MPI_4 = ("OMPI_MCA_schizo", "^orte")
 
 # Python ignores these; a child would inherit that.
 _DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -28,11 +33,12 @@ def inherited_environment(env: Mapping[str, str]) -> dict[str, str]:
     launchers set their own there. Outside of one the MCA parameters are the user's and stay.
     """
     inside = any(mark in env for mark in _JOB_MARKS)
-    return {
+    kept = {
         name: value
         for name, value in env.items()
         if not name.startswith(_OUTER) or (not inside and name.startswith(_PARAMETERS))
     }
+    return {_OPEN_MPI_4[0]: _OPEN_MPI_4[1], **kept}
 
 
 def find_program(name: str, env: Mapping[str, str], wdir: str = "") -> str:
@@ -68,7 +74,12 @@ def spawn(
     files: tuple[int, int, int],
     wdir: str = "",
 ) -> int:
-    """Start a process in a session of its own and return its pid, which is its process group too.
+    """Start a process in a process group of its own and return its pid, which names the group.
+
+    Without a terminal it stays in the session of this process: Linux shares CPU time between sessions first
+    (`sched_autogroup`), so that a rank that spins and yields would never yield to another one in a session of its own.
+    With one it gets a session of its own, where it is not stopped as a job in the background is that reads the
+    terminal or sets its modes.
 
     Args:
         path: The program.
@@ -80,6 +91,7 @@ def spawn(
     Raises:
         OSError: It cannot be executed; the error names the file.
     """
+    session = has_terminal()
     if wdir:
         # posix_spawn cannot change the directory. subprocess can, and costs 5 ms to import.
         import subprocess
@@ -87,13 +99,23 @@ def spawn(
         stdin, stdout, stderr = files
         process = subprocess.Popen(
             list(argv), executable=path, env=env, cwd=wdir, stdin=stdin, stdout=stdout, stderr=stderr,
-            start_new_session=True,
+            start_new_session=session, process_group=None if session else 0,
         )  # fmt: skip
         # Its end is noticed and collected here, as for all others; say so, or it warns that nobody waits.
         process.returncode = 0
         return process.pid
     actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(files)]
-    return os.posix_spawn(path, list(argv), env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_DEFAULTED)
+    place: dict[str, Any] = {"setsid": True} if session else {"setpgroup": 0}
+    return os.posix_spawn(path, list(argv), env, file_actions=actions, setsigmask=(), setsigdef=_DEFAULTED, **place)
+
+
+def has_terminal() -> bool:
+    """Tell whether a terminal controls this process's session; True where that cannot be found out."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno != errno.ENXIO
+    return True
 
 
 def open_pidfd(pid: int) -> int:

@@ -14,7 +14,7 @@ from pypmix.host.folders import remove, temporary_folder, working_directory
 from pypmix.host.guard import Guard
 from pypmix.host.job import Application, Job, Node, check_local_size
 from pypmix.host.loop import Loop
-from pypmix.host.nodes import LocalNode, check_nodes, in_blocks
+from pypmix.host.nodes import LocalNode, check_nodes, in_blocks, usable_cpus
 from pypmix.host.outcome import TIMED_OUT, Outcome, exit_code, listed, signal_text
 from pypmix.host.output import Sink
 from pypmix.host.rank import CONNECTED, FINALIZED
@@ -72,8 +72,8 @@ class LocalHost:
     The first job is given; its ranks, their children and tools spawn others. A rank that is killed by a signal, exits
     with another code than 0, or exits with 0 after it has initialized and not finalized, ends its job; so does
     `PMIx_Abort`. A job that fails ends those that it has spawned, unless they were to be separate; it never ends the
-    one that has spawned it. Ending means SIGTERM, and SIGKILL after a grace. Each rank runs in a session of its own,
-    and what it started ends with its job. All is over when all jobs are.
+    one that has spawned it. Ending means SIGTERM, and SIGKILL after a grace. Each rank runs in a process group of
+    its own, and what it started ends with its job. All is over when all jobs are.
 
     With several nodes it simulates them, for development and tests: each has a name, `node0` and so on, a temporary
     folder and a server of its own, and the servers know of each other's procs only what they exchange. Ranks are placed
@@ -531,10 +531,12 @@ class LocalHost:
         check_local_size(size)
         placed = in_blocks(size, nodes or self.nodes)
         jobs = [job.job for job in self.jobs.values()]
+        # Simulated nodes share the CPUs of this machine.
+        crowded = size + self.running > usable_cpus()
         job = Job(
             nspace=f"{self._space}@{self._last + 1}",
             apps=apps,
-            nodes=tuple([self._described(node, ranks, jobs) for node, ranks in placed]),
+            nodes=tuple([self._described(node, ranks, jobs, crowded) for node, ranks in placed]),
             session=os.getpid(),
             tmpdir=placed[0][0].folder(self._last + 1),
             wdir=self._wdir,
@@ -546,11 +548,11 @@ class LocalHost:
         self._last += 1
         return RunningJob(self, job, self._last, terms, placed)
 
-    def _described(self, node: LocalNode, ranks: tuple[int, ...], jobs: Iterable[Job]) -> Node:
+    def _described(self, node: LocalNode, ranks: tuple[int, ...], jobs: Iterable[Job], crowded: bool) -> Node:
         # Ranks of a node are numbered through all that runs there.
         there = [each for job in jobs for each in job.nodes if each.number == node.number]
         first = max([(each.first or 0) + len(each.ranks) for each in there], default=0)
-        return Node(node.hostname, ranks, node.number, first, node.running)
+        return Node(node.hostname, ranks, node.number, first, node.running, crowded)
 
     def _make_room(self, ranks: int) -> None:
         open_files = 0 if not self.jobs else 2 * self.running

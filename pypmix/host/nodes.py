@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from functools import partial
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     Wrap = Callable[[OnUpcall, str], OnUpcall]
 
 MAX_NODES = 256
+
+CGROUPS = "/sys/fs/cgroup"
 
 
 class LocalNode:
@@ -75,6 +78,43 @@ class LocalNode:
 
     def __str__(self) -> str:
         return self.hostname
+
+
+def usable_cpus() -> int:
+    """Return how many CPUs this process and its children may use at a time, by affinity and by control groups."""
+    found = float(len(os.sched_getaffinity(0)))
+    for folder in _control_groups():
+        # A limit of each group above holds too; inside a container the path may begin somewhere above its root.
+        while folder.startswith(CGROUPS):
+            found = min(found, _quota(folder))
+            folder = os.path.dirname(folder)
+    return max(1, math.ceil(found))
+
+
+def _control_groups() -> list[str]:
+    """Return the folders of this process's control groups that may limit CPU time, of both versions."""
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
+            lines = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        return []
+    found = [f"{CGROUPS}{path}" for number, _, path in lines if number == "0"]
+    found += [f"{CGROUPS}/cpu{path}" for _, kinds, path in lines if "cpu" in kinds.split(",")]
+    return [folder.rstrip("/") for folder in found]
+
+
+def _quota(folder: str) -> float:
+    """Return how many CPUs a control group's bandwidth is worth; infinity where it has no limit."""
+    words: list[str] = []
+    try:
+        for name in ("cpu.max",) if os.path.exists(f"{folder}/cpu.max") else ("cpu.cfs_quota_us", "cpu.cfs_period_us"):
+            with open(f"{folder}/{name}", encoding="ascii") as file:
+                words += file.read().split()
+        quota, period = map(int, words)
+    except (OSError, ValueError):
+        # There is no such file, or it says `max`.
+        return math.inf
+    return quota / period if quota > 0 and period > 0 else math.inf
 
 
 def check_nodes(count: int, engine: str) -> None:

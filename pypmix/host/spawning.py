@@ -6,6 +6,7 @@ import errno
 import os
 
 from pypmix.host.directives import Wish, read, refused, terms_of
+from pypmix.host.nodes import usable_cpus
 from pypmix.host.notices import Notices
 from pypmix.standard.enums import Status
 from pypmix.standard.errors import PMIxError
@@ -50,7 +51,7 @@ def _nodes(host: LocalHost, wish: Wish, parent: Proc | None) -> list[LocalNode]:
 def _check_room(host: LocalHost, wish: Wish, size: int) -> None:
     if wish.crowded:
         return
-    room = len(os.sched_getaffinity(0)) - host.running
+    room = usable_cpus() - host.running
     if size > room:
         raise refused(Status.ERR_JOB_INSUFFICIENT_RESOURCES, f"{size} procs, and {max(room, 0)} CPUs without one")
 

@@ -67,6 +67,10 @@ class Command:
         """Start the command and return its process."""
         return self._start([sys.executable, "-m", "pypmix", *map(str, words)], stdin, stdout, stderr, env, cwd)
 
+    def start_words(self, words: list[str], stdin: int | IO[bytes]) -> subprocess.Popen[bytes]:
+        """Start a program that becomes the command."""
+        return self._start(words, stdin, subprocess.PIPE, subprocess.PIPE, None, None)
+
     def start_shell(self, line: str) -> subprocess.Popen[bytes]:
         """Start a shell that becomes the command."""
         return self._start(["sh", "-c", line], subprocess.DEVNULL, subprocess.PIPE, subprocess.PIPE, None, None)

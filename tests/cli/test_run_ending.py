@@ -93,10 +93,48 @@ def test_ranks_have_the_usual_signal_dispositions(command: Command, options: lis
 
 
 @pytest.mark.parametrize("options", [[], ["--wdir", "/"]])
-def test_ranks_lead_sessions_and_inherit_nothing_else(command: Command, options: list[str]) -> None:
-    program = "import os; print(os.getsid(0) == os.getpgrp() == os.getpid(), *sorted(os.listdir('/proc/self/fd'))[:-1])"
+def test_ranks_lead_process_groups_and_inherit_nothing_else(command: Command, options: list[str]) -> None:
+    program = "import os; print(os.getsid(0) == os.getsid(os.getppid()), os.getpgrp() == os.getpid(), "
+    program += "*sorted(os.listdir('/proc/self/fd'))[:-1])"
     ended = command("run", "-n", 2, *options, sys.executable, "-c", program)
-    assert ended.lines == ["True 0 1 2"] * 2
+    assert ended.lines == ["True True 0 1 2"] * 2
+
+
+@pytest.mark.parametrize("options", [[], ["--wdir", "/"]])
+def test_ranks_of_a_job_on_a_terminal_are_never_stopped_by_it(command: Command, options: list[str]) -> None:
+    """They would be, as jobs in the background, where one reads the terminal or sets its modes."""
+    program = "import os, termios\ntry: fd = os.open('/dev/tty', os.O_RDWR)\nexcept OSError as e: print(e.strerror)\n"
+    program += "else: termios.tcsetattr(fd, 0, termios.tcgetattr(fd)); print('set its modes')\n"
+    program += "print(os.getsid(0) == os.getpgrp() == os.getpid())"
+    ours, theirs = os.openpty()
+    try:
+        take = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        take += "os.execv(sys.executable, [sys.executable, '-m', 'pypmix', *sys.argv[1:]])"
+        words = [sys.executable, "-c", take, "run", "-n", "2", *options, sys.executable, "-c", program]
+        process = command.start_words(words, stdin=theirs)
+        ended = command.end(process)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert (ended.code, sorted(ended.lines)) == (0, ["No such device or address"] * 2 + ["True"] * 2)
+
+
+def test_ranks_that_are_more_than_the_cpus_are_told_so(command: Command) -> None:
+    """Those of spawned jobs count too: the second job is told, and the first was told nothing."""
+    cpus = len(os.sched_getaffinity(0))
+    program = "from pypmix import Client, Proc, Rank, Scope, attrs\nimport os, sys\nwith Client() as me:\n"
+    program += " told = [me.get(attrs.NODE_OVERSUBSCRIBED, proc, wait=False, default=None)"
+    program += " for proc in (me.proc, Proc(me.nspace, Rank.WILDCARD))]\n"
+    program += " print(me.rank, told, flush=True)\n"
+    program += " if me.parent is None and sys.argv[1:]: me.spawn([sys.executable, *sys.argv], n=1).wait()\n"
+    (command.folder / "told.py").write_text(program)
+    for nodes in (1, 2):
+        ended = command("run", "--nodes", nodes, "-n", cpus + 1, sys.executable, "told.py")
+        assert sorted(ended.lines) == sorted(f"{rank} [True, True]" for rank in range(cpus + 1)), ended
+    ended = command("run", "-n", cpus, sys.executable, "told.py")
+    assert sorted(ended.lines) == sorted(f"{rank} [None, None]" for rank in range(cpus)), ended
+    ended = command("run", "-n", cpus, sys.executable, "told.py", "spawn")
+    assert sorted(ended.lines) == sorted([f"{rank} [None, None]" for rank in range(cpus)] + ["0 [True, True]"] * cpus)
 
 
 def test_a_job_that_keeps_going_ends_with_the_first_failure(command: Command) -> None:

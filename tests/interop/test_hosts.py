@@ -26,9 +26,6 @@ HOSTED = f"{pairings.HOSTED}4.2.2"
 OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    # Release 4 uses the PMIx server that it finds only if it is told to, or was started by a launcher that it knows.
-    "OMPI_MCA_schizo": "ompi",
-    "OMPI_MCA_ess": "pmi",
     "OMPI_MCA_btl": "self,tcp",
     "OMPI_MCA_btl_tcp_if_include": "lo",
     "OMPI_MCA_mpi_yield_when_idle": "1",

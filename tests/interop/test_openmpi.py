@@ -20,7 +20,6 @@ ENVIRONMENT = {
     # Jobs do not share memory with each other.
     "OMPI_MCA_btl": "self,sm,tcp",
     "OMPI_MCA_btl_tcp_if_include": "lo",
-    "OMPI_MCA_mpi_yield_when_idle": "1",
 }
 
 pytestmark = [
@@ -105,7 +104,7 @@ def test_groups_that_come_and_go_leave_nothing_on_the_server(mpi):
         assert count == 50 and grown < 512, f"the server grew by {grown} KiB"
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_spawn_and_merge(mpi, ranks):
     lines = only(mpi(ranks, str(PROGRAMS / "spawning.py")), "spawning")
     size = ranks + 2
@@ -117,6 +116,22 @@ def test_spawn_and_merge(mpi, ranks):
 def test_accept_and_connect_by_a_published_name(mpi, ranks):
     lines = only(mpi(ranks, str(PROGRAMS / "accepting.py")), "accepting")
     assert lines == [f"accepting {ranks} {ranks}"] * ranks
+
+
+@pytest.mark.servers("python-server", pairings.NODES, f"{pairings.HOSTED}*")
+def test_ranks_that_are_more_than_the_cpus_yield(mpi):
+    """Open MPI knows that it has to, and a rank that yields does so to the others: they share a session."""
+    code = (
+        "import ctypes, os; from mpi4py import MPI; "
+        "told = ctypes.c_bool.in_dll(ctypes.CDLL('libmpi.so.40'), 'ompi_mpi_oversubscribed').value; "
+        "print('told', told, os.getsid(0), flush=True)"
+    )
+    cpus = len(os.sched_getaffinity(0))
+    assert {line.split()[1] for line in only(mpi(1, "-c", code), "told")} == {"False"}
+    lines = only(mpi(cpus + 1, "-c", code), "told")
+    assert len(lines) == cpus + 1
+    told, session = {tuple(line.split()[1:]) for line in lines}.pop()
+    assert set(lines) == {f"told {told} {session}"} and told == "True"
 
 
 def test_the_ranks_use_the_libpmix_of_open_mpi(mpi):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pypmix.engine.base import Pending
+from pypmix.host import nodes as host_nodes
 from pypmix.host.crossings import merged
 from pypmix.host.job import Application, Job, Node
-from pypmix.host.nodes import MAX_NODES, check_nodes, in_blocks
+from pypmix.host.nodes import MAX_NODES, check_nodes, in_blocks, usable_cpus
 from pypmix.standard.types import Proc
 
 
@@ -32,6 +34,34 @@ def test_fewer_ranks_than_nodes_take_those_that_run_the_fewest() -> None:
     assert placed(1, 0, 0) == {0: (0,)}
     assert placed(1, 3, 2, 2) == {1: (0,)}
     assert placed(2, 1, 3, 0, 1) == {0: (0,), 2: (1,)}
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({}, 4),
+        ({"cpu.max": "max 100000\n"}, 4),
+        ({"cpu.max": "250000 100000\n"}, 3),
+        ({"cpu.max": "1000 100000\n"}, 1),
+        ({"cpu.max": "max 100000\n", "above": "200000 100000"}, 2),
+        ({"cpu.max": "nonsense"}, 4),
+        ({"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n"}, 4),
+        ({"cpu.cfs_quota_us": "150000\n", "cpu.cfs_period_us": "100000\n"}, 2),
+        ({"cpu.cfs_quota_us": "150000\n"}, 4),
+    ],
+)
+def test_cpus_by_affinity_and_by_control_groups(
+    files: dict[str, str], cpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "jobs" / "mine"
+    own.mkdir(parents=True)
+    for name, text in files.items():
+        (tmp_path / "jobs" / "cpu.max" if name == "above" else own / name).write_text(text)
+    monkeypatch.setattr(host_nodes, "CGROUPS", str(tmp_path))
+    # A folder that a container does not see stands for one of those that it does.
+    monkeypatch.setattr(host_nodes, "_control_groups", lambda: [str(own / "unseen"), str(own)])
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: set(range(4)))
+    assert usable_cpus() == cpus
 
 
 @pytest.mark.parametrize("count", [0, -1, MAX_NODES + 1, 1.5, True])

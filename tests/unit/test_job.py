@@ -6,7 +6,7 @@ import pytest
 
 from pypmix.host.job import Application, Job, Node
 from pypmix.host.launch import find_program, inherited_environment
-from pypmix.standard import codes
+from pypmix.standard import attrs, codes
 from pypmix.standard.attrs import by_key
 from pypmix.standard.types import Info, Proc, Value
 
@@ -258,9 +258,20 @@ def test_a_job_needs_a_name_that_fits(nspace: str) -> None:
 
 def test_the_environment_of_an_outer_job_is_dropped() -> None:
     user = {"PATH": "/bin", "OMPI_MCA_pml": "ob1", "PMIXER": "1", "PYPMIX_ENGINE": "python"}
+    user["OMPI_MCA_schizo"] = "ompi"
     assert inherited_environment({**user, "PMIX_VERSION": "5", "PRTE_X": "1", "OMPI_X": "1"}) == user
     inside = inherited_environment({**user, "PMIX_NAMESPACE": "n", "PMIX_MCA_gds": "hash"})
-    assert inside == {"PATH": "/bin", "PMIXER": "1", "PYPMIX_ENGINE": "python"}
+    # Without this Open MPI 4 does not ask PMIx whether it is one of several.
+    assert inside == {"PATH": "/bin", "PMIXER": "1", "PYPMIX_ENGINE": "python", "OMPI_MCA_schizo": "^orte"}
+
+
+def test_a_node_says_that_it_is_oversubscribed_only_where_it_is() -> None:
+    """Open MPI takes the key for a yes, whatever its value."""
+    full = Node("far", (0, 1), oversubscribed=True)
+    job = JOB.replace(apps=(Application(("x",), 3),), nodes=(full, Node("near", (2,))))
+    key = attrs.NODE_OVERSUBSCRIBED.key
+    said = [[info.value.data for info in node if info.key == key] for node in job.info().nodes]
+    assert said == [[True], []]
 
 
 def test_programs_are_found_as_a_shell_finds_them(tmp_path) -> None:  # type: ignore[no-untyped-def]

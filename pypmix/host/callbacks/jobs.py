@@ -15,6 +15,7 @@ from pypmix.host.folders import remove, temporary_folder, working_directory
 from pypmix.host.guard import Guard
 from pypmix.host.job import Application, Job, Node, check_local_size
 from pypmix.host.launch import inherited_environment
+from pypmix.host.nodes import usable_cpus
 from pypmix.host.output import Sink
 from pypmix.requests import proc_tuple
 from pypmix.standard.errors import NotFound, NotInitialized
@@ -107,7 +108,8 @@ class Jobs:
             np: The number of its ranks; as many as the nodes hold, by default.
             argv: What its ranks run; it may be left to `start`.
             apps: Its applications, where they are several, instead of `np` and `argv`.
-            nodes: Its nodes, by name, with their ranks; this node with all ranks by default.
+            nodes: Its nodes, by name, with their ranks; this node with all ranks by default. Where this one gets more
+                procs than it has CPUs for, they are told so (PMIX_NODE_OVERSUBSCRIBED).
             parent: The proc that has spawned it.
             pset: The process set that its ranks are; of `apps` each names its own. It ends with the job.
 
@@ -140,12 +142,19 @@ class Jobs:
             placed = (Node(self.node or socket.gethostname() or "localhost", tuple(range(size))),)
         folder = os.path.join(self.tmpdir, f"job-{next(self._numbers)}")
         job = Job(nspace, found, placed, tmpdir=folder, wdir=working_directory(), parent=parent)
+        if len(self.local_ranks(job)) + self._running() > usable_cpus():
+            here = [n.replace(oversubscribed=True) if self.node in (None, n.hostname) else n for n in placed]
+            job = job.replace(nodes=tuple(here))
         self._register(job)
         if apps is None and argv is None:
             self._bare.add(nspace)
         else:
             self._bare.discard(nspace)
         return job
+
+    def _running(self) -> int:
+        """Return how many processes run here that this host has started."""
+        return sum([rank.alive for launch in self._launches for rank in launch.ranks])
 
     @staticmethod
     def _nodes(nodes: Mapping[str, Iterable[int]] | Iterable[Node] | None) -> tuple[Node, ...] | None:
@@ -268,7 +277,7 @@ class Jobs:
     ) -> Start:
         """Start the processes of a job, as `async with rm.start(...) as procs:`, or with `with` outside of the loop.
 
-        They run in sessions of their own, without input. What they write is delivered to the server for those who
+        They run in process groups of their own, without input. What they write is delivered to the server for those who
         pull it. Leaving the block ends those that run, with what they have left in their process groups: SIGTERM, and
         SIGKILL after the grace; and it deregisters the job.
 
