@@ -1,0 +1,141 @@
+"""Carries out the script of one rank, as player.c does: `player.py FOLDER LABEL`. See plans.py for its lines."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+from pathlib import Path
+
+from pypmix import Client, EventCode, PMIxError, Proc, Range, Rank, Scope, attrs, uint32
+from pypmix.standard.types import App
+
+LIMIT = 40
+EVENT = EventCode.custom(-4711)
+SCOPES = {"l": Scope.LOCAL, "r": Scope.REMOTE, "g": Scope.GLOBAL}
+
+
+def value_of(word):
+    kind, _, text = word.partition("=")
+    return {"s": str, "u": lambda number: uint32(int(number)), "x": bytes.fromhex}[kind](text)
+
+
+def word_of(value):
+    if isinstance(value, str):
+        return f"s={value}"
+    if isinstance(value, bytes):
+        return f"x={value.hex()}"
+    return f"u={int(value)}"
+
+
+class Player:
+    def __init__(self, me, results):
+        self.me = me
+        self.results = results
+        self.lock = threading.Lock()
+        self.spawned = {}
+        self.heard = []
+
+    def tell(self, index, text):
+        with self.lock:
+            self.results.write(f"{index} {text}\n")
+            self.results.flush()
+
+    def proc(self, word):
+        job, _, rank = word.partition(":")
+        if job == "^":
+            return self.me.parent
+        nspace = self.me.nspace if job == "@" else self.spawned[int(job)]
+        return Proc(nspace, Rank.WILDCARD if rank == "*" else int(rank))
+
+    def procs(self, words):
+        return [self.proc(word) for word in words]
+
+    def play(self, index, words):
+        try:
+            text = getattr(self, f"do_{words[0]}")(index, *words[1:])
+        except PMIxError as error:
+            text = f"status {int(error.code)}"
+        self.tell(index, text or "status 0")
+
+    def do_put(self, _index, key, scope, value):
+        self.me.put(key, value_of(value), SCOPES[scope])
+
+    def do_commit(self, _index):
+        self.me.commit()
+
+    def do_fence(self, _index, collect, *procs):
+        self.me.fence(self.procs(procs), collect=collect == "y", timeout=LIMIT)
+
+    def do_get(self, _index, proc, key):
+        return word_of(self.me.get(key, self.proc(proc), info={attrs.TIMEOUT: LIMIT}))
+
+    def do_peek(self, _index, proc, key):
+        return word_of(self.me.get(key, self.proc(proc), optional=True))
+
+    def do_publish(self, _index, key, value):
+        self.me.publish({key: value_of(value)})
+
+    def do_lookup(self, _index, key):
+        return word_of(self.me.lookup(key))
+
+    def do_unpublish(self, _index, key):
+        self.me.unpublish(key)
+
+    def do_construct(self, _index, name, *procs):
+        results = self.me.group_construct(name, self.procs(procs), context_id=True, timeout=LIMIT)
+        return f"group {results.context_id} {','.join(str(rank) for rank in sorted(p.rank for p in results.members))}"
+
+    def do_destruct(self, _index, name):
+        self.me.group_destruct(name, timeout=LIMIT)
+
+    def do_connect(self, _index, *procs):
+        self.me.connect(self.procs(procs), timeout=LIMIT)
+
+    def do_disconnect(self, _index, *procs):
+        self.me.disconnect(self.procs(procs), timeout=LIMIT)
+
+    def do_notify(self, _index, serial, range, *targets):
+        whom = {"targets": self.procs(targets)} if range == "c" else {}
+        if not whom:
+            whom = {"range": Range.LOCAL if range == "l" else Range.NAMESPACE}
+        self.me.notify(EVENT, info={"diff.serial": uint32(int(serial))}, **whom)
+
+    def do_hear(self, _index, count):
+        end = time.monotonic() + LIMIT
+        while len(self.heard) < int(count) and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(0.02)
+        return " ".join(["heard", *map(str, sorted(self.heard))])
+
+    def do_spawn(self, index, *words):
+        apps = [list(part) for more, part in itertools.groupby(words, lambda word: word == "+") if not more]
+        self.spawned[index] = self.me.spawn([App(argv[0], argv, maxprocs=1) for argv in apps]).nspace
+
+    def on_event(self, event):
+        if event.source != self.me.proc:
+            self.heard.append(int(event.info["diff.serial"]))
+
+
+def main(folder, label):
+    with Client() as me:
+        script = (Path(folder) / f"{label}.{me.rank}").read_text().splitlines()
+        with open(Path(folder) / f"{label}.{me.rank}.out", "w") as results:
+            player = Player(me, results)
+            player.tell(-1, f"pypmix {me.engine}")
+            me.on(EVENT)(player.on_event)
+            for _, lines in itertools.groupby(map(str.split, script), lambda words: words[0]):
+                threads = [threading.Thread(target=player.play, args=(int(words[1]), words[2:])) for words in lines]
+                if len(threads) == 1:
+                    threads[0].run()
+                    continue
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+            me.close()
+            player.tell(-2, "status 0")
+
+
+main(*sys.argv[1:])

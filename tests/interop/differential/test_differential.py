@@ -1,0 +1,128 @@
+"""Random plans go as planned, for ranks of C and Python on several libraries, mixed, on one node and several.
+
+`tox -e differential` goes through many more plans than CI, which has the same ones each time: as many as
+`PYPMIX_DIFFERENTIAL_RUNS` says, from the seed `PYPMIX_DIFFERENTIAL_FROM` on. What fails prints its seed and its plan.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from interop.differential.plans import Plan, Planner, Step, differences
+
+from harness import machine, pairings
+from harness.job import Job
+from harness.running import Jobs
+
+HERE = Path(__file__).parent
+FIRST = int(os.environ.get("PYPMIX_DIFFERENTIAL_FROM", "0"))
+RUNS = int(os.environ.get("PYPMIX_DIFFERENTIAL_RUNS", "0"))
+
+LIMIT = 60.0
+RELEASES = ("4.2.2", "5.0.11")
+KINDS = ("python", "python", *[f"{form}-{release}" for release in RELEASES for form in ("c", "c", "native")])
+ROOT_KINDS = ("python", *[f"{form}-{pairings.ROOT_RELEASE}" for form in ("c", "c", "native")])
+
+TOTAL: Counter[str] = Counter()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def totals():
+    """Tell at the end of a longer run how much it was."""
+    yield
+    if RUNS:
+        print("\n" + ", ".join(f"{what}: {number}" for what, number in TOTAL.items()))
+
+
+@pytest.fixture(scope="module")
+def player(tmp_path_factory):
+    """The C program that carries scripts out."""
+    compiler, headers = machine.compiler(), machine.pmix_headers()
+    if compiler is None:
+        machine.lacking("a C compiler")
+    if headers is None:
+        machine.lacking("pmix.h (Debian's libpmix-dev)")
+    binary = tmp_path_factory.mktemp("player") / "player"
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", f"-I{headers}", "-pthread"]
+    command = [str(compiler), *flags, "-o", str(binary), str(HERE / "player.c"), "-lpmix"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return binary
+
+
+def command_of(kind: str, folder: Path, in_root: bool) -> list[str]:
+    """Return the command of a rank of a kind, less the label of its job."""
+    form, _, release = kind.partition("-")
+    if form == "c":
+        library = () if in_root else (f"LD_LIBRARY_PATH={Path(pairings.require_library(release).path).parent}",)
+        return ["env", *library, str(folder / "player"), str(folder)]
+    client = "python-client" if form == "python" else kind
+    pairings.require_client(client)
+    variables = [f"{name}={text}" for name, text in pairings.client_environment(client).items()]
+    return ["env", *variables, "python3" if in_root else sys.executable, str(HERE / "player.py"), str(folder)]
+
+
+def begin(plan: Plan, player: Path, jobs: Jobs, job_folder: Path, in_root: bool) -> Job:
+    """Start a plan in a job of its own."""
+    # All that the job needs is in the folder that it runs in, which is what the Debian root shows of the machine.
+    folder, scripts = job_folder / "0", job_folder / "scripts"
+    scripts.mkdir()
+    files = [str(player)]
+    for (label, rank), steps in plan.scripts.items():
+        path = scripts / f"{label}.{rank}"
+        path.write_text("".join(f"{' '.join(runnable(step, folder, in_root))}\n" for step in steps))
+        files.append(str(path))
+    line = [sys.executable, "-m", "pypmix", "run", "--nodes", str(plan.nodes)]
+    for number, kind in enumerate(plan.kinds):
+        line += [*([":"] if number else []), "-n", "1", *command_of(kind, folder, in_root), "main"]
+    return jobs.begin(line, files=files, limit=LIMIT)
+
+
+def runnable(step: Step, folder: Path, in_root: bool) -> list[str]:
+    """Return the words of a line, with the command of a rank instead of each `RUN KIND`."""
+    words = str(step).split()
+    found: list[str] = []
+    for before, word in zip(["", *words], words, strict=False):
+        if before == "RUN":
+            found += command_of(word, folder, in_root)
+        elif word != "RUN":
+            found.append(word)
+    return found
+
+
+def told(folder: Path) -> dict[tuple[str, int], dict[int, str]]:
+    """Return what ranks have told, by the label of their job and their rank."""
+    found = {}
+    for path in folder.glob("*.out"):
+        label, rank, _ = path.name.split(".")
+        lines = [line.partition(" ") for line in path.read_text().splitlines()]
+        found[label, int(rank)] = {int(number): text for number, _, text in lines}
+    return found
+
+
+def carry_out(plan: Plan, player: Path, job_folder: Path, in_root: bool = False) -> None:
+    jobs = Jobs(job_folder, in_root)
+    try:
+        job = begin(plan, player, jobs, job_folder, in_root).wait()
+        checks, found = differences(plan, told(job_folder / "0"))
+    finally:
+        jobs.end()
+    if found or job.exit_code != 0:
+        pytest.fail("\n".join([*found[:20], str(plan), job.report()]), pytrace=False)
+    TOTAL.update(plans=1, ranks=len(plan.scripts), steps=plan.steps, checks=checks)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + (RUNS or 14)))
+def test_a_random_plan(seed, player, job_folder):
+    carry_out(Planner(seed, KINDS).plan(), player, job_folder)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + (RUNS // 10 or 3)))
+def test_a_random_plan_with_libpmix_7(seed, player, job_folder):
+    pairings.require_root()
+    carry_out(Planner(seed, ROOT_KINDS).plan(), player, job_folder, in_root=True)
