@@ -233,10 +233,13 @@ void pypmix_op_done(pmix_status_t status, void *cbdata)
     pypmix_done(status, NULL, &nothing, cbdata);
 }
 
-/* The value changes hands with the callback: no release from 4.2 to 7 frees it afterwards. */
+/*
+ * The value changes hands with the callback: no release from 4.2 to 7 frees it afterwards. Beside a failure
+ * it may be one that another get of the same proc has been given just before.
+ */
 static void value_done(pmix_status_t status, pmix_value_t *value, void *cbdata)
 {
-    pypmix_done(status, value, &nothing, cbdata);
+    pypmix_done(status, PMIX_SUCCESS == status ? value : NULL, &nothing, cbdata);
 }
 
 /*

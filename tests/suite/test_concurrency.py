@@ -42,3 +42,14 @@ def test_a_cancelled_task_leaves_the_client_usable(run):
 def test_a_fence_does_not_hold_the_gil(run):
     _, ticks = run("concurrency.gil_is_free", ranks=2)
     assert ticks > 100
+
+
+@pytest.mark.needs("REMOTE stays off the own node")
+def test_gets_of_one_proc_at_the_same_time(run):
+    """libpmix answers them all when one is, and beside an error it hands over what another one has already got."""
+    ranks = 6
+    found, *others = run("concurrency.gets_of_one_proc", ranks=ranks)
+    assert others == [[]] * (ranks - 1)
+    for rank, (near, *hidden, again, last) in enumerate(found, 1):
+        assert {near, again} <= {f"near {rank} " + "x" * 300, "NotFound"}
+        assert {*hidden, last} == {"NotFound"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from harness.aio import hear, tell
+from harness.aio import hear, tell, together
+from pypmix import Scope, attrs
 
 
 def in_threads(*calls):
@@ -137,3 +138,19 @@ def gil_is_free(me):
     done.set()
     thread.join()
     return ticks
+
+
+async def gets_of_one_proc(me):
+    """Rank 0 asks each of the others for several keys at once, some of them not for it, and tells what came."""
+    await me.put("far", f"far {me.rank} " + "x" * 300, Scope.REMOTE)
+    await me.put("near", f"near {me.rank} " + "x" * 300)
+    await me.fence(timeout=20)
+    found = []
+    for proc in me.job.procs[1:] if me.rank == 0 else ():
+        keys, limit = ("near", "far", "far", "near", "far"), {attrs.TIMEOUT: 20}
+        results = await together(
+            *[lambda proc=proc, key=key, limit=limit: me.get(key, proc, info=limit) for key in keys]
+        )
+        found.append([text if isinstance(text, str) else type(text).__name__ for text in results])
+    await me.fence(timeout=20)
+    return found
