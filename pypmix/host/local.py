@@ -105,6 +105,7 @@ class LocalHost:
         job: The first job.
         jobs: The jobs that are not over, by nspace.
         nodes: The nodes.
+        native: Whether its server is libpmix's.
         env: The environment that ranks inherit.
         loop: Where everything happens: other threads post to it.
         deadline: When the time of all jobs is over; None where there is no limit.
@@ -170,7 +171,7 @@ class LocalHost:
             ]
         )
         self._crossings: Crossings | None = None
-        self._native = engine == "native"
+        self.native = engine == "native"
         self.deadline: Timer | None = None
         self.at_rank_end: list[Callable[[RunningJob, Rank], None]] = []
         self.at_job_end: list[Callable[[RunningJob], None]] = []
@@ -422,9 +423,9 @@ class LocalHost:
             function(job, rank)
 
     def _notices(self) -> None:
-        from pypmix.host.notices import Notices
+        from pypmix.host.notices import LocalNotices
 
-        self.part(Notices)
+        self.part(LocalNotices)
 
     def job_over(self, job: RunningJob) -> None:
         """Nothing of a job is left but its output, perhaps."""
@@ -600,7 +601,7 @@ class LocalHost:
     def _upcall(self, node: LocalNode, upcall: Upcall) -> None:
         # On the engine's thread. What a rank did is noted before it is answered, hence before it can exit.
         op = upcall.op
-        if op.name in INLINE and self._crossings is None and not self._native:
+        if op.name in INLINE and self._crossings is None and not self.native:
             # Nothing but a number is asked for, if anything, which two threads more would make late.
             self._answer(node, upcall)
             return
@@ -623,7 +624,7 @@ class LocalHost:
                 self._pulls.append((node, upcall))
                 self.loop.post(self._answer_pulls)
                 return
-            case _ if op.name == GROUP and self._native:
+            case _ if op.name == GROUP and self.native:
                 self.loop.post(partial(self._group, node, upcall))
                 return
             case _:
@@ -658,7 +659,7 @@ class LocalHost:
         """Have a request answered; one thread for all of them, so that nothing in them can meet."""
         op = upcall.op
         try:
-            if self._native and self._crossings is None and op.name in (GROUP, QUERY, NOTIFY):
+            if self.native and self._crossings is None and op.name in (GROUP, QUERY, NOTIFY):
                 self._cross(op)
             if self._crossings is not None and self._crossings.answer(node, upcall):
                 return

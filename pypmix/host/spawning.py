@@ -7,7 +7,7 @@ import os
 
 from pypmix.host.directives import Wish, read, refused, terms_of
 from pypmix.host.nodes import usable_cpus
-from pypmix.host.notices import Notices
+from pypmix.host.notices import LocalNotices
 from pypmix.standard.enums import Status
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import Spawn
@@ -80,7 +80,7 @@ def _spawn(host: LocalHost, upcall: Upcall) -> None:
     nodes = _nodes(host, wish, upcall.requestor)
     _check_room(host, wish, size)
     tool = upcall.requestor is not None and not host.has_run(upcall.requestor.nspace)
-    notices = host.part(Notices)
+    notices = host.part(LocalNotices)
     host.part(Orphanage)
     try:
         parent = wish.parent or upcall.requestor

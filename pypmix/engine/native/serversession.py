@@ -477,7 +477,11 @@ class NativeServer:
             self.users.pop(proc, None)
             self.states.pop(proc, None)
         self._lingering.drop(nspace)
-        self._tell(lib.PYPMIX_DEREGISTER_NSPACE, "deregister_nspace", Proc.unchecked(nspace, 0))
+        self._tell(
+            lib.PYPMIX_DEREGISTER_NSPACE,
+            "deregister_nspace",
+            lambda given: self._proc(given, Proc.unchecked(nspace, 0)),
+        )
 
     def register_client(self, proc: Proc, uid: int, gid: int) -> None:
         """`PMIx_server_register_client`: expect a process of this node, of this user and group."""
@@ -506,7 +510,7 @@ class NativeServer:
             self._deregister(proc)
 
     def _deregister(self, proc: Proc) -> None:
-        self._tell(lib.PYPMIX_DEREGISTER_CLIENT, "deregister_client", proc)
+        self._tell(lib.PYPMIX_DEREGISTER_CLIENT, "deregister_client", lambda given: self._proc(given, proc))
 
     def client_env(self, proc: Proc) -> dict[str, str]:
         """`PMIx_server_setup_fork`: return the environment variables that make a process the client `proc`."""
@@ -537,7 +541,7 @@ class NativeServer:
             given.number = span << 32 | event.code & 0xFFFFFFFF | flag
             given.infos, given.ninfos = self.marshal.infos(event.infos)
 
-        self._call(lib.PYPMIX_NOTIFY_EVENT, "notify", give)
+        self._tell(lib.PYPMIX_NOTIFY_EVENT, "notify", give)
 
     def deliver_output(self, output: Output) -> None:
         """`PMIx_server_IOF_deliver`: pass on what a proc wrote."""
@@ -696,14 +700,13 @@ class NativeServer:
 
     # How the library is called.
 
-    def _tell(self, what: int, operation: str, proc: Proc) -> None:
+    def _tell(self, what: int, operation: str, give: Callable[[Any], None]) -> None:
         """Put a call that only ever succeeds to the library, behind those before it, and do not wait for its end.
 
-        It is what hosts call from their loops when processes end, which is when some releases get stuck.
+        It is what hosts call from their loops when processes end, which is when some releases get stuck, or forget to
+        say that an event has been told to all.
         """
-        self._check(operation)
-        given = ffi.new("pypmix_given *")
-        self._proc(given, proc)
+        given = self._given(operation, give)
         if lib.pypmix_ask_submit(self._queue, 0, what, given):
             raise MemoryError("no memory for an operation")
 
@@ -726,7 +729,8 @@ class NativeServer:
         finally:
             lib.pypmix_call_free(call)
 
-    def _asked_call(self, what: int, operation: str, give: Callable[[Any], None]) -> Any:
+    def _given(self, operation: str, give: Callable[[Any], None]) -> Any:
+        """Return what a call is given, which is freed by it."""
         given = ffi.new("pypmix_given *")
         try:
             self._check(operation)
@@ -739,6 +743,10 @@ class NativeServer:
         except BaseException:
             lib.pypmix_given_free(given)
             raise
+        return given
+
+    def _asked_call(self, what: int, operation: str, give: Callable[[Any], None]) -> Any:
+        given = self._given(operation, give)
         call = lib.pypmix_call_new()
         if not call:
             lib.pypmix_given_free(given)

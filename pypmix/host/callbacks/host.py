@@ -11,10 +11,12 @@ from functools import partial
 
 from pypmix.host.callbacks.decorators import Decorators
 from pypmix.host.callbacks.desk import Desk, is_async
-from pypmix.host.callbacks.jobs import Jobs
+from pypmix.host.callbacks.ends import Ends
+from pypmix.host.callbacks.jobs import FORWARDING, Jobs
 from pypmix.host.callbacks.requests import LATER, Request
 from pypmix.host.callbacks.routes import METHODS, route
 from pypmix.host.callbacks.upcalls import Upcalls
+from pypmix.host.notices import RAISED
 from pypmix.requests import limit, proc_tuple
 from pypmix.server import Server
 from pypmix.standard.errors import (
@@ -140,6 +142,7 @@ class Host(Upcalls, Jobs, Decorators):
         self._thread: threading.Thread | None = None
         self._closing = threading.Lock()
         self._watched: int | None = None
+        self._notes: dict[type, tuple[Callable[[Any], None], ...]] = {}
         self._next_context_id: Callable[[], int] = partial(next, itertools.count(1))
         if exchange is not None:
             from pypmix.host.exchange.coordinator import ContextIds
@@ -173,15 +176,12 @@ class Host(Upcalls, Jobs, Decorators):
         Raises:
             NotSupported: This is not offered.
         """
-        crossing = self._crossing
-        if crossing is not None and crossing.answers(req.op):
-            upcall = req.take()
-            if upcall is not None:
-                crossing.answer(upcall)
-        elif isinstance(req.op, _ACCEPTED):
-            req.reply()
-        else:
-            raise self._missing(req.name or req.op.name)
+        op, crossing = req.op, self._crossing
+        if not isinstance(op, _ACCEPTED) and op.name not in FORWARDING and not (crossing and crossing.answers(op)):
+            raise self._missing(req.name or op.name)
+        upcall = req.take()
+        if upcall is not None:
+            self._answer(upcall)
         return LATER
 
     def on(self, name: str) -> Callable[[H], H]:
@@ -222,26 +222,30 @@ class Host(Upcalls, Jobs, Decorators):
     # From upcalls to handlers
 
     def _upcall(self, upcall: Upcall) -> None:
-        # On the engine's thread.
+        # On the engine's thread. What a client did is noted before it is answered, hence before it can exit.
         op = upcall.op
-        if self._crossing is not None:
-            if isinstance(op, ClientConnected):
-                self._crossing.connected(op.proc)
-            elif isinstance(op, ClientFinalized):
-                self._crossing.finalized(op.proc)
-            elif isinstance(op, ClientLost):
-                self._crossing.departed(op.proc)
+        for note in self._notes.get(type(op), ()):
+            note(op)
         name, kind = route(op)
         found = self._all or self._handlers.get(name)
         if found is not None:
             assert self._desk is not None
             self._desk.take(kind(upcall, name, self._desk), *found)
-        elif self._crossing is not None and self._crossing.answer(upcall):
-            return
-        elif isinstance(op, _ACCEPTED):
-            upcall.reply()
-        else:
+        elif not self._answer(upcall):
             upcall.fail(self._missing(name or op.name))
+
+    def _answer(self, upcall: Upcall) -> bool:
+        """Answer what needs no method; tell whether this is such an upcall."""
+        op = upcall.op
+        if self._crossing is not None and self._crossing.answer(upcall):
+            return True
+        if isinstance(op, _ACCEPTED):
+            upcall.reply()
+        elif op.name in FORWARDING:
+            self._forward(upcall)
+        else:
+            return False
+        return True
 
     def _missing(self, name: str) -> NotSupported:
         return NotSupported("this host does not offer it", operation=name)
@@ -329,9 +333,13 @@ class Host(Upcalls, Jobs, Decorators):
             raise RuntimeError("the host is open already")
         try:
             self._open_jobs(loop)
+            self._ends = Ends(loop, self.server, self._exchange)
+            self._notes = {kind: (note,) for kind, note in self._ends.notes.items()}
             self._desk = Desk(loop, self._reply_timeout, self.expand)
             self._loop = loop
             self.server.open()
+            if self.engine.name == "native":
+                self._ends.here.add(RAISED)
             loop.call_soon_threadsafe(self._watch, loop)
             if self._exchange is not None:
                 self._cross(self._exchange, loop)
@@ -361,7 +369,14 @@ class Host(Upcalls, Jobs, Decorators):
             published.job_over(procs)
             self._job_over(procs[0].nspace)
 
-        self._crossing = Crossing(self.server, exchange, directory=published, gone=published.ended, over=over)
+        crossing = Crossing(self.server, exchange, directory=published, gone=published.ended, over=over)
+        self._crossing = self.ends.crossing = crossing
+        for kind, tell in (
+            (ClientConnected, crossing.connected),
+            (ClientFinalized, crossing.finalized),
+            (ClientLost, crossing.departed),
+        ):
+            self._notes[kind] = (*self._notes.get(kind, ()), _of_proc(tell))
         exchange.start()
 
     def _number_of(self, proc: Proc) -> int:
@@ -588,6 +603,10 @@ class Host(Upcalls, Jobs, Decorators):
 
     def _procs_of(self, procs: Iterable[Proc], names: Iterable[str]) -> list[Proc]:
         return [proc for proc in procs if self._nodes_of((proc,)) & set(names)]
+
+
+def _of_proc(function: Callable[[Proc], None]) -> Callable[[Any], None]:
+    return lambda op: function(op.proc)
 
 
 def _running() -> asyncio.AbstractEventLoop | None:

@@ -18,7 +18,7 @@ from pypmix.host.launch import inherited_environment
 from pypmix.host.nodes import usable_cpus
 from pypmix.host.output import Sink
 from pypmix.requests import proc_tuple
-from pypmix.standard.errors import NotFound, NotInitialized
+from pypmix.standard.errors import NotFound, NotInitialized, NotSupported, PMIxError
 from pypmix.standard.logtext import get_logger
 from pypmix.standard.ops.core import instances
 from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, App, Proc, check_name
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping, Sequence
     from typing import Any, TypeVar
 
+    from pypmix.engine.base import Upcall
+    from pypmix.host.callbacks.ends import Ends
     from pypmix.host.exchange import Crossing
     from pypmix.requests import Procs
     from pypmix.server import Server
@@ -36,6 +38,12 @@ if TYPE_CHECKING:
 
 LINGER = 2.0
 """Seconds for which the server knows a job that has ended: what its procs sent last may still be on its way."""
+
+FORWARDING = frozenset(("iof_pull", "iof_deregister", "iof_push"))
+"""Operations about output and input that are answered where a host has no method for them."""
+
+MAX_RAN = 4096
+"""How many jobs it is remembered of that they have run here."""
 
 _log = get_logger("pypmix.host")
 
@@ -76,6 +84,11 @@ class Jobs:
         """The process sets that jobs have come with, by nspace."""
         self._over: set[str] = set()
         """Jobs of which nothing is left on any host, while they are registered here."""
+        self._ends: Ends | None = None
+        self._running: dict[str, set[Proc]] = {}
+        """The procs of jobs that somebody else has started here, which have not ended."""
+        self._ran: dict[str, None] = {}
+        """Jobs that have been started here, the last of them."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -189,6 +202,7 @@ class Jobs:
                 self._crossing.deregister(job.nspace)
             raise
         self._jobs[job.nspace] = job
+        self._ran.pop(job.nspace, None)
         self._over.discard(job.nspace)
         try:
             for name, members in job.psets().items():
@@ -243,6 +257,7 @@ class Jobs:
 
     def _forget(self, nspace: str) -> None:
         self._lingering.pop(nspace, None)
+        self._running.pop(nspace, None)
         if self._jobs.pop(nspace, None) is not None:
             # With an exchange, others may still run procs of it.
             if self._crossing is None or nspace in self._over:
@@ -318,13 +333,14 @@ class Jobs:
         env: dict[str, str],
         wdir: str,
         shown: bool,
+        told: bool = False,
     ) -> Launch:
         timer = self._lingering.pop(job.nspace, None)
         if timer is not None:
             timer.cancel()
         if job.nspace not in self._jobs:
             self._register(job)
-        return Launch(self, job, ranks, argv, env, wdir, shown)
+        return Launch(self, job, ranks, argv, env, wdir, shown, told or job.parent is not None)
 
     async def launch(
         self,
@@ -335,6 +351,9 @@ class Jobs:
         forward_output: bool = False,
     ) -> Processes:
         """Start a job on this node that a spawn asks for, and return at once; it is over when its processes have ended.
+
+        Then its caller, and whoever else wants to, hears `EventCode.EVENT_JOB_END`, which `wait` of a spawned job waits
+        for. It has the job's exit code: that of the first process that failed, or what stands for the status of `kill`.
 
         Args:
             apps: The applications as the request has them; their infos are not looked at.
@@ -355,8 +374,9 @@ class Jobs:
         self, apps: tuple[Application, ...], parent: Proc | None, nspace: str | None, shown: bool
     ) -> Processes:
         job = self.job(nspace or f"{self._label}@{next(self._numbers)}", apps=apps, parent=parent)
-        launch = self._make(job, self.local_ranks(job), None, {}, "", shown)
+        launch = self._make(job, self.local_ranks(job), None, {}, "", shown, told=True)
         await launch.open()
+        self.ends.here.started(job.nspace, told=False)
 
         async def watch() -> None:
             try:
@@ -392,6 +412,40 @@ class Jobs:
         for launch, ranks in chosen:
             launch.send(signum, ranks)
 
+    def _forward(self, upcall: Upcall) -> None:
+        """Answer who wants output or gives input; on the engine's thread. All output goes to the server in any case."""
+        op: Any = upcall.op
+        try:
+            if op.name == "iof_push":
+                raise NotSupported("processes that this host starts have no input", operation=op.name, procs=op.procs)
+            for proc in getattr(op, "procs", ()):
+                self._check_output(proc)
+        except PMIxError as error:
+            upcall.fail(error)
+        else:
+            upcall.reply()
+
+    def _check_output(self, proc: Proc) -> None:
+        """Raise the reason why the output of procs does not come to this server."""
+        nspace, rank = proc
+        if not nspace:
+            return
+        job = self._jobs.get(nspace)
+        if job is not None:
+            wanted = range(job.size) if rank == RANK_WILDCARD else (rank,)
+            local = set(self.local_ranks(job))
+            there = [each.hostname for each in job.nodes if not local.issuperset(set(each.ranks).intersection(wanted))]
+            if there:
+                raise NotSupported(
+                    f"output is told on the node of its procs alone, and some are on {', '.join(there)}",
+                    operation="iof_pull",
+                    procs=(proc,),
+                    hint="name the procs of one node, to a client or a tool there",
+                )
+        if nspace not in self._ran:
+            detail = "this host has not started these procs" if job is not None else "this host has no such job"
+            raise (NotSupported if job is not None else NotFound)(detail, operation="iof_pull", procs=(proc,))
+
     # What the processes of a job need, in the loop's thread.
 
     @property
@@ -419,14 +473,74 @@ class Jobs:
         if self._guard is not None:
             self._guard.remove(group)
 
+    @property
+    def ends(self) -> Ends:
+        """How jobs end."""
+        assert self._ends is not None
+        return self._ends
+
     def launched(self, launch: Launch) -> None:
         """Processes are about to be started."""
         self._launches.append(launch)
+        nspace = launch.job.nspace
+        self._ran[nspace] = None
+        if len(self._ran) > MAX_RAN:
+            del self._ran[next(iter(self._ran))]
+        self.ends.begin(nspace, self._parts_of(launch.job), launch.told)
 
-    def rank_over(self, proc: Proc) -> None:
+    def begun(self, launch: Launch, error: BaseException | None) -> None:
+        """Processes have been started, or could not be."""
+        self.ends.begun(launch.job.nspace, error)
+
+    def killed(self, launch: Launch, status: int) -> None:
+        """Processes are being ended with a status."""
+        self.ends.killed(launch.job.nspace, status)
+
+    def rank_over(self, proc: Proc, code: int) -> None:
         """A process has ended."""
         self.server.deregister_client(proc)
         self._departed(proc)
+        self.ends.rank_ended(proc, code)
+
+    def _parts_of(self, job: Job) -> list[str]:
+        """Return the names of the nodes that have ranks of a job."""
+        return [node.hostname for node in job.nodes if node.ranks]
+
+    def ended(self, proc: Proc, code: int) -> None:
+        """Say that a process has ended which somebody else has started; from any thread.
+
+        Nobody waits for it any more, and those who want to hear of its end do. With the last rank that the job has on
+        this host its part of the job has ended, as that of `launch` has: `wait` of a spawned job returns when all hosts
+        have ended theirs. The job stays registered until `forget`.
+
+        Args:
+            proc: A rank of this host, of a job that is registered.
+            code: What it exited with, or the negative number of the signal that ended it.
+
+        Raises:
+            TypeError, ValueError: This is no exit code, or no rank of this host.
+        """
+        if not isinstance(proc, Proc) or type(code) is not int:
+            raise TypeError(f"a Proc ends with an int, not {type(proc).__name__} with {type(code).__name__}")
+        job = self._jobs.get(proc.nspace)
+        if job is None or proc.rank not in self.local_ranks(job):
+            raise ValueError(f"{proc} is no rank of a job that is registered here")
+        if proc.nspace in self._ran:
+            raise ValueError(f"{proc.nspace} was started by this host, which sees its ends itself")
+        self.loop.call_soon_threadsafe(self._ended, job, proc, code)
+
+    def _ended(self, job: Job, proc: Proc, code: int) -> None:
+        nspace = job.nspace
+        if nspace not in self._running:
+            self._running[nspace] = {job.proc(rank) for rank in self.local_ranks(job)}
+            self.ends.begin(nspace, self._parts_of(job), told=True)
+            self.ends.begun(nspace, None)
+        if proc in self._running[nspace]:
+            self._running[nspace].discard(proc)
+            self.rank_over(proc, code)
+            if not self._running[nspace]:
+                del self._running[nspace]
+                self.ends.part_ended(nspace)
 
     def _departed(self, proc: Proc) -> None:
         if self._crossing is not None:
@@ -437,6 +551,7 @@ class Jobs:
         self._launches.remove(launch)
         nspace = launch.job.nspace
         if not any(other.job.nspace == nspace for other in self._launches):
+            self.ends.part_ended(nspace)
             self._lingering[nspace] = self.loop.call_later(LINGER, self._forget, nspace)
 
     def _open_jobs(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -466,6 +581,8 @@ class Jobs:
         self._lingering = {}
         self._psets = {}
         self._over = set()
+        self._running = {}
+        self._ends = None
 
 
 def _words(argv: Sequence[str]) -> tuple[str, ...]:

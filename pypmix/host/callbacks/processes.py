@@ -69,6 +69,7 @@ class Launch:
         env: What their environment has on top of this process's.
         wdir: Where they run; empty for the application's own directory.
         shown: Whether their output is passed on to that of this process.
+        told: Whether somebody waits for the job's end.
     """
 
     def __init__(
@@ -80,9 +81,11 @@ class Launch:
         env: dict[str, str],
         wdir: str,
         shown: bool,
+        told: bool,
     ) -> None:
         self.host = host
         self.job = job
+        self.told = told
         self.status: int | None = None
         self.ranks = [Rank(job.proc(rank)) for rank in ranks]
         self._argv = argv
@@ -102,9 +105,11 @@ class Launch:
         self.host.launched(self)
         try:
             await self._begin()
-        except BaseException:
+        except BaseException as error:
+            self.host.begun(self, error)
             await self.close()
             raise
+        self.host.begun(self, None)
 
     async def _begin(self) -> None:
         slots = self.job.slots()
@@ -196,7 +201,7 @@ class Launch:
             rank.pidfd = -1
         for stream in rank.streams:
             stream.finish()
-        self.host.rank_over(rank.proc)
+        self.host.rank_over(rank.proc, rank.code)
         change, self._change = self._change, self.host.loop.create_future()
         change.set_result(None)
         if not any(other.alive for other in self.ranks):
@@ -229,6 +234,7 @@ class Launch:
         """End processes: SIGTERM, and SIGKILL after the grace; returns when they have ended."""
         if status is not None and self.status is None:
             self.status = status
+            self.host.killed(self, status)
         for signum, patience in ((signal.SIGTERM, self.host.grace), (signal.SIGKILL, REAP)):
             self.send(signum, ranks)
             deadline = self.host.loop.time() + patience

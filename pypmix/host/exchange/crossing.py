@@ -224,6 +224,11 @@ class Crossing:
         """
         self._exchange.turns(self._departed, proc)
 
+    def raised(self, event: Notification) -> None:
+        """The host has raised an event for the session, which this server's clients have: the others get it too."""
+        op = NotifyEvent(event.code, event.range or RANGE_SESSION, event.infos)
+        self._exchange.turns(self._spread, op, event.source, set(self._exchange.members))
+
     def pending(self) -> list[Pending]:
         """Return the collectives of this server that others have not ended yet, oldest first; from any thread.
 
@@ -462,14 +467,15 @@ class Crossing:
             self._groups.heard(op.code, source, op.infos)
         if mine and op.range not in STAYS:
             # One that came from another server is not passed on again.
-            data = packing.pack_event(op, source)
             reach = self._reach(op, source)
-            if reach is None:
-                reach = set(self._exchange.members)
-            for server in sorted(reach - {self.name}):
-                if op.range != RANGE_SESSION or self._session is None or self._session(server):
-                    self._exchange.tell(server, EVENT, data)
+            self._spread(op, source, set(self._exchange.members) if reach is None else reach)
         upcall.reply()
+
+    def _spread(self, op: NotifyEvent, source: Proc, reach: set[str]) -> None:
+        data = packing.pack_event(op, source)
+        for server in sorted(reach - {self.name}):
+            if op.range != RANGE_SESSION or self._session is None or self._session(server):
+                self._exchange.tell(server, EVENT, data)
 
     def _reach(self, op: NotifyEvent, source: Proc) -> set[str] | None:
         """Return the servers that an event is for, None for all."""

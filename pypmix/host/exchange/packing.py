@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
+    from pypmix.host.callbacks.ends import End
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Info, Proc
 
@@ -69,6 +70,46 @@ def unpack_finalized(data: bytes) -> tuple[Proc, int]:
     """
     buffer = DataBuffer(data)
     return buffer.one(codes.PROC), buffer.one(codes.UINT32)
+
+
+def pack_codes(codes_: Iterable[int]) -> bytes:
+    """Return codes of events."""
+    return DataBuffer().pack(codes.STATUS, *codes_).bytes()
+
+
+def unpack_codes(data: bytes) -> tuple[int, ...]:
+    """Return codes of events.
+
+    Raises:
+        RemoteProtocolError: These are none.
+    """
+    return tuple(DataBuffer(data).unpack(codes.STATUS, MAX_PARTS))
+
+
+def pack_end(end: End) -> bytes:
+    """Return how a host's part of a job has ended."""
+    buffer = DataBuffer().pack(codes.STRING, end.nspace, *end.nodes).pack(codes.BOOL, end.launched, end.told)
+    return buffer.pack(codes.STATUS, end.code, end.status).pack(codes.DOUBLE, end.when).bytes()
+
+
+def unpack_end(data: bytes) -> End:
+    """Return how another host's part of a job has ended.
+
+    Raises:
+        RemoteProtocolError: It does not say.
+    """
+    from pypmix.host.callbacks.ends import End
+
+    buffer = DataBuffer(data)
+    names, flags, numbers = (
+        buffer.unpack(codes.STRING, MAX_PARTS),
+        buffer.unpack(codes.BOOL),
+        buffer.unpack(codes.STATUS),
+    )
+    if len(names) < 2 or not all(names) or len(flags) != 2 or len(numbers) != 2:
+        raise RemoteProtocolError("a part of a job has a name, nodes and an end", operation="unpack")
+    when: float = buffer.one(codes.DOUBLE)
+    return End(names[0], tuple(names[1:]), flags[0], flags[1], numbers[0], numbers[1], when)
 
 
 def pack_modex(proc: Proc, key: str, seconds: float) -> bytes:

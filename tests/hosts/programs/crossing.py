@@ -82,13 +82,13 @@ def events(me):
     return [event.source.rank, event.info["acme.load"]]
 
 
-async def opened(cell, stack):
-    """Return the host of this node, when the other one is there too."""
+async def opened(cell, stack, kind=None):
+    """Return the host of this node, of a class, when the other one is there too."""
     from pypmix.host.exchange import Exchange, TCPCarrier
 
     folder = os.path.join(os.environ["PYPMIX_TEST_MARKS"], "meeting")
     exchange = Exchange(TCPCarrier.in_folder(cell.node, folder, host=cell.address))
-    rm = await stack.enter_async_context(cell.host(exchange=exchange))
+    rm = await stack.enter_async_context(cell.host(kind, exchange=exchange))
     assert await rm.exchange("start", cell.node.encode(), nodes=NODES, timeout=WAIT) == [b"n0", b"n1"]
     return rm
 
