@@ -22,6 +22,12 @@ VERSION = "pypmix.version"
 MAX_MISSING = 4096
 """How many procs an answer names at the most."""
 
+MAX_REASON = 1024
+"""How many characters an answer has to say why something failed."""
+
+REASON = b"\xffpypmix.why\xff"
+"""What stands between the status of a failure and the words for it, where a native has a number or nothing."""
+
 MAX_CONNECTED = 1 << 20
 """How many procs a connection has at the most."""
 
@@ -36,10 +42,39 @@ def greeted(infos: Iterable[Info]) -> bool:
     return any(info.key == VERSION and info.value.type == codes.STRING for info in infos)
 
 
-def encode_late(buffer_type: int, status: int, missing: Sequence[Proc]) -> bytes:
-    """Return the answer to a collective that has failed, with those who had not come."""
-    packer = Packer(buffer_type).pack(codes.STATUS, status).pack(codes.SIZE, min(len(missing), MAX_MISSING))
+def encode_late(buffer_type: int, status: int, missing: Sequence[Proc] | None, reason: str = "") -> bytes:
+    """Return the answer to what has failed: why, in words, and who had not come to a collective, as far as is known."""
+    packer = Packer(buffer_type).pack(codes.STATUS, status)
+    if reason:
+        packer.pack_raw(REASON).pack(codes.STRING, _readable(reason))
+    if missing is not None:
+        packer.pack(codes.SIZE, min(len(missing), MAX_MISSING))
     return packer.pack(codes.PROC, *missing[:MAX_MISSING]).bytes() if missing else packer.bytes()
+
+
+def split_reason(data: bytes, buffer_type: int) -> tuple[bytes, str]:
+    """Return an answer without the words that say why something failed, and those words.
+
+    Raises:
+        RemoteProtocolError: The words do not parse.
+    """
+    # A status has some bytes at the most, and what else a success begins with is no business of this.
+    at = data.find(REASON, 0, 32)
+    if at < 0:
+        return data, ""
+    start = Unpacker(data, buffer_type)
+    start.skip(codes.STATUS)
+    if start.position != at:
+        return data, ""
+    unpacker = Unpacker(data[at + len(REASON) :], buffer_type)
+    reason = unpacker.one(codes.STRING) or ""
+    return data[:at] + unpacker.rest(), _readable(reason)
+
+
+def _readable(text: str) -> str:
+    """Return a text without what only a terminal understands, of a length that people read."""
+    shown = text if len(text) <= MAX_REASON else f"{text[: MAX_REASON - 4]} ..."
+    return "".join([c if c.isprintable() or c in "\n\t" else "\ufffd" for c in shown])
 
 
 def decode_late(data: bytes, buffer_type: int) -> tuple[Proc, ...] | None:
@@ -48,7 +83,7 @@ def decode_late(data: bytes, buffer_type: int) -> tuple[Proc, ...] | None:
     Raises:
         RemoteProtocolError: The answer does not parse.
     """
-    unpacker = Unpacker(data, buffer_type)
+    unpacker = Unpacker(split_reason(data, buffer_type)[0], buffer_type)
     unpacker.skip(codes.STATUS)
     if not unpacker.more():
         return None

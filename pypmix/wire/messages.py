@@ -347,6 +347,10 @@ _STATUSES: dict[tuple[int, int], bytes] = {}
 _STATUSES_MOST = 1024
 
 
+PLAIN_SUCCESS = b"\2\0"
+"""How an answer in a plain buffer begins that is a success."""
+
+
 def encode_status(buffer_type: int, status: int) -> bytes:
     """Return a reply that is a status and nothing else."""
     found = _STATUSES.get((buffer_type, status))
@@ -363,7 +367,7 @@ def decode_status(data: bytes, buffer_type: int) -> int:
     Raises:
         RemoteProtocolError: It starts with none.
     """
-    if buffer_type == PLAIN and data[:2] == b"\2\0":
+    if buffer_type == PLAIN and data[:2] == PLAIN_SUCCESS:
         return 0
     status: int = Unpacker(data, buffer_type).one(codes.STATUS)
     return status

@@ -21,7 +21,7 @@ from pypmix.standard import codes
 from pypmix.standard.errors import NotFound, NotSupported, RemoteProtocolError
 from pypmix.standard.types import Proc, Value
 from pypmix.wire import handshake, jobinfo, messages, modex, regex
-from pypmix.wire.additions import decode_connected, encode_connected
+from pypmix.wire.additions import decode_connected, decode_late, encode_connected, encode_late, split_reason
 from pypmix.wire.codec import Unpacker, encode_kval, kvals, split_kvals
 from pypmix.wire.frames import FrameReader
 from wire import strategies
@@ -169,6 +169,13 @@ def test_connections(data: bytes, kind: int) -> None:
         return decode_connected(unpacker)
 
     outcome(parse)
+
+
+@fuzz
+@given(inputs([encode_late(kind, -29, [Proc("job", 1)], "no room") for kind in (1, 2)]), kinds)
+def test_failures(data: bytes, kind: int) -> None:
+    outcome(lambda: split_reason(data, kind))
+    outcome(lambda: decode_late(data, kind))
 
 
 @fuzz

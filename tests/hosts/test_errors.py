@@ -23,3 +23,8 @@ def test_what_handlers_raise_is_the_status_of_clients(host):
 @pytest.mark.parametrize("program", ["senseless", "elsewhere", "missing", "late"])
 def test_handlers(host, program):
     host(f"errors.{program}")
+
+
+@pytest.mark.cells("python/python")
+def test_clients_are_told_in_the_words_of_the_host(host):
+    host("errors.words")

@@ -26,7 +26,7 @@ from pypmix.standard.ops.connecting import (
 )
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 from pypmix.standard.values import uint32
-from pypmix.wire.additions import encode_connected, encode_late
+from pypmix.wire.additions import MAX_REASON, encode_connected, encode_late
 from pypmix.wire.codec import Packer, encode_kval
 from pypmix.wire.messages import Command, decode_fence, decode_get, encode_status, peek_command, request_layout
 from unit.fake_server import NSPACE, RELEASE, get_reply
@@ -117,6 +117,28 @@ def test_a_connect_names_because_of_whom_it_failed():
     call = wire.start(Connect((ALL,)))
     wire.reply(wire.asked(Command.CONNECTNB)[0], encode_late(1, ERR_PARTIAL_SUCCESS, [PEER]))
     assert wire.fails(call, PartialSuccess).missing == {PEER}
+
+
+@pytest.mark.parametrize("missing", [None, (), (PEER,)])
+def test_a_connect_says_why_it_failed_in_the_words_of_the_host(missing):
+    wire = Ours()
+    call = wire.start(Connect((ALL,)))
+    words = "no room \N{EM DASH}\x1b[31m\0\n2 slots wanted" + "x" * 5000
+    wire.reply(wire.asked(Command.CONNECTNB)[0], encode_late(1, ERR_PARTIAL_SUCCESS, missing, words))
+    error = wire.fails(call, PartialSuccess)
+    assert error.missing == (None if missing is None else frozenset(missing))
+    assert error.detail.startswith("no room \N{EM DASH}\ufffd[31m\ufffd\n2 slots wantedxx")
+    assert len(error.detail) == MAX_REASON
+
+
+def test_words_that_do_not_parse_end_the_connection():
+    wire = Ours()
+    call = wire.start(Connect((ALL,)))
+    whole = encode_late(1, ERR_PARTIAL_SUCCESS, None, "no room")
+    wire.reply(wire.asked(Command.CONNECTNB)[0], whole[:-3])
+    assert call.outcome[1] is not None
+    with pytest.raises(LostConnection):
+        wire.start(Fence())
 
 
 def test_a_server_may_assign_nothing():

@@ -45,11 +45,12 @@ from pypmix.standard.ops import (
 from pypmix.standard.record import Record
 from pypmix.standard.releases import release_text
 from pypmix.standard.types import Info, Proc, Value
-from pypmix.wire.additions import decode_late
+from pypmix.wire.additions import decode_late, split_reason
 from pypmix.wire.codec import Unpacker, encode_kval, kvals
 from pypmix.wire.frames import MAX_MESSAGE, TAG_DATA_DELETE, TAG_DYNAMIC, FrameReader, frame, next_tag
 from pypmix.wire.handshake import Hello, ReplyReader, encode_hello
 from pypmix.wire.messages import (
+    PLAIN_SUCCESS,
     Command,
     decode_status,
     encode_commit,
@@ -149,6 +150,7 @@ class Call:
         outcome: Its result and its error, once it has ended.
         deadline: When to give up, on the clock of the caller; None for never.
         inside: What is told of the end at once, inside of the machine, where this is an operation of its own.
+        reason: Why it failed, in the words of the server's host.
         guided: Whether what happens elsewhere in the machine may end it, and not an answer to its request.
     """
 
@@ -163,6 +165,7 @@ class Call:
         "op",
         "outcome",
         "phase",
+        "reason",
         "sent",
         "tag",
         "tried",
@@ -181,6 +184,7 @@ class Call:
         self.infos: tuple[Info, ...] = ()
         self.tried = False
         self.phase = ""
+        self.reason = ""
         self.failure: PMIxError | None = None
         self.sent: list[tuple[int, dict[str, bytes]]] = []
         self.followers: list[Call] = []
@@ -527,6 +531,8 @@ class Client:
             self._end(call, error=self._error(call, ERR_LOST_CONNECTION, "the server answered nothing"))
         else:
             try:
+                if payload[:2] != PLAIN_SUCCESS and self.server is not None and self.server.adapts:
+                    payload, call.reason = split_reason(payload, self.buffer_type)
                 _REPLIES[type(call.op)](self, call, payload)
             except RemoteProtocolError:
                 raise
@@ -598,7 +604,7 @@ class Client:
 
     def _error(self, call: Call, status: int, detail: str = "", hint: str = "") -> PMIxError:
         kind = error_for(status)
-        return self._named(kind(detail or "the server refused it", status=status, hint=hint), call.op)
+        return self._named(kind(call.reason or detail or "the server refused it", status=status, hint=hint), call.op)
 
     # The handshake
 
@@ -943,8 +949,10 @@ class Client:
             hint = "`attrs.OPTIONAL` forbids to ask the server"
         elif not op.key.startswith(RESERVED_PREFIX) and not self.collected:
             hint = "has the proc committed it, and has there been a fence with collect=True?"
-        error = NotFound(f"nobody has {op.key!r} of {op.proc} ({self._circumstances(call)})", status=status, hint=hint)
-        return self._named(error, op)
+        detail = f"nobody has {op.key!r} of {op.proc} ({self._circumstances(call)})"
+        if call.reason:
+            detail += f": {call.reason}"
+        return self._named(NotFound(detail, status=status, hint=hint), op)
 
     def _circumstances(self, call: Call) -> str:
         scope = _SCOPE_NAMES.get(call.wanted.scope, "any")

@@ -115,6 +115,7 @@ class Collective(Generic[M, T]):
         tolerant: Whether anyone said that it is to go on without those who end or leave (`GROUP_FT_COLLECTIVE`).
         asked: Whether the host has it before it.
         absent: Because of whom the host says that it failed; None where it names nobody.
+        reason: Why, in the host's words.
         opener: Who came first.
         since: When that was.
     """
@@ -128,6 +129,7 @@ class Collective(Generic[M, T]):
         "gone",
         "lost",
         "opener",
+        "reason",
         "roster",
         "said",
         "since",
@@ -146,6 +148,7 @@ class Collective(Generic[M, T]):
         self.tolerant = False
         self.asked = False
         self.absent: tuple[Proc, ...] | None = None
+        self.reason = ""
         self.opener = opener
         self.since = since
         self.timer: Timer | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.engine.python.modex import is_true
-from pypmix.engine.python.serverside.topic import status_of
+from pypmix.engine.python.serverside.topic import reason_of, status_of
 from pypmix.engine.python.sharing import data_of
 from pypmix.engine.python.together import (
     COLLECT,
@@ -140,7 +140,7 @@ class Fences:
             status = status_of(error)
             if error is None:
                 status = server.modex.take_in(result, collective.roster.others, "the data of a fence")
-            collective.absent = absent_of(error)
+            collective.absent, collective.reason = absent_of(error), reason_of(error)
             server.collectives.finish(collective, status or here)
 
         op = FenceUpcall(procs_of(collective), directives_of(collective), data)

@@ -6,7 +6,7 @@ from itertools import chain, count
 
 from pypmix.engine.base import Pending
 from pypmix.engine.python.serverdata import Process, named, object_of, qualifiers_of
-from pypmix.engine.python.serverside.topic import status_of
+from pypmix.engine.python.serverside.topic import reason_of, refuse, status_of
 from pypmix.engine.python.sharing import Sharing
 from pypmix.standard import codes
 from pypmix.standard.errors import (
@@ -359,7 +359,7 @@ class Modex:
                     # It came later, or may wait for longer, than the one whose time is over.
                     self._fetch(process, waiting)
                 else:
-                    self._fetched(waiting, process, status)
+                    self._fetched(waiting, process, status, reason_of(error))
 
         self._host.upcall(DirectModex(process.proc, directives), answer, waiting.peer.process)
 
@@ -369,7 +369,7 @@ class Modex:
         if not fetches:
             del self._fetching[process]
 
-    def _fetched(self, waiting: Waiting, process: Process, status: int) -> None:
+    def _fetched(self, waiting: Waiting, process: Process, status: int, reason: str) -> None:
         asked = waiting.asked
         if status == SUCCESS and asked.put:
             visible, _ = process.find(asked.key, asked.qualifiers, asked.seen(process))
@@ -377,7 +377,7 @@ class Modex:
             if not visible and (waiting.peer.pypmix or not process.data):
                 status = ERR_NOT_FOUND
         if status != SUCCESS:
-            self._give_up(waiting, status)
+            self._give_up(waiting, status, reason)
             return
         self._end_wait(waiting)
         try:
@@ -437,9 +437,12 @@ class Modex:
         if waiting.timer is not None:
             waiting.timer.cancel()
 
-    def _give_up(self, waiting: Waiting, status: int) -> None:
+    def _give_up(self, waiting: Waiting, status: int, reason: str = "") -> None:
         self._end_wait(waiting)
-        waiting.peer.status(waiting.tag, status)
+        if reason:
+            refuse(waiting.peer, waiting.tag, PMIxError(reason, status=status))
+        else:
+            waiting.peer.status(waiting.tag, status)
 
     def _answer(self, peer: Peer, tag: int, asked: Asked, process: Process) -> None:
         """Send all that the reader may see of a proc, and after a collecting fence of the others too."""

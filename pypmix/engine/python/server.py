@@ -15,7 +15,7 @@ from pypmix.engine.python.fences import Fences
 from pypmix.engine.python.modex import REFRESH_CACHE, Modex
 from pypmix.engine.python.serverdata import Store
 from pypmix.engine.python.serverside.admission import Admission
-from pypmix.engine.python.serverside.topic import Topics, status_of
+from pypmix.engine.python.serverside.topic import Topics, refuse, status_of
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
     ERR_INIT,
@@ -690,7 +690,7 @@ class Server:
         fields = self._decode(peer, Command.ABORT, payload)
         procs = tuple(self.store.ungrouped(fields["procs"]))
         op = ClientAborted(peer.process.proc, fields["code"], fields["message"] or "", procs)
-        self.host.upcall(op, lambda _result, error: peer.status(tag, status_of(error)), peer.process)
+        self.host.upcall(op, lambda _result, error: refuse(peer, tag, error), peer.process)
 
     def _finalize(self, peer: Peer, tag: int, payload: bytes) -> None:
         process = peer.process
@@ -701,7 +701,7 @@ class Server:
             if not process.registered:
                 self.collectives.ended(process)
         op = ClientFinalized(process.proc)
-        self.host.upcall(op, lambda _result, error: peer.status(tag, status_of(error)), process)
+        self.host.upcall(op, lambda _result, error: refuse(peer, tag, error), process)
 
     def _log(self, who: object, text: str, more: str = "") -> None:
         """Tell the host, unless it has just been told; all but the first word of the text may be a peer's."""

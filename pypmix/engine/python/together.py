@@ -113,7 +113,7 @@ def fail(collective: Collective[Process, Ticket], status: int) -> None:
     if absent is None and status == ERR_TIMEOUT and collective.awaited:
         absent = tuple(sorted([process.proc for process in collective.missing()]))
     for peer, tag in collective.arrived.values():
-        answer_failure(peer, tag, status, absent)
+        answer_failure(peer, tag, status, absent, collective.reason)
 
 
 def succeed(collective: Collective[Process, Ticket], status: int = SUCCESS) -> None:
@@ -129,9 +129,9 @@ def succeed(collective: Collective[Process, Ticket], status: int = SUCCESS) -> N
             peer.link.send_now(data)
 
 
-def answer_failure(peer: Peer, tag: int, status: int, absent: tuple[Proc, ...] | None) -> None:
-    """Answer a client that an operation has failed; only pypmix's own understand because of whom."""
-    if absent is not None and peer.pypmix:
-        peer.send(tag, encode_late(peer.buffer_type, status, absent))
+def answer_failure(peer: Peer, tag: int, status: int, absent: tuple[Proc, ...] | None, reason: str = "") -> None:
+    """Answer a client that an operation has failed; only pypmix's own understand because of whom, and why."""
+    if (absent is not None or reason) and peer.pypmix:
+        peer.send(tag, encode_late(peer.buffer_type, status, absent, reason))
     else:
         peer.status(tag, status)

@@ -768,7 +768,8 @@ def failure(request: Request[Any], error: BaseException) -> PMIxError:
     """Return the error that a peer is told of what a handler has raised."""
     if isinstance(error, PMIxError):
         return error
-    return PMIxError(f"the host failed: {type(error).__name__}: {error}", status=ERROR, operation=request.name)
+    # Its words may say more than a peer is to know; they are in the log.
+    return PMIxError("the host failed", status=ERROR, operation=request.name)
 
 
 if TYPE_CHECKING:

@@ -226,3 +226,56 @@ async def late(cell):
 
     async with cell.host(Mine, reply_timeout=1.2) as rm:
         assert await cell.run(rm, patient) == [["at last", 0]]
+
+
+def explained(me):
+    """Return the words of each error, of all that asks a host."""
+    found = {}
+    whole = me.job.procs
+    for name, call in {
+        "publish": lambda: me.publish({"acme.a": 1}),
+        "lookup": lambda: me.lookup("acme.a"),
+        "unpublish": lambda: me.unpublish("acme.a"),
+        "spawn": lambda: me.spawn(["prog"], notify=False),
+        "query": lambda: me.query("acme.a"),
+        "log": lambda: me.log({"acme.channel": "x"}),
+        "allocate": lambda: me.allocate(nodes=1),
+        "job_control": lambda: me.job_control(info={attrs.JOB_CTRL_KILL: True}),
+        "get_credential": me.get_credential,
+        "validate_credential": lambda: me.validate_credential(Credential(b"x")),
+        "iof_pull": lambda: me.output(me.proc, IOFChannel.STDOUT).open(),
+        "iof_push": lambda: me.push_input(me.proc, b"x"),
+        "connect": lambda: me.connect(whole, timeout=WAIT),
+        "disconnect": lambda: me.disconnect(whole, timeout=WAIT),
+        "group": lambda: me.group_construct("acme.g", whole, timeout=WAIT),
+        "fence": lambda: me.fence(timeout=WAIT),
+        "direct_modex": lambda: me.get("acme.a", proc=me.job[1], wait=WAIT),
+        "notify_event": lambda: me.notify(-4242, range=Range.GLOBAL),
+        "register_events": lambda: me.events(-4243).open(),
+        "client_aborted": lambda: me.abort(3, "enough"),
+    }.items():
+        try:
+            call()
+            found[name] = ""
+        except pypmix.PMIxError as error:
+            found[name] = f"{error.detail} {int(error.code)}"
+    return found
+
+
+async def words(cell):
+    """The words of a handler's error reach a client of pypmix, those of a mistake do not."""
+    from pypmix.host import Host
+
+    class Mine(Host):
+        async def handle(self, req):
+            if req.name.startswith("client_") and req.name != "client_aborted":
+                return await super().handle(req)
+            if req.name == "log":
+                raise ZeroDivisionError("acme secret")
+            raise pypmix.PMIxError(f"2 slots wanted, 0 free\x1b[31m, for {req.name}", status=OWN)
+
+    Logged()
+    async with cell.host(Mine, node="n0") as rm:
+        (found,) = await cell.run(rm, explained, nodes={"n0": [0], "n1": [1]})
+        expected = {name: f"2 slots wanted, 0 free\ufffd[31m, for {name} {int(OWN)}" for name in found}
+        assert found == {**expected, "log": "the host failed -1"}, found

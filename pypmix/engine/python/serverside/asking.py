@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.engine.base import Pending
 from pypmix.engine.python.serverside.knowledge import Knowledge
-from pypmix.engine.python.serverside.topic import Topic, fields_of, made, status_of
+from pypmix.engine.python.serverside.topic import Topic, fields_of, made, refuse, status_of
 from pypmix.standard import codes
 from pypmix.standard.errors import (
     ERR_NOT_FOUND,
@@ -197,7 +197,7 @@ class Asking(Topic):
 
             def answer(result: object, error: BaseException | None) -> None:
                 if error is not None:
-                    peer.status(tag, status_of(error))
+                    refuse(peer, tag, error)
                 else:
                     self._send(peer, tag, command, op, lambda: reply(op, result, peer))
 
@@ -263,7 +263,11 @@ class Asking(Topic):
             raise PMIxError(f"a query after more than {MAX_KEYS} keys", status=ERR_OUT_OF_RESOURCE)
 
         def answer(result: object, error: BaseException | None) -> None:
-            self._send(peer, tag, Command.QUERY, op, lambda: self._answers(op, result, error, peer))
+            fields = None if error is None else self._answers(op, None, error, peer)
+            if fields is not None and "infos" not in fields:
+                refuse(peer, tag, error)
+                return
+            self._send(peer, tag, Command.QUERY, op, lambda: fields or self._answers(op, result, None, peer))
 
         if self._is_of_own_group(op, peer):
             answer(None, None)

@@ -26,7 +26,7 @@ from pypmix.engine.python.serverside.constructs import OWN, Outcome, group_info,
 from pypmix.engine.python.serverside.grouprecords import Group
 from pypmix.engine.python.serverside.groups import told_as
 from pypmix.engine.python.serverside.reactions import SPARING
-from pypmix.engine.python.serverside.topic import status_of
+from pypmix.engine.python.serverside.topic import reason_of, status_of
 from pypmix.engine.python.together import LOCAL_STATUS, absent_of, answer_failure
 from pypmix.standard import codes
 from pypmix.standard.errors import (
@@ -169,7 +169,7 @@ class Bootstrapping:
                 offer.mine = True
                 self._look(name)
             elif error is not None:
-                self._failed(name, offer, status_of(error), absent_of(error))
+                self._failed(name, offer, status_of(error), absent_of(error), reason_of(error))
             else:
                 self._made(name, gathering, offer, result)
 
@@ -277,7 +277,7 @@ class Bootstrapping:
                 return
             status = status_of(error)
             if status not in (SUCCESS, ERR_NOT_SUPPORTED):
-                self._fail_all(name, status, absent_of(error))
+                self._fail_all(name, status, absent_of(error), reason_of(error))
                 return
             gathering.outcome = None
             outcome = self._read(result if error is None else None, shared, members)
@@ -356,16 +356,18 @@ class Bootstrapping:
         if gathering is not None and not gathering.offers and gathering.construct is None:
             del self._gatherings[name]
 
-    def _failed(self, name: str, offer: _Offer, status: int, absent: tuple[Proc, ...] | None = None) -> None:
+    def _failed(
+        self, name: str, offer: _Offer, status: int, absent: tuple[Proc, ...] | None = None, reason: str = ""
+    ) -> None:
         gathering = self._gatherings[name]
         self._take(name, gathering, offer)
         self._tidy(name)
         peer, tag = offer.ticket
-        answer_failure(peer, tag, told_as(status, peer), absent)
+        answer_failure(peer, tag, told_as(status, peer), absent, reason)
 
-    def _fail_all(self, name: str, status: int, absent: tuple[Proc, ...] | None = None) -> None:
+    def _fail_all(self, name: str, status: int, absent: tuple[Proc, ...] | None = None, reason: str = "") -> None:
         for offer in list(self._gatherings[name].offers.values()):
-            self._failed(name, offer, status, absent)
+            self._failed(name, offer, status, absent, reason)
 
     def _overdue(self, name: str, offer: _Offer) -> None:
         """The time of a caller has run out."""

@@ -20,7 +20,7 @@ from pypmix.engine.groups.talk import (
 from pypmix.engine.groups.talk import procs as listing
 from pypmix.engine.python.serverside.connections import Connection
 from pypmix.engine.python.serverside.grouprecords import MAX_GROUPS
-from pypmix.engine.python.serverside.topic import Topic, fields_of, status_of
+from pypmix.engine.python.serverside.topic import Topic, fields_of, reason_of, status_of
 from pypmix.engine.python.together import (
     FT_COLLECTIVE,
     absent_of,
@@ -387,7 +387,7 @@ class Connecting(Topic):
                 except (TypeError, ValueError) as problem:
                     server.host.log(f"the host answered a connect with nonsense: {problem}")
                     status = ERROR
-            collective.absent = absent_of(error)
+            collective.absent, collective.reason = absent_of(error), reason_of(error)
             server.collectives.finish(collective, status or here)
 
         server.host.upcall(Connect(procs_of(collective), self._directives(collective)), answer)
@@ -402,7 +402,7 @@ class Connecting(Topic):
 
         def answer(_result: object, error: BaseException | None) -> None:
             if server.collectives.is_running(collective):
-                collective.absent = absent_of(error)
+                collective.absent, collective.reason = absent_of(error), reason_of(error)
                 server.collectives.finish(collective, status_of(error) or collective.status)
 
         server.host.upcall(Disconnect(procs_of(collective), self._directives(collective)), answer)

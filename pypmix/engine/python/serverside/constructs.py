@@ -30,7 +30,7 @@ from pypmix.engine.groups.talk import (
 )
 from pypmix.engine.python.serverside.plans import is_infos, listed_all
 from pypmix.engine.python.serverside.reactions import SPARING, Construct, Reactions
-from pypmix.engine.python.serverside.topic import status_of
+from pypmix.engine.python.serverside.topic import reason_of, status_of
 from pypmix.engine.python.together import (
     LOCAL_STATUS,
     absent_of,
@@ -380,6 +380,7 @@ class Constructs:
                     server.host.log(f"the host answered construct of {construct.name!r} with nonsense: {problem}")
                     status = ERROR
             collective.absent = absent_of(error) if status != SUCCESS else None
+            collective.reason = reason_of(error)
             what = Construction.AGREES if status == SUCCESS else Construction.REFUSES
             construct.state = Construction.step(construct.state, what)
             server.collectives.finish(collective, status)

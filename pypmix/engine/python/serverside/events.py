@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from pypmix.engine.python.serverside.topic import Topic, fields_of, made, status_of
+from pypmix.engine.python.serverside.topic import Topic, fields_of, made, refuse, status_of
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
     ERR_NOT_SUPPORTED,
@@ -228,7 +228,7 @@ class Events(Topic):
             [code for code in wanted if not (code in self._peers or code in ABOUT_GROUPS or code in granted)]
         )
         if not unheard:
-            self._decided(registration, SUCCESS)
+            self._decided(registration, None)
             return
         self._considered.update({code: [] for code in unheard})
 
@@ -237,7 +237,7 @@ class Events(Topic):
             refused = error is not None and status_of(error) != ERR_NOT_SUPPORTED
             waiting = [other for code in unheard for other in self._considered.pop(code)]
             if refused:
-                self._decided(registration, status_of(error))
+                self._decided(registration, error)
             else:
                 waiting.insert(0, registration)
             for other in waiting:
@@ -252,7 +252,7 @@ class Events(Topic):
         codes = () if DEFAULT in unheard else unheard
         self.server.host.upcall(RegisterEvents(codes, registration.infos), answer, peer.process)
 
-    def _decided(self, registration: _Registration, status: int) -> None:
+    def _decided(self, registration: _Registration, error: BaseException | None) -> None:
         peer = registration.peer
         if not peer.open:
             return
@@ -260,8 +260,8 @@ class Events(Topic):
         asking.remove(registration)
         if not asking:
             del self._asking[peer]
-        peer.status(registration.tag, status)
-        if status == SUCCESS:
+        refuse(peer, registration.tag, error)
+        if error is None:
             self._interested(peer, registration.wanted)
         else:
             self._abandoned(registration.granted, peer.process)
@@ -386,8 +386,10 @@ class Events(Topic):
 
         def answer(_result: None, error: BaseException | None) -> None:
             # Those of this node have it, whether or not there is anybody else whom the host could tell.
-            status = status_of(error)
-            peer.status_now(tag, SUCCESS if status == ERR_NOT_SUPPORTED else status)
+            if error is None or status_of(error) == ERR_NOT_SUPPORTED:
+                peer.status_now(tag, SUCCESS)
+            else:
+                refuse(peer, tag, error)
 
         if leaves:
             # It goes on before the others are woken: whatever it, or they, ask for next comes after this turn.

@@ -10,7 +10,7 @@ from collections import deque
 
 from pypmix.engine.python.modex import is_true
 from pypmix.engine.python.serverside.outputform import OutputForm
-from pypmix.engine.python.serverside.topic import Topic, fields_of, made, status_of
+from pypmix.engine.python.serverside.topic import Topic, fields_of, made, refuse
 from pypmix.standard.errors import ERR_NOT_FOUND, ERR_OUT_OF_RESOURCE, SUCCESS, PMIxError
 from pypmix.standard.ops import IOFDeregister, IOFPull, IOFPush
 from pypmix.standard.ops.forwarding import names_proc
@@ -233,7 +233,7 @@ class Forwarding(Topic):
         def answer(error: BaseException | None) -> None:
             if error is not None:
                 self._remove(pull)
-                peer.status(tag, status_of(error))
+                refuse(peer, tag, error)
                 return
             layout = reply_layout(Command.IOF_PULL, peer.release)
             reply = layout.encode(peer.buffer_type, peer.release, status=SUCCESS, remote_id=pull.number)
@@ -294,7 +294,7 @@ class Forwarding(Topic):
         def answer(_result: None, error: BaseException | None) -> None:
             if peer in self._inputs:
                 self._inputs[peer] -= size
-            peer.status(tag, status_of(error))
+            refuse(peer, tag, error)
 
         self.server.host.upcall(op, answer, peer.process)
 

@@ -36,7 +36,7 @@ from pypmix.engine.python.serverside.constructs import (
 )
 from pypmix.engine.python.serverside.grouprecords import GONE, MAX_GROUPS, Group, Records
 from pypmix.engine.python.serverside.plans import Plan, Plans, listed_all
-from pypmix.engine.python.serverside.topic import Topic, status_of
+from pypmix.engine.python.serverside.topic import Topic, reason_of, status_of
 from pypmix.engine.python.together import (
     LOCAL_STATUS,
     absent_of,
@@ -352,6 +352,7 @@ class Groups(Topic):
             if status == ERR_NOT_SUPPORTED and not roster.others:
                 status = SUCCESS
             collective.absent = absent_of(error) if status != SUCCESS else gone or None
+            collective.reason = reason_of(error)
             if status == SUCCESS and collective.lost:
                 status = collective.status
             server.collectives.finish(collective, status)
@@ -381,7 +382,7 @@ class Groups(Topic):
                 self.constructs.reactions.selected(construct, None)
             if status in ABORTED:
                 for peer, tag in collective.arrived.values():
-                    answer_failure(peer, tag, told_as(status, peer), collective.absent)
+                    answer_failure(peer, tag, told_as(status, peer), collective.absent, collective.reason)
             else:
                 fail(collective, status or ERROR)
             return
@@ -536,7 +537,7 @@ class Groups(Topic):
             return
         self.records.dissolve(name)
         for peer, tag in collective.arrived.values():
-            answer_failure(peer, tag, status, collective.absent)
+            answer_failure(peer, tag, status, collective.absent, collective.reason)
 
     def _dropped(self, collective: Collective[Process, Ticket]) -> None:
         """Nobody is left of those who had called an operation."""

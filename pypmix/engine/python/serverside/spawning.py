@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.engine.base import Pending
 from pypmix.engine.python.modex import is_true
-from pypmix.engine.python.serverside.topic import Topic, fields_of, made, status_of
+from pypmix.engine.python.serverside.topic import Topic, fields_of, made, refuse
 from pypmix.standard.errors import ERR_OUT_OF_RESOURCE, ERROR, SUCCESS, PMIxError
 from pypmix.standard.ops import Spawn
 from pypmix.standard.ops.forwarding import DIAG, STDERR, STDOUT
@@ -57,7 +57,7 @@ class Spawning(Topic):
         def answer(nspace: str | None, error: BaseException | None) -> None:
             begun.pop(tag, None)
             if error is not None or not nspace:
-                peer.status(tag, status_of(error) if error else ERROR)
+                refuse(peer, tag, error or PMIxError(status=ERROR))
                 return
             namespace = self.server.store.get(nspace)
             if namespace is None:

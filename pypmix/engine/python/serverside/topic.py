@@ -5,6 +5,7 @@ from __future__ import annotations
 from sys import modules
 
 from pypmix.standard.errors import ERR_BAD_PARAM, ERROR, SUCCESS, PMIxError
+from pypmix.wire.additions import encode_late
 from pypmix.wire.frames import TAG_HEARTBEAT
 from pypmix.wire.messages import Command, request_layout
 
@@ -138,6 +139,20 @@ def made(make: Callable[..., Any], *fields: object) -> Any:
         return make(*fields)
     except (TypeError, ValueError) as error:
         raise PMIxError(str(error), status=ERR_BAD_PARAM) from None
+
+
+def refuse(peer: Peer, tag: int, error: BaseException | None) -> None:
+    """Answer with what the host says: a success, or an error, which pypmix's own clients get in words too."""
+    reason = reason_of(error)
+    if reason and peer.pypmix:
+        peer.send(tag, encode_late(peer.buffer_type, status_of(error), None, reason))
+    else:
+        peer.status(tag, status_of(error))
+
+
+def reason_of(error: BaseException | None) -> str:
+    """Return the words of a host's error for its client; what is no `PMIxError` is the host's own business."""
+    return error.detail if isinstance(error, PMIxError) else ""
 
 
 def status_of(error: BaseException | None) -> int:
