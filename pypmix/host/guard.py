@@ -6,8 +6,10 @@ import os
 import signal
 
 # A shell that sleeps in `read` costs a third of a millisecond to start and a megabyte to keep. Its input ends
-# when the host is gone, however it went. It finds what is left by the process groups that it was told and by
-# the nspaces in the environment, which also finds what has moved to another session.
+# when the host is gone, however it went. It finds what is left by the process groups that it was told, and by
+# the host's folder in the environment, which also finds what has moved to another session: nspaces are what
+# somebody chooses, and another host may have the same ones. Nothing of it stands on a command line, which all
+# users can read.
 _SCRIPT = r"""
 while read -r group; do
   case $group in
@@ -16,14 +18,18 @@ while read -r group; do
   esac
 done
 left() {
-  grep -lszEx -e "PMIX_NAMESPACE=$1@[0-9]+" /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do echo "$pid";
-  done
+  printf '%s\n' "PMIX_SERVER_TMPDIR=(.*/)?$GUARDED(/node[0-9]+)?" |
+    grep -lszEx -f - /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do echo "$pid"; done
 }
-kill -s TERM -- $groups $(left "$1")
+lives() {
+  for each in $groups $(left); do kill -s 0 -- "$each" && return 0; done
+  return 1
+}
+kill -s TERM -- $groups $(left)
 n=0
-while [ $n -lt 20 ] && [ -n "$(left "$1")" ]; do sleep 0.1; n=$((n + 1)); done
-kill -s KILL -- $groups $(left "$1")
-[ -n "$2" ] && rm -rf -- "$2"
+while [ $n -lt 20 ] && lives; do sleep 0.1; n=$((n + 1)); done
+kill -s KILL -- $groups $(left)
+[ -n "$FOLDER" ] && rm -rf -- "$FOLDER"
 """
 
 _SHELL = "/bin/sh"
@@ -33,19 +39,24 @@ class Guard:
     """A small process that outlives the host, ends what is left of its jobs and removes their directory.
 
     Args:
-        name: What the jobs' namespaces begin with; of letters, digits, `-` and `_` only.
-        tmpdir: The directory to remove; empty for none.
+        tmpdir: The host's directory, which is removed. Its own name is no other host's, and of letters, digits, `-` and
+            `_` only; those of its servers are it, or `node0` and so on in it.
     """
 
-    def __init__(self, name: str, tmpdir: str) -> None:
+    def __init__(self, tmpdir: str) -> None:
         self.pid = 0
         reader, self._writer = os.pipe2(os.O_CLOEXEC)
         null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         try:
             self.pid = os.posix_spawn(
                 _SHELL,
-                ["sh", "-c", _SCRIPT, "pypmix-guard", name, tmpdir],
-                {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+                ["sh", "-c", _SCRIPT, "pypmix-guard"],
+                {
+                    "PATH": os.environ.get("PATH", os.defpath),
+                    "LC_ALL": "C",
+                    "GUARDED": os.path.basename(tmpdir),
+                    "FOLDER": tmpdir,
+                },
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((reader, null, null))],
                 setsid=True,
                 setsigmask=(),

@@ -497,7 +497,7 @@ class LocalHost:
 
     def _run(self, programs: list[str]) -> None:
         os.mkdir(self.tmpdir, 0o700)
-        self._guard = Guard(self._name, self.tmpdir)
+        self._guard = Guard(self.tmpdir)
         for node in self.nodes if len(self.nodes) > 1 else ():
             os.mkdir(node.tmpdir, 0o700)
         if len(self.nodes) > 1 and self._joining is None:

@@ -143,15 +143,16 @@ class Command:
         return found + [f"file {path}" for path in self.temporary.iterdir()]
 
     def _guards(self) -> list[str]:
-        """Return the launchers' helper processes, which know the job's folder and have none of its environment."""
+        """Return the launchers' helper processes, which know the job's folder by a variable of their own."""
         needle = os.fsencode(self.temporary)
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != os.getpid():
                 try:
                     line = (entry / "cmdline").read_bytes()
+                    known = b"pypmix-guard" in line and needle in (entry / "environ").read_bytes()
                 except OSError:
                     continue
-                if needle in line:
+                if known:
                     found.append(f"process {entry.name}: {line.replace(bytes(1), b' ').decode(errors='replace'):.60}")
         return found

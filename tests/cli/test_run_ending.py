@@ -357,12 +357,31 @@ def test_what_ranks_leave_behind_and_ignores_sigterm_is_killed(command: Command)
 
 
 @pytest.mark.parametrize("text", [WAIT, "echo $$ > pid.$PMIX_RANK; setsid sleep 60 & sleep 60 & wait"])
-def test_a_killed_launcher_leaves_nothing(command: Command, text: str) -> None:
-    process = command.start("run", "-n", 3, *SH, text)
+@pytest.mark.parametrize("options", [(), ("--nspace", "mine"), ("--nodes", "2")])
+def test_a_killed_launcher_leaves_nothing(command: Command, text: str, options: tuple[str, ...]) -> None:
+    process = command.start("run", "-n", 3, *options, *SH, text)
     command.wait_for("pid", 3)
     os.kill(process.pid, signal.SIGKILL)
     assert command.end(process).code == -9
     assert command.left() == []
+
+
+@pytest.mark.parametrize("hides", ["", "env -i "])
+def test_ranks_of_a_killed_launcher_have_a_grace(command: Command, hides: str) -> None:
+    work = "trap 'sleep 0.5; echo $$ > grace.$PMIX_RANK; exit' TERM; echo $$ > pid.$PMIX_RANK; sleep 60 & wait"
+    variables = "PMIX_RANK=$PMIX_RANK PATH=$PATH" if hides else ""
+    process = command.start("run", "-n", 2, "--nspace", "mine", *SH, f'exec {hides}{variables} sh -c "$0"', work)
+    command.wait_for("pid", 2)
+    time.sleep(0.3)
+    os.kill(process.pid, signal.SIGKILL)
+    command.end(process)
+    command.wait_for("grace", 2)
+
+
+def test_nobody_reads_on_a_command_line_what_a_job_is_called(command: Command) -> None:
+    look = 'case "$(tr "\\0" " " < $each 2> /dev/null)" in *"${PMIX_NAMESPACE%@*}"*) cat $each; esac'
+    ended = command("run", *SH, f"for each in /proc/[0-9]*/cmdline; do {look}; done")
+    assert (ended.code, ended.lines) == (0, [])
 
 
 def test_a_killed_launcher_leaves_no_rank_that_hides(command: Command) -> None:

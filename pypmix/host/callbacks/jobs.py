@@ -557,7 +557,7 @@ class Jobs:
     def _open_jobs(self, loop: asyncio.AbstractEventLoop) -> None:
         os.mkdir(self.tmpdir, 0o700)
         # From here on, since a host that is killed is to leave no folder either.
-        self._guard = Guard(self._label, self.tmpdir)
+        self._guard = Guard(self.tmpdir)
         self._watching = Watching(loop)
 
     async def _end_jobs(self) -> None:
