@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.standard import codes
-from pypmix.standard.errors import NotFound
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import Get
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 from pypmix.standard.values import to_python
@@ -98,7 +98,10 @@ class Job:
         return proc in self.procs
 
     def __repr__(self) -> str:
-        return f"<Job {self.nspace} of {self.size}>"
+        try:
+            return f"<Job {self.nspace} of {self.size}>"
+        except PMIxError:
+            return f"<Job {self.nspace}>"
 
 
 class Node:
@@ -140,5 +143,5 @@ class Node:
     def __repr__(self) -> str:
         try:
             return f"<Node {self.hostname}>"
-        except NotFound:
+        except PMIxError:
             return "<Node>"

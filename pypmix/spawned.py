@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pypmix.job import Job
-from pypmix.standard.types import Proc
+from pypmix.standard.errors import LostConnection, NotInitialized, PMIxError
+from pypmix.standard.ops import Get
+from pypmix.standard.types import RANK_WILDCARD, Proc
+from pypmix.standard.values import to_python
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +35,15 @@ class ChildJob(Job):
     def nspace(self) -> str:
         """The job's namespace."""
         return self._nspace
+
+    def _read(self, key: str) -> Any:
+        try:
+            return super()._read(key)
+        except (LostConnection, NotInitialized):
+            raise
+        except PMIxError:
+            # Not all libraries keep what a get has brought of another job.
+            return to_python(self._session.run(Get(Proc.unchecked(self._nspace, RANK_WILDCARD), key)))
 
 
 def ended_job(infos: Iterable[Info]) -> tuple[str, int]:

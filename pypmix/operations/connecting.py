@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from weakref import WeakSet
 
 from pypmix.connection import ConnectionView
 from pypmix.operations.base import Asks
 from pypmix.requests import MISSING
 from pypmix.requests.connecting import connect_op, disconnect_op
-from pypmix.standard.ops import Connected, Disconnect
+from pypmix.standard.errors import LostConnection, NotInitialized, PMIxError
+from pypmix.standard.ops import Connected, Disconnect, Get
+from pypmix.standard.types import RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +20,8 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from pypmix.requests import Infos, Key, Procs
-    from pypmix.standard.types import Proc
+
+JOB_SIZE = "pmix.job.size"
 
 
 class Connection(ConnectionView):
@@ -171,6 +175,13 @@ class Connecting(Asks):
             return disconnect_op(made.nspace or op.procs, False, None, None)
 
         made = self._run(op, None if exchange_only else undo)
+        try:
+            made = _introduced(self, made)
+        except BaseException:
+            with suppress(PMIxError):
+                if not exchange_only:
+                    self._session.submit(undo(made), lambda _result, _error: None)
+            raise
         connection = Connection(self, op.procs, made)
         _connections(self).add(connection)
         return connection
@@ -207,6 +218,25 @@ class Connecting(Asks):
         known = [each for each in _connections(self) if each.is_open and each.stands_for(op.procs)]
         if len(known) == 1:
             known[0]._open = False
+
+
+def _introduced(client: Asks, made: Connected) -> Connected:
+    """Have the job info of the others here: servers of libpmix send that of jobs with procs on this node alone."""
+    found = []
+    for nspace in dict.fromkeys([*made.foreign, *[proc.nspace for proc in made.procs]]):
+        whole = Proc(nspace, RANK_WILDCARD)
+        if nspace == client._session.proc.nspace:
+            continue
+        if client._session.fetch_local(whole, JOB_SIZE) is None:
+            try:
+                client._run(Get(whole, JOB_SIZE))
+            except (LostConnection, NotInitialized):
+                raise
+            except PMIxError:
+                # It is the name of something else than a job, or one that nobody describes.
+                continue
+        found.append(nspace)
+    return made.replace(foreign=tuple(found))
 
 
 def _connections(client: Asks) -> WeakSet[Connection]:

@@ -69,7 +69,7 @@ def test_it_is_an_address(me: Client, session: Session) -> None:
     me.fence(both)
     assert [op.procs for op in session.asked(Fence)] == [(WHOLE,)] * 2
     assert both.get("key", 0) == both.get("key", FAR) == 7
-    assert {op.proc for op in session.asked(Get)} == {FAR}
+    assert {op.proc for op in session.asked(Get) if op.key == "key"} == {FAR}
     both.notify(-4242)
     (event,) = session.asked(NotifyEvent)
     assert "pmix.evrange" in [
@@ -77,6 +77,25 @@ def test_it_is_an_address(me: Client, session: Session) -> None:
     ]
     me.connect(both)
     assert session.asked(Connect)[1].procs == (WHOLE,)
+
+
+@pytest.mark.parametrize("near", [True, False])
+@pytest.mark.parametrize("made", [NAMELESS, Connected("", ALL), MADE])
+def test_it_has_the_job_info_of_others(me: Client, session: Session, made: Connected, near: bool) -> None:
+    """Servers of libpmix send that of jobs with procs on this node alone."""
+    session.answers[Connect] = made
+    whole = Proc("far", Rank.WILDCARD)
+    if near:
+        session.data[whole, "pmix.job.size"] = Value(codes.UINT32, 7)
+    both = me.connect(ALL)
+    assert [op.proc for op in session.asked(Get)] == ([] if near else [whole])
+    assert repr(both.jobs) == "{'far': <Job far of 7>}"
+
+
+def test_what_nobody_describes_is_no_job(me: Client, session: Session) -> None:
+    session.answers |= {Connect: Connected("", ALL), Get: NotFound("nobody has it")}
+    assert me.connect(ALL).jobs == {}
+    assert repr(me.job) == "<Job job>" and repr(me.node) == "<Node>"
 
 
 @pytest.mark.parametrize("what", ["block", "method", "connection", "nspace", "procs"])

@@ -370,7 +370,7 @@ class Host(Upcalls, Jobs, Decorators):
             self._job_over(procs[0].nspace)
 
         crossing = Crossing(self.server, exchange, directory=published, gone=published.ended, over=over)
-        self._crossing = self.ends.crossing = crossing
+        self._crossing = self._ends.crossing = crossing
         for kind, tell in (
             (ClientConnected, crossing.connected),
             (ClientFinalized, crossing.finalized),

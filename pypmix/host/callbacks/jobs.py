@@ -62,6 +62,7 @@ class Jobs:
     """
 
     server: Server
+    _ends: Ends
     _crossing: Crossing | None = None
 
     def __init__(self, node: str | None, tmpdir: str | None, grace: float) -> None:
@@ -84,7 +85,6 @@ class Jobs:
         """The process sets that jobs have come with, by nspace."""
         self._over: set[str] = set()
         """Jobs of which nothing is left on any host, while they are registered here."""
-        self._ends: Ends | None = None
         self._running: dict[str, set[Proc]] = {}
         """The procs of jobs that somebody else has started here, which have not ended."""
         self._ran: dict[str, None] = {}
@@ -376,7 +376,7 @@ class Jobs:
         job = self.job(nspace or f"{self._label}@{next(self._numbers)}", apps=apps, parent=parent)
         launch = self._make(job, self.local_ranks(job), None, {}, "", shown, told=True)
         await launch.open()
-        self.ends.here.started(job.nspace, told=False)
+        self._ends.here.started(job.nspace, told=False)
 
         async def watch() -> None:
             try:
@@ -473,12 +473,6 @@ class Jobs:
         if self._guard is not None:
             self._guard.remove(group)
 
-    @property
-    def ends(self) -> Ends:
-        """How jobs end."""
-        assert self._ends is not None
-        return self._ends
-
     def launched(self, launch: Launch) -> None:
         """Processes are about to be started."""
         self._launches.append(launch)
@@ -486,21 +480,21 @@ class Jobs:
         self._ran[nspace] = None
         if len(self._ran) > MAX_RAN:
             del self._ran[next(iter(self._ran))]
-        self.ends.begin(nspace, self._parts_of(launch.job), launch.told)
+        self._ends.begin(nspace, self._parts_of(launch.job), launch.told)
 
     def begun(self, launch: Launch, error: BaseException | None) -> None:
         """Processes have been started, or could not be."""
-        self.ends.begun(launch.job.nspace, error)
+        self._ends.begun(launch.job.nspace, error)
 
     def killed(self, launch: Launch, status: int) -> None:
         """Processes are being ended with a status."""
-        self.ends.killed(launch.job.nspace, status)
+        self._ends.killed(launch.job.nspace, status)
 
     def rank_over(self, proc: Proc, code: int) -> None:
         """A process has ended."""
         self.server.deregister_client(proc)
         self._departed(proc)
-        self.ends.rank_ended(proc, code)
+        self._ends.rank_ended(proc, code)
 
     def _parts_of(self, job: Job) -> list[str]:
         """Return the names of the nodes that have ranks of a job."""
@@ -533,14 +527,14 @@ class Jobs:
         nspace = job.nspace
         if nspace not in self._running:
             self._running[nspace] = {job.proc(rank) for rank in self.local_ranks(job)}
-            self.ends.begin(nspace, self._parts_of(job), told=True)
-            self.ends.begun(nspace, None)
+            self._ends.begin(nspace, self._parts_of(job), told=True)
+            self._ends.begun(nspace, None)
         if proc in self._running[nspace]:
             self._running[nspace].discard(proc)
             self.rank_over(proc, code)
             if not self._running[nspace]:
                 del self._running[nspace]
-                self.ends.part_ended(nspace)
+                self._ends.part_ended(nspace)
 
     def _departed(self, proc: Proc) -> None:
         if self._crossing is not None:
@@ -551,7 +545,7 @@ class Jobs:
         self._launches.remove(launch)
         nspace = launch.job.nspace
         if not any(other.job.nspace == nspace for other in self._launches):
-            self.ends.part_ended(nspace)
+            self._ends.part_ended(nspace)
             self._lingering[nspace] = self.loop.call_later(LINGER, self._forget, nspace)
 
     def _open_jobs(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -582,7 +576,6 @@ class Jobs:
         self._psets = {}
         self._over = set()
         self._running = {}
-        self._ends = None
 
 
 def _words(argv: Sequence[str]) -> tuple[str, ...]:

@@ -72,6 +72,12 @@ def connects(me):
     me.fence(timeout=WAIT)
 
 
+def partners(me, other):
+    """The two jobs share no node: no server has told its clients of the other job before."""
+    with me.connect([Proc(name, Rank.WILDCARD) for name in (me.nspace, other)], timeout=WAIT) as both:
+        return [[job.nspace, job.size, repr(job)] for job in both.jobs.values()]
+
+
 def events(me):
     with me.events(-4242) as heard:
         me.fence(timeout=WAIT)
@@ -113,6 +119,12 @@ async def joining(cell):
         rm = await opened(cell, stack)
         await cell.run(rm, connects, nodes=NODES)
         assert await cell.run(rm, events, nodes=NODES) == [[0, "high"]] * 2
+        names = {"n0": "first", "n1": "second"}
+        jobs = {node: rm.job(name, nodes={node: [0, 1]}) for node, name in names.items()}
+        await rm.exchange("described", nodes=NODES, timeout=WAIT)
+        other = names["n1" if cell.node == "n0" else "n0"]
+        found = await cell.run(rm, partners, other, job=jobs[cell.node])
+        assert found == [[[other, 2, f"<Job {other} of 2>"]]] * 2, found
         await rm.exchange("end", nodes=NODES, timeout=WAIT)
 
 

@@ -132,10 +132,14 @@ async def unnoticed(cell):
 
 
 async def killed(cell):
-    """This process is killed; the test looks what is left."""
-    async with cell.host() as rm, rm.start(rm.job("demo", np=2), ["sleep", "600"]) as procs:
-        print(rm.tmpdir, *procs.pids.values(), flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
+    """This process is killed; the test looks what is left, also of what has left its session."""
+    there = "echo > ready.$PMIX_RANK; exec sleep 600"
+    async with cell.host() as rm:
+        job = rm.job("demo", np=2)
+        async with rm.start(job, ["sh", "-c", f"setsid sh -c '{there}' & wait"], wdir=rm.tmpdir) as procs:
+            await until(lambda: all(os.path.exists(f"{rm.tmpdir}/ready.{rank}") for rank in (0, 1)))
+            print(rm.tmpdir, *procs.pids.values(), flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def later_jobs(cell):
