@@ -115,7 +115,7 @@ def test_limits_are_given_back(env: dict[str, str]) -> None:
 
 def test_the_guard_ends_what_it_was_told_of_and_not_what_it_was_told_to_forget(tmp_path: Path) -> None:
     processes = [subprocess.Popen(["sleep", "30"], start_new_session=True) for _ in range(4)]
-    guard = Guard("pypmix-nobody", "")
+    guard = Guard(str(tmp_path / "pypmix-nobody"))
     for process in processes:
         guard.add(process.pid)
     guard.remove(processes[1].pid)

@@ -189,6 +189,11 @@ class Call:
         self.sent: list[tuple[int, dict[str, bytes]]] = []
         self.followers: list[Call] = []
 
+    @property
+    def because(self) -> str:
+        """The reason, for the end of a sentence; empty where there is none."""
+        return f": {self.reason}" if self.reason else ""
+
 
 class _Intake:
     """What arrived since the last moment when nothing was left over, and how far it has been dealt with.
@@ -949,9 +954,7 @@ class Client:
             hint = "`attrs.OPTIONAL` forbids to ask the server"
         elif not op.key.startswith(RESERVED_PREFIX) and not self.collected:
             hint = "has the proc committed it, and has there been a fence with collect=True?"
-        detail = f"nobody has {op.key!r} of {op.proc} ({self._circumstances(call)})"
-        if call.reason:
-            detail += f": {call.reason}"
+        detail = f"nobody has {op.key!r} of {op.proc} ({self._circumstances(call)})" + call.because
         return self._named(NotFound(detail, status=status, hint=hint), op)
 
     def _circumstances(self, call: Call) -> str:

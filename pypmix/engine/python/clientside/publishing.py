@@ -80,7 +80,7 @@ def _found(client: Client, call: Call, payload: bytes) -> None:
     if data and (status in SUCCESSES or status == ERR_PARTIAL_SUCCESS):
         client._end(call, data)
     elif status in SUCCESSES or status == ERR_NOT_FOUND:
-        error = NotFound(call.reason or f"nobody has published {names} where this proc may look it up")
+        error = NotFound(f"nobody has published {names} where this proc may look it up" + call.because)
         client._end(call, error=client._named(error, op))
     else:
         detail = _LOOKUP_FAILURES.get(status, "")

@@ -140,7 +140,7 @@ def _answered(client: Client, call: Call, payload: bytes) -> None:
         return
     names = ", ".join([repr(key) for query in op.queries for key in query.keys])
     if status in SUCCESSES or status == ERR_NOT_FOUND:
-        error = NotFound(call.reason or f"nobody has an answer to {names}")
+        error = NotFound(f"nobody has an answer to {names}" + call.because)
         client._end(call, error=client._named(error, op))
     elif status == ERR_NOT_SUPPORTED:
         client._end(call, error=client._error(call, status, f"the server's host does not answer {names}"))
