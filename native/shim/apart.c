@@ -45,6 +45,28 @@ __attribute__((constructor)) static void prepare(void)
     pthread_atfork(NULL, NULL, forked);
 }
 
+void pypmix_condition(pthread_cond_t *condition)
+{
+    pthread_condattr_t clock;
+
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &clock);
+    pthread_condattr_destroy(&clock);
+}
+
+struct timespec pypmix_after(double seconds)
+{
+    struct timespec until;
+    double fraction;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    fraction = (double) until.tv_nsec * 1e-9 + seconds;
+    until.tv_sec += (time_t) fraction;
+    until.tv_nsec = (long) ((fraction - (double) (time_t) fraction) * 1e9);
+    return until;
+}
+
 /* Start a thread that nobody joins. */
 bool pypmix_thread(void *(*run)(void *), void *argument)
 {

@@ -3,8 +3,12 @@
  * leaves the outcome in the call, and wakes the thread that waits for it or the descriptor of the queue that it is for.
  */
 
+/* RTLD_DEFAULT */
+#define _GNU_SOURCE
+
 #include "shim.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -24,7 +28,7 @@ struct pypmix_queue {
     void (*wake)(void); /* instead of the pipe; NULL for none */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+PYPMIX_LOCK(lock)
 
 /* all queues, linked by other */
 static pypmix_queue *queues;
@@ -261,6 +265,8 @@ void pypmix_begin(
     pypmix_call *call, pypmix_queue *queue, bool waited, pmix_proc_t *procs, size_t nprocs, pmix_info_t *infos,
     size_t ninfos)
 {
+    bool served;
+
     drop_results(call);
     pypmix_drop_inputs(call);
     call->status = call->result = PYPMIX_PENDING;
@@ -279,8 +285,9 @@ void pypmix_begin(
         queue->active->previous = call;
     }
     queue->active = call;
+    served = queue->served;
     pthread_mutex_unlock(&lock);
-    if (queue->served) {
+    if (served) {
         pypmix_watch();
     }
 }
@@ -348,12 +355,39 @@ static void start_fence(pypmix_call *call)
     }
 }
 
-static double now(clockid_t clock)
+typedef int (*clockwait_t)(sem_t *semaphore, clockid_t clock, const struct timespec *until);
+
+/* Waits by a clock that nobody sets; NULL with a C library that is older than glibc 2.30, or another one. */
+static clockwait_t clockwait;
+
+__attribute__((constructor)) static void find_clockwait(void)
+{
+    clockwait = (clockwait_t) dlsym(RTLD_DEFAULT, "sem_clockwait");
+}
+
+static double seconds(clockid_t clock)
 {
     struct timespec time;
 
     clock_gettime(clock, &time);
     return (double) time.tv_sec + (double) time.tv_nsec * 1e-9;
+}
+
+/* Wait for at most so many seconds; returns as sem_timedwait does. */
+static int wait_for(sem_t *semaphore, double left)
+{
+    struct timespec wake;
+    double until;
+
+    if (NULL != clockwait) {
+        /* so that no sum leaves the range of time_t */
+        wake = pypmix_after(left < 60 ? left : 60);
+        return clockwait(semaphore, CLOCK_MONOTONIC, &wake);
+    }
+    until = seconds(CLOCK_REALTIME) + (left < 1 ? left : 1);
+    wake.tv_sec = (time_t) until;
+    wake.tv_nsec = (long) ((until - (double) wake.tv_sec) * 1e9);
+    return sem_timedwait(semaphore, &wake);
 }
 
 /* The post of an outcome that is known has come or is about to; whoever frees the call must have taken it. */
@@ -370,8 +404,7 @@ static void take_post(pypmix_call *call)
  */
 void pypmix_wait(pypmix_call *call, double timeout)
 {
-    double deadline, left, until;
-    struct timespec wake;
+    double deadline, left;
     bool ended;
 
     if (timeout < 0) {
@@ -380,13 +413,9 @@ void pypmix_wait(pypmix_call *call, double timeout)
         }
         return;
     }
-    deadline = now(CLOCK_MONOTONIC) + timeout;
-    while (0 < (left = deadline - now(CLOCK_MONOTONIC))) {
-        /* a semaphore waits by the wall clock, which may be set: look again at least once a minute */
-        until = now(CLOCK_REALTIME) + (left < 60 ? left : 60);
-        wake.tv_sec = (time_t) until;
-        wake.tv_nsec = (long) ((until - (double) wake.tv_sec) * 1e9);
-        if (0 == sem_timedwait(&call->done, &wake)) {
+    deadline = seconds(CLOCK_MONOTONIC) + timeout;
+    while (0 < (left = deadline - seconds(CLOCK_MONOTONIC))) {
+        if (0 == wait_for(&call->done, left)) {
             call->status = call->result;
             return;
         }

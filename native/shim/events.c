@@ -200,10 +200,22 @@ static pmix_status_t notify(pypmix_call *call)
  * event that is raised there meanwhile would have both wait for ever. So what has come before the end is raised before
  * it, and what comes during it waits for it.
  */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+PYPMIX_LOCK(lock)
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static unsigned shifting;
 static unsigned finalizing;
+
+/* A child has none of the threads that wait or shift. */
+static void forked(void)
+{
+    changed = (pthread_cond_t) PTHREAD_COND_INITIALIZER;
+    shifting = finalizing = 0;
+}
+
+__attribute__((constructor)) static void prepare(void)
+{
+    pthread_atfork(NULL, NULL, forked);
+}
 
 static void one_less(unsigned *count)
 {

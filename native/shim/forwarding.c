@@ -28,7 +28,7 @@ struct pull {
     pull *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+PYPMIX_LOCK(lock)
 static pull *pulls;
 static pypmix_letter *early; /* oldest first */
 static size_t early_count;

@@ -31,7 +31,7 @@ typedef void (*answer_t)(
     pmix_status_t status, pmix_info_t *results, size_t nresults, pmix_op_cbfunc_t cbfunc, void *thiscbdata,
     void *notification_cbdata);
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+PYPMIX_LOCK(lock)
 static pypmix_inbox *inboxes;
 static uint64_t last_number;
 
@@ -79,7 +79,7 @@ bool pypmix_copy_infos_but(
         infos++;
         count--;
     }
-    if (NULL == infos || 0 == count || NULL == pypmix_lib.Value_xfer) {
+    if (NULL == infos || 0 == count) {
         return true;
     }
     target->type = INFO;

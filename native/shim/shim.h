@@ -1,6 +1,7 @@
 #ifndef PYPMIX_SHIM_H
 #define PYPMIX_SHIM_H
 
+#include <pthread.h>
 #include <semaphore.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -207,6 +208,25 @@ struct pypmix_table {
 };
 
 extern struct pypmix_table pypmix_lib;
+
+/*
+ * A lock of a file. A child that is forked has it anew, since the thread that may have held it is not there; what it
+ * guards belongs to the parent, and Python uses none of it in the child.
+ */
+#define PYPMIX_LOCK(name)                                                                                          \
+    static pthread_mutex_t name = PTHREAD_MUTEX_INITIALIZER;                                                       \
+    static void renew_##name(void)                                                                                 \
+    {                                                                                                              \
+        name = (pthread_mutex_t) PTHREAD_MUTEX_INITIALIZER;                                                        \
+    }                                                                                                              \
+    __attribute__((constructor)) static void keep_##name(void)                                                     \
+    {                                                                                                              \
+        pthread_atfork(NULL, NULL, renew_##name);                                                                  \
+    }
+
+/* apart.c: a condition whose waits go by the monotonic clock, and that clock so many seconds from now. */
+void pypmix_condition(pthread_cond_t *condition);
+struct timespec pypmix_after(double seconds);
 
 typedef struct pypmix_queue pypmix_queue;
 typedef struct pypmix_call pypmix_call;

@@ -33,12 +33,24 @@ enum {
 /* How long the end of a server waits for answers that are on their way, in seconds. */
 #define LAST_ANSWERS 2
 
-/* How long an upcall may wait for somebody who watches the queue, in nanoseconds, before the thread steps in. */
-#define STALL 250000000L
+/* How long an upcall may wait for somebody who watches the queue, in seconds, before the thread steps in. */
+#define STALL 0.25
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t answered = PTHREAD_COND_INITIALIZER;
-static pthread_cond_t arrived = PTHREAD_COND_INITIALIZER;
+PYPMIX_LOCK(lock)
+static pthread_cond_t answered;
+static pthread_cond_t arrived;
+
+/* A child has none of the threads that wait. */
+__attribute__((constructor)) static void renew(void)
+{
+    pypmix_condition(&answered);
+    pypmix_condition(&arrived);
+}
+
+__attribute__((constructor)) static void prepare(void)
+{
+    pthread_atfork(NULL, NULL, renew);
+}
 
 static bool hosted; /* whether there is a server */
 static uint64_t server;
@@ -1049,10 +1061,7 @@ static void wait_for_upcalls(void)
         pthread_cond_wait(&arrived, &lock);
         return;
     }
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += STALL;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
+    until = pypmix_after(STALL);
     if (0 != pthread_cond_timedwait(&arrived, &lock, &until)) {
         stalled = NULL != first && missed == visits;
         missed = NULL == first ? UINT64_MAX : visits;
@@ -1212,8 +1221,7 @@ void pypmix_upcalls_close(void)
     if (shift) {
         shift_answers();
     }
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += LAST_ANSWERS;
+    until = pypmix_after(LAST_ANSWERS);
     pthread_mutex_lock(&lock);
     while ((shifting || 0 < calling) && 0 == result) {
         result = pthread_cond_timedwait(&answered, &lock, &until);

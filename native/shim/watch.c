@@ -19,7 +19,7 @@
 /* instead of a number of seconds */
 #define UNTIL_ROUSED -1.0
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+PYPMIX_LOCK(lock)
 static pthread_cond_t roused;
 static bool running;
 
@@ -31,16 +31,9 @@ static atomic_bool drowsy = true;
 /* With the lock held. Returns false if a call has begun that cannot wait for so long. */
 static bool nap(double seconds)
 {
-    struct timespec until;
-    double fraction;
+    struct timespec until = pypmix_after(0 < seconds ? seconds : 0);
     int result = 0;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    if (0 < seconds) {
-        fraction = (double) until.tv_nsec * 1e-9 + seconds;
-        until.tv_sec += (time_t) fraction;
-        until.tv_nsec = (long) ((fraction - (double) (time_t) fraction) * 1e9);
-    }
     while (ETIMEDOUT != result) {
         if (FIRST_LOOK != seconds && !atomic_load(&drowsy)) {
             return false;
@@ -92,15 +85,18 @@ static void *watch(void *unused)
     return unused;
 }
 
-static bool start(void)
+/* A child has not the thread. */
+static void forked(void)
 {
-    pthread_condattr_t clock;
+    running = false;
+    atomic_store(&drowsy, true);
+    pypmix_condition(&roused);
+}
 
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&roused, &clock);
-    pthread_condattr_destroy(&clock);
-    return pypmix_thread(watch, NULL);
+__attribute__((constructor)) static void prepare(void)
+{
+    pypmix_condition(&roused);
+    pthread_atfork(NULL, NULL, forked);
 }
 
 /* After the call is among those that pypmix_fail ends, before the library hears of it. */
@@ -116,7 +112,7 @@ void pypmix_watch(void)
     connected = pypmix_connected();
     pthread_mutex_lock(&lock);
     if (!running && connected) {
-        running = start();
+        running = pypmix_thread(watch, NULL);
     }
     if (running) {
         atomic_store(&drowsy, false);

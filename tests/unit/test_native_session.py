@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import pypmix
 from harness import machine, processes
 
 pytestmark = pytest.mark.timeout(90)
@@ -601,3 +602,69 @@ me.close()
 """
     reports = orphans(pair.launcher, code, tmp_path, "env", f"LD_PRELOAD={library}")
     assert reports == ["fine\n", "fine\n"], "\n".join(reports)
+
+
+CLOCK = """
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+/* The wall clock as a program has seen it that is set back by an hour while it waits. */
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    int result = (int) syscall(SYS_clock_gettime, clock, now);
+    if (CLOCK_REALTIME == clock) {
+        now->tv_sec += 3600;
+    }
+    return result;
+}
+"""
+
+
+@pytest.mark.parametrize("release", [lib.release for lib in machine.libraries()] or ["none"])
+def test_a_time_limit_goes_by_a_clock_that_nobody_sets(release: str, tmp_path: Path) -> None:
+    """The server is stopped, so that only the client's own clock can end the fence."""
+    lib, compiler = machine.library(release), machine.compiler()
+    if lib is None or compiler is None or not machine.extension():
+        machine.lacking("a C compiler, a libpmix or the native engine's extension")
+    source, made, program = tmp_path / "clock.c", tmp_path / "clock.so", tmp_path / "program.py"
+    source.write_text(CLOCK)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", made, source], check=True, timeout=30)
+    program.write_text("""
+import os, signal, subprocess, time, pypmix
+with pypmix.Client() as me:
+    me.fence()
+    if me.rank == 0:
+        server = os.getppid()
+        again = subprocess.Popen(["sh", "-c", f"sleep 15; kill -CONT {server}"], env={"PATH": os.environ["PATH"]})
+        os.kill(server, signal.SIGSTOP)
+        begun = time.monotonic()
+        try:
+            me.fence(timeout=1)
+        except pypmix.OperationTimeout:
+            print("fence", time.monotonic() - begun, flush=True)
+        os.kill(server, signal.SIGCONT)
+        again.kill()
+        again.wait()
+        me.put("over", 1)
+        me.commit()
+    else:
+        me.get("over", me.job[0], wait=30)
+""")
+    command = [sys.executable, "-m", "pypmix", "run", "-n", "2", "env", f"LD_PRELOAD={made}", sys.executable, program]
+    code, output = finished(list(map(str, command)), environment(PYPMIX_ENGINE="native", PYPMIX_LIBPMIX=lib.path))
+    assert code == 0 and float(output.split()[1]) < 10, output
+
+
+def test_no_duration_is_measured_by_the_wall_clock() -> None:
+    stamps = {"cli/events.py", "host/logs.py", "host/output.py", "host/recording/record.py"}
+    package = Path(pypmix.__file__).parent
+    found = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if any(word in path.read_text() for word in ("time.time(", "datetime.now(", "datetime.utcnow("))
+    }
+    assert found <= stamps
+    for path in (package.parent / "native" / "shim").glob("*.c"):
+        text = path.read_text()
+        assert "CLOCK_REALTIME" not in text or path.name == "calls.c"
+        assert "cond_timedwait" not in text or "pypmix_condition(" in text

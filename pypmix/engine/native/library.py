@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 OLDEST: Release = (4, 2, 0)
 SONAME = "libpmix.so.2"
-NEEDED = ("Init", "Finalize", "Abort", "Put", "Commit", "Fence_nb", "Get_nb", "Get_version")
+NEEDED = ("Init", "Finalize", "Abort", "Put", "Commit", "Fence_nb", "Get_nb", "Get_version", "Value_xfer")
 
 _BANNER = b"OpenPMIx "
 _ELF = b"\x7fELF"

@@ -48,10 +48,7 @@ def copy_text(data: str | None) -> Any:
     encoded = text(data)
     if b"\0" in encoded:
         raise ValueError(f"a C string cannot hold a NUL character: {data!r:.80}")
-    copy = lib.pypmix_copy(encoded, len(encoded))
-    if not copy:
-        raise MemoryError(f"no memory for a string of {len(encoded)} bytes")
-    return copy
+    return copy_bytes(encoded)
 
 
 def fill_strings(target: Any, field: str, items: Sequence[str]) -> None:
@@ -94,11 +91,16 @@ def get_proc(source: Any) -> Proc:
     return Proc.unchecked(get_name(source.nspace), source.rank)
 
 
+def copy_bytes(data: bytes) -> Any:
+    copy = lib.pypmix_copy(data, len(data))
+    if not copy:
+        raise MemoryError(f"no memory for {len(data)} bytes")
+    return copy
+
+
 def put_object(target: Any, data: bytes) -> None:
     if data:
-        target.bytes = lib.pypmix_copy(data, len(data))
-        if not target.bytes:
-            raise MemoryError(f"no memory for {len(data)} bytes")
+        target.bytes = copy_bytes(data)
         target.size = len(data)
 
 
@@ -194,7 +196,7 @@ def get_regattr(_marshal: Any, source: Any) -> types.RegAttr:
 
 def put_regex2(_marshal: Any, target: Any, data: types.Regex2) -> None:
     target.type = copy_text(data.encoding)
-    target.bytes = ffi.cast("uint8_t *", lib.pypmix_copy(data.data, len(data.data)))
+    target.bytes = ffi.cast("uint8_t *", copy_bytes(data.data))
     target.len = len(data.data)
 
 
