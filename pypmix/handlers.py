@@ -6,6 +6,7 @@ import threading
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from pypmix.engine.faults import fault
 from pypmix.requests.events import answer_of, event_of, failed
 from pypmix.standard.ops import DeregisterEventHandler
 from pypmix.standard.ops.events import ONESHOT, is_set
@@ -47,7 +48,11 @@ class _Worker:
     def _run(self) -> None:
         while (item := self._work.get()) is not None:
             handler, delivery = item
-            handler.call(delivery)
+            try:
+                handler.call(delivery)
+            except BaseException as error:
+                # Other handlers need the thread.
+                fault("to call an event handler", error)
 
 
 class Handler(Generic[F]):

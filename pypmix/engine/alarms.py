@@ -6,6 +6,8 @@ import heapq
 import threading
 import time
 
+from pypmix.engine.faults import fault
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,4 +78,8 @@ class Alarms:
                     continue
                 call = heapq.heappop(self._alarms).call
             if call is not None:
-                call()
+                try:
+                    call()
+                except BaseException as error:
+                    # Other alarms need the thread.
+                    fault("a timer", error)

@@ -89,6 +89,9 @@ class ClientSession(Protocol):
     def close(self) -> None:
         """Drop the connection without `Finalize`; what is pending fails with `LostConnection`. May be called twice."""
 
+    def forked(self) -> None:
+        """This is a forked child of the process that opened it: close its descriptors, and leave the parent's alone."""
+
 
 class ToolSession(ClientSession, Protocol):
     """An open tool: a client that nobody needs to have launched, with any number of servers.
@@ -268,6 +271,9 @@ class ServerSession(Protocol):
 
     def close(self) -> None:
         """Stop serving, close all connections and remove the server's files. May be called twice."""
+
+    def forked(self) -> None:
+        """This is a forked child of the process that opened it: close its descriptors, and leave the parent's alone."""
 
 
 if TYPE_CHECKING:

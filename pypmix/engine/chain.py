@@ -10,6 +10,7 @@ from __future__ import annotations
 from _thread import allocate_lock, get_ident
 from collections import deque
 
+from pypmix.engine.faults import fault, struck
 from pypmix.standard import codes
 from pypmix.standard.errors import ERROR, NotFound, PMIxError, WouldDeadlock
 from pypmix.standard.ops.events import (
@@ -68,11 +69,13 @@ def _at_once(function: Callable[[Any], object], argument: Any) -> None:
     function(argument)
 
 
-def _both(notification: Notification, conclusion: Conclusion, over: Over | None) -> Over:
+def _both(
+    notification: Notification, conclusion: Conclusion, over: Over | None, guarded: Callable[..., object]
+) -> Over:
     def ended(status: int, results: tuple[Info, ...]) -> None:
         if over is not None:
             over(status, results)
-        conclusion(notification, status, results)
+        guarded(conclusion, notification, status, results)
 
     return ended
 
@@ -249,6 +252,8 @@ class Handlers:
         self._calls: deque[tuple[Callable[[Any], None], object]] = deque()
         """Whom to call with what, in this order whatever threads there are."""
         self._calling = allocate_lock()
+        self.failed: Callable[[Exception], object] = lambda error: fault("a step that an event leads to", error)
+        """What is told of a fault in a screen, a watcher or a conclusion; the event goes its way."""
 
     # Registration
 
@@ -293,7 +298,7 @@ class Handlers:
     def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
         """Tell the library itself of each event of a code before any handler; nothing that these do keeps it away.
 
-        A watcher is called where `enter` leads, and must not raise.
+        A watcher is called where `enter` leads.
         """
         self._watchers.setdefault(code, []).append(watcher)
 
@@ -426,15 +431,15 @@ class Handlers:
                 comes after can be made up for by `recover`.
         """
         screen = self._screens.get(notification.code)
-        if screen is not None and not screen(notification):
+        if screen is not None and self._guarded(screen, notification) is False:
             if over is not None:
                 over(EVENT_NO_ACTION_TAKEN, results)
             return False
         for watcher in list(self._watchers.get(notification.code, ())):
-            watcher(notification)
+            self._guarded(watcher, notification)
         conclusion = self._conclusions.get(notification.code)
         if conclusion is not None:
-            over = _both(notification, conclusion, over)
+            over = _both(notification, conclusion, over, self._guarded)
         everyone = [self._first, *[handler for row in self._rows for handler in row], self._last]
         chain = [handler for handler in everyone if handler is not None and self._matches(handler, notification)]
         chain = [handler for handler in chain if handler.active]
@@ -446,6 +451,15 @@ class Handlers:
         if over is not None:
             over(EVENT_NO_ACTION_TAKEN, results)
         return False
+
+    def _guarded(self, function: Callable[..., Any], *arguments: object) -> Any:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            if struck(error):
+                raise
+            self.failed(error)
+            return None
 
     def answered(self, delivery: Delivery, status: int, results: tuple[Info, ...]) -> None:
         """Go on after an answer that came later than the call of the handler returned."""

@@ -184,6 +184,7 @@ class LocalHost:
         self._feed: Feed | None = None
         self._guard: Guard | None = None
         self._limits: tuple[int, int] | None = None
+        self.broken: Exception | None = None
         self._outcome: Outcome | None = None
         self._partial: Outcome | None = None
         self._ended_all = False
@@ -517,7 +518,9 @@ class LocalHost:
             orphans.adopt()
         self._begin(self._first, programs)
         self._feed_input()
-        self.loop.run(lambda: not self.jobs)
+        self.loop.run(lambda: not self.jobs or self.broken is not None)
+        if self.broken is not None:
+            raise self.broken
         self._sweep()
         self._hand_over()
 

@@ -8,6 +8,8 @@ import selectors
 import time
 from collections import deque
 
+from pypmix.engine.faults import fault, struck
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +21,10 @@ WRITE = selectors.EVENT_WRITE
 
 MANY = 64
 """With fewer timers than this, those that were cancelled may stay until they are due."""
+
+
+PAUSE = 0.1
+"""Seconds without watching a descriptor whose callback has failed: it may be ready again at once, and fail again."""
 
 
 class Timer:
@@ -39,13 +45,17 @@ class Timer:
 
 
 class Loop:
-    """Runs callbacks on the thread that calls `run`; only `post` may be used from others."""
+    """Runs callbacks on the thread that calls `run`; only `post` may be used from others.
+
+    A fault in a callback is logged, and the loop goes on: whoever must hear of it sees to that in the callback.
+    """
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._timers: list[Timer] = []
         self._many = MANY
         self._posted: deque[Callback] = deque()
+        self._paused: dict[int, selectors.SelectorKey] = {}
         self._wake_read, self.wake_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._wake_read, READ, self._woken)
 
@@ -55,7 +65,8 @@ class Loop:
 
     def unwatch(self, fd: int) -> None:
         """Forget `fd`; to be called before it is closed."""
-        self._selector.unregister(fd)
+        if self._paused.pop(fd, None) is None:
+            self._selector.unregister(fd)
 
     def later(self, delay: float, callback: Callback) -> Timer:
         """Call `callback` after `delay` seconds."""
@@ -88,21 +99,42 @@ class Loop:
     def run_posted(self) -> None:
         """Carry out what other threads have posted by now."""
         while self._posted:
-            self._posted.popleft()()
+            self._call(self._posted.popleft())
+
+    def _call(self, callback: Callback) -> bool:
+        try:
+            callback()
+        except Exception as error:
+            if struck(error):
+                raise
+            fault("a callback of the host", error)
+            return False
+        return True
+
+    def _pause(self, key: selectors.SelectorKey) -> None:
+        if self._selector.get_map().get(key.fd) is key:
+            self._selector.unregister(key.fd)
+            self._paused[key.fd] = key
+            self.later(PAUSE, lambda: self._resume(key))
+
+    def _resume(self, key: selectors.SelectorKey) -> None:
+        if self._paused.get(key.fd) is key:
+            del self._paused[key.fd]
+            self._selector.register(key.fd, key.events, key.data)
 
     def run(self, until: Callable[[], bool], every: float | None = None) -> None:
         """Run until the condition holds; it is asked after each round, and at least each `every` seconds."""
         while not until():
             for key, _ in self._selector.select(self._wait(every)):
                 # A callback of this round may have forgotten a descriptor that is ready too.
-                if self._selector.get_map().get(key.fd) is key:
-                    key.data()
+                if self._selector.get_map().get(key.fd) is key and not self._call(key.data):
+                    self._pause(key)
             self.run_posted()
             now = time.monotonic()
             while self._timers and (self._timers[0].callback is None or self._timers[0].due <= now):
                 callback = heapq.heappop(self._timers).callback
                 if callback is not None:
-                    callback()
+                    self._call(callback)
 
     def _wait(self, longest: float | None) -> float | None:
         if self._posted:

@@ -38,6 +38,20 @@ STDERR = 4
 NAMES = {STDOUT: "stdout", STDERR: "stderr"}
 
 
+def vital(step: Callable[..., None]) -> Callable[..., None]:
+    """Have a fault in a step end the host: without the step its job would never be over, and all wait for it."""
+
+    def guarded(self: RunningJob, *arguments: object) -> None:
+        try:
+            step(self, *arguments)
+        except Exception as error:
+            if self.host.broken is None:
+                self.host.broken = error
+            self.host.loop.wake()
+
+    return guarded
+
+
 class RunningJob:
     """A job of a host.
 
@@ -195,6 +209,7 @@ class RunningJob:
 
     # What happens to the ranks
 
+    @vital
     def _watch_without_pidfds(self) -> None:
         for rank in self.ranks:
             if rank.pidfd < 0:
@@ -202,10 +217,12 @@ class RunningJob:
         if self.running:
             self.host.loop.later(POLL, self._watch_without_pidfds)
 
+    @vital
     def _ready(self, rank: Rank) -> None:
         if self._collect(rank) and self.outcome is None and (rank.blame or self._unjudged):
             self._judge(DYING)
 
+    @vital
     def _judge(self, chances: int) -> None:
         """A rank has failed: end the job, in the name of the one that began."""
         # A rank that asked for an abort may have exited since, and one that died a moment ago may have taken others
@@ -243,13 +260,13 @@ class RunningJob:
         self._forget(rank)
         self.running -= 1
         rank.node.running -= 1
+        if not self.running:
+            self.host.loop.later(0, self._sweep)
         for stream in rank.streams.values():
             stream.finish()
         if rank.input is not None:
             rank.input.close()
         self.host.rank_ended(self, rank)
-        if not self.running:
-            self.host.loop.later(0, self._sweep)
         return True
 
     def _forget(self, rank: Rank) -> None:
@@ -266,6 +283,7 @@ class RunningJob:
             return ""
         return f"; {alive} other rank{'s were' if alive > 1 else ' was'} ended"
 
+    @vital
     def _timed_out(self) -> None:
         if self.running:
             self.end(TIMED_OUT, f"{self} did not end within {self.terms.limit:g} s and was ended")
@@ -307,6 +325,7 @@ class RunningJob:
                     # A stopped process does not see it before it goes on.
                     launch.signal_group(rank.pid, signal.SIGCONT)
 
+    @vital
     def _sweep(self) -> None:
         """All ranks have ended: end what they started and left behind, and then the job."""
         if self._groups is None:

@@ -7,6 +7,7 @@ from collections import deque
 from queue import Empty, SimpleQueue
 from time import monotonic
 
+from pypmix.engine.faults import fault
 from pypmix.mailbox import Ended, Mailbox
 from pypmix.recipes.candidacy import LEADER_FAILED, Candidacy, check
 from pypmix.requests import limit
@@ -159,8 +160,12 @@ class Leadership:
             if work is None:
                 return
             function, argument = work
-            if function(argument) is True:
-                kept.append((monotonic() + self._patience, argument))
+            try:
+                if function(argument) is True:
+                    kept.append((monotonic() + self._patience, argument))
+            except BaseException as error:
+                # Whoever waits for the next term would wait for ever.
+                self.over(fault("to follow the leader of a group", error))
 
     # What the candidacy tells
 

@@ -274,3 +274,36 @@ def test_integers_take_exactly_their_range(kind: int) -> None:
     assert high - low == 2 ** (8 * size) - 1
     for number in (low, high):
         assert there_and_back(Value(kind, number)) == Value(kind, number)
+
+
+def test_what_there_is_no_memory_for_is_told_and_nothing_is_left_behind(monkeypatch):
+    from types import SimpleNamespace
+
+    from pypmix.engine.native import session, structs
+    from pypmix.standard.ops import Fence
+    from pypmix.standard.types import Regex2
+
+    monkeypatch.setattr(structs, "lib", SimpleNamespace(pypmix_copy=lambda *_: structs.NULL))
+    for put in (
+        lambda: structs.put_regex2(None, SimpleNamespace(), Regex2("pmix", b"x")),
+        lambda: structs.put_object(SimpleNamespace(), b"x"),
+        lambda: structs.copy_text("x"),
+    ):
+        with pytest.raises(MemoryError):
+            put()
+    freed = []
+    monkeypatch.setattr(session, "lib", SimpleNamespace(pypmix_infos_free=lambda *array: freed.append(array)))
+
+    def procs(_given):
+        raise ValueError("no proc")
+
+    class Marshal:
+        def infos(self, _given):
+            return "infos", 1
+
+    marshal = Marshal()
+    marshal.procs = procs
+    opened = SimpleNamespace(_marshal=marshal, proc=("job", 0))
+    with pytest.raises(ValueError, match="no proc"):
+        session.NativeSession._fence_arguments(opened, Fence(collect=True))
+    assert freed == [("infos", 1)]

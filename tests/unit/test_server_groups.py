@@ -230,7 +230,7 @@ def test_with_one_it_goes_on_without_the_dead(directive, status, moment):
         party.die(2)
     tags += party.construct(1)
     assert party.statuses(tags) == [status, status]
-    assert [party.members[rank].client.replies for rank in (0, 1)]
+    assert all(party.members[rank].client.replies for rank in (0, 1))
     told = [(talk.MEMBER_FAILED, Proc("job", 2))] if directive is NOTIFY else []
     assert [party.heard(0), party.heard(1)] == [told, told]
     assert party.server.store.groups["g"] == job(0, 1)

@@ -12,9 +12,11 @@ from heapq import heappop, heappush
 from queue import SimpleQueue
 from time import monotonic
 
+from pypmix.engine.faults import fault
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.quirks import deadline, ordered
 from pypmix.engine.native.structs import text
+from pypmix.standard.errors import PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,10 +62,11 @@ class Background:
     def get(self, op: Any, done: Report) -> None:
         """Start a get."""
         proc, directives = op.proc, op.directives
+        nspace, key, limit = text(proc[0]), text(op.key), deadline(directives)
         infos, count = self._session._marshal.infos(ordered(directives))
         token = self._enter(op, done, self._session._outcome)
-        status = lib.pypmix_get_submit(self._queue, token, text(proc[0]), proc[1], text(op.key), infos, count)
-        self._entered(token, status, deadline(directives))
+        status = lib.pypmix_get_submit(self._queue, token, nspace, proc[1], key, infos, count)
+        self._entered(token, status, limit)
 
     def fence(self, op: Any, done: Report) -> None:
         """Start a fence."""
@@ -107,17 +110,28 @@ class Background:
         while self._finished:
             ended.append(self._finished.popleft())
         for listener in self._listeners:
-            listener()
+            try:
+                listener()
+            except Exception as error:
+                fault("to take in what has come", error)
         while ended:
-            done, result, problem = ended.popleft()
+            self._end(*ended.popleft())
+
+    def _end(self, done: Report | None, result: Any, problem: BaseException | None) -> None:
+        try:
             if done is None:
                 call = result
                 op, done, outcome = self._pending.pop(call.token)
                 try:
                     result = outcome(op, call)
-                except Exception as error:
+                except PMIxError as error:
                     problem, result = error, None
+                except Exception as error:
+                    problem, result = fault(f"the answer to {op.name}", error), None
             done(result, problem)
+        except Exception as error:
+            # Others wait for what has ended behind it.
+            fault("to tell of the end of an operation", error)
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Have somebody called who looks for more, with each `poll`; from now on there is always one to call it."""
@@ -188,7 +202,11 @@ class Background:
                     self._completer = None
                     lib.pypmix_queue_wake(self._queue)
                     return
-            self.poll()
+            try:
+                self.poll()
+            except BaseException as error:
+                # Whoever waits for this thread would wait for ever.
+                fault("the thread that completes operations", error)
 
     def _run_calls(self, work: SimpleQueue[tuple[Op[Any], Report] | None]) -> None:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from pypmix.engine.faults import Steps
 from pypmix.engine.groups.addresses import Addresses, check_fence
 from pypmix.engine.groups.agent import Agent
 from pypmix.engine.groups.rules import JOB_SIZE
@@ -58,11 +59,13 @@ class GroupPort:
         self._alarms: Alarms | None = None
         self._outside: dict[int, tuple[Op[Any], Done[Any]]] = {}
         self._last = 0
+        self.steps = Steps(self._fail)
         self.proc = session.proc
         self.server_release = session.server_release
         self.adapts = adapts(session)
         self.agent = Agent(self)
         self.addresses = Addresses(self.proc, self.agent.standing, stamps=self.adapts)
+        self.handlers.failed = self.steps.failed
         self._inbox.enders.append(self._ended)
 
     # What the session asks
@@ -82,11 +85,18 @@ class GroupPort:
         if self._inbox.over:
             ended(None, LostConnection("the client was closed"))
         else:
-            group = self.addresses.whole(op)
-            if group:
-                self.agent.fencing.fence(group, op, ended)
-            else:
-                self.agent.start(op, ended)
+            self.steps.begin(number, lambda: self._start(op, ended))
+
+    def _start(self, op: Op[Any], ended: Done[Any]) -> None:
+        group = self.addresses.whole(op)
+        if group:
+            self.agent.fencing.fence(group, op, ended)
+        else:
+            self.agent.start(op, ended)
+
+    def _fail(self, whose: object, error: PMIxError) -> None:
+        for number in [each for each in self._outside if whose is None or each == whose]:
+            self._answer(number, None, PMIxError(error.detail, hint=error.hint))
 
     def _answer(self, number: int, result: Any, error: BaseException | None) -> None:
         outside = self._outside.pop(number, None)
@@ -154,6 +164,7 @@ class GroupPort:
 
     def submit(self, op: Op[Any], done: Done[Any]) -> None:
         session, inbox = self._session, self._inbox
+        done = self.steps.ended(done)
 
         def ended(result: Any, error: BaseException | None) -> None:
             if inbox._lock._is_owned():  # type: ignore[attr-defined]
@@ -183,7 +194,7 @@ class GroupPort:
             from pypmix.engine.alarms import Alarms
 
             self._alarms = Alarms()
-        return Timer(self, self._alarms, seconds, call)
+        return Timer(self, self._alarms, seconds, self.steps.later(call))
 
     def fetch(self, proc: Proc, key: str) -> Value | None:
         return None if self._inbox.over else self._session.fetch_local(proc, key)

@@ -96,7 +96,8 @@ class Topic(Asking):
     def put(self, op: GroupConstruct | GroupDestruct, done: Done[Any]) -> None:
         """Put a construct or a destruct to the library; under the inbox's lock."""
         if isinstance(op, GroupConstruct) and self.port.adapts and self.session._release < UNSORTED:
-            super().submit(op, lambda result, error: self._ordered(op, result, error, done))
+            ended = self.port.steps.ended(lambda result, error: self._ordered(op, result, error, done))
+            super().submit(op, ended)
         else:
             super().submit(op, done)
 

@@ -10,6 +10,7 @@ from _thread import get_ident
 from collections import deque
 from threading import RLock
 
+from pypmix.engine.faults import fault
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.marshal import plain
 from pypmix.engine.native.structs import get_name
@@ -114,7 +115,10 @@ class Inbox:
         if lost:
             error = LostConnection(session._loss(), procs=(session.proc,), engine=str(session.info))
         for ender in self.enders:
-            ender(error)
+            try:
+                ender(error)
+            except Exception as problem:
+                fault("to end with the connection", problem)
         lib.pypmix_inbox_close(self._box)
         while self._open:
             lib.pypmix_letter_drop(self._open.pop(), EVENT_NO_ACTION_TAKEN, ffi.NULL, 0)
@@ -129,7 +133,11 @@ class Inbox:
             self.enter(self._take)
             while self._due:
                 function, argument = self._due.popleft()
-                function(argument)
+                try:
+                    function(argument)
+                except Exception as error:
+                    # Others wait for what is due behind it.
+                    fault("what an event or an answer leads to", error)
         finally:
             self._poller = 0
 
@@ -143,8 +151,11 @@ class Inbox:
             if letter.what == lib.PYPMIX_EVENT and self._tells_loss(letter):
                 lost = True
             elif letter.what in self.readers:
-                self.readers[letter.what](letter)
-                continue
+                try:
+                    self.readers[letter.what](letter)
+                    continue
+                except Exception as error:
+                    fault("an event or a piece of output", error)
             self.answer(letter)
         count = 0 if self.over else lib.pypmix_inbox_lost(self._box)
         if count:

@@ -17,6 +17,7 @@ from collections import deque
 from pypmix._version import __version__
 from pypmix.engine.alarms import Alarms
 from pypmix.engine.base import EngineInfo
+from pypmix.engine.faults import fault, traced
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.events import RAISED_ANYWHERE
 from pypmix.engine.native.library import open_library
@@ -106,10 +107,11 @@ class Upcall:
         self.gid: int | None = None
 
     def reply(self, result: object = None) -> None:
-        """Answer with a result. Only the first answer counts."""
+        """Answer with a result. Only the first answer counts; a second one is a fault of the host, and logged."""
         try:
             raw = self._raw.pop()
         except IndexError:
+            self._again()
             return
         row = self._row
         if row.data:
@@ -124,6 +126,7 @@ class Upcall:
         try:
             raw = self._raw.pop()
         except IndexError:
+            self._again()
             return
         status = (error.code if isinstance(error, PMIxError) else ERROR) or ERROR
         if self._row.refused is not None:
@@ -135,6 +138,10 @@ class Upcall:
                 self._give(raw, result)
                 return
         self._server._answer(raw, status, NULL)
+
+    def _again(self) -> None:
+        whose = f" of {self.requestor}" if self.requestor else ""
+        self._server.log(f"the host replied twice to {self.op.name}{whose}: only the first reply counts")
 
     def _give(self, raw: Any, result: object) -> None:
         server, write = self._server, self._row.write
@@ -164,6 +171,9 @@ class _Told(Upcall):
     """What a host is only told."""
 
     __slots__ = ()
+
+    def _again(self) -> None:
+        """There is nothing to answer."""
 
     def __init__(self, op: Op[Any], requestor: Proc | None, uid: int | None, gid: int | None) -> None:
         self._raw = []
@@ -289,30 +299,38 @@ class NativeServer:
     # What the library asks, on the engine's thread.
 
     def _serve(self) -> None:
-        take, wait = lib.pypmix_upcall_take, lib.pypmix_upcall_next
         while not self._closed:
-            if raw := wait():
-                self._upcall(raw)
-                continue
-            # The loss of a client comes after all that it was asked for before, and so does a mark.
-            marks = len(self._marks)
+            try:
+                self._turn()
+            except BaseException as error:
+                # All clients of the node need this thread.
+                self.log(f"the thread of the upcalls goes on after a fault here: {traced(error)}")
+        self._completions()
+
+    def _turn(self) -> None:
+        if raw := lib.pypmix_upcall_next():
+            self._upcall(raw)
+            return
+        # The loss of a client comes after all that it was asked for before, and so does a mark.
+        marks = len(self._marks)
+        try:
             lost = self._letters()
             if self._attached:
                 self._departed.extend(lost)
                 if lost:
                     lib.pypmix_queue_signal(self._queue)
             else:
-                while raw := take():
+                while raw := lib.pypmix_upcall_take():
                     self._upcall(raw)
                 for proc in lost:
                     self._lost(proc)
+        finally:
             for _ in range(marks):
                 self._marks.popleft().set()
-            self._completions()
-            refused = lib.pypmix_upcalls_lost()
-            if refused:
-                self.log(f"{refused} upcalls were refused, because too many wait for the host")
         self._completions()
+        refused = lib.pypmix_upcalls_lost()
+        if refused:
+            self.log(f"{refused} upcalls were refused, because too many wait for the host")
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when upcalls wait, once somebody has attached."""
@@ -350,7 +368,10 @@ class NativeServer:
 
     def _completions(self) -> None:
         while call := lib.pypmix_queue_pop(self._queue):
-            self._ended(call)
+            try:
+                self._ended(call)
+            except Exception as error:
+                self.log(f"the end of a call failed because of a fault here: {traced(error)}")
 
     def _upcall(self, raw: Any) -> None:
         row = ROWS[raw.what]
@@ -372,7 +393,7 @@ class NativeServer:
                 upcall.requestor = getattr(op, "proc", None)
                 upcall.uid, upcall.gid = applicant
         except Exception as error:
-            self.log(f"an upcall of the library could not be read: {error!r}")
+            self.log(f"an upcall of the library could not be read: {traced(error)}")
             status = (error.code if isinstance(error, PMIxError) else ERROR) or ERROR
             upcall._raw.clear()
             self._answer(raw, status, NULL)
@@ -382,9 +403,11 @@ class NativeServer:
     def _ask(self, upcall: Upcall) -> None:
         try:
             self._on_upcall(upcall)
-        except Exception as error:
-            self.log(f"the host failed in the upcall {upcall.op!r}: {error!r}")
+        except BaseException as error:
+            self.log(f"the host failed in the upcall {upcall.op!r}: {traced(error)}")
             upcall.fail(error)
+            if not isinstance(error, Exception):
+                raise
 
     def _answer(self, raw: Any, status: int, given: Any) -> None:
         lib.pypmix_upcall_answer(raw, status, given)
@@ -401,12 +424,16 @@ class NativeServer:
     def _letters(self) -> list[Proc]:
         found = []
         while letter := lib.pypmix_inbox_take(self._box):
-            if letter.code == ERR_LOST_CONNECTION:
-                found.append(get_proc(letter.source))
-                # One event tells of several that were lost at once; it has nothing else that Python knows no form of.
-                infos = self.marshal.results(letter.infos) if letter.infos.size else ()
-                found += [info.value.data for info in infos if info.key == PROCID]
-            lib.pypmix_letter_drop(letter, EVENT_NO_ACTION_TAKEN, NULL, 0)
+            try:
+                if letter.code == ERR_LOST_CONNECTION:
+                    found.append(get_proc(letter.source))
+                    # One event tells of several that were lost at once.
+                    infos = self.marshal.results(letter.infos) if letter.infos.size else ()
+                    found += [info.value.data for info in infos if info.key == PROCID]
+            except Exception as error:
+                self.log(f"the loss of a client cannot be read: {traced(error)}")
+            finally:
+                lib.pypmix_letter_drop(letter, EVENT_NO_ACTION_TAKEN, NULL, 0)
         return found
 
     def _lost(self, proc: Proc) -> None:
@@ -422,7 +449,11 @@ class NativeServer:
             return
         text = printable_lines(text) + note
         if self._on_log is not None:
-            self._on_log(text)
+            try:
+                self._on_log(text)
+            except Exception as error:
+                # The host's own code, which is not to end the thread that all need.
+                fault("to log what a server does", error)
             return
         import logging
 
@@ -698,6 +729,11 @@ class NativeServer:
         if finalizer.is_alive():
             self.log("PMIx_server_finalize does not come back")
 
+    def forked(self) -> None:
+        """See `ServerSession.forked`: the library, its threads and its sockets are the parent's."""
+        self._lock = threading.Lock()
+        self._closed = True
+
     # How the library is called.
 
     def _tell(self, what: int, operation: str, give: Callable[[Any], None]) -> None:
@@ -710,8 +746,8 @@ class NativeServer:
         if lib.pypmix_ask_submit(self._queue, 0, what, given):
             raise MemoryError("no memory for an operation")
 
-    def _call(self, what: int, operation: str, give: Callable[[Any], None]) -> Any:
-        """Put a call to the library, wait for its end, and return it; it is freed already, but for its results."""
+    def _call(self, what: int, operation: str, give: Callable[[Any], None]) -> None:
+        """Put a call to the library, and wait for its end."""
         call = self._asked_call(what, operation, give)
         lib.pypmix_call_free(call)
 

@@ -30,7 +30,6 @@ from pypmix.engine.native.quirks import (
 from pypmix.engine.native.structs import string, text
 from pypmix.standard import codes, errors, ops
 from pypmix.standard.errors import (
-    ERR_INIT,
     ERR_LOST_CONNECTION,
     ERR_NOT_FOUND,
     ERR_PARTIAL_SUCCESS,
@@ -109,21 +108,23 @@ def open_client(env: Mapping[str, str], library: Library, directives: Sequence[I
     """
     _same_environment(env)
     open_library(library)
-    if _library.spent:
+    reason = refusal(library)
+    if reason:
         raise EngineUnavailable(
-            f"libpmix {release_text(library.release)} cannot be opened again in this process: {_library.spent}",
+            reason,
             operation="open",
             engine=f"native {release_text(library.release)}",
             hint="keep one client for the life of the process, or use PYPMIX_ENGINE=python",
         )
-    if _library.tool:
-        raise EngineUnavailable(
-            f"libpmix {release_text(library.release)} serves the tool that this process is, and cannot be a client too",
-            operation="open",
-            engine=f"native {release_text(library.release)}",
-            hint="use that tool, which has all operations of a client, or PYPMIX_ENGINE=python",
-        )
     return NativeSession(env, library, directives)
+
+
+def refusal(library: Library) -> str:
+    """Return why no client can be opened on a library in this process now; empty if one can."""
+    name = f"libpmix {release_text(library.release)}"
+    if _library.spent:
+        return f"{name} cannot be opened again in this process: {_library.spent}"
+    return f"{name} serves the tool that this process is, and cannot be a client too" if _library.tool else ""
 
 
 class _Library:
@@ -325,7 +326,7 @@ class NativeSession:
 
     def poll(self) -> None:
         """Complete what has ended, without waiting."""
-        if self._background is not None:
+        if self._background is not None and not self._forked:
             self._background.poll()
 
     def close(self) -> None:
@@ -334,6 +335,8 @@ class NativeSession:
         libpmix itself stays connected, because only `Finalize` can end that; the server sees this process as lost
         when it exits.
         """
+        if self._forked:
+            return
         self._leave()
         if self._background is not None:
             self._background.close()
@@ -343,6 +346,11 @@ class NativeSession:
         if self._queue:
             queue, self._queue = self._queue, None
             lib.pypmix_queue_free(queue)
+
+    def forked(self) -> None:
+        """See `ClientSession.forked`: nothing of the library is touched, whose threads the child has not."""
+        self._open = False
+        self._forked = True
 
     # the operations
 
@@ -389,8 +397,8 @@ class NativeSession:
                 return kept
         call = self._call()
         if directives:
-            infos, count = self._marshal.infos(ordered(directives))
             limit = deadline(directives)
+            infos, count = self._marshal.infos(ordered(directives))
             lib.pypmix_get(call, self._queue, text(proc[0]), proc[1], text(key), infos, count, limit)
         else:
             limit = -1.0
@@ -506,7 +514,11 @@ class NativeSession:
         if op.collect:
             directives = (COLLECT, *directives)
         infos, ninfos = self._marshal.infos(directives)
-        procs, count = self._marshal.procs(op.procs)
+        try:
+            procs, count = self._marshal.procs(op.procs)
+        except BaseException:
+            lib.pypmix_infos_free(infos, ninfos)
+            raise
         return procs, count, infos, ninfos, limit
 
     def _call(self) -> Any:
@@ -624,7 +636,7 @@ class NativeSession:
     def _error(
         self, operation: str, status: int, detail: str = "", procs: Sequence[Proc] = (), hint: str = ""
     ) -> PMIxError:
-        """Return the error of an operation that has failed, which may be how the loss of the server shows."""
+        """Return the error of an operation that has failed; where it shows the loss of the server, end the session."""
         if self._open and not self.singleton and status in _MAYBE_LOST and not lib.pypmix_connected():
             self._leave(lost=True)
         if status == ERR_LOST_CONNECTION and not self._open:
@@ -652,12 +664,11 @@ class NativeSession:
 
     def _closed(self, operation: str) -> NoReturn:
         if self._forked:
-            raise PMIxError(
-                "this process is a fork of the one that opened the client, and libpmix does not survive that",
-                status=ERR_INIT,
+            raise NotInitialized(
+                "this process was forked from the one that opened the client, which stays that one's",
                 operation=operation,
                 engine=str(self.info),
-                hint="open a client in a process that was started afresh",
+                hint="open a client of its own in the child",
             )
         if self._lost:
             raise LostConnection(self._loss(), operation=operation, procs=(self.proc,), engine=str(self.info))
@@ -711,8 +722,9 @@ _sessions: set[NativeSession] = set()
 
 def _forked() -> None:
     for session in _sessions:
-        session._open = False
-        session._forked = True
+        session.forked()
+    if _sessions and not _library.spent:
+        _library.spent = "it belongs to the process that this one was forked from"
     _sessions.clear()
 
 

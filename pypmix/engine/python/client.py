@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from _operator import call as _invoke
 
+from pypmix.engine.faults import fault, struck
 from pypmix.engine.python import datastore
 from pypmix.engine.python.datastore import PLAIN, TIMEOUT, DataStore, Wanted, is_true, seconds
 from pypmix.standard import codes, types
@@ -409,7 +410,7 @@ class Client:
             if call.outcome is not None and (call.done is not None or call.inside is not None):
                 self._end(call)
         for step in list(self.at_resume):
-            step()
+            self._guarded("to go on after a signal", step)
         old = self.intake
         if self._opening is not None or self.closed is not None or not old.chunks:
             return
@@ -440,9 +441,9 @@ class Client:
         for call in list(self._timed):
             if call.deadline is not None and now >= call.deadline:
                 self._timed.remove(call)
-                self._expire(call)
+                self._guarded("a time limit", self._expire, call)
         for timer in [each for each in self.timers if now >= each.due]:
-            timer.run()
+            self._guarded("a timer", timer.run)
 
     def lost(self, reason: str) -> None:
         """The connection has ended."""
@@ -450,6 +451,13 @@ class Client:
             self._finalized(self._parting)
         else:
             self._shut(reason, lambda: LostConnection(reason))
+
+    def give_up(self, error: BaseException) -> None:
+        """End because what drives this machine has failed."""
+        if self.closed is not None:
+            return
+        failure = fault("the client", error)
+        self._shut(failure.detail, lambda: LostConnection(failure.detail, hint=failure.hint))
 
     def close(self) -> None:
         """End without a word to the server."""
@@ -520,17 +528,44 @@ class Client:
             self._timed.remove(call)
         if call.inside is not None:
             inside, call.inside = call.inside, None
-            inside(*call.outcome)
+            self._guarded(f"what follows {call.op.name}", inside, *call.outcome)
+
+    def _guarded(self, what: str, step: Callable[..., object], *arguments: object) -> None:
+        """Take a step that is nobody's who is here: a fault in it is logged and leaves them alone."""
+        try:
+            step(*arguments)
+        except Exception as error:
+            if struck(error):
+                raise
+            fault(what, error)
+
+    def _failed(self, call: Call, error: Exception) -> None:
+        """End a call, and those that wait for the same answer, because what its answer leads to failed here."""
+        failure = fault(f"the answer to {call.op.name}", error)
+        for each in (call, *call.followers):
+            if each.outcome is None and each.tag in (0, call.tag):
+                own = PMIxError(failure.detail, hint=failure.hint)
+                own.__cause__ = error
+                self._end(each, error=self._named(own, each.op))
+        call.followers.clear()
+        self._gets = {proc: get for proc, get in self._gets.items() if get is not call}
 
     def _dispatch(self, tag: int, payload: bytes) -> None:
         call = self._calls.get(tag)
         if call is None or call.tag != tag:
             # Late replies, and what nobody has asked for, are nobody's business.
             listener = self.listeners.get(tag)
+            if listener is None and tag == TAG_DATA_DELETE:
+                listener = self._deleted
             if listener is not None:
-                listener(payload)
-            elif tag == TAG_DATA_DELETE:
-                self._deleted(payload)
+                try:
+                    listener(payload)
+                except RemoteProtocolError:
+                    raise
+                except Exception as error:
+                    if struck(error):
+                        raise
+                    fault("an event or a piece of output", error)
             return
         if not payload:
             self._end(call, error=self._error(call, ERR_LOST_CONNECTION, "the server answered nothing"))
@@ -541,8 +576,11 @@ class Client:
                 _REPLIES[type(call.op)](self, call, payload)
             except RemoteProtocolError:
                 raise
-            except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
-                raise RemoteProtocolError(f"the server's answer makes no sense: {error!r}") from error
+            except Exception as error:
+                # Bytes that make no sense are a RemoteProtocolError by now, so that this is our own fault.
+                if struck(error):
+                    raise
+                self._failed(call, error)
         if call.tag == tag:
             self._calls.pop(tag, None)
 
@@ -575,7 +613,7 @@ class Client:
         self.listeners.clear()
         self.out = b"", []
         while self.at_loss:
-            self.at_loss.pop(0)()
+            self._guarded("to end with the connection", self.at_loss.pop(0))
 
     def _expire(self, call: Call) -> None:
         op = call.op

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 
+from pypmix.engine.faults import fault, traced
 from pypmix.engine.python.peeruid import Owners
 from pypmix.standard.errors import NotInitialized
 
@@ -174,7 +175,7 @@ class Reactor:
     """
 
     def __init__(self, name: str, log: Callable[[str], None]) -> None:
-        self._log = log
+        self._told = log
         self.dirty: list[Link] = []
         self.cancelled = 0
         self.owners = Owners()
@@ -259,6 +260,21 @@ class Reactor:
                 self.post(self.stop)
             self._thread.join()
 
+    def forked(self) -> None:
+        """Close the descriptors of a child, which has no such thread; the epoll set is the parent's as well."""
+        self._lock = threading.Lock()
+        if self._stopping:
+            return
+        self._stopping = True
+        for link in self._links.values():
+            if link.socket is not None:
+                link.socket.close()
+        if self._listener is not None:
+            self._listener.close()
+        self.owners.close()
+        self._epoll.close()
+        os.close(self._wakeup)
+
     # In the loop's thread.
 
     now = staticmethod(time.monotonic)
@@ -309,13 +325,15 @@ class Reactor:
         try:
             self._loop()
         except BaseException as error:
-            self._log(f"the progress thread ends: {error!r}")
+            self._log(f"the progress thread ends: {traced(error)}")
             raise
         finally:
             with self._lock:
                 self._stopping = True
-            self._run_calls()
-            self._dispose()
+            try:
+                self._run_calls()
+            finally:
+                self._dispose()
 
     def _loop(self) -> None:
         links = self._links
@@ -325,10 +343,10 @@ class Reactor:
         while not self._ending:
             for fd, event in poll(timeout):
                 link = links.get(fd)
-                if link is None:
-                    self._service(fd)
-                    continue
                 try:
+                    if link is None:
+                        self._service(fd)
+                        continue
                     if event & _WRITE:
                         link.writable()
                     if event & ~_WRITE and link.socket is not None:
@@ -343,15 +361,17 @@ class Reactor:
                         elif link.owner is not None:
                             link.owner.received(data)
                 except Exception as error:
-                    self._log(f"a connection is dropped because of a fault here: {error!r}")
-                    self.broken(link)
+                    self._failed(link, error)
             if self._calls:
                 self._run_calls()
             while True:
                 if self.dirty:
                     dirty, self.dirty = self.dirty, []
                     for link in dirty:
-                        link.flush()
+                        try:
+                            link.flush()
+                        except Exception as error:
+                            self._failed(link, error)
                 timers = self._timers
                 timeout = timers[0].when - monotonic() if timers else -1.0
                 if timers and (timeout <= 0 or timers[0].function is None):
@@ -387,7 +407,28 @@ class Reactor:
             self._links[connection.fileno()] = link
             self._epoll.register(connection, _READ)
             assert self._opened is not None
-            self._opened(link)
+            try:
+                self._opened(link)
+            except Exception as error:
+                self._failed(link, error)
+
+    def _failed(self, link: Link | None, error: Exception) -> None:
+        """A fault here costs the connection that it came with, and no other."""
+        if link is None:
+            self._log(f"the loop goes on after a fault here: {traced(error)}")
+            return
+        self._log(f"a connection is dropped because of a fault here: {traced(error)}")
+        try:
+            self.broken(link)
+        except Exception as another:
+            self._log(f"the end of a connection failed because of a fault here: {traced(another)}")
+
+    def _log(self, text: str) -> None:
+        try:
+            self._told(text)
+        except Exception as error:
+            # The host's own code, which is not to end the loop of all.
+            fault("to log what a server does", error)
 
     def _run_calls(self) -> None:
         calls = self._calls
@@ -396,7 +437,7 @@ class Reactor:
             try:
                 function()
             except Exception as error:
-                self._log(f"a call failed: {error!r}")
+                self._log(f"a call failed: {traced(error)}")
 
     def _run_timers(self) -> float:
         """Run the timers that are due; return the seconds until the next one, -1 if there is none."""
@@ -415,7 +456,7 @@ class Reactor:
             try:
                 function()
             except Exception as error:
-                self._log(f"a timer failed: {error!r}")
+                self._log(f"a timer failed: {traced(error)}")
             timers = self._timers
         return -1.0
 

@@ -10,6 +10,7 @@ import os
 from collections import Counter
 
 from pypmix.engine.base import Pending
+from pypmix.engine.faults import traced
 from pypmix.engine.python.collectives import Collectives
 from pypmix.engine.python.fences import Fences
 from pypmix.engine.python.modex import REFRESH_CACHE, Modex
@@ -240,6 +241,9 @@ class Peer:
                     server.collectives.join(roster, self.process, (self, tag), collect, timeout)
                 except PMIxError as error:
                     self.status(tag, error.code)
+                except Exception as error:
+                    server.failed(self, "its fence", error)
+                    self.status(tag, ERROR)
             else:
                 server.request(self, tag, payload)
                 if not self.open:
@@ -644,7 +648,10 @@ class Server:
         if tag <= TAG_DYNAMIC:
             listener = self.topics.listener(tag)
             if listener is not None and not peer.finalized:
-                listener(peer, payload)
+                try:
+                    listener(peer, payload)
+                except Exception as error:
+                    self.failed(peer, f"what it sent with tag {tag}", error)
             return
         command = -1
         try:
@@ -669,16 +676,14 @@ class Server:
         except PMIxError as error:
             status = error.code
         except Exception as error:
-            import traceback
-
-            self._log(
-                peer.process.proc,
-                f"request {command} failed because of a fault here:",
-                indented("".join(traceback.format_exception(error))),
-            )
+            self.failed(peer, f"request {command}", error)
             status = ERROR
         if command != Command.DEREGEVENTS:
             peer.status(tag, status or ERROR)
+
+    def failed(self, peer: Peer, what: str, error: Exception) -> None:
+        """Log that something of a client failed because of a fault of this server; its connection stays."""
+        self._log(peer.process.proc, f"{what} failed because of a fault here:", indented(traced(error)))
 
     def _decode(self, peer: Peer, command: int, payload: bytes) -> dict[str, Any]:
         return request_layout(command, peer.release).decode(payload, peer.buffer_type, peer.release)

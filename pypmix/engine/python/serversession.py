@@ -10,6 +10,7 @@ from threading import get_ident
 
 from pypmix._version import __version__
 from pypmix.engine.base import EngineInfo
+from pypmix.engine.faults import fault, traced
 from pypmix.engine.python.provision import Provision, harvested
 from pypmix.engine.python.reactor import BACKLOG, Reactor
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
@@ -122,9 +123,19 @@ class HostUpcall:
 
     def _pass_on(self, answer: Done[Any], result: object, error: BaseException | None) -> None:
         try:
-            self._reactor.post(lambda: answer(result, error))
+            self._reactor.post(lambda: self.conclude(answer, result, error))
         except NotInitialized:
             return
+
+    def conclude(self, answer: Done[Any], result: object, error: BaseException | None) -> None:
+        """Hand an answer on; one that nothing can be done with is an error for whoever waits for it."""
+        try:
+            answer(result, error)
+        except Exception as problem:
+            # It is the fault of nobody else who has asked for something in this turn.
+            self._log(f"an answer to {self.op.name} failed: {traced(problem)}")
+            if error is None:
+                self.conclude(answer, None, PMIxError("the answer of the host failed", operation=self.op.name))
 
     def _again(self) -> None:
         whose = f" of {self.requestor}" if self.requestor else ""
@@ -190,7 +201,7 @@ class ServerSession:
         try:
             self._on_upcall(upcall)
         except Exception as error:
-            self.log(f"the host failed in the upcall {op!r}: {error!r}")
+            self.log(f"the host failed in the upcall {op!r}: {traced(error)}")
             upcall.fail(error)
         upcall.asking = 0
         outcome = upcall.outcome
@@ -199,15 +210,12 @@ class ServerSession:
         if self._depth < MAX_DEPTH and not self._server.departing:
             self._depth += 1
             try:
-                answer(*outcome)  # type: ignore[arg-type]
-            except Exception as error:
-                # It is the fault of nobody who has asked for something in this turn.
-                self.log(f"an answer to {op.name} failed: {error!r}")
+                upcall.conclude(answer, *outcome)
             finally:
                 self._depth -= 1
         else:
             # What one answer leads to may ask again, for as long as a queue of operations is.
-            self._reactor.post(lambda: answer(*outcome))  # type: ignore[arg-type]
+            self._reactor.post(lambda: upcall.conclude(answer, *outcome))
 
     def authenticate(self, credential: bytes, answer: Done[tuple[int, int]]) -> None:
         """Ask the munge daemon, on a thread: it may take its time, which is nobody else's; see `server.Host`."""
@@ -228,6 +236,8 @@ class ServerSession:
                 outcome: tuple[tuple[int, int] | None, PMIxError | None] = munge.decode(credential), None
             except PMIxError as error:
                 outcome = None, error
+            except Exception as error:
+                outcome = None, fault("to ask the munge daemon", error)
             try:
                 self._reactor.post(partial(answer, *outcome))
             except NotInitialized:
@@ -303,6 +313,10 @@ class ServerSession:
     def deliver_output(self, output: Output) -> None:
         """`PMIx_server_IOF_deliver`: pass on what a proc wrote; it is kept for a while if nobody has asked yet."""
         self._reactor.call(lambda: self._server.forwarding.deliver(output))
+
+    def forked(self) -> None:
+        """See `ServerSession.forked`."""
+        self._reactor.forked()
 
     def catch_up(self) -> None:
         """Nothing is answered before the host."""

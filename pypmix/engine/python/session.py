@@ -192,6 +192,10 @@ class Session:
         elif self._alone is not None:
             self._alone.close()
 
+    def forked(self) -> None:
+        if self._connection is not None:
+            self._connection.forked()
+
 
 def open_client(env: Mapping[str, str] | None = None, directives: tuple[Info, ...] = ()) -> Session:
     """Open a client (`PMIx_Init`): connect to the server that the environment names, or be a singleton without one.

@@ -257,6 +257,15 @@ class ToolSession:
                 self._front = None
         self._deliver()
 
+    def forked(self) -> None:
+        self._closed = True
+        for member in self._members:
+            member.session.forked()
+        if self._front is not None:
+            self._front.close()
+            os.close(self._bell)
+            self._front = None
+
     # Servers
 
     def alone(self) -> None:

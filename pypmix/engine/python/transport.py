@@ -23,6 +23,7 @@ import sys
 from errno import EAGAIN, ECONNABORTED, ECONNREFUSED, EINTR, ETIMEDOUT
 from time import monotonic, sleep
 
+from pypmix.engine.faults import struck
 from pypmix.engine.python.client import ENGINE
 from pypmix.standard.errors import NotInitialized, Unreachable, WouldDeadlock
 
@@ -233,9 +234,12 @@ class Connection:
                 self._flush()
                 self._machine.tick(monotonic())
                 self._settle()
-        except BaseException:
-            self._repair()
-            raise
+        except BaseException as error:
+            if struck(error):
+                self._repair()
+                raise
+            # The next call would meet the same fault, and an event loop makes it at once.
+            self.give_up(error)
         self._deliver(True)
 
     def fileno(self) -> int:
@@ -275,7 +279,22 @@ class Connection:
                 self._front.close()
                 os.close(self._bell)
                 self._front = None
+                self._bell = -1
         self._deliver()
+
+    def forked(self) -> None:
+        """See `ClientSession.forked`: nothing is unregistered, since the parent has the same epoll sets."""
+        helper, self._helper = self._helper, None
+        if helper is not None:
+            helper.forked()
+        if self._front is not None:
+            self._front.close()
+            self._front = None
+        for fd in (self._bell, self._nudge):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._bell = self._nudge = -1
+        self._sock.close()
 
     # A blocking call
 
@@ -288,9 +307,9 @@ class Connection:
     def _check_pid(self, op: Op[Any] | None = None) -> None:
         if os.getpid() != self._pid:
             raise NotInitialized(
-                f"this process was forked from the client: the connection belongs to its parent {self._pid}",
+                f"this process was forked from the one that opened the client, {self._pid}, which stays that one's",
                 operation=op.name if op is not None else "",
-                hint="use the client in the parent only, or start children with subprocess or by spawn",
+                hint="open a client of its own in the child",
             )
 
     def _wait(self, waiter: _Waiter, call: Call) -> None:
@@ -394,11 +413,23 @@ class Connection:
                         self._machine.abandon(waiter.call)
                     self._settle()
                     self._leave(waiter)
-            except BaseException:  # another signal, while this one is being dealt with
-                continue
+            except BaseException as error:
+                if not struck(error):
+                    self.give_up(error)
+                    return
+                continue  # another signal, while this one is being dealt with
             self._deliver()
             return
         self.close()
+
+    def give_up(self, error: BaseException) -> None:
+        """Fail all that is under way: what should end it has failed itself, because of a fault here."""
+        with self.lock:
+            if self._reader is not None and self._reader.ident == _thread.get_ident():
+                self._reader = None
+            self._machine.give_up(error)
+            self._settle()
+        self._deliver()
 
     def _repair(self) -> None:
         with self.lock:
@@ -597,23 +628,39 @@ class _Helper:
             self._stopped = True
             os.eventfd_write(self._wake, 1)
 
-    def _work(self) -> None:
-        while not self._stopped:
-            with self._connection.lock:
-                deadline = self._sleeps_until = self._deadline
-            found = self._epoll.poll(None if deadline is None else max(0.0, deadline - monotonic()))
-            readable = False
-            for fd, events in found:
-                if fd == self._wake:
-                    try:
-                        os.eventfd_read(self._wake)
-                    except BlockingIOError:
-                        pass
-                elif events & ~select.EPOLLOUT:
-                    readable = True
-            if not self._stopped:
-                self._connection.helped(readable)
-        with self._connection.lock:
-            # Under the lock, because `stop` writes to the descriptor that is closed here.
+    def forked(self) -> None:
+        """Close the descriptors of a child, which has no such thread, unless the thread has closed them itself."""
+        self._stopped = True
+        if not self._epoll.closed:
             self._epoll.close()
             os.close(self._wake)
+
+    def _work(self) -> None:
+        try:
+            while not self._stopped:
+                self._wait()
+        except BaseException as error:
+            # Whoever waits for this thread would wait for ever.
+            self._connection.give_up(error)
+        finally:
+            with self._connection.lock:
+                # Under the lock, because `stop` writes to the descriptor that is closed here.
+                self._stopped = True
+                self._epoll.close()
+                os.close(self._wake)
+
+    def _wait(self) -> None:
+        with self._connection.lock:
+            deadline = self._sleeps_until = self._deadline
+        found = self._epoll.poll(None if deadline is None else max(0.0, deadline - monotonic()))
+        readable = False
+        for fd, events in found:
+            if fd == self._wake:
+                try:
+                    os.eventfd_read(self._wake)
+                except BlockingIOError:
+                    pass
+            elif events & ~select.EPOLLOUT:
+                readable = True
+        if not self._stopped:
+            self._connection.helped(readable)

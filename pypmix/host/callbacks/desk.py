@@ -154,10 +154,14 @@ class Desk:
             request.deadline = self.loop.time() + max(self._reply_timeout, request.timeout or 0.0)
             if self._timer is None:
                 self._timer = self.loop.call_at(request.deadline, self._expire)
-        if asynchronous:
-            self._run(request, self._serve(request, function))
-        else:
-            self._workers.submit(lambda: self._call(request, function))
+        try:
+            if asynchronous:
+                self._run(request, self._serve(request, function))
+            else:
+                self._workers.submit(lambda: self._call(request, function))
+        except Exception as error:
+            # There is no memory or no thread for it, which whoever waits for the answer has to hear.
+            self.failed(request, error)
 
     def _run(self, request: Request[Any], coroutine: Coroutine[Any, Any, None]) -> None:
         task = _start(self.loop, coroutine)

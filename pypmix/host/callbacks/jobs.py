@@ -155,7 +155,7 @@ class Jobs:
             placed = (Node(self.node or socket.gethostname() or "localhost", tuple(range(size))),)
         folder = os.path.join(self.tmpdir, f"job-{next(self._numbers)}")
         job = Job(nspace, found, placed, tmpdir=folder, wdir=working_directory(), parent=parent)
-        if len(self.local_ranks(job)) + self._running() > usable_cpus():
+        if len(self.local_ranks(job)) + self._started() > usable_cpus():
             here = [n.replace(oversubscribed=True) if self.node in (None, n.hostname) else n for n in placed]
             job = job.replace(nodes=tuple(here))
         self._register(job)
@@ -165,7 +165,7 @@ class Jobs:
             self._bare.discard(nspace)
         return job
 
-    def _running(self) -> int:
+    def _started(self) -> int:
         """Return how many processes run here that this host has started."""
         return sum([rank.alive for launch in self._launches for rank in launch.ranks])
 

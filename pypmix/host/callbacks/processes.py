@@ -8,6 +8,7 @@ import signal
 import threading
 from functools import partial
 
+from pypmix.engine.faults import fault
 from pypmix.host import launch, orphans
 from pypmix.host.folders import remove_job
 from pypmix.host.output import Stream, channel
@@ -199,9 +200,13 @@ class Launch:
             self.host.loop.remove_reader(rank.pidfd)
             os.close(rank.pidfd)
             rank.pidfd = -1
-        for stream in rank.streams:
-            stream.finish()
-        self.host.rank_over(rank.proc, rank.code)
+        try:
+            for stream in rank.streams:
+                stream.finish()
+            self.host.rank_over(rank.proc, rank.code)
+        except Exception as error:
+            # Whoever waits for the process has to hear of its end all the same.
+            fault("to take in the end of a process", error)
         change, self._change = self._change, self.host.loop.create_future()
         change.set_result(None)
         if not any(other.alive for other in self.ranks):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 
+from pypmix.engine.faults import fault
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
@@ -43,7 +45,7 @@ class Workers:
         self._closed = False
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Have a function called, which must not raise."""
+        """Have a function called, which is to deal with its own exceptions."""
         with self._wakeup:
             self._queue.append(work)
             if self._idle >= len(self._queue):
@@ -82,7 +84,11 @@ class Workers:
                         self._threads -= 1
                         return
                 work = self._queue.popleft()
-            work()
+            try:
+                work()
+            except BaseException as error:
+                # Whoever waits for what is in the queue needs the thread.
+                fault("a handler's thread", error)
             del work
             with self._wakeup:
                 self._ended += 1

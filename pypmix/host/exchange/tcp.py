@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 
+from pypmix.engine.faults import fault
 from pypmix.host.exchange import meeting
 from pypmix.host.exchange.carrier import MAX_MESSAGE
 from pypmix.host.exchange.handshake import Handshake, Stranger, check_name, refusal
@@ -245,6 +246,11 @@ class TCPCarrier:
             if self._folder:
                 self._look(0)
             self._loop.run(self._over)
+        except BaseException as error:
+            # Nothing goes to the other servers any more, nor comes from them: that is as if they were gone.
+            fault(f"the carrier of {self.name}", error)
+            for link in list(self._links.values()):
+                self._drop(link, "this carrier has failed")
         finally:
             for link in list(self._all):
                 link.close()
@@ -478,6 +484,9 @@ class TCPCarrier:
             self._drop(link, str(error))
         except Stranger as error:
             self._refuse(link, error)
+        except Exception as error:
+            fault(f"the connection of {self.name} with {link.peer or 'a stranger'}", error)
+            self._drop(link, "a fault here")
 
     def _end(self, link: Link, reason: str) -> None:
         """A connection has ended: take in what had arrived, which may say that its server has left."""

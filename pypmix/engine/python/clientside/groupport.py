@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypmix.engine.faults import Steps
 from pypmix.engine.groups.addresses import Addresses
 from pypmix.engine.groups.agent import Agent
 from pypmix.engine.python.clientside.events import events_of
@@ -56,11 +57,13 @@ class GroupPort:
         self._client = client
         self._starts = starts
         self._outside: set[Call] = set()
+        self._steps = Steps(self._fail)
         self.proc = client.proc
         self.server_release = client.release
         self.adapts = client.server is not None and client.server.adapts
         self.agent = Agent(self)
         self.addresses = Addresses(self.proc, self.agent.standing, keeps=self.adapts)
+        self.handlers.failed = self._steps.failed
         client.at_loss.append(self._lost)
 
     # What the machine asks
@@ -77,11 +80,21 @@ class GroupPort:
 
         call.guided = True
         self._outside.add(call)
-        group = self.addresses.whole(op)
-        if group:
-            self.agent.fencing.fence(group, op, ended)
-        else:
-            self.agent.start(op, ended)
+
+        def start() -> None:
+            group = self.addresses.whole(op)
+            if group:
+                self.agent.fencing.fence(group, op, ended)
+            else:
+                self.agent.start(op, ended)
+
+        self._steps.begin(call, start)
+
+    def _fail(self, whose: object, error: PMIxError) -> None:
+        client = self._client
+        for call in [each for each in self._outside if whose is None or each is whose]:
+            self._outside.discard(call)
+            client._end(call, error=client._named(PMIxError(error.detail, hint=error.hint), call.op))
 
     def translate(self, call: Call) -> bool:
         """Put procs in the places of groups' names in an operation; tell whether there is anything left to do."""
@@ -135,10 +148,10 @@ class GroupPort:
         events_of(self._client).unwatch(code, watcher)
 
     def submit(self, op: Op[Any], done: Done[Any]) -> None:
-        self._client.begin_inside(op, done, self._starts)
+        self._client.begin_inside(op, self._steps.ended(done), self._starts)
 
     def later(self, seconds: float, call: Callable[[], None]) -> Timer:
-        return Timer(self._client, self._client._now + seconds, call)
+        return Timer(self._client, self._client._now + seconds, self._steps.later(call))
 
     def fetch(self, proc: Proc, key: str) -> Value | None:
         return self._client.store.lookup(proc, key)

@@ -1,0 +1,92 @@
+"""Faults of pypmix itself: each ends the operation that it belongs to and is logged, and the rest goes on."""
+
+from __future__ import annotations
+
+from pypmix.standard.errors import PMIxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pypmix.engine.base import Done
+
+
+def fault(what: str, error: BaseException) -> PMIxError:
+    """Log a fault with its traceback; return the error for whoever waits for what failed.
+
+    Args:
+        what: What failed, such as "the answer to a fence".
+        error: The exception.
+    """
+    from logging import getLogger
+
+    getLogger("pypmix.faults").error("%s failed because of a fault in pypmix", what, exc_info=error)
+    failure = PMIxError(
+        f"{what} failed because of a fault in pypmix: {type(error).__name__}: {error}",
+        hint="the log `pypmix.faults` has the traceback; please report it",
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def traced(error: BaseException) -> str:
+    """Return an exception with its traceback, for a log that is text."""
+    from traceback import format_exception
+
+    return "".join(format_exception(error)).rstrip()
+
+
+def struck(error: BaseException) -> bool:
+    """Tell whether an exception is that of a signal handler, which may strike any code and is its caller's business.
+
+    A handler is called with the frame that it interrupts; one in C, such as that of Ctrl-C, raises no `Exception`.
+    """
+    if not isinstance(error, Exception):
+        return True
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        code = trace.tb_next.tb_frame.f_code
+        local = trace.tb_next.tb_frame.f_locals
+        if any(local.get(name) is trace.tb_frame for name in code.co_varnames[: code.co_argcount]):
+            return True
+        trace = trace.tb_next
+    return False
+
+
+class Steps:
+    """Whose each step of a session's groups is, so that a fault in it ends that operation and no other.
+
+    Args:
+        fail: Ends operations with an error: the one of a key, or all that are under way where nobody knows whose the
+            step was.
+    """
+
+    def __init__(self, fail: Callable[[object, PMIxError], None]) -> None:
+        self._fail = fail
+        self._whose: object = None
+
+    def begin(self, whose: object, step: Callable[[], None]) -> None:
+        """Take the first step of an operation."""
+        before, self._whose = self._whose, whose
+        try:
+            step()
+        except Exception as error:
+            if struck(error):
+                raise
+            self._fail(whose, fault("an operation on groups", error))
+        finally:
+            self._whose = before
+
+    def failed(self, error: Exception) -> None:
+        """A step that is of no operation alone has failed, such as one that an event has led to."""
+        self._fail(None, fault("a step of the groups", error))
+
+    def ended(self, done: Done[object]) -> Done[object]:
+        """Return what hears of the end of an operation that is a part of the one which takes a step now."""
+        whose = self._whose
+        return lambda result, error: self.begin(whose, lambda: done(result, error))
+
+    def later(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Return what a timer calls that the operation sets which takes a step now."""
+        whose = self._whose
+        return lambda: self.begin(whose, call)
