@@ -2,12 +2,14 @@
 
 `PYPMIX_ENGINE` (or the `engine` argument) says `python`, `native` or `auto`. A requested engine never falls back to
 the other one. `auto` takes the native engine where a library of the server's own generation is found, because only
-inside a generation do natives' group operations understand each other, and the Python engine otherwise.
+inside a generation do natives' group operations understand each other, and the Python engine otherwise. It also takes
+the Python engine where this process cannot open libpmix any more: most releases do not start a second time.
 """
 
 from __future__ import annotations
 
 import os
+from sys import modules
 
 from pypmix.standard.errors import EngineUnavailable
 from pypmix.standard.record import Record
@@ -120,6 +122,10 @@ def choose(engine: str | None = None, env: Mapping[str, str] | None = None) -> C
         return Choice("python", found)
     if found.library is None:
         return Choice("python", f"no libpmix of the server's generation {wanted} was found", found)
+    opened = modules.get("pypmix.engine.native.session")
+    reason = "" if opened is None else opened.refusal(found.library)
+    if reason:
+        return Choice("python", reason, found)
     return Choice("native", f"{found.library.path} is of the server's generation {wanted}", found)
 
 

@@ -95,3 +95,17 @@ def test_the_launcher_is_read_from_the_environment() -> None:
     assert (here.nspace, here.rank, here.release, here.server) == ("job", "0", "5.0.11rc1", "prterun-x@0.0")
     assert here.uris == (("PMIX_SERVER_URI41", "prterun-x@0.0;tcp4://127.0.0.1:1"),)
     assert select.launcher({}) == select.Launcher()
+
+
+def test_auto_takes_python_where_this_process_cannot_open_the_library_again(
+    found: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Opened:
+        @staticmethod
+        def refusal(library: Library) -> str:
+            return f"{library.path} cannot be opened again"
+
+    monkeypatch.setitem(select.modules, "pypmix.engine.native.session", Opened)
+    choice = select.choose(None, UNDER_5_0)
+    assert (choice.engine, choice.reason) == ("python", "/lib/libpmix.so.2 cannot be opened again")
+    assert select.choose("native", UNDER_5_0).engine == "native"
