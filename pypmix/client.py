@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from pypmix.engine.select import open_client
 from pypmix.job import Job, Node
 from pypmix.late import TOPICS, late
@@ -10,6 +13,7 @@ from pypmix.requests import (
     MISSING,
     NOT_OPEN,
     Closed,
+    Forked,
     abort_op,
     fence_op,
     get_op,
@@ -51,6 +55,33 @@ SINGLETON = ("allow", "require", "forbid")
 PSET_NAMES = "pmix.pset.nms"
 CHANGING = frozenset((PSET_NAMES, "pmix.pgrp.nm"))
 """The keys whose values change by themselves, process sets' and groups' names: they are asked for anew each time."""
+
+
+_clients: dict[ClientBase, None] = {}
+"""Those that are open, in their order."""
+
+
+def _at_fork() -> None:
+    clients = list(_clients)
+    _clients.clear()
+    for client in clients:
+        session, client._session = client._session, Forked(client._session)
+        session.forked()
+
+
+os.register_at_fork(after_in_child=_at_fork)
+
+
+def _at_exit() -> None:
+    """Finalize what is open still, unless an uncaught exception ends the process, which others are to hear of."""
+    if getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1"):
+        return
+    for client in reversed(list(_clients)):
+        session = client._forget()
+        try:
+            session.run(Finalize(()))
+        except Exception:  # nobody is left to tell, and the exit is not to fail
+            continue
 
 
 class ClientBase:
@@ -138,11 +169,21 @@ class ClientBase:
                 engine=str(session.info),
                 hint="start it with `pypmix run -n N python ...` or another PMIx launcher" if session.singleton else "",
             )
+        self._begin(session)
+
+    def _begin(self, session: ClientSession) -> None:
         self._session = session
         self._dirty = None
+        if not _clients:
+            import atexit
+
+            atexit.unregister(_at_exit)
+            atexit.register(_at_exit)
+        _clients[self] = None
 
     def _forget(self) -> ClientSession:
         session, self._session = self._session, CLOSED  # type: ignore[assignment]
+        _clients.pop(self, None)
         return session
 
     def __repr__(self) -> str:
@@ -166,6 +207,8 @@ class Client(ClientBase, Operations):
 
     Use it as a context manager: entering connects (`PMIx_Init`), leaving finalizes (`PMIx_Finalize`). A process that
     nobody launched is a job of one, a singleton. Blocking calls release the GIL; one client may serve many threads.
+    A client that is open at the end of the process is finalized then, unless an uncaught exception ends it. It is not
+    for the children that the process forks: each opens its own.
 
     Args:
         engine: `python`, `native` or `auto`; by default what `PYPMIX_ENGINE` says, else `auto`.
@@ -200,6 +243,8 @@ class Client(ClientBase, Operations):
             NotInitialized: The client is not open.
         """
         op = Finalize(infos(info))
+        if isinstance(self._session, Forked):
+            return
         run = self._session.run
         session = self._forget()
         try:

@@ -111,10 +111,27 @@ class Answer(Generic[R]):
         return self._result  # type: ignore[return-value]
 
 
+_servers: dict[Server, None] = {}
+"""Those that are open."""
+
+
+def _at_fork() -> None:
+    servers = list(_servers)
+    _servers.clear()
+    for server in servers:
+        session, server._session = server._session, None
+        if session is not None:
+            session.forked()
+
+
+os.register_at_fork(after_in_child=_at_fork)
+
+
 class Server:
     """`PMIx_server_init` to `PMIx_server_finalize`: a server of this node, for local processes.
 
-    Use it in a `with` block, or call `open` and `close`.
+    Use it in a `with` block, or call `open` and `close`. It belongs to the process that opened it: a child that this
+    forks has a server that is not open.
 
     Args:
         on_upcall: Called with each request to the host as an `Upcall`, on the engine's thread: it must not
@@ -198,11 +215,13 @@ class Server:
                 rank=self._rank,
                 library=self._library,
             )
+            _servers[self] = None
         return self
 
     def close(self) -> None:
         """`PMIx_server_finalize`: drop all clients and remove the server's files; may be called twice."""
         session, self._session = self._session, None
+        _servers.pop(self, None)
         if session is not None:
             session.close()
 
@@ -222,7 +241,8 @@ class Server:
             NotInitialized: The server is not open.
         """
         if self._session is None:
-            raise NotInitialized("the server is not open", operation="server", hint="use `with Server() as server:`")
+            hint = "use `with Server() as server:`; a child that was forked opens its own"
+            raise NotInitialized("the server is not open", operation="server", hint=hint)
         return self._session
 
     @property

@@ -64,8 +64,7 @@ class ToolBase(ClientBase):
     def _open(self) -> None:
         if self.is_open:
             raise PMIxError("the tool is open already", operation="open", hint="a tool is opened once")
-        self._session = open_tool(self._engine, self._env, self._directives)
-        self._dirty = False
+        self._begin(open_tool(self._engine, self._env, self._directives))
 
 
 class Tool(ToolBase, Servers, Client):

@@ -9,6 +9,7 @@ from pypmix.client import CHANGING, PSET_NAMES, ClientBase
 from pypmix.late import TOPICS, late
 from pypmix.requests import (
     MISSING,
+    Forked,
     abort_op,
     fence_op,
     get_op,
@@ -80,6 +81,8 @@ class Client(ClientBase, Operations):
     async def finalize(self, *, info: Infos = None) -> None:
         """`PMIx_Finalize`: tell the server that this process is done, and disconnect."""
         op = Finalize(infos(info))
+        if isinstance(self._session, Forked):
+            return
         if not self.is_open:
             self._session.run(op)  # raises NotInitialized
         session = self._forget()

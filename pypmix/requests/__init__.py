@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any, NoReturn
 
+    from pypmix.engine.base import ClientSession
     from pypmix.job import Job
 
     Infos = Mapping[Any, object] | Iterable[Info] | None
@@ -38,11 +39,26 @@ MISSING = Missing()
 class Closed:
     """Stands where the session was before `open` and after `close`, and says so."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, hint: str = "use `with Client() as me:` or call open()") -> None:
         self._reason = reason
+        self._hint = hint
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise NotInitialized(self._reason, operation="client", hint="use `with Client() as me:` or call open()")
+        raise NotInitialized(self._reason, operation="client", hint=self._hint)
+
+
+class Forked(Closed):
+    """Stands where the session was in a child of the process that opened it; it still tells who that process is."""
+
+    def __init__(self, session: ClientSession) -> None:
+        super().__init__(
+            "this process was forked from the one that opened the client, which stays that one's",
+            "open a client of its own in the child",
+        )
+        self.proc = session.proc
+        self.singleton = session.singleton
+        self.info = session.info
+        self.server = session.server
 
 
 NOT_OPEN = Closed("the client is not open")

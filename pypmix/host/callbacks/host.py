@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import itertools
 import math
+import os
 import threading
 from functools import partial
 
@@ -139,6 +140,7 @@ class Host(Upcalls, Jobs, Decorators):
             self._all = self.handle, is_async(self.handle)
         self._desk: Desk | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
         self._thread: threading.Thread | None = None
         self._closing = threading.Lock()
         self._watched: int | None = None
@@ -263,6 +265,8 @@ class Host(Upcalls, Jobs, Decorators):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._pid != os.getpid():
+            return
         closing = asyncio.ensure_future(self._close())
         cancelled = None
         while not closing.done():
@@ -291,6 +295,9 @@ class Host(Upcalls, Jobs, Decorators):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._pid != os.getpid():
+            # A child that was forked: the jobs are its parent's, and so is the thread.
+            return
         if self._loop is not None and _running() is self._loop:
             raise WouldDeadlock("this would block the host's own loop", operation="close")
         # A handler may be here too, on a worker's thread: who comes second waits, and finds the host closed.
@@ -336,7 +343,7 @@ class Host(Upcalls, Jobs, Decorators):
             self._ends = Ends(loop, self.server, self._exchange)
             self._notes = {kind: (note,) for kind, note in self._ends.notes.items()}
             self._desk = Desk(loop, self._reply_timeout, self.expand)
-            self._loop = loop
+            self._loop, self._pid = loop, os.getpid()
             self.server.open()
             if self.engine.name == "native":
                 self._ends.here.add(RAISED)
@@ -412,7 +419,7 @@ class Host(Upcalls, Jobs, Decorators):
         Raises:
             NotInitialized: The host is not open.
         """
-        if self._loop is None:
+        if self._loop is None or self._pid != os.getpid():
             raise NotInitialized("the host is not open", operation="host", hint="use `async with Host() as rm:`")
         return self._loop
 
