@@ -576,19 +576,19 @@ from pypmix.engine.native._ffi import lib
 told = []
 came = threading.Event()
 number = me.run(RegisterEventHandler(lambda delivery: (delivery.done(), told.append(1), came.set()), (-3001,)))
-event = NotifyEvent(-3001, 1, ())
+event = NotifyEvent(-3001, 7, ())
 me.run(event)
 assert came.wait(20)
 inbox = me._inbox
 came.clear()
 inbox.readers[lib.PYPMIX_EVENT], before = broken, inbox.readers[lib.PYPMIX_EVENT]
-me.run(NotifyEvent(-3001, 1, (Info("a", Value(BOOL, True)),)))
+me.run(NotifyEvent(-3001, 7, (Info("a", Value(BOOL, True)),)))
 end = time.monotonic() + 20
 while not logged() and time.monotonic() < end:
     time.sleep(0.01)
 inbox.readers[lib.PYPMIX_EVENT] = before
 inbox.tell(broken, None)
-me.run(NotifyEvent(-3001, 1, (Info("b", Value(BOOL, True)),)))
+me.run(NotifyEvent(-3001, 7, (Info("b", Value(BOOL, True)),)))
 assert came.wait(20) and logged() == 1
 from pypmix.engine.groups.agent import Agent
 before = Agent.start
