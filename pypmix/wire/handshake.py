@@ -72,6 +72,7 @@ class Hello(Record):
         buffer_type: 1 for plain buffers, 2 for described ones.
         gds: The data store that it wants to be served for, such as `hash`.
         infos: What it adds; releases before 6.0 add nothing.
+        blob: The same as it came, where the reader was to leave it as it is.
     """
 
     psec: str
@@ -86,6 +87,17 @@ class Hello(Record):
     buffer_type: int
     gds: str
     infos: tuple[Info, ...] = ()
+    blob: bytes = b""
+
+    def complete(self) -> Hello:
+        """Return the hello with its infos decoded.
+
+        Raises:
+            RemoteProtocolError: They are none.
+        """
+        if not self.blob:
+            return self
+        return self.replace(infos=Unpacker(self.blob, self.buffer_type).counted(codes.INFO), blob=b"")
 
 
 def native_credential(uid: int, gid: int) -> bytes:
@@ -162,12 +174,14 @@ class HelloReader:
 
     Args:
         limit: The longest body to accept, in bytes.
+        infos: Whether to decode what the client adds; a server looks at the credential first.
     """
 
-    __slots__ = ("_error", "_held", "_limit", "rest")
+    __slots__ = ("_error", "_held", "_infos", "_limit", "rest")
 
-    def __init__(self, limit: int = MAX_HELLO) -> None:
+    def __init__(self, limit: int = MAX_HELLO, *, infos: bool = True) -> None:
         self._limit = limit
+        self._infos = infos
         self._held = bytearray()
         self._error = ""
         self.rest = b""
@@ -205,7 +219,8 @@ class HelloReader:
         body = bytes(held[_HEADER.size : end])
         self.rest = bytes(held[end:])
         held.clear()
-        return _parse(body)
+        hello = _parse(body)
+        return hello.complete() if self._infos else hello
 
 
 def _broken(text: str) -> RemoteProtocolError:
@@ -266,12 +281,10 @@ def _parse(data: bytes) -> Hello:
         raise _broken(f"the handshake has an unknown buffer type, {buffer_type}")
     gds = body.text()
     blob = body.remainder()
-    infos: tuple[Info, ...] = ()
-    # Clients of 4.2 count one byte too many, a NUL.
-    if blob and blob != b"\0":
-        unpacker = Unpacker(blob, buffer_type)
-        infos = unpacker.counted(codes.INFO)
-    return Hello(psec, credential, flag, uid, gid, nspace, rank, version, bfrops, buffer_type, gds, infos)
+    if blob == b"\0":
+        # Clients of 4.2 count one byte too many.
+        blob = b""
+    return Hello(psec, credential, flag, uid, gid, nspace, rank, version, bfrops, buffer_type, gds, (), blob)
 
 
 def encode_reply(status: int, pindex: int | None) -> bytes:

@@ -99,8 +99,8 @@ class Link:
         self.owner: Any = None
         self.wire = wire
 
-    def uid(self) -> None:
-        return None
+    def uid(self) -> int:
+        return UID
 
     def send(self, data: bytes) -> None:
         self.wire.send(data)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from pypmix.engine.python.peeruid import NOBODY
 from pypmix.engine.python.server import Server
 from pypmix.engine.python.serverside.admission import BURST, MAX_DELAY, MAX_USERS, PER_SECOND, Admission
 from pypmix.standard import codes
+from pypmix.standard.errors import ERR_INVALID_CRED, PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.types import Info, Proc, Value
 
@@ -93,11 +97,43 @@ def test_a_stranger_of_another_user_is_turned_away_unread(server):
     assert not server.strangers
 
 
-@pytest.mark.parametrize("uid", [None, 0])
-def test_root_and_the_unknown_are_heard(server, uid):
-    link = Link(uid)
+def test_root_is_heard(server):
+    link = Link(0)
     server.opened(link)
     assert link.owner is not None and not link.closed
+
+
+@pytest.mark.parametrize("uid", [None, NOBODY])
+def test_who_is_not_known_is_turned_away_unread(server, uid):
+    link = Link(uid)
+    server.opened(link)
+    assert link.closed and link.owner is None and link.sent == b"" and not server.strangers
+    assert ["does not tell whose" in line for line in server.lines] == [True]
+
+
+@pytest.mark.parametrize(("owner", "welcome"), [(None, True), (NOBODY, False), (4711, False), (0, True), (7, True)])
+@pytest.mark.parametrize("security", [("munge",), ("native", "munge"), ("native", "unchecked")])
+def test_who_may_prove_themselves_otherwise_is_heard(clock, security, owner, welcome):
+    """Where the kernel tells of nobody, that is; a connection that it does not know is one too many."""
+    assert Admission(clock, lambda uid: uid == 7, security).welcome(owner) == welcome
+
+
+@pytest.mark.parametrize("security", [("native",), ("munge",), ("native", "munge"), ("native", "unchecked")])
+@pytest.mark.parametrize("module", ["native", "munge"])
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("owner", [None, NOBODY, 0, 7, 8])
+def test_only_what_is_known_is_believed(clock, security, module, named, owner):
+    """Each way to be believed is one of these three, and there is no fourth."""
+    proven = owner in (0, 7)
+    munged = owner is None and module == "munge"
+    allowed = owner is None and named and "unchecked" in security
+    admission = Admission(clock, lambda uid: True, security)
+    if proven or munged or allowed:
+        admission.check(owner, module, 7, named)
+    else:
+        with pytest.raises(PMIxError) as caught:
+            admission.check(owner, module, 7, named)
+        assert caught.value.code == ERR_INVALID_CRED
 
 
 def test_users_are_heard_as_long_as_their_processes_are_expected(server):
@@ -131,7 +167,9 @@ def test_who_is_refused_too_often_waits_and_is_heard_in_the_end(server, clock):
     server.opened(late)
     late.owner.received(b"\0" * 16)
     assert not late.closed
-    other = Link(None)
+    other = Link(os.geteuid() + 1)
+    server.register_nspace(job("other"))
+    server.register_client(Proc("other", 0), other.user, 0)
     server.opened(other)
     other.owner.received(b"\0" * 16)
     assert other.closed

@@ -70,7 +70,8 @@ class Link:
         self.owner = None
         self.out = []
         self.closed = False
-        self.user = None
+        # Root may be whoever its credential says.
+        self.user = 0
 
     def uid(self):
         return self.user
@@ -88,7 +89,7 @@ class Link:
 class Client:
     """A client's end: sends requests, collects replies by tag, and fails if one comes twice or for nothing."""
 
-    def __init__(self, world, rank=0, nspace="job", **hello):
+    def __init__(self, world, rank=0, nspace="job", user=0, **hello):
         self.world = world
         self.proc = Proc(nspace or "", rank or 0)
         self.link = Link()
@@ -100,6 +101,7 @@ class Client:
         self.reader = FrameReader()
         self.greeting = ReplyReader()
         self.welcome = None
+        self.link.user = user
         world.server.opened(self.link)
         fields = {
             "psec": "native",
@@ -222,6 +224,12 @@ class World:
     def log(self, text):
         self.logged.append(text)
 
+    def authenticate(self, credential, answer):
+        if credential == b"good":
+            answer((UID, GID), None)
+        else:
+            answer(None, PMIxError("munge refuses it", status=ERR_INVALID_CRED))
+
     def advance(self, seconds):
         end = self.time + seconds
         while self.timers and self.timers[0][0] <= end:
@@ -318,6 +326,47 @@ def test_what_the_kernel_knows_outweighs_the_credential(world, user, status):
     client = Client(world, 0)
     client.link.user = user
     assert client.connect().welcome[0] == status
+
+
+@pytest.mark.parametrize(
+    ("security", "hello", "heard", "status"),
+    [
+        (("native",), {}, False, None),
+        (("native", "unchecked"), {}, True, SUCCESS),
+        (("native", "unchecked"), {"nspace": "guessed"}, True, ERR_NOT_FOUND),
+        (("native", "unchecked"), {"psec": "unchecked"}, True, ERR_INVALID_CRED),
+        (("native", "munge"), {}, True, ERR_INVALID_CRED),
+        (("native", "munge"), {"psec": "munge", "credential": b"good"}, True, SUCCESS),
+        (("munge",), {"psec": "munge", "credential": b"bad"}, True, None),
+    ],
+)
+def test_where_the_kernel_tells_of_nobody_something_else_proves_the_user(world, security, hello, heard, status):
+    world.server.security = world.server.admission._security = security
+    client = Client(world, 0, user=None, **hello)
+    assert client.link.closed != heard
+    if heard:
+        client.connect()
+        assert (client.welcome or (None,))[0] == status
+
+
+def test_what_a_client_adds_is_not_decoded_before_it_is_known(world, monkeypatch):
+    """Infos can be made to cost much, and anybody can send them."""
+    read = []
+    complete = Hello.complete
+    monkeypatch.setattr(Hello, "complete", lambda hello: read.append(hello.nspace) or complete(hello))
+    infos = (attrs.PARENT_ID(Proc("x", 0)),)
+    for changes in ({"nspace": "other"}, {"rank": 7}, {"credential": native_credential(1, 1)}, {"psec": "none"}):
+        assert Client(world, **{"rank": 0, **changes}, infos=infos).connect().welcome[0] != SUCCESS
+    assert not read
+    assert Client(world, 0, infos=infos).connect().welcome[0] == SUCCESS
+    assert read == ["job"]
+
+
+def test_infos_that_are_none_are_refused(world):
+    client = Client(world, 0, infos=(attrs.PARENT_ID(Proc("x", 0)),))
+    client.hello = client.hello[:-1] + b"\xff"
+    assert client.connect().welcome[0] < 0
+    assert client.link.closed and len(world.logged) == 1 and not world.upcalls
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 import struct
@@ -13,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from pypmix.engine.python import reactor, server
+from pypmix.engine.python import peeruid, reactor, server
 from pypmix.engine.python.peeruid import NOBODY, Owners
 from pypmix.engine.python.serversession import open_server
+from pypmix.engine.python.session import local_socket
 from pypmix.standard import attrs, codes, ops
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
@@ -260,12 +262,12 @@ def test_another_user_cannot_pose_as_this_one(host):
 
 def test_the_owner_of_a_connection_is_known(host):
     owners = Owners()
+    owners.probe()
+    assert owners.trouble == ""
     listener = socket.create_server(("127.0.0.1", 0))
     here = socket.create_connection(listener.getsockname(), timeout=WAIT)
     there, _ = listener.accept()
     try:
-        if owners.uid(there) is None:
-            pytest.skip("this kernel does not tell whose a socket is (inet_diag)")
         assert owners.uid(there) == os.getuid()
         here.close()
         host.until(lambda: owners.uid(there) == NOBODY)
@@ -273,7 +275,7 @@ def test_the_owner_of_a_connection_is_known(host):
         owners.close()
         for each in (here, there, listener):
             each.close()
-    assert owners.uid(host.raw()) is None
+    assert owners.uid(host.raw()) == NOBODY
 
 
 def test_a_message_in_small_pieces(host):
@@ -442,3 +444,151 @@ def test_an_upcall_answered_after_the_end():
     host.close()
     kept[0].reply()
     kept[0].fail(PMIxError("late"))
+
+
+# Whose a connection is.
+
+
+class Kernel:
+    """Answers questions for the owners of sockets as it is told to."""
+
+    def __init__(self, owners):
+        self.real, owners._netlink = owners._netlink, self
+        self.change = lambda answers: answers
+        self.waiting = []
+
+    def send(self, query):
+        self.real.send(query)
+        self.waiting += self.change([self.real.recvfrom(4096)])
+
+    def recvfrom(self, size):
+        if not self.waiting:
+            raise BlockingIOError
+        return self.waiting.pop(0)
+
+    def close(self):
+        self.real.close()
+
+
+KERNEL = (0, 0)
+
+
+def changed(data, offset, form, value):
+    fresh = bytearray(data)
+    struct.pack_into(form, fresh, offset, value)
+    return bytes(fresh)
+
+
+ANSWERS = {
+    "its own": (lambda answer: [(answer, KERNEL)], True),
+    "behind a stale one": (lambda answer: [(changed(answer, 8, "=I", 77), KERNEL), (answer, KERNEL)], True),
+    "behind a stranger's": (lambda answer: [(changed(answer, 80, "=I", 1), (4711, 0)), (answer, KERNEL)], True),
+    "none": (lambda answer: [], False),
+    "too many stale ones": (lambda answer: [(changed(answer, 8, "=I", 77), KERNEL)] * 1000 + [(answer, KERNEL)], False),
+    "of another question": (lambda answer: [(changed(answer, 8, "=I", 77), KERNEL)], False),
+    "of a stranger": (lambda answer: [(answer, (4711, 0))], False),
+    "no such socket": (lambda answer: [(struct.pack("=IHHIIi", 36, 2, 0, *seq(answer), 0, -2), KERNEL)], False),
+    "of another type": (lambda answer: [(changed(answer, 4, "=H", 3), KERNEL)], False),
+    "empty": (lambda answer: [(b"", KERNEL)], False),
+    "short": (lambda answer: [(answer[:80], KERNEL)], False),
+    "shorter than it says": (lambda answer: [(changed(answer, 0, "=I", 4000), KERNEL)], False),
+    "longer than it says": (lambda answer: [(changed(answer, 0, "=I", 60), KERNEL)], False),
+    "in time-wait": (lambda answer: [(changed(answer, 17, "=B", 6), KERNEL)], False),
+    "closing": (lambda answer: [(changed(answer, 17, "=B", 5), KERNEL)], False),
+    "of other ports": (lambda answer: [(changed(answer, 20, "=H", 1), KERNEL)], False),
+    "of another address": (lambda answer: [(changed(answer, 24, "=B", 10), KERNEL)], False),
+    "bound to a device": (lambda answer: [(changed(answer, 56, "=I", 1), KERNEL)], False),
+    "without an owner": (lambda answer: [(changed(answer, 84, "=I", 0), KERNEL)], False),
+}
+
+
+def seq(answer):
+    return (struct.unpack_from("=I", answer, 8)[0],)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_only_the_kernels_answer_to_this_question_counts(name):
+    change, known = ANSWERS[name]
+    owners = Owners()
+    listener = socket.create_server(("127.0.0.1", 0))
+    here = socket.create_connection(listener.getsockname(), timeout=WAIT)
+    there, _ = listener.accept()
+    kernel = Kernel(owners)
+    try:
+        kernel.change = lambda answers: [each for data, _sender in answers for each in change(data)]
+        assert owners.uid(there) == (os.getuid() if known else NOBODY)
+        kernel.change = lambda answers: answers
+        kernel.waiting = kernel.waiting[:3]
+        assert owners.uid(there) == os.getuid(), "an answer to an earlier question is left"
+    finally:
+        owners.close()
+        for each in (here, there, listener):
+            each.close()
+
+
+@pytest.mark.parametrize(
+    ("known", "overflow", "uid"),
+    [
+        ("0 0 4294967295\n", "65534\n", NOBODY),
+        ("0 1000 1\n", "65534\n", 65534),
+        ("0 1000 1\n1 100000 65536\n", "4711\n", 4711),
+        ("", "65534\n", 65534),
+        (None, "65534\n", NOBODY),
+        ("nonsense\n", "", 65534),
+    ],
+)
+def test_the_user_that_stands_for_many(monkeypatch, known, overflow, uid):
+    def fake(path, mode):
+        text = {"/proc/self/uid_map": known, "/proc/sys/kernel/overflowuid": overflow}[path]
+        if text is None:
+            raise FileNotFoundError(path)
+        return io.BytesIO(text.encode())
+
+    monkeypatch.setattr(peeruid, "open", fake, raising=False)
+    assert peeruid.unclear() == uid
+
+
+def test_both_ends_over_ipv6_are_known():
+    owners = Owners()
+    listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    here = socket.create_connection(listener.getsockname()[:2], timeout=WAIT)
+    there, _ = listener.accept()
+    try:
+        assert owners.uid(there) == owners.server(here) == os.getuid()
+        listener.close()
+        # Somebody has accepted the connection, and nobody can say any more who.
+        assert owners.server(here) == NOBODY
+    finally:
+        owners.close()
+        for each in (here, there, listener):
+            each.close()
+
+
+def test_a_folder_that_others_can_read_gets_no_socket(tmp_path):
+    for mode, offered in ((0o700, True), (0o750, False), (0o755, False)):
+        tmp_path.chmod(mode)
+        session = open_server(lambda upcall: upcall.reply(), tmpdir=str(tmp_path), on_log=print)
+        try:
+            assert ("PYPMIX_SERVER_SOCKET" in session.client_env(Proc("job", 0))) == offered
+            assert len(list(tmp_path.iterdir())) == offered
+        finally:
+            session.close()
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_path_that_is_too_long_gets_no_socket(tmp_path):
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir(0o700)
+    session = open_server(lambda upcall: upcall.reply(), tmpdir=str(folder), on_log=print)
+    try:
+        assert "PYPMIX_SERVER_SOCKET" not in session.client_env(Proc("job", 0))
+        assert not list(folder.iterdir())
+    finally:
+        session.close()
+
+
+def test_the_path_is_for_the_server_whose_address_stands_before_it(tmp_path):
+    """A process hands its environment on to those that it starts, who may have another server."""
+    assert local_socket({"PYPMIX_SERVER_SOCKET": "a.0;tcp4://127.0.0.1:5 /a b"}, "a.0;tcp4://127.0.0.1:5") == "/a b"
+    assert local_socket({"PYPMIX_SERVER_SOCKET": "a.0;tcp4://127.0.0.1:5 /a b"}, "a.0;tcp4://127.0.0.1:6") == ""
+    assert local_socket({}, "a.0;tcp4://127.0.0.1:5") == ""

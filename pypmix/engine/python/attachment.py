@@ -14,7 +14,7 @@ from pypmix.engine.python.rendezvous import (
     search,
     temporary_folder,
 )
-from pypmix.engine.python.session import URI_VARIABLES
+from pypmix.engine.python.session import URI_VARIABLES, local_socket
 from pypmix.standard.errors import Unreachable
 from pypmix.standard.record import Record
 from pypmix.standard.types import RANK_VALID, Info, Proc
@@ -208,7 +208,11 @@ def launched_by(env: Mapping[str, str]) -> Contact | None:
         return None
     ours = env.get("PYPMIX_SERVER", "").partition(" ")
     contact = _parsed(uri)
-    return contact.replace(release=env.get("PMIX_VERSION", ""), pypmix=ours[2] if ours[0] == contact.nspace else "")
+    return contact.replace(
+        release=env.get("PMIX_VERSION", ""),
+        pypmix=ours[2] if ours[0] == contact.nspace else "",
+        local=local_socket(env, contact.uri),
+    )
 
 
 def identity(env: Mapping[str, str]) -> Proc:

@@ -692,7 +692,16 @@ class Client:
                 "the server closed the connection during the handshake, which is how it refuses a client: "
                 f"{self.proc} is not registered there (or is by another user), or it lacks what was asked for"
             )
-        hint = "check PMIX_NAMESPACE, PMIX_RANK, PMIX_SERVER_URI* and PMIX_SECURITY_MODE"
+        import os
+
+        from pypmix.engine.python.peeruid import NOBODY, unclear
+
+        hint = (
+            "check PMIX_NAMESPACE, PMIX_RANK, PMIX_SERVER_URI* and PMIX_SECURITY_MODE, and the user: this process calls "
+            f"itself user {os.geteuid()}"
+            + (" in a user namespace that does not know all users" if unclear() != NOBODY else "")
+            + ", and has to be of the user for whom it was launched"
+        )
         error = Unreachable(detail, hint=hint)
         self._end(call, error=self._named(error, call.op))
         self._opening = None

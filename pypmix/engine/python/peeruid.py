@@ -1,74 +1,244 @@
 """Whose process is at the other end of a connection on this machine, as the kernel knows it.
 
 The credential of the `native` security module is what a client says of itself, and any user of the machine can reach
-the loopback interface. Linux tells the owner of a socket by its addresses, over netlink.
+the loopback interface. Linux tells the owner of a TCP socket by its addresses, over netlink, and that of a Unix-domain
+socket by the socket. Whatever is not a plain answer of the kernel is nobody's: a socket that cannot be found may have
+been hidden (one that is bound to a device is not found by its addresses alone), or be gone.
 """
 
 from __future__ import annotations
 
-import contextlib
-import socket
+import _socket
+import os
 import struct
+
+from pypmix.standard.errors import Unreachable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 NETLINK_SOCK_DIAG = 4
 SOCK_DIAG_BY_FAMILY = 20
 REQUEST = 1
 ESTABLISHED = 1
+LISTENING = 10
+ANY_STATE = 0xFFFFFFFF
 NO_COOKIE = 0xFFFFFFFF
 
 NOBODY = -1
-"""The other end has closed already, so nobody owns it."""
+"""The kernel does not say whose it is."""
+
+MAX_STALE = 64
+"""Answers to earlier questions, or of others than the kernel, that are passed over."""
+
+OWNER = "PYPMIX_SERVER_OWNER"
+"""Whose servers a process talks to besides those of its own user and of root: numbers of users, or `any`."""
+
+ANYBODY = "any"
 
 _HEADER = struct.Struct("=IHHII")
 _QUERY = struct.Struct("=BBBBI")
 _PORTS = struct.Struct("!HH")
 _PLACE = struct.Struct("=III")
-_REPLY = struct.Struct("=BBBB48xIIIII")
+_REPLY = struct.Struct("=BBBB4s16s16sIIIIIIII")
+_PEER = struct.Struct("=iII")
+_MAPPED = b"\0" * 10 + b"\xff\xff"
+_ALL_IDS = 0xFFFFFFFF
+
+
+def unclear() -> int:
+    """Return the user id that stands for all those that this process's user namespace does not know, -1 for none.
+
+    Sockets of all these users seem to be of this one, so that it proves nothing.
+    """
+    try:
+        with open("/proc/self/uid_map", "rb") as file:
+            known = sum([int(line.split()[2]) for line in file])
+        if known >= _ALL_IDS:
+            return NOBODY
+    except FileNotFoundError:
+        if os.path.exists("/proc/self/status"):
+            # A kernel without user namespaces.
+            return NOBODY
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        with open("/proc/sys/kernel/overflowuid", "rb") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 65534
 
 
 class Owners:
-    """Answers who owns the other end of connections over IPv4."""
+    """Answers who owns the other end of connections.
 
-    __slots__ = ("_netlink",)
+    Attributes:
+        trouble: Why the kernel does not tell it of TCP connections here; empty where it does.
+    """
+
+    __slots__ = ("_netlink", "_sequence", "_unclear", "trouble")
 
     def __init__(self) -> None:
-        self._netlink: socket.socket | None = None
-        with contextlib.suppress(OSError):
-            kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
-            self._netlink = socket.socket(socket.AF_NETLINK, kind, NETLINK_SOCK_DIAG)
-
-    def uid(self, connection: socket.socket) -> int | None:
-        """Return the user who owns the other end, `NOBODY` if that has closed, None where the kernel does not tell."""
-        if self._netlink is None:
-            return None
+        self._netlink: _socket.socket | None = None
+        self._sequence = 0
+        self._unclear = unclear()
+        self.trouble = ""
         try:
-            host, port = connection.getpeername()
-            own_host, own_port = connection.getsockname()
+            kind = _socket.SOCK_RAW | _socket.SOCK_CLOEXEC | _socket.SOCK_NONBLOCK
+            self._netlink = _socket.socket(_socket.AF_NETLINK, kind, NETLINK_SOCK_DIAG)
+        except OSError as error:
+            self.trouble = f"a netlink socket of the kind sock_diag cannot be opened: {error.strerror}"
+
+    @property
+    def doubt(self) -> str:
+        """Why a user may be none that can be told from others; empty where all can."""
+        if self._unclear == NOBODY:
+            return ""
+        return f"this user namespace does not know all users, and shows those as user {self._unclear}"
+
+    def probe(self) -> None:
+        """Ask for the owner of a connection of this process's own, and say in `trouble` what is wrong if that fails."""
+        if self.trouble:
+            return
+        if os.geteuid() == self._unclear:
+            self.trouble = f"{self.doubt}, as which this process runs, too"
+            return
+        import socket
+
+        with (
+            socket.create_server(("127.0.0.1", 0)) as listener,
+            socket.create_connection(listener.getsockname()) as here,
+        ):
+            # The one at hand is this process's own, whoever else connects here meanwhile.
+            uid = self._ask(here.family, here.getsockname(), here.getpeername(), ESTABLISHED)
+        if uid != os.geteuid():
+            self.trouble = "the kernel has no sock_diag for TCP (inet_diag, tcp_diag), or does not let this process ask"
+
+    def uid(self, connection: _socket.socket) -> int:
+        """Return the user who owns the other end of a connection that was accepted, `NOBODY` if that is not sure."""
+        if connection.family == _socket.AF_UNIX:
+            return self._credentials(connection)
+        try:
+            peer, own = connection.getpeername(), connection.getsockname()
         except OSError:
             return NOBODY
-        query = b"".join(
-            (
-                _QUERY.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF),
-                _PORTS.pack(port, own_port),
-                socket.inet_aton(host).ljust(16, b"\0"),
-                socket.inet_aton(own_host).ljust(16, b"\0"),
-                _PLACE.pack(0, NO_COOKIE, NO_COOKIE),
-            )
-        )
-        header = _HEADER.pack(_HEADER.size + len(query), SOCK_DIAG_BY_FAMILY, REQUEST, 0, 0)
+        return self._ask(connection.family, peer[:2], own[:2], ESTABLISHED)
+
+    def server(self, connection: _socket.socket) -> int:
+        """Return the user who owns the server that a connection leads to, `NOBODY` if that is not sure.
+
+        Nobody owns the other end before the server has accepted it, so it is asked who listens there.
+        """
+        if connection.family == _socket.AF_UNIX:
+            return self._credentials(connection)
         try:
-            self._netlink.send(header + query)
-            data = self._netlink.recv(4096)
+            host, port = connection.getpeername()[:2]
         except OSError:
-            return None
-        if len(data) < _HEADER.size + _REPLY.size or _HEADER.unpack_from(data)[1] != SOCK_DIAG_BY_FAMILY:
-            return None
-        _, state, _, _, _, _, _, uid, inode = _REPLY.unpack_from(data, _HEADER.size)
-        # A socket that its process has closed lives on for a while, without an owner: the kernel then says root.
-        return uid if state == ESTABLISHED and inode else NOBODY
+            return NOBODY
+        return self._ask(connection.family, (host, port), ("::" if ":" in host else "0.0.0.0", 0), LISTENING)
 
     def close(self) -> None:
         """Let go of the kernel's side. May be called twice."""
         if self._netlink is not None:
             self._netlink.close()
             self._netlink = None
+
+    def _credentials(self, connection: _socket.socket) -> int:
+        try:
+            data = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _PEER.size)
+            _pid, uid, _gid = _PEER.unpack(data)
+        except (OSError, struct.error):
+            return NOBODY
+        return NOBODY if uid == self._unclear else uid
+
+    def _ask(self, family: int, place: tuple[str, int], other: tuple[str, int], wanted: int) -> int:
+        """Return who owns the socket at one address that is connected to another, in a state."""
+        netlink = self._netlink
+        if netlink is None:
+            return NOBODY
+        try:
+            source, target = _socket.inet_pton(family, place[0]), _socket.inet_pton(family, other[0])
+        except (OSError, ValueError):
+            return NOBODY
+        self._sequence = sequence = self._sequence % 0xFFFFFFFF + 1
+        ports = _PORTS.pack(place[1], other[1])
+        query = b"".join(
+            (
+                _HEADER.pack(_HEADER.size + 56, SOCK_DIAG_BY_FAMILY, REQUEST, sequence, 0),
+                _QUERY.pack(family, _socket.IPPROTO_TCP, 0, 0, ANY_STATE),
+                ports,
+                source.ljust(16, b"\0"),
+                target.ljust(16, b"\0"),
+                _PLACE.pack(0, NO_COOKIE, NO_COOKIE),
+            )
+        )
+        try:
+            netlink.send(query)
+            for _ in range(MAX_STALE):
+                data, (sender, _groups) = netlink.recvfrom(4096)
+                if sender == 0 and len(data) >= _HEADER.size and _HEADER.unpack_from(data)[3] == sequence:
+                    break
+            else:
+                return NOBODY
+        except OSError:
+            return NOBODY
+        length, kind, _, _, _ = _HEADER.unpack_from(data)
+        if kind != SOCK_DIAG_BY_FAMILY or not _HEADER.size + _REPLY.size <= length <= len(data):
+            return NOBODY
+        found, state, _, _, at, there, beyond, device, _, _, _, _, _, uid, inode = _REPLY.unpack_from(
+            data, _HEADER.size
+        )
+        if wanted == LISTENING:
+            # It may listen on all addresses.
+            same = at[:2] == ports[:2]
+        else:
+            same = at == ports and _address(found, there) == source and _address(found, beyond) == target
+        # A socket that its process has closed lives on for a while, without an owner: the kernel then says root.
+        sure = same and state == wanted and inode and not device and uid != self._unclear
+        return uid if sure else NOBODY
+
+
+def check_server(connection: _socket.socket, where: str, owners: Collection[int], allowed: str = "") -> None:
+    """See that a connection leads to a server of this user, of root, or of somebody else who is named.
+
+    Args:
+        connection: It.
+        where: Its address, for a person.
+        owners: Users whose server it may be, too.
+        allowed: What `PYPMIX_SERVER_OWNER` says.
+
+    Raises:
+        Unreachable: It is somebody else's, or the kernel does not tell whose.
+    """
+    if allowed == ANYBODY:
+        return
+    asked = Owners()
+    try:
+        uid = asked.server(connection)
+        why = asked.trouble or asked.doubt
+    finally:
+        asked.close()
+    if uid != NOBODY:
+        if uid in (0, os.geteuid()) or uid in owners or str(uid) in allowed.replace(" ", "").split(","):
+            return
+        raise Unreachable(
+            f"the server at {where} belongs to user {uid}, and this process to user {os.geteuid()}",
+            operation="open",
+            engine="python",
+            hint="has another server taken the address of yours? "
+            f"if that user's server is the right one, set {OWNER}={uid}",
+        )
+    raise Unreachable(
+        f"the kernel does not tell whose server is at {where}" + (f": {why}" if why else ""),
+        operation="open",
+        engine="python",
+        hint=f"if it is on another machine, or the kernel cannot tell, and it is the right one, set {OWNER}={ANYBODY}",
+    )
+
+
+def _address(family: int, data: bytes) -> bytes:
+    """Return an address as a connection has it: a socket of IPv6 may speak IPv4."""
+    if family == _socket.AF_INET:
+        return data[:4]
+    return data[12:] if data.startswith(_MAPPED) else data

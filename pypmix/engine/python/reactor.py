@@ -13,7 +13,7 @@ import time
 from collections import deque
 
 from pypmix.engine.faults import fault, traced
-from pypmix.engine.python.peeruid import Owners
+from pypmix.engine.python.peeruid import NOBODY, Owners
 from pypmix.standard.errors import NotInitialized
 
 TYPE_CHECKING = False
@@ -100,8 +100,13 @@ class Link:
             self._keep(memoryview(data)[sent:])
 
     def uid(self) -> int | None:
-        """Return the user at the other end as the kernel knows it; None where it does not tell."""
-        return None if self.socket is None else self._reactor.owners.uid(self.socket)
+        """See `pypmix.engine.python.server.Link`."""
+        if self.socket is None:
+            return NOBODY
+        owners = self._reactor.owners
+        if owners.trouble and self.socket.family != socket.AF_UNIX:
+            return None
+        return owners.uid(self.socket)
 
     def close(self) -> None:
         """Close after what was sent, as far as the socket takes it at once. May be called twice."""
@@ -179,10 +184,11 @@ class Reactor:
         self.dirty: list[Link] = []
         self.cancelled = 0
         self.owners = Owners()
+        self.owners.probe()
         self._links: dict[int, Link] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._timers: list[Timer] = []
-        self._listener: socket.socket | None = None
+        self._listeners: dict[int, socket.socket] = {}
         self._opened: Callable[[Link], None] | None = None
         self._ending = self._stopping = False
         self._lock = threading.Lock()
@@ -291,9 +297,9 @@ class Reactor:
         return timer
 
     def listen(self, listener: socket.socket, opened: Callable[[Link], None]) -> None:
-        """Accept connections; `opened` is called with each."""
+        """Accept connections; `opened` is called with each, of all listeners."""
         listener.setblocking(False)
-        self._listener = listener
+        self._listeners[listener.fileno()] = listener
         self._opened = opened
         self._epoll.register(listener, _READ)
 
@@ -385,8 +391,8 @@ class Reactor:
     def _service(self, fd: int) -> None:
         if fd == self._wakeup:
             os.eventfd_read(fd)
-        elif self._listener is not None and fd == self._listener.fileno():
-            self._accept(self._listener)
+        elif fd in self._listeners:
+            self._accept(self._listeners[fd])
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(ACCEPTS):
@@ -402,7 +408,8 @@ class Reactor:
                     return
                 continue
             connection.setblocking(False)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if connection.family != socket.AF_UNIX:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link = Link(self, connection)
             self._links[connection.fileno()] = link
             self._epoll.register(connection, _READ)
@@ -464,11 +471,11 @@ class Reactor:
         for link in list(self._links.values()):
             link.owner = None
             self.discard(link)
-        if self._listener is not None:
+        for listener in self._listeners.values():
             with contextlib.suppress(OSError):
-                self._listener.shutdown(socket.SHUT_RDWR)
-            self._listener.close()
-            self._listener = None
+                listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+        self._listeners.clear()
         self._timers.clear()
         self.owners.close()
         self._epoll.close()

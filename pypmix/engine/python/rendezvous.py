@@ -44,6 +44,8 @@ class Contact(Record):
         pid: Its process id; 0 where nobody tells.
         uid: Its user; -1 where nobody tells.
         pypmix: The version of pypmix where the server is ours.
+        local: The path of its Unix-domain socket; empty where it has none.
+        owner: Whose the file is that tells all this; -1 where there is none.
         path: The file that tells all this.
         written: When the file was written, in seconds of the epoch.
     """
@@ -55,6 +57,8 @@ class Contact(Record):
     pid: int = 0
     uid: int = -1
     pypmix: str = ""
+    local: str = ""
+    owner: int = -1
     path: str = ""
     written: float = 0.0
 
@@ -193,6 +197,7 @@ def _text(contact: Contact) -> str:
         f"{os.geteuid()}:{os.getegid()}",
         time.ctime(),
         f"pypmix {contact.pypmix}",
+        f"unix {contact.local}",
     ]
     return "".join([line + "\n" for line in lines])
 
@@ -275,18 +280,21 @@ def read(path: str, owners: Callable[[int], bool] | None = None) -> Contact | No
             text = file.read(MAX_SIZE)
         if b"\n" in text:
             break
-    lines = [line.strip() for line in text.decode("utf-8", "surrogateescape").split("\n")] + [""] * 6
+    lines = [line.strip() for line in text.decode("utf-8", "surrogateescape").split("\n")] + [""] * 7
     try:
         contact = parse_uri(lines[0])
     except ValueError:
         return None
     uid = lines[3].partition(":")[0]
     kind, _, version = lines[5].partition(" ")
+    family, _, local = lines[6].partition(" ")
     return contact.replace(
         release=lines[1].removeprefix("v"),
         pid=int(lines[2]) if _number(lines[2]) else 0,
         uid=int(uid) if _number(uid) else found.st_uid,
         pypmix=version if kind == "pypmix" else "",
+        local=local if kind == "pypmix" and family == "unix" else "",
+        owner=found.st_uid,
         path=path,
         written=found.st_mtime,
     )

@@ -14,8 +14,9 @@ from pypmix.engine.faults import traced
 from pypmix.engine.python.collectives import Collectives
 from pypmix.engine.python.fences import Fences
 from pypmix.engine.python.modex import REFRESH_CACHE, Modex
+from pypmix.engine.python.peeruid import NOBODY
 from pypmix.engine.python.serverdata import Store
-from pypmix.engine.python.serverside.admission import Admission
+from pypmix.engine.python.serverside.admission import MUNGE, NATIVE, UNCHECKED, Admission
 from pypmix.engine.python.serverside.topic import Topics, refuse, status_of
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
@@ -89,7 +90,10 @@ if TYPE_CHECKING:
             """Send at once if nothing is before it, or like `send`; must not call the machine either."""
 
         def uid(self) -> int | None:
-            """Return the user at the other end, where that can be known better than from what it says."""
+            """Return the user at the other end as the kernel has it, `NOBODY` where it does not say.
+
+            None is for all connections where the kernel does not tell it of any.
+            """
 
     class Host(Protocol):
         """The host's side."""
@@ -129,9 +133,6 @@ LINGER_SECONDS = 2.0
 MAX_FORMS = 256
 """Of how many releases clients are known at a time."""
 
-NATIVE = "native"
-MUNGE = "munge"
-
 _NAMELESS = Proc("pypmix-server", 0)
 
 PPID = "pmix.ppid"
@@ -151,7 +152,7 @@ class Stranger:
         self.deadline = deadline
         self.uid = uid
         self.held = False
-        self.reader: HelloReader | None = HelloReader()
+        self.reader: HelloReader | None = HelloReader(infos=False)
         self.early = b""
 
     def received(self, data: bytes) -> None:
@@ -272,7 +273,8 @@ class Server:
         clock: Where time comes from.
         host: Who answers upcalls.
         proc: The server's own name.
-        security: The security modules of which clients may use one, of `native` and `munge`.
+        security: The security modules of which clients may use one, of `native` and `munge`; with `unchecked`, clients
+            are believed of which the kernel cannot tell whose they are.
 
     Attributes:
         departing: Whether all are just being told that a proc takes part in nothing any more, and how often: what the
@@ -290,7 +292,7 @@ class Server:
         self.fences = Fences(self)
         self.collectives: Collectives[Process, Ticket] = Collectives(clock, self.fences.end, self.fences.ask)
         self.askings, self.endings = self.collectives.asks, self.collectives.ends
-        self.admission = Admission(clock, lambda uid: uid == os.geteuid() or self._users[uid] > 0)
+        self.admission = Admission(clock, lambda uid: uid == os.geteuid() or self._users[uid] > 0, security)
         self._users: Counter[int] = Counter()
         self.strangers: dict[Stranger, None] = {}
         self._strangers_timer: Timer | None = None
@@ -449,7 +451,10 @@ class Server:
         """Somebody has connected."""
         uid = link.uid()
         if not self.admission.welcome(uid):
-            self._log(f"user {uid}", "is turned away: no process of that user is expected")
+            if uid is None or uid == NOBODY:
+                self._log("a connection", "is turned away: the kernel does not tell whose it is")
+            else:
+                self._log(f"user {uid}", "is turned away: no process of that user is expected")
             self.admission.refused(uid)
             link.close()
             return
@@ -522,9 +527,8 @@ class Server:
             return
         try:
             process = self._identify(hello, release)
-            uid = stranger.link.uid()
-            if uid not in (None, 0, process.uid):
-                raise PMIxError(f"its socket belongs to user {uid}, not {process.uid}", status=ERR_INVALID_CRED)
+            self.admission.check(stranger.link.uid(), hello.psec, process.uid, True)
+            hello = hello.complete()
         except PMIxError as error:
             self.refuse_because(stranger, error, f"{hello.nspace}:{hello.rank}"[:300], release)
             return
@@ -562,8 +566,9 @@ class Server:
             raise PMIxError(detail, status=ERR_NOT_SUPPORTED)
         if hello.gds != "hash":
             raise PMIxError(f"it wants the data store {hello.gds!r}, only hash is served", status=ERR_NOT_SUPPORTED)
-        if hello.psec not in self.security:
-            detail = f"it uses the security module {hello.psec!r}, only {', '.join(self.security)} is taken"
+        if hello.psec not in self.security or hello.psec == UNCHECKED:
+            modules = ", ".join([name for name in self.security if name != UNCHECKED])
+            detail = f"it uses the security module {hello.psec!r}, only {modules} is taken"
             raise PMIxError(detail, status=ERR_INVALID_CRED)
         try:
             return parse_native_credential(hello.credential)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -14,7 +15,9 @@ from pypmix.engine.faults import fault, traced
 from pypmix.engine.python.provision import Provision, harvested
 from pypmix.engine.python.reactor import BACKLOG, Reactor
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
-from pypmix.engine.python.server import MUNGE, NATIVE, Server
+from pypmix.engine.python.server import Server
+from pypmix.engine.python.serverside.admission import MUNGE, NATIVE, UNCHECKED
+from pypmix.engine.python.session import SOCKET_VARIABLE
 from pypmix.standard.errors import ERR_BAD_PARAM, NotInitialized, PMIxError
 from pypmix.standard.logtext import Limit, printable_lines
 from pypmix.standard.ops.core import check_key
@@ -46,11 +49,13 @@ MAX_DEPTH = 8
 
 
 def _modules(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the security modules of a server, of which clients take the first that they have."""
-    found = tuple([name.strip() for name in names if name.strip()]) or (NATIVE,)
+    """Return the security modules of a server, of which clients take the first that they have, and `unchecked`."""
+    found = tuple([name.strip() for name in names if name.strip()])
+    if not set(found) - {UNCHECKED}:
+        found = (NATIVE, *found)
     for name in found:
-        if name not in (NATIVE, MUNGE):
-            detail = f"{name!r} is no security module of this server: it has {NATIVE} and {MUNGE}"
+        if name not in (NATIVE, MUNGE, UNCHECKED):
+            detail = f"{name!r} is no security module of this server: it has {NATIVE} and {MUNGE}, or {UNCHECKED}"
             raise PMIxError(detail, status=ERR_BAD_PARAM)
     if MUNGE in found:
         from pypmix.engine.python import munge
@@ -58,6 +63,26 @@ def _modules(names: Iterable[str]) -> tuple[str, ...]:
         # A server that cannot make a credential cannot check one, and would refuse everybody.
         munge.encode()
     return found
+
+
+def _beside(folder: str, port: int) -> tuple[socket.socket | None, str]:
+    """Return a Unix-domain socket for clients of this engine, and its path; None where there is no place for it.
+
+    A folder that is this user's alone keeps all others away, and the kernel says of a connection whose it is.
+    """
+    path = os.path.join(folder, f"pypmix-{os.getpid()}-{port}")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        found = os.stat(folder)
+        if found.st_uid == os.geteuid() and not found.st_mode & 0o077:
+            # The path may be too long.
+            listener.bind(path)
+            listener.listen(BACKLOG)
+            return listener, path
+    except OSError:
+        pass
+    listener.close()
+    return None, ""
 
 
 class HostUpcall:
@@ -177,8 +202,12 @@ class ServerSession:
         self._reactor = Reactor(f"pypmix-server-{self.port}", self.log)
         self._server = Server(self._reactor, self, self.proc, self.security)
         self._reactor.listen(listener, self._server.opened)
+        beside, self._path = _beside(self.tmpdir, self.port)
+        if beside is not None:
+            self._reactor.listen(beside, self._server.opened)
+        self._warn()
         address = f"tcp4://127.0.0.1:{self.port}"
-        contact = Contact(name, rank, address, ANNOUNCED, os.getpid(), os.geteuid(), __version__)
+        contact = Contact(name, rank, address, ANNOUNCED, os.getpid(), os.geteuid(), __version__, local=self._path)
         # A node that is simulated has a name of its own, and tools look for that of the machine.
         self._post = Post(contact, dict.fromkeys((*host_names(self.hostname), *host_names())))
         self._reactor.start()
@@ -192,6 +221,22 @@ class ServerSession:
         except BaseException:
             self.close()
             raise
+
+    def _warn(self) -> None:
+        """Say what follows from a kernel that does not tell whose a connection is."""
+        trouble = self._reactor.owners.trouble
+        if not trouble or self.security == (MUNGE,):
+            return
+        if UNCHECKED in self.security:
+            self.log(f"whoever on this machine knows the nspace of a job can connect as one of its procs: {trouble}")
+            return
+        taken = ["credentials of munge"] if MUNGE in self.security else []
+        taken += [f"pypmix clients over {self._path}"] if self._path else []
+        self.log(
+            f"connections over TCP are refused: {trouble}. Taken are {' and '.join(taken) or 'none'}. "
+            f"Set PYPMIX_SECURITY={MUNGE} where munged runs, or PYPMIX_SECURITY={UNCHECKED} to let in whoever on this "
+            "machine knows the nspace of a job"
+        )
 
     # What the machine asks of its host, in the reactor's thread.
 
@@ -289,7 +334,7 @@ class ServerSession:
             # Only this name of the variable: it makes clients of all releases speak the same encoding.
             "PMIX_SERVER_URI41": f"{self.proc.nspace}.{self.proc.rank};tcp4://127.0.0.1:{self.port}",
             "PMIX_VERSION": ANNOUNCED,
-            "PMIX_SECURITY_MODE": ",".join(self.security),
+            "PMIX_SECURITY_MODE": ",".join([name for name in self.security if name != UNCHECKED]),
             "PMIX_BFROP_BUFFER_TYPE": "PMIX_BFROP_BUFFER_NON_DESC",
             "PMIX_GDS_MODULE": "hash",
             "PMIX_HOSTNAME": self.hostname,
@@ -299,6 +344,9 @@ class ServerSession:
             "PYPMIX_SERVER": f"{self.proc.nspace} {__version__}",
             "PYPMIX_SERVER_ENGINE": "python",
         }
+        if self._path:
+            # With the URI, for the same reason.
+            env[SOCKET_VARIABLE] = f"{env['PMIX_SERVER_URI41']} {self._path}"
         self._provision.change(proc.nspace, env)
         return env
 
@@ -439,6 +487,9 @@ class ServerSession:
     def close(self) -> None:
         """`PMIx_server_finalize`: close all connections and end the thread. May be called twice."""
         self._post.remove()
+        if self._path:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
         if self._checker is not None:
             self._checker.put(None)
         try:
@@ -479,7 +530,8 @@ def open_server(
         system_server: Be the system server of this node: write that rendezvous file, into `system_tmpdir`.
         rendezvous_file: A further rendezvous file to write.
         security: The security modules of which clients may use one, of `native` and `munge`; by default what
-            `PYPMIX_SECURITY` says, else `native` alone.
+            `PYPMIX_SECURITY` says, else `native` alone. With `unchecked`, `native` is believed even where the kernel
+            cannot tell whose a connection is.
         rank: The server's own rank in its nspace, where a session has several servers.
 
     Raises:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 URI_VARIABLES = tuple("PMIX_SERVER_URI" + generation for generation in ("61", "51", "41", "4", "3", "21", "20", "2"))
 """Where servers leave their address, newest first; the text is the same in each."""
 
+SOCKET_VARIABLE = "PYPMIX_SERVER_SOCKET"
+"""Where servers of this engine leave their address once more, a space, and the path of their Unix-domain socket."""
+
 OLDEST = (4, 1, 0)
 """The first release with the encoding `v41`, which all later ones take."""
 
@@ -222,8 +225,10 @@ def open_client(env: Mapping[str, str] | None = None, directives: tuple[Info, ..
         adapts=adapts(env, name.rpartition(".")[0]),
     )
     hello = client_hello(env, proc, server)
+    from pypmix.engine.python.peeruid import OWNER
     from pypmix.engine.python.transport import Connection, connect
 
+    local = local_socket(env, f"{name};{address}")
     deadline = monotonic() + (_limit(directives) or OPEN_WAIT)
     hostname = env.get("PMIX_HOSTNAME") or os.uname().nodename
     tries = 3
@@ -231,7 +236,7 @@ def open_client(env: Mapping[str, str] | None = None, directives: tuple[Info, ..
         tries -= 1
         store = DataStore(proc, hostname, server.release)
         machine = Client(proc, store, server)
-        connection = Connection(connect(address), machine)
+        connection = Connection(connect(address, local, (), env.get(OWNER, "")), machine)
         try:
             call = machine.connect(hello, deadline)
             connection.open(call)
@@ -398,6 +403,12 @@ def client_hello(env: Mapping[str, str], proc: Proc, server: Server) -> Hello:
 def adapts(env: Mapping[str, str], nspace: str) -> bool:
     """Tell whether the environment says of a server that it is one of this engine."""
     return env.get("PYPMIX_SERVER", "").partition(" ")[0] == nspace and env.get("PYPMIX_SERVER_ENGINE") == ENGINE
+
+
+def local_socket(env: Mapping[str, str], uri: str) -> str:
+    """Return the path of the Unix-domain socket of the server at a URI, empty where the environment names none."""
+    ours, _, path = env.get(SOCKET_VARIABLE, "").partition(" ")
+    return path if ours == uri else ""
 
 
 def _limit(directives: tuple[Info, ...]) -> int:

@@ -13,6 +13,7 @@ from pypmix.engine.base import EngineInfo
 from pypmix.engine.python.attachment import Aim, aim, candidates, identity, launched_by
 from pypmix.engine.python.client import ENGINE, Client, Server
 from pypmix.engine.python.datastore import DataStore
+from pypmix.engine.python.peeruid import OWNER
 from pypmix.engine.python.session import (
     NEWEST,
     OLDEST,
@@ -357,7 +358,7 @@ class ToolSession:
             infos.append(greeting(__version__))
         hello = hello.replace(flag=flag, uid=os.geteuid(), gid=os.getegid(), infos=(*wanted.others, *infos))
         deadline = monotonic() + (wanted.timeout or OPEN_WAIT)
-        sock = connect(contact.address)
+        sock = connect(contact.address, contact.local, (contact.owner,), self._env.get(OWNER, ""))
         try:
             reply, rest = _exchange(sock, encode_hello(hello), ToolReplyReader(flag), contact, deadline)
         except BaseException:

@@ -25,11 +25,12 @@ from time import monotonic, sleep
 
 from pypmix.engine.faults import struck
 from pypmix.engine.python.client import ENGINE
+from pypmix.engine.python.peeruid import check_server
 from pypmix.standard.errors import NotInitialized, Unreachable, WouldDeadlock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from typing import Any
 
     from pypmix.engine.base import Done
@@ -49,12 +50,47 @@ _TRY_AGAIN = {EAGAIN: 10, EINTR: 10, ECONNABORTED: 10, ETIMEDOUT: 2, ECONNREFUSE
 """How often a failure is met before it counts: a full backlog passes, a port where nobody listens stays so."""
 
 
-def connect(uri: str) -> _socket.socket:
-    """Connect to `tcp4://address:port` or `tcp6://[address]:port`.
+def connect(uri: str, local: str = "", owners: Collection[int] = (), allowed: str = "") -> _socket.socket:
+    """Connect to a server, and see whose it is.
+
+    Args:
+        uri: Its address, `tcp4://address:port` or `tcp6://[address]:port`.
+        local: Its Unix-domain socket, which comes first where it can be reached.
+        owners: Users whose server it may be, besides this one and root.
+        allowed: More of them, as `PYPMIX_SERVER_OWNER` says it.
 
     Raises:
-        Unreachable: Nobody answers there, or the address makes no sense.
+        Unreachable: Nobody answers there, the address makes no sense, or the server is somebody else's.
     """
+    sock = _connect_local(local) if local else None
+    where = local
+    if sock is None:
+        sock, where = _connect_tcp(uri), uri
+    try:
+        check_server(sock, where, owners, allowed)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _connect_local(path: str) -> _socket.socket | None:
+    """Return a connection to a Unix-domain socket, None where this process cannot reach it: in a container, for one."""
+    sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        sock.settimeout(CONNECT_WAIT)
+        sock.connect(path)
+        sock.settimeout(None)
+    except (OSError, ValueError):
+        sock.close()
+        return None
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _connect_tcp(uri: str) -> _socket.socket:
     family, host, port = parse_address(uri)
     tries = 0
     while True:

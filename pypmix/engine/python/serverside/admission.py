@@ -2,9 +2,21 @@
 
 Any user of the machine can reach a port of the loopback interface. Nobody but the users whose processes are expected is
 listened to, and a user who was refused often lately is listened to at leisure only.
+
+The owner of a connection is what the kernel says: a user, `NOBODY` where it does not know that connection, and None
+where it does not tell it of any connection, which is known when the server starts.
 """
 
 from __future__ import annotations
+
+from pypmix.engine.python.peeruid import NOBODY
+from pypmix.standard.errors import ERR_INVALID_CRED, PMIxError
+
+NATIVE = "native"
+MUNGE = "munge"
+
+UNCHECKED = "unchecked"
+"""What an operator says who wants clients believed whose owner cannot be known."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,16 +42,42 @@ class Admission:
     Args:
         clock: Where time comes from.
         expected: Tells whether processes of a user are expected.
+        security: The security modules of which clients may use one, and `unchecked`.
     """
 
-    def __init__(self, clock: Clock, expected: Callable[[int], bool]) -> None:
+    def __init__(self, clock: Clock, expected: Callable[[int], bool], security: tuple[str, ...] = (NATIVE,)) -> None:
         self._clock = clock
         self._expected = expected
+        self._security = security
         self._refused: dict[int | None, tuple[float, float]] = {}
 
     def welcome(self, uid: int | None) -> bool:
-        """Tell whether a connection of this user is to be read; None where the kernel does not tell whose it is."""
-        return uid is None or uid == 0 or self._expected(uid)
+        """Tell whether a connection of this user is to be read."""
+        if uid is None:
+            return MUNGE in self._security or UNCHECKED in self._security
+        return uid != NOBODY and (uid == 0 or self._expected(uid))
+
+    def check(self, owner: int | None, module: str, uid: int, named: bool) -> None:
+        """See that a connection is of the user whom its credential names.
+
+        Args:
+            owner: Whose it is.
+            module: The security module that the credential is of.
+            uid: Whom it names.
+            named: Whether the connection has named a proc that is expected here.
+
+        Raises:
+            PMIxError: It is not, or nothing shows that it is (`ERR_INVALID_CRED`).
+        """
+        if owner is None:
+            # A credential of munge has been checked; one of `native` is what the client says of itself.
+            if module != MUNGE and not (named and UNCHECKED in self._security):
+                detail = "nothing proves its user: the kernel does not tell whose its socket is"
+                raise PMIxError(detail, status=ERR_INVALID_CRED)
+        elif owner == NOBODY:
+            raise PMIxError("the kernel does not know its socket any more", status=ERR_INVALID_CRED)
+        elif owner not in (0, uid):
+            raise PMIxError(f"its socket belongs to user {owner}, not {uid}", status=ERR_INVALID_CRED)
 
     def refused(self, uid: int | None) -> None:
         """Note that a connection of this user was refused."""

@@ -83,11 +83,13 @@ class Tools(Topic):
         """A connection has said that it is no simple client."""
         who = f"a tool (kind {hello.flag})" if hello.nspace is None else f"{hello.nspace}:{hello.rank}"[:300]
         try:
-            uid, gid = self._user(stranger, hello, release)
+            uid, gid = self._user(hello, release)
             proc = self._brought(hello)
             process = None if proc is None else self._process(proc, hello, uid)
+            self.server.admission.check(stranger.link.uid(), hello.psec, uid, process is not None)
             if process is None:
                 self._check_owner(uid)
+            hello = hello.complete()
         except PMIxError as error:
             self.server.refuse_because(stranger, error, who, release)
             return
@@ -142,16 +144,13 @@ class Tools(Topic):
             del self._names[namespace.name]
             self._known -= len(namespace.processes)
 
-    def _user(self, stranger: Stranger, hello: Hello, release: Release) -> tuple[int, int]:
-        """Return whose tool it is, if it may connect and can be served."""
+    def _user(self, hello: Hello, release: Release) -> tuple[int, int]:
+        """Return whose tool it says to be, if it can be served."""
         if hello.flag in LEGACY:
             raise PMIxError("it is of a release before 4.0", status=ERR_NOT_SUPPORTED)
         uid, gid = self.server.credential(hello, release)
         if hello.uid != uid:
             raise PMIxError(f"it calls itself user {hello.uid} and user {uid}", status=ERR_INVALID_CRED)
-        real = stranger.link.uid()
-        if real not in (None, 0, uid):
-            raise PMIxError(f"its socket belongs to user {real}, not {uid}", status=ERR_INVALID_CRED)
         return uid, gid
 
     def _brought(self, hello: Hello) -> Proc | None:
