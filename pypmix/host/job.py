@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from pypmix.standard import attrs
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.record import Record
@@ -13,6 +15,19 @@ if TYPE_CHECKING:
 
 LOCAL_RANKS_MAX = 0xFFFF
 """PMIX_LOCAL_RANK and PMIX_NODE_RANK are 16 bits wide."""
+
+
+SECRET = 12
+"""Bytes at random in an nspace that is made up."""
+
+
+def secret() -> str:
+    """Return a part of an nspace that nobody can guess.
+
+    An nspace is what a client of any release shows its server that came in its environment, where other users cannot
+    look. It must not stand where they can: in names of files and in command lines.
+    """
+    return os.urandom(SECRET).hex()
 
 
 class Application(Record):

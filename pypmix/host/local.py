@@ -12,7 +12,7 @@ from pypmix.clusters import check_cluster
 from pypmix.host import answers, launch, orphans
 from pypmix.host.folders import remove, temporary_folder, working_directory
 from pypmix.host.guard import Guard
-from pypmix.host.job import Application, Job, Node, check_local_size
+from pypmix.host.job import Application, Job, Node, check_local_size, secret
 from pypmix.host.loop import Loop
 from pypmix.host.nodes import LocalNode, check_nodes, in_blocks, usable_cpus
 from pypmix.host.outcome import TIMED_OUT, Outcome, exit_code, listed, signal_text
@@ -147,7 +147,7 @@ class LocalHost:
         self._name = f"pypmix-{label}-{os.getpid()}-{os.urandom(3).hex()}"
         self.tmpdir = os.path.join(temporary_folder(self.env), self._name)
         self._wdir = working_directory()
-        self._space = _check_nspace(nspace) or self._name
+        self._space = _check_nspace(nspace) or f"pypmix-{label}-{os.getpid()}-{secret()}"
         self._last = 0
         self.jobs: dict[str, RunningJob] = {}
         self.loop = Loop()

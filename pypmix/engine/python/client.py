@@ -697,8 +697,8 @@ class Client:
         from pypmix.engine.python.peeruid import NOBODY, unclear
 
         hint = (
-            "check PMIX_NAMESPACE, PMIX_RANK, PMIX_SERVER_URI* and PMIX_SECURITY_MODE, and the user: this process calls "
-            f"itself user {os.geteuid()}"
+            "check PMIX_NAMESPACE, PMIX_RANK, PMIX_SERVER_URI* and PMIX_SECURITY_MODE, and the user: this process "
+            f"calls itself user {os.geteuid()}"
             + (" in a user namespace that does not know all users" if unclear() != NOBODY else "")
             + ", and has to be of the user for whom it was launched"
         )

@@ -13,7 +13,7 @@ from pypmix.host.callbacks.processes import Launch, Processes, Start
 from pypmix.host.callbacks.watching import Watching
 from pypmix.host.folders import remove, temporary_folder, working_directory
 from pypmix.host.guard import Guard
-from pypmix.host.job import Application, Job, Node, check_local_size
+from pypmix.host.job import Application, Job, Node, check_local_size, secret
 from pypmix.host.launch import inherited_environment
 from pypmix.host.nodes import usable_cpus
 from pypmix.host.output import Sink
@@ -69,9 +69,10 @@ class Jobs:
         self.env = inherited_environment(os.environ)
         self.grace = grace
         self.node = node
-        self._label = f"pypmix-host-{os.getpid()}-{os.urandom(3).hex()}"
+        self._label = f"pypmix-host-{os.getpid()}-{secret()}"
         given = "" if tmpdir is None else os.fsdecode(tmpdir)
-        self.tmpdir = os.path.join(given or temporary_folder(self.env), self._label)
+        folder = f"pypmix-host-{os.getpid()}-{os.urandom(3).hex()}"
+        self.tmpdir = os.path.join(given or temporary_folder(self.env), folder)
         self._watching: Watching | None = None
         self._guard: Guard | None = None
         self._sinks: dict[int, Sink] = {}
