@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pypmix.standard._typing import TypeVar
+from pypmix.standard.errors import ERR_BAD_PARAM, PMIxError
 from pypmix.standard.record import Record
 from pypmix.standard.types import Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Protocol
 
     from pypmix.standard.jobinfo import JobInfo
@@ -19,6 +20,29 @@ else:
 
 R = TypeVar("R")
 Rc = TypeVar("Rc", contravariant=True)
+
+
+NATIVE = "native"
+MUNGE = "munge"
+
+UNCHECKED = "unchecked"
+"""What an operator says who wants clients believed whose user cannot be known."""
+
+
+def security_modules(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the security modules of a server, of which clients take the first that they have, and `unchecked`.
+
+    Raises:
+        PMIxError: There is no such module (`ERR_BAD_PARAM`).
+    """
+    found = tuple([name.strip() for name in names if name.strip()])
+    if not set(found) - {UNCHECKED}:
+        found = (NATIVE, *found)
+    for name in found:
+        if name not in (NATIVE, MUNGE, UNCHECKED):
+            detail = f"{name!r} is no security module of this server: it has {NATIVE} and {MUNGE}, or {UNCHECKED}"
+            raise PMIxError(detail, status=ERR_BAD_PARAM)
+    return found
 
 
 class EngineInfo(Record):

@@ -116,13 +116,15 @@ def place():
 class Victim:
     """A running job of a user, what it says, and what others want of it."""
 
-    def __init__(self, place, uid, *wrap, **environment):
+    def __init__(self, place, uid, *wrap, command=(), **environment):
         self.place, self.uid = place, uid
         self.mark = place / "open" / f"mark-{os.urandom(4).hex()}"
         self.lines = []
         self.heard = threading.Condition()
-        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(place / "lib"), "TMPDIR": str(place / "open")}
-        command = [*user(uid), *wrap, PYTHON, "-c", HOST, PYTHON, str(place / "rank.py")]
+        env = {"PATH": os.environ["PATH"], "TMPDIR": str(place / "open")}
+        if not command:
+            env["PYTHONPATH"] = str(place / "lib")
+        command = command or [*user(uid), *wrap, PYTHON, "-c", HOST, PYTHON, str(place / "rank.py")]
         self.process = subprocess.Popen(
             command, cwd="/", env={**env, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -197,8 +199,8 @@ def victim(place):
     """Start a job of a user."""
     started = []
 
-    def start(uid, *wrap, **environment):
-        started.append(Victim(place, uid, *wrap, **environment))
+    def start(uid, *wrap, **others):
+        started.append(Victim(place, uid, *wrap, **others))
         started[-1].open()
         return started[-1]
 
@@ -300,6 +302,30 @@ def test_the_nspace_is_nowhere_to_be_seen(victim, place, uid):
     assert intruder(place, ATTACKER, "look", place / "open", told=hidden) == "nothing"
     # It would have been found where it can be seen.
     assert intruder(place, uid, "look", place / "open", told=hidden) != "nothing"
+
+
+NATIVE_RANK = (
+    "port=$(env | sed -n 's/^PMIX_SERVER_URI.*:\\([0-9]*\\)$/\\1/p' | head -1); "
+    "echo served-at $PMIX_NAMESPACE $port; exec sleep 100"
+)
+
+
+def test_a_native_server_admits_no_tool_of_somebody_else(victim, place):
+    """The library takes a tool's word for its user, and does not say which connection it speaks of."""
+    if not machine.extension():
+        machine.lacking("the native engine")
+    command = [sys.executable, "-m", "pypmix", "run", "--server-engine", "native", "-n", "1", "sh", "-c", NATIVE_RANK]
+    job = victim(0, command=command)
+    tool = job.hello(flag=FLAG_TOOL_NEEDS_ID, uid=0, gid=0, nspace=None, rank=None)
+    assert {mode: job.intrude(mode, tool) for mode in ("plain", "device", "mapped")} == dict.fromkeys(
+        ("plain", "device", "mapped"), "refused"
+    )
+    assert not job.mark.exists()
+    # Nobody but the attackers was kept out.
+    line = [sys.executable, "-m", "pypmix", "ps", "--pid", str(job.process.pid)]
+    env = {**os.environ, "TMPDIR": str(place / "open")}
+    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=WAIT, check=False)
+    assert job.nspace in done.stdout, (done.stderr, job.lines)
 
 
 CLIENT = """

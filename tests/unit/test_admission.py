@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from pypmix.engine.python.peeruid import NOBODY
+from pypmix.engine.peeruid import NOBODY
 from pypmix.engine.python.server import Server
 from pypmix.engine.python.serverside.admission import BURST, MAX_DELAY, MAX_USERS, PER_SECOND, Admission
 from pypmix.standard import codes

@@ -65,6 +65,38 @@ def test_clients_prove_who_they_are(with_munge, client):
     assert sorted(line.split()[:2] for line in done.stdout.splitlines()) == [["met", "0"], ["met", "1"]], done.stderr
 
 
+def test_a_native_server_takes_it_too(with_munge):
+    """What an operator asks for is not passed over where a library does the server's work."""
+    pairings.require_client("native-4.2.2")
+    code = "import os; print('module', os.environ['PMIX_SECURITY_MODE'], flush=True)\n" + PROGRAM
+    command = [
+        sys.executable,
+        "-m",
+        "pypmix",
+        "run",
+        "--server-engine",
+        "native",
+        "-n",
+        "1",
+        sys.executable,
+        "-c",
+        code,
+    ]
+    done = with_munge(*command, PYPMIX_SECURITY="munge", PYPMIX_ENGINE="python")
+    assert done.stdout.splitlines()[0] == "module munge", done.stderr
+    assert "met 0 python" in done.stdout
+
+
+def test_a_native_server_without_it_does_not_start():
+    pairings.require_client("native-4.2.2")
+    for module, reason in (("munge", "does munged run?"), ("magic", "'magic' is no security module")):
+        command = [sys.executable, "-m", "pypmix", "run", "--server-engine", "native", "-n", "1", "true"]
+        environment = {**os.environ, "PYPMIX_SECURITY": module}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, env=environment)
+        assert done.returncode != 0
+        assert reason in done.stderr and "Traceback" not in done.stderr
+
+
 def test_what_clients_say_of_themselves_is_not_enough(with_munge):
     """A client that names the native module is refused where only munge is taken."""
     code = f"import os; os.environ['PMIX_SECURITY_MODE'] = 'native'\n{PROGRAM}"

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from pypmix.engine.python import peeruid, reactor, server
-from pypmix.engine.python.peeruid import NOBODY, Owners
+from pypmix.engine import peeruid
+from pypmix.engine.peeruid import NOBODY, Owners
+from pypmix.engine.python import reactor, server
 from pypmix.engine.python.serversession import open_server
 from pypmix.engine.python.session import local_socket
 from pypmix.standard import attrs, codes, ops

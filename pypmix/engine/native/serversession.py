@@ -16,7 +16,7 @@ from collections import deque
 
 from pypmix._version import __version__
 from pypmix.engine.alarms import Alarms
-from pypmix.engine.base import EngineInfo
+from pypmix.engine.base import MUNGE, UNCHECKED, EngineInfo, security_modules
 from pypmix.engine.faults import fault, traced
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.events import RAISED_ANYWHERE
@@ -81,6 +81,9 @@ PROCID = "pmix.procid"
 
 AT_ONCE = "PMIX_MCA_pmix_event_caching_window"
 """The seconds for which the library keeps the news that a client was lost, in case there are more; 1 by default."""
+
+SECURITY = "PMIX_MCA_psec"
+"""The security modules that the library may use."""
 
 RENDEZVOUS = "PMIX_LAUNCHER_RNDZ_FILE"
 """Where a server writes how to reach it, beside the places that tools look at."""
@@ -198,6 +201,8 @@ class NativeServer:
         marshal: What reads and makes the library's structures.
         release: The library's.
         uid: The user whose tools are admitted, besides those of root.
+        security: The security modules of which clients may use one.
+        cut: The numbers of connections of others that were ended, and that the library has not closed.
         users: The user and the group of each proc that is expected, and of each tool.
         applicant: The user and the group of the tool whose upcall is being read.
         states: How far each proc is that was registered: PMIx's process states.
@@ -230,6 +235,9 @@ class NativeServer:
         self.proc = Proc(check_name(nspace or f"pypmix-{os.getpid()}", MAX_NSLEN, "the server's nspace"), rank)
         self.hostname = host or socket.gethostname()
         self.uid = os.geteuid()
+        self.security = security_modules(os.environ.get("PYPMIX_SECURITY", "").split(","))
+        self.cut: set[int] = set()
+        self._ports: frozenset[int] = frozenset()
         self.users: dict[Proc, tuple[int | None, int | None]] = {}
         self.applicant: tuple[int | None, int | None] = None, None
         self.states: dict[Proc, int] = {}
@@ -267,6 +275,9 @@ class NativeServer:
         if system_server:
             infos.append(attrs.SERVER_SYSTEM_SUPPORT(True))
         settings = {AT_ONCE: "0", **({RENDEZVOUS: rendezvous_file} if rendezvous_file else {})}
+        if os.environ.get("PYPMIX_SECURITY"):
+            # The library offers to clients what it has, and takes a module's name for what is to be had.
+            settings[SECURITY] = ",".join([name for name in self.security if name != UNCHECKED])
         self._queue = lib.pypmix_queue_new(False)
         if not self._queue:
             raise MemoryError("no memory or no descriptor for a server")
@@ -274,7 +285,10 @@ class NativeServer:
         if status:
             lib.pypmix_queue_free(self._queue)
             _library.spent = "it could not be initialised as a server"
-            raise error_for(status)("PMIx_server_init failed", status=status, operation="open", engine=str(self.info))
+            lacking = f"has this libpmix {MUNGE}, and does munged run?" if MUNGE in self.security else ""
+            raise error_for(status)(
+                "PMIx_server_init failed", status=status, operation="open", engine=str(self.info), hint=lacking
+            )
         _library.spent = "this process is a PMIx server"
         self._box = lib.pypmix_inbox_new(self._queue)
         self._thread = threading.Thread(target=self._serve, name="pypmix-upcalls", daemon=True)
@@ -556,6 +570,15 @@ class NativeServer:
             lib.pypmix_strings_free(found[0])
         # With the nspace, because a process passes it on to the clients of another server that it starts.
         return {**env, "PYPMIX_SERVER": f"{self.proc.nspace} {__version__}", "PYPMIX_SERVER_ENGINE": "native"}
+
+    @property
+    def ports(self) -> frozenset[int]:
+        """The ports that the library listens on, as it tells its clients."""
+        if not self._ports:
+            env = self.client_env(self.proc)
+            ports = [text.rpartition(":")[2] for name, text in env.items() if name.startswith("PMIX_SERVER_URI")]
+            self._ports = frozenset([int(port) for port in ports if port.isdecimal()])
+        return self._ports
 
     def notify(self, event: Notification) -> None:
         """`PMIx_Notify_event`: bring an event to those of this server who are in its range."""

@@ -694,7 +694,7 @@ class Client:
             )
         import os
 
-        from pypmix.engine.python.peeruid import NOBODY, unclear
+        from pypmix.engine.peeruid import NOBODY, unclear
 
         hint = (
             "check PMIX_NAMESPACE, PMIX_RANK, PMIX_SERVER_URI* and PMIX_SECURITY_MODE, and the user: this process "

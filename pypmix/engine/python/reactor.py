@@ -13,7 +13,7 @@ import time
 from collections import deque
 
 from pypmix.engine.faults import fault, traced
-from pypmix.engine.python.peeruid import NOBODY, Owners
+from pypmix.engine.peeruid import NOBODY, Owners
 from pypmix.standard.errors import NotInitialized
 
 TYPE_CHECKING = False

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 
-from pypmix.engine.base import Pending
+from pypmix.engine.base import MUNGE, NATIVE, UNCHECKED, Pending
 from pypmix.engine.faults import traced
+from pypmix.engine.peeruid import NOBODY
 from pypmix.engine.python.collectives import Collectives
 from pypmix.engine.python.fences import Fences
 from pypmix.engine.python.modex import REFRESH_CACHE, Modex
-from pypmix.engine.python.peeruid import NOBODY
 from pypmix.engine.python.serverdata import Store
-from pypmix.engine.python.serverside.admission import MUNGE, NATIVE, UNCHECKED, Admission
+from pypmix.engine.python.serverside.admission import Admission
 from pypmix.engine.python.serverside.topic import Topics, refuse, status_of
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,

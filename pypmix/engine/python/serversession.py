@@ -10,15 +10,14 @@ from functools import partial
 from threading import get_ident
 
 from pypmix._version import __version__
-from pypmix.engine.base import EngineInfo
+from pypmix.engine.base import MUNGE, UNCHECKED, EngineInfo, security_modules
 from pypmix.engine.faults import fault, traced
 from pypmix.engine.python.provision import Provision, harvested
 from pypmix.engine.python.reactor import BACKLOG, Reactor
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
 from pypmix.engine.python.server import Server
-from pypmix.engine.python.serverside.admission import MUNGE, NATIVE, UNCHECKED
 from pypmix.engine.python.session import SOCKET_VARIABLE
-from pypmix.standard.errors import ERR_BAD_PARAM, NotInitialized, PMIxError
+from pypmix.standard.errors import NotInitialized, PMIxError
 from pypmix.standard.logtext import Limit, printable_lines
 from pypmix.standard.ops.core import check_key
 from pypmix.standard.types import MAX_NSLEN, Proc, check_name
@@ -49,14 +48,8 @@ MAX_DEPTH = 8
 
 
 def _modules(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the security modules of a server, of which clients take the first that they have, and `unchecked`."""
-    found = tuple([name.strip() for name in names if name.strip()])
-    if not set(found) - {UNCHECKED}:
-        found = (NATIVE, *found)
-    for name in found:
-        if name not in (NATIVE, MUNGE, UNCHECKED):
-            detail = f"{name!r} is no security module of this server: it has {NATIVE} and {MUNGE}, or {UNCHECKED}"
-            raise PMIxError(detail, status=ERR_BAD_PARAM)
+    """Return the security modules of a server; see `pypmix.engine.base.security_modules`."""
+    found = security_modules(names)
     if MUNGE in found:
         from pypmix.engine.python import munge
 

@@ -225,7 +225,7 @@ def open_client(env: Mapping[str, str] | None = None, directives: tuple[Info, ..
         adapts=adapts(env, name.rpartition(".")[0]),
     )
     hello = client_hello(env, proc, server)
-    from pypmix.engine.python.peeruid import OWNER
+    from pypmix.engine.peeruid import OWNER
     from pypmix.engine.python.transport import Connection, connect
 
     local = local_socket(env, f"{name};{address}")

@@ -10,10 +10,10 @@ from time import monotonic, sleep
 
 from pypmix._version import __version__
 from pypmix.engine.base import EngineInfo
+from pypmix.engine.peeruid import OWNER
 from pypmix.engine.python.attachment import Aim, aim, candidates, identity, launched_by
 from pypmix.engine.python.client import ENGINE, Client, Server
 from pypmix.engine.python.datastore import DataStore
-from pypmix.engine.python.peeruid import OWNER
 from pypmix.engine.python.session import (
     NEWEST,
     OLDEST,

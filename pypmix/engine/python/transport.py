@@ -24,8 +24,8 @@ from errno import EAGAIN, ECONNABORTED, ECONNREFUSED, EINTR, ETIMEDOUT
 from time import monotonic, sleep
 
 from pypmix.engine.faults import struck
+from pypmix.engine.peeruid import check_server
 from pypmix.engine.python.client import ENGINE
-from pypmix.engine.python.peeruid import check_server
 from pypmix.standard.errors import NotInitialized, Unreachable, WouldDeadlock
 
 TYPE_CHECKING = False

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import time
+from _socket import MSG_DONTWAIT, SHUT_RDWR
+
+from pypmix.engine.base import MUNGE
 from pypmix.engine.native.serverside.knowledge import STATE_CONNECTED
+from pypmix.engine.peeruid import NOBODY, strangers
 from pypmix.standard import codes
 from pypmix.standard.errors import ERR_BAD_PARAM, ERR_INVALID_CRED, SUCCESS, PMIxError
 from pypmix.standard.ops import ToolConnected
@@ -10,9 +16,14 @@ from pypmix.standard.types import RANK_VALID, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _socket import socket
     from typing import Any
 
     from pypmix.engine.native.serversession import NativeServer, Upcall
+
+TRIES = 20
+PAUSE = 0.02
+"""How often and after how many seconds it is asked again whose a connection is that is nobody's."""
 
 UID = "pmix.euid"
 GID = "pmix.egid"
@@ -44,9 +55,56 @@ def connected(server: NativeServer, raw: Any) -> ToolConnected:
     nspace, rank, release, pid, launcher, uid, gid = said.values()
     if uid not in (0, server.uid):
         raise PMIxError(f"a tool of user {uid}, and this server is of user {server.uid}", status=ERR_INVALID_CRED)
+    if server.security != (MUNGE,):
+        _check_connections(server)
     server.applicant = uid, gid
     proc = Proc(nspace, rank) if nspace else None
     return ToolConnected(proc, pid, launcher is True, release or "", tuple(rest))
+
+
+def _check_connections(server: NativeServer) -> None:
+    """See that nobody else is connected: the library takes a tool's word, and does not tell which connection is its.
+
+    Raises:
+        PMIxError: Somebody is (`ERR_INVALID_CRED`).
+    """
+    whose: set[int] = set()
+    for trial in range(TRIES):
+        if trial:
+            # A client that has just gone leaves a connection that is nobody's until the library looks at it.
+            time.sleep(PAUSE)
+        whose = set()
+        for owner, connection in strangers(server.ports, (0, server.uid)):
+            # The library never closes those that it was told to refuse.
+            if os.fstat(connection.fileno()).st_ino not in server.cut:
+                whose.add(owner)
+                if trial == TRIES - 1 or owner != NOBODY:
+                    _cut(server, owner, connection)
+            connection.close()
+        if not whose:
+            return
+        if whose != {NOBODY}:
+            break
+    names = ["somebody whom the kernel does not know" if uid == NOBODY else f"user {uid}" for uid in sorted(whose)]
+    detail = f"a tool, while a connection of {' and '.join(names)} is open that may be its own"
+    raise PMIxError(detail, status=ERR_INVALID_CRED)
+
+
+def _cut(server: NativeServer, owner: int, connection: socket) -> None:
+    """End a connection, unless it is of a user whose clients are expected; nobody reads any more what it has sent."""
+    if any(owner == uid for uid, _gid in server.users.values()):
+        return
+    server.cut.add(os.fstat(connection.fileno()).st_ino)
+    try:
+        connection.shutdown(SHUT_RDWR)
+    except OSError:
+        # It has ended already, which leaves what it has sent.
+        pass
+    try:
+        while connection.recv(1 << 16, MSG_DONTWAIT):
+            pass
+    except OSError:
+        return
 
 
 def admitted(server: NativeServer, upcall: Upcall, result: object, given: Any) -> int:

@@ -9,14 +9,9 @@ where it does not tell it of any connection, which is known when the server star
 
 from __future__ import annotations
 
-from pypmix.engine.python.peeruid import NOBODY
+from pypmix.engine.base import MUNGE, NATIVE, UNCHECKED
+from pypmix.engine.peeruid import NOBODY
 from pypmix.standard.errors import ERR_INVALID_CRED, PMIxError
-
-NATIVE = "native"
-MUNGE = "munge"
-
-UNCHECKED = "unchecked"
-"""What an operator says who wants clients believed whose owner cannot be known."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

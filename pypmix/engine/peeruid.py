@@ -237,6 +237,44 @@ def check_server(connection: _socket.socket, where: str, owners: Collection[int]
     )
 
 
+def strangers(ports: Collection[int], users: Collection[int]) -> list[tuple[int, _socket.socket]]:
+    """Return the connections to these ports of this process that are of none of these users, and whose each is.
+
+    It is for a library that accepts connections itself and does not say which one it asks about: that is one of all.
+    The sockets are further ones of these connections, and the caller's to close.
+    """
+    owners = Owners()
+    found: list[tuple[int, _socket.socket]] = []
+    try:
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                if not os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"):
+                    continue
+                further = os.dup(int(fd))
+            except OSError:
+                # It is closed by now.
+                continue
+            try:
+                connection = _socket.socket(fileno=further)
+            except OSError:
+                # It has become something else meanwhile.
+                os.close(further)
+                continue
+            tcp = connection.type == _socket.SOCK_STREAM and connection.family != _socket.AF_UNIX
+            if (
+                tcp
+                and not connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_ACCEPTCONN)
+                and connection.getsockname()[1] in ports
+                and (uid := owners.uid(connection)) not in users
+            ):
+                found.append((uid, connection))
+            else:
+                connection.close()
+    finally:
+        owners.close()
+    return found
+
+
 def _address(family: int, data: bytes) -> bytes:
     """Return an address as a connection has it: a socket of IPv6 may speak IPv4."""
     if family == _socket.AF_INET:
