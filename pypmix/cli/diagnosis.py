@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 
 from pypmix._version import __version__
-from pypmix.engine.select import ENGINES, Report, report
+from pypmix.engine.select import ENGINES, Report, owners_trouble, report
 from pypmix.standard.record import Record
 from pypmix.standard.releases import generation, parse_release
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FIRST_CALENDAR_YEAR = 2026
+
+SETTINGS = ("PYPMIX_ENGINE", "PYPMIX_LIBPMIX", "PYPMIX_SECURITY", "PYPMIX_SERVER_OWNER")
 
 
 class Metadata(Record):
@@ -31,11 +33,13 @@ class Diagnosis(Record):
         report: What the choice of an engine sees.
         settings: The variables of pypmix that are set.
         metadata: The distributions named pypmix.
+        trouble: Why the kernel does not tell here whose a connection is; empty where it does.
     """
 
     report: Report
     settings: dict[str, str]
     metadata: tuple[Metadata, ...]
+    trouble: str = ""
 
     @property
     def usable(self) -> bool:
@@ -73,6 +77,11 @@ class Diagnosis(Record):
             fixes.append("unset PYPMIX_ENGINE, or set it to python")
         if self.report.launcher.nspace and not self.report.launcher.uris:
             fixes.append("unset PMIX_NAMESPACE: it names a job, but no PMIX_SERVER_URI* says where its server is")
+        if self.trouble:
+            fixes.append(
+                "over TCP: for servers PYPMIX_SECURITY=munge, where munged runs; for clients PYPMIX_SERVER_OWNER=any, "
+                "where nobody else can have taken the server's port"
+            )
         native = self._native_fix()
         return [*fixes, f"for the native engine: {native}"] if native else fixes
 
@@ -97,8 +106,8 @@ class Diagnosis(Record):
 
 def diagnose(env: Mapping[str, str]) -> Diagnosis:
     """Look at everything, change and load nothing."""
-    settings = {name: env[name] for name in ("PYPMIX_ENGINE", "PYPMIX_LIBPMIX") if name in env}
-    return Diagnosis(report(env), settings, tuple(distributions()))
+    settings = {name: env[name] for name in SETTINGS if name in env}
+    return Diagnosis(report(env), settings, tuple(distributions()), owners_trouble())
 
 
 def distributions() -> list[Metadata]:

@@ -52,6 +52,7 @@ def as_json(diagnosis: Diagnosis) -> str:
                     {"path": each.path, "origin": each.origin, "reason": each.reason}
                     for each in diagnosis.report.native.refused
                 ],
+                "kernel": {"tells_owners": not diagnosis.trouble, "reason": diagnosis.trouble},
                 "settings": diagnosis.settings,
                 "launcher": _launcher(diagnosis),
                 "verdict": {
@@ -151,6 +152,11 @@ def _lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
         label = ""
     if label:
         lines.append((label, "no libpmix.so.2 was found", plain))
+    lines.append(
+        ("kernel", f"does not tell whose a TCP connection is: {diagnosis.trouble}", "yellow")
+        if diagnosis.trouble
+        else ("kernel", "tells whose a connection is (sock_diag)", plain)
+    )
     lines += [("environment", f"{name}={value}", plain) for name, value in diagnosis.settings.items()]
     lines += _launcher_lines(diagnosis)
     if diagnosis.report.choice is not None:

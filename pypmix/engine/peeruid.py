@@ -136,7 +136,13 @@ class Owners:
             host, port = connection.getpeername()[:2]
         except OSError:
             return NOBODY
-        return self._ask(connection.family, (host, port), ("::" if ":" in host else "0.0.0.0", 0), LISTENING)
+        return self.listener(host, port)
+
+    def listener(self, host: str, port: int) -> int:
+        """Return the user who listens at an address of this machine, `NOBODY` if that is not sure."""
+        if ":" in host:
+            return self._ask(_socket.AF_INET6, (host, port), ("::", 0), LISTENING)
+        return self._ask(_socket.AF_INET, (host, port), ("0.0.0.0", 0), LISTENING)
 
     def close(self) -> None:
         """Let go of the kernel's side. May be called twice."""
@@ -199,11 +205,13 @@ class Owners:
         return uid if sure else NOBODY
 
 
-def check_server(connection: _socket.socket, where: str, owners: Collection[int], allowed: str = "") -> None:
-    """See that a connection leads to a server of this user, of root, or of somebody else who is named.
+def check_server(
+    server: _socket.socket | tuple[str, int], where: str, owners: Collection[int], allowed: str = ""
+) -> None:
+    """See that a server is one of this user, of root, or of somebody else who is named.
 
     Args:
-        connection: It.
+        server: A connection to it, or the host and the port of one to come.
         where: Its address, for a person.
         owners: Users whose server it may be, too.
         allowed: What `PYPMIX_SERVER_OWNER` says.
@@ -215,7 +223,7 @@ def check_server(connection: _socket.socket, where: str, owners: Collection[int]
         return
     asked = Owners()
     try:
-        uid = asked.server(connection)
+        uid = asked.listener(*server) if isinstance(server, tuple) else asked.server(server)
         why = asked.trouble or asked.doubt
     finally:
         asked.close()

@@ -67,6 +67,18 @@ class Report(Record):
     trouble: str = ""
 
 
+def owners_trouble() -> str:
+    """Return why the kernel does not tell servers and clients whose a connection is; empty if it does."""
+    from pypmix.engine.peeruid import Owners
+
+    owners = Owners()
+    try:
+        owners.probe()
+        return owners.trouble
+    finally:
+        owners.close()
+
+
 def launcher(env: Mapping[str, str] | None = None) -> Launcher:
     """Read what a PMIx server put into the environment of its client."""
     env = os.environ if env is None else env

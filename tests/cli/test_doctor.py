@@ -20,6 +20,7 @@ SHAPE: dict[str, Any] = {
     "engines": [{"name": str, "usable": bool, "reason": str}],
     "libraries": [{"path": str, "origin": str, "version": str, "release": str, "generation": str}],
     "refused": [{"path": str, "origin": str, "reason": str}],
+    "kernel": {"tells_owners": bool, "reason": str},
     "settings": dict,
     "launcher": object,
     "verdict": {"engine": object, "reason": str, "library": object, "note": str},
@@ -228,6 +229,15 @@ def test_text_into_a_pipe_is_not_wrapped(command: Command) -> None:
     assert any(str(library) in line for line in lines)
     assert any("srv.0;tcp4://127.0.0.1:9" in line for line in lines)
     assert not any("\x1b" in line or line != line.rstrip() for line in lines)
+
+
+def test_whether_the_kernel_tells_whose_a_connection_is(command: Command) -> None:
+    assert diagnose(command)["kernel"] == {"tells_owners": True, "reason": ""}
+    assert any(line.startswith("kernel") and "tells whose" in line for line in command("doctor").lines)
+    process = command.start_shell(f"exec unshare --user {sys.executable} -m pypmix doctor")
+    lines = command.end(process).lines
+    assert any("does not tell whose" in line and "user namespace" in line for line in lines), lines
+    assert any("PYPMIX_SECURITY=munge" in line for line in lines)
 
 
 def test_the_text_says_what_the_json_says(command: Command) -> None:

@@ -376,6 +376,32 @@ def test_a_client_tells_nothing_to_a_server_of_somebody_else(place, uid, kind, a
         assert told > 0, done.stdout + done.stderr
 
 
+def test_a_native_client_asks_too(place):
+    """Before the library connects, which looks at nothing."""
+    if not machine.extension():
+        machine.lacking("the native engine")
+    fake = subprocess.Popen(
+        [*user(ATTACKER), PYTHON, str(place / "intruder.py"), "serve", ""], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        uri = f"server.0;tcp4://127.0.0.1:{fake.stdout.readline().strip()}"
+        env = {
+            **os.environ,
+            "PMIX_NAMESPACE": "job",
+            "PMIX_RANK": "0",
+            "PMIX_VERSION": "4.2.2",
+            "PYPMIX_ENGINE": "native",
+        }
+        env |= {"PMIX_SERVER_URI41": uri, "PMIX_SERVER_URI4": uri}
+        command = [sys.executable, "-c", CLIENT.replace('"python"', '"native"')]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=WAIT, check=False)
+        assert "Unreachable" in done.stdout and f"user {ATTACKER}" in done.stdout, done.stdout + done.stderr
+    finally:
+        fake.kill()
+        fake.wait()
+        fake.stdout.close()
+
+
 def test_a_client_in_another_user_namespace_is_told_of_its_user():
     """It calls itself root, and its server knows whose it is."""
     program = "from pypmix import Client; Client(engine='python', singleton='forbid').open()"

@@ -116,6 +116,7 @@ def open_client(env: Mapping[str, str], library: Library, directives: Sequence[I
             engine=f"native {release_text(library.release)}",
             hint="keep one client for the life of the process, or use PYPMIX_ENGINE=python",
         )
+    _check_server(env)
     return NativeSession(env, library, directives)
 
 
@@ -125,6 +126,22 @@ def refusal(library: Library) -> str:
     if _library.spent:
         return f"{name} cannot be opened again in this process: {_library.spent}"
     return f"{name} serves the tool that this process is, and cannot be a client too" if _library.tool else ""
+
+
+def _check_server(env: Mapping[str, str]) -> None:
+    """See whose server it is before the library tells it anything.
+
+    Raises:
+        Unreachable: It is another user's, or the kernel does not tell whose.
+    """
+    uri = next((env[name] for name in sorted(env) if name.startswith("PMIX_SERVER_URI") and env[name]), "")
+    scheme, _, address = uri.partition(";")[2].partition("://")
+    host, _, port = address.partition(";")[0].rpartition(":")
+    # What is no such address is the library's to judge.
+    if "PMIX_NAMESPACE" in env and scheme in ("tcp4", "tcp6") and port.isdecimal() and int(port) < 1 << 16:
+        from pypmix.engine.peeruid import OWNER, check_server
+
+        check_server((host.strip("[]"), int(port)), f"{scheme}://{address}", (), env.get(OWNER, ""))
 
 
 class _Library:
