@@ -32,6 +32,9 @@ NOBODY = -1
 MAX_STALE = 64
 """Answers to earlier questions, or of others than the kernel, that are passed over."""
 
+PROBE_SECONDS = 5.0
+"""What a connection of a process to itself may take."""
+
 OWNER = "PYPMIX_SERVER_OWNER"
 """Whose servers a process talks to besides those of its own user and of root: numbers of users, or `any`."""
 
@@ -106,12 +109,16 @@ class Owners:
             return
         import socket
 
-        with (
-            socket.create_server(("127.0.0.1", 0)) as listener,
-            socket.create_connection(listener.getsockname()) as here,
-        ):
-            # The one at hand is this process's own, whoever else connects here meanwhile.
-            uid = self._ask(here.family, here.getsockname(), here.getpeername(), ESTABLISHED)
+        try:
+            with (
+                socket.create_server(("127.0.0.1", 0)) as listener,
+                socket.create_connection(listener.getsockname(), PROBE_SECONDS) as here,
+            ):
+                # The one at hand is this process's own, whoever else connects here meanwhile.
+                uid = self._ask(here.family, here.getsockname(), here.getpeername(), ESTABLISHED)
+        except OSError as error:
+            self.trouble = f"this process cannot connect to itself: {error.strerror or error}"
+            return
         if uid != os.geteuid():
             self.trouble = "the kernel has no sock_diag for TCP (inet_diag, tcp_diag), or does not let this process ask"
 

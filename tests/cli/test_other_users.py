@@ -20,7 +20,6 @@ import pytest
 
 import pypmix
 from harness import machine
-from pypmix.standard.errors import Unreachable
 from pypmix.standard.types import App
 from pypmix.wire.frames import frame
 from pypmix.wire.handshake import FLAG_CLIENT, FLAG_TOOL_NEEDS_ID, Hello, encode_hello, native_credential
@@ -279,6 +278,16 @@ def test_a_kernel_that_does_not_tell_lets_in_who_comes_over_the_socket_of_the_fo
     assert not job.mark.exists()
 
 
+def test_no_network_is_needed(victim):
+    """In a network namespace whose loopback interface is down, nobody can connect over TCP."""
+    if machine.namespaces_lacking():
+        machine.lacking(machine.namespaces_lacking())
+    job = victim(0, "unshare", "--net")
+    assert "cannot connect to itself" in job.line("connections over TCP are refused")
+    assert job.line("way unix ") == "way unix met"
+    assert "failed" in job.line("way tcp ")
+
+
 def test_the_socket_of_the_folder_is_not_for_others(victim, place):
     job = victim(VICTIM)
     (path,) = (place / "open").glob("pypmix-*/pypmix-*")
@@ -419,7 +428,3 @@ def test_a_client_in_another_user_namespace_is_told_of_its_user():
         else:
             # Root is the same user inside.
             assert done.returncode != 0 and "finalize" in done.stderr, done.stderr
-
-
-def test_unreachable_is_what_users_catch():
-    assert issubclass(Unreachable, pypmix.PMIxError)

@@ -43,12 +43,12 @@ def vanish(_mode, port, hello, request):
     sock = connect("plain", int(port))
     sock.sendall(bytes.fromhex(hello) + bytes.fromhex(request))
     sock.setsockopt(socket.IPPROTO_TCP, TCP_LINGER2, 1)
-    end = f":{sock.getsockname()[1]:04X}"
+    ends = [f":{sock.getsockname()[1]:04X}", f":{int(port):04X}"]
     sock.close()
     deadline = time.monotonic() + WAIT
     while time.monotonic() < deadline:
         with open("/proc/net/tcp") as file:
-            if not any(line.split()[1].endswith(end) for line in file):
+            if not any([place[-5:] for place in line.split()[1:3]] == ends for line in file):
                 return "gone"
         time.sleep(0.05)
     return "still there"
