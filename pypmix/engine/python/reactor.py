@@ -275,8 +275,8 @@ class Reactor:
         for link in self._links.values():
             if link.socket is not None:
                 link.socket.close()
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners.values():
+            listener.close()
         self.owners.close()
         self._epoll.close()
         os.close(self._wakeup)
