@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 
 from pypmix._version import __version__
+from pypmix.engine.base import SLURM
 from pypmix.engine.select import ENGINES, Report, owners_trouble, report
 from pypmix.standard.record import Record
 from pypmix.standard.releases import generation, parse_release
@@ -55,6 +56,15 @@ class Diagnosis(Record):
             return generation(parse_release(self.report.launcher.release))
         except ValueError:
             return ""
+
+    @property
+    def lacks(self) -> list[str]:
+        """Sentences on what the server of this launcher does not offer."""
+        if not self.report.launcher.nspace.startswith(SLURM):
+            return []
+        from pypmix.engine.slurm import LACKS
+
+        return [f"Slurm's PMIx plugin {why}" for why in dict.fromkeys(LACKS.values())]
 
     @property
     def warnings(self) -> list[str]:

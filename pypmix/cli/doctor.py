@@ -88,6 +88,7 @@ def _launcher(diagnosis: Diagnosis) -> dict[str, object] | None:
         "psec": here.psec,
         "buffer_type": here.buffer_type,
         "uris": dict(here.uris),
+        "lacks": diagnosis.lacks,
     }
 
 
@@ -197,4 +198,4 @@ def _launcher_lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     for name, uri in here.uris:
         names.setdefault(uri, []).append(name)
     lines += [("", f"{uri} in {', '.join(same)}", "") for uri, same in names.items()]
-    return lines
+    return lines + [("", text, "yellow") for text in diagnosis.lacks]

@@ -102,7 +102,7 @@ OPTIONS = (
         NUMBER,
         "N",
         "Simulate N nodes, node0 and so on, on this machine: for development and tests. Each has a server of its own "
-        "for its block of the ranks. On a cluster, run pypmix under PRRTE, Slurm, Flux or Open MPI.",
+        "for its block of the ranks. On a cluster, run pypmix under PRRTE, Open MPI or Slurm.",
     ),
     Option(
         "cluster",

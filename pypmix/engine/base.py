@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 else:
     from pypmix.standard._typing import Generic as Protocol
 
+SLURM = "slurm.pmix."
+"""How the nspaces of Slurm's job steps begin; `pypmix.engine.slurm` says what is different there."""
+
 R = TypeVar("R")
 Rc = TypeVar("Rc", contravariant=True)
 

@@ -129,10 +129,16 @@ def test_the_launcher_and_a_library_of_its_generation(command: Command) -> None:
         "psec": "munge,native",
         "buffer_type": "",
         "uris": {"PMIX_SERVER_URI4": "srv.0;tcp4://127.0.0.1:9", "PMIX_SERVER_URI41": "srv.0;tcp4://127.0.0.1:9"},
+        "lacks": [],
     }
     native = found["engines"][1]["usable"]
     assert found["verdict"]["engine"] == ("native" if native else "python")
     assert found["verdict"]["library"] == (str(library) if native else None)
+
+
+def test_what_slurm_lacks_is_listed(command: Command) -> None:
+    found = diagnose(command, **{**server("4.2.2"), "PMIX_NAMESPACE": "slurm.pmix.3.0"})
+    assert "Slurm's PMIx plugin answers no queries" in found["launcher"]["lacks"]
 
 
 def test_a_launcher_of_another_generation(command: Command) -> None:

@@ -88,7 +88,14 @@ class Topic(Asking):
     def run(self, op: Any) -> Any:
         if not self._here(op):
             return super().run(op)
-        return completed(self._answers(op), ()) if type(op) is QueryInfo else self._resolve(op)
+        if type(op) is not QueryInfo:
+            return self._resolve(op)
+        found = completed(self._answers(op), ())
+        if not found:
+            from pypmix.engine.slurm import error
+
+            raise self.session._with_context(error(), op.name)
+        return found
 
     def submit(self, op: Any, done: Done[Any]) -> None:
         if self._here(op):
@@ -99,7 +106,7 @@ class Topic(Asking):
     def _here(self, op: Any) -> bool:
         """Tell whether what this process holds already answers an operation, or whatever gets can bring of it."""
         if type(op) is QueryInfo:
-            return all(info.value is not OPEN for info in self._answers(op))
+            return self.session.slurm or all(info.value is not OPEN for info in self._answers(op))
         # without a server, and with releases that wait for ever for the job info of unknown nspaces
         return self.session.singleton or (self.session._release < RESOLVING and op.nspace is not None)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from _thread import RLock
 
-from pypmix.engine.base import EngineInfo
+from pypmix.engine.base import SLURM, EngineInfo
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.library import open_library
 from pypmix.engine.native.marshal import INTEGERS, Marshal, plain, precision
@@ -173,6 +173,9 @@ class NativeSession:
     _answers_twice = False
     """Whether the library calls back twice for an event that is raised."""
 
+    slurm = False
+    """Whether Slurm's plugin is the server's host; see `pypmix.engine.slurm`."""
+
     _last_handler = 0
     """The last id of an event handler of before; ids go on from there."""
 
@@ -203,6 +206,7 @@ class NativeSession:
         self.proc, self.singleton = self._init(env, directives)
         self.server = _server(env)
         self.server_release = _server_release(env)
+        self.slurm = not self.singleton and self.proc[0].startswith(SLURM)
         self._last_start = last_start(library.release, env)
         self._kept[RANK] = Value(codes.PROC_RANK, self.proc[1])
         self._kept[VERSION_NUMERIC] = Value(codes.UINT32, numeric(library.release))
@@ -251,6 +255,8 @@ class NativeSession:
         """Carry out an operation and return its result; see `ClientSession.run`."""
         if not self._open and not (self._lost and type(op) is ops.Finalize):
             self._closed(op.name)
+        if self.slurm:
+            self._check_slurm(op)
         if self.groups is not None:
             if self.groups.takes(op):
                 return self._topic_named("groups").run(op)  # type: ignore[no-any-return]
@@ -269,6 +275,8 @@ class NativeSession:
             self._closed(op.name)
         kind = type(asked)
         try:
+            if self.slurm:
+                self._check_slurm(asked)
             if self.groups is not None:
                 if self.groups.takes(asked):
                     self._topic_named("groups").submit(asked, done)
@@ -315,6 +323,11 @@ class NativeSession:
 
     def supports(self, feature: str) -> bool:
         """Tell whether a feature works with this library."""
+        if self.slurm:
+            from pypmix.engine.slurm import works as possible
+
+            if not possible(feature):
+                return False
         if feature.startswith("group."):
             from pypmix.engine.groups.features import works
             from pypmix.engine.native.groupport import adapts
@@ -528,15 +541,37 @@ class NativeSession:
             refuse_fence(self, op.procs)
         directives = op.directives
         limit = deadline(directives) if directives else -1.0
-        if op.collect:
+        asked = op.procs
+        if self.slurm:
+            from pypmix.engine.slurm import fence_procs
+
+            try:
+                asked = fence_procs(self.proc, asked, self.fetch_local) if asked else asked
+            except NotSupported as error:
+                error.operation, error.engine, error.procs = op.name, str(self.info), asked
+                raise
+            # Without data, its fence ends before all have come.
+            directives = (COLLECT, *[info for info in directives if info.key != COLLECT.key])
+        elif op.collect:
             directives = (COLLECT, *directives)
         infos, ninfos = self._marshal.infos(directives)
         try:
-            procs, count = self._marshal.procs(op.procs)
+            procs, count = self._marshal.procs(asked)
         except BaseException:
             lib.pypmix_infos_free(infos, ninfos)
             raise
         return procs, count, infos, ninfos, limit
+
+    def _check_slurm(self, op: Op[Any]) -> None:
+        """Raise where an operation must not reach Slurm's server."""
+        if type(op).__module__ != CORE:
+            from pypmix.engine.slurm import refusal
+
+            error = refusal(op)
+            if error is not None:
+                error.operation, error.engine = op.name, str(self.info)
+                error.procs = getattr(op, "procs", ()) or getattr(op, "targets", ()) or (self.proc,)
+                raise error
 
     def _call(self) -> Any:
         """Return a call to carry an operation, a used one if there is one."""
@@ -674,7 +709,7 @@ class NativeSession:
         return f"the connection to the server {self.server} is gone"
 
     def _with_context(self, error: PMIxError, operation: str) -> PMIxError:
-        return type(error)(error.detail, status=error.code, operation=operation, engine=str(self.info))
+        return type(error)(error.detail, status=error.code, operation=operation, engine=str(self.info), hint=error.hint)
 
     def _not_offered(self, op: Op[Any]) -> NotSupported:
         return NotSupported("a client has no such operation", operation=op.name, engine=str(self.info))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from _operator import call as _invoke
 
+from pypmix.engine.base import SLURM
 from pypmix.engine.faults import fault, struck
 from pypmix.engine.python import datastore
 from pypmix.engine.python.datastore import PLAIN, TIMEOUT, DataStore, Wanted, is_true, seconds
@@ -82,6 +83,8 @@ DELETION = (7,)
 """The first release of servers that delete keys."""
 
 EMBED_BARRIER = "pmix.embed.barrier"
+
+CORE = Op.__module__
 
 TOPICS = frozenset(
     {"connecting", "control", "events", "fabric", "forwarding", "groups", "publishing", "queries", "spawning"}
@@ -227,6 +230,8 @@ class Client:
         self.release: Release = server.release if server else (0, 0, 0)
         self.engine = f"{ENGINE} {release_text(self.release)}" if server else ENGINE
         self.buffer_type = server.buffer_type if server else 1
+        self.slurm = server is not None and proc[0].startswith(SLURM)
+        """Whether Slurm's plugin is the server's host; see `pypmix.engine.slurm`."""
         self.out: tuple[bytes, list[int]] = (b"", [])
         """The bytes to send, and the lengths of their beginnings that the transport has sent already."""
         self.intake = _Intake()
@@ -300,6 +305,8 @@ class Client:
             raise self._named(NotInitialized("the client is being finalized"), op)
         call = Call(op, done)
         self._now = now
+        if self.slurm and type(op).__module__ != CORE and self._refused_by_slurm(call):
+            return call
         if self.groups is not None and not self.groups.translate(call):
             return call
         start = _STARTS.get(type(op)) or _late(type(op))
@@ -649,6 +656,14 @@ class Client:
         kind = error_for(status)
         return self._named(kind(call.reason or detail or "the server refused it", status=status, hint=hint), call.op)
 
+    def _refused_by_slurm(self, call: Call) -> bool:
+        from pypmix.engine.slurm import refusal
+
+        error = refusal(call.op)
+        if error is not None:
+            self._end(call, error=self._named(error, call.op))
+        return error is not None
+
     # The handshake
 
     def _take_opening(self, intake: _Intake) -> None:
@@ -814,11 +829,22 @@ class Client:
         if op.procs and all(proc[0] != self.proc[0] for proc in op.procs) and self._refused_fence(call, op.procs):
             return
         infos = op.directives
-        if op.collect and not any(info.key == COLLECT_DATA for info in infos):
+        procs = self._procs_of(op)
+        if self.slurm:
+            from pypmix.engine.slurm import fence_procs
+
+            try:
+                procs = fence_procs(self.proc, procs, self.store.lookup)
+            except NotSupported as error:
+                self._end(call, error=self._named(error, op))
+                return
+            # Without data, its fence ends before all have come.
+            infos = (_COLLECT, *[info for info in infos if info.key != COLLECT_DATA])
+        elif op.collect and not any(info.key == COLLECT_DATA for info in infos):
             infos = (_COLLECT, *infos)
         call.infos = infos
         self._bound(call)
-        self._request(call, encode_fence(self.buffer_type, self._procs_of(op), infos, self.release))
+        self._request(call, encode_fence(self.buffer_type, procs, infos, self.release))
 
     def _refused_fence(self, call: Call, procs: tuple[Proc, ...]) -> bool:
         """End a fence that no server can: one of a group, perhaps, that the caller is not in any more."""
@@ -1035,7 +1061,8 @@ class Client:
             call.phase = "barrier"
             self._bound(call)
             procs = (Proc.unchecked(self.proc.nspace, types.RANK_WILDCARD),)
-            self._request(call, encode_fence(self.buffer_type, procs, (), self.release))
+            infos = (_COLLECT,) if self.slurm else ()
+            self._request(call, encode_fence(self.buffer_type, procs, infos, self.release))
         else:
             self._leave(call)
 

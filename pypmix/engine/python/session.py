@@ -180,6 +180,11 @@ class Session:
     def supports(self, feature: str) -> bool:
         if self.singleton:
             return feature in _LONE
+        if self._machine.slurm:
+            from pypmix.engine.slurm import works as possible
+
+            if not possible(feature):
+                return False
         if feature.startswith("group.") or feature == "get.group_names":
             from pypmix.engine.groups.features import works
 

@@ -81,7 +81,7 @@ def _query(client: Client, call: Call) -> None:
         if asked:
             rest.append(Query(tuple(asked), query.qualifiers))
     call.infos = tuple(answers)
-    if rest and client.server is not None:
+    if rest and client.server is not None and not client.slurm:
         request(client, call, Command.QUERY, queries=tuple(rest))
         return
     found = completed(call.infos, ())
@@ -89,6 +89,10 @@ def _query(client: Client, call: Call) -> None:
         client._end(call, found)
     elif client.server is None:
         client._end(call, error=client._alone(call))
+    elif client.slurm:
+        from pypmix.engine.slurm import error
+
+        client._end(call, error=client._named(error(), op))
     else:
         client._end(call, error=client._error(call, ERR_NOT_SUPPORTED, "this server does not tell what it supports"))
 
@@ -151,10 +155,15 @@ def _answered(client: Client, call: Call, payload: bytes) -> None:
 # Peers and nodes.
 
 
+def _resolves(client: Client) -> bool:
+    """Tell whether the server resolves; that of Slurm's later releases knows of no nspace, not even its own."""
+    return client.server is not None and client.release >= RESOLVING and not client.slurm
+
+
 def _resolve_peers(client: Client, call: Call) -> None:
     op = call.op
     assert isinstance(op, ResolvePeers)
-    if client.server is not None and client.release >= RESOLVING:
+    if _resolves(client):
         request(client, call, Command.RESOLVE_PEERS, node=op.node, nspace=op.nspace)
     else:
         _resolve_here(client, call, op.nspace)
@@ -163,7 +172,7 @@ def _resolve_peers(client: Client, call: Call) -> None:
 def _resolve_nodes(client: Client, call: Call) -> None:
     op = call.op
     assert isinstance(op, ResolveNodes)
-    if client.server is not None and client.release >= RESOLVING:
+    if _resolves(client):
         request(client, call, Command.RESOLVE_NODE, nspace=op.nspace)
     else:
         _resolve_here(client, call, op.nspace)
