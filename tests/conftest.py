@@ -15,9 +15,10 @@ import pytest
 from harness import machine, processes, selection
 from harness.running import alone, job_folder, launch, pytest_generate_tests, run
 from harness.selection import pytest_addoption
+from harness.slurm import slurm_cluster
 from pypmix.standard import logtext
 
-__all__ = ["alone", "job_folder", "launch", "pytest_addoption", "pytest_generate_tests", "run"]
+__all__ = ["alone", "job_folder", "launch", "pytest_addoption", "pytest_generate_tests", "run", "slurm_cluster"]
 
 pytest_plugins = ["harness.unsteady"]
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import pytest
 
-from harness import provision, provision_forky
+from harness import provision, provision_forky, slurm
 from harness.provision_forky import Root
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -207,7 +207,9 @@ def describe() -> list[str]:
         lines.append(f"libpmix: {lib.release} ({lib.text}), {lib.path}")
     for found in launchers():
         lines.append(f"server: {found.name} (PMIx {found.pmix}), {found.path}")
-    missing = []
+    if slurm.release():
+        lines.append(f"server: slurm-{slurm.release()}")
+    missing = [slurm.lacking()] if slurm.lacking() else []
     debian = root()
     if debian:
         lines.append(f"Debian root: {debian.pmix}, PRRTE {debian.prrte}, Python {debian.python}, {debian.folder}")

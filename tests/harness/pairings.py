@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from harness import machine, promises
+from harness import machine, promises, slurm
 from harness.lack import Lack
 
 NODES = "python-server-2-nodes"
@@ -22,6 +22,9 @@ NODES = "python-server-2-nodes"
 HOSTED = "native-server-"
 """`pypmix run --server-engine native` on the libpmix of the release that follows."""
 
+SLURM = "slurm-"
+"""`srun --mpi=pmix` of the Slurm of the release that follows, on one node or, with `-2-nodes`, on two."""
+
 SERVERS = (
     "python-server",
     "prterun-5.0.11",
@@ -29,6 +32,8 @@ SERVERS = (
     NODES,
     f"{HOSTED}4.2.2",
     f"{HOSTED}5.0.11",
+    f"{SLURM}22.05.8",
+    f"{SLURM}22.05.8-2-nodes",
 )
 CLIENTS = ("python-client", "native-4.2.2", "native-5.0.11")
 
@@ -118,6 +123,11 @@ SELECTIONS = (
         "what the host answers and what the server tells it of; how a library's own server serves its clients is what "
         "the launchers that stand on it are there for",
     ),
+    Selection(
+        f"{SLURM}*",
+        frozenset({"ending", "fences", "identity", "modex", "slurm"}),
+        "what Slurm's plugin offers; that all else is refused is proven by test_slurm",
+    ),
 )
 
 
@@ -168,6 +178,7 @@ LACKS = (
             (f"{HOSTED}[45].*", "*"),
             ("prterun-5.0.*", "*"),
             ("mpirun*", "*"),
+            (f"{SLURM}*", "*"),
         )
     ],
     Lack("refreshed get", f"{HOSTED}[5-9]*", "native-4.2.*", "PMIX_GET_REFRESH_CACHE is an attribute from 5.0 on"),
@@ -223,7 +234,87 @@ LACKS = (
     ),
     Lack("the missing are named", "prterun*", "*", "native servers do not say who is missing"),
     Lack("the missing are named", "mpirun*", "*", "native servers do not say who is missing"),
+    Lack("the missing are named", f"{SLURM}*", "*", "native servers do not say who is missing"),
     Lack("the missing are named", "*", "native*", "libpmix hands its caller a status and nothing more"),
+    Lack(
+        "fence again after a timeout",
+        f"{SLURM}*-2-nodes",
+        "*",
+        "its plugin still counts those who had come to the one that timed out",
+        harm=True,
+    ),
+    Lack(
+        "one node", f"{SLURM}*-2-nodes", "*", "its ranks are on two; test_slurm says what is different there", harm=True
+    ),
+    Lack("abort message", f"{SLURM}*", "*", "srun says that the step was cancelled, and nothing of the message"),
+    Lack(
+        "the exit code of the rank that failed",
+        f"{SLURM}*",
+        "*",
+        "srun ends the other ranks by a signal then, and often returns that",
+        harm=True,
+    ),
+    Lack("the node's own name", f"{SLURM}*", "*", "its nodes have the names of slurm.conf"),
+    Lack("the number of apps", f"{SLURM}*", "*", "it registers no info about applications"),
+    Lack("job info of apps", f"{SLURM}*", "*", "it registers no info about applications"),
+    Lack(
+        "open again",
+        f"{SLURM}22.*",
+        "native-4.2.*",
+        "after a finalize the job info in the server's shared memory is gone, so that the engine refuses to",
+    ),
+    Lack("exact floats", f"{SLURM}*", "python-client", "the server writes what it relays anew, with six decimals"),
+    Lack(
+        "REMOTE stays off the own node",
+        f"{SLURM}22.*",
+        "*-client",
+        "a server of libpmix 4.2 hides what its native clients put unless it is asked for REMOTE data",
+    ),
+    Lack("refreshed get", f"{SLURM}22.*", "native-5.0.*", "a 4.2 server does not know PMIX_GET_REFRESH_CACHE"),
+    Lack(
+        "fences of some procs of several nodes",
+        f"{SLURM}22.*",
+        "native-5.0.*",
+        "libpmix 5.0 does not find the procs of its node in this server's job info, so that the engine refuses",
+    ),
+    Lack(
+        "a get without a time limit ends",
+        f"{SLURM}*-2-nodes",
+        "*",
+        "its plugin waits for what the proc of the other node commits next",
+        harm=True,
+    ),
+    Lack(
+        "a get waits through other commits",
+        f"{SLURM}*-2-nodes",
+        "*",
+        "native servers answer a waiting get when the proc commits next, with or without the key",
+    ),
+    Lack(
+        "a get waits through other commits",
+        f"{SLURM}*",
+        "native*",
+        "native servers answer a waiting get when the proc commits next, with or without the key",
+    ),
+    Lack(
+        "the procs of the node",
+        f"{SLURM}22.*",
+        "native-5.0.*",
+        "libpmix 5.0 does not find them in the job info of this 4.2 server",
+    ),
+    Lack(
+        "a rank that leaves without finalize is missed",
+        f"{SLURM}*",
+        "*",
+        "its plugin tells no other node that a rank has gone, and an exit code of 0 says that all is well",
+        harm=True,
+    ),
+    Lack(
+        "fences of some procs of several nodes",
+        f"{SLURM}*-2-nodes",
+        "*",
+        "its plugin never ends them, so that the engine refuses to ask",
+    ),
     Lack("job info of apps", "mpirun-4.1.*", "*", "it registers no info about applications"),
     Lack("refreshed get", "prterun*", "native-4.2.*", "PMIX_GET_REFRESH_CACHE is an attribute from 5.0 on"),
     Lack("refreshed get", "prterun*", "native-5.0.8", "libpmix 5.0.8 answers from its cache in spite of the attribute"),
@@ -566,7 +657,10 @@ class Pairing(NamedTuple):
 def servers() -> list[str]:
     """Return the names of the servers that are tested or at hand."""
     names = [*SERVERS, ROOT_SERVER, ROOT_HOSTED]
-    return [*names, *(found.name for found in machine.launchers() if found.name not in names)]
+    found = [launcher.name for launcher in machine.launchers()]
+    if slurm.release():
+        found += [f"{SLURM}{slurm.release()}", f"{SLURM}{slurm.release()}-2-nodes"]
+    return [*names, *(name for name in found if name not in names)]
 
 
 def clients() -> list[str]:
@@ -581,6 +675,11 @@ def require_server(name: str) -> None:
         require_client(name.replace(HOSTED, "native-"))
     elif name == ROOT_SERVER:
         require_root()
+    elif name.startswith(SLURM):
+        if not name.startswith(f"{SLURM}{slurm.release()}"):
+            machine.lacking(f"the server {name}")
+        if slurm.lacking():
+            machine.lacking(slurm.lacking())
     elif not name.startswith("python-server") and machine.launcher(name) is None:
         machine.lacking(f"the server {name}")
 
@@ -628,6 +727,8 @@ def library_path(release: str) -> str:
 def command_line(server: str, parts: Sequence[Part], options: Sequence[str] = ()) -> list[str]:
     """Return the command that runs the parts as one job under a server."""
     own = [sys.executable, "-m", "pypmix", "run"]
+    if server.startswith(SLURM):
+        return _step(server, parts, options)
     if server == "python-server":
         start = own
     elif server == NODES:
@@ -647,6 +748,16 @@ def command_line(server: str, parts: Sequence[Part], options: Sequence[str] = ()
         command = [*(("env", *variables) if variables else ()), *part.command]
         line += [*((":",) if number else ()), "-n", str(part.ranks), *part.options, *command]
     return line
+
+
+def _step(server: str, parts: Sequence[Part], options: Sequence[str]) -> list[str]:
+    """Return the command that runs a step under Slurm; its steps have one command for all ranks."""
+    assert slurm.running is not None and len(parts) == 1
+    (part,) = parts
+    nodes = min(part.ranks, 2 if server.endswith("-2-nodes") else 1)
+    variables = [f"{name}={value}" for name, value in part.environment.items()]
+    start = [*slurm.running.command(nodes), *options, *part.options, "-n", str(part.ranks)]
+    return [*start, *(("env", *variables) if variables else ()), *part.command]
 
 
 def surviving(server: str) -> list[str]:

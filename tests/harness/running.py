@@ -187,10 +187,16 @@ def job_folder(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def _start_slurm(request: pytest.FixtureRequest, server: str) -> None:
+    if server.startswith(pairings.SLURM):
+        request.getfixturevalue("slurm_cluster")
+
+
 @pytest.fixture
 def run(request: pytest.FixtureRequest, job_folder: Path) -> Iterator[Run]:
     pairing, form = request.param
     pairing.require()
+    _start_slurm(request, pairing.server)
     runner = Run(pairing, form, job_folder)
     yield runner
     runner.end()
@@ -233,6 +239,7 @@ class Launch(Jobs):
 @pytest.fixture
 def launch(request: pytest.FixtureRequest, job_folder: Path) -> Iterator[Launch]:
     pairings.require_server(request.param)
+    _start_slurm(request, request.param)
     launcher = Launch(request.param, job_folder)
     yield launcher
     launcher.end()

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 import pytest
 
 from harness import promises
-from harness.pairings import HOSTED, NODES, Pairing
+from harness.pairings import HOSTED, NODES, SLURM, Pairing
 
 OPTION = "--all-modes"
 
@@ -49,6 +49,8 @@ ENOUGH = (
         (f"{HOSTED}*/*",),
         "the same host answers them all; what each release asks it is proven by the host suite and by tests/compare",
     ),
+    Enough((f"{SLURM}*/python-client",), "what crosses between nodes is the same for those of one"),
+    Enough((f"{SLURM}*/native-*",), "libraries agree among themselves, and each is tried on our own server"),
     Enough(("prterun-5.*/native-*",), "libraries agree among themselves, and each is tried on our own server"),
     Enough(
         ("prterun-[67].*/native-*", "mpirun-*/native-*"),

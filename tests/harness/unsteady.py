@@ -1,7 +1,7 @@
 """Tests on servers that nobody here wrote, some of which fail now and then: they get a second try, and never unseen.
 
-A server of libpmix, PRRTE or Open MPI has races of its own, and on a busy machine one of thousands of jobs meets one. A
-test of such a server that fails is run once more. Where it passes then, the summary shows what had failed, and a
+A server of libpmix, PRRTE, Open MPI or Slurm has races of its own, and on a busy machine one of thousands of jobs meets
+one. A test of such a server that fails is run once more. Where it passes then, the summary shows what had failed, and a
 session with more than `MOST` such tests fails as a whole: so many are no accident. Tests of our servers get one try.
 """
 
@@ -14,7 +14,7 @@ import pytest
 MOST = 8
 """How many tests of a session may pass at the second try."""
 
-FOREIGN = re.compile(r"\b(prterun|mpirun|native-server)-\d|^native-\d[^/]*/")
+FOREIGN = re.compile(r"\b(prterun|mpirun|native-server|slurm)-\d|^native-\d[^/]*/")
 """What is in the parameters of a test of such a server; those of the host suite begin with it.
 
 One of the races: now and then a server of libpmix 4.2 answers at once that there is no such data when a client waits

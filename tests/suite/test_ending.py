@@ -32,6 +32,7 @@ def test_exit_code(run):
     assert job.exit_code == 5, job.report()
 
 
+@pytest.mark.needs("the exit code of the rank that failed")
 def test_an_unhandled_exception_ends_the_job(run):
     """The rank's own exit code says so; the others are not left in their fence."""
     job = run.job("ending.unhandled", ranks=2, abort_on_error=False)
@@ -48,6 +49,7 @@ def test_an_unhandled_exception_aborts_the_job_on_demand(run):
     assert job.seconds < 10, job.report()
 
 
+@pytest.mark.needs("the exit code of the rank that failed")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM], ids=lambda number: number.name)
 def test_a_rank_that_dies(run, number):
     job = run.job("ending.killed", ranks=3, number=int(number))

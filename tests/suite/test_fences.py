@@ -17,6 +17,7 @@ def test_the_job_by_any_name(run):
     assert run("fences.named_members", ranks=3) == [True] * 3
 
 
+@pytest.mark.needs("fences of some procs of several nodes")
 def test_a_subset(run):
     assert run("fences.subset", ranks=4) == [[0, 2], [], [0, 2], []]
 
@@ -55,6 +56,7 @@ def test_a_fence_after_one_that_timed_out(run):
     assert isinstance(first[0], OperationTimeout)
 
 
+@pytest.mark.needs("a rank that leaves without finalize is missed")
 @pytest.mark.parametrize("how", ["exit", "kill"])
 def test_someone_leaves_without_finalize(run, how):
     """The others' fence ends at once and not as a success, or the host has ended them before they could tell."""

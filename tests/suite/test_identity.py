@@ -10,7 +10,7 @@ import pypmix
 from pypmix import NotInitialized, Proc, Unreachable
 
 
-@pytest.mark.needs("one node")
+@pytest.mark.needs("one node", "the node's own name")
 def test_hello(run):
     seen = run("identity.hello", ranks=3)
     nspace = seen[0]["nspace"]
@@ -27,6 +27,7 @@ def test_hello(run):
     assert sorted(view["local_rank"] for view in seen) == [0, 1, 2]
 
 
+@pytest.mark.needs("the procs of the node")
 def test_the_engine_that_was_asked_for_is_the_one_that_runs(run):
     for view in run("identity.hello", ranks=2):
         name, _, release = run.client.partition("-")
@@ -36,7 +37,7 @@ def test_the_engine_that_was_asked_for_is_the_one_that_runs(run):
             assert view["library"]
 
 
-@pytest.mark.needs("one node")
+@pytest.mark.needs("one node", "the number of apps")
 def test_job_info(run):
     keys = ("JOB_SIZE", "UNIV_SIZE", "MAX_PROCS", "JOB_NUM_APPS", "NUM_NODES", "LOCAL_SIZE", "LOCAL_PEERS")
     for view in run("identity.job_info", ranks=3, keys=keys):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from harness import pairings
+from harness import machine, pairings
 from harness.pairings import Part
 
 pytestmark = pytest.mark.servers(pairings.NODES)
@@ -94,6 +94,15 @@ def test_events(run, wide, hearers):
     found = run("nodes.events", ranks=4, wide=wide)
     assert {rank for rank, heard in enumerate(found) if heard} == hearers
     assert all(len(heard) <= 1 for heard in found)
+
+
+@pytest.mark.forms("sync")
+def test_the_example_of_events_reaches_the_other_node(run):
+    command = [sys.executable, str(machine.ROOT / "docs" / "examples" / "events.py")]
+    line = pairings.command_line(run.server, [Part(4, command)])
+    job = run.begin(line, environment=pairings.client_environment(run.client)).wait()
+    assert job.exit_code == 0, job.report()
+    assert job.stdout.count("from rank 0, load 0.75") == 4, job.report()
 
 
 @pytest.mark.parametrize(
