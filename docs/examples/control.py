@@ -5,8 +5,8 @@ import signal
 from pypmix import Client
 
 with Client() as me:
-    if me.singleton:
-        print("no server, so no host to ask")
+    if not me.supports("job_control"):
+        print("no server that steers processes")
         raise SystemExit
 
     me.log(f"rank {me.rank} is at work\n", to="stderr")

@@ -3,6 +3,10 @@
 from pypmix import Client
 
 with Client() as me:
+    if not me.supports("query"):
+        print("this server does not tell of process sets")
+        raise SystemExit
+
     sets = me.psets
     if me.rank == 0:
         print(f"rank 0 knows {sets}")

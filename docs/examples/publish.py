@@ -3,8 +3,8 @@
 from pypmix import Client, NotFound, Persist, Range
 
 with Client() as me:
-    if me.singleton:
-        print("no server, so nobody to publish for")
+    if not me.supports("publish"):
+        print("no server that keeps what is published")
         raise SystemExit
     if me.rank == 0:
         me.publish({"acme.port": "tcp://10.0.0.1:7777"}, range=Range.SESSION, persist=Persist.APP)

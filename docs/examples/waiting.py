@@ -2,7 +2,7 @@
 
 import time
 
-from pypmix import Client, NotFound, OperationTimeout
+from pypmix import Client, NotFound, NotSupported, OperationTimeout
 
 with Client() as me:
     first, last = me.job[0], me.job[me.job.size - 1]
@@ -24,4 +24,6 @@ with Client() as me:
         except OperationTimeout as error:
             print(error)
             print("missing:", sorted(error.missing or ()))  # a pypmix server names them
+        except NotSupported as error:
+            print(error)  # Slurm fences whole jobs and procs of one node only
     me.fence(timeout=30)
