@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from pypmix.standard.errors import RemoteProtocolError as RemoteProtocolError
     from pypmix.standard.errors import Unreachable as Unreachable
     from pypmix.standard.errors import WouldDeadlock as WouldDeadlock
+    from pypmix.standard.limits import Limits as Limits
     from pypmix.standard.ops.forwarding import Output as Output
     from pypmix.standard.ops.groups import GroupResults as GroupResults
     from pypmix.standard.types import App as App
@@ -171,6 +172,7 @@ _HOME = {
         "OperationTimeout PartialSuccess PermissionDenied PMIxError ProtocolError RemoteProtocolError Unreachable "
         "WouldDeadlock"
     ),
+    "pypmix.standard.limits": "Limits",
     "pypmix.standard.ops.forwarding": "Output",
     "pypmix.standard.ops.groups": "GroupResults",
     "pypmix.standard.types": (

@@ -11,6 +11,7 @@ from pypmix.requests import limit, proc_tuple
 from pypmix.standard._typing import Generic, TypeVar
 from pypmix.standard.errors import NotInitialized, NotSupported, OperationTimeout
 from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.limits import Limits
 from pypmix.standard.ops import ClientConnected, ClientFinalized, ClientLost, Notification, Output
 from pypmix.standard.ops.core import check_key, instances
 from pypmix.standard.ops.events import check_code
@@ -151,6 +152,7 @@ class Server:
         rank: The server's own rank in its nspace (`PMIX_SERVER_RANK`), where a session has several servers.
         library: The path of the libpmix that the native engine runs on; that of `PYPMIX_LIBPMIX`, or what is found
             as for clients, by default.
+        limits: What one peer may take of a server of the Python engine; what `PYPMIX_LIMITS` says by default.
     """
 
     def __init__(
@@ -167,6 +169,7 @@ class Server:
         hostname: str | None = None,
         rank: int = 0,
         library: str | os.PathLike[str] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         if not callable(on_upcall):
             raise TypeError(f"on_upcall is a function that is given each Upcall, not a {type(on_upcall).__name__}")
@@ -189,6 +192,9 @@ class Server:
         self._hostname = hostname
         self._rank = rank
         self._library = _path("library", library)
+        if limits is not None and not isinstance(limits, Limits):
+            raise TypeError(f"limits are Limits, not {type(limits).__name__}")
+        self.limits = Limits.of(os.environ) if limits is None else limits
         self._session: ServerSession | None = None
 
     def open(self) -> Self:
@@ -214,6 +220,7 @@ class Server:
                 hostname=self._hostname,
                 rank=self._rank,
                 library=self._library,
+                limits=self.limits,
             )
             _servers[self] = None
         return self

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pypmix.requests import Infos, Key, Procs
     from pypmix.server import Described
     from pypmix.standard.jobinfo import JobInfo
+    from pypmix.standard.limits import Limits
     from pypmix.standard.ops import Notification, Output
     from pypmix.standard.types import Info, Proc
 
@@ -54,6 +55,7 @@ class Server:
         hostname: str | None = None,
         rank: int = 0,
         library: str | os.PathLike[str] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self._server = Blocking(
             on_upcall,
@@ -67,6 +69,7 @@ class Server:
             hostname=hostname,
             rank=rank,
             library=library,
+            limits=limits,
         )
 
     async def open(self) -> Self:

@@ -12,6 +12,7 @@ import os
 from pypmix.engine.select import ENGINES, SERVER_ENGINES
 from pypmix.host.job import Application
 from pypmix.host.terms import Terms
+from pypmix.standard.limits import DEFAULTS, VARIABLE, Limits
 from pypmix.standard.record import Record
 from pypmix.standard.types import RANK_WILDCARD
 
@@ -148,6 +149,13 @@ OPTIONS = (
         "The libpmix of a native server (PYPMIX_LIBPMIX, or what is found, if not given).",
     ),
     Option(
+        "limits",
+        ("--limits",),
+        TEXT,
+        "NAME=NUMBER,...",
+        "How much of the server one peer may take, such as committed=64M,connections=100 (PYPMIX_LIMITS).",
+    ),
+    Option(
         "record",
         ("--record",),
         TEXT,
@@ -184,6 +192,7 @@ class Request(Record):
     join: str = ""
     address: str = "127.0.0.1"
     nspace: str = ""
+    limits: Limits = DEFAULTS
 
 
 def parse(words: Sequence[str], env: Mapping[str, str]) -> Request:
@@ -228,6 +237,7 @@ def parse(words: Sequence[str], env: Mapping[str, str]) -> Request:
     server_engine = str(job.pop("server_engine", "python"))
     library = job.pop("library", None)
     record = job.pop("record", None)
+    limits = str(job.pop("limits", "") or env.get(VARIABLE, ""))
     cluster, join, nspace = [str(job.pop(field, "")) for field in ("cluster", "join", "nspace")]
     address = str(job.pop("join_address", ""))
     assert isinstance(nodes, int)
@@ -245,6 +255,10 @@ def parse(words: Sequence[str], env: Mapping[str, str]) -> Request:
         raise UsageError(f"--stdin takes one of the ranks 0 to {size - 1}, not {reader}")
     if reader == PUSH:
         job["pushed"], reader = True, RANK_WILDCARD
+    try:
+        allowed = Limits.read(limits)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     return Request(
         tuple(apps),
         # Every field but these is a term of the same name.
@@ -258,6 +272,7 @@ def parse(words: Sequence[str], env: Mapping[str, str]) -> Request:
         join=os.path.abspath(join) if join else "",
         address=address or "127.0.0.1",
         nspace=nspace,
+        limits=allowed,
     )
 
 

@@ -47,6 +47,7 @@ def run(words: Sequence[str]) -> int:
             join=request.join,
             address=request.address,
             nspace=request.nspace,
+            limits=request.limits,
             wrap=None if request.record is None else _recording(request.record),
         )
     except (UsageError, ValueError, OverflowError) as error:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import ClientSession, OnUpcall, ServerSession, ToolSession
     from pypmix.engine.native.library import Availability, Found
+    from pypmix.standard.limits import Limits
     from pypmix.standard.types import Info
 
 ENGINES = ("auto", "native", "python")
@@ -255,6 +256,7 @@ def open_server(
     hostname: str | None = None,
     rank: int = 0,
     library: str | None = None,
+    limits: Limits | None = None,
 ) -> ServerSession:
     """Start a server of this node.
 
@@ -270,6 +272,7 @@ def open_server(
         hostname: The name of this node; the system's by default.
         rank: The server's own rank in its nspace.
         library: The libpmix of the native engine; the one that `PYPMIX_LIBPMIX` names, or is found, by default.
+        limits: What one peer may take of a server of the Python engine, the defaults if None; libpmix has its own.
 
     Raises:
         EngineUnavailable: The native engine cannot serve here.
@@ -306,4 +309,5 @@ def open_server(
         rendezvous_file=rendezvous_file,
         host=hostname,
         rank=rank,
+        limits=limits,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pypmix.standard import codes
 from pypmix.standard.enums import Persist, Range, Status
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PermissionDenied, PMIxError
+from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.ops import Lookup, Publish, Unpublish
 from pypmix.standard.record import Record
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Pdata, Proc, Value
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     class Timer(Protocol):
         def cancel(self) -> None: ...
+
+    from pypmix.standard.limits import Limits
 
     Later = Callable[[float, Callable[[], None]], Timer]
     Answer = Callable[[tuple[Pdata, ...], PMIxError | None], None]
@@ -42,7 +45,8 @@ NARROWEST_FIRST = (
 )
 """Where a key is published to several ranges that a proc is in, it gets the value that is meant for the fewest."""
 
-MAX_ENTRIES = 100_000
+COST = 64
+"""Bytes that a published value counts besides its own."""
 
 
 class Who(Record):
@@ -64,6 +68,7 @@ class Entry(Record):
     procs: frozenset[Proc]
     users: frozenset[int]
     groups: frozenset[int]
+    size: int = 0
 
     def permissions(self) -> tuple[Info, ...]:
         """Return the directive that lets in those who may look it up besides its owner's own user."""
@@ -108,16 +113,21 @@ class Directory:
 
     Args:
         later: Calls a function after some seconds.
+        limits: How much procs may publish.
 
     Attributes:
         watcher: Told of each value that is published (True), or is no more.
     """
 
-    def __init__(self, later: Later) -> None:
+    def __init__(self, later: Later, limits: Limits = DEFAULTS) -> None:
         self.watcher: Callable[[Entry, bool], None] = lambda _entry, _here: None
         self._later = later
+        self._limits = limits
         self._entries: dict[str, dict[tuple[object, ...], Entry]] = {}
         self._size = 0
+        self._bytes = 0
+        self._shares: dict[Proc, tuple[int, int]] = {}
+        """How many values each proc has published, and of how many bytes."""
         self._searches: dict[Search, None] = {}
 
     def __len__(self) -> int:
@@ -134,7 +144,10 @@ class Directory:
         if op.range == Range.CUSTOM and not procs:
             raise PMIxError("a custom range names no procs", status=Status.ERR_BAD_PARAM, operation="publish")
         users, groups = _permissions(op.directives)
-        entries = [Entry(who, info, op.range, op.persistence, procs, users, groups) for info in op.infos]
+        entries = [
+            Entry(who, info, op.range, op.persistence, procs, users, groups, COST + _bytes_of(info))
+            for info in op.infos
+        ]
         for entry in entries:
             if entry.place in self._entries.get(entry.info.key, {}):
                 raise PMIxError(
@@ -142,16 +155,36 @@ class Directory:
                     status=Status.ERR_DUPLICATE_KEY,
                     operation="publish",
                 )
-        if self._size + len(entries) > MAX_ENTRIES:
-            raise PMIxError("the directory is full", status=Status.ERR_OUT_OF_RESOURCE, operation="publish")
+        self._check_room(who.proc, len(entries), sum([entry.size for entry in entries]))
         for entry in entries:
             self._entries.setdefault(entry.info.key, {})[entry.place] = entry
+            self._count(entry, 1)
             self.watcher(entry, True)
-        self._size += len(entries)
         keys = {entry.info.key for entry in entries}
         for search in list(self._searches):
             if not keys.isdisjoint(search.op.keys):
                 self._try(search)
+
+    def _check_room(self, proc: Proc, number: int, size: int) -> None:
+        """Raise a `PMIxError` where a proc cannot publish so much more."""
+        own, own_bytes = self._shares.get(proc, (0, 0))
+        counts = (
+            ("published_values", own + number, f"{proc} would have published {own + number} values"),
+            ("published", own_bytes + size, f"{proc} would have published {own_bytes + size} bytes"),
+            ("directory_values", self._size + number, f"{self._size} values are published"),
+            ("directory", self._bytes + size, f"{self._bytes} bytes are published"),
+        )
+        for name, count, what in counts:
+            if count > getattr(self._limits, name):
+                raise self._limits.reached(name, what, "publish")
+
+    def _count(self, entry: Entry, number: int) -> None:
+        """Count a value that has come (1) or gone (-1)."""
+        self._size += number
+        self._bytes += number * entry.size
+        own, own_bytes = self._shares.pop(entry.owner.proc, (0, 0))
+        if own + number:
+            self._shares[entry.owner.proc] = own + number, own_bytes + number * entry.size
 
     def lookup(self, who: Who, op: Lookup, answer: Answer) -> None:
         """Look keys up; `answer` is called once, now or when what is waited for has come or the time is over."""
@@ -213,7 +246,7 @@ class Directory:
     def _remove(self, entry: Entry) -> None:
         places = self._entries[entry.info.key]
         del places[entry.place]
-        self._size -= 1
+        self._count(entry, -1)
         if not places:
             del self._entries[entry.info.key]
         self.watcher(entry, False)
@@ -280,6 +313,17 @@ def _extent(range: int, owner: Who, procs: frozenset[Proc]) -> object:
     if range == Range.NAMESPACE:
         return owner.proc.nspace
     return owner.node if range == Range.LOCAL else procs
+
+
+def _bytes_of(value: object) -> int:
+    """Return about how many bytes a value takes."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, DataArray):
+        value = value.items
+    elif isinstance(value, Record):
+        value = value.__reduce__()[1]
+    return 8 + (sum([_bytes_of(item) for item in value]) if isinstance(value, tuple) else 0)
 
 
 def _array(type: int, items: Iterable[Any]) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 from collections import deque
 from functools import partial
 
@@ -13,7 +14,7 @@ from pypmix.host import answers, launch, orphans
 from pypmix.host.folders import remove, temporary_folder, working_directory
 from pypmix.host.guard import Guard
 from pypmix.host.job import Application, Job, Node, check_local_size, secret
-from pypmix.host.loop import Loop
+from pypmix.host.loop import Loop, Turns
 from pypmix.host.nodes import LocalNode, check_nodes, in_blocks, usable_cpus
 from pypmix.host.outcome import TIMED_OUT, Outcome, exit_code, listed, signal_text
 from pypmix.host.output import Sink
@@ -25,6 +26,7 @@ from pypmix.host.tools import gone, rendezvous_file
 from pypmix.standard._typing import TypeVar
 from pypmix.standard.enums import Range
 from pypmix.standard.errors import ERR_EXISTS, NotInitialized, NotSupported, PMIxError
+from pypmix.standard.limits import Limits
 from pypmix.standard.logtext import printable, printable_lines
 from pypmix.standard.ops import ClientAborted, ClientConnected, ClientFinalized, ClientLost
 from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, Proc, check_name
@@ -61,6 +63,9 @@ NOTIFY = "notify_event"
 
 INLINE = frozenset((GROUP, NOTIFY))
 """Those that one server, on the Python engine, has answered on its own thread."""
+
+SWITCH = 0.0005
+"""Seconds after which a thread of this process that waits for the interpreter gets it."""
 
 LINGER = 2.0
 """Seconds for which the server knows a job that has ended: what its ranks sent last may still be on its way."""
@@ -100,6 +105,7 @@ class LocalHost:
         nspace: What the nspaces of its jobs begin with, before `@` and their number; made up by default.
         wrap: Is given the function that a server calls with upcalls, and the name of its node, and returns the one
             that it is to call instead, such as `pypmix.host.recording.Recorder.wrap`.
+        limits: What one peer may take; what `PYPMIX_LIMITS` says by default.
 
     Attributes:
         job: The first job.
@@ -107,6 +113,7 @@ class LocalHost:
         nodes: The nodes.
         native: Whether its server is libpmix's.
         env: The environment that ranks inherit.
+        limits: What one peer may take.
         loop: Where everything happens: other threads post to it.
         deadline: When the time of all jobs is over; None where there is no limit.
         at_rank_end: Called with the job and the rank when a rank has ended.
@@ -131,6 +138,7 @@ class LocalHost:
         address: str = "127.0.0.1",
         nspace: str = "",
         wrap: Wrap | None = None,
+        limits: Limits | None = None,
     ) -> None:
         if timeout is not None and not timeout > 0:
             raise ValueError(f"a timeout must be more than 0 seconds, not {timeout}")
@@ -139,6 +147,7 @@ class LocalHost:
         self._cluster = cluster
         self.env = launch.inherited_environment(os.environ if env is None else env)
         self.grace = grace
+        self.limits = Limits.of(os.environ) if limits is None else limits
         self._timeout = timeout
         self._own_process = own_process
         self.hostname = socket.gethostname() or "localhost"
@@ -151,6 +160,7 @@ class LocalHost:
         self._last = 0
         self.jobs: dict[str, RunningJob] = {}
         self.loop = Loop()
+        self._turns = Turns(self.loop.post)
         file = rendezvous_file(os.environ if env is None else env)
         names = [self.hostname] if nodes == 1 else [f"node{number}" for number in range(nodes)]
         self.nodes = tuple(
@@ -165,6 +175,7 @@ class LocalHost:
                     nspace=f"{self._space}@0",
                     tool_support=number == 0,
                     rendezvous_file=file if number == 0 else None,
+                    limits=self.limits,
                     wrap=wrap,
                 )
                 for number, name in enumerate(names)
@@ -479,6 +490,11 @@ class LocalHost:
             OSError: The system lacks what the job needs.
         """
         signals = Signals(self) if self._own_process else None
+        interval = sys.getswitchinterval()
+        if self._own_process:
+            # The servers' threads give the interpreter away with each system call, and get it back this much later
+            # while the host is busy for somebody.
+            sys.setswitchinterval(SWITCH)
         try:
             programs = [self._program(app) for app in self.job.apps]
             self._make_room(self.job.size)
@@ -494,6 +510,7 @@ class LocalHost:
             if self._limits is not None:
                 launch.restore_descriptor_limit(0, self._limits)
             self.loop.close()
+            sys.setswitchinterval(interval)
         return self._outcome or self._partial or Outcome(0)
 
     def _run(self, programs: list[str]) -> None:
@@ -612,15 +629,16 @@ class LocalHost:
             case ClientConnected():
                 self._note(op.proc, CONNECTED)
                 if self._crossings is not None:
-                    self.loop.post(partial(self._crossings.connected, node, op.proc))
+                    self._turns.add(op.proc, partial(self._crossings.connected, node, op.proc))
             case ClientFinalized():
                 self._note(op.proc, FINALIZED)
-                self.loop.post(lambda: self._finalized(node, op.proc))
+                # Behind what it has asked for.
+                self._turns.add(op.proc, lambda: self._finalized(node, op.proc))
             case ClientLost():
                 found = self.find(op.proc)
                 if found is not None:
                     found[1].lost = True
-                self.loop.post(lambda: self._lost(node, op.proc))
+                self._turns.add(op.proc, lambda: self._lost(node, op.proc))
             case ClientAborted():
                 self.loop.post(lambda: self._aborted(op))
             case _ if op.name == PULL:
@@ -631,7 +649,7 @@ class LocalHost:
                 self.loop.post(partial(self._group, node, upcall))
                 return
             case _:
-                self.loop.post(lambda: self._answer(node, upcall))
+                self._turns.add(upcall.requestor, lambda: self._answer(node, upcall))
                 return
         upcall.reply()
 

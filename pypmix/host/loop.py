@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE
 
+ROUND = 64
+"""How many posted calls are carried out before descriptors and timers have their turn."""
+
 MANY = 64
 """With fewer timers than this, those that were cancelled may stay until they are due."""
 
@@ -44,6 +47,39 @@ class Timer:
         return self.due < other.due
 
 
+class Turns:
+    """Calls on behalf of several who are not to wait for one of them: each has a turn after the others.
+
+    Those of one are made in their order.
+
+    Args:
+        soon: Has a function called on the thread of all calls; from any thread.
+    """
+
+    def __init__(self, soon: Callable[[Callback], object]) -> None:
+        self._soon = soon
+        self._new: deque[tuple[object, Callback]] = deque()
+        self._waiting: dict[object, deque[Callback]] = {}
+
+    def add(self, whose: object, callback: Callback) -> None:
+        """Have a call made; from any thread."""
+        self._new.append((whose, callback))
+        # As many turns as calls: each is of whoever is next then.
+        self._soon(self._next)
+
+    def _next(self) -> None:
+        new, waiting = self._new, self._waiting
+        while new:
+            whose, callback = new.popleft()
+            waiting.setdefault(whose, deque()).append(callback)
+        whose = next(iter(waiting))
+        calls = waiting.pop(whose)
+        callback = calls.popleft()
+        if calls:
+            waiting[whose] = calls
+        callback()
+
+
 class Loop:
     """Runs callbacks on the thread that calls `run`; only `post` may be used from others.
 
@@ -56,6 +92,8 @@ class Loop:
         self._many = MANY
         self._posted: deque[Callback] = deque()
         self._paused: dict[int, selectors.SelectorKey] = {}
+        self._awake = False
+        """Whether the loop has been woken for what is posted, and has not looked yet."""
         self._wake_read, self.wake_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._wake_read, READ, self._woken)
 
@@ -82,7 +120,9 @@ class Loop:
     def post(self, callback: Callback) -> None:
         """Call `callback` on the loop's thread, soon; from any thread."""
         self._posted.append(callback)
-        self.wake()
+        if not self._awake:
+            self._awake = True
+            self.wake()
 
     def soon(self, callback: Callback) -> None:
         """Call `callback` soon, from the loop's thread, where nobody has to be woken; not from a signal handler."""
@@ -96,9 +136,9 @@ class Loop:
             # Thousands of wake-ups wait already.
             return
 
-    def run_posted(self) -> None:
-        """Carry out what other threads have posted by now."""
-        while self._posted:
+    def run_posted(self, most: int = 1 << 31) -> None:
+        """Carry out what has been posted by now; not what that posts."""
+        for _ in range(min(len(self._posted), most)):
             self._call(self._posted.popleft())
 
     def _call(self, callback: Callback) -> bool:
@@ -129,7 +169,7 @@ class Loop:
                 # A callback of this round may have forgotten a descriptor that is ready too.
                 if self._selector.get_map().get(key.fd) is key and not self._call(key.data):
                     self._pause(key)
-            self.run_posted()
+            self.run_posted(ROUND)
             now = time.monotonic()
             while self._timers and (self._timers[0].callback is None or self._timers[0].due <= now):
                 callback = heapq.heappop(self._timers).callback
@@ -147,7 +187,10 @@ class Loop:
         return wait if longest is None else min(wait, longest)
 
     def _woken(self) -> None:
+        # In this order: what was posted until now is carried out next, and what is posted from now on wakes the loop
+        # again. The other way round a wake-up that came in between would be read, and the flag stay set without one.
         os.read(self._wake_read, 4096)
+        self._awake = False
 
     def close(self) -> None:
         """Close the loop's own descriptors."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pypmix.engine.base import OnUpcall, Upcall
+    from pypmix.standard.limits import Limits
 
     Wrap = Callable[[OnUpcall, str], OnUpcall]
 
@@ -34,6 +35,7 @@ class LocalNode:
         nspace: The nspace of its server.
         tool_support: Tools find its server.
         rendezvous_file: A further file that they find it by.
+        limits: What one peer may take of its server.
         wrap: Given the function that its server is to call and the node's name, returns what it calls instead.
 
     Attributes:
@@ -53,6 +55,7 @@ class LocalNode:
         nspace: str,
         tool_support: bool,
         rendezvous_file: str | None,
+        limits: Limits | None = None,
         wrap: Wrap | None = None,
     ) -> None:
         self.number = number
@@ -70,6 +73,7 @@ class LocalNode:
             hostname=hostname,
             rank=number,
             library=library,
+            limits=limits,
         )
 
     def folder(self, job: int) -> str:

@@ -21,7 +21,7 @@ class Publications:
     """What procs have published on a host."""
 
     def __init__(self, host: LocalHost) -> None:
-        self.directory = Directory(host.loop.later)
+        self.directory = Directory(host.loop.later, host.limits)
         host.at_rank_end.append(self.retire)
 
     def leave(self, tool: Proc) -> None:

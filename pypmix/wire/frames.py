@@ -12,6 +12,9 @@ HEADER = struct.Struct("!iIII")
 MAX_MESSAGE = 32 << 20
 """What natives of 6.0 and later accept as the payload of one message, in bytes."""
 
+MAX_SKIPPED = 1 << 30
+"""The longest payload that is passed over; where more is announced, these are no messages."""
+
 TAG_NOTIFY = 0
 TAG_HEARTBEAT = 1
 TAG_IOF = 2
@@ -51,18 +54,28 @@ class FrameReader:
 
     Args:
         limit: The longest payload to accept, in bytes.
+        skips: Whether requests that are longer are passed over, with nothing in their place, instead of the end of all.
 
     Attributes:
         held: What is held back until the rest of its message comes.
+        skipped: The length of what was passed over, by tag; whoever answers for it takes it out.
     """
 
-    __slots__ = ("_error", "_limit", "_need", "held")
+    __slots__ = ("_error", "_left", "_limit", "_need", "_skips", "held", "skipped")
 
-    def __init__(self, limit: int = MAX_MESSAGE) -> None:
+    def __init__(self, limit: int = MAX_MESSAGE, skips: bool = False) -> None:
         self._limit = limit
+        self._skips = skips
+        self._left = 0
+        self.skipped: dict[int, int] = {}
         self.held = bytearray()
         self._need = 16
         self._error = ""
+
+    @property
+    def skipping(self) -> bool:
+        """Whether what comes next is passed over."""
+        return self._left > 0
 
     @property
     def pending(self) -> int:
@@ -77,7 +90,7 @@ class FrameReader:
                 stream cannot be read any further, and every later call raises again.
         """
         size = len(data)
-        if not self.held and not self._error and size >= 16:
+        if not self.held and not self._error and not self._left and size >= 16:
             _, tag, length, _ = _unpack_header(data)
             if length + 16 == size and length <= self._limit:
                 return [(tag, data[16:])]
@@ -86,6 +99,12 @@ class FrameReader:
     def _feed(self, data: bytes) -> list[tuple[int, bytes]]:
         if self._error:
             raise RemoteProtocolError(self._error, operation="receive")
+        if self._left:
+            gone = min(self._left, len(data))
+            self._left -= gone
+            data = data[gone:]
+            if not data:
+                return []
         held = self.held
         if held:
             held += data
@@ -101,6 +120,13 @@ class FrameReader:
         with view:
             while size - position >= 16:
                 _, tag, length, _ = _unpack_header(view, position)
+                if self._limit < length <= MAX_SKIPPED and self._skips and tag > TAG_DYNAMIC:
+                    # It is answered at once, and not kept while it comes.
+                    self.skipped[tag] = length
+                    found.append((tag, b""))
+                    self._left = length - min(length, size - position - 16)
+                    position += 16 + length - self._left
+                    continue
                 if length > self._limit:
                     self._error = f"a message of {length} bytes is announced; the limit is {self._limit}"
                     self.held = bytearray()

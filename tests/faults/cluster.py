@@ -93,9 +93,14 @@ class Wire:
 class Link:
     """The server's end of a connection."""
 
-    __slots__ = ("owner", "wire")
+    __slots__ = ("_held", "_world", "arrived", "known", "owner", "wire")
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, world: Cluster, wire: Wire) -> None:
+        self._world = world
+        self._held = False
+        self.arrived: list[bytes] = []
+        """What has come and waits to be delivered; nothing is the end."""
+        self.known = False
         self.owner: Any = None
         self.wire = wire
 
@@ -106,6 +111,24 @@ class Link:
         self.wire.send(data)
 
     send_now = send
+
+    def hold(self, held: bool) -> None:
+        self._held = held
+        if not held and self.arrived:
+            self._world.later(0.0, self.deliver)
+
+    def deliver(self) -> None:
+        """Give the server what has come, as long as it wants it."""
+        while self.arrived and not self._held:
+            data = self.arrived.pop(0)
+            if self.owner is not None:
+                if data:
+                    self.owner.received(data)
+                else:
+                    self.owner.lost()
+
+    def full(self) -> bool:
+        return False
 
     def close(self) -> None:
         self.wire.end()
@@ -163,7 +186,7 @@ class Process:
         machine.enter = self._step
         self._up = Wire(world, self._at_server)
         self._down = Wire(world, self._at_client)
-        self._link = Link(self._down)
+        self._link = Link(world, self._down)
         node.server.opened(self._link)
         hello = Hello("native", CREDENTIAL, 0, None, None, *proc, "7.0.0", "v41", 1, "hash", (greeting("1"),))
         self.opening = machine.connect(hello, None)
@@ -288,12 +311,9 @@ class Process:
             self._after()
 
     def _at_server(self, data: bytes) -> None:
-        owner = self._link.owner
-        if owner is not None and self.node.alive:
-            if data:
-                owner.received(data)
-            else:
-                owner.lost()
+        if self.node.alive:
+            self._link.arrived.append(data)
+            self._link.deliver()
 
 
 class Asked:

@@ -133,6 +133,27 @@ SELECTIONS = (
 
 LACKS = (
     Lack(
+        "a limit of what a rank commits",
+        "prterun-*",
+        "*",
+        "libpmix has none, and its clients end their connections where an answer is too long",
+        harm=True,
+    ),
+    Lack(
+        "a limit of what a rank commits",
+        "mpirun-*",
+        "*",
+        "libpmix has none, and its clients end their connections where an answer is too long",
+        harm=True,
+    ),
+    Lack(
+        "a limit of what a rank commits",
+        f"{HOSTED}*",
+        "*",
+        "libpmix has none, and its clients end their connections where an answer is too long",
+        harm=True,
+    ),
+    Lack(
         "one node",
         NODES,
         "*",

@@ -163,3 +163,16 @@ def test_bad_puts_are_refused_and_harm_nothing(run):
             "string with NUL": "ValueError",
             "too large": "OverflowError",
         }
+
+
+@pytest.mark.needs("a limit of what a rank commits")
+def test_the_amount_of_one_ranks_data_costs_nobody_else_anything(run):
+    refused, *readers = run("modex.too_much", ranks=3)
+    kind, status, text = refused["refused"]
+    assert (kind, status) == ("PMIxError", -29)
+    assert "--limits committed" in text
+    assert "PYPMIX_LIMITS" in text
+    assert refused["afterwards"] is None
+    for seen in readers:
+        # What was committed before is there, and so is what others have committed.
+        assert seen == {"first": 20 << 20, "small": 1, "of another": 77, "fence": None}

@@ -65,6 +65,12 @@ class Link:
 
     send_now = send
 
+    def hold(self, held):
+        pass
+
+    def full(self):
+        return False
+
     def close(self):
         self.closed = True
 

@@ -19,6 +19,7 @@ from pypmix.standard.errors import (
     PermissionDenied,
 )
 from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.limits import Limits
 from pypmix.standard.types import (
     Cpuset,
     DataArray,
@@ -244,8 +245,8 @@ def test_an_answer_that_comes_twice_or_too_late_harms_nobody(world, client):
     assert tag not in client.replies
 
 
-def test_what_the_host_has_before_it_is_bounded(world, client, monkeypatch):
-    monkeypatch.setattr(asking, "MAX_ASKED", 3)
+def test_what_the_host_has_before_it_is_bounded(world, client):
+    world.server.limits = Limits(requests=3)
     tags = [client.ask(Command.LOG, timestamp=0, data=(INFO,), directives=()) for _ in range(4)]
     assert client.status(tags[3]) == ERR_OUT_OF_RESOURCE
     for answer in world.answer:
@@ -258,6 +259,7 @@ def test_what_the_host_has_before_it_is_bounded(world, client, monkeypatch):
 
 def test_a_heartbeat_is_an_upcall_and_has_no_reply(world, client):
     client.link.owner.received(frame(0, TAG_HEARTBEAT, b""))
+    world.answer.pop()(None, None)
     client.link.owner.received(frame(0, TAG_HEARTBEAT, b"\xff\xff"))
     client.read()
     assert world.upcalls == [ops.Heartbeat()] * 2
@@ -267,6 +269,16 @@ def test_a_heartbeat_is_an_upcall_and_has_no_reply(world, client):
     world.answer.pop()(None, NotSupported("no"))
     client.read()
     assert not client.replies
+
+
+def test_heartbeats_do_not_pile_up_before_a_host(world, client):
+    for _ in range(1000):
+        client.link.owner.received(frame(0, TAG_HEARTBEAT, b""))
+    assert world.upcalls == [ops.Heartbeat()]
+    # One that is never answered does not keep the later ones back.
+    world.advance(10)
+    client.link.owner.received(frame(0, TAG_HEARTBEAT, b""))
+    assert len(world.upcalls) == 2
 
 
 def test_who_has_finalized_has_no_heartbeat(world, client):

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypmix.engine.python.collectives import MAX_OPENED, Collectives
+from pypmix.engine.python.collectives import Collectives
 from pypmix.standard.errors import ERR_OUT_OF_RESOURCE, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESS, PMIxError
+from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.types import Proc
 
 
@@ -257,7 +258,7 @@ def test_a_timer_does_not_outlive_its_operation(world):
 
 
 def test_nobody_can_begin_without_end(world):
-    for number in range(MAX_OPENED):
+    for number in range(DEFAULTS.collectives):
         world.join((0, 1), 0, number)
     with pytest.raises(PMIxError) as info:
         world.join((0, 1), 0, "one more")

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pypmix import Persist, Range, array, attrs, info, uint32
-from pypmix.host import directory as module
 from pypmix.host.directory import Directory, Who
 from pypmix.standard import codes
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PermissionDenied, PMIxError
+from pypmix.standard.limits import Limits
 from pypmix.standard.ops import Lookup, Publish, Unpublish
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 
@@ -254,8 +254,8 @@ def test_unpublish_takes_only_what_is_the_callers_own(world):
     assert list(world.find(A, "x", "y", "z", "b")) == ["b"]
 
 
-def test_a_full_directory_takes_no_more(world, monkeypatch):
-    monkeypatch.setattr(module, "MAX_ENTRIES", 2)
+def test_a_full_directory_takes_no_more(world):
+    world.directory._limits = Limits(directory_values=2)
     world.publish(A, "x")
     with pytest.raises(PMIxError) as caught:
         world.publish(A, "y", "z")

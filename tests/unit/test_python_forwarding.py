@@ -21,6 +21,7 @@ from pypmix.standard.errors import (
     PMIxError,
     Unreachable,
 )
+from pypmix.standard.limits import Limits
 from pypmix.standard.types import Value
 from pypmix.wire.frames import TAG_IOF, TAG_IOF_CONTROL, FrameReader, frame
 from pypmix.wire.messages import IOF, IOF_CONTROL, Command, encode_status, peek_command, reply_layout, request_layout
@@ -533,12 +534,12 @@ def test_what_is_no_pull_is_refused_here(world, fields):
 
 
 def test_pulls_are_bounded(world, monkeypatch):
-    monkeypatch.setattr(forwarding, "MAX_PULLS", 3)
+    world.server.limits = Limits(pulls=3)
     client = world.all[0]
     for _ in range(3):
         pulled(world, client, OTHER)
     assert client.status(ask_pull(client, OTHER)) == ERR_OUT_OF_RESOURCE
-    monkeypatch.setattr(forwarding, "MAX_PULLS", 100)
+    world.server.limits = Limits(pulls=100)
     monkeypatch.setattr(forwarding, "MAX_NAMED", 5)
     assert client.status(ask_pull(client, OTHER, ME, ALL)) == ERR_OUT_OF_RESOURCE
     pulled(world, client, OTHER, ME)
@@ -602,12 +603,26 @@ def test_a_spawn_says_what_is_kept_of_its_job(world, monkeypatch):
     assert [piece[3] for piece in got(world.all[0])] == [b"3", b"4", b"5"]
 
 
-def test_all_that_is_kept_together_is_bounded(world, monkeypatch):
-    monkeypatch.setattr(forwarding, "MAX_CACHED", 1 << 20)
+def test_all_that_is_kept_together_is_bounded(world):
+    world.server.limits = Limits(output=1 << 20)
     for number in range(5):
         write(world, b"x" * 300_000, source=Proc(f"n{number}", 0))
     pulled(world, world.all[0], Proc("", Rank.WILDCARD))
     assert [piece[1].nspace for piece in got(world.all[0])] == ["n2", "n3", "n4"]
+
+
+def test_the_output_of_some_jobs_outlives_them(world):
+    """A host that runs thousands of short jobs keeps nothing of most of them."""
+    many = forwarding.MANY_OVER
+    for number in range(3 * many):
+        world.add(f"n{number}", 1)
+        write(world, b"last", source=Proc(f"n{number}", 0))
+        world.server.deregister_nspace(f"n{number}")
+    assert len(world.server.forwarding._caches) == many
+    pulled(world, world.all[0], Proc("", Rank.WILDCARD))
+    assert [piece[1].nspace for piece in got(world.all[0])] == [f"n{number}" for number in range(2 * many, 3 * many)]
+    assert not world.server.forwarding._caches
+    assert not world.server.forwarding._over
 
 
 def test_the_output_of_a_job_outlives_it(world):
@@ -723,8 +738,8 @@ def test_input_without_data_is_its_end(world):
         assert world.upcalls == [ops.IOFPush((OTHER,))] or world.all[0].status(tag) not in (0, None)
 
 
-def test_input_on_its_way_to_the_host_is_bounded(world, monkeypatch):
-    monkeypatch.setattr(forwarding, "MAX_INPUT", 1000)
+def test_input_on_its_way_to_the_host_is_bounded(world):
+    world.server.limits = Limits(input=1000)
     first, second, _ = world.all
     push(first, b"x" * 500)
     assert first.status(push(first, b"x" * 500)) == ERR_OUT_OF_RESOURCE

@@ -33,6 +33,7 @@ from pypmix.standard.errors import (
     RemoteProtocolError,
 )
 from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.limits import DEFAULTS, Limits
 from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, DataArray, Info, Pdata, Proc, Value
 from pypmix.wire.additions import greeting
 from pypmix.wire.codec import Packer, Unpacker
@@ -70,6 +71,7 @@ class Link:
         self.owner = None
         self.out = []
         self.closed = False
+        self.held = False
         # Root may be whoever its credential says.
         self.user = 0
 
@@ -81,6 +83,12 @@ class Link:
             self.out.append(data)
 
     send_now = send
+
+    def hold(self, held):
+        self.held = held
+
+    def full(self):
+        return False
 
     def close(self):
         self.closed = True
@@ -188,7 +196,7 @@ class Client:
 class World:
     """A server, its clock and its host."""
 
-    def __init__(self, size=3, answer=True, **job):
+    def __init__(self, size=3, answer=True, limits=DEFAULTS, **job):
         self.time = 0.0
         self.timers = []
         self.number = count()
@@ -196,7 +204,7 @@ class World:
         self.askers = []
         self.logged = []
         self.answer = answer
-        self.server = Server(self, self)
+        self.server = Server(self, self, limits=limits)
         self.add("job", size, **job)
 
     def add(self, nspace, size, **job):
@@ -1005,8 +1013,8 @@ def test_get_from_anybody(three):
     assert a.value(tag, 2, "k") == text("v")
 
 
-def test_waiting_gets_are_bounded(world, monkeypatch):
-    monkeypatch.setattr(modex, "MAX_WAITING", 2)
+def test_waiting_gets_are_bounded():
+    world = World(limits=Limits(requests=2))
     a, b = world.clients(0, 1)
     b.get(0, "one")
     b.get(0, "two")
@@ -1146,7 +1154,7 @@ def test_nothing_goes_along_without_collect(three):
 
 
 def test_too_much_does_not_go_along(three, monkeypatch):
-    monkeypatch.setattr(modex, "MAX_BUNDLE", 100)
+    monkeypatch.setattr(modex, "MUCH", 100)
     for client in three:
         client.commit(("k", text("v" * 60)))
     for client in three:

@@ -27,6 +27,7 @@ from pypmix.standard.errors import (
     PMIxError,
 )
 from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.limits import Limits
 from pypmix.standard.ops import Notification
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc
 from pypmix.standard.values import from_python
@@ -306,9 +307,9 @@ def test_no_more_than_so_many_events_are_kept(clients, monkeypatch):
     assert b.heard() == [-3, -2, -1]
 
 
-def test_no_more_than_so_many_bytes_are_kept(clients, monkeypatch):
-    monkeypatch.setattr(events, "MAX_EVENT_BYTES", 3000)
+def test_no_more_than_so_many_bytes_are_kept(clients):
     a, b, _, _ = clients
+    a.world.server.limits = Limits(events=3000)
     for code in range(-5, 0):
         a.notify(code, attrs.EVENT_TEXT_MESSAGE("x" * 1000))
     a.notify(-6, attrs.EVENT_TEXT_MESSAGE("x" * 4000))
@@ -355,9 +356,9 @@ def test_what_is_remembered_of_procs_is_bounded(clients, monkeypatch):
     assert b.heard() == [-1]
 
 
-def test_codes_are_bounded(clients, monkeypatch):
-    monkeypatch.setattr(events, "MAX_CODES", 3)
+def test_codes_are_bounded(clients):
     a, b, _, _ = clients
+    a.world.server.limits = Limits(codes=3)
     assert b.register(-1, -2) == SUCCESS
     assert b.register(-2, -3, -4) == ERR_OUT_OF_RESOURCE
     assert b.register(-2, -3) == SUCCESS

@@ -16,6 +16,7 @@ from harness.leftovers import nothing_left
 from pypmix.engine.python import reactor as module
 from pypmix.engine.python.reactor import Link, Reactor
 from pypmix.standard.errors import NotInitialized
+from pypmix.standard.limits import DEFAULTS, Limits
 
 WAIT = 10
 
@@ -28,6 +29,7 @@ class Owner:
         self.data = b""
         self.came = threading.Event()
         self.ended = threading.Event()
+        self.emptied = threading.Event()
         self.reason = None
         self.echo = echo
 
@@ -36,6 +38,9 @@ class Owner:
         if self.echo:
             self.link.send(data)
         self.came.set()
+
+    def drained(self):
+        self.emptied.set()
 
     def lost(self, reason=""):
         self.reason = reason
@@ -196,7 +201,7 @@ def test_messages_of_a_turn_go_out_in_one_piece():
             sent.append(bytes(data))
             return len(data)
 
-    stub = SimpleNamespace(dirty=[])
+    stub = SimpleNamespace(dirty=[], limits=DEFAULTS, watch=lambda link, events: None)
     link = Link(stub, Socket())
     link.send(b"one")
     link.send(b"two")
@@ -218,8 +223,8 @@ def test_what_a_slow_reader_gets_is_whole_and_in_order(loop):
         assert owner.came.wait(WAIT)
 
 
-def test_who_does_not_read_is_dropped_and_nobody_else(loop, monkeypatch):
-    monkeypatch.setattr(module, "MAX_QUEUED", 1 << 20)
+def test_who_does_not_read_is_dropped_and_nobody_else(loop):
+    loop.reactor.limits = Limits(unread=1 << 20)
     lazy, owner = loop.connect()
     with lazy:
         other, other_owner = loop.connect()
@@ -234,8 +239,8 @@ def test_who_does_not_read_is_dropped_and_nobody_else(loop, monkeypatch):
             assert receive(other, 5) == b"hello"
 
 
-def test_one_message_may_be_longer_than_the_bound(loop, monkeypatch):
-    monkeypatch.setattr(module, "MAX_QUEUED", 1 << 10)
+def test_one_message_may_be_longer_than_the_bound(loop):
+    loop.reactor.limits = Limits(unread=1 << 10)
     client, owner = loop.connect()
     with client:
         loop.reactor.call(lambda: owner.link.send(b"x" * (8 << 20)))
@@ -400,3 +405,77 @@ def test_calls_that_race_with_stop_end():
         for thread in threads:
             thread.join(WAIT)
         assert outcomes == ["closed"] * 3
+
+
+def test_connections_without_a_name_come_after_those_of_clients(loop):
+    order = []
+    pairs = [loop.connect() for _ in range(40)]
+    known = pairs[-1][1]
+    known.link.known = True
+    for _, owner in pairs:
+        owner.received = lambda data, owner=owner: order.append(owner)
+    held = threading.Event()
+    loop.reactor.post(lambda: held.wait(WAIT))
+    for client, _ in pairs:
+        client.sendall(b"x")
+    held.set()
+    deadline = time.monotonic() + WAIT
+    while len(order) < len(pairs):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    # They all had come when the loop looked, and the last one of them is the client's.
+    assert order[0] is known
+    for client, _ in pairs:
+        client.close()
+
+
+def test_who_is_held_is_not_read_from_and_loses_nothing(loop):
+    client, owner = loop.connect()
+    loop.reactor.call(lambda: owner.link.hold(True))
+    client.sendall(b"1")
+    client.close()
+    assert not owner.came.wait(0.1)
+    assert not owner.ended.is_set()
+    loop.reactor.call(lambda: owner.link.hold(False))
+    assert owner.came.wait(WAIT)
+    assert owner.ended.wait(WAIT)
+    assert owner.data == b"1"
+
+
+def test_who_does_not_take_its_answers_is_not_read_from(loop):
+    client, owner = loop.connect()
+    size = 64 << 20
+    with client:
+        loop.reactor.call(lambda: owner.link.send(bytes(size // 2)))
+        loop.reactor.call(lambda: owner.link.send(bytes(size // 2)))
+        assert loop.reactor.call(owner.link.full)
+        client.sendall(b"more")
+        assert not owner.came.wait(0.1)
+        assert not owner.emptied.is_set()
+        receive(client, size)
+        assert owner.emptied.wait(WAIT)
+        assert owner.came.wait(WAIT)
+    assert not loop.log
+
+
+def test_much_that_is_taken_at_once_stops_nothing(loop):
+    """A turn in which a lot is sent and nothing is left waiting is no reason to stop reading."""
+    client, owner = loop.connect()
+    with client:
+
+        def turn():
+            owner.link.send(bytes(2 << 20))
+            assert owner.link.full()
+            owner.link.hold(True)
+            owner.link.hold(False)
+
+        for _ in range(5):
+            thread = threading.Thread(target=receive, args=(client, 2 << 20))
+            thread.start()
+            loop.reactor.call(turn)
+            thread.join()
+            assert owner.emptied.wait(WAIT)
+            owner.emptied.clear()
+            owner.came.clear()
+            client.sendall(b"on")
+            assert owner.came.wait(WAIT)

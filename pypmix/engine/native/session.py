@@ -32,6 +32,7 @@ from pypmix.standard import codes, errors, ops
 from pypmix.standard.errors import (
     ERR_LOST_CONNECTION,
     ERR_NOT_FOUND,
+    ERR_OUT_OF_RESOURCE,
     ERR_PARTIAL_SUCCESS,
     ERR_TIMEOUT,
     ERR_UNREACH,
@@ -445,7 +446,7 @@ class NativeSession:
         lib.pypmix_commit(call, self._queue)
         status = self._ended(call, -1.0)
         if status:
-            raise self._error(op.name, status)
+            raise self._error(op.name, status, hint=_HINTS.get(status, ""))
         self._spare.append(call)
 
     def _fence(self, op: ops.Fence) -> None:
@@ -683,7 +684,7 @@ class NativeSession:
 
     def _fence_error(self, op: ops.Fence, status: int) -> PMIxError:
         procs = op.procs or (Proc.unchecked(self.proc[0], RANK_WILDCARD),)
-        return self._error("fence", status, _FENCE_FAILURES.get(status, ""), procs)
+        return self._error("fence", status, _FENCE_FAILURES.get(status, ""), procs, _HINTS.get(status, ""))
 
     def _error(
         self, operation: str, status: int, detail: str = "", procs: Sequence[Proc] = (), hint: str = ""
@@ -757,7 +758,15 @@ class NativeSession:
         return self._inbox
 
 
+_HINTS = {
+    ERR_OUT_OF_RESOURCE: (
+        "the server limits what one rank may commit, and its log says by how much this one did more: "
+        "`pypmix run --limits committed=...` or PYPMIX_LIMITS set it"
+    ),
+}
+
 _FENCE_FAILURES = {
+    ERR_OUT_OF_RESOURCE: "a commit before it was refused",
     ERR_TIMEOUT: "not everybody had come when the time ran out",
     ERR_PARTIAL_SUCCESS: "it ended without some of the procs",
     ERR_LOST_CONNECTION: "a participant has lost its connection to its server",

@@ -34,7 +34,9 @@ from pypmix.standard.errors import (
 from pypmix.standard.ops import (
     DELETES,
     RESERVED_PREFIX,
+    SCOPE_GLOBAL,
     SCOPE_INTERNAL,
+    SCOPE_LOCAL,
     SCOPE_REMOTE,
     Abort,
     Commit,
@@ -802,7 +804,11 @@ class Client:
             self._end(call)
             return
         call.sent = self.store.unsent()
-        blocks = [(scope, b"".join(values.values())) for scope, values in call.sent]
+        parts = call.sent
+        if self.server.adapts and [scope for scope, _ in parts[-2:]] == _BOTH and parts[-2][1] == parts[-1][1]:
+            # What all may read is the same for the readers of this node and for others; natives want it twice.
+            parts = [*parts[:-2], (SCOPE_GLOBAL, parts[-1][1])]
+        blocks = [(scope, b"".join(values.values())) for scope, values in parts]
         self._request(call, encode_commit(self.buffer_type, blocks))
 
     def _committed(self, call: Call, payload: bytes) -> None:
@@ -1115,6 +1121,8 @@ def _ends_by_loss(call: Call) -> bool:
     """A server that ends the job, or that has let this client go, need not answer first."""
     return isinstance(call.op, Abort) or (isinstance(call.op, Finalize) and call.phase in ("leave", "part"))
 
+
+_BOTH = [SCOPE_LOCAL, SCOPE_REMOTE]
 
 _FENCE_FAILURES = {
     ERR_TIMEOUT: "not everybody had come when the time ran out",

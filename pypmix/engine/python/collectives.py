@@ -10,13 +10,15 @@ import weakref
 
 from pypmix.engine.base import Pending
 from pypmix.standard._typing import Generic, TypeVar
-from pypmix.standard.errors import ERR_OUT_OF_RESOURCE, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESS, PMIxError
+from pypmix.standard.errors import ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESS
+from pypmix.standard.limits import DEFAULTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Protocol
 
+    from pypmix.standard.limits import Limits
     from pypmix.standard.types import Info, Proc
 
     Said = tuple[tuple[Proc, ...], tuple[Info, ...]]
@@ -45,9 +47,6 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="Participant")
 T = TypeVar("T")
-
-MAX_OPENED = 4096
-"""How many unfinished operations one proc may have begun."""
 
 HOST_GRACE = 0.5
 """Seconds beyond its time limit for which an operation waits where its host is to say how it has ended."""
@@ -193,6 +192,7 @@ class Collectives(Generic[M, T]):
         "_done",
         "_finalized",
         "_gone",
+        "_limits",
         "_named",
         "_opened",
         "_rosters",
@@ -208,10 +208,12 @@ class Collectives(Generic[M, T]):
         clock: Clock,
         done: Callable[[Collective[M, T], int], None],
         ask: Callable[[Collective[M, T]], None],
+        limits: Limits = DEFAULTS,
     ) -> None:
         self._clock = clock
         self._done = done
         self._ask = ask
+        self._limits = limits
         self.asks: dict[str, Callable[[Collective[M, T]], None]] = {}
         self.ends: dict[str, Callable[[Collective[M, T], int], None]] = {}
         self.late: Callable[[Collective[M, T]], bool] = lambda _collective: False
@@ -518,12 +520,9 @@ class Collectives(Generic[M, T]):
 
     def _open(self, roster: Roster[M, T], member: M) -> Collective[M, T]:
         opened = self._opened.get(member, 0)
-        if opened >= MAX_OPENED:
-            raise PMIxError(
-                f"{member.proc} has begun {opened} operations that have not ended",
-                status=ERR_OUT_OF_RESOURCE,
-                operation=roster.operation,
-            )
+        if opened >= self._limits.collectives:
+            what = f"{member.proc} has begun {opened} operations that have not ended"
+            raise self._limits.reached("collectives", what, roster.operation)
         self._opened[member] = opened + 1
         collective: Collective[M, T] = Collective(roster, member, self._clock.now())
         if self._gone or (self._finalized and roster.others):

@@ -131,7 +131,9 @@ class Fences:
         data = b""
         if collective.collect:
             members = sorted(collective.roster.members, key=lambda process: process.proc)
-            data = data_of(members)
+            here, all = len(members), len(members) + len(collective.roster.others)
+            # All servers together send what one of them may be sent.
+            data = data_of(members, max(1, server.limits.collected * here // all))
         here = collective.status
 
         def answer(result: object, error: BaseException | None) -> None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from itertools import chain, count
 
 from pypmix.engine.base import Pending
-from pypmix.engine.python.serverdata import Process, named, object_of, qualifiers_of
+from pypmix.engine.python.serverdata import MUCH, Process, named, object_of, qualifiers_of
 from pypmix.engine.python.serverside.topic import reason_of, refuse, status_of
 from pypmix.engine.python.sharing import Sharing
 from pypmix.standard import codes
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
     ERR_NOT_FOUND,
-    ERR_OUT_OF_RESOURCE,
     ERR_TIMEOUT,
     SUCCESS,
     NotFound,
     PMIxError,
     RemoteProtocolError,
 )
+from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.ops import DEL_REMOTE, RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_LOCAL, SCOPE_REMOTE, QueryInfo
 from pypmix.standard.ops.events import CUSTOM_RANGE, RANGE
 from pypmix.standard.ops.hosting import DirectModex
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pypmix.engine.python.collectives import Clock, Roster, Timer
     from pypmix.engine.python.server import Host, Peer, Ticket
     from pypmix.engine.python.serverdata import Name, Namespace, Store, Stored
+    from pypmix.standard.limits import Limits
     from pypmix.standard.releases import Release
 
     Reply = Callable[[Peer, int, "Asked", Process], None]
@@ -45,12 +46,6 @@ REFRESH_CACHE = 33
 
 GET_SECONDS = 2.0
 """How long a value is waited for when its reader gives no timeout, as natives do."""
-
-MAX_BUNDLE = 256 << 10
-"""The most bytes of other procs' data that go along with the first get after a collecting fence."""
-
-MAX_WAITING = 4096
-"""How many gets of one connection may wait at a time."""
 
 MAX_ASKED = 4096
 MAX_ASKED_BYTES = 512
@@ -169,13 +164,22 @@ class Modex:
         store: What has been committed.
         everyone: Who is connected.
         host: Who gets what procs of other servers have committed.
+        limits: What a proc may commit, and a connection may wait for.
     """
 
-    def __init__(self, clock: Clock, store: Store, everyone: Callable[[], Iterator[Peer]], host: Host) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        store: Store,
+        everyone: Callable[[], Iterator[Peer]],
+        host: Host,
+        limits: Limits = DEFAULTS,
+    ) -> None:
         self._clock = clock
         self._store = store
         self._everyone = everyone
         self._host = host
+        self._limits = limits
         self._waiting: dict[Process | Namespace, list[Waiting]] = {}
         self._fetching: dict[Process, dict[str, Fetch]] = {}
         """What the host is asked about, by proc and key; no key is whatever there is."""
@@ -218,8 +222,10 @@ class Modex:
         """Take in what a client commits, and serve those who wait for it."""
         process = peer.process
         blocks = decode_commit(payload, peer.buffer_type)
-        deleted = process.commit(blocks, peer.buffer_type, peer.release)
+        deleted = process.commit(blocks, peer.buffer_type, peer.release, self._limits)
         process.stamp = next(self._stamps)
+        # Natives commit all again: what was too much before is not any more.
+        peer.denied = 0
         peer.status(tag, SUCCESS)
         for scope, key in deleted:
             self._tell_deleted(process.proc, scope, key, peer)
@@ -319,8 +325,8 @@ class Modex:
 
     def _wait(self, peer: Peer, tag: int, asked: Asked, place: Process | Namespace, reply: Reply) -> None:
         """Let a get wait: for a commit here, or for what the host gets of another server."""
-        if peer.waiting >= MAX_WAITING:
-            raise PMIxError(f"{peer.waiting} gets wait already", status=ERR_OUT_OF_RESOURCE)
+        if peer.waiting >= self._limits.requests:
+            raise self._limits.reached("requests", f"{peer.waiting} gets wait already", "get")
         waiting = Waiting(peer, tag, asked, place, reply, self._clock.now())
         peer.waiting += 1
         self._waiting.setdefault(place, []).append(waiting)
@@ -445,21 +451,33 @@ class Modex:
             waiting.peer.status(waiting.tag, status)
 
     def _answer(self, peer: Peer, tag: int, asked: Asked, process: Process) -> None:
-        """Send all that the reader may see of a proc, and after a collecting fence of the others too."""
+        """Send all that the reader may see of a proc, and after a collecting fence of the others too.
+
+        Where that is much, pypmix's own readers get the value that they ask for; natives drop what else they wait for.
+        """
         kind = peer.buffer_type
         scope = asked.seen(process)
         parts = [encode_status(kind, SUCCESS)]
-        if process.namespace is peer.process.namespace:
+        much = process.size > MUCH
+        own = process.namespace is peer.process.namespace
+        kvals: list[bytes] = []
+        if much and peer.pypmix and asked.put:
+            kvals = process.part(kind, scope, asked.key, asked.qualifiers)
+        elif asked.alias is not None or not own:
+            kvals = process.kvals(kind, scope)
+        if own and not kvals:
             parts.append(process.object(kind, scope))
-        else:
+        elif asked.alias is None or not much:
+            # Twice, by two names, may be more than the reader takes.
             pack = process.namespace.pack(kind, peer.release)
-            parts += (pack.job_object(), pack.rank_object(process.proc, "", process.kvals(kind, scope)))
-        if peer.bundle is not None and not asked.scope:
+            parts += () if own else (pack.job_object(),)
+            parts.append(object_of(kind, process.proc, kvals) if own else pack.rank_object(process.proc, "", kvals))
+        if peer.bundle is not None and not asked.scope and not much:
             parts += self._bundle(peer, peer.bundle, process)
         peer.bundle = None
         if asked.alias is not None:
             # Its library looks for it under the name that it has asked for.
-            parts.append(object_of(kind, asked.alias, process.kvals(kind, scope)))
+            parts.append(object_of(kind, asked.alias, kvals))
         peer.send(tag, b"".join(parts))
 
     def _bundle(self, peer: Peer, roster: Roster[Process, Ticket], asked: Process) -> list[bytes]:
@@ -467,14 +485,17 @@ class Modex:
 
         Its own is left out: it may have put newer values that it has not committed.
         """
-        left = MAX_BUNDLE
+        left = MUCH
         found = []
         for member in chain(roster.members, map(self._store.find, roster.others)):
             if member is None or member is asked or member.namespace is not peer.process.namespace:
                 continue
             if member is peer.process:
                 continue
-            data = member.object(peer.buffer_type, SCOPE_LOCAL if member.local else SCOPE_REMOTE)
+            scope = SCOPE_LOCAL if member.local else SCOPE_REMOTE
+            if member.size > left:
+                return []
+            data = member.object(peer.buffer_type, scope)
             left -= len(data)
             if left < 0:
                 return []
@@ -507,8 +528,8 @@ class Modex:
 
     def _get_groups(self, peer: Peer, tag: int, asked: Asked, target: Process) -> None:
         """Answer a get of the groups that a proc of another server is in: this one knows those of its own procs."""
-        if peer.waiting >= MAX_WAITING:
-            raise PMIxError(f"{peer.waiting} gets wait already", status=ERR_OUT_OF_RESOURCE)
+        if peer.waiting >= self._limits.requests:
+            raise self._limits.reached("requests", f"{peer.waiting} gets wait already", "get")
         peer.waiting += 1
 
         def answer(result: object, error: BaseException | None) -> None:

@@ -15,6 +15,7 @@ from collections import deque
 from pypmix.engine.faults import fault, traced
 from pypmix.engine.peeruid import NOBODY, Owners
 from pypmix.standard.errors import NotInitialized
+from pypmix.standard.limits import DEFAULTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from pypmix.engine.python.server import Owner
+    from pypmix.standard.limits import Limits
 
     T = TypeVar("T")
 
@@ -29,18 +31,21 @@ RECEIVE = 65536
 """Bytes taken from a socket at a time. Buffers of 128 KiB and more make every call a pair of mmap and munmap."""
 
 BACKLOG = 4096
-ACCEPTS = 64
+ACCEPTS = 16
 """Connections accepted in one turn, so that a burst of them does not keep those who are there waiting."""
 
 PAUSE = 0.1
 """Seconds without accepting when the process has no descriptor left."""
 
-MAX_QUEUED = 64 << 20
-"""Bytes that may wait for one slow reader, besides the message that reaches the bound."""
+STRANGERS = 32
+"""Connections without a name that are listened to in one turn, after those of clients."""
+
+FULL = 1 << 20
+"""Bytes that may wait for a reader before nothing is read from it any more: it is to take its answers first."""
 
 _READ = select.EPOLLIN
 _WRITE = select.EPOLLOUT
-_READ_WRITE = select.EPOLLIN | select.EPOLLOUT
+_ENDED = select.EPOLLERR | select.EPOLLHUP
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -65,9 +70,27 @@ class Timer:
 
 
 class Link:
-    """One connection. What is sent in a turn of the loop goes out at its end, in one piece."""
+    """One connection. What is sent in a turn of the loop goes out at its end, in one piece.
 
-    __slots__ = ("_backlog", "_closing", "_out", "_queued", "_reactor", "owner", "socket")
+    Attributes:
+        known: Whether it is a client's; the others come after these in each turn.
+        watched: What the loop watches it for; 0 for nothing.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_backlog",
+        "_closing",
+        "_held",
+        "_lazy",
+        "_out",
+        "_queued",
+        "_reactor",
+        "known",
+        "owner",
+        "socket",
+        "watched",
+    )
 
     def __init__(self, reactor: Reactor, connection: socket.socket) -> None:
         self._reactor = reactor
@@ -75,6 +98,9 @@ class Link:
         self._out: list[bytes] = []
         self._backlog: deque[memoryview] | None = None
         self._queued = 0
+        self._held = self._asked = self._lazy = False
+        self.known = False
+        self.watched = 0
         self.owner: Owner | None = None
         self.socket: socket.socket | None = connection
 
@@ -82,7 +108,12 @@ class Link:
         """Send without blocking; a reader who leaves too much lying is dropped."""
         if not self._out and not self._closing:
             self._reactor.dirty.append(self)
+        if self._queued > self._reactor.limits.unread:
+            # The end of the turn ends it: the machine must not be called in the middle of one.
+            self._lazy = True
+            return
         self._out.append(data)
+        self._queued += len(data)
 
     def send_now(self, data: bytes) -> None:
         """Send at once, where nothing is before it: whoever waits for it goes on while the turn is not over yet."""
@@ -97,6 +128,7 @@ class Link:
             self.send(data)
             return
         if sent < len(data):
+            self._queued += len(data) - sent
             self._keep(memoryview(data)[sent:])
 
     def uid(self) -> int | None:
@@ -115,12 +147,38 @@ class Link:
             if not self._out:
                 self._reactor.dirty.append(self)
 
+    def hold(self, held: bool) -> None:
+        """Read nothing more from it, or go on."""
+        self._held = held
+        self._watch()
+
+    def full(self) -> bool:
+        """Tell whether so much waits for its reader that it is better not given more; then `drained` tells when not."""
+        self._asked = self._queued > FULL
+        return self._asked
+
+    @property
+    def reading(self) -> bool:
+        """Whether it is read from."""
+        return not self._held and self._queued <= FULL
+
+    def _watch(self) -> None:
+        events = (_READ if self.reading else 0) | (0 if self._backlog is None else _WRITE)
+        if events != self.watched:
+            self._reactor.watch(self, events)
+
     def flush(self) -> None:
         """End a turn: give the socket what it takes, keep the rest."""
         connection = self.socket
         if connection is None:
             return
         out = self._out
+        if self._lazy:
+            out.clear()
+            most = self._reactor.limits.unread
+            text = f"it does not read: {self._queued} bytes wait for it; the limit 'unread' is {most}"
+            self._reactor.broken(self, text)
+            return
         if out:
             data = out[0] if len(out) == 1 else b"".join(out)
             out.clear()
@@ -133,20 +191,21 @@ class Link:
                 except OSError:
                     self._reactor.broken(self)
                     return
+                self._queued -= sent
             if sent < len(data) and not self._closing:
                 self._keep(memoryview(data)[sent:])
         if self._closing:
             self._reactor.discard(self)
+        elif self._asked or not self.watched:
+            # What was sent in this turn was much, and was taken at once.
+            self._watch()
+            self._sent()
 
     def _keep(self, data: memoryview) -> None:
         if self._backlog is None:
             self._backlog = deque()
-            self._reactor.watch(self, _READ_WRITE)
-        if self._queued > MAX_QUEUED:
-            self._reactor.broken(self, f"it does not read: {self._queued} bytes wait for it")
-            return
         self._backlog.append(data)
-        self._queued += len(data)
+        self._watch()
 
     def writable(self) -> None:
         """The socket takes more of what was kept."""
@@ -160,15 +219,23 @@ class Link:
                 self._queued -= sent
                 if sent < len(data):
                     backlog[0] = data[sent:]
-                    return
+                    break
                 backlog.popleft()
         except BlockingIOError:
-            return
+            pass
         except OSError:
             self._reactor.broken(self)
             return
-        self._backlog = None
-        self._reactor.watch(self, _READ)
+        if not backlog:
+            self._backlog = None
+        self._watch()
+        self._sent()
+
+    def _sent(self) -> None:
+        if self._asked and self._queued <= FULL:
+            self._asked = False
+            if self.owner is not None:
+                self.owner.drained()
 
 
 class Reactor:
@@ -177,10 +244,12 @@ class Reactor:
     Args:
         name: The name of the thread.
         log: Told what went wrong without anybody to tell it to.
+        limits: How much may wait for those who do not read.
     """
 
-    def __init__(self, name: str, log: Callable[[str], None]) -> None:
+    def __init__(self, name: str, log: Callable[[str], None], limits: Limits = DEFAULTS) -> None:
         self._told = log
+        self.limits = limits
         self.dirty: list[Link] = []
         self.cancelled = 0
         self.owners = Owners()
@@ -304,9 +373,19 @@ class Reactor:
         self._epoll.register(listener, _READ)
 
     def watch(self, link: Link, events: int) -> None:
-        """Set what a connection is watched for."""
-        if link.socket is not None:
+        """Set what a connection is watched for.
+
+        What is watched for nothing is not in the set: there it would be reported again and again once it has ended.
+        """
+        if link.socket is None:
+            return
+        if not events:
+            self._epoll.unregister(link.socket)
+        elif link.watched:
             self._epoll.modify(link.socket, events)
+        else:
+            self._epoll.register(link.socket, events)
+        link.watched = events
 
     def discard(self, link: Link) -> None:
         """Close a connection and forget it."""
@@ -315,7 +394,9 @@ class Reactor:
             del self._links[connection.fileno()]
             # A child that was forked may hold the socket too, so closing alone would neither end the connection nor
             # take it out of the epoll set.
-            self._epoll.unregister(connection)
+            if link.watched:
+                self._epoll.unregister(connection)
+                link.watched = 0
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
             connection.close()
@@ -337,7 +418,8 @@ class Reactor:
             with self._lock:
                 self._stopping = True
             try:
-                self._run_calls()
+                while self._calls:
+                    self._run_calls()
             finally:
                 self._dispose()
 
@@ -347,52 +429,73 @@ class Reactor:
         monotonic = time.monotonic
         timeout = -1.0
         while not self._ending:
+            strangers: list[tuple[Link, int]] = []
             for fd, event in poll(timeout):
                 link = links.get(fd)
-                try:
-                    if link is None:
-                        self._service(fd)
-                        continue
-                    if event & _WRITE:
-                        link.writable()
-                    if event & ~_WRITE and link.socket is not None:
-                        try:
-                            data = link.socket.recv(RECEIVE)
-                        except BlockingIOError:
-                            continue
-                        except OSError:
-                            data = b""
-                        if not data:
-                            self.broken(link)
-                        elif link.owner is not None:
-                            link.owner.received(data)
-                except Exception as error:
-                    self._failed(link, error)
+                if link is None:
+                    self._service(fd)
+                elif link.known:
+                    self._happened(link, event)
+                else:
+                    strangers.append((link, event))
+            for link, event in strangers[:STRANGERS]:
+                # The others are there again in the next turn, before those that had theirs in this one.
+                self._happened(link, event)
             if self._calls:
                 self._run_calls()
-            while True:
-                if self.dirty:
-                    dirty, self.dirty = self.dirty, []
-                    for link in dirty:
-                        try:
-                            link.flush()
-                        except Exception as error:
-                            self._failed(link, error)
+            if self.dirty:
+                self._flush()
+            timers = self._timers
+            timeout = timers[0].when - monotonic() if timers else -1.0
+            if timers and (timeout <= 0 or timers[0].function is None):
+                self._run_timers()
+                self._flush()
                 timers = self._timers
-                timeout = timers[0].when - monotonic() if timers else -1.0
-                if timers and (timeout <= 0 or timers[0].function is None):
-                    timeout = self._run_timers()
-                if not self.dirty:
-                    break
+                timeout = max(0.0, timers[0].when - monotonic()) if timers else -1.0
             if self._calls:
                 # The loop's own thread does not wake itself.
                 timeout = 0.0
 
+    def _flush(self) -> None:
+        while self.dirty:
+            dirty, self.dirty = self.dirty, []
+            for link in dirty:
+                try:
+                    link.flush()
+                except Exception as error:
+                    self._failed(link, error)
+
+    def _happened(self, link: Link, event: int) -> None:
+        """Take in what a connection delivers, or give it what it takes."""
+        try:
+            if event & _WRITE:
+                link.writable()
+            if event & ~_WRITE and link.socket is not None:
+                if not link.reading:
+                    if event & _ENDED:
+                        self.broken(link)
+                    return
+                try:
+                    data = link.socket.recv(RECEIVE)
+                except BlockingIOError:
+                    return
+                except OSError:
+                    data = b""
+                if not data:
+                    self.broken(link)
+                elif link.owner is not None:
+                    link.owner.received(data)
+        except Exception as error:
+            self._failed(link, error)
+
     def _service(self, fd: int) -> None:
-        if fd == self._wakeup:
-            os.eventfd_read(fd)
-        elif fd in self._listeners:
-            self._accept(self._listeners[fd])
+        try:
+            if fd == self._wakeup:
+                os.eventfd_read(fd)
+            elif fd in self._listeners:
+                self._accept(self._listeners[fd])
+        except Exception as error:
+            self._failed(None, error)
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(ACCEPTS):
@@ -412,7 +515,7 @@ class Reactor:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link = Link(self, connection)
             self._links[connection.fileno()] = link
-            self._epoll.register(connection, _READ)
+            self.watch(link, _READ)
             assert self._opened is not None
             try:
                 self._opened(link)
@@ -438,26 +541,27 @@ class Reactor:
             fault("to log what a server does", error)
 
     def _run_calls(self) -> None:
+        """Run the calls that wait by now; what they lead to comes after what the connections have to say."""
         calls = self._calls
-        while calls:
+        for _ in range(len(calls)):
             function = calls.popleft()
             try:
                 function()
             except Exception as error:
                 self._log(f"a call failed: {traced(error)}")
 
-    def _run_timers(self) -> float:
-        """Run the timers that are due; return the seconds until the next one, -1 if there is none."""
+    def _run_timers(self) -> None:
+        """Run the timers that are due by now; those that they set come in another turn."""
         timers = self._timers
+        now = time.monotonic()
         while timers:
             first = timers[0]
             if first.function is None:
                 heapq.heappop(timers)
                 self.cancelled -= 1
                 continue
-            left = first.when - time.monotonic()
-            if left > 0:
-                return left
+            if first.when > now:
+                return
             heapq.heappop(timers)
             function, first.function = first.function, None
             try:
@@ -465,7 +569,6 @@ class Reactor:
             except Exception as error:
                 self._log(f"a timer failed: {traced(error)}")
             timers = self._timers
-        return -1.0
 
     def _dispose(self) -> None:
         for link in list(self._links.values()):

@@ -7,7 +7,7 @@ methods belong to one thread.
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, deque
 
 from pypmix.engine.base import MUNGE, NATIVE, UNCHECKED, Pending
 from pypmix.engine.faults import traced
@@ -23,12 +23,14 @@ from pypmix.standard.errors import (
     ERR_INIT,
     ERR_INVALID_CRED,
     ERR_NOT_SUPPORTED,
+    ERR_OUT_OF_RESOURCE,
     ERROR,
     SUCCESS,
     NotFound,
     PMIxError,
     RemoteProtocolError,
 )
+from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.logtext import Limit, indented, printable
 from pypmix.standard.ops import (
     ClientAborted,
@@ -40,7 +42,7 @@ from pypmix.standard.releases import parse_release, release_text
 from pypmix.standard.types import Proc
 from pypmix.wire.additions import greeted
 from pypmix.wire.codec import PLAIN
-from pypmix.wire.frames import HEADER, TAG_DYNAMIC, FrameReader, frame
+from pypmix.wire.frames import HEADER, MAX_MESSAGE, TAG_DYNAMIC, FrameReader, frame
 from pypmix.wire.handshake import FLAG_CLIENT, HelloReader, encode_reply, native_credential, parse_native_credential
 from pypmix.wire.messages import (
     Command,
@@ -51,7 +53,7 @@ from pypmix.wire.messages import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any, Protocol
 
     from pypmix.engine.base import Done, R
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from pypmix.engine.python.serverside.groups import Groups
     from pypmix.engine.python.serverside.tools import Applicant, Tools
     from pypmix.standard.jobinfo import JobInfo
+    from pypmix.standard.limits import Limits
     from pypmix.standard.ops import Op
     from pypmix.standard.releases import Release
     from pypmix.wire.handshake import Hello
@@ -71,6 +74,9 @@ if TYPE_CHECKING:
         """Who is told what happens on a connection."""
 
         def received(self, data: bytes) -> None: ...
+
+        def drained(self) -> None:
+            """What waited for a connection that was full has been taken."""
 
         def lost(self, reason: str = "") -> None:
             """The other side has closed the connection, or it had to be ended. Nothing more comes after that."""
@@ -88,6 +94,18 @@ if TYPE_CHECKING:
 
         def send_now(self, data: bytes) -> None:
             """Send at once if nothing is before it, or like `send`; must not call the machine either."""
+
+        def hold(self, held: bool) -> None:
+            """Deliver nothing more that the other side sends, its end neither, or go on."""
+
+        def full(self) -> bool:
+            """Tell whether so much waits for the other side that it is better not given more.
+
+            Then its owner is told by `drained` when it is not any more.
+            """
+
+        known: bool
+        """Whether it is a client's: those come before connections without a name."""
 
         def uid(self) -> int | None:
             """Return the user at the other end as the kernel has it, `NOBODY` where it does not say.
@@ -127,8 +145,21 @@ MAX_STRANGERS = 1024
 """How many connections may be without a name at a time; the oldest one goes first."""
 
 MAX_EARLY = 1 << 16
+
+PIECE = 1 << 16
+"""Bytes of an unfinished message that a connection may always hold."""
+
 LINGER_SECONDS = 2.0
 """How long the connection of a process that has ended may still deliver what it sent."""
+
+TURN = 32
+"""Messages of one connection that are dealt with before others have their turn."""
+
+TELLING = (7, 0, 0)
+"""The first release whose clients tell their caller the status that a commit has ended with."""
+
+OLD_READERS = (6, 0, 0)
+"""The first release whose clients refuse messages above a limit."""
 
 MAX_FORMS = 256
 """Of how many releases clients are known at a time."""
@@ -178,20 +209,33 @@ class Stranger:
         if early and self.link.owner is self:
             self.received(early)
 
+    def drained(self) -> None:
+        """Nobody has waited for that."""
+
     def lost(self, reason: str = "") -> None:
         self.server.strangers.pop(self, None)
         self.link.owner = None
 
 
 class Peer:
-    """One connection of a proc of this node; a proc and its own children may have several."""
+    """One connection of a proc of this node; a proc and its own children may have several.
+
+    Attributes:
+        backlog: Messages that have come and wait for their turn.
+        most: How long a message it takes.
+        denied: The status of a refused commit that its fence is to end with.
+    """
 
     __slots__ = (
+        "_pending",
+        "backlog",
         "buffer_type",
         "bundle",
+        "denied",
         "finalized",
         "form",
         "link",
+        "most",
         "open",
         "plan",
         "process",
@@ -211,7 +255,11 @@ class Peer:
         self.buffer_type = hello.buffer_type
         self.pypmix = greeted(hello.infos)
         self.form = server.form(self.buffer_type, release)
-        self.reader = FrameReader()
+        self.reader = FrameReader(server.limits.message, skips=True)
+        self._pending = 0
+        self.denied = 0
+        self.backlog: deque[tuple[int, bytes]] = deque()
+        self.most = MAX_MESSAGE if self.pypmix or release >= OLD_READERS else 0xFFFFFFFF
         self.open = True
         self.finalized = False
         self.usual: bytes | None = None
@@ -222,10 +270,10 @@ class Peer:
     def received(self, data: bytes) -> None:
         reader = self.reader
         size = len(data)
-        messages: Iterable[tuple[int, bytes]] = ()
-        if size >= 16 and not reader.held:
+        messages: Sequence[tuple[int, bytes]] = ()
+        if size >= 16 and not reader.held and not self.backlog:
             _, tag, length, _ = _unpack_header(data)
-            if length + 16 == size:
+            if length + 16 == size and not reader.skipping:
                 messages = ((tag, data[16:]),)
         if not messages:
             try:
@@ -233,7 +281,45 @@ class Peer:
             except RemoteProtocolError as error:
                 self.server.drop(self, error.detail)
                 return
+            if reader.pending != self._pending and not self._account(reader.pending):
+                return
+            if len(messages) > TURN or self.backlog:
+                self.backlog += messages
+                self.server.busy(self)
+                return
+        self.handle(messages)
+        if self.backlog:
+            self.server.busy(self)
+
+    def drained(self) -> None:
+        """What it has asked for has been taken: go on with what it has asked for since."""
+        if self.backlog:
+            self.server.busy(self)
+
+    def _account(self, pending: int) -> bool:
+        """Count what this connection has sent a part of; end it where its proc has sent too much of that."""
+        process, limits = self.process, self.server.limits
+        process.unfinished += pending - self._pending
+        self._pending = pending
+        if process.unfinished <= max(limits.unfinished, limits.message) or pending <= PIECE:
+            return True
+        what = f"{process.unfinished} bytes of unfinished messages of its proc are held"
+        self.server.drop(self, limits.reached("unfinished", what).detail)
+        return False
+
+    def forget(self) -> None:
+        """It has ended: nothing of it is kept."""
+        self.process.unfinished -= self._pending
+        self._pending = 0
+        self.denied = 0
+        self.backlog.clear()
+        self.reader = FrameReader()
+        self.usual = self.plan = self.bundle = None
+
+    def handle(self, messages: Sequence[tuple[int, bytes]]) -> None:
+        """Deal with messages, as long as the answers are taken; what is left comes first in `backlog`."""
         server = self.server
+        left = len(messages)
         for tag, payload in messages:
             # Most of a job's messages repeat its last fence byte by byte.
             if payload == self.usual and self.plan is not None:
@@ -249,13 +335,26 @@ class Peer:
                 server.request(self, tag, payload)
                 if not self.open:
                     return
+            left -= 1
+            if left and self.link.full():
+                self.backlog.extendleft(reversed(messages[-left:]))
+                return
 
     def lost(self, reason: str = "") -> None:
         self.server.lost(self, reason)
 
     def send(self, tag: int, payload: bytes) -> None:
         if self.open:
+            if len(payload) > self.most:
+                self.server.withhold(self, len(payload))
+                payload = encode_status(self.buffer_type, ERR_OUT_OF_RESOURCE)
             self.link.send(frame(0, tag, payload))
+
+    def deny(self, tag: int, error: PMIxError) -> None:
+        """Refuse a commit: libpmix up to 6 drops the status that a commit ends with, so that its next fence has it."""
+        refuse(self, tag, error)
+        if not self.pypmix and self.release < TELLING and error.code == ERR_OUT_OF_RESOURCE:
+            self.denied = error.code
 
     def status(self, tag: int, status: int) -> None:
         self.send(tag, encode_status(self.buffer_type, status))
@@ -275,6 +374,7 @@ class Server:
         proc: The server's own name.
         security: The security modules of which clients may use one, of `native` and `munge`; with `unchecked`, clients
             are believed of which the kernel cannot tell whose they are.
+        limits: What one peer may take.
 
     Attributes:
         departing: Whether all are just being told that a proc takes part in nothing any more, and how often: what the
@@ -283,21 +383,31 @@ class Server:
         again: Carries out what a client means by it; returns False if it has to be looked at like any other.
     """
 
-    def __init__(self, clock: Clock, host: Host, proc: Proc = _NAMELESS, security: tuple[str, ...] = (NATIVE,)) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        host: Host,
+        proc: Proc = _NAMELESS,
+        security: tuple[str, ...] = (NATIVE,),
+        limits: Limits = DEFAULTS,
+    ) -> None:
         self.security = security
+        self.limits = limits
         self.clock = clock
         self.host = host
         self.proc = proc
         self.store = Store()
         self.fences = Fences(self)
-        self.collectives: Collectives[Process, Ticket] = Collectives(clock, self.fences.end, self.fences.ask)
+        self.collectives: Collectives[Process, Ticket] = Collectives(clock, self.fences.end, self.fences.ask, limits)
         self.askings, self.endings = self.collectives.asks, self.collectives.ends
         self.admission = Admission(clock, lambda uid: uid == os.geteuid() or self._users[uid] > 0, security)
         self._users: Counter[int] = Counter()
         self.strangers: dict[Stranger, None] = {}
         self._strangers_timer: Timer | None = None
         self._peers: dict[Process, list[Peer]] = {}
-        self.modex = Modex(clock, self.store, self.everyone, host)
+        self._busy: dict[Peer, None] = {}
+        self._next_turn: Timer | None = None
+        self.modex = Modex(clock, self.store, self.everyone, host, limits)
         self._lines = Limit(clock=clock.now)
         self._pindex = 0
         self._handlers: dict[int, Callable[[Peer, int, bytes], None]] = {
@@ -528,6 +638,8 @@ class Server:
         try:
             process = self._identify(hello, release)
             self.admission.check(stranger.link.uid(), hello.psec, process.uid, True)
+            if len(self.peers(process)) >= self.limits.connections:
+                raise self.limits.reached("connections", f"{process.proc} has {len(self.peers(process))} connections")
             hello = hello.complete()
         except PMIxError as error:
             self.refuse_because(stranger, error, f"{hello.nspace}:{hello.rank}"[:300], release)
@@ -582,6 +694,7 @@ class Server:
         link = stranger.link
         peer = Peer(self, link, process, release, hello)
         link.owner = peer
+        link.known = True
         peers = self._peers.setdefault(process, [])
         if all(other.finalized for other in peers):
             process.opened += 1
@@ -592,6 +705,42 @@ class Server:
         link.send(encode_reply(SUCCESS, self._pindex) if reply is None else reply)
         if stranger.early:
             peer.received(stranger.early)
+
+    def busy(self, peer: Peer) -> None:
+        """A connection has sent more than others can be made to wait for: it has turns among theirs."""
+        self._busy[peer] = None
+        peer.link.hold(True)
+        if self._next_turn is None:
+            self._next_turn = self.clock.call_later(0.0, self._turns)
+
+    def _turns(self) -> None:
+        """Let each of those who have sent a lot have a turn."""
+        self._next_turn = None
+        for peer in list(self._busy):
+            self._turn(peer)
+        if self._busy:
+            self._next_turn = self.clock.call_later(0.0, self._turns)
+
+    def _turn(self, peer: Peer) -> None:
+        backlog = peer.backlog
+        if peer.link.full():
+            # It is to take its answers first; it stays held until it has.
+            self._busy.pop(peer, None)
+            return
+        try:
+            peer.handle([backlog.popleft() for _ in range(min(TURN, len(backlog)))])
+        except Exception as error:
+            # It must not end the turns of the others.
+            if peer.open:
+                self.drop(peer, f"there is a fault here: {error!r}")
+        if not peer.backlog:
+            self._busy.pop(peer, None)
+            if peer.open:
+                peer.link.hold(False)
+
+    def withhold(self, peer: Peer, size: int) -> None:
+        """A reader would end its connection if it were sent so much."""
+        self._log(peer.process.proc, f"an answer of {size} bytes is not sent: it takes {peer.most} at the most")
 
     def drop(self, peer: Peer, reason: str) -> None:
         """End a connection that cannot be understood any more, as if it had been lost."""
@@ -623,7 +772,8 @@ class Server:
         if not peer.open:
             return
         peer.open = False
-        peer.usual = peer.plan = peer.bundle = None
+        peer.forget()
+        self._busy.pop(peer, None)
         peer.link.owner = None
         peer.link.close()
         peers = self._peers[peer.process]
@@ -660,6 +810,9 @@ class Server:
             return
         command = -1
         try:
+            if not payload and tag in peer.reader.skipped:
+                length = peer.reader.skipped.pop(tag)
+                raise self.limits.reached("committed", f"a message of {length} bytes cannot be taken in")
             if payload == self.repeated and self.again(peer, tag):
                 return
             # Nearly all requests begin like this; a call is saved for each.
@@ -679,6 +832,11 @@ class Server:
             self._log(peer.process.proc, f"request {command} does not parse: {error.detail}")
             status = error.code
         except PMIxError as error:
+            if error.code == ERR_OUT_OF_RESOURCE:
+                self._log(peer.process.proc, f"request {command} is refused: {error.detail}")
+            if command == Command.COMMIT or not payload:
+                peer.deny(tag, error)
+                return
             status = error.code
         except Exception as error:
             self.failed(peer, f"request {command}", error)

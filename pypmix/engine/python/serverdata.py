@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pypmix.standard import codes
 from pypmix.standard.errors import ERR_BAD_PARAM, ERR_EXISTS, NotFound, PMIxError, RemoteProtocolError
+from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.ops import DELETES, RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_REMOTE
 from pypmix.standard.types import RANK_LOCAL_PEERS, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.codec import Packer, Unpacker
@@ -16,11 +17,12 @@ from pypmix.wire.messages import encode_get_object, encode_kval, split_kvals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
     from pypmix.engine.python.serverside.connections import Connection
     from pypmix.standard.jobinfo import JobInfo
+    from pypmix.standard.limits import Limits
     from pypmix.standard.releases import Release
 
 QUALIFIED = "pmix.qual.val"
@@ -29,6 +31,9 @@ FLAG_QUALIFIER = 8
 CLUSTER_ID = "pmix.clid"
 JOB_SIZE = "pmix.job.size"
 PROC_BLOB = "pmix.pblob"
+
+MUCH = 256 << 10
+"""Bytes of one proc that are packed for its readers once and kept, and that an answer brings without being asked."""
 
 MAX_RANKS = 1 << 20
 MAX_PACKS = 32
@@ -64,6 +69,8 @@ class Process:
         local: Whether it is this server's: another's is never awaited here.
         committed: Whether it has committed anything, even nothing.
         stamp: The number of its last commit, on the server that it is of.
+        size: How many bytes it has committed.
+        unfinished: How many bytes of unfinished messages its connections hold.
         internal: What the host has stored of it, for the clients of this server.
     """
 
@@ -79,8 +86,10 @@ class Process:
         "opened",
         "proc",
         "registered",
+        "size",
         "stamp",
         "uid",
+        "unfinished",
     )
 
     def __init__(self, namespace: Namespace, rank: int, local: bool = True) -> None:
@@ -93,6 +102,8 @@ class Process:
         self.uid = self.gid = -1
         self.left = False
         self.opened = 0
+        self.unfinished = 0
+        self.size = 0
         self.data: dict[Name, Stored] = {}
         self.internal: dict[str, Value] = _NOTHING
         self._objects: dict[tuple[int, int], bytes] = {}
@@ -117,8 +128,22 @@ class Process:
         if found is None:
             kvals = self.kvals(buffer_type, scope)
             found = object_of(buffer_type, self.proc, kvals) if kvals else b""
-            self._objects[buffer_type, scope] = found
+            if len(found) <= MUCH:
+                self._objects[buffer_type, scope] = found
         return found
+
+    def part(self, buffer_type: int, scope: int, key: str, qualifiers: Qualifiers) -> list[bytes]:
+        """Return the packed KVALs of what `find` finds."""
+        if not qualifiers:
+            value = self.internal.get(key)
+            if value is not None:
+                return [encode_kval(buffer_type, key, value)]
+            return [_packed(self.data[key], buffer_type)]
+        return [
+            _packed(stored, buffer_type)
+            for name, stored in self.data.items()
+            if not isinstance(name, str) and name[0] == key and qualifiers <= name[1] and stored[0] & scope
+        ]
 
     def kvals(self, buffer_type: int, scope: int) -> list[bytes]:
         """Return the packed KVALs of `object`."""
@@ -133,14 +158,17 @@ class Process:
         self.internal = {**self.internal, key: value}
         self._objects.clear()
 
-    def commit(self, blocks: Iterable[tuple[int, bytes]], buffer_type: int, release: Release) -> list[tuple[int, str]]:
+    def commit(
+        self, blocks: Iterable[tuple[int, bytes]], buffer_type: int, release: Release, limits: Limits = DEFAULTS
+    ) -> list[tuple[int, str]]:
         """Take in a commit, whole or not at all; return the keys that it deletes, with their scopes.
 
         A value that comes in several blocks of one commit has all of their scopes; a later commit replaces it.
 
         Raises:
             RemoteProtocolError: The blocks do not parse.
-            PMIxError: A key or a scope is not sound (`ERR_BAD_PARAM`).
+            PMIxError: A key or a scope is not sound (`ERR_BAD_PARAM`), or it would be too much
+                (`ERR_OUT_OF_RESOURCE`).
         """
         staged: dict[Name, Stored] = {}
         deleted: list[tuple[int, str]] = []
@@ -161,16 +189,45 @@ class Process:
                     name = _qualified(raw, buffer_type, release)
                 other = staged.get(name)
                 staged[name] = scope if other is None else scope | other[0], raw, buffer_type, release
+        size = self._size_with(staged, deleted, limits)
         for scope, key in deleted:
             self._delete(key, DELETES[scope])
         self.data.update(staged)
+        self.size = size
         self.committed = True
         self._objects.clear()
         return deleted
 
+    def _size_with(self, staged: dict[Name, Stored], deleted: Iterable[tuple[int, str]], limits: Limits) -> int:
+        """Return the size that a commit makes.
+
+        Raises:
+            PMIxError: It is too large (`ERR_OUT_OF_RESOURCE`).
+        """
+        data = self.data
+        size, number = self.size, len(data)
+        cleared: dict[Name, int] = {}
+        for scope, key in deleted:
+            cleared[key] = cleared.get(key, 0) | DELETES[scope]
+        for name in cleared.keys() | staged.keys() if cleared else staged:
+            old = data.get(name)
+            if old is not None and (name in staged or not old[0] & ~cleared[name]):
+                size -= len(old[1])
+                number -= 1
+        for _, raw, _, _ in staged.values():
+            size += len(raw)
+        number += len(staged)
+        if size > limits.committed and size > self.size:
+            what = f"{self.proc} would have committed {size} bytes, each value counted once"
+            raise limits.reached("committed", what, "commit")
+        if number > limits.committed_values and number > len(data):
+            raise limits.reached("committed_values", f"{self.proc} would have committed {number} values", "commit")
+        return size
+
     def discard(self, name: Name) -> None:
         """Forget a committed value."""
-        self.data.pop(name, None)
+        if self.data.pop(name, None) is not None:
+            self.size = _size(self.data)
         self._objects.clear()
 
     def shared(self) -> list[Stored]:
@@ -188,7 +245,9 @@ class Process:
         gone = self.data.keys() - data.keys()
         self.stamp = stamp
         self.data = data
-        self.committed = True
+        # Of what was too much to be sent along, nothing has come: it is asked for when somebody wants it.
+        self.committed = bool(data)
+        self.size = _size(data)
         self._objects.clear()
         return gone
 
@@ -200,6 +259,10 @@ class Process:
                 self.data[key] = left, *stored[1:]
             else:
                 del self.data[key]
+
+
+def _size(data: Mapping[Name, Stored]) -> int:
+    return sum([len(raw) for _, raw, _, _ in data.values()])
 
 
 class JobPack:

@@ -18,6 +18,7 @@ from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary
 from pypmix.engine.python.server import Server
 from pypmix.engine.python.session import SOCKET_VARIABLE
 from pypmix.standard.errors import NotInitialized, PMIxError
+from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.logtext import Limit, printable_lines
 from pypmix.standard.ops.core import check_key
 from pypmix.standard.types import MAX_NSLEN, Proc, check_name
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pypmix.engine.python.serverdata import Process
     from pypmix.engine.python.serverside.tools import Applicant
     from pypmix.standard.jobinfo import JobInfo
+    from pypmix.standard.limits import Limits
     from pypmix.standard.ops import Notification, Op, Output
     from pypmix.standard.types import Info, Value
 
@@ -176,6 +178,7 @@ class ServerSession:
         rendezvous_file: str | None = None,
         security: Sequence[str] = (),
         rank: int = 0,
+        limits: Limits = DEFAULTS,
     ) -> None:
         self.security = _modules(security or os.environ.get("PYPMIX_SECURITY", "").split(","))
         name = check_name(nspace or f"pypmix-{os.getpid()}", MAX_NSLEN, "the server's nspace")
@@ -192,8 +195,8 @@ class ServerSession:
         self._checker: SimpleQueue[tuple[bytes, Done[tuple[int, int]]] | None] | None = None
         listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
         self.port: int = listener.getsockname()[1]
-        self._reactor = Reactor(f"pypmix-server-{self.port}", self.log)
-        self._server = Server(self._reactor, self, self.proc, self.security)
+        self._reactor = Reactor(f"pypmix-server-{self.port}", self.log, limits)
+        self._server = Server(self._reactor, self, self.proc, self.security, limits)
         self._reactor.listen(listener, self._server.opened)
         beside, self._path = _beside(self.tmpdir, self.port)
         if beside is not None:
@@ -504,6 +507,7 @@ def open_server(
     rendezvous_file: str | None = None,
     security: Sequence[str] = (),
     rank: int = 0,
+    limits: Limits | None = None,
 ) -> ServerSession:
     """Start a server of this node (`PMIx_server_init`).
 
@@ -526,6 +530,7 @@ def open_server(
             `PYPMIX_SECURITY` says, else `native` alone. With `unchecked`, `native` is believed even where the kernel
             cannot tell whose a connection is.
         rank: The server's own rank in its nspace, where a session has several servers.
+        limits: What one peer may take; the defaults if None.
 
     Raises:
         PMIxError: There is no such security module (`ERR_BAD_PARAM`).
@@ -545,4 +550,5 @@ def open_server(
         rendezvous_file,
         security,
         rank,
+        limits or DEFAULTS,
     )

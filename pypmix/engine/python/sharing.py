@@ -164,8 +164,20 @@ def _has(process: Process, key: str) -> bool:
     return any(name[0] == key for name in process.data if not isinstance(name, str))
 
 
-def data_of(processes: Iterable[Process]) -> bytes:
-    """Return what other servers are told of procs: of those that have committed something."""
+def data_of(processes: Iterable[Process], most: int = 0) -> bytes:
+    """Return what other servers are told of procs: of those that have committed something.
+
+    Args:
+        processes: The procs.
+        most: How many bytes they may be told; 0 for all. Of a proc whose values are too much, they are told only that
+            what they know of it is old: they ask when somebody wants it.
+    """
     chosen = [process for process in processes if process.committed]
-    shared = [(process.proc, process.shared()) for process in chosen]
+    told = {process: process.shared() for process in chosen}
+    if most and sum([process.size for process in chosen]) > most:
+        for process in sorted(chosen, key=lambda process: (process.size, process.proc)):
+            most -= process.size
+            if most < 0:
+                told[process] = []
+    shared = [(process.proc, values) for process, values in told.items()]
     return encode_modex(shared, {process.proc: process.stamp for process in chosen})

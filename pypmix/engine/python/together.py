@@ -121,6 +121,10 @@ def succeed(collective: Collective[Process, Ticket], status: int = SUCCESS) -> N
     kind = last = 0
     data = b""
     for peer, tag in collective.tickets():
+        if peer.denied:
+            peer.status(tag, peer.denied)
+            peer.denied = 0
+            continue
         if tag != last or peer.buffer_type != kind:
             kind, last = peer.buffer_type, tag
             payload = encode_status(kind, status)

@@ -7,9 +7,11 @@ import inspect
 import math
 import sys
 import threading
+from functools import partial
 
 from pypmix.host.callbacks.requests import LATER, failure
 from pypmix.host.callbacks.workers import Workers
+from pypmix.host.loop import Turns
 from pypmix.standard.enums import Status
 from pypmix.standard.errors import (
     ERR_LOST_CONNECTION,
@@ -70,6 +72,7 @@ class Desk:
         self.expand = expand
         self._reply_timeout = reply_timeout
         self._workers = Workers(loop)
+        self._turns = Turns(loop.call_soon_threadsafe)
         self._lock = threading.Lock()
         self._open: dict[Request[Any], None] = {}
         self._counts: dict[Proc, int] = {}
@@ -96,7 +99,7 @@ class Desk:
             self._begin(request, function, asynchronous)
             return
         try:
-            self.loop.call_soon_threadsafe(self._begin, request, function, asynchronous)
+            self._turns.add(requestor, partial(self._begin, request, function, asynchronous))
         except RuntimeError:
             self._close(request)
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pypmix.host.callbacks.requests import Handler, Later
     from pypmix.host.exchange import Exchange, Gathered
     from pypmix.requests import Infos, Procs
+    from pypmix.standard.limits import Limits
 
     T = TypeVar("T")
     H = TypeVar("H", bound=Callable[[Any], Any])
@@ -83,6 +84,7 @@ class Host(Upcalls, Jobs, Decorators):
         grace: Seconds that processes have between SIGTERM and SIGKILL.
         wrap: Is given the function that the server calls with upcalls and returns the one that it is to call instead,
             such as `pypmix.host.recording.Recorder.wrap`.
+        limits: What one peer may take; what `PYPMIX_LIMITS` says by default.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Host(Upcalls, Jobs, Decorators):
         reply_timeout: float | None = 60.0,
         grace: float = 2.0,
         wrap: Callable[[OnUpcall], OnUpcall] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         for name, seconds in (("reply_timeout", reply_timeout), ("grace", grace)):
             if name == "reply_timeout" and seconds is None:
@@ -130,6 +133,7 @@ class Host(Upcalls, Jobs, Decorators):
             hostname=self.node,
             rank=rank,
             library=library,
+            limits=limits,
         )
         self._handlers: dict[str, tuple[Handler, bool]] = {}
         for name in METHODS:
@@ -370,7 +374,7 @@ class Host(Upcalls, Jobs, Decorators):
         from pypmix.host.callbacks.publications import Publications
         from pypmix.host.exchange import Crossing
 
-        published = Publications(loop, self._number_of)
+        published = Publications(loop, self._number_of, self.server.limits)
 
         def over(procs: tuple[Proc, ...]) -> None:
             published.job_over(procs)

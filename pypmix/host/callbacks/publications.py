@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pypmix.host.directory import Directory, Who
 from pypmix.standard.errors import LostConnection, NotSupported, PMIxError
+from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.ops import PERSIST_APP, Lookup, Publish, Unpublish
 
 TYPE_CHECKING = False
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pypmix.engine.base import Upcall
+    from pypmix.standard.limits import Limits
     from pypmix.standard.types import Pdata, Proc
 
 
@@ -21,12 +23,15 @@ class Publications:
     Args:
         loop: The loop.
         node_of: Returns the number of the node that a proc is on.
+        limits: How much procs may publish.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, node_of: Callable[[Proc], int]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, node_of: Callable[[Proc], int], limits: Limits = DEFAULTS
+    ) -> None:
         self._loop = loop
         self._node_of = node_of
-        self._directory = Directory(loop.call_later)
+        self._directory = Directory(loop.call_later, limits)
 
     def __call__(self, upcall: Upcall) -> None:
         """Answer an upcall, later; from any thread."""

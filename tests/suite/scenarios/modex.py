@@ -252,3 +252,33 @@ async def deleted_in_vain(me):
     except NotSupported as error:
         return type(error).__name__, await me.get("draft")
     return None
+
+
+async def too_much(me):
+    """Rank 0 commits more than it may, one value after the other; the others read."""
+    found = {}
+    if me.rank == 0:
+        try:
+            await me.put("small", 1)
+            for name in ("first", "second"):
+                # More than half of a message: what is for all readers goes once.
+                await me.put(name, bytes(20 << 20))
+                await me.commit()
+            await me.fence((me.proc,), timeout=20)
+        except PMIxError as error:
+            found["refused"] = type(error).__name__, int(error.status), str(error)
+            # It is no worse off than before.
+            await me.put("second", 2)
+            await me.commit()
+    elif me.rank == 1:
+        await me.put("other", 77)
+    error, _ = await attempt(lambda: me.fence(collect=True, timeout=40))
+    if me.rank == 0:
+        found["afterwards"] = error
+        await me.fence(timeout=40)
+        return found
+    found["first"] = len(await me.get("first", me.job[0]))
+    found["small"] = await me.get("small", me.job[0])
+    found["of another"] = await me.get("other", me.job[1])
+    found["fence"], _ = await attempt(lambda: me.fence(timeout=40))
+    return found

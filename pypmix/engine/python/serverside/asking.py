@@ -68,8 +68,8 @@ PARTIAL_QUERY = (5, 0, 7)
 Earlier ones drop it; told of a success, they hand the caller what is there, and it sees which keys are not.
 """
 
-MAX_ASKED = 4096
-"""How many requests of one connection the host may have before it at a time."""
+BEAT = 0.5
+"""Seconds that a host has to say that it has heard a heartbeat, before it is told of the next one in any case."""
 
 MAX_KEYS = 512
 """After how many keys one request may ask; an answer can be as large as the job."""
@@ -170,6 +170,8 @@ class Asking(Topic):
         super().__init__(server)
         self.knowledge = Knowledge(server)
         self._asked: dict[Peer, set[_Asked]] = {}
+        self._beats: dict[Peer, float] = {}
+        """Until when the host is not told of another heartbeat."""
         self.handlers = {command: self._handler(command, make, reply) for command, make, reply in QUESTIONS}
         self.handlers[Command.QUERY] = self._query
         self.handlers[Command.RESOLVE_PEERS] = self._resolve_peers
@@ -178,6 +180,7 @@ class Asking(Topic):
 
     def disconnected(self, peer: Peer) -> None:
         self._asked.pop(peer, None)
+        self._beats.pop(peer, None)
 
     def pending(self) -> list[Pending]:
         return [
@@ -219,8 +222,8 @@ class Asking(Topic):
     def _ask(self, peer: Peer, op: Op[Any], answer: Callable[[Any, BaseException | None], None]) -> None:
         """Ask the host; what it says to who has gone in the meantime is dropped."""
         requests = self._asked.setdefault(peer, set())
-        if len(requests) >= MAX_ASKED:
-            raise PMIxError(f"more than {MAX_ASKED} requests at a time", status=ERR_OUT_OF_RESOURCE)
+        if len(requests) >= self.server.limits.requests:
+            raise self.server.limits.reached("requests", f"the host has {len(requests)} requests already")
         asked = _Asked(op, self.server.clock.now())
         requests.add(asked)
 
@@ -244,7 +247,16 @@ class Asking(Topic):
             peer.send(tag, payload)
 
     def _heartbeat(self, peer: Peer, _payload: bytes) -> None:
-        self.server.host.upcall(Heartbeat(), lambda _result, _error: None, peer.process)
+        now = self.server.clock.now()
+        if now < self._beats.get(peer, 0.0):
+            return
+        # One that comes before the host has heard the last one says nothing new.
+        self._beats[peer] = now + BEAT
+
+        def heard(_result: object, _error: BaseException | None) -> None:
+            self._beats.pop(peer, None)
+
+        self.server.host.upcall(Heartbeat(), heard, peer.process)
 
     # Queries: the host first, which knows what is new; then what is registered here.
 

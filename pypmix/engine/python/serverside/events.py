@@ -8,7 +8,6 @@ from pypmix.engine.python.serverside.topic import Topic, fields_of, made, refuse
 from pypmix.standard.errors import (
     ERR_BAD_PARAM,
     ERR_NOT_SUPPORTED,
-    ERR_OUT_OF_RESOURCE,
     SUCCESS,
     PMIxError,
 )
@@ -57,14 +56,9 @@ LEFT = -160
 ABOUT_GROUPS = frozenset((*range(-170, -158), -3707100))
 """The codes of what members and servers say of groups: a host passes it on, and has nothing to watch for it."""
 
-MAX_CODES = 4096
-"""How many codes one connection may register."""
-
 MAX_EVENTS = 512
-MAX_EVENT_BYTES = 16 << 20
 MAX_AGE = 120.0
-"""How many events are kept for those who register late, how large they may be together, and for how many seconds."""
-
+"""How many events are kept for those who register late, and for how many seconds."""
 
 KEEPING_OWN = (4, 2, 3)
 """The first release whose clients do not keep for their own late handlers what they have raised to others."""
@@ -206,8 +200,8 @@ class Events(Topic):
         wanted: dict[int, None] = dict.fromkeys(fields["codes"] or (DEFAULT,))
         mine = self._codes.get(peer, {})
         asking = self._asking.get(peer, [])
-        if len(mine.keys() | wanted.keys()) + sum([len(other.wanted) for other in asking]) > MAX_CODES:
-            raise PMIxError(f"more than {MAX_CODES} event codes", status=ERR_OUT_OF_RESOURCE)
+        if len(mine.keys() | wanted.keys()) + sum([len(other.wanted) for other in asking]) > self.server.limits.codes:
+            raise self.server.limits.reached("codes", "these are too many event codes")
         registration = _Registration(peer, tag, wanted, fields["infos"])
         self._asking.setdefault(peer, []).append(registration)
         self._consider(registration)
@@ -448,11 +442,12 @@ class Events(Topic):
             if peer is not sender and event.concerns(peer.process.proc):
                 self._send(peer, event)
         self._expire()
+        most = self.server.limits.events
         reachable = notification.range not in (RANGE_RM, RANGE_PROC_LOCAL)
-        if reachable and event.size <= MAX_EVENT_BYTES and not is_set(notification.infos, DO_NOT_CACHE):
+        if reachable and event.size <= most and not is_set(notification.infos, DO_NOT_CACHE):
             self.recent.append(event)
             self._bytes += event.size
-            while len(self.recent) > MAX_EVENTS or self._bytes > MAX_EVENT_BYTES:
+            while len(self.recent) > MAX_EVENTS or self._bytes > most:
                 self._bytes -= self.recent.popleft().size
 
     def _send(self, peer: Peer, event: _Event) -> None:

@@ -27,14 +27,8 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Output
     from pypmix.standard.types import Info
 
-MAX_PULLS = 256
-"""Pulls of one connection at a time."""
-
 MAX_NAMED = 1 << 16
 """Procs that the pulls of one connection may name."""
-
-MAX_INPUT = 64 << 20
-"""Bytes of input from one connection that the host has not answered for."""
 
 CACHE_SIZE = 1 << 20
 """Bytes of each nspace that are kept for those who ask late."""
@@ -42,8 +36,8 @@ CACHE_SIZE = 1 << 20
 MAX_CACHE_SIZE = 16 << 20
 """The most that a directive makes of it."""
 
-MAX_CACHED = 64 << 20
-"""Bytes that are kept in all; the nspace that was heard of first loses its own."""
+MANY_OVER = 64
+"""Of how many jobs that are over output is kept."""
 
 OUTLIVES = 120.0
 """Seconds for which it is kept after its job is over."""
@@ -162,6 +156,8 @@ class Forwarding(Topic):
         self._pulls: dict[Peer, dict[int, _Pull]] = {}
         self._feeds: dict[object, _Feed] = {}
         self._caches: dict[str, _Cache] = {}
+        self._over: dict[str, _Cache] = {}
+        """Those of jobs that are over, oldest first."""
         self._inputs: dict[Peer, int] = {}
         self._last = 0
 
@@ -199,7 +195,8 @@ class Forwarding(Topic):
                 self._outlive(nspace, cache)
         cache.add(output)
         total = sum([cache.size for cache in self._caches.values()])
-        while total > MAX_CACHED:
+        while total > self.server.limits.output:
+            # The nspace that was heard of first loses its own.
             total -= self._caches.pop(next(iter(self._caches))).size
 
     def _catch_up(self, pull: _Pull) -> None:
@@ -209,7 +206,7 @@ class Forwarding(Topic):
             for piece in cache.take(pull.covers):
                 pull.deliver(piece)
             if not cache.pieces and self.server.store.get(nspace) is None:
-                del self._caches[nspace]
+                self._drop(nspace, cache)
         early, pull.early = pull.early, None
         for piece in early or ():
             pull.deliver(piece)
@@ -224,8 +221,10 @@ class Forwarding(Topic):
         fields = fields_of(peer, Command.IOF_PULL, payload)
         op: IOFPull = made(IOFPull, tuple(fields["procs"]), fields["channels"], tuple(fields["infos"]))
         pulls = self._pulls.get(peer, {})
-        if len(pulls) >= MAX_PULLS or sum([len(pull.procs) for pull in pulls.values()], len(op.procs)) > MAX_NAMED:
-            raise PMIxError("too much output is pulled already", status=ERR_OUT_OF_RESOURCE)
+        if len(pulls) >= self.server.limits.pulls:
+            raise self.server.limits.reached("pulls", "too much output is pulled already")
+        if sum([len(pull.procs) for pull in pulls.values()], len(op.procs)) > MAX_NAMED:
+            raise PMIxError(f"the pulls name more than {MAX_NAMED} procs", status=ERR_OUT_OF_RESOURCE)
         pull = self._add(peer, fields["local_id"], op.procs, op.channels)
         pull.form = OutputForm.wanted(op.directives)
         pull.early = []
@@ -287,8 +286,8 @@ class Forwarding(Topic):
         fields = fields_of(peer, Command.IOF_PUSH, payload)
         op: IOFPush = made(IOFPush, tuple(fields["procs"]), fields["data"] or b"", tuple(fields["infos"]))
         size = len(op.data) + PIECE_COST
-        if self._inputs.get(peer, 0) + size > MAX_INPUT:
-            raise PMIxError("too much input is under way already", status=ERR_OUT_OF_RESOURCE)
+        if self._inputs.get(peer, 0) + size > self.server.limits.input:
+            raise self.server.limits.reached("input", "too much input is under way already")
         self._inputs[peer] = self._inputs.get(peer, 0) + size
 
         def answer(_result: None, error: BaseException | None) -> None:
@@ -309,7 +308,7 @@ class Forwarding(Topic):
         if self.server.store.get(nspace) is not None:
             found = self._caches.setdefault(nspace, cache)
             found.limit, found.keep_newest = cache.limit, cache.keep_newest
-        if channels and peer.open and not peer.finalized and len(self._pulls.get(peer, ())) < MAX_PULLS:
+        if channels and peer.open and not peer.finalized and len(self._pulls.get(peer, ())) < self.server.limits.pulls:
             pull = self._add(peer, UNASKED, (Proc.unchecked(nspace, RANK_WILDCARD),), channels)
             pull.form = OutputForm.wanted(directives)
             self._catch_up(pull)
@@ -364,10 +363,15 @@ class Forwarding(Topic):
             del self._caches[namespace.name]
 
     def _outlive(self, nspace: str, cache: _Cache) -> None:
-        """Keep what a job that is over has written, for a while."""
+        """Keep what a job that is over has written, for a while, and that of some such jobs only."""
+        self._over[nspace] = cache
+        while len(self._over) > MANY_OVER:
+            oldest = next(iter(self._over))
+            self._drop(oldest, self._over[oldest])
 
-        def forget() -> None:
-            if self._caches.get(nspace) is cache:
-                del self._caches[nspace]
+        self.server.clock.call_later(OUTLIVES, lambda: self._drop(nspace, cache))
 
-        self.server.clock.call_later(OUTLIVES, forget)
+    def _drop(self, nspace: str, cache: _Cache) -> None:
+        for found in (self._over, self._caches):
+            if found.get(nspace) is cache:
+                del found[nspace]
