@@ -9,6 +9,7 @@ from pypmix.engine.base import SLURM
 from pypmix.engine.select import ENGINES, Report, owners_trouble, report
 from pypmix.standard.record import Record
 from pypmix.standard.releases import generation, parse_release
+from pypmix.standard.types import decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -130,6 +131,6 @@ def distributions() -> list[Metadata]:
     for entry in metadata.distributions(name="pypmix"):
         version = entry.version or "unknown"
         year = version.partition(".")[0]
-        own = version == __version__ or (year.isdigit() and int(year) >= FIRST_CALENDAR_YEAR)
+        own = version == __version__ or (decimal(year) or 0) >= FIRST_CALENDAR_YEAR
         found.append(Metadata(version, str(entry.locate_file("")), own))
     return found

@@ -14,6 +14,7 @@ from pypmix.events import Event
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import LostConnection, OperationTimeout
 from pypmix.standard.logtext import printable
+from pypmix.standard.types import decimal
 from pypmix.tool import Tool
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -56,7 +57,7 @@ def codes(patterns: list[str]) -> tuple[int, ...]:
     """Return the events that patterns name: names with wildcards such as `GROUP_*`, or numbers."""
     found: dict[int, None] = {}
     for pattern in patterns:
-        if pattern.removeprefix("-").isdecimal():
+        if decimal(pattern.removeprefix("-"), 1 << 31) is not None:
             found[int(pattern)] = None
             continue
         name = pattern.upper().removeprefix("PMIX_")

@@ -14,7 +14,7 @@ from pypmix.host.job import Application
 from pypmix.host.terms import Terms
 from pypmix.standard.limits import DEFAULTS, VARIABLE, Limits
 from pypmix.standard.record import Record
-from pypmix.standard.types import RANK_WILDCARD
+from pypmix.standard.types import RANK_WILDCARD, decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -324,9 +324,10 @@ def _options(words: list[str]) -> tuple[dict[str, object], list[str]]:
 
 def _value(name: str, kind: str, text: str) -> object:
     if kind == NUMBER:
-        if not (text.isascii() and text.isdigit() and int(text) >= 1):
-            raise UsageError(f"{name} takes a whole number of at least 1, not {text!r}")
-        return int(text)
+        number = decimal(text)
+        if not number:
+            raise UsageError(f"{name} takes a whole number of at least 1, not {text!r:.80}")
+        return number
     if kind == SECONDS:
         try:
             seconds = float(text)
@@ -338,8 +339,9 @@ def _value(name: str, kind: str, text: str) -> object:
     if kind == READER:
         if text in READERS:
             return READERS[text]
-        if text.isascii() and text.isdigit():
-            return int(text)
+        rank = decimal(text)
+        if rank is not None:
+            return rank
         raise UsageError(f"{name} takes a rank, all, none or push, not {text!r}")
     engines = {ENGINE: ENGINES, SERVER_ENGINE: SERVER_ENGINES}.get(kind, (text,))
     if text not in engines:

@@ -11,7 +11,7 @@ from pypmix.cli.show import as_json, as_text
 from pypmix.standard import attrs
 from pypmix.standard.attr import Attr
 from pypmix.standard.logtext import printable
-from pypmix.standard.types import Info, Proc
+from pypmix.standard.types import Info, Proc, decimal
 from pypmix.standard.values import from_python
 
 
@@ -73,7 +73,7 @@ def _qualifier(text: str) -> Info:
     if isinstance(key, str):
         return Info(key, from_python(value))
     candidates: list[object] = [value]
-    if value.lstrip("-").isdecimal():
+    if decimal(value.removeprefix("-"), 1 << 64) is not None:
         candidates.insert(0, int(value))
     if value.lower() in ("true", "false"):
         candidates.insert(0, value.lower() == "true")

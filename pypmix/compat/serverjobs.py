@@ -10,7 +10,7 @@ from pypmix.compat.values import refused
 from pypmix.server import Server
 from pypmix.standard import attrs, codes
 from pypmix.standard.jobinfo import JobInfo
-from pypmix.standard.types import RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
+from pypmix.standard.types import RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value, decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,9 +65,10 @@ def ranks_of(text: str) -> list[int]:
     found: list[int] = []
     for part in filter(None, [word.strip() for word in text.split(",")]):
         first, _, last = part.partition("-")
-        if not first.isdecimal() or (last and not last.isdecimal()) or int(last or first) >= RANKS:
+        low, high = decimal(first, RANKS - 1), decimal(last or first, RANKS - 1)
+        if low is None or high is None:
             raise refused(f"{part!r:.40} is no rank")
-        found.extend(range(int(first), int(last or first) + 1))
+        found.extend(range(low, high + 1))
     return found
 
 

@@ -6,6 +6,7 @@ import heapq
 import threading
 import time
 
+from pypmix.engine.base import sleep_for
 from pypmix.engine.faults import fault
 
 TYPE_CHECKING = False
@@ -74,7 +75,7 @@ class Alarms:
                     return
                 wait = self._alarms[0].due - time.monotonic() if self._alarms else None
                 if wait is None or wait > 0:
-                    self._changed.wait(wait)
+                    self._changed.wait(None if wait is None else sleep_for(wait))
                     continue
                 call = heapq.heappop(self._alarms).call
             if call is not None:

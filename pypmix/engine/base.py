@@ -20,6 +20,8 @@ else:
 
 SLURM = "slurm.pmix."
 """How the nspaces of Slurm's job steps begin; `pypmix.engine.slurm` says what is different there."""
+LONGEST_SLEEP = 86400.0
+"""The most seconds that a poll sleeps at a time."""
 
 R = TypeVar("R")
 Rc = TypeVar("Rc", contravariant=True)
@@ -46,6 +48,15 @@ def security_modules(names: Iterable[str]) -> tuple[str, ...]:
             detail = f"{name!r} is no security module of this server: it has {NATIVE} and {MUNGE}, or {UNCHECKED}"
             raise PMIxError(detail, status=ERR_BAD_PARAM)
     return found
+
+
+def sleep_for(seconds: float) -> float:
+    """Return how long to sleep at a time until something is due in so many seconds.
+
+    The kernel counts the milliseconds of a poll in an int, and any client may ask for a limit beyond that: whoever
+    sleeps looks again before, and goes on sleeping.
+    """
+    return 0.0 if seconds < 0 else seconds if seconds < LONGEST_SLEEP else LONGEST_SLEEP
 
 
 class EngineInfo(Record):

@@ -29,7 +29,7 @@ from pypmix.standard.errors import ERR_EXISTS, NotInitialized, NotSupported, PMI
 from pypmix.standard.limits import Limits
 from pypmix.standard.logtext import printable, printable_lines
 from pypmix.standard.ops import ClientAborted, ClientConnected, ClientFinalized, ClientLost
-from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, Proc, check_name
+from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, Proc, check_name, decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ class LocalHost:
     def has_run(self, nspace: str) -> bool:
         """Tell whether an nspace is that of a job of this host, even one that is over."""
         name, _, number = nspace.rpartition("@")
-        return name == self._space and number.isdigit() and 1 <= int(number) <= self._last
+        return name == self._space and (decimal(number, self._last) or 0) >= 1
 
     def find(self, proc: Proc) -> tuple[RunningJob, Rank] | None:
         """Return the job and the rank that a proc is; None for tools, and for jobs that are over."""

@@ -8,6 +8,7 @@ import selectors
 import time
 from collections import deque
 
+from pypmix.engine.base import sleep_for
 from pypmix.engine.faults import fault, struck
 
 TYPE_CHECKING = False
@@ -183,7 +184,7 @@ class Loop:
             heapq.heappop(self._timers)
         if not self._timers:
             return longest
-        wait = max(0.0, self._timers[0].due - time.monotonic())
+        wait = sleep_for(self._timers[0].due - time.monotonic())
         return wait if longest is None else min(wait, longest)
 
     def _woken(self) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pypmix.operations.base import Asks
 from pypmix.operations.streams import Stream
 from pypmix.psets import ProcSet, ProcSets, PsetChange
+from pypmix.requests import limit
 from pypmix.requests.events import handler_op
 from pypmix.requests.psets import (
     DEFINED,
@@ -97,6 +98,7 @@ class PsetStream(Stream[PsetChange]):
 
     def get(self, timeout: float | None = None) -> PsetChange:
         """Return the next change; see `Stream.get`."""
+        timeout = limit(timeout)
         end = None if timeout is None else monotonic() + timeout
         while True:
             change = self._next_of_first()

@@ -66,22 +66,30 @@ CLOSED = Closed("the client is closed")
 
 
 def seconds(timeout: float) -> Info:
-    """Return PMIX_TIMEOUT, which counts whole seconds; a fraction is rounded up."""
+    """Return PMIX_TIMEOUT, which counts whole seconds in a C int; a fraction is rounded up.
+
+    Raises:
+        ValueError: It is 0, negative, infinite, not a number, or 2**31 or more: who wants no limit gives none.
+    """
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         raise TypeError(f"a timeout is a number of seconds, not {type(timeout).__name__}")
-    if not 0 < timeout < 2**31:
+    if not 0 < timeout <= 2**31 - 1:
         raise ValueError(f"a timeout must be more than 0 and less than 2**31 seconds, not {timeout}")
     return Info("pmix.timeout", Value.unchecked(codes.INT, -int(-timeout // 1)))
 
 
 def limit(timeout: float | None) -> float | None:
-    """Return a time limit of a wait in this process."""
+    """Return a time limit of a wait in this process; an infinite one is none.
+
+    Raises:
+        ValueError: It is negative or not a number.
+    """
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         raise TypeError(f"a timeout is a number of seconds, not {type(timeout).__name__}")
-    if timeout != timeout:
-        raise ValueError("a timeout is a number of seconds, not nan")
+    if not timeout >= 0:
+        raise ValueError(f"a timeout is a number of seconds from 0 on, not {timeout}")
     # Threads cannot wait for centuries, which is no limit anyway.
     return timeout if timeout < 2**31 else None
 

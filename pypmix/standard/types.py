@@ -43,6 +43,13 @@ def check_name(text: str, limit: int, what: str) -> str:
     return text
 
 
+def decimal(text: str, most: int = RANK_VALID) -> int | None:
+    """Return the number that a text from outside is, None where it is none or beyond `most`."""
+    if not (text.isascii() and text.isdecimal()) or len(text) > 19 or int(text) > most:
+        return None
+    return int(text)
+
+
 class Proc(tuple[str, int]):
     """`pmix_proc_t`: the identifier of a process, its nspace and its rank.
 

@@ -447,3 +447,21 @@ else:
     me.close()
 """
     assert succeeded(command("run", "-n", 2, *client(text))).lines == ["quiet"]
+
+
+def test_limits_of_years_end_nothing(command: Command) -> None:
+    text = """
+far = 2**31 - 1
+me.fence()
+if rank == 0:
+    me.monitor_heartbeat(2**32 - 1)
+    child = me.spawn(["sleep", "0.5"], info=[attrs.JOB_TIMEOUT(far)])
+    print(me.lookup("late", wait=True, timeout=far)["late"].value, child.wait(far))
+else:
+    time.sleep(0.3)
+    me.publish({"late": 7})
+me.fence(timeout=far)
+me.close()
+"""
+    ended = succeeded(command("run", "-n", 2, "--timeout", "99999999", *client(text)))
+    assert ended.lines == ["7 0"]

@@ -22,6 +22,10 @@ def test_a_subset(run):
     assert run("fences.subset", ranks=4) == [[0, 2], [], [0, 2], []]
 
 
+def test_a_limit_of_years_is_a_limit(run):
+    assert run("fences.any_limit", ranks=3) == [[0, 1, 2]] * 3
+
+
 def test_alone(run):
     assert run("fences.alone", ranks=2) == [True] * 2
 

@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from queue import SimpleQueue
 from time import monotonic
 
+from pypmix.engine.base import sleep_for
 from pypmix.engine.faults import fault
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.quirks import deadline, ordered
@@ -249,6 +250,6 @@ class _Limits:
             while not self._stopped:
                 left = self._due[0][0] - monotonic() if self._due else None
                 if left is None or left > 0:
-                    self._changed.wait(left)
+                    self._changed.wait(None if left is None else sleep_for(left))
                     continue
                 lib.pypmix_queue_expire(self._queue, heappop(self._due)[1])

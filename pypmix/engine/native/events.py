@@ -29,7 +29,7 @@ from pypmix.standard.ops.events import (
     among,
     procs_in,
 )
-from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value
+from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value, decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Topic(Asking):
         self._interests: dict[int | None, _Interest] = {}
         self._raised = Raised()
         nspace, _, rank = session.server.partition(" ")[0].rpartition(".")
-        self._server = Proc.unchecked(nspace, int(rank) if rank.isdecimal() else RANK_UNDEF)
+        self._server = Proc.unchecked(nspace, RANK_UNDEF if (number := decimal(rank)) is None else number)
         self._inbox = inbox = session._letters()
         self.handlers = Handlers(session.proc, nspace, inbox.enter, inbox.tell, self._dropped)
         self.handlers.last_id = session._last_handler

@@ -174,7 +174,7 @@ def deadline(directives: Sequence[Info], key: str = TIMEOUT) -> float:
     """Return the seconds after which the engine ends an operation itself; -1 where no timeout was given."""
     for info in directives:
         if info.key == key and isinstance(info.value.data, int) and info.value.data > 0:
-            return info.value.data + GRACE
+            return min(info.value.data, 1 << 31) + GRACE
     return -1.0
 
 

@@ -46,7 +46,7 @@ from pypmix.standard.errors import (
     error_for,
 )
 from pypmix.standard.releases import parse_release, release_text
-from pypmix.standard.types import RANK_INVALID, RANK_WILDCARD, Info, Proc, Value
+from pypmix.standard.types import RANK_INVALID, RANK_WILDCARD, Info, Proc, Value, decimal
 from pypmix.standard.values import RANGES
 
 TYPE_CHECKING = False
@@ -221,7 +221,7 @@ class NativeSession:
 
     def _init(self, env: Mapping[str, str], directives: Sequence[Info]) -> tuple[Proc, bool]:
         launched = bool(env.get("PMIX_NAMESPACE"))
-        if launched and not env.get("PMIX_RANK", "").isdecimal():
+        if launched and decimal(env.get("PMIX_RANK", "")) is None:
             raise Unreachable(
                 f"PMIX_NAMESPACE is set and PMIX_RANK={env.get('PMIX_RANK', '')!r} is no rank",
                 operation="open",

@@ -17,7 +17,7 @@ from pypmix.engine.python.rendezvous import (
 from pypmix.engine.python.session import URI_VARIABLES, local_socket
 from pypmix.standard.errors import Unreachable
 from pypmix.standard.record import Record
-from pypmix.standard.types import RANK_VALID, Info, Proc
+from pypmix.standard.types import RANK_VALID, Info, Proc, decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -217,11 +217,12 @@ def launched_by(env: Mapping[str, str]) -> Contact | None:
 
 def identity(env: Mapping[str, str]) -> Proc:
     """Return the name under which a server has launched this process."""
-    rank = env.get("PMIX_RANK", "")
+    text = env.get("PMIX_RANK", "")
+    rank = decimal(text)
     try:
-        if not (rank.isascii() and rank.isdecimal()) or int(rank) > RANK_VALID:
-            raise ValueError(f"PMIX_RANK={rank!r:.40} is no rank")
-        return Proc(env["PMIX_NAMESPACE"], int(rank))
+        if rank is None:
+            raise ValueError(f"PMIX_RANK={text!r:.40} is no rank")
+        return Proc(env["PMIX_NAMESPACE"], rank)
     except ValueError as error:
         raise Unreachable(
             f"the environment does not tell who this process is: {error}", operation="open", engine=ENGINE

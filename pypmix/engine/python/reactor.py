@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 
+from pypmix.engine.base import LONGEST_SLEEP
 from pypmix.engine.faults import fault, traced
 from pypmix.engine.peeruid import NOBODY, Owners
 from pypmix.standard.errors import NotInitialized
@@ -430,7 +431,7 @@ class Reactor:
         timeout = -1.0
         while not self._ending:
             strangers: list[tuple[Link, int]] = []
-            for fd, event in poll(timeout):
+            for fd, event in poll(timeout if timeout < LONGEST_SLEEP else LONGEST_SLEEP):
                 link = links.get(fd)
                 if link is None:
                     self._service(fd)

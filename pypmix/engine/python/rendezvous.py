@@ -14,6 +14,7 @@ import time
 
 from pypmix.standard.errors import ERR_EXISTS, PMIxError
 from pypmix.standard.record import Record
+from pypmix.standard.types import RANK_UNDEF, decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,9 +91,10 @@ def parse_uri(text: str) -> Contact:
     """Return the contact that a URI (`nspace.rank;tcp4://address:port`) names; `ValueError` if it is none."""
     name, _, address = text.strip().partition(";")
     nspace, _, rank = name.rpartition(".")
-    if not nspace or not (rank.isascii() and rank.isdecimal()) or "://" not in address:
+    number = decimal(rank, RANK_UNDEF)
+    if not nspace or number is None or "://" not in address:
         raise ValueError(f"{text!r:.200} is no URI of a server (nspace.rank;tcp4://address:port)")
-    return Contact(nspace, int(rank), address.partition(";")[0])
+    return Contact(nspace, number, address.partition(";")[0])
 
 
 # Writing
@@ -285,23 +287,19 @@ def read(path: str, owners: Callable[[int], bool] | None = None) -> Contact | No
         contact = parse_uri(lines[0])
     except ValueError:
         return None
-    uid = lines[3].partition(":")[0]
+    number = decimal(lines[3].partition(":")[0], RANK_UNDEF)
     kind, _, version = lines[5].partition(" ")
     family, _, local = lines[6].partition(" ")
     return contact.replace(
         release=lines[1].removeprefix("v"),
-        pid=int(lines[2]) if _number(lines[2]) else 0,
-        uid=int(uid) if _number(uid) else found.st_uid,
+        pid=decimal(lines[2], RANK_UNDEF) or 0,
+        uid=found.st_uid if number is None else number,
         pypmix=version if kind == "pypmix" else "",
         local=local if kind == "pypmix" and family == "unix" else "",
         owner=found.st_uid,
         path=path,
         written=found.st_mtime,
     )
-
-
-def _number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 11
 
 
 def believed(uid: int) -> bool:

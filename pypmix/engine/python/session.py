@@ -14,7 +14,7 @@ from pypmix.standard.errors import NotSupported, Unreachable
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import Get
 from pypmix.standard.releases import parse_release, release_text
-from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Info, Proc, Value
+from pypmix.standard.types import MAX_NSLEN, Info, Proc, Value, decimal
 from pypmix.wire.additions import greeting
 from pypmix.wire.handshake import FLAG_CLIENT, Hello, native_credential
 
@@ -315,12 +315,13 @@ def _infos(values: dict[str, Value]) -> tuple[Info, ...]:
 
 def _identity(env: Mapping[str, str]) -> Proc:
     text = env.get("PMIX_RANK", "")
-    if not text.isdecimal() or int(text) > RANK_VALID:
+    rank = decimal(text)
+    if rank is None:
         raise _bad_environment(f"PMIX_RANK={text!r:.40} is no rank, although PMIX_NAMESPACE is set")
     try:
         if not env["PMIX_NAMESPACE"]:
             raise ValueError("it is empty")
-        return Proc(env["PMIX_NAMESPACE"], int(text))
+        return Proc(env["PMIX_NAMESPACE"], rank)
     except ValueError as error:
         raise _bad_environment(f"PMIX_NAMESPACE is no nspace: {error}") from None
 
@@ -331,7 +332,7 @@ def _address(env: Mapping[str, str]) -> tuple[str, str]:
         raise _bad_environment("PMIX_NAMESPACE is set, but no PMIX_SERVER_URI* tells where the server is")
     name, _, address = uri.partition(";")
     nspace, _, rank = name.rpartition(".")
-    if not nspace or not rank.isdecimal() or not address:
+    if not nspace or decimal(rank) is None or not address:
         raise _bad_environment(f"{uri!r:.200} is no address of a server (nspace.rank;tcp4://address:port)")
     return name, address.partition(";")[0]
 

@@ -9,7 +9,7 @@ import sys
 from time import monotonic, sleep
 
 from pypmix._version import __version__
-from pypmix.engine.base import EngineInfo
+from pypmix.engine.base import EngineInfo, sleep_for
 from pypmix.engine.peeruid import OWNER
 from pypmix.engine.python.attachment import Aim, aim, candidates, identity, launched_by
 from pypmix.engine.python.client import ENGINE, Client, Server
@@ -289,7 +289,7 @@ class ToolSession:
             if not tries:
                 raise error
             tries -= 1
-            sleep(wanted.delay)
+            sleep(sleep_for(wanted.delay))
 
     def _try(self, wanted: Aim) -> PMIxError | None:
         """Connect to the first server that lets the tool in; return why there is none."""
@@ -458,7 +458,8 @@ class ToolSession:
             if info.key == "pmix.wait.conn":
                 wait = info.value.data is not False
             elif info.key == "pmix.timeout":
-                limit = max(0, int(info.value.data))
+                # Threads cannot wait for centuries.
+                limit = min(max(0, int(info.value.data)), 1 << 31)
         deadline = monotonic() + limit if limit else None
         while True:
             arrival = _thread.allocate_lock()
@@ -613,10 +614,10 @@ def _exchange(
     answer: ToolReply | int | None = None
     data = b"more"
     try:
-        sock.settimeout(max(0.001, deadline - monotonic()))
+        sock.settimeout(max(0.001, sleep_for(deadline - monotonic())))
         sock.sendall(message)
         while data and answer is None:
-            sock.settimeout(max(0.001, deadline - monotonic()))
+            sock.settimeout(max(0.001, sleep_for(deadline - monotonic())))
             data = sock.recv(65536)
             answer = reader.feed(data)
         sock.settimeout(None)

@@ -23,10 +23,12 @@ import sys
 from errno import EAGAIN, ECONNABORTED, ECONNREFUSED, EINTR, ETIMEDOUT
 from time import monotonic, sleep
 
+from pypmix.engine.base import sleep_for
 from pypmix.engine.faults import struck
 from pypmix.engine.peeruid import check_server
 from pypmix.engine.python.client import ENGINE
 from pypmix.standard.errors import NotInitialized, Unreachable, WouldDeadlock
+from pypmix.standard.types import decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,14 +124,15 @@ def parse_address(uri: str) -> tuple[int, str, int]:
     """Return the address family, the host and the port of a `tcp4://` or `tcp6://` address."""
     scheme, _, address = uri.partition("://")
     host, _, port = address.rpartition(":")
-    if scheme not in ("tcp4", "tcp6") or not host or not port.isdecimal() or int(port) > 65535:
+    number = decimal(port, 65535)
+    if scheme not in ("tcp4", "tcp6") or not host or number is None:
         raise Unreachable(
             f"{uri!r:.200} is no address of a server (tcp4://address:port)",
             operation="open",
             engine=ENGINE,
             hint="see PMIX_SERVER_URI* in the environment",
         )
-    return (_socket.AF_INET6 if scheme == "tcp6" else _socket.AF_INET), host.strip("[]"), int(port)
+    return (_socket.AF_INET6 if scheme == "tcp6" else _socket.AF_INET), host.strip("[]"), number
 
 
 def _deadlock(op: Op[Any]) -> WouldDeadlock:
@@ -403,7 +406,7 @@ class Connection:
         if call.deadline is None:
             waiter.lock.acquire()
             return
-        if not waiter.lock.acquire(True, max(0.0, call.deadline - monotonic())):
+        if not waiter.lock.acquire(True, sleep_for(call.deadline - monotonic())):
             with self.lock:
                 self._machine.tick(monotonic())
                 self._settle()
@@ -413,7 +416,7 @@ class Connection:
         poll.register(self._fd, events)
         if guided:
             poll.register(self._nudge, select.POLLIN)
-        timeout = None if deadline is None else max(0.0, (deadline - monotonic()) * 1000)
+        timeout = None if deadline is None else sleep_for(deadline - monotonic()) * 1000
         found = dict(poll.poll(timeout))
         if found.pop(self._nudge, 0):
             try:
@@ -688,7 +691,7 @@ class _Helper:
     def _wait(self) -> None:
         with self._connection.lock:
             deadline = self._sleeps_until = self._deadline
-        found = self._epoll.poll(None if deadline is None else max(0.0, deadline - monotonic()))
+        found = self._epoll.poll(None if deadline is None else sleep_for(deadline - monotonic()))
         readable = False
         for fd, events in found:
             if fd == self._wake:

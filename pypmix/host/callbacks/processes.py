@@ -12,6 +12,7 @@ from pypmix.engine.faults import fault
 from pypmix.host import launch, orphans
 from pypmix.host.folders import remove_job
 from pypmix.host.output import Stream, channel
+from pypmix.requests import limit
 from pypmix.standard.errors import NotInitialized, OperationTimeout
 from pypmix.standard.logtext import get_logger
 from pypmix.standard.ops import Output
@@ -215,7 +216,7 @@ class Launch:
     async def wait(self, timeout: float | None = None) -> dict[int, int]:
         """Wait for the end of all of them; see `Processes.wait`."""
         try:
-            await asyncio.wait_for(self._over.wait(), timeout)
+            await asyncio.wait_for(self._over.wait(), limit(timeout))
         except TimeoutError:
             running = [rank.proc for rank in self.ranks if rank.code is None]
             detail = f"{len(running)} of {len(self.ranks)} processes run after {timeout:g} s"

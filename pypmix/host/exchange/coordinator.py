@@ -17,7 +17,7 @@ from pypmix.host.exchange.parts import CONNECT, CONSTRUCT, OFFER, Outcome, Part,
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import ERR_BAD_PARAM, ERR_NOT_FOUND, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESS
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
-from pypmix.standard.types import DataArray, Info, Value
+from pypmix.standard.types import DataArray, Info, Value, decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -641,8 +641,9 @@ def _behind(part: Part) -> list[Key]:
         data = info.value.data
         for text in data.items if info.key == PARTS and isinstance(data, DataArray) else ():
             number, _, server = str(text).partition(" ")
-            if number.isdecimal():
-                found.append((server, int(number)))
+            place = decimal(number)
+            if place is not None:
+                found.append((server, place))
     return found
 
 

@@ -112,3 +112,14 @@ async def server_dies(me):
     await hear("server is dead")
     calls = me.fence, me.commit, lambda: me.get("nothing", me.job[0]), me.close
     return [first, *[await attempt(call) for call in calls]]
+
+
+async def any_limit(me):
+    """Limits that no kernel takes as the milliseconds of a poll; the last rank comes when all others sleep."""
+    for limit in (1e7, 2**31 - 1):
+        if me.rank == me.job.size - 1:
+            await sleep(0.3)
+        await me.fence(timeout=limit)
+    await me.put("here", me.rank)
+    await me.fence(collect=True, timeout=2e9)
+    return [await me.get("here", proc, wait=2e9) for proc in me.job]

@@ -23,7 +23,7 @@ from pypmix.standard.ops.events import (
     among,
     procs_in,
 )
-from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value
+from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value, decimal
 from pypmix.wire.frames import TAG_NOTIFY, frame, next_tag
 from pypmix.wire.messages import EVENT, Command, decode_status, request_layout
 
@@ -255,7 +255,7 @@ def events_of(client: Client) -> Events:
 
 def _server_of(client: Client) -> Proc:
     nspace, _, rank = client.server.name.rpartition(".") if client.server is not None else ("", "", "")
-    return Proc.unchecked(nspace, int(rank) if rank.isdecimal() else RANK_UNDEF)
+    return Proc.unchecked(nspace, RANK_UNDEF if (number := decimal(rank)) is None else number)
 
 
 def _request(client: Client, told: list[int] | tuple[int, ...], directives: tuple[Info, ...]) -> bytes:

@@ -16,7 +16,7 @@ from pypmix.standard.ops.events import (
     procs_in,
 )
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
-from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, ProcInfo, Value
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, ProcInfo, Value, decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -344,7 +344,8 @@ def _node(namespace: Namespace, name: object, nodeid: object) -> tuple[Info, ...
 def _local(node: Iterable[Info]) -> list[int]:
     """Return the ranks that are registered as those of a node."""
     text = _data(node, LOCAL_PEERS)
-    return sorted([int(rank) for rank in str(text).split(",") if rank.isdecimal()]) if text else []
+    found = [decimal(rank) for rank in str(text).split(",")] if text else []
+    return sorted([rank for rank in found if rank is not None])
 
 
 def _hosts(namespace: Namespace) -> dict[int, str]:
