@@ -324,7 +324,7 @@ def _options(words: list[str]) -> tuple[dict[str, object], list[str]]:
 
 def _value(name: str, kind: str, text: str) -> object:
     if kind == NUMBER:
-        number = decimal(text)
+        number = decimal(text, 1 << 62)
         if not number:
             raise UsageError(f"{name} takes a whole number of at least 1, not {text!r:.80}")
         return number

@@ -126,23 +126,30 @@ class Unpacker:
         data: The buffer's contents.
         buffer_type: 1 for a plain buffer, 2 for a described one.
         release: The writer's; decides how an array without a type was sent.
+        context: What decodes are given; by default one for that release, which bounds no work.
     """
 
     __slots__ = ("_context", "_data", "_described", "_position", "buffer_type")
 
-    def __init__(self, data: bytes, buffer_type: int = PLAIN, release: Release = NEWEST) -> None:
+    def __init__(
+        self, data: bytes, buffer_type: int = PLAIN, release: Release = NEWEST, context: int | None = None
+    ) -> None:
         if buffer_type not in _ONE:
             raise ValueError(f"a buffer type is 1 or 2, not {buffer_type!r}")
         self.buffer_type = buffer_type
         self._data = bytes(data)
         self._position = 0
         self._described = buffer_type == DESCRIBED
-        self._context = rule_for(release) << RULE_SHIFT
+        self._context = rule_for(release) << RULE_SHIFT if context is None else context
 
     @property
     def position(self) -> int:
         """How many bytes have been read."""
         return self._position
+
+    @position.setter
+    def position(self, position: int) -> None:
+        self._position = position
 
     def more(self) -> bool:
         """Tell whether anything follows."""
@@ -237,17 +244,33 @@ class Unpacker:
         return broken(f"the message ends in the middle of {type_name(type)}")
 
 
-def kvals(data: bytes, pos: int, buffer_type: int, release: Release = NEWEST) -> list[tuple[str, Value]]:
+def kvals(
+    data: bytes,
+    pos: int,
+    buffer_type: int,
+    release: Release = NEWEST,
+    found: list[tuple[str, Value]] | None = None,
+) -> list[tuple[str, Value]]:
     """Read packs of KVAL from `pos` to the end.
 
+    Args:
+        data: The bytes.
+        pos: Where the first one starts.
+        buffer_type: 1 for a plain buffer, 2 for a described one.
+        release: The writer's.
+        found: Takes what is read, which is there even when something behind it cannot be.
+
     Raises:
-        RemoteProtocolError: Something else is among them.
+        RemoteProtocolError: Something else is among them. It names the key where the value is what cannot be read.
     """
-    found: list[tuple[str, Value]] = []
+    if found is None:
+        found = []
     context = rule_for(release) << RULE_SHIFT
     head = one_of(codes.KVAL, buffer_type)
     skip = len(head)
     size = len(data)
+    unpacker: Unpacker | None = None
+    key = ""
     try:
         while pos < size:
             if data.startswith(head, pos):
@@ -255,24 +278,45 @@ def kvals(data: bytes, pos: int, buffer_type: int, release: Release = NEWEST) ->
                 value, pos = decode.value_at(data, pos, context)
                 found.append((key, value))
             else:
-                unpacker = Unpacker(data[pos:], buffer_type, release)
+                if unpacker is None:
+                    unpacker = Unpacker(data, buffer_type, release)
+                unpacker.position = pos
                 found += [(item.key, item.value) for item in unpacker.unpack(codes.KVAL)]
-                pos += unpacker.position
+                pos = unpacker.position
     except IndexError:
         raise broken("the message ends in the middle of KVAL") from None
+    except UnknownType as error:
+        error.detail = f"the value of {key!r} cannot be read: {error.detail}"
+        raise
     return found
 
 
-def split_kvals(data: bytes, buffer_type: int, release: Release = NEWEST) -> list[tuple[str, bytes]]:
+def split_kvals(
+    data: bytes,
+    buffer_type: int,
+    release: Release = NEWEST,
+    context: int | None = None,
+    strange: set[str] | None = None,
+) -> list[tuple[str, bytes]]:
     """Return the key and the exact bytes of each pack of KVAL, so that values can be passed on as they came.
 
     Where a value is of a type that nobody here knows, its end cannot be found; it is then taken to be the last.
+
+    Args:
+        data: The packs.
+        buffer_type: 1 for a plain buffer, 2 for a described one.
+        release: The writer's.
+        context: What decodes are given; by default one for that release, which bounds no work.
+        strange: Takes the keys of values that only who asks for them should get: those of a type that nobody here
+            knows, behind which nothing can be read, and a REGEX, of which libpmix up to 6 crashes when it keeps it.
 
     Raises:
         RemoteProtocolError: Something else is among them, or a pack has not exactly one.
     """
     found: list[tuple[str, bytes]] = []
-    context = rule_for(release) << RULE_SHIFT
+    if context is None:
+        context = rule_for(release) << RULE_SHIFT
+    metered = context if isinstance(context, decode.Metered) else None
     head = one_of(codes.KVAL, buffer_type)
     skip = len(head)
     size = len(data)
@@ -283,17 +327,29 @@ def split_kvals(data: bytes, buffer_type: int, release: Release = NEWEST) -> lis
             if not data.startswith(head, pos):
                 raise broken("what follows is no pack of one KVAL")
             key, pos = decode.key(data, pos + skip)
+            if metered is not None:
+                metered.charge(codes.KVAL, 1)
             try:
                 type = data[pos]
                 if type > 127:
                     type, _ = decode.tag_of(data, pos)
                 _, pos = _DECODERS[type](data, pos + 1, context)
+                if type == codes.REGEX and strange is not None:
+                    strange.add(key)
             except UnknownType:
                 pos = size
+                if strange is not None:
+                    strange.add(key)
             found.append((key, data[start:pos]))
     except IndexError:
         raise broken("the message ends in the middle of KVAL") from None
     return found
+
+
+def type_of_kval(data: bytes, buffer_type: int) -> int:
+    """Return the data type of a pack of one KVAL, which has been read before."""
+    _, pos = decode.key(data, len(one_of(codes.KVAL, buffer_type)))
+    return decode.flex(data, pos)[0]
 
 
 def encode_kval(buffer_type: int, key: str, value: Value, release: Release = NEWEST) -> bytes:

@@ -4,6 +4,12 @@ Each takes the bytes, a position, and a context (the nesting depth in its low by
 without a type above), and returns the data, in the form of `pypmix.standard.values.check`, with the position behind
 it. What does not parse raises `RemoteProtocolError`; reading past the end raises `IndexError`, which whoever starts a
 decode turns into that.
+
+Every element of an array takes a byte of the message at least, and what is made of it at most `MAX_FACTOR` times the
+bytes that it takes; pointers, of which any number is one byte, are few and shared. So a message of `n` bytes costs
+`MAX_FACTOR * n` bytes of memory at most. A server, whose one thread serves everybody, also bounds the work: a context
+that is `Metered` is charged for all that is made of a message, and ends the decode when that is more than
+`MAX_WORK`.
 """
 
 from __future__ import annotations
@@ -11,10 +17,10 @@ from __future__ import annotations
 import struct
 
 from pypmix.standard import codes, types
-from pypmix.standard.errors import ERR_UNKNOWN_DATA_TYPE, RemoteProtocolError
+from pypmix.standard.errors import ERR_OUT_OF_RESOURCE, ERR_UNKNOWN_DATA_TYPE, RemoteProtocolError
 from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANK_UNDEF, DataArray, Info, Proc, Value
 from pypmix.standard.values import RANGES, type_name
-from pypmix.wire.encode import BYTES, TYPELESS_BARE, TYPELESS_MIXED, TYPELESS_SIZED
+from pypmix.wire.encode import BYTES, TYPELESS_BARE, TYPELESS_MIXED, TYPELESS_SIZED, rule_for
 from pypmix.wire.shapes import ONE_BYTE, OPAQUE, SIGNED, UNSIGNED
 
 TYPE_CHECKING = False
@@ -22,17 +28,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from pypmix.standard.releases import Release
+
     Decoder = Callable[[bytes, int, int], tuple[Any, int]]
     Many = Callable[[bytes, int, int, int], tuple[list[Any], int]]
 
 MAX_DEPTH = 64
 """How deep values may be nested."""
 
+MAX_FACTOR = 48
+"""The most bytes of memory that a decode takes for each byte of a message, besides copies of it."""
+
+MAX_WORK = 1_000_000
+"""What the decode of one request may cost a server, in units of about 100 ns: some 250,000 numbers or procs, or 100,000
+infos or keys."""
+
+METERED_FROM = 1 << 16
+"""Shorter messages cannot cost much more than that, whatever is in them, and are not metered."""
+
 RULE_SHIFT = 8
 _DEPTH_MASK = (1 << RULE_SHIFT) - 1
 _TYPES = 128
 _MAX_TEXT_OF_FLOAT = 400
-_POINTERS_MOST = 4096
+_POINTERS_MOST = 256
 
 _new = tuple.__new__
 
@@ -41,6 +59,58 @@ class UnknownType(RemoteProtocolError):
     """A data type of which nobody here knows the length; `position` is where its data starts."""
 
     default_status = ERR_UNKNOWN_DATA_TYPE
+
+
+class TooMuch(RemoteProtocolError):
+    """A message would take more work than one may."""
+
+    default_status = ERR_OUT_OF_RESOURCE
+
+
+class Metered(int):
+    """A context that is charged for what is made of a message.
+
+    Attributes:
+        left: What may still be spent, as a list of one, which contexts of all depths share.
+    """
+
+    left: list[int]
+
+    def __add__(self, depth: int) -> Metered:
+        deeper = Metered(int(self) + depth)
+        deeper.left = self.left
+        return deeper
+
+    def charge(self, type: int, count: int) -> None:
+        """Pay for so many values of a type.
+
+        Raises:
+            TooMuch: The message has cost too much.
+        """
+        self.pay(_PRICES[type] * count >> 4)
+
+    def pay(self, units: int) -> None:
+        """Pay units of `MAX_WORK`; see `charge`."""
+        left = self.left
+        left[0] -= units
+        if left[0] < 0:
+            raise TooMuch("a message has more values in it than one may", operation="unpack")
+
+
+def context_of(release: Release, size: int = 0, work: int = MAX_WORK) -> int:
+    """Return the context for a message of a writer of some release.
+
+    Args:
+        release: The writer's.
+        size: The length of a message whose work is to be bounded; 0 for any other.
+        work: What its decode may cost.
+    """
+    context = rule_for(release) << RULE_SHIFT
+    if size <= METERED_FROM and work == MAX_WORK:
+        return context
+    metered = Metered(context)
+    metered.left = [work]
+    return metered
 
 
 def broken(text: str) -> RemoteProtocolError:
@@ -207,8 +277,16 @@ def _learn(raw: bytes, data: bytes, end: int) -> str:
 
 def key(data: bytes, pos: int) -> tuple[str, int]:
     """Decode a key; those seen before cost one look-up."""
-    start, end = _extent(data, pos)
+    size = data[pos]
+    if size > 127 or size & 1:
+        start, end = _extent(data, pos)
+    else:
+        start = pos + 1
+        end = start + (size >> 1)
     raw = data[start:end]
+    # What is cut off may happen to be another key.
+    if end > len(data):
+        raise _bad_string(data, end)
     return _KEYS.get(raw) or _learn(raw, data, end), end
 
 
@@ -299,8 +377,14 @@ def value_at(data: bytes, pos: int, context: int) -> tuple[Value, int]:
     pos += 1
     if type > 127:
         type, pos = tag_of(data, pos - 1)
+    if not type:
+        return _UNDEF, pos
     held, pos = DECODERS[type](data, pos, context)
     return _new(Value, (type, held)), pos
+
+
+_UNDEF = Value.unchecked(codes.UNDEF, None)
+"""Shared, for it takes one byte in a message."""
 
 
 def _value(data: bytes, pos: int, context: int) -> tuple[Value, int]:
@@ -430,8 +514,10 @@ def _kval(data: bytes, pos: int, context: int) -> tuple[types.KeyValue, int]:
     return types.KeyValue(name, value), pos
 
 
-def _strings(data: bytes, pos: int) -> tuple[tuple[str, ...], int]:
+def _strings(data: bytes, pos: int, context: int) -> tuple[tuple[str, ...], int]:
     count, pos = count_of(data, pos)
+    if context.__class__ is Metered:
+        context.charge(codes.STRING, count)
     found = []
     for _ in range(count):
         item, pos = _text(data, pos)
@@ -447,8 +533,8 @@ def _sized(type: int, data: bytes, pos: int, context: int) -> tuple[tuple[Any, .
 
 def _app(data: bytes, pos: int, context: int) -> tuple[types.App, int]:
     cmd, pos = _string(data, pos, context)
-    argv, pos = _strings(data, pos)
-    env, pos = _strings(data, pos)
+    argv, pos = _strings(data, pos, context)
+    env, pos = _strings(data, pos, context)
     cwd, pos = _string(data, pos, context)
     maxprocs, pos = _int(data, pos, context)
     info, pos = _sized(codes.INFO, data, pos, _deeper(context))
@@ -456,7 +542,7 @@ def _app(data: bytes, pos: int, context: int) -> tuple[types.App, int]:
 
 
 def _query(data: bytes, pos: int, context: int) -> tuple[types.Query, int]:
-    keys, pos = _strings(data, pos)
+    keys, pos = _strings(data, pos, context)
     qualifiers, pos = _sized(codes.INFO, data, pos, _deeper(context))
     return types.Query(keys, qualifiers), pos
 
@@ -515,10 +601,22 @@ def _strict_array(data: bytes, pos: int, context: int) -> tuple[DataArray, int]:
     if type == codes.UNDEF:
         if context >> RULE_SHIFT == TYPELESS_SIZED:
             _, pos = flex(data, pos)
-        return DataArray(type, ()), pos
+        return _EMPTY[type], pos
     count, pos = flex(data, pos)
+    if not count:
+        return _EMPTY[type], pos
+    if type == codes.POINTER:
+        found, pos = _pointers(data, pos, count, context)
+        return DataArray(type, _NULLS[count]), pos
     found, pos = many(type, data, pos, count, context)
     return DataArray(type, tuple(found)), pos
+
+
+_EMPTY = [DataArray(type, ()) for type in range(_TYPES)]
+"""Shared, for they take a byte or two in a message."""
+
+_NULLS = [(0,) * count for count in range(_POINTERS_MOST + 1)]
+"""Shared, because any number of them takes one byte in a message."""
 
 
 def _arrays(data: bytes, pos: int, count: int, context: int) -> tuple[list[DataArray], int]:
@@ -535,6 +633,8 @@ def many(type: int, data: bytes, pos: int, count: int, context: int) -> tuple[li
         return _pointers(data, pos, count, context)
     if count > len(data) - pos:
         raise _too_many(count, data, pos)
+    if context.__class__ is Metered:
+        context.charge(type, count)
     at_once = _MANY.get(type)
     if at_once is not None:
         return at_once(data, pos, count, context)
@@ -567,7 +667,7 @@ def _regattr(data: bytes, pos: int, context: int) -> tuple[types.RegAttr, int]:
     name, pos = _string(data, pos, context)
     attribute, pos = key(data, pos)
     type, pos = DECODERS[codes.DATA_TYPE](data, pos, context)
-    description, pos = _strings(data, pos)
+    description, pos = _strings(data, pos, context)
     return types.RegAttr(name, attribute, type, description), pos
 
 
@@ -787,4 +887,20 @@ for _type, _decoder in (
     DECODERS[_type] = _decoder
 for _type in (codes.BOOL, codes.INT8):
     _SINGLE[_type] = 256
+
+_PRICES = [320] * _TYPES
+"""What a value of a type costs a decode besides what is in its arrays, in sixteenths of a unit of `MAX_WORK`."""
+
+for _type in (*UNSIGNED, *SIGNED, *OPAQUE, *ONE_BYTE, codes.STRING, codes.PID, codes.TIME, codes.PROC, codes.VALUE):
+    _PRICES[_type] = 64
+for _type in (codes.BOOL, codes.INT8, codes.POINTER, codes.UNDEF):
+    _PRICES[_type] = 32
+for _type in (codes.BYTE, codes.UINT8):
+    _PRICES[_type] = 2
+for _type in (codes.INFO, codes.FLOAT, codes.DOUBLE, codes.TIMEVAL, codes.PROC_NSPACE, codes.ENVAR, codes.DEVICE):
+    _PRICES[_type] = 160
+for _type in (codes.APP, codes.PDATA, codes.PROC_INFO, codes.DISK_STATS, codes.NET_STATS):
+    _PRICES[_type] = 480
+for _type in (codes.PROC_STATS, codes.NODE_STATS):
+    _PRICES[_type] = 1600
 _SINGLE[codes.UINT] = 128

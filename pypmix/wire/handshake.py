@@ -11,7 +11,8 @@ from pypmix.standard import codes
 from pypmix.standard.errors import LocalProtocolError, RemoteProtocolError
 from pypmix.standard.record import Record
 from pypmix.standard.types import Info, check_name
-from pypmix.wire.codec import Packer, Unpacker
+from pypmix.wire.codec import NEWEST, Packer, Unpacker
+from pypmix.wire.decode import context_of
 
 FLAG_CLIENT = 0
 FLAG_LEGACY_TOOL = 1
@@ -30,6 +31,9 @@ BUFFER_FULLY_DESC = 2
 
 MAX_HELLO = 131072
 """What servers accept as a handshake, in bytes."""
+
+MAX_HELLO_WORK = 10_000
+"""What the decode of what a client adds to its handshake may cost, in the units of `decode.MAX_WORK`."""
 
 READY_FOR_HANDSHAKE = -14
 """The status by which a server asks for an exchange of the security module's own; no module here has one."""
@@ -97,7 +101,9 @@ class Hello(Record):
         """
         if not self.blob:
             return self
-        return self.replace(infos=Unpacker(self.blob, self.buffer_type).counted(codes.INFO), blob=b"")
+        context = context_of(NEWEST, len(self.blob), MAX_HELLO_WORK)
+        found = Unpacker(self.blob, self.buffer_type, NEWEST, context).counted(codes.INFO)
+        return self.replace(infos=found, blob=b"")
 
 
 def native_credential(uid: int, gid: int) -> bytes:

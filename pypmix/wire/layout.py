@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.standard import codes
 from pypmix.standard.errors import SUCCESSES
 from pypmix.wire.codec import Packer, Unpacker
-from pypmix.wire.decode import broken
+from pypmix.wire.decode import METERED_FROM, broken, context_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.standard.releases import Release
+
+
+MAX_BLOCKS = 64
+"""How many blocks a commit has at the most; clients send one for each scope."""
 
 
 class Field:
@@ -129,8 +133,10 @@ class Blocks(Field):
             packer.pack(codes.SCOPE, scope).pack(codes.BUFFER, Buffer(packer.buffer_type, data))
 
     def take(self, unpacker: Unpacker) -> Any:
-        found = []
+        found: list[tuple[int, bytes]] = []
         while unpacker.more():
+            if len(found) >= MAX_BLOCKS:
+                raise broken(f"a commit has more than {MAX_BLOCKS} blocks")
             scope = unpacker.one(codes.SCOPE)
             block = unpacker.one(codes.BUFFER)
             if block.kind != unpacker.buffer_type:
@@ -290,6 +296,9 @@ class Layout:
             RemoteProtocolError: The message does not parse.
         """
         unpacker = Unpacker(data, buffer_type, release)
+        if len(data) > METERED_FROM and not self.reply:
+            # What a server is asked must not keep its one thread from everybody else.
+            unpacker = Unpacker(data, buffer_type, release, context_of(release, len(data)))
         if self.command is not None:
             command = unpacker.one(codes.COMMAND)
             if command != self.command:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from pypmix.standard import codes
-from pypmix.standard.errors import NotSupported
+from pypmix.standard.errors import NotSupported, RemoteProtocolError
 from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value, check_name
 from pypmix.wire import decode, encode
 from pypmix.wire.codec import NEWEST, PLAIN, Packer, Unpacker, encode_kval, kvals, one_of, split_kvals
-from pypmix.wire.decode import RULE_SHIFT, broken
+from pypmix.wire.decode import METERED_FROM, RULE_SHIFT, broken
 from pypmix.wire.encode import BYTES, flex, rule_for, zigzag
-from pypmix.wire.layout import Blocks, Counted, CountedEach, Each, Field, Flagged, Layout, One, Rest, Sentinel
+from pypmix.wire.layout import (
+    MAX_BLOCKS,
+    Blocks,
+    Counted,
+    CountedEach,
+    Each,
+    Field,
+    Flagged,
+    Layout,
+    One,
+    Rest,
+    Sentinel,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,8 +46,8 @@ __all__ = [
     "encode_get_object",
     "encode_kval",
     "encode_status",
-    "parse_get_object",
     "peek_command",
+    "read_get_object",
     "reply_layout",
     "request_layout",
     "split_kvals",
@@ -485,7 +497,7 @@ def decode_get(
     Raises:
         RemoteProtocolError: The message does not parse.
     """
-    if buffer_type != PLAIN or not data.startswith(b"\2\4\2"):
+    if buffer_type != PLAIN or not data.startswith(b"\2\4\2") or len(data) > METERED_FROM:
         values = request_layout(Command.GETNB, release).decode(data, buffer_type, release)
         if values["nspace"] is None:
             raise broken("GETNB request names no nspace")
@@ -541,13 +553,15 @@ def decode_commit(data: bytes, buffer_type: int) -> tuple[tuple[int, bytes], ...
         values = request_layout(Command.COMMIT, NEWEST).decode(data, buffer_type, NEWEST)
         found: tuple[tuple[int, bytes], ...] = values["commits"]
         return found
-    blocks = []
+    blocks: list[tuple[int, bytes]] = []
     size = len(data)
     pos = 2
     try:
         while pos < size:
             if data[pos] != 2 or data[pos + 2] != 2 or data[pos + 3] != PLAIN:
                 raise broken("COMMIT request has no scope with a plain buffer where one should be")
+            if len(blocks) >= MAX_BLOCKS:
+                raise broken(f"a commit has more than {MAX_BLOCKS} blocks")
             scope = data[pos + 1]
             block, pos = decode.raw(data, pos + 4, 0)
             blocks.append((scope, block))
@@ -556,8 +570,10 @@ def decode_commit(data: bytes, buffer_type: int) -> tuple[tuple[int, bytes], ...
     return tuple(blocks)
 
 
-def parse_get_object(data: bytes, buffer_type: int, release: Release = NEWEST) -> tuple[Proc, list[tuple[str, Value]]]:
-    """Return whose data one of the objects of a get's reply holds, and that data.
+def read_get_object(
+    data: bytes, buffer_type: int, release: Release = NEWEST
+) -> tuple[Proc, list[tuple[str, Value]], RemoteProtocolError | None]:
+    """Return whose data one of the objects of a get's reply holds, that data, and why the rest of it cannot be read.
 
     Args:
         data: One of `objects`.
@@ -571,10 +587,15 @@ def parse_get_object(data: bytes, buffer_type: int, release: Release = NEWEST) -
     if not data.startswith(head):
         raise broken("an object of a get's reply does not start with a proc")
     try:
-        found, pos = decode.procs(data, len(head), 1, rule_for(release) << RULE_SHIFT)
+        procs, pos = decode.procs(data, len(head), 1, rule_for(release) << RULE_SHIFT)
     except IndexError:
         raise broken("an object of a get's reply ends in the middle of its proc") from None
-    return found[0], kvals(data, pos, buffer_type, release)
+    found: list[tuple[str, Value]] = []
+    try:
+        kvals(data, pos, buffer_type, release, found)
+    except RemoteProtocolError as error:
+        return procs[0], found, error
+    return procs[0], found, None
 
 
 def encode_get_object(buffer_type: int, proc: Proc, kvals: Iterable[bytes]) -> bytes:

@@ -40,6 +40,9 @@ _NONE: Mapping[Proc, int] = {}
 _REMOTE = 2
 """The bit of a scope that lets other nodes see a value."""
 
+STRANGE = 0x80
+"""A bit beside a stored value's scope: only who asks for it by its key is to get it; see `split_kvals`."""
+
 
 def encode_modex(data: Iterable[tuple[Proc, Iterable[Stored]]], stamps: Mapping[Proc, int] = _NONE) -> bytes:
     """Return the blob of a server.
@@ -56,7 +59,7 @@ def encode_modex(data: Iterable[tuple[Proc, Iterable[Stored]]], stamps: Mapping[
         packed = []
         for scope, raw, buffer_type, release in values:
             sender = senders.setdefault((buffer_type, release), len(senders))
-            packed += [BYTES[scope], flex(sender), flex(len(raw)), raw]
+            packed += [BYTES[scope & ~STRANGE], flex(sender), flex(len(raw)), raw]
         parts += [flex(len(nspace)), nspace, flex(proc.rank), flex(stamps.get(proc, 0))]
         parts += [flex(len(packed) // 4), *packed]
     head = [flex(len(senders))]
@@ -126,9 +129,12 @@ def _take(body: bytes, found: list[tuple[Proc, list[tuple[str, Stored]]]], stamp
                 raise broken("the data of a server has a value of nobody")
             raw, pos = decode.raw(body, pos, 0)
             buffer_type, release = senders[sender]
-            pairs = split_kvals(raw, buffer_type, release)
+            strange: set[str] = set()
+            pairs = split_kvals(raw, buffer_type, release, None, strange)
             if len(pairs) != 1 or not pairs[0][0]:
                 raise broken("the data of a server has a value that is none")
+            if strange:
+                scope |= STRANGE
             values.append((pairs[0][0], (scope, raw, buffer_type, release)))
         proc = Proc.unchecked(nspace, rank)
         found.append((proc, values))

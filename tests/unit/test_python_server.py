@@ -46,7 +46,7 @@ from pypmix.wire.messages import (
     encode_fence,
     encode_get,
     encode_kval,
-    parse_get_object,
+    read_get_object,
     reply_layout,
     request_layout,
 )
@@ -175,7 +175,7 @@ class Client:
     def objects(self, tag):
         self.read()
         reply = reply_layout(Command.GETNB, (5, 0, 11)).decode(self.replies[tag], self.buffer_type, (5, 0, 11))
-        return [parse_get_object(data, self.buffer_type, (5, 0, 11)) for data in reply["objects"]]
+        return [read_get_object(data, self.buffer_type, (5, 0, 11))[:2] for data in reply["objects"]]
 
     def value(self, tag, rank, key, nspace=None):
         """Return what a client that files the reply away finds under the key."""

@@ -28,7 +28,7 @@ from pypmix.wire.messages import (
     encode_get,
     encode_get_object,
     encode_status,
-    parse_get_object,
+    read_get_object,
 )
 from wire.recorded import Session, messages, sessions
 
@@ -168,7 +168,7 @@ def test_every_nested_value_both_ways(session: Session) -> None:
             seen += 1
         if message.command == Command.GETNB:
             for blob in values.get("objects", ()):
-                proc, items = parse_get_object(blob, 1, release)
+                proc, items, _ = read_get_object(blob, 1, release)
                 pieces = [encode_kval(1, key, value, release) for key, value in items]
                 assert encode_get_object(1, proc, pieces) == blob
                 seen += 1

@@ -28,8 +28,8 @@ from pypmix.wire.messages import (
     encode_get,
     encode_get_object,
     encode_status,
-    parse_get_object,
     peek_command,
+    read_get_object,
     reply_layout,
     request_layout,
 )
@@ -288,7 +288,7 @@ def test_objects_of_a_get(kind: int, release: Any, proc: Proc, items: list[tuple
     pieces = [encode_kval(kind, key, value, release) for key, value in items]
     data = encode_get_object(kind, proc, pieces)
     assert data == Packer(kind).pack(codes.PROC, proc).bytes() + b"".join(pieces)
-    assert parse_get_object(data, kind, release) == (proc, items)
+    assert read_get_object(data, kind, release) == (proc, items, None)
 
 
 @settings(max_examples=300, deadline=None)

@@ -60,7 +60,7 @@ from pypmix.wire.messages import (
     encode_commit,
     encode_fence,
     encode_get,
-    parse_get_object,
+    read_get_object,
     reply_layout,
     request_layout,
 )
@@ -942,12 +942,16 @@ class Client:
         status = reply["status"]
         proc = op.proc if op.proc[0] else Proc.unchecked(self.proc[0], op.proc[1])
         value: Value | None = None
+        trouble: RemoteProtocolError | None = None
         changing = op.key in datastore.CHANGING
         if status in SUCCESSES:
             if wanted.refresh and reply["objects"]:
                 self.store.forget(proc)
             for item in reply["objects"]:
-                source, values = parse_get_object(item, self.buffer_type, self.release)
+                source, values, error = read_get_object(item, self.buffer_type, self.release)
+                if error is not None and source == proc:
+                    # What one rank has committed keeps nobody from what others have, and the reply as such is whole.
+                    trouble = error
                 if wanted.scoped or changing:
                     value = next((found for key, found in values if key == op.key), value)
                 self.store.add(source, [pair for pair in values if pair[0] != op.key] if changing else values)
@@ -957,6 +961,8 @@ class Client:
                 value = self.store.find(proc, op.key, wanted)
         if value is not None:
             self._end(call, value)
+        elif trouble is not None:
+            self._end(call, error=self._error(call, trouble.code, f"what {proc} has committed: {trouble.detail}"))
         elif call.outcome is None and self._ask_again(call, proc, status):
             return
         else:

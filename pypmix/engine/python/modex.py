@@ -13,6 +13,7 @@ from pypmix.standard.errors import (
     ERR_BAD_PARAM,
     ERR_NOT_FOUND,
     ERR_TIMEOUT,
+    ERR_UNKNOWN_DATA_TYPE,
     SUCCESS,
     NotFound,
     PMIxError,
@@ -24,7 +25,7 @@ from pypmix.standard.ops.events import CUSTOM_RANGE, RANGE
 from pypmix.standard.ops.hosting import DirectModex
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import RANK_UNDEF, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Query, Value
-from pypmix.wire.codec import Packer, Unpacker
+from pypmix.wire.codec import Packer, Unpacker, type_of_kval
 from pypmix.wire.frames import TAG_DATA_DELETE
 from pypmix.wire.messages import decode_commit, decode_get, encode_kval, encode_status
 from pypmix.wire.modex import decode_modex
@@ -65,6 +66,11 @@ def _group_names(names: Iterable[str], kind: int, release: Release) -> list[byte
     """Return what says in which groups a proc is, nothing where it is in none."""
     array = Value(codes.DATA_ARRAY, DataArray(codes.STRING, tuple(names)))
     return [encode_kval(kind, GROUP_NAMES, array, release)] if names else []
+
+
+def _unknown(stored: Stored) -> bool:
+    """Tell whether a strange value is of a type that nobody here knows: its reader may."""
+    return type_of_kval(stored[1], stored[2]) != codes.REGEX
 
 
 def is_true(info: Info) -> bool:
@@ -457,14 +463,19 @@ class Modex:
         """
         kind = peer.buffer_type
         scope = asked.seen(process)
+        strange = process.strange(asked.key)
+        if strange is not None and (strange[2] != kind or not (peer.pypmix or _unknown(strange))):
+            # It cannot be packed for this reader, or would be the end of it.
+            peer.status(tag, ERR_UNKNOWN_DATA_TYPE)
+            return
         parts = [encode_status(kind, SUCCESS)]
         much = process.size > MUCH
         own = process.namespace is peer.process.namespace
         kvals: list[bytes] = []
         if much and peer.pypmix and asked.put:
             kvals = process.part(kind, scope, asked.key, asked.qualifiers)
-        elif asked.alias is not None or not own:
-            kvals = process.kvals(kind, scope)
+        elif strange is not None or asked.alias is not None or not own:
+            kvals = process.kvals(kind, scope, asked.key)
         if own and not kvals:
             parts.append(process.object(kind, scope))
         elif asked.alias is None or not much:

@@ -12,8 +12,10 @@ from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.ops import DELETES, RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_REMOTE
 from pypmix.standard.types import RANK_LOCAL_PEERS, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.codec import Packer, Unpacker
+from pypmix.wire.decode import context_of
 from pypmix.wire.jobinfo import encode_jobinfo
 from pypmix.wire.messages import encode_get_object, encode_kval, split_kvals
+from pypmix.wire.modex import STRANGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -145,13 +147,23 @@ class Process:
             if not isinstance(name, str) and name[0] == key and qualifiers <= name[1] and stored[0] & scope
         ]
 
-    def kvals(self, buffer_type: int, scope: int) -> list[bytes]:
-        """Return the packed KVALs of `object`."""
-        found = [_packed(stored, buffer_type) for stored in self.data.values() if stored[0] & scope]
-        for key, value in self.internal.items():
-            if not key.startswith(RESERVED_PREFIX):
-                found.append(encode_kval(buffer_type, key, value))
+    def kvals(self, buffer_type: int, scope: int, key: str = "") -> list[bytes]:
+        """Return the packed KVALs of `object`; with that of a strange value last, if it is what is asked for."""
+        found = [
+            _packed(stored, buffer_type) for stored in self.data.values() if scope & stored[0] and stored[0] < STRANGE
+        ]
+        for name, value in self.internal.items():
+            if not name.startswith(RESERVED_PREFIX):
+                found.append(encode_kval(buffer_type, name, value))
+        asked = self.strange(key)
+        if asked is not None and asked[0] & scope:
+            found.append(_packed(asked, buffer_type))
         return found
+
+    def strange(self, key: str) -> Stored | None:
+        """Return a committed value that only who asks for it gets; None where there is none of that key."""
+        stored = self.data.get(key)
+        return stored if stored is not None and stored[0] & STRANGE else None
 
     def keep(self, key: str, value: Value) -> None:
         """Store what the host tells of a proc."""
@@ -172,10 +184,13 @@ class Process:
         """
         staged: dict[Name, Stored] = {}
         deleted: list[tuple[int, str]] = []
-        for scope, block in _merged(blocks):
+        strange: set[str] = set()
+        merged = _merged(blocks)
+        context = context_of(release, sum([len(block) for _, block in merged]))
+        for scope, block in merged:
             if not 0 < DELETES.get(scope, scope) <= SCOPE_GLOBAL:
                 raise PMIxError(f"values cannot be committed with scope {scope}", status=ERR_BAD_PARAM)
-            for key, raw in split_kvals(block, buffer_type, release):
+            for key, raw in split_kvals(block, buffer_type, release, context, strange):
                 if not key:
                     raise PMIxError("a key is empty", status=ERR_BAD_PARAM)
                 if scope in DELETES:
@@ -188,7 +203,8 @@ class Process:
                         continue
                     name = _qualified(raw, buffer_type, release)
                 other = staged.get(name)
-                staged[name] = scope if other is None else scope | other[0], raw, buffer_type, release
+                seen = scope if other is None else scope | other[0]
+                staged[name] = seen | STRANGE if key in strange else seen, raw, buffer_type, release
         size = self._size_with(staged, deleted, limits)
         for scope, key in deleted:
             self._delete(key, DELETES[scope])
@@ -255,7 +271,7 @@ class Process:
         stored = self.data.get(key)
         if stored is not None:
             left = stored[0] & ~scope
-            if left:
+            if left & ~STRANGE:
                 self.data[key] = left, *stored[1:]
             else:
                 del self.data[key]

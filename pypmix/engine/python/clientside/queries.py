@@ -16,7 +16,7 @@ from pypmix.standard.errors import (
 )
 from pypmix.standard.ops import RESERVED_PREFIX, QueryInfo, ResolveNodes, ResolvePeers
 from pypmix.standard.types import DataArray, Info, Proc, Query, Value
-from pypmix.wire.messages import Command, encode_get, parse_get_object
+from pypmix.wire.messages import Command, encode_get, read_get_object
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def _job_info(client: Client, call: Call, payload: bytes) -> None:
     fields = reply(client, Command.GETNB, payload)
     if fields["status"] in SUCCESSES:
         for item in fields["objects"]:
-            client.store.add(*parse_get_object(item, client.buffer_type, client.release))
+            client.store.add(*read_get_object(item, client.buffer_type, client.release)[:2])
     if op.nspace in client.store.nspaces():
         _end_with(client, call, [op.nspace])
     else:
