@@ -9,7 +9,7 @@ from pypmix.standard.codes import SIZE
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import ERR_LOST_CONNECTION, ERR_PARTIAL_SUCCESS, NotSupported
 from pypmix.standard.ops import GroupUpcall, NotifyEvent, QueryInfo
-from pypmix.standard.ops.events import is_set
+from pypmix.standard.ops.events import is_set, procs_in
 from pypmix.standard.ops.hosting import GROUP_ABSENT, GROUP_CONSTRUCT, GROUP_GUEST, GROUP_ORDER
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 
@@ -52,10 +52,10 @@ class Memberships:
             if any(info.key == GROUP_GUEST for info in directives):
                 # All who may come are this server's: it brings them together itself.
                 raise NotSupported("nobody comes from elsewhere", operation=op.name)
-            absent = procs_under(directives, GROUP_ABSENT)
-            named = (*asked, *procs_under(directives, ADDED))
+            absent = procs_in(directives, GROUP_ABSENT) or ()
+            named = (*asked, *(procs_in(directives, ADDED) or ()))
             members = [proc for proc in members_of(host, named) if proc not in absent]
-            place = {proc: number for number, proc in enumerate(procs_under(directives, GROUP_ORDER))}
+            place = {proc: number for number, proc in enumerate(procs_in(directives, GROUP_ORDER) or ())}
             members.sort(key=lambda proc: (place.get(proc, len(place)), proc))
             told = attrs.GROUP_MEMBERSHIP(members), *[info for info in directives if info.key in TOLD]
             numbered = is_set(directives, ASSIGN_CONTEXT_ID)
@@ -91,11 +91,6 @@ class ContextIds:
     def take(self) -> int:
         """Return a number that no other group has."""
         return next(self._numbers)
-
-
-def procs_under(infos: Iterable[Info], key: str) -> list[Proc]:
-    """Return the procs in the arrays under a key."""
-    return [proc for info in infos if info.key == key for proc in info.value.data.items]
 
 
 def members_of(host: LocalHost, procs: Iterable[Proc]) -> list[Proc]:

@@ -138,6 +138,12 @@ class NotSupported(PMIxError, NotImplementedError):
     default_status = ERR_NOT_SUPPORTED
 
 
+class WrongType(PMIxError, TypeError):
+    """`PMIX_ERR_BAD_PARAM`: a directive has a value of another type, or out of the range, than it takes."""
+
+    default_status = ERR_BAD_PARAM
+
+
 class PartialSuccess(PMIxError):
     """`PMIX_ERR_PARTIAL_SUCCESS`: the operation completed without some of its procs."""
 

@@ -213,6 +213,15 @@ class Unpacker:
             raise self._cut(type) from None
         return found
 
+    def announced(self) -> int:
+        """Read a SIZE: how many packs of one value follow."""
+        count: int = self.one(codes.SIZE)
+        if count > len(self._data) - self._position:
+            raise broken(f"{count} packs are announced where {len(self._data) - self._position} bytes follow")
+        if isinstance(self._context, decode.Metered):
+            self._context.pay(15 * count)
+        return count
+
     def counted(self, type: int) -> tuple[Any, ...]:
         """Read a SIZE, and where it is not 0, a pack of so many values."""
         count = self.one(codes.SIZE)
@@ -328,7 +337,8 @@ def split_kvals(
                 raise broken("what follows is no pack of one KVAL")
             key, pos = decode.key(data, pos + skip)
             if metered is not None:
-                metered.charge(codes.KVAL, 1)
+                # Besides what the value costs.
+                metered.pay(15)
             try:
                 type = data[pos]
                 if type > 127:

@@ -634,7 +634,7 @@ def many(type: int, data: bytes, pos: int, count: int, context: int) -> tuple[li
     if count > len(data) - pos:
         raise _too_many(count, data, pos)
     if context.__class__ is Metered:
-        context.charge(type, count)
+        context.pay(_IN_ARRAYS[type] * count >> 4)
     at_once = _MANY.get(type)
     if at_once is not None:
         return at_once(data, pos, count, context)
@@ -903,4 +903,25 @@ for _type in (codes.APP, codes.PDATA, codes.PROC_INFO, codes.DISK_STATS, codes.N
     _PRICES[_type] = 480
 for _type in (codes.PROC_STATS, codes.NODE_STATS):
     _PRICES[_type] = 1600
+
+
+def _priced(type: int) -> Decoder:
+    decode = DECODERS[type]
+
+    def priced(data: bytes, pos: int, context: int) -> tuple[Any, int]:
+        if context.__class__ is Metered:
+            context.charge(type, 1)
+        return decode(data, pos, context)
+
+    return priced
+
+
+_IN_ARRAYS = list(_PRICES)
+"""What a value costs by being in an array: less, where its decoder charges for it wherever it is."""
+
+for _type, _price in enumerate(_PRICES):
+    if (_price >= 160 and _type != codes.DATA_ARRAY) or _type == codes.VALUE:
+        DECODERS[_type] = _priced(_type)
+        if _type not in _MANY:
+            _IN_ARRAYS[_type] = 16
 _SINGLE[codes.UINT] = 128

@@ -96,7 +96,7 @@ class CountedEach(One):
 
     def take(self, unpacker: Unpacker) -> Any:
         found = []
-        for _ in range(unpacker.one(codes.SIZE)):
+        for _ in range(unpacker.announced()):
             found.append(unpacker.one(self.type))
         return tuple(found)
 

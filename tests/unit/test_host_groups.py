@@ -7,13 +7,15 @@ from types import SimpleNamespace
 import pytest
 
 from pypmix.host.crossings import Crossings
-from pypmix.host.groups import is_about_groups, was_broken
+from pypmix.host.groups import Memberships, is_about_groups, was_broken
 from pypmix.host.job import Application, Job, Node
 from pypmix.host.loop import Loop
 from pypmix.host.rank import CONNECTED, Rank
 from pypmix.standard import attrs, codes
-from pypmix.standard.errors import NotSupported, PMIxError
+from pypmix.standard.errors import ERR_BAD_PARAM, NotSupported, PMIxError
 from pypmix.standard.ops import Connect, GroupUpcall, NotifyEvent, QueryInfo
+from pypmix.standard.ops.events import number_in
+from pypmix.standard.ops.hosting import GROUP_ABSENT, GROUP_ORDER
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Query, Value
 
 GROUP = "acme.cells"
@@ -178,3 +180,31 @@ def test_a_construct_of_which_a_member_has_ended(host):
 )
 def test_what_is_not_about_groups_stays_with_the_server(host, op):
     assert not host.crossings.answer(host.nodes[0], Asked(op))
+
+
+@pytest.mark.parametrize("key", ["pmix.grp.add", GROUP_ORDER, GROUP_ABSENT])
+@pytest.mark.parametrize(
+    "value",
+    [
+        Value(codes.STRING, "x"),
+        Value(codes.BOOL, True),
+        Value(codes.UINT64, 2**64 - 1),
+        Value(codes.UNDEF, None),
+        Value(codes.DATA_ARRAY, DataArray(codes.STRING, ("y",))),
+    ],
+)
+def test_directives_of_another_type_are_a_bad_param(key, value):
+    op = GroupUpcall(0, "g", PROCS, (Info(key, value),))
+    with pytest.raises(PMIxError) as caught:
+        Memberships(None).of(SimpleNamespace(jobs={}), op)
+    assert caught.value.code == ERR_BAD_PARAM
+    assert key in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [Value(codes.STRING, "1"), Value(codes.UINT64, 2**32), Value(codes.BOOL, True)])
+def test_a_number_of_another_type_is_a_bad_param(value):
+    with pytest.raises(PMIxError) as caught:
+        number_in((Info("pmix.loc.col.st", value),), "pmix.loc.col.st")
+    assert caught.value.code == ERR_BAD_PARAM
+    assert number_in((Info("a", Value(codes.STATUS, -25)),), "a") == -25
+    assert number_in((), "a") is None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 import sys
+import tracemalloc
+import zlib
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -16,6 +19,7 @@ from pypmix.engine.python.client import FINALIZE_WAIT, PART_WAIT, TIMEOUT_GRACE,
 from pypmix.engine.python.datastore import DataStore
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import (
+    ERR_UNKNOWN_DATA_TYPE,
     LocalProtocolError,
     LostConnection,
     NotFound,
@@ -433,6 +437,45 @@ def test_a_reply_that_does_not_parse_ends_the_connection(payload: bytes) -> None
         wire.fails(call, RemoteProtocolError)
     with pytest.raises(LostConnection, match="protocol"):
         wire.start(Fence())
+
+
+def test_what_one_rank_has_committed_keeps_nobody_from_what_others_have() -> None:
+    wire = Wire()
+    bad = encode_kval(1, "bad", uint32(1)).replace(b"\x0e\1", b"\x7fwhatever")
+    mine = encode_get_object(1, PEER, [encode_kval(1, "a", uint32(7))])
+    theirs = encode_get_object(1, Proc(NSPACE, 2), [encode_kval(1, "b", uint32(8)), bad])
+    call = wire.start(Get(PEER, "a"))
+    tag, _ = wire.request()
+    layout = reply_layout(Command.GETNB, RELEASE)
+    wire.reply(tag, layout.encode(1, RELEASE, status=0, objects=(theirs, mine)))
+    assert call.outcome == (uint32(7), None)
+    # What stood before it has come too; what stood behind it is asked for.
+    assert wire.start(Get(Proc(NSPACE, 2), "b")).outcome == (uint32(8), None)
+    call = wire.start(Get(Proc(NSPACE, 2), "bad"))
+    tag, _ = wire.request()
+    wire.reply(tag, layout.encode(1, RELEASE, status=0, objects=(theirs,)))
+    error = wire.fails(call, PMIxError, "'bad' cannot be read: the data type 127 is not known")
+    assert error.code == ERR_UNKNOWN_DATA_TYPE
+    assert str(Proc(NSPACE, 2)) in str(error)
+    assert wire.start(Get(PEER, "a")).outcome == (uint32(7), None)
+
+
+def test_what_a_peer_has_compressed_is_inflated_for_who_asks_for_it() -> None:
+    wire = Wire()
+    packed = struct.pack("=I", 5 << 20) + zlib.compress(b"x" * ((5 << 20) - 1) + b"\0")
+    kvals = [encode_kval(1, "a", uint32(7)), encode_kval(1, "big", Value(codes.COMPRESSED_STRING, packed))]
+    call = wire.start(Get(PEER, "a"))
+    tag, _ = wire.request()
+    tracemalloc.start()
+    try:
+        wire.reply(tag, get_reply(PEER, *kvals))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert call.outcome == (uint32(7), None)
+    outcome = wire.start(Get(PEER, "big")).outcome
+    assert outcome is not None
+    assert len(outcome[0].data) == (5 << 20) - 1
 
 
 def test_a_message_of_two_gibibytes_is_refused_by_its_header() -> None:

@@ -25,6 +25,7 @@ from pypmix.standard.errors import (
     ERR_OUT_OF_RESOURCE,
     ERR_PARTIAL_SUCCESS,
     ERR_TIMEOUT,
+    ERR_UNKNOWN_DATA_TYPE,
     ERR_UNPACK_FAILURE,
     ERROR,
     SUCCESS,
@@ -899,6 +900,57 @@ def test_unknown_types_are_relayed(world):
     assert a.status(a.send(encode_commit(1, [(LOCAL, strange)]))) == SUCCESS
     tag = b.get(0, "k")
     assert strange in b.replies[tag]
+
+
+UNKNOWN = b"\x7fwhatever"
+REGEX = b"\x31raw:a,b\0"
+
+
+def strange(key, value):
+    kval = encode_kval(1, key, text("v"))
+    return kval.replace(b"\3\4v\0", value)
+
+
+@pytest.mark.parametrize("value", [UNKNOWN, REGEX, b"\x27\x15\2\1\1" + UNKNOWN], ids=["unknown", "regex", "nested"])
+@pytest.mark.parametrize("kind", [1, 2], ids=["plain", "described"])
+def test_what_not_everybody_can_read_goes_to_those_who_ask_for_it(world, value, kind):
+    a, b = world.clients(0, 1)
+    (c,) = world.clients(2, buffer_type=kind, infos=(greeting("1"),))
+    bad = strange("bad", value)
+    a.send(encode_commit(1, [(scope, encode_kval(1, "good", text("v")) + bad) for scope in (LOCAL, REMOTE)]))
+    b.commit(("mine", text("w")))
+    tags = [each.fence(infos=(attrs.COLLECT_DATA(True),)) for each in (a, b, c)]
+    assert [each.status(tag) for each, tag in zip((a, b, c), tags, strict=True)] == [SUCCESS] * 3
+    # Neither beside what another rank has committed nor beside what this one has.
+    for rank, key in ((1, "mine"), (0, "good")):
+        tag = c.get(rank, key)
+        assert c.value(tag, rank, key) is not None
+        assert value not in c.replies[tag]
+    tag = c.get(0, "bad")
+    if kind == 1:
+        assert c.replies[tag].endswith(bad)
+        assert c.objects(tag)[0][1][0] == ("good", text("v"))
+    else:
+        assert c.status(tag) == ERR_UNKNOWN_DATA_TYPE
+    # A libpmix that takes in a REGEX crashes.
+    tag = b.get(0, "bad")
+    assert (b.status(tag) == ERR_UNKNOWN_DATA_TYPE) == (value == REGEX)
+    # What replaces it is like any other.
+    a.commit(("bad", text("now")))
+    assert b.value(b.get(0, "bad"), 0, "bad") == text("now")
+
+
+def test_a_commit_of_too_many_values_is_refused_by_a_status_and_takes_no_time(world):
+    a, b = world.clients(0, 1)
+    many = encode_kval(1, "k", Value(codes.BOOL, True)) * 100_000
+    assert a.status(a.send(encode_commit(1, [(LOCAL, many)]))) == ERR_OUT_OF_RESOURCE
+    numbers = Value(codes.DATA_ARRAY, DataArray(codes.INT64, (1,) * 300_000))
+    assert a.status(a.commit(("k", numbers))) == ERR_OUT_OF_RESOURCE
+    blocks = encode_commit(1, [(LOCAL, b"")] * 65)
+    assert a.status(a.send(blocks)) == ERR_UNPACK_FAILURE
+    fewer = Value(codes.DATA_ARRAY, DataArray(codes.INT64, (1,) * 100_000))
+    assert a.status(a.commit(("k", fewer))) == SUCCESS
+    assert b.value(b.get(0, "k"), 0, "k") == fewer
 
 
 @pytest.mark.parametrize(

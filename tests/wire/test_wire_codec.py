@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import time
 
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
@@ -15,6 +16,7 @@ from pypmix.standard.types import DataArray, Info, KeyValue, Proc, Topology, Val
 from pypmix.standard.values import NAMES, RANGES
 from pypmix.wire import decode, encode
 from pypmix.wire.codec import Packer, Unpacker, encode_kval, kvals, split_kvals
+from pypmix.wire.messages import decode_get, encode_get
 from wire import strategies
 
 pytestmark = pytest.mark.timeout(60)
@@ -371,3 +373,21 @@ def test_wrong_buffer_types_are_the_callers_mistake() -> None:
             Packer(kind)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="1 or 2"):
             Unpacker(b"", kind)  # type: ignore[arg-type]
+
+
+def test_packs_of_no_kval_take_time_by_their_number():
+    started = time.process_time()
+    assert kvals(b"\0" * 500_000, 0, 1) == []
+    assert time.process_time() - started < 5
+
+
+def test_a_key_that_is_cut_off_is_no_other_key():
+    whole = encode_get(1, "job", 1, (), "known")
+    assert decode_get(whole, 1)[3] == "known"
+    longer = encode_get(1, "job", 1, (), "known123")
+    cut = longer[: -len("known123") - 1] + b"known\0"
+    with pytest.raises(RemoteProtocolError):
+        decode_get(cut, 1)
+    nspace = Packer().pack(codes.PROC_NSPACE, "known123").bytes()
+    with pytest.raises(RemoteProtocolError):
+        Unpacker(nspace[: -len("known123") - 1] + b"known\0").one(codes.PROC_NSPACE)

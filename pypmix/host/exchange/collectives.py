@@ -20,6 +20,7 @@ from pypmix.standard.errors import (
     error_for,
 )
 from pypmix.standard.ops import Connect, Disconnect, FenceUpcall, GroupUpcall
+from pypmix.standard.ops.events import number_in
 from pypmix.standard.types import Proc
 
 TYPE_CHECKING = False
@@ -287,7 +288,7 @@ def parts_of(gathered: Gathered) -> list[bytes]:
 
 def _status_in(directives: Iterable[Info]) -> int:
     """Return how the part of a collective that is a server's own has ended."""
-    return next((int(info.value.data) for info in directives if info.key == LOCAL_STATUS), 0)
+    return number_in(directives, LOCAL_STATUS) or 0
 
 
 def signature_of(operation: str, label: str, members: Iterable[Proc]) -> bytes:

@@ -16,7 +16,7 @@ from pypmix.standard.ops.connecting import (
     CONNECT_XCHG_ONLY,
     Connected,
 )
-from pypmix.standard.ops.events import is_set, procs_in
+from pypmix.standard.ops.events import is_set, number_in, procs_in
 from pypmix.standard.ops.hosting import (
     GROUP_ABSENT,
     GROUP_CLAIMS,
@@ -124,7 +124,7 @@ def leads(part: Part) -> bool:
 
 def size_of(part: Part) -> int | None:
     """Return how many leaders an offer expects; None for one that is to be added."""
-    return next((int(info.value.data) for info in part.infos if info.key == BOOTSTRAP), None)
+    return number_in(part.infos, BOOTSTRAP)
 
 
 def absent_in(parts: Parts) -> set[Proc]:

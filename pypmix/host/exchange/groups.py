@@ -46,7 +46,7 @@ from pypmix.standard.errors import (
 )
 from pypmix.standard.ops import Connect, Disconnect, FenceUpcall, GroupUpcall
 from pypmix.standard.ops.connecting import CONNECT_ID
-from pypmix.standard.ops.events import is_set, procs_in
+from pypmix.standard.ops.events import is_set, number_in, procs_in
 from pypmix.standard.ops.hosting import (
     GROUP_ABSENT,
     GROUP_CANCEL,
@@ -297,8 +297,7 @@ class Groups:
     def _known(self, kind: int, name: str, directives: tuple[Info, ...]) -> tuple[tuple[Proc, ...], tuple[Proc, ...]]:
         """Return who this server was told to be absent, and to lead, if it comes to a construct once more."""
         found = self._rounds.pop(name, ((), ())) if kind == CONSTRUCT else ((), ())
-        again = next((int(info.value.data) for info in directives if info.key == GROUP_ROUND), 1) > 1
-        return found if again else ((), ())
+        return found if (number_in(directives, GROUP_ROUND) or 1) > 1 else ((), ())
 
     def _expanded(self, info: Info) -> Info:
         """Return an info with the procs that a wildcard stands for."""
@@ -551,7 +550,8 @@ class Groups:
 
     def _cancel(self, op: GroupUpcall) -> None:
         """The server gives up what it has begun under a name: all of it, or the offers of some callers."""
-        status = next((int(info.value.data) for info in op.directives if info.key == LOCAL_STATUS), deciding.ABORT)
+        given = number_in(op.directives, LOCAL_STATUS)
+        status = deciding.ABORT if given is None else given
         for own in list(self._open.values()):
             part = own.part
             meant = not op.procs or (part.kind == OFFER and not set(op.procs).isdisjoint(part.procs))
@@ -631,7 +631,7 @@ def _shown(part: Part) -> tuple[str, str]:
 
 def _status_of(kind: int, directives: Iterable[Info]) -> int:
     """Return how it stands with the members of a server, as that says."""
-    status = next((int(info.value.data) for info in directives if info.key == LOCAL_STATUS), SUCCESS)
+    status = number_in(directives, LOCAL_STATUS) or SUCCESS
     # Native servers from 7.0 on say so of a construct that goes on without members that have ended.
     return ERR_PARTIAL_SUCCESS if status == ERR_LOST_CONNECTION and kind == CONSTRUCT else status
 

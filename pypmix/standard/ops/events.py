@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pypmix.standard import codes as kinds
+from pypmix.standard.errors import WrongType
 from pypmix.standard.ops.core import Op, instances
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION, RANGES
 from pypmix.standard.record import Record
@@ -95,7 +96,7 @@ def procs_in(infos: Iterable[Info], *keys: str) -> tuple[Proc, ...] | None:
     """Return the procs that these name under some keys, each one proc or an array of them; None if they name none.
 
     Raises:
-        TypeError: A value is neither.
+        WrongType: A value is neither.
     """
     found: list[Proc] | None = None
     for info in infos:
@@ -107,8 +108,23 @@ def procs_in(infos: Iterable[Info], *keys: str) -> tuple[Proc, ...] | None:
             elif isinstance(data, DataArray) and {*map(type, data.items)} <= _JUST_PROCS:
                 found.extend(data.items)
             else:
-                raise TypeError(f"{info.key!r} takes a proc or an array of procs, not {info.value!r:.80}")
+                raise WrongType(f"{info.key!r} takes a proc or an array of procs, not {info.value!r:.80}")
     return None if found is None else tuple(found)
+
+
+def number_in(infos: Iterable[Info], key: str) -> int | None:
+    """Return the first number that these give under a key, which is a status or a count; None if they give none.
+
+    Raises:
+        WrongType: The value is no number of 32 bits.
+    """
+    for info in infos:
+        if info.key == key:
+            data = info.value.data
+            if isinstance(data, bool) or not isinstance(data, int) or not -(1 << 31) <= data < 1 << 32:
+                raise WrongType(f"{key!r} takes a number of 32 bits, not {info.value!r:.80}")
+            return data
+    return None
 
 
 def among(proc: Proc, procs: Iterable[Proc]) -> bool:
