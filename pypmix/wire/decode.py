@@ -40,8 +40,8 @@ MAX_FACTOR = 48
 """The most bytes of memory that a decode takes for each byte of a message, besides copies of it."""
 
 MAX_WORK = 1_000_000
-"""What the decode of one request may cost a server, in units of about 100 ns: some 250,000 numbers or procs, or 100,000
-infos or keys."""
+"""What the decode of one request may cost a server, in units of about 100 ns: some 250,000 numbers, 125,000
+procs, 100,000 infos or 40,000 keys."""
 
 METERED_FROM = 1 << 16
 """Shorter messages cannot cost much more than that, whatever is in them, and are not metered."""
@@ -891,7 +891,7 @@ for _type in (codes.BOOL, codes.INT8):
 _PRICES = [320] * _TYPES
 """What a value of a type costs a decode besides what is in its arrays, in sixteenths of a unit of `MAX_WORK`."""
 
-for _type in (*UNSIGNED, *SIGNED, *OPAQUE, *ONE_BYTE, codes.STRING, codes.PID, codes.TIME, codes.PROC, codes.VALUE):
+for _type in (*UNSIGNED, *SIGNED, *OPAQUE, *ONE_BYTE, codes.STRING, codes.PID, codes.TIME, codes.VALUE):
     _PRICES[_type] = 64
 for _type in (codes.BOOL, codes.INT8, codes.POINTER, codes.UNDEF):
     _PRICES[_type] = 32
@@ -899,6 +899,8 @@ for _type in (codes.BYTE, codes.UINT8):
     _PRICES[_type] = 2
 for _type in (codes.INFO, codes.FLOAT, codes.DOUBLE, codes.TIMEVAL, codes.PROC_NSPACE, codes.ENVAR, codes.DEVICE):
     _PRICES[_type] = 160
+# Whose procs they are is looked up, too.
+_PRICES[codes.PROC] = 128
 for _type in (codes.APP, codes.PDATA, codes.PROC_INFO, codes.DISK_STATS, codes.NET_STATS):
     _PRICES[_type] = 480
 for _type in (codes.PROC_STATS, codes.NODE_STATS):
