@@ -2,6 +2,7 @@
 
     ranks.py live SEED      a rank that asks for anything, in step with the others, and leaves what it has seen
     ranks.py drive SEED ROUNDS RANKS    a rank that spawns such jobs one after the other, and kills a rank of each
+    ranks.py any SEED       a rank that asks for anything and ends, whatever becomes of the others (`test_signals`)
 
 `FAULTS_FOLDER` is where they tell each other what they know, around PMIx.
 """
@@ -155,6 +156,34 @@ def live(seed):
     write(f"left.{RANK}", json.dumps(left))
 
 
+def any_(seed):
+    """Ask for anything while anybody may be killed; what a rank cannot live with it leaves as `broken.RANK`."""
+    if os.environ.get("FAULTS_MIXED"):
+        os.environ["PYPMIX_ENGINE"] = ("python", "native")[RANK % 2]
+    import subprocess
+    import traceback
+
+    # What has a session of its own is to go with the job as well.
+    subprocess.Popen(["sleep", "300"], start_new_session=True)
+    write(f"pid.{RANK}", str(os.getpid()))
+    from pypmix import Client, EventCode, PMIxError
+
+    life = None
+    try:
+        with Client() as me:
+            life = Life(me, EventCode.custom(-4242))
+            random = Random(seed)
+            for number in range(STEPS // 2):
+                life.step(number, random)
+                time.sleep(PAUSE)
+    except (PMIxError, BrokenPipeError):
+        pass  # the server or the launcher is gone
+    except Exception:
+        write(f"broken.{RANK}", traceback.format_exc())
+        raise
+    write(f"left.{RANK}", json.dumps([] if life is None else life.done))
+
+
 def server_state(pid):
     """What the server's process holds."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
@@ -229,4 +258,4 @@ def drive(seed, rounds, ranks):
 
 
 if __name__ == "__main__":
-    {"live": live, "drive": drive}[sys.argv[1]](*map(int, sys.argv[2:]))
+    {"live": live, "drive": drive, "any": any_}[sys.argv[1]](*map(int, sys.argv[2:]))
