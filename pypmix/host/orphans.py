@@ -21,13 +21,13 @@ def adopt() -> bool:
 def children() -> set[int]:
     """Return the pids of this process's children, dead ones that nobody has collected included."""
     found: set[int] = set()
-    try:
-        for thread in os.listdir("/proc/self/task"):
+    for thread in os.listdir("/proc/self/task"):
+        try:
             with open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:
                 found.update([int(pid) for pid in file.read().split()])
-    except FileNotFoundError:
-        # A kernel without CONFIG_PROC_CHILDREN, or a thread that has just ended.
-        pass
+        except FileNotFoundError:
+            # A kernel without CONFIG_PROC_CHILDREN, or a thread that has just ended.
+            continue
     return found
 
 
@@ -42,11 +42,17 @@ def reap(group: int) -> None:
 
 def collect(keep: set[int]) -> set[int]:
     """Collect the dead children that are not in `keep`, and return the pids of the living ones."""
-    living: set[int] = set()
-    for pid in children() - keep:
-        try:
-            if os.waitpid(pid, os.WNOHANG)[0] == 0:
-                living.add(pid)
-        except ChildProcessError:
-            pass
-    return living
+    while True:
+        living: set[int] = set()
+        ended = False
+        for pid in children() - keep:
+            try:
+                if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                    living.add(pid)
+                else:
+                    ended = True
+            except ChildProcessError:
+                pass
+        if not ended:
+            return living
+        # One that ended after it was listed has left its own children to this process: only another look shows them.
