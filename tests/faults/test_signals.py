@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine, processes
+from harness import machine
 from harness.job import Job
 
 PROGRAM = str(Path(__file__).parent / "ranks.py")
@@ -52,9 +52,10 @@ def hit(job: Job, what: str, pids: list[int], chance: random.Random) -> None:
     if what == "the launcher":
         job.send_signal(signal.SIGKILL)
     elif what == "the guard":
-        for process in processes.marked(job.mark):
-            if "pypmix-guard" in process.command:
-                os.kill(process.pid, signal.SIGKILL)
+        # It has an environment of its own, without the mark.
+        for pid in children(job.pid):
+            if "pypmix-guard" in command_of(pid):
+                os.kill(pid, signal.SIGKILL)
     elif what in ("TERM", "INT"):
         job.send_signal(signal.Signals[f"SIG{what}"])
     elif what in ("a stopped rank", "a paused rank"):
@@ -66,6 +67,16 @@ def hit(job: Job, what: str, pids: list[int], chance: random.Random) -> None:
         else:
             with at_once(pids[0]):
                 os.kill(pids[0], signal.SIGCONT)
+
+
+def children(pid: int) -> list[int]:
+    return [
+        int(each) for task in Path(f"/proc/{pid}/task").iterdir() for each in (task / "children").read_text().split()
+    ]
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
 
 
 def left_files(folder: Path, seconds: float) -> list[Path]:

@@ -172,10 +172,19 @@ class Job:
         living = self.wait_gone(2.0)
         left = [f"process {process.pid} {process.command}" for process in living]
         processes.kill(self.mark)
+        # What a launcher that was killed has left is removed by its guard, which has no mark.
+        deadline = time.monotonic() + 5
+        while (files := self._files()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return sorted(left + files)
+
+    def _files(self) -> list[str]:
         # A folder that vanishes meanwhile is none that is left.
-        for folder, _, names in os.walk(self.temporary):
-            left += [f"file {(Path(folder) / name).relative_to(self.temporary)}" for name in names]
-        return sorted(left)
+        return [
+            f"file {(Path(folder) / name).relative_to(self.temporary)}"
+            for folder, _, names in os.walk(self.temporary)
+            for name in names
+        ]
 
     def report(self) -> str:
         """Return all that is known about the job's end, for a person."""

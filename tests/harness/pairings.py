@@ -141,6 +141,13 @@ LACKS = (
     ),
     Lack(
         "a limit of what a rank commits",
+        "slurm-*",
+        "*",
+        "libpmix has none, and its clients end their connections where an answer is too long",
+        harm=True,
+    ),
+    Lack(
+        "a limit of what a rank commits",
         "mpirun-*",
         "*",
         "libpmix has none, and its clients end their connections where an answer is too long",
