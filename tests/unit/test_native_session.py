@@ -668,3 +668,11 @@ def test_no_duration_is_measured_by_the_wall_clock() -> None:
         text = path.read_text()
         assert "CLOCK_REALTIME" not in text or path.name == "calls.c"
         assert "cond_timedwait" not in text or "pypmix_condition(" in text
+
+
+@pytest.mark.parametrize("port", ["9" * 5000, "65536", "", "\u00b2", "-1"])
+def test_an_address_that_is_none_is_left_to_the_library(port: str) -> None:
+    env = {"PMIX_NAMESPACE": "job", "PMIX_RANK": "0", "PMIX_SERVER_URI41": f"server.0;tcp4://127.0.0.1:{port}"}
+    from pypmix.engine.native.session import _check_server
+
+    _check_server(env)

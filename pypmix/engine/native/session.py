@@ -139,10 +139,11 @@ def _check_server(env: Mapping[str, str]) -> None:
     scheme, _, address = uri.partition(";")[2].partition("://")
     host, _, port = address.partition(";")[0].rpartition(":")
     # What is no such address is the library's to judge.
-    if "PMIX_NAMESPACE" in env and scheme in ("tcp4", "tcp6") and port.isdecimal() and int(port) < 1 << 16:
+    number = decimal(port, 65535)
+    if "PMIX_NAMESPACE" in env and scheme in ("tcp4", "tcp6") and number is not None:
         from pypmix.engine.peeruid import OWNER, check_server
 
-        check_server((host.strip("[]"), int(port)), f"{scheme}://{address}", (), env.get(OWNER, ""))
+        check_server((host.strip("[]"), number), f"{scheme}://{address}", (), env.get(OWNER, ""))
 
 
 class _Library:
