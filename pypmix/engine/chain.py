@@ -253,7 +253,7 @@ class Handlers:
         """Whom to call with what, in this order whatever threads there are."""
         self._calling = allocate_lock()
         self.failed: Callable[[Exception], object] = lambda error: fault("a step that an event leads to", error)
-        """What is told of a fault in a screen, a watcher or a conclusion; the event goes its way."""
+        """Told of a fault in a screen, a watcher or a conclusion; the event goes its way."""
 
     # Registration
 

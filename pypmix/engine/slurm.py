@@ -8,6 +8,7 @@ wait for ever. So both engines ask this module before they ask the server.
 from __future__ import annotations
 
 from pypmix.standard.errors import NotSupported
+from pypmix.standard.ops.events import RANGE_PROC_LOCAL
 from pypmix.standard.types import RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Value
 
 HINT = "`prterun` within the same allocation offers it"
-
-RANGE_PROC_LOCAL = 7
 
 _DATA = "keeps no published data"
 _STANDING = "watches no procs"

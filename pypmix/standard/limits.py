@@ -16,7 +16,7 @@ _MOST = 1 << 40
 
 
 class Limits(Record):
-    """What a server and its host let one peer take.
+    """How much of a server and its host one peer may take.
 
     Args:
         committed: Bytes that a rank may have committed, each value counted once.

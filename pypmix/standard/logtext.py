@@ -110,7 +110,7 @@ class Limit:
 
 
 class _Cause:
-    """What has been written and not written of one cause."""
+    """The count of lines of one cause, written and not written."""
 
     __slots__ = ("begin", "count", "hidden", "shown")
 

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
         def received(self, data: bytes) -> None: ...
 
         def drained(self) -> None:
-            """What waited for a connection that was full has been taken."""
+            """A connection that was full has taken what waited for it."""
 
         def lost(self, reason: str = "") -> None:
             """The other side has closed the connection, or it had to be ended. Nothing more comes after that."""
@@ -292,7 +292,7 @@ class Peer:
             self.server.busy(self)
 
     def drained(self) -> None:
-        """What it has asked for has been taken: go on with what it has asked for since."""
+        """It has taken its answers: go on with what it has asked for since."""
         if self.backlog:
             self.server.busy(self)
 

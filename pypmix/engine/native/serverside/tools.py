@@ -68,19 +68,23 @@ def _check_connections(server: NativeServer) -> None:
     Raises:
         PMIxError: Somebody is (`ERR_INVALID_CRED`).
     """
-    whose: set[int] = set()
     for trial in range(TRIES):
         if trial:
             # A client that has just gone leaves a connection that is nobody's until the library looks at it.
             time.sleep(PAUSE)
-        whose = set()
+        whose: set[int] = set()
+        present: set[int] = set()
         for owner, connection in strangers(server.ports, (0, server.uid)):
             # The library never closes those that it was told to refuse.
-            if os.fstat(connection.fileno()).st_ino not in server.cut:
+            number = os.fstat(connection.fileno()).st_ino
+            present.add(number)
+            if number not in server.cut:
                 whose.add(owner)
                 if trial == TRIES - 1 or owner != NOBODY:
                     _cut(server, owner, connection)
             connection.close()
+        # The number of one that is gone may be that of another one's next.
+        server.cut &= present
         if not whose:
             return
         if whose != {NOBODY}:
