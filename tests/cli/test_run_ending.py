@@ -126,7 +126,9 @@ def test_ranks_that_are_more_than_the_cpus_are_told_so(command: Command) -> None
     program += " told = [me.get(attrs.NODE_OVERSUBSCRIBED, proc, wait=False, default=None)"
     program += " for proc in (me.proc, Proc(me.nspace, Rank.WILDCARD))]\n"
     program += " print(me.rank, told, flush=True)\n"
-    program += " if me.parent is None and sys.argv[1:]: me.spawn([sys.executable, *sys.argv], n=1).wait()\n"
+    # Each rank stays until the last child has ended: a rank that has left has freed its CPU for the children of others.
+    program += " if me.parent is None and sys.argv[1:]:\n"
+    program += "  me.spawn([sys.executable, *sys.argv], n=1).wait()\n  me.fence()\n"
     (command.folder / "told.py").write_text(program)
     for nodes in (1, 2):
         ended = command("run", "--nodes", nodes, "-n", cpus + 1, sys.executable, "told.py")
