@@ -369,20 +369,6 @@ LACKS = (
     ),
     Lack(
         "open again",
-        "prterun-5.0.*",
-        "python-client",
-        "now and then this server answers a fence of processes that have opened again with an error (-33)",
-        harm=True,
-    ),
-    Lack(
-        "open again",
-        "mpirun-4.1.*",
-        "python-client",
-        "on a busy machine a process that has opened again was once given what another had put before",
-        harm=True,
-    ),
-    Lack(
-        "open again",
         "mpirun-4.1.*",
         "native-4.2.*",
         "after a finalize the job info in the server's shared memory is gone, so that the engine refuses to",

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypmix.engine.python import client as client_module
-from pypmix.engine.python.client import FINALIZE_WAIT, PART_WAIT, TIMEOUT_GRACE, Call, Client, Server
+from pypmix.engine.python.client import CLOSE_PAUSE, FINALIZE_WAIT, PART_WAIT, TIMEOUT_GRACE, Call, Client, Server
 from pypmix.engine.python.datastore import DataStore
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import (
@@ -378,12 +378,14 @@ def test_finalize_lets_the_server_see_the_end_of_the_connection(closes: bool) ->
     call = wire.start(Finalize())
     tag, _ = wire.request()
     wire.reply(tag, encode_status(1, 0))
+    assert not wire.machine.parting, "a server of libpmix may not have noted yet that this client has finalized"
+    wire.machine.tick(wire.now + CLOSE_PAUSE)
     assert wire.machine.parting
     assert call.outcome is None
     if closes:
         wire.feed(b"")
     else:
-        wire.machine.tick(wire.now + PART_WAIT)
+        wire.machine.tick(wire.now + CLOSE_PAUSE + PART_WAIT)
     assert call.outcome == (None, None)
     with pytest.raises(NotInitialized):
         wire.start(Finalize())

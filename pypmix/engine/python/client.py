@@ -105,6 +105,14 @@ Until it has seen the end of a connection, a server may take its client for a pa
 gone: who opens again at once would be left out.
 """
 
+CLOSE_PAUSE = 0.002
+"""Seconds between a libpmix server's answer to a finalize and the end of our side of the connection.
+
+Before libpmix 7 such a server notes that its client has finalized on its host's thread, after the answer has gone out on
+its own. A connection that ends in between counts as lost: every later fence of the job waits for one proc fewer, and
+ends before all have come. A client in C needs longer than that to close.
+"""
+
 TIMEOUT_GRACE = 0.5
 """Seconds that a server gets beyond `PMIX_TIMEOUT` to report it; some releases ignore the directive."""
 
@@ -630,6 +638,8 @@ class Client:
             if call.phase == "barrier":
                 call.failure = self._error(call, ERR_TIMEOUT, f"no answer to the barrier within {_timeout_of(op)} s")
                 self._leave(call)
+            elif call.phase == "pause":
+                self._part(call)
             else:
                 # Natives leave as well when the server does not answer in time.
                 self._finalized(call)
@@ -1080,25 +1090,32 @@ class Client:
 
     def _leave(self, call: Call) -> None:
         call.phase = "leave"
-        if call not in self._timed:
-            self._timed.append(call)
-        call.deadline = self._now + FINALIZE_WAIT
+        self._wait(call, FINALIZE_WAIT)
         layout = request_layout(Command.FINALIZE, self.release)
         self._request(call, layout.encode(self.buffer_type, self.release))
 
     def _left(self, call: Call, payload: bytes) -> None:
         if call.phase != "barrier":
-            self._part(call)
+            self._parting = call
+            if self.server is None or self.server.adapts:
+                self._part(call)
+            else:
+                call.phase = "pause"
+                self._wait(call, CLOSE_PAUSE)
             return
         status = decode_status(payload, self.buffer_type)
         if status not in SUCCESSES:
             call.failure = self._error(call, status, "the barrier before it failed")
         self._leave(call)
 
+    def _wait(self, call: Call, limit: float) -> None:
+        if call not in self._timed:
+            self._timed.append(call)
+        call.deadline = self._now + limit
+
     def _part(self, call: Call) -> None:
         call.phase = "part"
-        call.deadline = self._now + PART_WAIT
-        self._parting = call
+        self._wait(call, PART_WAIT)
         self.parting = True
 
     def _finalized(self, call: Call) -> None:
