@@ -105,9 +105,12 @@ LACKS: tuple[Lack, ...] = (
         harm=True,
     ),
     *[
-        lack
+        Lack(promise, server, "*", reason)
         for promise in ("cluster: id", "cluster: names", "cluster: rendezvous", "cluster: connect")
-        for lack in every_native(promise, "its launcher joins no clusters")
+        for server, reason in (
+            ("prterun*", "its launcher does not join clusters"),
+            ("native-server*", "our choice: our host joins clusters with servers of the python engine only"),
+        )
     ],
 )
 """What pairings do not keep; see `Lack`."""

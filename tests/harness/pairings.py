@@ -184,7 +184,7 @@ LACKS = (
         "alarms reach who has asked for them",
         f"{HOSTED}*",
         "*",
-        "native servers do not send an alarm to the proc that they name as its source",
+        "an alarm names the watched proc as its source, and libpmix hands no event to its source",
     ),
     Lack("exact floats", f"{HOSTED}*", "python-client", "the server writes what it relays anew, with six decimals"),
     Lack(
@@ -383,7 +383,7 @@ LACKS = (
         "a get waits through other commits",
         "python-server",
         "native*",
-        "libpmix asks once for all gets of a proc that wait at a time, so the next commit has to answer them all",
+        "our choice: libpmix asks once for all waiting gets of a proc, so the next commit answers them all",
     ),
     Lack(
         "a get waits through other commits",
@@ -514,13 +514,13 @@ LACKS = (
         "alarms reach who has asked for them",
         "prterun*",
         "*",
-        "native servers do not send an alarm to the proc that they name as its source",
+        "an alarm names the watched proc as its source, and libpmix hands no event to its source",
     ),
     Lack(
         "alarms reach who has asked for them",
         "mpirun*",
         "*",
-        "native servers do not send an alarm to the proc that they name as its source",
+        "an alarm names the watched proc as its source, and libpmix hands no event to its source",
     ),
     Lack("credentials", "prterun*", "*", "its server answers with NOT_SUPPORTED"),
     Lack("credentials", "mpirun-4.1.*", "*", "its server answers with NOT_SUPPORTED"),

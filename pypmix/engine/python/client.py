@@ -108,9 +108,9 @@ gone: who opens again at once would be left out.
 CLOSE_PAUSE = 0.002
 """Seconds between a libpmix server's answer to a finalize and the end of our side of the connection.
 
-Before libpmix 7 such a server notes that its client has finalized on its host's thread, after the answer has gone out on
-its own. A connection that ends in between counts as lost: every later fence of the job waits for one proc fewer, and
-ends before all have come. A client in C needs longer than that to close.
+Before libpmix 7 such a server notes on its host's thread that its client has finalized, and may have sent the answer by
+then. A connection that ends in between counts as lost: every later fence of the job waits for one proc fewer, and ends
+before all have come. A client in C needs longer than that to close.
 """
 
 TIMEOUT_GRACE = 0.5
