@@ -21,7 +21,8 @@ from pypmix.requests import (
     put_op,
     target,
 )
-from pypmix.standard.errors import ERROR, NotFound, PMIxError, Unreachable
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import NotFound, PMIxError, Unreachable
 from pypmix.standard.ops import SCOPE_GLOBAL, Commit, Finalize
 from pypmix.standard.types import Proc, Value
 from pypmix.standard.values import infos, to_python
@@ -52,8 +53,7 @@ if TYPE_CHECKING:
 
 SINGLETON = ("allow", "require", "forbid")
 
-PSET_NAMES = "pmix.pset.nms"
-CHANGING = frozenset((PSET_NAMES, "pmix.pgrp.nm"))
+CHANGING = frozenset((keys.PSET_NAMES, keys.GROUP_NAMES))
 """The keys whose values change by themselves, process sets' and groups' names: they are asked for anew each time."""
 
 
@@ -265,7 +265,7 @@ class Client(ClientBase, Operations):
             return
         try:
             if self._abort_on_error:
-                self.abort(ERROR, f"{type(error).__name__}: {error}")
+                self.abort(statuses.ERROR, f"{type(error).__name__}: {error}")
             self.close()
         except PMIxError:
             pass  # the exception that is on its way tells more
@@ -347,7 +347,7 @@ class Client(ClientBase, Operations):
         op = get_op(target(proc, self._session.proc), key, wait, optional, scope, info)
         try:
             if op.key in CHANGING:
-                return self._pset_names(op) if op.key == PSET_NAMES else self._group_names(op)
+                return self._pset_names(op) if op.key == keys.PSET_NAMES else self._group_names(op)
             return self._session.run(op)
         except PMIxError as error:
             other = not_found(op, wait, error)
@@ -419,7 +419,7 @@ class Client(ClientBase, Operations):
         """
         return self._psets()
 
-    def abort(self, code: int = ERROR, message: str = "", procs: Procs = None) -> None:
+    def abort(self, code: int = statuses.ERROR, message: str = "", procs: Procs = None) -> None:
         """`PMIx_Abort`: ask the host to end procs; returns when the request is accepted.
 
         Args:

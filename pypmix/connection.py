@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from pypmix.psets import ProcSet
 from pypmix.spawned import ChildJob
+from pypmix.standard import statuses
 from pypmix.standard.errors import NotInitialized, NotSupported
-from pypmix.standard.ops.connecting import (
-    CONNECT_ID,
-    CONNECT_NAME,
-    CONNECT_PROCS,
-    CONNECT_REQUESTED,
-    PROC_HAS_CONNECTED,
-    PROC_HAS_DISCONNECTED,
-)
+from pypmix.standard.ops.connecting import CONNECT_ID, CONNECT_NAME, CONNECT_PROCS
 from pypmix.standard.types import RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
@@ -32,16 +26,16 @@ class ConnectEvent:
     `TERMINATED` for other ends, too; such an event has no `ConnectEvent.NSPACE`.
     """
 
-    HAS_CONNECTED = PROC_HAS_CONNECTED
+    HAS_CONNECTED = statuses.PROC_HAS_CONNECTED
     """The affected proc has called a connect of the caller's that has `notify_each`."""
 
-    HAS_DISCONNECTED = PROC_HAS_DISCONNECTED
+    HAS_DISCONNECTED = statuses.PROC_HAS_DISCONNECTED
     """The affected proc has called a disconnect that has `notify_each`, or of a connection that has it."""
 
-    REQUESTED = CONNECT_REQUESTED
+    REQUESTED = statuses.CONNECT_REQUESTED
     """The source has called a connect with `notify_request`, and the caller is one of its procs."""
 
-    TERMINATED = -200
+    TERMINATED = statuses.ERR_PROC_TERM_WO_SYNC
     """`PMIX_ERR_PROC_TERM_WO_SYNC`: the affected proc has ended without disconnecting from the caller's connection."""
 
     NSPACE = CONNECT_NAME

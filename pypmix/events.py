@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from pypmix.standard import codes
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard.enums import EventCode, Range
-from pypmix.standard.errors import ERR_NO_PERMISSIONS, GROUP_CONSTRUCT_ABORT
-from pypmix.standard.ops.events import (
-    EVENT_ACTION_COMPLETE,
-    EVENT_ACTION_DEFERRED,
-    EVENT_NO_ACTION_TAKEN,
-    EVENT_PARTIAL_ACTION_TAKEN,
-)
 from pypmix.standard.record import Record
 from pypmix.standard.types import DataArray, Info, Proc, Value
 from pypmix.standard.values import infos, to_python
@@ -23,9 +16,6 @@ if TYPE_CHECKING:
     from pypmix.requests import Infos
     from pypmix.standard.ops import Notification
 
-AFFECTED_PROC = "pmix.evproc"
-AFFECTED_PROCS = "pmix.evaffected"
-GROUP_LEADER = "pmix.grp.ldr"
 GROUP_REASON = "pypmix.grp.reason"
 
 
@@ -69,9 +59,9 @@ class Event:
         found: list[Proc] = []
         for info in self.infos:
             data = info.value.data
-            if info.key == AFFECTED_PROC and isinstance(data, Proc):
+            if info.key == keys.EVENT_AFFECTED_PROC and isinstance(data, Proc):
                 found.append(data)
-            elif info.key == AFFECTED_PROCS and isinstance(data, DataArray):
+            elif info.key == keys.EVENT_AFFECTED_PROCS and isinstance(data, DataArray):
                 found += [proc for proc in data if isinstance(proc, Proc)]
         return tuple(dict.fromkeys(found))
 
@@ -86,19 +76,19 @@ class Event:
         Args:
             results: Infos or a mapping for the handlers that follow.
         """
-        return Answer(EVENT_ACTION_COMPLETE, infos(results))
+        return Answer(statuses.EVENT_ACTION_COMPLETE, infos(results))
 
     def pass_on(self, results: Infos = None) -> Answer:
         """Return the answer: seen, and nothing done (`PMIX_EVENT_NO_ACTION_TAKEN`); also what returning None means."""
-        return Answer(EVENT_NO_ACTION_TAKEN, infos(results))
+        return Answer(statuses.EVENT_NO_ACTION_TAKEN, infos(results))
 
     def partial(self, results: Infos = None) -> Answer:
         """Return the answer: partly dealt with, others shall go on (`PMIX_EVENT_PARTIAL_ACTION_TAKEN`)."""
-        return Answer(EVENT_PARTIAL_ACTION_TAKEN, infos(results))
+        return Answer(statuses.EVENT_PARTIAL_ACTION_TAKEN, infos(results))
 
     def defer(self, results: Infos = None) -> Answer:
         """Return the answer: to be dealt with later (`PMIX_EVENT_ACTION_DEFERRED`)."""
-        return Answer(EVENT_ACTION_DEFERRED, infos(results))
+        return Answer(statuses.EVENT_ACTION_DEFERRED, infos(results))
 
     def lead(self, results: Infos = None) -> Answer:
         """Return the answer to `GROUP_LEADER_FAILED`: the caller wants to be the leader (`PMIX_GROUP_LEADER`).
@@ -108,8 +98,8 @@ class Event:
         Args:
             results: Further infos or a mapping.
         """
-        claim = Info(GROUP_LEADER, Value(codes.BOOL, True))
-        return Answer(EVENT_ACTION_COMPLETE, (claim, *infos(results)))
+        claim = Info(keys.GROUP_LEADER, Value(codes.BOOL, True))
+        return Answer(statuses.EVENT_ACTION_COMPLETE, (claim, *infos(results)))
 
     def abort(self, results: Infos = None) -> Answer:
         """Return the answer to the failure of a member or leader, or to an invitation declined: give the group up.
@@ -119,7 +109,7 @@ class Event:
         Args:
             results: Further infos or a mapping.
         """
-        return Answer(GROUP_CONSTRUCT_ABORT, infos(results))
+        return Answer(statuses.GROUP_CONSTRUCT_ABORT, infos(results))
 
     def refuse(self, reason: str = "") -> Answer:
         """Return the answer to `GroupEvent.JOIN_REQUEST`: the source is not to be a member.
@@ -127,7 +117,7 @@ class Event:
         Args:
             reason: Why, in words, for the source.
         """
-        return Answer(ERR_NO_PERMISSIONS, (Info(GROUP_REASON, Value(codes.STRING, reason)),))
+        return Answer(statuses.ERR_NO_PERMISSIONS, (Info(GROUP_REASON, Value(codes.STRING, reason)),))
 
     def __repr__(self) -> str:
         about = f" about {', '.join(map(str, self.affected))}" if self.affected else ""

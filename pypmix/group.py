@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pypmix.psets import ProcSet
+from pypmix.standard import statuses
 from pypmix.standard.errors import NotInitialized
 from pypmix.standard.ops.groups import (
     DESTRUCTED,
@@ -30,16 +31,16 @@ class GroupEvent:
     They go wherever an `EventCode` goes: `me.on(GroupEvent.JOIN_REQUEST)`, `me.events(GroupEvent.HAS_JOINED)`.
     """
 
-    JOIN_REQUEST = -3707101
+    JOIN_REQUEST = statuses.JOIN_REQUEST
     """The source asks to join a group of the caller's, by `group_request`; `Event.refuse` keeps it out."""
 
-    REQUESTED = -3707102
+    REQUESTED = statuses.REQUESTED
     """A construct has begun that the caller is to take part in, with `notify_request`."""
 
-    LEAVE_REQUEST = -3707103
+    LEAVE_REQUEST = statuses.LEAVE_REQUEST
     """A member is about to leave, by `group_leave` with `confirm`; it waits until the handlers have ended."""
 
-    HAS_JOINED = -3707104
+    HAS_JOINED = statuses.HAS_JOINED
     """The source has called a construct that is under way, with `notify_each`."""
 
 

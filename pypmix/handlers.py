@@ -8,8 +8,9 @@ from typing import Any, Generic, TypeVar
 
 from pypmix.engine.faults import fault
 from pypmix.requests.events import answer_of, event_of, failed
+from pypmix.standard import keys
 from pypmix.standard.ops import DeregisterEventHandler
-from pypmix.standard.ops.events import ONESHOT, is_set
+from pypmix.standard.ops.events import is_set
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Handler(Generic[F]):
         self._worker.enter()
         try:
             made = op(self._deliver, self._ended)
-            self._once = is_set(made.directives, ONESHOT)
+            self._once = is_set(made.directives, keys.EVENT_ONESHOT)
             self.id = self._client._run(made)
         except BaseException:
             self._leave()

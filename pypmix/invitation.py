@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypmix.standard import keys
 from pypmix.standard.ops.groups import ACCEPTED, DECLINED, FAILED
 from pypmix.standard.record import Record
 from pypmix.standard.types import DataArray, Info, Proc
@@ -11,13 +12,18 @@ if TYPE_CHECKING:
     from pypmix.events import Event
     from pypmix.standard.ops import GroupAnswer, Notification
 
-INVITED = -159
-GROUP_ID = "pmix.grp.id"
-MEMBERSHIP = "pmix.grp.mbrs"
 
-_CARRIED = frozenset({GROUP_ID, "pmix.evrange", "pmix.evnondef", "pmix.evnocache"})
+_CARRIED = frozenset({keys.GROUP_ID, keys.EVENT_CUSTOM_RANGE, keys.EVENT_NON_DEFAULT, keys.EVENT_DO_NOT_CACHE})
 _OWN = "pypmix.grp."
-_FOR_ALL = frozenset({MEMBERSHIP, "pmix.grp.notterm", "pmix.grp.opt", "pmix.grp.ftcoll", "pmix.grp.actxid"})
+_FOR_ALL = frozenset(
+    {
+        keys.GROUP_MEMBERSHIP,
+        keys.GROUP_NOTIFY_TERMINATION,
+        keys.GROUP_OPTIONAL,
+        keys.GROUP_FT_COLLECTIVE,
+        keys.GROUP_ASSIGN_CONTEXT_ID,
+    }
+)
 
 
 class InviteAnswer(Record):
@@ -68,7 +74,9 @@ class InvitationView:
         self.group = group
         self.leader = leader
         self.members = members
-        self.infos = tuple([info for info in infos if info.key != MEMBERSHIP and not info.key.startswith(_OWN)])
+        self.infos = tuple(
+            [info for info in infos if info.key != keys.GROUP_MEMBERSHIP and not info.key.startswith(_OWN)]
+        )
         # An engine that has heard of no group before the answer has not heard of the invitation either.
         self._told = tuple([info for info in infos if info.key in _FOR_ALL or info.key.startswith(_OWN)])
 
@@ -84,9 +92,9 @@ def read_invitation(
     members: tuple[Proc, ...] = ()
     for info in event.infos:
         data = info.value.data
-        if info.key == GROUP_ID and isinstance(data, str):
+        if info.key == keys.GROUP_ID and isinstance(data, str):
             name = data
-        elif info.key == MEMBERSHIP and isinstance(data, DataArray):
+        elif info.key == keys.GROUP_MEMBERSHIP and isinstance(data, DataArray):
             members = tuple([item for item in data if isinstance(item, Proc)])
     if not name:
         return None

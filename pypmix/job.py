@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard import codes
+from pypmix.standard import codes, keys
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import Get
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import ClientSession
     from pypmix.psets import ProcSet
 
-_OPTIONAL = (Info("pmix.optional", Value.unchecked(codes.BOOL, True)),)
+_OPTIONAL = (Info(keys.OPTIONAL, Value.unchecked(codes.BOOL, True)),)
 
 
 def read(session: ClientSession, proc: Proc, key: str) -> Any:
@@ -54,29 +54,29 @@ class Job:
             from pypmix.psets import ProcSet
 
             nspace = self.nspace
-            size = int(self._read("pmix.job.size"))
+            size = int(self._read(keys.JOB_SIZE))
             self._procs = ProcSet.unchecked([Proc.unchecked(nspace, rank) for rank in range(size)])
         return self._procs
 
     @property
     def universe_size(self) -> int:
         """The number of procs that the session has room for (`PMIX_UNIV_SIZE`)."""
-        return int(self._read("pmix.univ.size"))
+        return int(self._read(keys.UNIV_SIZE))
 
     @property
     def id(self) -> str:
         """The id that the scheduler gave the job (`PMIX_JOBID`)."""
-        return str(self._read("pmix.jobid"))
+        return str(self._read(keys.JOBID))
 
     @property
     def number_of_nodes(self) -> int:
         """The number of nodes that the job runs on (`PMIX_NUM_NODES`)."""
-        return int(self._read("pmix.num.nodes"))
+        return int(self._read(keys.NUM_NODES))
 
     @property
     def number_of_apps(self) -> int:
         """The number of applications in the job (`PMIX_JOB_NUM_APPS`)."""
-        return int(self._read("pmix.job.napps"))
+        return int(self._read(keys.JOB_NUM_APPS))
 
     def _read(self, key: str) -> Any:
         return read(self._session, Proc.unchecked(self.nspace, RANK_WILDCARD), key)
@@ -115,23 +115,23 @@ class Node:
     @property
     def hostname(self) -> str:
         """The node's name as the host knows it (`PMIX_HOSTNAME`)."""
-        return str(self._own("pmix.hname"))
+        return str(self._own(keys.HOSTNAME))
 
     @property
     def id(self) -> int:
         """The node's number (`PMIX_NODEID`)."""
-        return int(self._own("pmix.nodeid"))
+        return int(self._own(keys.NODEID))
 
     @property
     def local_rank(self) -> int:
         """The caller's rank among the procs of its job on this node (`PMIX_LOCAL_RANK`)."""
-        return int(self._own("pmix.lrank"))
+        return int(self._own(keys.LOCAL_RANK))
 
     @property
     def local_procs(self) -> ProcSet:
         """The procs of the caller's job on this node, by rank (`PMIX_LOCAL_PEERS`)."""
         nspace = self._session.proc.nspace
-        peers = str(read(self._session, Proc.unchecked(nspace, RANK_WILDCARD), "pmix.lpeers"))
+        peers = str(read(self._session, Proc.unchecked(nspace, RANK_WILDCARD), keys.LOCAL_PEERS))
         from pypmix.psets import ProcSet
 
         # prterun does not list them in order.

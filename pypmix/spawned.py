@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pypmix.job import Job
+from pypmix.standard import keys
 from pypmix.standard.errors import LostConnection, NotInitialized, PMIxError
 from pypmix.standard.ops import Get
 from pypmix.standard.types import RANK_WILDCARD, Proc
@@ -15,11 +16,6 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import ClientSession
     from pypmix.standard.types import Info
-
-EXIT_CODE = "pmix.exit.code"
-TERM_STATUS = "pmix.job.term.status"
-AFFECTED_PROC = "pmix.evproc"
-NSPACE = "pmix.nspace"
 
 
 class ChildJob(Job):
@@ -49,11 +45,11 @@ class ChildJob(Job):
 def ended_job(infos: Iterable[Info]) -> tuple[str, int]:
     """Return which job an event says has ended, and its exit code; an empty nspace if it names none."""
     found: dict[str, Any] = {info.key: info.value.data for info in infos}
-    proc = found.get(AFFECTED_PROC)
-    nspace = proc.nspace if isinstance(proc, Proc) else found.get(NSPACE, "")
-    code = found.get(EXIT_CODE)
+    proc = found.get(keys.EVENT_AFFECTED_PROC)
+    nspace = proc.nspace if isinstance(proc, Proc) else found.get(keys.NSPACE, "")
+    code = found.get(keys.EXIT_CODE)
     if not isinstance(code, int):
         # Natives give the code of the proc that failed as the job's status; an error's says no code.
-        status = found.get(TERM_STATUS)
+        status = found.get(keys.JOB_TERM_STATUS)
         code = 0 if not isinstance(status, int) else int(status < 0) or status
     return (nspace if isinstance(nspace, str) else ""), code

@@ -6,6 +6,7 @@ from pypmix.client import Client, ClientBase
 from pypmix.engine.select import open_tool
 from pypmix.operations.servers import Servers
 from pypmix.requests.tools import name, target
+from pypmix.standard import keys
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import Info, Proc, Value
 from pypmix.standard.values import infos
@@ -48,9 +49,9 @@ class ToolBase(ClientBase):
             raise ValueError(f"connect is True, False or 'optional', not {connect!r}")
         where = target(pid, nspace, uri, file, system, host, tmpdir, wait, None)
         flags = {
-            "pmix.tool.launcher": launcher,
-            "pmix.tool.nocon": connect is False,
-            "pmix.tool.conopt": connect == "optional",
+            keys.LAUNCHER: launcher,
+            keys.TOOL_DO_NOT_CONNECT: connect is False,
+            keys.TOOL_CONNECT_OPTIONAL: connect == "optional",
         }
         chosen = tuple([Info(key, Value(_BOOL, True)) for key, wanted in flags.items() if wanted])
         self._directives = (*where, *name(proc), *chosen, *infos(info))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 
 from pypmix.aio.pump import Pump
-from pypmix.client import CHANGING, PSET_NAMES, ClientBase
+from pypmix.client import CHANGING, ClientBase
 from pypmix.late import TOPICS, late
 from pypmix.requests import (
     MISSING,
@@ -17,7 +17,8 @@ from pypmix.requests import (
     put_op,
     target,
 )
-from pypmix.standard.errors import ERROR, NotFound, PMIxError
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import SCOPE_GLOBAL, Commit, Finalize
 from pypmix.standard.types import Proc
 from pypmix.standard.values import infos, to_python
@@ -107,7 +108,7 @@ class Client(ClientBase, Operations):
         try:
             if self._abort_on_error:
                 with anyio.CancelScope(shield=True):
-                    await self.abort(ERROR, f"{type(error).__name__}: {error}")
+                    await self.abort(statuses.ERROR, f"{type(error).__name__}: {error}")
             await self.close()
         except PMIxError:
             pass  # the exception that is on its way tells more
@@ -154,7 +155,7 @@ class Client(ClientBase, Operations):
         op = get_op(target(proc, self._session.proc), key, wait, optional, scope, info)
         try:
             if op.key in CHANGING:
-                return await (self._pset_names(op) if op.key == PSET_NAMES else self._group_names(op))
+                return await (self._pset_names(op) if op.key == keys.PSET_NAMES else self._group_names(op))
             return await self._run(op)
         except PMIxError as error:
             other = not_found(op, wait, error)
@@ -191,7 +192,7 @@ class Client(ClientBase, Operations):
         """`PMIx_Query_info`: the process sets that the server knows now; in the sync client a property."""
         return await self._psets()
 
-    async def abort(self, code: int = ERROR, message: str = "", procs: Procs = None) -> None:
+    async def abort(self, code: int = statuses.ERROR, message: str = "", procs: Procs = None) -> None:
         """`PMIx_Abort`: ask the host to end procs; returns when the request is accepted."""
         await self._run(abort_op(code, message, procs))
 

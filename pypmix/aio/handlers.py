@@ -8,7 +8,7 @@ import anyio
 
 from pypmix.aio.background import background
 from pypmix.requests.events import answer_of, event_of, failed
-from pypmix.standard.errors import ERROR
+from pypmix.standard import statuses
 from pypmix.standard.ops import DeregisterEventHandler
 
 TYPE_CHECKING = False
@@ -81,5 +81,5 @@ class Handler(Generic[F]):
             failed(delivery, self.function, error)
         except BaseException:
             # Its task was cancelled, or all of the program ends; nobody is to wait for this handler.
-            delivery.done(ERROR)
+            delivery.done(statuses.ERROR)
             raise

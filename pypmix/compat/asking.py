@@ -29,8 +29,7 @@ from pypmix.compat.values import (
     to_value,
     to_whom,
 )
-from pypmix.standard import codes, ops
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_NOT_SUPPORTED, ERR_PARTIAL_SUCCESS, SUCCESS
+from pypmix.standard import codes, keys, ops, statuses
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.publishing import PERSIST_APP, RANGE_SESSION
 from pypmix.standard.types import DataArray, Info, Proc, Query, Value
@@ -41,18 +40,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-QUERY_PARTIAL_SUCCESS = -104
 GROUP_ACCEPT = 1
 
-ABI = frozenset({"pmix.qry.stabiver", "pmix.qry.prabiver"})
+ABI = frozenset({keys.QUERY_STABLE_ABI_VERSION, keys.QUERY_PROVISIONAL_ABI_VERSION})
 NO_ABI = "0.0"
 """What OpenPMIx answers as well: no version of an ABI is promised."""
-
-COLLECT_DATA = "pmix.collect"
-RANGE = "pmix.range"
-PERSISTENCE = "pmix.persist"
-GROUP_MEMBERSHIP = "pmix.grp.mbrs"
-GROUP_CONTEXT_ID = "pmix.grp.ctxid"
 
 
 class Shape(NamedTuple):
@@ -72,52 +64,56 @@ def _none() -> None:
 
 
 def _lookup(op: ops.Lookup, found: tuple[Any, ...]) -> tuple[int, list[dict[str, Any]]]:
-    status = SUCCESS if len(found) >= len(op.keys) else ERR_PARTIAL_SUCCESS
+    status = statuses.SUCCESS if len(found) >= len(op.keys) else statuses.ERR_PARTIAL_SUCCESS
     return status, [from_pdata(each) for each in found]
 
 
 def _query(op: ops.QueryInfo, found: tuple[Info, ...]) -> tuple[int, list[dict[str, Any]]]:
     asked = sum(len(query.keys) for query in op.queries)
-    return SUCCESS if len(found) >= asked else QUERY_PARTIAL_SUCCESS, from_infos(found)
+    return statuses.SUCCESS if len(found) >= asked else statuses.QUERY_PARTIAL_SUCCESS, from_infos(found)
 
 
 def _group(op: object, found: ops.GroupResults | None) -> tuple[int, list[dict[str, Any]]]:
     if found is None:
-        return SUCCESS, []  # who declines an invitation is told nothing
+        return statuses.SUCCESS, []  # who declines an invitation is told nothing
     told: list[Info] = []
     if found.members:
         told.append(
-            Info.unchecked(GROUP_MEMBERSHIP, Value(codes.DATA_ARRAY, DataArray(codes.PROC, tuple(found.members))), 0)
+            Info.unchecked(
+                keys.GROUP_MEMBERSHIP, Value(codes.DATA_ARRAY, DataArray(codes.PROC, tuple(found.members))), 0
+            )
         )
     if found.context_id is not None:
-        told.append(Info.unchecked(GROUP_CONTEXT_ID, Value(codes.SIZE, found.context_id), 0))
-    return SUCCESS, from_infos((*told, *[info for info in found.infos if info.key not in (one.key for one in told)]))
+        told.append(Info.unchecked(keys.GROUP_CONTEXT_ID, Value(codes.SIZE, found.context_id), 0))
+    return statuses.SUCCESS, from_infos(
+        (*told, *[info for info in found.infos if info.key not in (one.key for one in told)])
+    )
 
 
 def _credential(op: object, found: ops.Credential) -> tuple[int, tuple[dict[str, Any], list[dict[str, Any]]]]:
-    return SUCCESS, ({**from_bytes(found.data), "bytes": bytearray(found.data)}, from_infos(found.infos))
+    return statuses.SUCCESS, ({**from_bytes(found.data), "bytes": bytearray(found.data)}, from_infos(found.infos))
 
 
-VALUE = Shape(lambda op, found: (SUCCESS, from_value(found)), _none)
-INFOS = Shape(lambda op, found: (SUCCESS, from_infos(found)), list)
+VALUE = Shape(lambda op, found: (statuses.SUCCESS, from_value(found)), _none)
+INFOS = Shape(lambda op, found: (statuses.SUCCESS, from_infos(found)), list)
 PDATA = Shape(_lookup, list)
 ANSWERS = Shape(_query, list)
-NSPACE = Shape(lambda op, found: (SUCCESS, found), _none)
-PROCS = Shape(lambda op, found: (SUCCESS, from_procs(found)), list)
-NODES = Shape(lambda op, found: (SUCCESS, ",".join(found)), _none)
+NSPACE = Shape(lambda op, found: (statuses.SUCCESS, found), _none)
+PROCS = Shape(lambda op, found: (statuses.SUCCESS, from_procs(found)), list)
+NODES = Shape(lambda op, found: (statuses.SUCCESS, ",".join(found)), _none)
 GROUP = Shape(_group, list)
 CREDENTIAL = Shape(_credential, lambda: ({}, []))
 
 
 def fence(me: Proc, peers: object, dicts: object) -> ops.Fence:
     directives = to_infos(dicts)
-    rest = tuple([info for info in directives if info.key != COLLECT_DATA])
-    return ops.Fence(to_whom(peers, me.nspace), is_set(directives, COLLECT_DATA), rest)
+    rest = tuple([info for info in directives if info.key != keys.COLLECT_DATA])
+    return ops.Fence(to_whom(peers, me.nspace), is_set(directives, keys.COLLECT_DATA), rest)
 
 
 def get(me: Proc, proc: object, key: object, dicts: object) -> ops.Get:
     if key is None:
-        raise refused("all that a proc has put cannot be asked for at once: name a key", ERR_NOT_SUPPORTED)
+        raise refused("all that a proc has put cannot be asked for at once: name a key", statuses.ERR_NOT_SUPPORTED)
     return ops.Get(me if proc is None else to_proc(proc), to_key(key), to_infos(dicts))
 
 
@@ -133,7 +129,7 @@ def travelling(value: Value) -> Value:
 
 def _check(type: int, data: Any) -> None:
     if type == codes.PROC_INFO and data.exit_code:
-        raise refused("no message carries the exit code of a PROC_INFO", ERR_NOT_SUPPORTED)
+        raise refused("no message carries the exit code of a PROC_INFO", statuses.ERR_NOT_SUPPORTED)
     if type == codes.REGEX and data.endswith(b"\0"):
         raise refused("a REGEX travels without the NUL that it ends with")
     if type == codes.DATA_ARRAY and data.type in _CONTAINING:
@@ -157,14 +153,14 @@ def abort(status: object, message: object, peers: object) -> ops.Abort:
 def publish(dicts: object) -> ops.Publish:
     data: list[Info] = []
     directives: list[Info] = []
-    given = {RANGE: RANGE_SESSION, PERSISTENCE: PERSIST_APP}
+    given = {keys.RANGE: RANGE_SESSION, keys.PERSISTENCE: PERSIST_APP}
     for info in to_infos(dicts):
         if info.key in given:
             given[info.key] = to_int(codes.UINT8, info.value.data)
         else:
             travelling(info.value)
             (directives if info.key.startswith(ops.RESERVED_PREFIX) else data).append(info)
-    return ops.Publish(tuple(data), given[RANGE], given[PERSISTENCE], tuple(directives))
+    return ops.Publish(tuple(data), given[keys.RANGE], given[keys.PERSISTENCE], tuple(directives))
 
 
 def lookup(wanted: object, dicts: object) -> ops.Lookup:
@@ -245,7 +241,7 @@ def get_credential(dicts: object) -> ops.GetCredential:
 
 def validate_credential(credential: object, dicts: object) -> ops.ValidateCredential:
     if not credential:
-        raise refused("there is no credential", ERR_BAD_PARAM)
+        raise refused("there is no credential", statuses.ERR_BAD_PARAM)
     return ops.ValidateCredential(to_bytes(credential), to_infos(dicts))
 
 

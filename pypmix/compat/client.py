@@ -7,18 +7,7 @@ import threading
 from pypmix._version import __version__
 from pypmix.client import Client
 from pypmix.compat import asking
-from pypmix.compat.asking import (
-    ANSWERS,
-    CREDENTIAL,
-    GROUP,
-    INFOS,
-    NODES,
-    NSPACE,
-    PDATA,
-    PROCS,
-    QUERY_PARTIAL_SUCCESS,
-    VALUE,
-)
+from pypmix.compat.asking import ANSWERS, CREDENTIAL, GROUP, INFOS, NODES, NSPACE, PDATA, PROCS, VALUE
 from pypmix.compat.events import Events
 from pypmix.compat.fabric import Fabrics
 from pypmix.compat.hardware import Hardware
@@ -26,8 +15,9 @@ from pypmix.compat.packing import Packing
 from pypmix.compat.printing import Printing
 from pypmix.compat.running import attempt, callback, named_after, start, status_of
 from pypmix.compat.values import from_infos, from_proc, from_value, to_infos, to_key, to_proc, to_value
+from pypmix.standard import keys, statuses
 from pypmix.standard.attrs import EVENT_NON_DEFAULT
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_NOT_SUPPORTED, SUCCESS, NotInitialized, NotSupported
+from pypmix.standard.errors import NotInitialized, NotSupported
 from pypmix.standard.ops import Commit, Get, Heartbeat, NotifyEvent, QueryInfo
 from pypmix.standard.ops.events import RANGE_PROC_LOCAL
 
@@ -42,8 +32,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Info, Proc, Value
 
 
-MODEL_DECLARED = -147
-MODELS = frozenset({"pmix.pgm.model", "pmix.mdl.name", "pmix.mld.vrs", "pmix.threads"})
+MODELS = frozenset({keys.PROGRAMMING_MODEL, keys.MODEL_LIBRARY_NAME, keys.MODEL_LIBRARY_VERSION, keys.THREADING_MODEL})
 """What a process says of its programming model when it is initialized."""
 
 
@@ -51,7 +40,7 @@ def _declare(facade: Client, directives: tuple[Info, ...]) -> None:
     """Raise `PMIX_MODEL_DECLARED` in this process alone, as a libpmix does by itself."""
     told = tuple([info for info in directives if info.key in MODELS])
     if told and facade.engine.name != "native":
-        facade._run(NotifyEvent(MODEL_DECLARED, RANGE_PROC_LOCAL, (*told, EVENT_NON_DEFAULT(True))))
+        facade._run(NotifyEvent(statuses.MODEL_DECLARED, RANGE_PROC_LOCAL, (*told, EVENT_NON_DEFAULT(True))))
 
 
 class Shared:
@@ -155,10 +144,10 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
     ) -> int:
         """Start an operation, and have the caller's function called at its end."""
         if not callable(cbfunc):
-            return ERR_BAD_PARAM
+            return statuses.ERR_BAD_PARAM
 
         def finish(op: Op[Any], result: object, error: BaseException | None) -> None:
-            status = SUCCESS if error is None else status_of(error)
+            status = statuses.SUCCESS if error is None else status_of(error)
             if shape is None:
                 cbfunc(status, cbdata)
                 return
@@ -207,7 +196,7 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
 
     def progress_thread_stop(self, dicts: object = None) -> int:
         """`PMIx_Progress_thread_stop`: not supported, since nothing would make progress then."""
-        return ERR_NOT_SUPPORTED if self.initialized() else SUCCESS
+        return statuses.ERR_NOT_SUPPORTED if self.initialized() else statuses.SUCCESS
 
     def store_internal(self, pyproc: object, pykey: object, pyval: object) -> int:
         """`PMIx_Store_internal`: keep a value of a proc for the gets of this process."""
@@ -241,20 +230,20 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
             return status, None
         kept = self._own.get((op.proc, op.key))
         if kept is not None:
-            return SUCCESS, from_value(kept)
+            return statuses.SUCCESS, from_value(kept)
         return self._answer(VALUE, lambda: op)
 
     def get_nb(self, proc: object, ky: object, dicts: object, cbfunc: object, cbdata: object = None) -> int:
         """`PMIx_Get_nb`: `cbfunc(status, value, cbdata)`."""
         if not callable(cbfunc):
-            return ERR_BAD_PARAM
+            return statuses.ERR_BAD_PARAM
         status, op = attempt(lambda: asking.get(self._me(), proc, ky, dicts))
         if op is None:
             return status
         kept = self._own.get((op.proc, op.key))
         if kept is not None:
-            callback(cbfunc, SUCCESS, from_value(kept), cbdata)
-            return SUCCESS
+            callback(cbfunc, statuses.SUCCESS, from_value(kept), cbdata)
+            return statuses.SUCCESS
         return self._begin(VALUE, cbfunc, cbdata, lambda: op)
 
     def publish(self, dicts: object) -> int:
@@ -320,24 +309,24 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
             return status, []
         own, rest = from_infos(parts[0]), parts[1]
         if own and not rest:
-            return SUCCESS, own
+            return statuses.SUCCESS, own
         status, found = self._answer(ANSWERS, QueryInfo, rest)
-        return (QUERY_PARTIAL_SUCCESS if own and not found else status), own + found
+        return (statuses.QUERY_PARTIAL_SUCCESS if own and not found else status), own + found
 
     def query_nb(self, pyq: object, cbfunc: object, cbdata: object = None) -> int:
         """`PMIx_Query_info_nb`: `cbfunc(status, results, cbdata)`."""
         if not callable(cbfunc):
-            return ERR_BAD_PARAM
+            return statuses.ERR_BAD_PARAM
         status, parts = attempt(asking.query, pyq)
         if parts is None:
             return status
         own, rest = from_infos(parts[0]), parts[1]
         if own and not rest:
-            callback(cbfunc, SUCCESS, own, cbdata)
-            return SUCCESS
+            callback(cbfunc, statuses.SUCCESS, own, cbdata)
+            return statuses.SUCCESS
 
         def told(status: int, found: list[dict[str, Any]], data: object) -> None:
-            cbfunc(QUERY_PARTIAL_SUCCESS if own and not found else status, own + found, data)
+            cbfunc(statuses.QUERY_PARTIAL_SUCCESS if own and not found else status, own + found, data)
 
         return self._begin(ANSWERS, told, cbdata, QueryInfo, rest)
 
@@ -370,7 +359,9 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
         self, directive: object, block: object, pyunits: object, pyinfo: object, cbfunc: object, cbdata: object = None
     ) -> int:
         """`PMIx_Resource_block_nb`: not supported."""
-        return attempt(self._block, directive, block, pyunits, pyinfo)[0] if callable(cbfunc) else ERR_BAD_PARAM
+        return (
+            attempt(self._block, directive, block, pyunits, pyinfo)[0] if callable(cbfunc) else statuses.ERR_BAD_PARAM
+        )
 
     def job_control(self, pytargets: object, pydirs: object = None) -> tuple[int, list[dict[str, Any]]]:
         """`PMIx_Job_control`."""
@@ -396,7 +387,7 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
 
     def heartbeat(self, dicts: object = None) -> int:
         """`PMIx_Heartbeat`; before `init` there is nobody to tell, which is no error."""
-        return self._do(Heartbeat) if self.initialized() else SUCCESS
+        return self._do(Heartbeat) if self.initialized() else statuses.SUCCESS
 
     def get_credential(self, pyinfo: object = None) -> tuple[int, dict[str, Any]]:
         """`PMIx_Get_credential`: returns the status and the credential as a byte object."""

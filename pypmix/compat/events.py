@@ -7,10 +7,8 @@ import threading
 from pypmix.compat.doors import Doors
 from pypmix.compat.running import answered, attempt, log, named_after
 from pypmix.compat.values import from_infos, from_proc, refused, to_infos, to_int, to_proc
-from pypmix.standard import codes
-from pypmix.standard.errors import ERROR
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import DeregisterEventHandler, Notification, NotifyEvent, RegisterEventHandler
-from pypmix.standard.ops.events import AFFECTED_PROC, EVENT_NO_ACTION_TAKEN
 from pypmix.standard.ops.publishing import RANGE_SESSION
 from pypmix.standard.types import Info, Value
 
@@ -20,9 +18,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Delivery
-
-INVITE_DECLINED = -162
-INVITE_FAILED = -163
 
 
 class Registration:
@@ -42,7 +37,7 @@ class Registration:
 def answer_of(returned: object) -> tuple[int, tuple[Info, ...]]:
     """Return the status and results that a handler has answered with: both, the status alone, or nothing."""
     if returned is None:
-        return EVENT_NO_ACTION_TAKEN, ()
+        return statuses.EVENT_NO_ACTION_TAKEN, ()
     if isinstance(returned, tuple | list) and len(returned) == 2:
         return to_int(codes.STATUS, returned[0]), to_infos(returned[1])
     return to_int(codes.STATUS, returned), ()
@@ -72,12 +67,12 @@ class Events(Doors):
         if wanted is None:
             return status, -1
         registration = Registration(hdlr)
-        refusals = INVITE_FAILED in wanted and INVITE_DECLINED not in wanted
-        heard = (*wanted, INVITE_DECLINED) if refusals else wanted
+        refusals = statuses.GROUP_INVITE_FAILED in wanted and statuses.GROUP_INVITE_DECLINED not in wanted
+        heard = (*wanted, statuses.GROUP_INVITE_DECLINED) if refusals else wanted
 
         def handle(delivery: Delivery) -> None:
             told = delivery.notification
-            if refusals and told.code == INVITE_DECLINED:
+            if refusals and told.code == statuses.GROUP_INVITE_DECLINED:
                 told = _failed(told)
 
             def call() -> None:
@@ -86,9 +81,9 @@ class Events(Doors):
                 args = registration.id, int(told.code), source, infos, from_infos(delivery.results)
                 delivery.done(*answer_of(registration.function(*args)))
 
-            answered(named_after(hdlr, call), (), lambda error: delivery.done(ERROR))
+            answered(named_after(hdlr, call), (), lambda error: delivery.done(statuses.ERROR))
 
-        status, number = ERROR, None
+        status, number = statuses.ERROR, None
         try:
             status, number = attempt(lambda: self._run(RegisterEventHandler(handle, heard, to_infos(pyinfo))))
         finally:
@@ -127,12 +122,12 @@ class Events(Doors):
 
 def _failed(declined: Notification) -> Notification:
     """Return a refused invitation as libpmix tells a leader of it: as one that failed, with who it was."""
-    infos = tuple([info for info in declined.infos if info.key != AFFECTED_PROC])
+    infos = tuple([info for info in declined.infos if info.key != keys.EVENT_AFFECTED_PROC])
     return Notification(
-        INVITE_FAILED,
+        statuses.GROUP_INVITE_FAILED,
         declined.source,
         declined.range,
-        (*infos, Info(AFFECTED_PROC, Value(codes.PROC, declined.source))),
+        (*infos, Info(keys.EVENT_AFFECTED_PROC, Value(codes.PROC, declined.source))),
     )
 
 

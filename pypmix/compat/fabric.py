@@ -7,7 +7,7 @@ from pypmix.compat.asking import INFOS, Shape
 from pypmix.compat.doors import Doors
 from pypmix.compat.running import callback
 from pypmix.compat.values import from_distance, to_cpuset, to_infos
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_INIT, ERR_RESOURCE_BUSY, SUCCESS
+from pypmix.standard import keys, statuses
 from pypmix.standard.ops import ComputeDistances, FabricUpdate
 from pypmix.standard.types import Topology
 
@@ -15,12 +15,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-FABRIC_INDEX = "pmix.fab.idx"
-DISTANCES = Shape(lambda op, found: (SUCCESS, [from_distance(each) for each in found]), list)
+DISTANCES = Shape(lambda op, found: (statuses.SUCCESS, [from_distance(each) for each in found]), list)
 
 
 def _index(infos: list[dict[str, Any]]) -> int:
-    return next((int(info["value"]) for info in infos if info["key"] == FABRIC_INDEX), 0)
+    return next((int(info["value"]) for info in infos if info["key"] == keys.FABRIC_INDEX), 0)
 
 
 class Fabrics(Doors):
@@ -32,21 +31,21 @@ class Fabrics(Doors):
     def fabric_register(self, dicts: object = None) -> tuple[int, list[dict[str, Any]] | None]:
         """`PMIx_Fabric_register`: returns the status and what is told of the fabric."""
         if self._fabric is not None:
-            return ERR_RESOURCE_BUSY, None
+            return statuses.ERR_RESOURCE_BUSY, None
         status, found = self._answer(INFOS, asking.fabric_register, dicts)
-        if status == SUCCESS:
+        if status == statuses.SUCCESS:
             self._fabric = _index(found)
         return status, found
 
     def fabric_register_nb(self, dicts: object, cbfunc: object, cbdata: object = None) -> int:
         """`PMIx_Fabric_register_nb`: `cbfunc(status, cbdata)`."""
         if not callable(cbfunc):
-            return ERR_BAD_PARAM
+            return statuses.ERR_BAD_PARAM
         if self._fabric is not None:
-            return ERR_RESOURCE_BUSY
+            return statuses.ERR_RESOURCE_BUSY
 
         def registered(status: int, infos: list[dict[str, Any]], data: object) -> None:
-            if status == SUCCESS:
+            if status == statuses.SUCCESS:
                 self._fabric = _index(infos)
             cbfunc(status, data)
 
@@ -56,16 +55,16 @@ class Fabrics(Doors):
         """`PMIx_Fabric_update`: returns the status and what is told of the fabric now."""
         index = self._fabric
         if index is None:
-            return ERR_INIT, None
+            return statuses.ERR_INIT, None
         return self._answer(INFOS, lambda: FabricUpdate(index))
 
     def fabric_update_nb(self, cbfunc: object, cbdata: object = None) -> int:
         """`PMIx_Fabric_update_nb`: `cbfunc(status, cbdata)`."""
         if not callable(cbfunc):
-            return ERR_BAD_PARAM
+            return statuses.ERR_BAD_PARAM
         index = self._fabric
         if index is None:
-            return ERR_INIT
+            return statuses.ERR_INIT
         return self._begin(
             INFOS, lambda status, _infos, data: cbfunc(status, data), cbdata, lambda: FabricUpdate(index)
         )
@@ -73,17 +72,17 @@ class Fabrics(Doors):
     def fabric_deregister(self, idx: object = None) -> int:
         """`PMIx_Fabric_deregister`: forget the fabric, which no server needs to hear of."""
         if self._fabric is None:
-            return ERR_INIT
+            return statuses.ERR_INIT
         self._fabric = None
-        return SUCCESS
+        return statuses.SUCCESS
 
     def fabric_deregister_nb(self, cbfunc: object, cbdata: object = None) -> int:
         """`PMIx_Fabric_deregister_nb`: `cbfunc(status, cbdata)`."""
         if not callable(cbfunc):
-            return ERR_BAD_PARAM
+            return statuses.ERR_BAD_PARAM
         status = self.fabric_deregister()
-        if status == SUCCESS:
-            callback(cbfunc, SUCCESS, cbdata)
+        if status == statuses.SUCCESS:
+            callback(cbfunc, statuses.SUCCESS, cbdata)
         return status
 
     def compute_distances(self, pycpus: object, dicts: object = None) -> tuple[int, list[dict[str, Any]]]:

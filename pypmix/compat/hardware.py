@@ -6,8 +6,8 @@ import os
 
 from pypmix.compat.running import attempt
 from pypmix.compat.values import HWLOC, cpus_of, from_cpuset, refused, to_cpuset, to_text
+from pypmix.standard import statuses
 from pypmix.standard.enums import BindEnvelope, Locality
-from pypmix.standard.errors import ERR_NOT_SUPPORTED, SUCCESS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ LEVELS = {
 def _places(given: object) -> dict[str, set[int]]:
     source, _, words = to_text(given).partition(":")
     if source != HWLOC:
-        raise refused(f"a locality is told as hwloc's, not as {source!r:.40}", ERR_NOT_SUPPORTED)
+        raise refused(f"a locality is told as hwloc's, not as {source!r:.40}", statuses.ERR_NOT_SUPPORTED)
     return {word[:2]: set(cpus_of(word[2:])) for word in words.split(":") if word}
 
 
@@ -58,7 +58,7 @@ class Hardware:
 
     def load_topology(self) -> int:
         """`PMIx_Load_topology`: nothing to do, since `compute_distances` asks for the topology itself."""
-        return SUCCESS
+        return statuses.SUCCESS
 
     def get_relative_locality(self, loc1: object, loc2: object) -> tuple[int, list[int]]:
         """`PMIx_Get_relative_locality`: what two procs of a node share, by their locality strings."""

@@ -8,8 +8,8 @@ import zlib
 from pypmix.compat.running import attempt
 from pypmix.compat.values import from_bytes, from_info, from_value, refused, to_bytes, to_info, to_int, to_value
 from pypmix.data import DataBuffer
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_NOT_SUPPORTED, PMIxError
+from pypmix.standard import codes, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.values import INFLATE_LIMIT, inflate
 
 TYPE_CHECKING = False
@@ -18,15 +18,12 @@ if TYPE_CHECKING:
 
     Buffer = dict[str, Any]
 
-ERR_UNPACK_READ_PAST_END_OF_BUFFER = -50
-ERR_NOT_AVAILABLE = -64
-
 
 def _kind(data_type: int | None, given: object = None) -> int:
     if data_type is None:
         return codes.INFO if isinstance(given, dict) and "key" in given else codes.VALUE
     if data_type not in (codes.VALUE, codes.INFO):
-        raise refused("what is packed is a value or an info", ERR_NOT_SUPPORTED)
+        raise refused("what is packed is a value or an info", statuses.ERR_NOT_SUPPORTED)
     return data_type
 
 
@@ -67,7 +64,7 @@ def _unpack(buffer: object, data_type: int | None) -> Any:
     data, taken = _contents(buffer)
     rest = DataBuffer(data[taken:])
     if not rest.more():
-        raise refused("nothing is left to unpack", ERR_UNPACK_READ_PAST_END_OF_BUFFER)
+        raise refused("nothing is left to unpack", statuses.ERR_UNPACK_READ_PAST_END_OF_BUFFER)
     found = rest.one(kind)
     _fill(buffer, data, len(data) - len(rest.bytes()))
     return from_info(found) if kind == codes.INFO else from_value(found)
@@ -107,10 +104,10 @@ def _some(given: object) -> bytes:
 def _compress(given: object) -> bytes:
     data = _some(given)
     if len(data) > INFLATE_LIMIT:
-        raise refused(f"{len(data)} bytes are more than can be decompressed again", ERR_NOT_AVAILABLE)
+        raise refused(f"{len(data)} bytes are more than can be decompressed again", statuses.ERR_NOT_AVAILABLE)
     made = struct.pack("=I", len(data)) + zlib.compress(data)
     if len(made) >= len(data):
-        raise refused("compressing it would make it no smaller", ERR_NOT_AVAILABLE)
+        raise refused("compressing it would make it no smaller", statuses.ERR_NOT_AVAILABLE)
     return made
 
 
@@ -118,7 +115,7 @@ def _decompress(given: object) -> bytes:
     try:
         return inflate(_some(given))
     except ValueError as error:
-        raise PMIxError(str(error), status=ERR_NOT_AVAILABLE, operation="data_decompress") from error
+        raise PMIxError(str(error), status=statuses.ERR_NOT_AVAILABLE, operation="data_decompress") from error
 
 
 class Packing:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from pypmix.compat.names import table
 from pypmix.compat.running import attempt
 from pypmix.compat.values import to_app, to_info, to_proc, to_text, to_unit, to_value
-from pypmix.standard import enums
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_NOT_FOUND, ERR_NOT_SUPPORTED, SUCCESS
+from pypmix.standard import enums, statuses
 from pypmix.standard.types import App, Info, ResourceUnit, Value
 from pypmix.standard.values import type_name
 
@@ -93,11 +92,11 @@ class Printing:
         """`PMIx_Error_code`: the status of a name."""
         status, text = attempt(to_text, errname)
         if text is None:
-            return status if errname is not None else ERR_BAD_PARAM
+            return status if errname is not None else statuses.ERR_BAD_PARAM
         name = text if text.startswith("PMIX_") else f"PMIX_{text}"
         found = table().get(name)
         known = isinstance(found, int) and self.error_string(found) != f"UNKNOWN ({found!r})"
-        return found if known and isinstance(found, int) else ERR_NOT_FOUND
+        return found if known and isinstance(found, int) else statuses.ERR_NOT_FOUND
 
     def proc_state_string(self, pystat: int) -> str:
         """`PMIx_Proc_state_string`."""
@@ -195,7 +194,7 @@ class Printing:
         if data_type is None:
             data_type = PMIX_INFO if isinstance(pysrc, dict) and "key" in pysrc else PMIX_VALUE
         if data_type not in (PMIX_INFO, PMIX_VALUE):
-            return ERR_NOT_SUPPORTED, None
+            return statuses.ERR_NOT_SUPPORTED, None
         show: Callable[[object], tuple[int, str | None]] = (
             self.info_string if data_type == PMIX_INFO else self.value_string
         )
@@ -203,4 +202,4 @@ class Printing:
         if text is None:
             return status, None
         status, before = attempt(lambda: "" if prefix is None else to_text(prefix))
-        return (SUCCESS, f"{before}{text}") if before is not None else (status, None)
+        return (statuses.SUCCESS, f"{before}{text}") if before is not None else (status, None)

@@ -8,7 +8,8 @@ import os
 import threading
 from queue import SimpleQueue
 
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_TYPE_MISMATCH, ERROR, SUCCESS, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,21 +30,21 @@ def status_of(error: BaseException) -> int:
     """Return the status int that stands for an error; what it says goes to the log `pypmix.compat`."""
     if isinstance(error, PMIxError):
         log.info("%s", error)
-        return error.code or ERROR
+        return error.code or statuses.ERROR
     if isinstance(error, RecursionError):
         log.info("refused: it is nested too deep, or contains itself")
-        return ERR_BAD_PARAM
+        return statuses.ERR_BAD_PARAM
     if isinstance(error, TypeError | ValueError | OverflowError):
         log.info("refused: %s", error, exc_info=error)
-        return ERR_TYPE_MISMATCH if isinstance(error, TypeError) else ERR_BAD_PARAM
+        return statuses.ERR_TYPE_MISMATCH if isinstance(error, TypeError) else statuses.ERR_BAD_PARAM
     log.error("an error that no status stands for", exc_info=error)
-    return ERROR
+    return statuses.ERROR
 
 
 def attempt(function: Callable[P, R], *args: P.args, **named: P.kwargs) -> tuple[int, R | None]:
     """Call a function; return `PMIX_SUCCESS` and its result, or the status of its error and None."""
     try:
-        return SUCCESS, function(*args, **named)
+        return statuses.SUCCESS, function(*args, **named)
     except Exception as error:
         return status_of(error), None
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pypmix.standard import codes, types
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_TYPE_MISMATCH, PMIxError
+from pypmix.standard import codes, statuses, types
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import MAX_KEYLEN, RANK_WILDCARD, Proc, check_name
 from pypmix.standard.values import RANGES, type_name
 
@@ -16,14 +16,14 @@ FLAGS = frozenset({codes.INFO_DIRECTIVES, codes.IOF_CHANNEL, codes.LOCTYPE, code
 """The types that the Standard's appendix writes as a list of flags, where the binding takes their sum."""
 
 
-def refused(what: str, status: int = ERR_BAD_PARAM) -> PMIxError:
+def refused(what: str, status: int = statuses.ERR_BAD_PARAM) -> PMIxError:
     """Return the error of an argument that cannot be converted."""
     return PMIxError(what, status=status, operation="compat")
 
 
 def mismatch(what: str) -> PMIxError:
     """Return the error of a value of another kind than its type holds."""
-    return refused(what, ERR_TYPE_MISMATCH)
+    return refused(what, statuses.ERR_TYPE_MISMATCH)
 
 
 def to_text(given: object) -> str:

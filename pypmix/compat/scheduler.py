@@ -6,8 +6,7 @@ from pypmix.compat.running import attempt
 from pypmix.compat.server import handlers
 from pypmix.compat.tool import PMIxTool
 from pypmix.compat.values import from_info, to_infos
-from pypmix.standard import attrs
-from pypmix.standard.errors import ERR_INIT, SUCCESS
+from pypmix.standard import attrs, statuses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class PMIxScheduler(PMIxTool):
         if given is not None and not any(info.key in CONNECTING for info in given):
             dicts = [*(dicts if isinstance(dicts, list | tuple) else ()), from_info(attrs.TOOL_CONNECT_OPTIONAL(True))]
         status, name = super().init(dicts)
-        if status == SUCCESS and self._map is not None:
+        if status == statuses.SUCCESS and self._map is not None:
             status = super().set_server_module(self._map)
         return status, name
 
@@ -55,5 +54,5 @@ class PMIxScheduler(PMIxTool):
         """`PMIx_tool_set_server_module`: serve those who connect; before `init`, returns `PMIX_ERR_INIT` and waits."""
         if self._facade is None and handlers(map) is not None:
             self._map = map
-            return ERR_INIT
+            return statuses.ERR_INIT
         return super().set_server_module(map)

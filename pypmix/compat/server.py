@@ -30,19 +30,8 @@ from pypmix.compat.values import (
 )
 from pypmix.data import DataBuffer
 from pypmix.server import Server
-from pypmix.standard import codes, ops
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_EXISTS,
-    ERR_INIT,
-    ERR_NOT_SUPPORTED,
-    ERR_UNREACH,
-    SUCCESS,
-    NotInitialized,
-    NotSupported,
-    PMIxError,
-    Unreachable,
-)
+from pypmix.standard import codes, ops, statuses
+from pypmix.standard.errors import NotInitialized, NotSupported, PMIxError, Unreachable
 from pypmix.standard.ops.forwarding import STDIN
 from pypmix.standard.types import Proc, Regex2
 
@@ -70,7 +59,7 @@ def handlers(given: object) -> dict[str, Handler] | None:
         log.error("a server needs at least one handler of an upcall")
         return None
     for key, function in given.items():
-        if setmodulefn(key, function) != SUCCESS:
+        if setmodulefn(key, function) != statuses.SUCCESS:
             log.error("%r is no upcall, or %r no function to handle it", key, function)
             return None
     return {key: Handler(key, function) for key, function in given.items()}
@@ -96,16 +85,16 @@ class PMIxServer(PMIxClient):
         """
         module = handlers(map)
         if module is None:
-            return ERR_INIT
+            return statuses.ERR_INIT
         if self._hosting is not None:
-            return SUCCESS
+            return statuses.SUCCESS
         status, self._hosting = attempt(lambda: Hosting(to_infos(dicts), module))
         return status
 
     def finalize(self, dicts: object = None) -> int:
         """`PMIx_server_finalize`: stop to serve."""
         hosting, self._hosting = self._hosting, None
-        return ERR_INIT if hosting is None else attempt(hosting.close)[0]
+        return statuses.ERR_INIT if hosting is None else attempt(hosting.close)[0]
 
     def initialized(self) -> int:
         """`PMIx_Initialized`: 1 between `init` and `finalize`, else 0."""
@@ -152,10 +141,10 @@ class PMIxServer(PMIxClient):
 
     def _optional(self, cbfunc: object, cbdata: object, function: Callable[[], object]) -> int:
         if cbfunc is not None and not callable(cbfunc):
-            return ERR_BAD_PARAM
+            return statuses.ERR_BAD_PARAM
         status = attempt(function)[0]
-        if cbfunc is not None and status == SUCCESS:
-            callback(cbfunc, SUCCESS, cbdata)
+        if cbfunc is not None and status == statuses.SUCCESS:
+            callback(cbfunc, statuses.SUCCESS, cbdata)
         return status
 
     def register_nspace(
@@ -260,25 +249,25 @@ class PMIxServer(PMIxClient):
         `cbfunc` is called with a status, infos and `cbdata`.
         """
         if cbfunc is not None and not callable(cbfunc):
-            return ERR_BAD_PARAM
+            return statuses.ERR_BAD_PARAM
         hosting = self._hosting
         if hosting is None:
-            return ERR_NOT_SUPPORTED if self.initialized() else ERR_INIT
+            return statuses.ERR_NOT_SUPPORTED if self.initialized() else statuses.ERR_INIT
         status, op = attempt(lambda: ops.SessionControl(to_int(codes.UINT32, sessionID), to_infos(ilist)))
         if op is None:
             return status
         known = "sessioncontrol" in hosting.module
         if cbfunc is None:
-            return attempt(hosting.run, op)[0] if known else ERR_UNREACH
+            return attempt(hosting.run, op)[0] if known else statuses.ERR_UNREACH
         answer = cbfunc
 
         def done(result: Any, error: BaseException | None) -> None:
-            callback(answer, SUCCESS if error is None else status_of(error), from_infos(result or ()), cbdata)
+            callback(answer, statuses.SUCCESS if error is None else status_of(error), from_infos(result or ()), cbdata)
 
         if known:
             return attempt(hosting.start, op, done)[0]
         done(None, Unreachable("there is no scheduler", operation="session_control"))
-        return SUCCESS
+        return statuses.SUCCESS
 
     # Methods that have an answer at once
 
@@ -321,7 +310,9 @@ class PMIxServer(PMIxClient):
                 return
             known = self._host().attributes
             if name in known:
-                raise PMIxError("they are registered already", status=ERR_EXISTS, operation="register_attributes")
+                raise PMIxError(
+                    "they are registered already", status=statuses.ERR_EXISTS, operation="register_attributes"
+                )
             if not isinstance(attrs, list | tuple):
                 raise refused("a list of attributes is wanted")
             known[name] = tuple([to_key(each) for each in attrs])

@@ -14,15 +14,8 @@ import logging
 
 from pypmix.compat.running import answered
 from pypmix.compat.values import to_bytes, to_infos, to_pdata, to_proc, to_text
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_PARTIAL_SUCCESS,
-    ERROR,
-    SUCCESS,
-    SUCCESSES,
-    PMIxError,
-    error_for,
-)
+from pypmix.standard import statuses
+from pypmix.standard.errors import SUCCESSES, PMIxError, error_for
 from pypmix.standard.ops import Credential
 
 TYPE_CHECKING = False
@@ -82,9 +75,9 @@ pmixservermodule: dict[str, Any] = {}
 def setmodulefn(key: object, function: object) -> int:
     """Register a handler of a server module; returns a status."""
     if key not in PERMITTED or not callable(function):
-        return ERR_BAD_PARAM
+        return statuses.ERR_BAD_PARAM
     pmixservermodule[str(key)] = function
-    return SUCCESS
+    return statuses.SUCCESS
 
 
 class Handler:
@@ -169,36 +162,36 @@ class Asked:
                 self._returned(handler, handler.function(*handler.arguments(args, self.row.complete, cbdata)))
 
         call.__qualname__ = getattr(handler.function, "__qualname__", handler.key)
-        answered(call, (), lambda _error: self.settle(ERROR, ()))
+        answered(call, (), lambda _error: self.settle(statuses.ERROR, ()))
 
     def _returned(self, handler: Handler, value: Any) -> None:
         if isinstance(value, tuple) and value and isinstance(value[0], int):
             self.settle(value[0], value[1:])
         elif isinstance(value, int):
-            if value != SUCCESS or handler.arity != 3 or self.row.done:
+            if value != statuses.SUCCESS or handler.arity != 3 or self.row.done:
                 self.settle(value, ())
         elif value is None and (self.row.void or not self.open):
             if handler.arity != 3:
-                self.settle(SUCCESS, ())
+                self.settle(statuses.SUCCESS, ())
         else:
             log.error("the handler %r returned %r, and not a status: it counts as PMIX_ERROR", handler.key, value)
-            self.settle(ERROR, ())
+            self.settle(statuses.ERROR, ())
 
     def settle(self, status: Any, values: tuple[Any, ...]) -> bool:
         """Answer, unless it has been; tell whether it had not."""
         if _open.pop(self.token, None) is None:
             return False
         self._ended(self)
-        number = int(status) if isinstance(status, int) else ERR_BAD_PARAM
+        number = int(status) if isinstance(status, int) else statuses.ERR_BAD_PARAM
         name = self.row.keys[0]
-        if number not in SUCCESSES and number != ERR_PARTIAL_SUCCESS:
+        if number not in SUCCESSES and number != statuses.ERR_PARTIAL_SUCCESS:
             self.upcall.fail(error_for(number)(f"the host's {name!r} refuses", status=number, operation=name))
             return True
         try:
             result = self.row.result(*values) if values else self.row.nothing
         except (PMIxError, TypeError) as error:
             log.error("the host's %r was answered with %r, which is no result of it: %s", name, values, error)
-            status = error.code if isinstance(error, PMIxError) else ERR_BAD_PARAM
+            status = error.code if isinstance(error, PMIxError) else statuses.ERR_BAD_PARAM
             self.upcall.fail(PMIxError("the host's answer makes no sense", status=status, operation=name))
         else:
             self.upcall.reply(result)

@@ -16,18 +16,8 @@ from pypmix.compat.serverevents import ServerEvents
 from pypmix.compat.serverjobs import Job
 from pypmix.compat.serverupcalls import ROWS
 from pypmix.server import Server, accept
-from pypmix.standard import attrs, ops
-from pypmix.standard.errors import (
-    ERR_EXISTS,
-    ERR_INIT,
-    ERR_LOST_CONNECTION,
-    ERR_RESOURCE_BUSY,
-    NotFound,
-    NotSupported,
-    PMIxError,
-    Unreachable,
-    WouldDeadlock,
-)
+from pypmix.standard import attrs, ops, statuses
+from pypmix.standard.errors import NotFound, NotSupported, PMIxError, Unreachable, WouldDeadlock
 from pypmix.standard.ops.publishing import RANGE_SESSION
 from pypmix.standard.types import Info, Proc, Value
 
@@ -201,7 +191,7 @@ class Hosting:
             asked, self._asked = list(self._asked), {}
         for each in asked:
             if isinstance(each.upcall, _Request):
-                each.settle(ERR_INIT, ())  # somebody in here waits for it
+                each.settle(statuses.ERR_INIT, ())  # somebody in here waits for it
             else:
                 each.drop()
         self.events.close()
@@ -225,7 +215,7 @@ class Hosting:
         op = upcall.op
         if isinstance(op, ops.ClientLost):
             self._connected.discard(op.proc)
-            self._tell(ERR_LOST_CONNECTION, op.proc, RANGE_SESSION, (attrs.EVENT_AFFECTED_PROC(op.proc),))
+            self._tell(statuses.ERR_LOST_CONNECTION, op.proc, RANGE_SESSION, (attrs.EVENT_AFFECTED_PROC(op.proc),))
             upcall.reply()
             return
         if isinstance(op, ops.ClientConnected):
@@ -254,7 +244,7 @@ class Hosting:
                 self._busy[who] = count + 1
         if count >= IN_FLIGHT and not row.free:
             log.error("%d requests of %s are unanswered: %s is refused", count, who, row.keys[0])
-            asked.settle(ERR_RESOURCE_BUSY, ())
+            asked.settle(statuses.ERR_RESOURCE_BUSY, ())
         else:
             asked.begin(handler)
 
@@ -352,7 +342,7 @@ class Hosting:
         """Register a job anew, of which more is known now."""
         if any(proc.nspace == job.nspace for proc in list(self._connected)):
             detail = f"clients of {job.nspace!r} are connected: nothing can be added to it"
-            raise PMIxError(detail, status=ERR_EXISTS, operation="register_nspace")
+            raise PMIxError(detail, status=statuses.ERR_EXISTS, operation="register_nspace")
         server = self.server
         server.deregister_nspace(job.nspace)
         server.register_nspace(job.info, job.local)

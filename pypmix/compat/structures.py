@@ -19,8 +19,8 @@ from pypmix.compat.scalars import (
     to_text,
     whole,
 )
-from pypmix.standard import codes, types
-from pypmix.standard.errors import ERR_NOT_SUPPORTED, PMIxError
+from pypmix.standard import codes, statuses, types
+from pypmix.standard.errors import PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def to_cpuset(given: object) -> types.Cpuset:
     if not source and not cpus:
         return types.Cpuset(None)
     if source != HWLOC:
-        raise refused(f"cpus are counted as hwloc does, not as {source!r:.40}", ERR_NOT_SUPPORTED)
+        raise refused(f"cpus are counted as hwloc does, not as {source!r:.40}", statuses.ERR_NOT_SUPPORTED)
     if isinstance(cpus, list | tuple):
         cpus = ",".join([str(each) if isinstance(each, int) else to_text(each) for each in cpus])
     return types.Cpuset(ranges_of(cpus_of(to_text(cpus))))
@@ -268,7 +268,7 @@ def to_topology(given: object) -> types.Topology:
     given = {"source": HWLOC, "support": b""} | given if isinstance(given, dict) else given
     source = to_text(member(given, "source"))
     if not source.startswith(HWLOC):
-        raise refused(f"topologies are hwloc's, not {source!r:.40}", ERR_NOT_SUPPORTED)
+        raise refused(f"topologies are hwloc's, not {source!r:.40}", statuses.ERR_NOT_SUPPORTED)
     return types.Topology(optional(member(given, "topology")), to_bytes(member(given, "support")))
 
 

@@ -19,8 +19,8 @@ from pypmix.compat.values import (
     to_proc,
     to_whom,
 )
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_INIT, ERROR, SUCCESS, NotInitialized
+from pypmix.standard import codes, statuses
+from pypmix.standard.errors import NotInitialized
 from pypmix.standard.ops import (
     IOFDeregister,
     IOFPull,
@@ -89,7 +89,7 @@ class PMIxTool(PMIxServer):
         status, tool = attempt(enter)
         if tool is None:
             return status, {"nspace": "UNASSIGNED", "rank": RANK_UNDEF}
-        return SUCCESS, from_proc(tool.proc)
+        return statuses.SUCCESS, from_proc(tool.proc)
 
     def finalize(self, dicts: object = None) -> int:
         """`PMIx_tool_finalize`."""
@@ -139,7 +139,7 @@ class PMIxTool(PMIxServer):
             return from_proc(self._me()), from_proc(server)
 
         status, names = attempt(attach)
-        return (status, None, None) if names is None else (SUCCESS, *names)
+        return (status, None, None) if names is None else (statuses.SUCCESS, *names)
 
     def connect_to_server(self, info: object = None) -> tuple[int, dict[str, Any] | None, dict[str, Any] | None]:
         """`PMIx_tool_attach_to_server`, by its name in the Standard's appendix."""
@@ -161,10 +161,10 @@ class PMIxTool(PMIxServer):
         """
         module = handlers(map)
         if module is None or self._facade is None:
-            return ERR_INIT
+            return statuses.ERR_INIT
         if self._hosting is not None:
             self._hosting.module = module
-            return SUCCESS
+            return statuses.SUCCESS
         status, self._hosting = attempt(beside, self._me(), self._given, module)
         return status
 
@@ -193,7 +193,7 @@ class PMIxTool(PMIxServer):
             )
             return number
 
-        status, number = ERROR, None
+        status, number = statuses.ERROR, None
         try:
             status, number = attempt(pull)
         finally:

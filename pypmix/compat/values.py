@@ -64,8 +64,7 @@ from pypmix.compat.structures import (
     to_unit,
     to_units,
 )
-from pypmix.standard import codes, types
-from pypmix.standard.errors import ERR_NOT_SUPPORTED
+from pypmix.standard import codes, statuses, types
 from pypmix.standard.record import Record
 from pypmix.standard.types import DataArray, Info, Proc, Value
 from pypmix.standard.values import RANGES, check, to_python, type_name
@@ -323,7 +322,7 @@ def to_data(type: int, given: object) -> Any:
         return to_int(type, given)
     convert = _TO.get(type)
     if convert is None:
-        raise refused(f"{type_name(type)} has no form in Python", ERR_NOT_SUPPORTED)
+        raise refused(f"{type_name(type)} has no form in Python", statuses.ERR_NOT_SUPPORTED)
     return convert(given)
 
 
@@ -345,7 +344,7 @@ def from_data(type: int, data: Any) -> Any:
 
 
 def _refuse_pointer(given: object) -> int:
-    raise refused("an address means nothing to another process", ERR_NOT_SUPPORTED)
+    raise refused("an address means nothing to another process", statuses.ERR_NOT_SUPPORTED)
 
 
 _TO: dict[int, Callable[[object], Any]] = {

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pypmix.standard import codes
+from pypmix.standard import codes, keys
 from pypmix.standard.types import DataArray, Info, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-ATTRIBUTE_SUPPORT = "pmix.qry.attrs"
-RESULTS = "pmix.qry.res"
 
-NAMES = frozenset({"pmix.qry.pgrp"})
+NAMES = frozenset({keys.QUERY_GROUP_NAMES})
 """What is an array of names, which releases from 5.0 on tell as one string, joined by commas."""
 
 OPEN = Value.unchecked(codes.UNDEF, None)
@@ -29,7 +27,7 @@ def completed(answers: Iterable[Info], more: Iterable[Info]) -> tuple[Info, ...]
     result = []
     for key, value, _ in answers:
         theirs = found.get(key, [])
-        if key == ATTRIBUTE_SUPPORT:
+        if key == keys.QUERY_ATTRIBUTE_SUPPORT:
             # Each side tells of itself.
             items = [item for part in (value, *theirs) for item in _infos(part)]
             value = Value.unchecked(codes.DATA_ARRAY, DataArray(codes.INFO, tuple(items))) if items else OPEN
@@ -45,7 +43,7 @@ def _flat(infos: Iterable[Info]) -> list[Info]:
     """Return the answers without the arrays in which some servers put those that belong together."""
     found: list[Info] = []
     for info in infos:
-        found += _infos(info.value) if info.key == RESULTS else [info]
+        found += _infos(info.value) if info.key == keys.QUERY_RESULTS else [info]
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from pypmix.standard import statuses
 from pypmix.standard.types import App
 
 TYPE_CHECKING = False
@@ -11,18 +12,21 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Spawn
 
 _REFUSALS = {
-    -47: ("the server's host does not start jobs", ""),
-    -31: ("the host lacks the resources, such as slots, for {procs}", ""),
-    -25: ("the host cannot reach what it needs for it", ""),
-    -177: ("{programs} cannot be executed", "is it a program, or a script with #!, and may it be executed?"),
-    -178: ("the host was told of no program", ""),
-    -179: ("the host has no place for {procs}", ""),
-    -190: (
+    statuses.ERR_NOT_SUPPORTED: ("the server's host does not start jobs", ""),
+    statuses.ERR_INIT: ("the host lacks the resources, such as slots, for {procs}", ""),
+    statuses.ERR_UNREACH: ("the host cannot reach what it needs for it", ""),
+    statuses.ERR_JOB_APP_NOT_EXECUTABLE: (
+        "{programs} cannot be executed",
+        "is it a program, or a script with #!, and may it be executed?",
+    ),
+    statuses.ERR_JOB_NO_EXE_SPECIFIED: ("the host was told of no program", ""),
+    statuses.ERR_JOB_FAILED_TO_MAP: ("the host has no place for {procs}", ""),
+    statuses.ERR_JOB_EXE_NOT_FOUND: (
         "there is no program {programs}",
         "is it on the launcher's PATH, or a path from the job's folder?",
     ),
-    -233: ("there is no folder {folders}", "cwd= names it as the host sees it"),
-    -234: ("the host lacks the resources, such as slots, for {procs}", ""),
+    statuses.ERR_JOB_WDIR_NOT_FOUND: ("there is no folder {folders}", "cwd= names it as the host sees it"),
+    statuses.ERR_JOB_INSUFFICIENT_RESOURCES: ("the host lacks the resources, such as slots, for {procs}", ""),
 }
 
 

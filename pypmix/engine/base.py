@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pypmix.standard import statuses
 from pypmix.standard._typing import TypeVar
-from pypmix.standard.errors import ERR_BAD_PARAM, PMIxError
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.record import Record
 from pypmix.standard.types import Proc
 
@@ -46,7 +47,7 @@ def security_modules(names: Iterable[str]) -> tuple[str, ...]:
     for name in found:
         if name not in (NATIVE, MUNGE, UNCHECKED):
             detail = f"{name!r} is no security module of this server: it has {NATIVE} and {MUNGE}, or {UNCHECKED}"
-            raise PMIxError(detail, status=ERR_BAD_PARAM)
+            raise PMIxError(detail, status=statuses.ERR_BAD_PARAM)
     return found
 
 
@@ -154,7 +155,7 @@ class Delivery(Protocol):
     notification: Notification
     results: tuple[Info, ...]
 
-    def done(self, status: int = -331, results: tuple[Info, ...] = ()) -> None:
+    def done(self, status: int = statuses.EVENT_NO_ACTION_TAKEN, results: tuple[Info, ...] = ()) -> None:
         """Let the chain of handlers go on, or end it with `EVENT_ACTION_COMPLETE`.
 
         Args:

@@ -11,34 +11,9 @@ from _thread import allocate_lock, get_ident
 from collections import deque
 
 from pypmix.engine.faults import fault, struck
-from pypmix.standard import codes
-from pypmix.standard.errors import ERROR, NotFound, PMIxError, WouldDeadlock
-from pypmix.standard.ops.events import (
-    AFFECTED_PROC,
-    AFFECTED_PROCS,
-    AFTER,
-    APPEND,
-    CUSTOM_RANGE,
-    DO_NOT_CACHE,
-    EVENT_ACTION_COMPLETE,
-    EVENT_NO_ACTION_TAKEN,
-    FIRST,
-    FIRST_IN_CATEGORY,
-    LAST,
-    LAST_IN_CATEGORY,
-    NAME,
-    NON_DEFAULT,
-    ONESHOT,
-    PREPEND,
-    RANGE,
-    RANGE_NAMESPACE,
-    RANGE_PROC_LOCAL,
-    RANGE_RM,
-    among,
-    is_set,
-    place_in,
-    procs_in,
-)
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import NotFound, PMIxError, WouldDeadlock
+from pypmix.standard.ops.events import RANGE_NAMESPACE, RANGE_PROC_LOCAL, RANGE_RM, among, is_set, place_in, procs_in
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import RANK_VALID, Info, Value
 
@@ -54,7 +29,6 @@ if TYPE_CHECKING:
     Conclusion = Callable[[Notification, int, tuple[Info, ...]], None]
     Effect = Callable[[Callable[[Any], object], Any], object]
 
-ERR_EVENT_REGISTRATION = -144
 
 MAX_KEPT = 512
 """How many events that found no handler are kept for one that comes late; natives keep as many."""
@@ -113,14 +87,14 @@ class Handler:
         self.name = ""
         self.range = 0
         for info in op.directives:
-            if info.key == NAME:
+            if info.key == keys.EVENT_HDLR_NAME:
                 self.name = info.value.data
-            elif info.key == RANGE:
+            elif info.key == keys.RANGE:
                 self.range = info.value.data
         self.place = place_in(op.directives)[0]
-        self.oneshot = is_set(op.directives, ONESHOT)
-        self.affected = procs_in(op.directives, AFFECTED_PROC, AFFECTED_PROCS)
-        self.within = procs_in(op.directives, CUSTOM_RANGE)
+        self.oneshot = is_set(op.directives, keys.EVENT_ONESHOT)
+        self.affected = procs_in(op.directives, keys.EVENT_AFFECTED_PROC, keys.EVENT_AFFECTED_PROCS)
+        self.within = procs_in(op.directives, keys.EVENT_CUSTOM_RANGE)
         if self.within is not None and not self.range:
             self.range = RANGE_CUSTOM
         self.active = False
@@ -148,7 +122,7 @@ class _Chain:
         self.left = deque(handlers)
         self.results = results
         self.over = over
-        self.status = EVENT_NO_ACTION_TAKEN
+        self.status = statuses.EVENT_NO_ACTION_TAKEN
 
 
 class Delivery:
@@ -166,7 +140,7 @@ class Delivery:
         self._inside = 0
         self._answer: tuple[int, tuple[Info, ...]] | None = None
 
-    def done(self, status: int = EVENT_NO_ACTION_TAKEN, results: tuple[Info, ...] = ()) -> None:
+    def done(self, status: int = statuses.EVENT_NO_ACTION_TAKEN, results: tuple[Info, ...] = ()) -> None:
         """Let the chain go on, or end it with `EVENT_ACTION_COMPLETE`; from any thread.
 
         Only the first answer counts; further ones do nothing, nor does one after the client was closed.
@@ -200,7 +174,7 @@ class Delivery:
             self._inside = 0
             if not isinstance(error, Exception):
                 # A signal handler has struck: whoever is called here is not to catch it, and nobody is to wait for it.
-                self.done(ERROR)
+                self.done(statuses.ERROR)
                 raise
             from logging import getLogger
 
@@ -211,7 +185,7 @@ class Delivery:
                 self._open.pop()
             except IndexError:
                 return self._answer
-            return ERROR, ()
+            return statuses.ERROR, ()
         self._inside = 0
         return self._answer
 
@@ -346,28 +320,28 @@ class Handlers:
 
     def _insert(self, handler: Handler, anchor: str) -> None:
         place = handler.place
-        if place == FIRST:
+        if place == keys.EVENT_HDLR_FIRST:
             if self._first is not None:
                 raise _taken("first", self._first)
             self._first = handler
             return
-        if place == LAST:
+        if place == keys.EVENT_HDLR_LAST:
             if self._last is not None:
                 raise _taken("last", self._last)
             self._last = handler
             return
         row = self._rows[handler.category]
-        head = 1 if row and row[0].place == FIRST_IN_CATEGORY else 0
-        tail = len(row) - 1 if row and row[-1].place == LAST_IN_CATEGORY else len(row)
-        if place in ("", PREPEND):
+        head = 1 if row and row[0].place == keys.EVENT_HDLR_FIRST_IN_CATEGORY else 0
+        tail = len(row) - 1 if row and row[-1].place == keys.EVENT_HDLR_LAST_IN_CATEGORY else len(row)
+        if place in ("", keys.EVENT_HDLR_PREPEND):
             at = head
-        elif place == APPEND:
+        elif place == keys.EVENT_HDLR_APPEND:
             at = tail
-        elif place == FIRST_IN_CATEGORY:
+        elif place == keys.EVENT_HDLR_FIRST_IN_CATEGORY:
             if head:
                 raise _taken("first in its category", row[0])
             at = 0
-        elif place == LAST_IN_CATEGORY:
+        elif place == keys.EVENT_HDLR_LAST_IN_CATEGORY:
             if tail < len(row):
                 raise _taken("last in its category", row[-1])
             at = len(row)
@@ -379,7 +353,7 @@ class Handlers:
         """Return where to stand so as to come before or after the handler of a name."""
         everyone = [self._first, *[other for each in self._rows for other in each], self._last]
         other = next((each for each in everyone if each is not None and each.name == anchor), None)
-        after = handler.place == AFTER
+        after = handler.place == keys.EVENT_HDLR_AFTER
         if not anchor or other is None:
             raise NotFound(
                 f"there is no event handler of the name {anchor!r} to stand {'after' if after else 'before'}",
@@ -395,7 +369,7 @@ class Handlers:
         raise PMIxError(
             f"no place is {'after' if after else 'before'} the handler {anchor!r}: "
             "handlers for one code come before those for several, and these before those for all",
-            status=ERR_EVENT_REGISTRATION,
+            status=statuses.ERR_EVENT_REGISTRATION,
         )
 
     def _drop(self, handler: Handler) -> None:
@@ -433,7 +407,7 @@ class Handlers:
         screen = self._screens.get(notification.code)
         if screen is not None and self._guarded(screen, notification) is False:
             if over is not None:
-                over(EVENT_NO_ACTION_TAKEN, results)
+                over(statuses.EVENT_NO_ACTION_TAKEN, results)
             return False
         for watcher in list(self._watchers.get(notification.code, ())):
             self._guarded(watcher, notification)
@@ -446,10 +420,10 @@ class Handlers:
         if chain:
             self._start(_Chain(notification, chain, results, over), effect)
             return True
-        if keep and not is_set(notification.infos, DO_NOT_CACHE):
+        if keep and not is_set(notification.infos, keys.EVENT_DO_NOT_CACHE):
             effect(self._kept.append, notification)
         if over is not None:
-            over(EVENT_NO_ACTION_TAKEN, results)
+            over(statuses.EVENT_NO_ACTION_TAKEN, results)
         return False
 
     def _guarded(self, function: Callable[..., Any], *arguments: object) -> Any:
@@ -522,7 +496,7 @@ class Handlers:
         name = delivery._handler.name or NAMELESS
         chain.results += (Info.unchecked(name, Value.unchecked(codes.STATUS, status), 0), *results)
         chain.status = status
-        if status == EVENT_ACTION_COMPLETE:
+        if status == statuses.EVENT_ACTION_COMPLETE:
             chain.left.clear()
         return self._next(chain)
 
@@ -545,7 +519,7 @@ class Handlers:
         if handler.codes:
             if notification.code not in handler.codes:
                 return False
-        elif is_set(notification.infos, NON_DEFAULT):
+        elif is_set(notification.infos, keys.EVENT_NON_DEFAULT):
             return False
         return self._in_range(handler, notification.source) and _concerns(handler.affected, notification.infos)
 
@@ -568,7 +542,7 @@ def _concerns(wanted: tuple[Proc, ...] | None, infos: tuple[Info, ...]) -> bool:
     if wanted is None:
         return True
     try:
-        affected = procs_in(infos, AFFECTED_PROC, AFFECTED_PROCS)
+        affected = procs_in(infos, keys.EVENT_AFFECTED_PROC, keys.EVENT_AFFECTED_PROCS)
     except TypeError:
         return True
     return affected is None or any(among(proc, wanted) for proc in affected)
@@ -577,5 +551,7 @@ def _concerns(wanted: tuple[Proc, ...] | None, infos: tuple[Info, ...]) -> bool:
 def _taken(place: str, other: Handler) -> PMIxError:
     name = f" ({other.name!r})" if other.name else ""
     return PMIxError(
-        f"another event handler{name} is {place} already", status=ERR_EVENT_REGISTRATION, hint="deregister that one"
+        f"another event handler{name} is {place} already",
+        status=statuses.ERR_EVENT_REGISTRATION,
+        hint="deregister that one",
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_EXISTS, ERR_OUT_OF_RESOURCE, NotFound, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops.core import instances
 from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, Proc, check_name
 
@@ -45,11 +46,13 @@ def new_pset(
     if not found:
         raise _refused(f"the process set {name!r} has no members")
     if name in psets:
-        raise _refused(f"there is a process set {name!r} already, and sets do not change: delete it first", ERR_EXISTS)
+        raise _refused(
+            f"there is a process set {name!r} already, and sets do not change: delete it first", statuses.ERR_EXISTS
+        )
     if ranks_of(name) is not None:
-        raise _refused(f"{name!r} is a namespace, and so it cannot name a process set", ERR_EXISTS)
+        raise _refused(f"{name!r} is a namespace, and so it cannot name a process set", statuses.ERR_EXISTS)
     if len(psets) >= MAX_PSETS:
-        raise _refused(f"there are {len(psets)} of them", ERR_OUT_OF_RESOURCE)
+        raise _refused(f"there are {len(psets)} of them", statuses.ERR_OUT_OF_RESOURCE)
     made: dict[Proc, None] = {}
     for proc in found:
         ranks = ranks_of(proc.nspace)
@@ -75,7 +78,7 @@ def missing(name: str) -> NotFound:
     return NotFound(f"there is no process set {name!r}", operation=DELETE)
 
 
-def _refused(detail: str, status: int = ERR_BAD_PARAM) -> PMIxError:
+def _refused(detail: str, status: int = statuses.ERR_BAD_PARAM) -> PMIxError:
     return PMIxError(detail, status=status, operation=DEFINE)
 
 

@@ -7,6 +7,7 @@ wait for ever. So both engines ask this module before they ask the server.
 
 from __future__ import annotations
 
+from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotSupported
 from pypmix.standard.ops.events import RANGE_PROC_LOCAL
 from pypmix.standard.types import RANK_WILDCARD, Proc
@@ -65,10 +66,10 @@ LACKS = {
 _NAMES = {"iof_pull": "output", "iof_push": "input"}
 """The features that operations belong to whose names are others."""
 
-_NOBODYS = frozenset((-55, -56, -159))
+_NOBODYS = frozenset((statuses.PROCESS_SET_DEFINE, statuses.PROCESS_SET_DELETE, statuses.GROUP_INVITED))
 """The codes of process sets that come and go, and of invitations."""
 
-_LOST = frozenset(("pmix.log.stderr", "pmix.log.stdout"))
+_LOST = frozenset((keys.LOG_STDERR, keys.LOG_STDOUT))
 
 
 def works(feature: str) -> bool:
@@ -116,7 +117,7 @@ def fence_procs(own: Proc, procs: tuple[Proc, ...], fetch: Callable[[Proc, str],
         return procs
     everybody = Proc.unchecked(nspace, RANK_WILDCARD)
     ranks = {proc[1] for proc in procs}
-    size, peers = fetch(everybody, "pmix.job.size"), fetch(everybody, "pmix.lpeers")
+    size, peers = fetch(everybody, keys.JOB_SIZE), fetch(everybody, keys.LOCAL_PEERS)
     if RANK_WILDCARD in ranks or (size is not None and len(ranks) == size[1]):
         return (everybody,)
     here = {int(rank) for rank in str(peers[1]).split(",") if rank.isdecimal()} if peers is not None else set()

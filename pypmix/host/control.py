@@ -13,9 +13,9 @@ import signal
 from pypmix.host import cleanup
 from pypmix.host.cleanup import Cleanups
 from pypmix.host.directives import name_of
-from pypmix.standard import attrs
+from pypmix.standard import attrs, statuses
 from pypmix.standard.enums import InfoFlags, Status
-from pypmix.standard.errors import ERR_BAD_PARAM, NotFound, NotSupported, PermissionDenied, PMIxError
+from pypmix.standard.errors import NotFound, NotSupported, PermissionDenied, PMIxError
 from pypmix.standard.ops import AllocationRequest, FabricRegister, FabricUpdate, JobControl
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.types import RANK_WILDCARD, Proc
@@ -97,7 +97,7 @@ def _control(host: LocalHost, upcall: Upcall) -> None:
     if DEFINE_PSET in keys:
         name = next(info.value.data for info in directives if info.key == DEFINE_PSET)
         if not isinstance(name, str):
-            raise PMIxError("the name of a process set is a string", status=ERR_BAD_PARAM, operation=op.name)
+            raise PMIxError("the name of a process set is a string", status=statuses.ERR_BAD_PARAM, operation=op.name)
         host.define_process_set(name, op.targets or _own_job(host, upcall))
         upcall.reply(())
         return

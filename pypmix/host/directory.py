@@ -5,7 +5,7 @@ It is of one session. All calls belong to one thread, that of the loop which `la
 
 from __future__ import annotations
 
-from pypmix.standard import codes
+from pypmix.standard import codes, keys
 from pypmix.standard.enums import Persist, Range, Status
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PermissionDenied, PMIxError
 from pypmix.standard.limits import DEFAULTS
@@ -26,13 +26,6 @@ if TYPE_CHECKING:
     Later = Callable[[float, Callable[[], None]], Timer]
     Answer = Callable[[tuple[Pdata, ...], PMIxError | None], None]
 
-WAIT = "pmix.wait"
-TIMEOUT = "pmix.timeout"
-RANGE = "pmix.range"
-CUSTOM_RANGE = "pmix.evrange"
-PERMISSIONS = "pmix.aperms"
-USERS = "pmix.auids"
-GROUPS = "pmix.agids"
 
 NARROWEST_FIRST = (
     Range.PROC_LOCAL,
@@ -72,9 +65,9 @@ class Entry(Record):
 
     def permissions(self) -> tuple[Info, ...]:
         """Return the directive that lets in those who may look it up besides its owner's own user."""
-        given = [(USERS, self.users), (GROUPS, self.groups)]
+        given = [(keys.ACCESS_USERIDS, self.users), (keys.ACCESS_GRPIDS, self.groups)]
         items = [Info(key, _array(codes.UINT32, sorted(ids))) for key, ids in given if ids]
-        return (Info(PERMISSIONS, _array(codes.INFO, items)),) if items else ()
+        return (Info(keys.ACCESS_PERMISSIONS, _array(codes.INFO, items)),) if items else ()
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -96,9 +89,9 @@ class Search:
         self.op = op
         self.answer = answer
         self.timer: Timer | None = None
-        self.range = int(_data(op.directives, RANGE, Range.GLOBAL))
+        self.range = int(_data(op.directives, keys.RANGE, Range.GLOBAL))
         self.procs = _procs(op.directives)
-        wait = _data(op.directives, WAIT, False)
+        wait = _data(op.directives, keys.WAIT, False)
         self.waits = wait is not False
         count = 0 if wait is True else int(wait)
         self.count = min(count, len(op.keys)) if count > 0 else len(op.keys)
@@ -195,7 +188,7 @@ class Directory:
             self._end(search)
             return
         self._searches[search] = None
-        limit = _data(op.directives, TIMEOUT, 0)
+        limit = _data(op.directives, keys.TIMEOUT, 0)
         if limit:
             search.timer = self._later(float(limit), lambda: self._expire(search))
 
@@ -206,7 +199,7 @@ class Directory:
             NotFound: It has published none of these.
             PermissionDenied: Another proc has.
         """
-        wanted = _data(op.directives, RANGE, None)
+        wanted = _data(op.directives, keys.RANGE, None)
         found = [entry for entry in self._all(op.keys) if wanted is None or entry.range == wanted]
         own = [entry for entry in found if entry.owner.proc == who.proc]
         for entry in own:
@@ -350,16 +343,18 @@ def _items(value: Value, kind: int) -> tuple[Any, ...]:
 
 
 def _procs(infos: Iterable[Info]) -> frozenset[Proc]:
-    return frozenset([proc for info in infos if info.key == CUSTOM_RANGE for proc in _items(info.value, codes.PROC)])
+    return frozenset(
+        [proc for info in infos if info.key == keys.EVENT_CUSTOM_RANGE for proc in _items(info.value, codes.PROC)]
+    )
 
 
 def _permissions(infos: Iterable[Info]) -> tuple[frozenset[int], frozenset[int]]:
     """Return the users and the groups that may look a value up besides its owner's own user."""
-    found: dict[str, set[int]] = {USERS: set(), GROUPS: set()}
+    found: dict[str, set[int]] = {keys.ACCESS_USERIDS: set(), keys.ACCESS_GRPIDS: set()}
     for info in infos:
-        if info.key == PERMISSIONS:
+        if info.key == keys.ACCESS_PERMISSIONS:
             for item in _items(info.value, codes.INFO):
                 if item.key not in found:
                     raise NotSupported(f"access by {item.key!r} is not offered", operation="publish")
                 found[item.key].update(_items(item.value, codes.UINT32))
-    return frozenset(found[USERS]), frozenset(found[GROUPS])
+    return frozenset(found[keys.ACCESS_USERIDS]), frozenset(found[keys.ACCESS_GRPIDS])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pypmix.host.feeding import HELD_MAX
 from pypmix.host.running import STDERR, STDOUT
+from pypmix.standard import keys
 from pypmix.standard.enums import Status
 from pypmix.standard.errors import NotFound, NotSupported, PMIxError
 from pypmix.standard.ops import IOFDeregister, IOFPull, IOFPush
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from pypmix.host.rank import Rank
     from pypmix.standard.types import Proc
 
-COMPLETE = "pmix.iof.cmp"
 
 HINT = "`pypmix run --forward` gives it pipes"
 
@@ -139,7 +139,7 @@ def _push(host: LocalHost, upcall: Upcall) -> None:
         if waiting == 0:
             upcall.reply()
 
-    ends = not op.data or any(info.key == COMPLETE and info.value.data is not False for info in op.directives)
+    ends = not op.data or any(info.key == keys.IOF_COMPLETE and info.value.data is not False for info in op.directives)
     if not inputs:
         upcall.reply()
     for each in inputs:

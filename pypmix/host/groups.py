@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import count
 
-from pypmix.standard import attrs
+from pypmix.standard import attrs, statuses
 from pypmix.standard.codes import SIZE
 from pypmix.standard.enums import EventCode
-from pypmix.standard.errors import ERR_LOST_CONNECTION, ERR_PARTIAL_SUCCESS, NotSupported
+from pypmix.standard.errors import NotSupported
 from pypmix.standard.ops import GroupUpcall, NotifyEvent, QueryInfo
 from pypmix.standard.ops.events import is_set, procs_in
 from pypmix.standard.ops.hosting import GROUP_ABSENT, GROUP_CONSTRUCT, GROUP_GUEST, GROUP_ORDER
@@ -77,7 +77,7 @@ def is_about_groups(op: Op[Any]) -> bool:
 def was_broken(op: Op[Any]) -> bool:
     """Tell whether a server says that members of its own have ended before all had come; it does not say which."""
     return isinstance(op, GroupUpcall) and any(
-        info.key == LOCAL_STATUS and info.value.data in (ERR_LOST_CONNECTION, ERR_PARTIAL_SUCCESS)
+        info.key == LOCAL_STATUS and info.value.data in (statuses.ERR_LOST_CONNECTION, statuses.ERR_PARTIAL_SUCCESS)
         for info in op.directives
     )
 

@@ -13,8 +13,9 @@ from pypmix.host.exchange.border import Naming, renamed
 from pypmix.host.exchange.tcp import TCPCarrier
 from pypmix.host.exchange.turns import log
 from pypmix.host.publishing import Publications
+from pypmix.standard import statuses
 from pypmix.standard.enums import Range
-from pypmix.standard.errors import ERR_EXISTS, PMIxError
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import Publish, Unpublish
 from pypmix.standard.record import Record
 
@@ -83,7 +84,7 @@ class Joining(Record):
                 raise PMIxError(text, operation="exchange") from error
             raise PMIxError(
                 f"there is a cluster {self.cluster!r} in {folder} already ({holder or 'another run'})",
-                status=ERR_EXISTS,
+                status=statuses.ERR_EXISTS,
                 operation="exchange",
                 hint="each of the runs that are joined has a name of its own",
             ) from error

@@ -23,9 +23,10 @@ from pypmix.host.running import POLL, RunningJob, patience, readable_here
 from pypmix.host.signals import Signals
 from pypmix.host.terms import Terms
 from pypmix.host.tools import gone, rendezvous_file
+from pypmix.standard import statuses
 from pypmix.standard._typing import TypeVar
 from pypmix.standard.enums import Range
-from pypmix.standard.errors import ERR_EXISTS, NotInitialized, NotSupported, PMIxError
+from pypmix.standard.errors import NotInitialized, NotSupported, PMIxError
 from pypmix.standard.limits import Limits
 from pypmix.standard.logtext import printable, printable_lines
 from pypmix.standard.ops import ClientAborted, ClientConnected, ClientFinalized, ClientLost
@@ -338,7 +339,7 @@ class LocalHost:
         for app in apps:
             if app.pset in self._psets or app.pset.rpartition("@")[0] == self._space:
                 detail = f"the name {app.pset!r} of a process set is taken"
-                raise PMIxError(detail, status=ERR_EXISTS, operation="spawn")
+                raise PMIxError(detail, status=statuses.ERR_EXISTS, operation="spawn")
 
     def notify(self, event: Notification) -> None:
         """Raise an event: on all nodes, or on that of its source where it is for that one only."""

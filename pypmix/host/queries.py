@@ -15,7 +15,7 @@ from pypmix.host import pending
 from pypmix.host.launch import find_program
 from pypmix.host.notices import exit_code_of, job_status
 from pypmix.host.rank import CONNECTED
-from pypmix.standard import attrs, codes
+from pypmix.standard import attrs, codes, keys
 from pypmix.standard.enums import ProcState
 from pypmix.standard.errors import NotFound
 from pypmix.standard.ops import QueryInfo
@@ -39,10 +39,6 @@ MEMORY_MIN = "pypmix.memory.min"
 MEMORY_MAX = "pypmix.memory.max"
 """Resident memory in megabytes, floats as the Standard's own figures."""
 
-NSPACE = "pmix.nspace"
-PROCID = "pmix.procid"
-RANK = "pmix.rank"
-
 
 class Asked:
     """A key of a query: whom it is about.
@@ -62,9 +58,9 @@ class Asked:
         self.requestor = requestor
         self.qualifiers = qualifiers
         given = {info.key: info.value.data for info in qualifiers}
-        named = given.get(PROCID)
+        named = given.get(keys.PROCID)
         proc = named if isinstance(named, Proc) else Proc.unchecked("", RANK_WILDCARD)
-        nspace, rank = given.get(NSPACE, proc.nspace), given.get(RANK, proc.rank)
+        nspace, rank = given.get(keys.NSPACE, proc.nspace), given.get(keys.RANK, proc.rank)
         own = requestor.nspace if requestor is not None and requestor.nspace in host.jobs else None
         self.named = isinstance(nspace, str) and bool(nspace)
         self.nspace: str | None = nspace if isinstance(nspace, str) and nspace else own
@@ -281,12 +277,17 @@ def _spawning(_asked: Asked) -> Value:
 
 # What is supported.
 
-HOST_ATTRIBUTES = "pmix.host.attrs"
-HOST_FUNCTIONS = "pmix.host.fns"
 SIDES = (
-    HOST_ATTRIBUTES,
-    HOST_FUNCTIONS,
-    *("pmix.srvr.attrs", "pmix.srvr.fns", "pmix.client.attrs", "pmix.client.fns", "pmix.tool.attrs", "pmix.tool.fns"),
+    keys.HOST_ATTRIBUTES,
+    keys.HOST_FUNCTIONS,
+    *(
+        keys.SERVER_ATTRIBUTES,
+        keys.SERVER_FUNCTIONS,
+        keys.CLIENT_ATTRIBUTES,
+        keys.CLIENT_FUNCTIONS,
+        keys.TOOL_ATTRIBUTES,
+        keys.TOOL_FUNCTIONS,
+    ),
 )
 
 FUNCTIONS = {
@@ -325,15 +326,15 @@ def _support(asked: Asked) -> Value | None:
     everything = not any(key in given for key in SIDES)
     functions = _functions()
     found = []
-    if everything or HOST_ATTRIBUTES in given:
-        text = given.get(HOST_ATTRIBUTES)
+    if everything or keys.HOST_ATTRIBUTES in given:
+        text = given.get(keys.HOST_ATTRIBUTES)
         wanted = text.split(",") if isinstance(text, str) and text not in ("", "all") else list(functions)
         for name in wanted:
             rows = [_registered(each) for each in functions.get(name, ())]
             if rows:
                 found.append(Info(name, array(codes.REGATTR, rows)))
-    if everything or HOST_FUNCTIONS in given:
-        found.append(Info(HOST_FUNCTIONS, _string(",".join(sorted(functions)))))
+    if everything or keys.HOST_FUNCTIONS in given:
+        found.append(Info(keys.HOST_FUNCTIONS, _string(",".join(sorted(functions)))))
     return array(codes.INFO, found) if found else None
 
 

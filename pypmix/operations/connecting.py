@@ -10,6 +10,7 @@ from pypmix.connection import ConnectionView
 from pypmix.operations.base import Asks
 from pypmix.requests import MISSING
 from pypmix.requests.connecting import connect_op, disconnect_op
+from pypmix.standard import keys
 from pypmix.standard.errors import LostConnection, NotInitialized, PMIxError
 from pypmix.standard.ops import Connected, Disconnect, Get
 from pypmix.standard.types import RANK_WILDCARD, Proc
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from pypmix.requests import Infos, Key, Procs
-
-JOB_SIZE = "pmix.job.size"
 
 
 class Connection(ConnectionView):
@@ -227,9 +226,9 @@ def _introduced(client: Asks, made: Connected) -> Connected:
         whole = Proc(nspace, RANK_WILDCARD)
         if nspace == client._session.proc.nspace:
             continue
-        if client._session.fetch_local(whole, JOB_SIZE) is None:
+        if client._session.fetch_local(whole, keys.JOB_SIZE) is None:
             try:
-                client._run(Get(whole, JOB_SIZE))
+                client._run(Get(whole, keys.JOB_SIZE))
             except (LostConnection, NotInitialized):
                 raise
             except PMIxError:

@@ -10,9 +10,9 @@ from pypmix.handlers import Handler
 from pypmix.operations.base import Asks
 from pypmix.operations.streams import Stream
 from pypmix.requests.events import event_code, event_of, handler_op, notify_op
+from pypmix.standard import statuses
 from pypmix.standard.enums import EventCode
 from pypmix.standard.ops import DeregisterEventHandler
-from pypmix.standard.ops.events import EVENT_NO_ACTION_TAKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,11 +67,11 @@ class EventStream(Stream[Event]):
     def _put(self, delivery: Delivery) -> None:
         if self._box is not None:
             self._box.put(event_of(delivery))
-        delivery.done(EVENT_NO_ACTION_TAKEN)
+        delivery.done(statuses.EVENT_NO_ACTION_TAKEN)
 
     def _put_unnamed(self, delivery: Delivery) -> None:
         if delivery.notification.code in _NAMED:
-            delivery.done(EVENT_NO_ACTION_TAKEN)
+            delivery.done(statuses.EVENT_NO_ACTION_TAKEN)
         else:
             self._put(delivery)
 

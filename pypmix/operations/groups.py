@@ -8,7 +8,6 @@ from pypmix.operations.base import Asks
 from pypmix.operations.streams import Stream
 from pypmix.requests import MISSING
 from pypmix.requests.groups import (
-    FT_COLLECTIVE,
     automatic_name,
     construct_op,
     destruct_op,
@@ -19,7 +18,7 @@ from pypmix.requests.groups import (
 )
 from pypmix.requests.psets import members_in, names_in, names_value, optional
 from pypmix.requests.queries import UNANSWERED
-from pypmix.standard import codes
+from pypmix.standard import codes, keys
 from pypmix.standard.attrs import GROUP_FT_COLLECTIVE
 from pypmix.standard.errors import NotFound, NotInitialized, PMIxError
 from pypmix.standard.ops import Get, GroupLeave, GroupUnwatch, GroupWatch
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from pypmix.standard import ops
     from pypmix.standard.ops import GroupConstruct, GroupResults
 
-_OPTIONAL = Info("pmix.optional", Value(codes.BOOL, True))
+_OPTIONAL = Info(keys.OPTIONAL, Value(codes.BOOL, True))
 
 
 class Changes(Stream[Change]):
@@ -116,7 +115,7 @@ class Group(GroupView):
         self._op = op
         self._timeout = timeout
         self._results = results
-        self._ft = any(info.key == FT_COLLECTIVE for info in (directives if op is None else op.directives))
+        self._ft = any(info.key == keys.GROUP_FT_COLLECTIVE for info in (directives if op is None else op.directives))
 
     def construct(self) -> Self:
         """`PMIx_Group_construct`: see `group_construct`; returns the group itself."""

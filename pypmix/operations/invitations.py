@@ -6,7 +6,7 @@ from __future__ import annotations
 from _thread import allocate_lock
 from sys import maxsize
 
-from pypmix.invitation import INVITED, Accepted, InvitationView, InviteAnswer, answer_of, read_invitation
+from pypmix.invitation import Accepted, InvitationView, InviteAnswer, answer_of, read_invitation
 from pypmix.mailbox import Ended, Mailbox
 from pypmix.operations.base import Asks
 from pypmix.operations.groups import Group
@@ -14,9 +14,9 @@ from pypmix.operations.streams import Stream
 from pypmix.operations.underway import Underway, ignore
 from pypmix.requests import limit, proc_tuple
 from pypmix.requests.groups import expanded, invite_op, join_op
+from pypmix.standard import statuses
 from pypmix.standard.errors import NotInitialized, OperationTimeout, PMIxError
 from pypmix.standard.ops import GroupInviteControl, GroupLeave, RegisterEventHandler
-from pypmix.standard.ops.events import EVENT_NO_ACTION_TAKEN
 from pypmix.standard.types import RANK_WILDCARD
 from pypmix.waits import settled, shielded
 
@@ -332,13 +332,13 @@ class _Inbox:
 
     def begin(self) -> None:
         self._client._attend()
-        self._client._run(RegisterEventHandler(self._put, (INVITED,), (), self.box.end))
+        self._client._run(RegisterEventHandler(self._put, (statuses.GROUP_INVITED,), (), self.box.end))
 
     def _put(self, delivery: Delivery) -> None:
         told = read_invitation(delivery.notification)
         if told is not None:
             self.box.put(Invitation(self._client, *told))
-        delivery.done(EVENT_NO_ACTION_TAKEN)
+        delivery.done(statuses.EVENT_NO_ACTION_TAKEN)
 
 
 class InvitationStream(Stream[Invitation]):
@@ -430,7 +430,7 @@ class InvitationStream(Stream[Invitation]):
                 invitation.decline()
             return event.done()
 
-        self._handler = client.on(INVITED)(answer)
+        self._handler = client.on(statuses.GROUP_INVITED)(answer)
         self._handler.ready()
 
     def _finish(self) -> None:

@@ -14,8 +14,6 @@ from pypmix.psets import ProcSet, ProcSets, PsetChange
 from pypmix.requests import limit
 from pypmix.requests.events import handler_op
 from pypmix.requests.psets import (
-    DEFINED,
-    DELETED,
     MAX_EARLY,
     begun_with,
     change_in,
@@ -30,9 +28,9 @@ from pypmix.requests.psets import (
     wild,
 )
 from pypmix.requests.queries import UNANSWERED
+from pypmix.standard import statuses
 from pypmix.standard.errors import NotFound, NotSupported
 from pypmix.standard.ops import DeregisterEventHandler
-from pypmix.standard.ops.events import EVENT_NO_ACTION_TAKEN
 
 if TYPE_CHECKING:
     from pypmix.engine.base import Delivery
@@ -65,7 +63,10 @@ class PsetStream(Stream[PsetChange]):
         client = self._psets
         self._known.clear()
         self._early = []
-        self._id = client._run(handler_op(self._put, (DEFINED, DELETED), box.end), DeregisterEventHandler)
+        self._id = client._run(
+            handler_op(self._put, (statuses.PROCESS_SET_DEFINE, statuses.PROCESS_SET_DELETE), box.end),
+            DeregisterEventHandler,
+        )
         begun = False
         try:
             # Servers keep events for a while only, so that a set which is older has to be asked for.
@@ -88,13 +89,15 @@ class PsetStream(Stream[PsetChange]):
         event = delivery.notification
         name, members = change_in(event)
         if self._box is not None and name:
-            change = PsetChange("define" if event.code == DEFINED else "delete", name, ProcSet(members, name))
+            change = PsetChange(
+                "define" if event.code == statuses.PROCESS_SET_DEFINE else "delete", name, ProcSet(members, name)
+            )
             with self._lock:
                 if self._early is None:
                     self._box.put(change)
                 elif len(self._early) < MAX_EARLY:
                     self._early.append(change)
-        delivery.done(EVENT_NO_ACTION_TAKEN)
+        delivery.done(statuses.EVENT_NO_ACTION_TAKEN)
 
     def get(self, timeout: float | None = None) -> PsetChange:
         """Return the next change; see `Stream.get`."""

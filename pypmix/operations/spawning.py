@@ -10,6 +10,7 @@ from pypmix.operations.base import Asks
 from pypmix.requests import limit
 from pypmix.requests.spawning import control_op, origin, spawn_op
 from pypmix.spawned import ChildJob, ended_job
+from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, NotInitialized, NotSupported, OperationTimeout
 from pypmix.standard.ops import RegisterEventHandler
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pypmix.requests.spawning import Apps, Word
     from pypmix.standard.types import Proc
 
-JOB_END = -145
 
 MAX_KEPT = 1024
 """Ends of jobs that are remembered for those who ask later."""
@@ -44,7 +44,7 @@ class Ends:
 
     def begin(self) -> None:
         self._client._attend()
-        self._client._run(RegisterEventHandler(self._put, (JOB_END,), (), self._stopped))
+        self._client._run(RegisterEventHandler(self._put, (statuses.EVENT_JOB_END,), (), self._stopped))
 
     def wait(self, nspace: str, timeout: float | None) -> int:
         box: Mailbox[int] = Mailbox(self._client, 1)
@@ -136,15 +136,15 @@ class SpawnedJob(ChildJob):
 
     def terminate(self) -> None:
         """`PMIx_Job_control`: ask the job to end (`PMIX_JOB_CTRL_TERMINATE`)."""
-        self._control("pmix.jctrl.term")
+        self._control(keys.JOB_CTRL_TERMINATE)
 
     def kill(self) -> None:
         """`PMIx_Job_control`: kill the job at once (`PMIX_JOB_CTRL_KILL`)."""
-        self._control("pmix.jctrl.kill")
+        self._control(keys.JOB_CTRL_KILL)
 
     def signal(self, number: int) -> None:
         """`PMIx_Job_control`: send a signal to all of its procs (`PMIX_JOB_CTRL_SIGNAL`)."""
-        self._control("pmix.jctrl.sig", number)
+        self._control(keys.JOB_CTRL_SIGNAL, number)
 
     def _control(self, key: str, number: int | None = None) -> None:
         op = control_op(self.nspace, key, number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pypmix.events import Event
 from pypmix.group import Joined, LeaderFailed, LeaderSelected, Left, MemberFailed, change_of
+from pypmix.standard import keys
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import Proc
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
             """No term will come any more."""
 
 
-GROUP_ID = "pmix.grp.id"
 LEADER_FAILED = int(EventCode.GROUP_LEADER_FAILED)
 
 
@@ -81,7 +81,7 @@ class Candidacy:
     def failed(self, delivery: Delivery) -> bool:
         """The leader of a group has failed; tell whether the answer is kept back."""
         event = Event(delivery.notification, delivery.results)
-        if event.info.get(GROUP_ID) != self._name:
+        if event.info.get(keys.GROUP_ID) != self._name:
             delivery.done()
             return False
         self._lost(event.affected)

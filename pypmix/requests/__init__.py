@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard import codes
+from pypmix.standard import codes, keys
 from pypmix.standard.attr import Attr
 from pypmix.standard.errors import NotFound, NotInitialized, OperationTimeout, PMIxError
 from pypmix.standard.ops import DELETES, Abort, Fence, Get, Put
@@ -75,7 +75,7 @@ def seconds(timeout: float) -> Info:
         raise TypeError(f"a timeout is a number of seconds, not {type(timeout).__name__}")
     if not 0 < timeout <= 2**31 - 1:
         raise ValueError(f"a timeout must be more than 0 and less than 2**31 seconds, not {timeout}")
-    return Info("pmix.timeout", Value.unchecked(codes.INT, -int(-timeout // 1)))
+    return Info(keys.TIMEOUT, Value.unchecked(codes.INT, -int(-timeout // 1)))
 
 
 def limit(timeout: float | None) -> float | None:
@@ -182,13 +182,13 @@ def get_op(
 ) -> Get:
     directives = infos(info)
     if wait is False or wait == 0 and wait is not None:
-        directives += (Info("pmix.immediate", _TRUE),)
+        directives += (Info(keys.IMMEDIATE, _TRUE),)
     elif wait is not None and wait is not True:
         directives += (seconds(wait),)
     if optional:
-        directives += (Info("pmix.optional", _TRUE),)
+        directives += (Info(keys.OPTIONAL, _TRUE),)
     if scope is not None:
-        directives += (Info("pmix.scope", Value(codes.SCOPE, scope_number(scope))),)
+        directives += (Info(keys.DATA_SCOPE, Value(codes.SCOPE, scope_number(scope))),)
     return Get(proc, str(key) if isinstance(key, Attr) else key, directives)
 
 
@@ -196,7 +196,7 @@ def not_found(op: Get, wait: float | bool | None, error: PMIxError) -> PMIxError
     """Return the error of a get: who asked for no waiting is told that the key was not found, not of a timeout."""
     if wait is not None or not isinstance(error, OperationTimeout):
         return error
-    if any(item.key == "pmix.timeout" for item in op.directives):
+    if any(item.key == keys.TIMEOUT for item in op.directives):
         return error
     return NotFound(
         f"{op.proc} has no {op.key!r} (the server gave up waiting for it)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.answers import Answers, Credential
 from pypmix.requests import proc_tuple, seconds
-from pypmix.standard import attrs, ops
+from pypmix.standard import attrs, keys, ops, statuses
 from pypmix.standard.attr import Attr
 from pypmix.standard.ops import (
     AllocationRequest,
@@ -37,8 +37,6 @@ CHANNELS: dict[str, Attr[str]] = {
 }
 """What `to` of a log may name."""
 
-HEARTBEAT_ALERT = -109
-FILE_ALERT = -110
 
 _numbers = iter(range(1, 1 << 62))
 
@@ -178,7 +176,7 @@ def heartbeat_monitor_op(
         attrs.MONITOR_HEARTBEAT_TIME(_period(seconds)),
         attrs.MONITOR_HEARTBEAT_DROPS(drops),
     )
-    code = HEARTBEAT_ALERT if error is None else int(error)
+    code = statuses.MONITOR_HEARTBEAT_ALERT if error is None else int(error)
     return name, ProcessMonitor(attrs.MONITOR_HEARTBEAT(True), code, (*terms, *infos(info)))
 
 
@@ -208,7 +206,7 @@ def file_monitor_op(
         attrs.MONITOR_FILE_CHECK_TIME(_period(seconds)),
         attrs.MONITOR_FILE_DROPS(drops),
     )
-    code = FILE_ALERT if error is None else int(error)
+    code = statuses.MONITOR_FILE_ALERT if error is None else int(error)
     return name, ProcessMonitor(attrs.MONITOR_FILE(fspath(path)), code, (*terms, *infos(info)))
 
 
@@ -223,9 +221,7 @@ def _period(seconds: int) -> int:
 def cancel_op(id: str | None) -> ProcessMonitor:
     from pypmix.standard import codes
 
-    monitor = (
-        Info("pmix.monitor.cancel", Value.unchecked(codes.STRING, None)) if id is None else attrs.MONITOR_CANCEL(id)
-    )
+    monitor = Info(keys.MONITOR_CANCEL, Value.unchecked(codes.STRING, None)) if id is None else attrs.MONITOR_CANCEL(id)
     return ProcessMonitor(monitor, 0)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pypmix.events import Answer, Event
 from pypmix.requests import proc_tuple
-from pypmix.standard import codes
-from pypmix.standard.errors import ERROR, PMIxError
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import NotifyEvent, RegisterEventHandler
-from pypmix.standard.ops.events import EVENT_NO_ACTION_TAKEN
 from pypmix.standard.types import DataArray, Info, Value
 from pypmix.standard.values import infos
 
@@ -23,12 +22,12 @@ RANGE_SESSION = 4
 RANGE_CUSTOM = 6
 
 ORDERS = {
-    "first": "pmix.evfirst",
-    "last": "pmix.evlast",
-    "first_in_category": "pmix.evfirstcat",
-    "last_in_category": "pmix.evlastcat",
-    "prepend": "pmix.evprepend",
-    "append": "pmix.evappend",
+    "first": keys.EVENT_HDLR_FIRST,
+    "last": keys.EVENT_HDLR_LAST,
+    "first_in_category": keys.EVENT_HDLR_FIRST_IN_CATEGORY,
+    "last_in_category": keys.EVENT_HDLR_LAST_IN_CATEGORY,
+    "prepend": keys.EVENT_HDLR_PREPEND,
+    "append": keys.EVENT_HDLR_APPEND,
 }
 
 _TRUE = Value.unchecked(codes.BOOL, True)
@@ -62,15 +61,15 @@ def notify_op(
         if range not in (None, RANGE_CUSTOM):
             raise ValueError(f"targets are a range of their own, so they cannot go with range {range!r}")
         range = RANGE_CUSTOM
-        told += (_procs("pmix.evrange", "pmix.evrange", targets),)
-    elif range == RANGE_CUSTOM and not any(item.key == "pmix.evrange" for item in told):
+        told += (_procs(keys.EVENT_CUSTOM_RANGE, keys.EVENT_CUSTOM_RANGE, targets),)
+    elif range == RANGE_CUSTOM and not any(item.key == keys.EVENT_CUSTOM_RANGE for item in told):
         raise ValueError("Range.CUSTOM needs targets")
     if affected is not None:
-        told += (_procs("pmix.evaffected", "pmix.evproc", affected),)
+        told += (_procs(keys.EVENT_AFFECTED_PROCS, keys.EVENT_AFFECTED_PROC, affected),)
     if non_default:
-        told += (Info("pmix.evnondef", _TRUE),)
+        told += (Info(keys.EVENT_NON_DEFAULT, _TRUE),)
     if not cache:
-        told += (Info("pmix.evnocache", _TRUE),)
+        told += (Info(keys.EVENT_DO_NOT_CACHE, _TRUE),)
     return NotifyEvent(event_code(code), RANGE_SESSION if range is None else int(range), told)
 
 
@@ -94,13 +93,13 @@ def handler_op(
         if order not in ORDERS:
             raise ValueError(f"{order!r} is no order of handlers: it is one of {', '.join(ORDERS)}")
         directives += (Info(ORDERS[order], _TRUE),)
-    for key, text in (("pmix.evname", name), ("pmix.evbefore", before), ("pmix.evafter", after)):
+    for key, text in ((keys.EVENT_HDLR_NAME, name), (keys.EVENT_HDLR_BEFORE, before), (keys.EVENT_HDLR_AFTER, after)):
         if text is not None:
             directives += (Info(key, Value(codes.STRING, text)),)
     if affected is not None:
-        directives += (_procs("pmix.evaffected", "pmix.evproc", affected),)
+        directives += (_procs(keys.EVENT_AFFECTED_PROCS, keys.EVENT_AFFECTED_PROC, affected),)
     if once:
-        directives += (Info("pmix.evone", _TRUE),)
+        directives += (Info(keys.EVENT_ONESHOT, _TRUE),)
     return RegisterEventHandler(handler, tuple([event_code(code) for code in events]), directives, ended)
 
 
@@ -111,7 +110,7 @@ def event_of(delivery: Delivery) -> Event:
 def answer_of(delivery: Delivery, returned: object) -> None:
     """Answer with what a handler has returned."""
     if returned is None:
-        delivery.done(EVENT_NO_ACTION_TAKEN)
+        delivery.done(statuses.EVENT_NO_ACTION_TAKEN)
     elif isinstance(returned, Answer):
         delivery.done(returned.status, returned.results)
     else:
@@ -124,4 +123,4 @@ def failed(delivery: Delivery, function: Callable[..., Any], error: BaseExceptio
 
     name = getattr(function, "__qualname__", repr(function))
     logging.getLogger("pypmix.events").error("the handler %s failed in %r", name, event_of(delivery), exc_info=error)
-    delivery.done((error.code if isinstance(error, PMIxError) else ERROR) or ERROR)
+    delivery.done((error.code if isinstance(error, PMIxError) else statuses.ERROR) or statuses.ERROR)

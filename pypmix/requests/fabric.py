@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.answers import Fabric
-from pypmix.standard import attrs
+from pypmix.standard import attrs, keys
 from pypmix.standard.ops import ComputeDistances, FabricUpdate
 from pypmix.standard.types import Cpuset, Info, Topology
 from pypmix.standard.values import infos
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def fabric_of(found: Iterable[Info], index: int | None = None) -> Fabric:
     """Return a fabric; its index is among the infos of a registration."""
     found = tuple(found)
-    told = next((info.value.data for info in found if info.key == "pmix.fab.idx"), None)
+    told = next((info.value.data for info in found if info.key == keys.FABRIC_INDEX), None)
     return Fabric(told if isinstance(told, int) else index or 0, found)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.job import Job, read
 from pypmix.requests import proc_tuple
-from pypmix.standard import codes
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import Get, IOFPull, IOFPush
 from pypmix.standard.ops.forwarding import STDERR, STDOUT
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 MAX_INPUT = 4096
 """Bytes of input that one message carries: of more, PRRTE 3 writes beyond its buffer."""
 
-ERR_IOF_COMPLETE = -173
-"""How some hosts answer that the end of an input has been taken."""
-
 
 def sources(procs: Procs) -> tuple[Proc, ...]:
     """Return the procs whose output is meant; a whole job is its wildcard."""
@@ -40,7 +37,7 @@ def targets(procs: Procs) -> tuple[Proc, ...]:
 
 def refused(op: IOFPush, error: PMIxError) -> bool:
     """Tell whether an error of a push is one: that there is no more input may be answered like one."""
-    return bool(op.data) or error.code != ERR_IOF_COMPLETE
+    return bool(op.data) or error.code != statuses.ERR_IOF_COMPLETE
 
 
 def pull_op(
@@ -75,7 +72,7 @@ def open_channels(session: ClientSession, procs: Iterable[Proc], channels: int) 
         ranks: Iterable[int] = (rank,)
         if rank == RANK_WILDCARD:
             try:
-                ranks = range(int(read(session, Proc.unchecked(nspace, rank), "pmix.job.size")))
+                ranks = range(int(read(session, Proc.unchecked(nspace, rank), keys.JOB_SIZE)))
             except PMIxError:
                 return set()
         found.update(
@@ -86,6 +83,4 @@ def open_channels(session: ClientSession, procs: Iterable[Proc], channels: int) 
 
 def nothing_of(nspace: str) -> Get:
     """Return a request that a server answers at once."""
-    return Get(
-        Proc.unchecked(nspace, 0), "pypmix.nothing", (Info("pmix.immediate", Value.unchecked(codes.BOOL, True)),)
-    )
+    return Get(Proc.unchecked(nspace, 0), "pypmix.nothing", (Info(keys.IMMEDIATE, Value.unchecked(codes.BOOL, True)),))

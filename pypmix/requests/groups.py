@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.requests import proc_tuple, seconds
-from pypmix.standard import codes
+from pypmix.standard import codes, keys
 from pypmix.standard.ops import (
     GroupConstruct,
     GroupDestruct,
@@ -24,22 +24,11 @@ if TYPE_CHECKING:
     from pypmix.engine.base import ClientSession
     from pypmix.requests import Infos, Procs
 
-ASSIGN_CONTEXT_ID = "pmix.grp.actxid"
-LEADER = "pmix.grp.ldr"
-OPTIONAL = "pmix.grp.opt"
-FT_COLLECTIVE = "pmix.grp.ftcoll"
-NOTIFY_TERMINATION = "pmix.grp.notterm"
-LOCAL_ONLY = "pmix.grp.lcl"
-BOOTSTRAP = "pmix.grp.btstrp"
-ADD_MEMBERS = "pmix.grp.add"
 NOTIFY_REQUEST = "pypmix.grp.notreq"
 NOTIFY_EACH = "pypmix.grp.noteach"
-GROUP_ID = "pmix.grp.id"
-QUERY_NAMES = "pmix.qry.pgrp"
-QUERY_MEMBERSHIP = "pmix.qry.pgrpmems"
 
 _TRUE = Value.unchecked(codes.BOOL, True)
-_REFRESH = Info("pmix.qry.rfsh", _TRUE)
+_REFRESH = Info(keys.QUERY_REFRESH_CACHE, _TRUE)
 
 
 def expanded(session: ClientSession, procs: tuple[Proc, ...]) -> tuple[Proc, ...]:
@@ -50,7 +39,7 @@ def expanded(session: ClientSession, procs: tuple[Proc, ...]) -> tuple[Proc, ...
         if state is not None:
             found.update(dict.fromkeys(state.members if proc.rank == RANK_WILDCARD else (state.members[proc.rank],)))
             continue
-        size = session.fetch_local(proc, "pmix.job.size") if proc.rank == RANK_WILDCARD else None
+        size = session.fetch_local(proc, keys.JOB_SIZE) if proc.rank == RANK_WILDCARD else None
         if size is None:
             found[proc] = None
         else:
@@ -93,11 +82,11 @@ def _flags(given: Infos, timeout: float | None, **flags: object) -> tuple[Info, 
 
 
 _KEYS = {
-    "context_id": ASSIGN_CONTEXT_ID,
-    "optional": OPTIONAL,
-    "ft": FT_COLLECTIVE,
-    "notify_termination": NOTIFY_TERMINATION,
-    "local_only": LOCAL_ONLY,
+    "context_id": keys.GROUP_ASSIGN_CONTEXT_ID,
+    "optional": keys.GROUP_OPTIONAL,
+    "ft": keys.GROUP_FT_COLLECTIVE,
+    "notify_termination": keys.GROUP_NOTIFY_TERMINATION,
+    "local_only": keys.GROUP_LOCAL_ONLY,
     "notify_request": NOTIFY_REQUEST,
     "notify_each": NOTIFY_EACH,
 }
@@ -138,7 +127,7 @@ def construct_op(
         if not isinstance(leader, Proc):
             raise TypeError(f"the leader is a Proc, or True for the caller, not {leader!r:.100}")
         if leader == caller:
-            directives += (Info(LEADER, _TRUE),)
+            directives += (Info(keys.GROUP_LEADER, _TRUE),)
         # The Standard lets nobody but the leader say who leads; the others' engines are told in this way.
         directives += (Info(GROUP_LEADER_PROC, Value(codes.PROC, leader)),)
     if not isinstance(bootstrap, int) or isinstance(bootstrap, bool) or bootstrap < 0:
@@ -146,12 +135,12 @@ def construct_op(
     if bootstrap:
         # Each leader knows of itself alone.
         procs = caller if procs is None else procs
-        directives += (Info(BOOTSTRAP, Value(codes.SIZE, bootstrap)),)
+        directives += (Info(keys.GROUP_BOOTSTRAP, Value(codes.SIZE, bootstrap)),)
     added = () if add is None or add == () else proc_tuple(add)
     if added:
         if procs is None:
             raise ValueError("who is added to a group by others adds nobody: name the procs, or the number of leaders")
-        directives += (Info(ADD_MEMBERS, Value(codes.DATA_ARRAY, DataArray(codes.PROC, added))),)
+        directives += (Info(keys.GROUP_ADD_MEMBERS, Value(codes.DATA_ARRAY, DataArray(codes.PROC, added))),)
     return GroupConstruct(name, proc_tuple(procs), directives)
 
 
@@ -200,9 +189,11 @@ def request_op(name: str, timeout: float | None, info: Infos) -> GroupRequest:
 
 def group_names_op() -> QueryInfo:
     """Return the question for the names of all groups that the server knows, afresh."""
-    return QueryInfo((Query((QUERY_NAMES,), (_REFRESH,)),))
+    return QueryInfo((Query((keys.QUERY_GROUP_NAMES,), (_REFRESH,)),))
 
 
 def group_members_op(name: str) -> QueryInfo:
     """Return the question for the members of a group that the caller is not in."""
-    return QueryInfo((Query((QUERY_MEMBERSHIP,), (Info(GROUP_ID, Value(codes.STRING, name)), _REFRESH)),))
+    return QueryInfo(
+        (Query((keys.QUERY_GROUP_MEMBERSHIP,), (Info(keys.GROUP_ID, Value(codes.STRING, name)), _REFRESH)),)
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.psets import PsetChange
-from pypmix.standard import codes
+from pypmix.standard import codes, keys
 from pypmix.standard.ops import QueryInfo
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Query, Value
 
@@ -14,38 +14,34 @@ if TYPE_CHECKING:
     from pypmix.psets import ProcSet
     from pypmix.standard.ops import Get, Notification
 
-DEFINED = -55
-DELETED = -56
-
-NAME = "pmix.pset.nm"
-MEMBERS = "pmix.pset.mems"
-OPTIONAL = "pmix.optional"
 
 MAX_EARLY = 65536
 """How many events are taken in while a stream begins."""
 
-_REFRESH = Info("pmix.qry.rfsh", Value.unchecked(codes.BOOL, True))
+_REFRESH = Info(keys.QUERY_REFRESH_CACHE, Value.unchecked(codes.BOOL, True))
 
 
 def names_op() -> QueryInfo:
     """Return the question for the names of all sets, afresh: libraries keep what they were told."""
-    return QueryInfo((Query(("pmix.qry.psets",), (_REFRESH,)),))
+    return QueryInfo((Query((keys.QUERY_PSET_NAMES,), (_REFRESH,)),))
 
 
 def members_op(name: str) -> QueryInfo:
     """Return the question for the members of a set."""
-    return QueryInfo((Query(("pmix.qry.pmems",), (Info(NAME, Value(codes.STRING, name)), _REFRESH)),))
+    return QueryInfo(
+        (Query((keys.QUERY_PSET_MEMBERSHIP,), (Info(keys.PSET_NAME, Value(codes.STRING, name)), _REFRESH)),)
+    )
 
 
 def size_op(nspace: str) -> QueryInfo:
     """Return the question for the size of a job."""
-    qualifier = Info("pmix.nspace", Value(codes.STRING, nspace))
-    return QueryInfo((Query(("pmix.job.size",), (qualifier,)),))
+    qualifier = Info(keys.NSPACE, Value(codes.STRING, nspace))
+    return QueryInfo((Query((keys.JOB_SIZE,), (qualifier,)),))
 
 
 def optional(op: Get) -> bool:
     """Tell whether a get is content with what this process holds already."""
-    return any(info.key == OPTIONAL and info.value.data is not False for info in op.directives)
+    return any(info.key == keys.OPTIONAL and info.value.data is not False for info in op.directives)
 
 
 def names_in(value: Value) -> list[str]:
@@ -72,9 +68,9 @@ def change_in(event: Notification) -> tuple[str, list[Proc]]:
     name = ""
     members: list[Proc] = []
     for info in event.infos:
-        if info.key == NAME and isinstance(info.value.data, str):
+        if info.key == keys.PSET_NAME and isinstance(info.value.data, str):
             name = info.value.data
-        elif info.key == MEMBERS:
+        elif info.key == keys.PSET_MEMBERS:
             members = members_in(info.value)
     return name, members
 

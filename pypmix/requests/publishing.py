@@ -6,6 +6,7 @@ from pypmix.published import Published, PublishedData
 from pypmix.requests import seconds
 from pypmix.standard import codes
 from pypmix.standard.errors import OperationTimeout, PartialSuccess, PMIxError
+from pypmix.standard.keys import RANGE, TIMEOUT, WAIT
 from pypmix.standard.ops import Lookup, Publish, Unpublish
 from pypmix.standard.types import Info, Pdata, Value
 from pypmix.standard.values import infos, to_python
@@ -42,18 +43,18 @@ def lookup_op(
         if wait is None or wait is False:
             raise ValueError("a count says how many keys to wait for, so it needs wait=True or seconds")
     if wait is not None and wait is not False and wait != 0:
-        directives += (Info("pmix.wait", Value.unchecked(codes.INT, count or 0)),)
+        directives += (Info(WAIT, Value.unchecked(codes.INT, count or 0)),)
         if wait is not True:
             directives += (seconds(wait),)
     if range is not None:
-        directives += (Info("pmix.range", Value(codes.DATA_RANGE, int(range))),)
+        directives += (Info(RANGE, Value(codes.DATA_RANGE, int(range))),)
     return Lookup(names, directives)
 
 
 def unpublish_op(keys: tuple[str, ...], range: int | None, info: Infos) -> Unpublish:
     directives = infos(info)
     if range is not None:
-        directives += (Info("pmix.range", Value(codes.DATA_RANGE, int(range))),)
+        directives += (Info(RANGE, Value(codes.DATA_RANGE, int(range))),)
     return Unpublish(keys, directives)
 
 
@@ -65,7 +66,7 @@ def retries(op: Lookup, error: PMIxError) -> list[Lookup]:
     """
     if len(op.keys) == 1 or not isinstance(error, PartialSuccess | OperationTimeout):
         return []
-    directives = tuple([item for item in op.directives if item.key not in ("pmix.wait", "pmix.timeout")])
+    directives = tuple([item for item in op.directives if item.key not in (WAIT, TIMEOUT)])
     return [Lookup((key,), directives) for key in op.keys]
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pypmix.answers import Answers
-from pypmix.standard import codes
+from pypmix.standard import codes, statuses
 from pypmix.standard.attr import Attr
-from pypmix.standard.errors import ERROR, NotFound, NotSupported, PartialSuccess, PMIxError, Unreachable
+from pypmix.standard.errors import NotFound, NotSupported, PartialSuccess, PMIxError, Unreachable
+from pypmix.standard.keys import HOSTNAME, NSPACE, PROCID, QUERY_REFRESH_CACHE
 from pypmix.standard.ops import QueryInfo
 from pypmix.standard.types import Info, Proc, Query, Value
 from pypmix.standard.values import infos
@@ -28,13 +29,13 @@ def query_op(
     names = tuple(dict.fromkeys([_key(key) for key in keys]))
     qualifiers = infos(info)
     if nspace is not None:
-        qualifiers += (Info("pmix.nspace", Value(codes.STRING, nspace)),)
+        qualifiers += (Info(NSPACE, Value(codes.STRING, nspace)),)
     if proc is not None:
-        qualifiers += (Info("pmix.procid", Value(codes.PROC, proc)),)
+        qualifiers += (Info(PROCID, Value(codes.PROC, proc)),)
     if node is not None:
-        qualifiers += (Info("pmix.hname", Value(codes.STRING, node)),)
+        qualifiers += (Info(HOSTNAME, Value(codes.STRING, node)),)
     if refresh:
-        qualifiers += (Info("pmix.qry.rfsh", Value(codes.BOOL, True)),)
+        qualifiers += (Info(QUERY_REFRESH_CACHE, Value(codes.BOOL, True)),)
     return QueryInfo((Query(names, qualifiers),))
 
 
@@ -63,7 +64,7 @@ def passable(error: PMIxError, alone: bool) -> bool:
         alone: Whether there is no server that could be lost.
     """
     expected = (*UNANSWERED, PartialSuccess, *((Unreachable,) if alone else ()))
-    return isinstance(error, expected) or error.code == ERROR
+    return isinstance(error, expected) or error.code == statuses.ERROR
 
 
 def answers(op: QueryInfo, found: Iterable[Info]) -> Answers:

@@ -6,7 +6,7 @@ import os
 
 from pypmix.job import read
 from pypmix.requests import seconds
-from pypmix.standard import codes
+from pypmix.standard import codes, keys
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import JobControl, Spawn
 from pypmix.standard.types import RANK_WILDCARD, App, Info, Proc, Value
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     Word = str | os.PathLike[str]
     Apps = Sequence[Word] | App | Iterable[App]
 
-SPAWN_TIMEOUT = "pmix.sp.time"
-NOTIFY_COMPLETION = "pmix.notecomp"
-FWD_STDIN = "pmix.fwd.stdin"
-STDIN_TARGET = "pmix.stdin"
-PARENT_ID = "pmix.parent"
-SPAWNED = "pmix.spawned"
 
 _OUTER = ("PMIX_", "PYPMIX_SERVER")
 _PARAMETERS = "PMIX_MCA_"
@@ -100,15 +94,15 @@ def spawn_op(
 ) -> Spawn:
     directives = infos(info)
     if timeout is not None:
-        directives += (Info(SPAWN_TIMEOUT, seconds(timeout).value),)
-    if notify and not any(item.key == NOTIFY_COMPLETION for item in directives):
-        directives += (Info(NOTIFY_COMPLETION, Value.unchecked(codes.BOOL, True)),)
+        directives += (Info(keys.SPAWN_TIMEOUT, seconds(timeout).value),)
+    if notify and not any(item.key == keys.NOTIFY_COMPLETION for item in directives):
+        directives += (Info(keys.NOTIFY_COMPLETION, Value.unchecked(codes.BOOL, True)),)
     if not isinstance(stdin, int):
         raise TypeError(f"stdin is True, False or the rank that has an input, not {stdin!r:.100}; `input` writes to it")
     if stdin is not True and stdin is not False:
-        directives += (Info(STDIN_TARGET, Value(codes.PROC, Proc("", int(stdin)))),)
+        directives += (Info(keys.STDIN_TGT, Value(codes.PROC, Proc("", int(stdin)))),)
     if stdin is not False:
-        directives += (Info(FWD_STDIN, Value.unchecked(codes.BOOL, True)),)
+        directives += (Info(keys.FWD_STDIN, Value.unchecked(codes.BOOL, True)),)
     return Spawn(_apps(apps, n, env, cwd), directives)
 
 
@@ -145,10 +139,10 @@ def control_op(nspace: str, key: str, number: int | None = None) -> JobControl:
 
 def origin(session: ClientSession) -> tuple[bool, Proc | None]:
     """Return whether a spawn has started this process's job, and whose."""
-    parent = _known(session, PARENT_ID)
+    parent = _known(session, keys.PARENT_ID)
     if not isinstance(parent, Proc):
         parent = None
-    return bool(_known(session, SPAWNED)) or parent is not None, parent
+    return bool(_known(session, keys.SPAWNED)) or parent is not None, parent
 
 
 def _known(session: ClientSession, key: str) -> object:

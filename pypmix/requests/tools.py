@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pypmix.standard import codes
+from pypmix.standard import codes, keys
 from pypmix.standard.ops import ToolAttachToServer, ToolSetServer
 from pypmix.standard.types import MAX_NSLEN, Info, Proc, Value, check_name
 from pypmix.standard.values import infos
@@ -51,29 +51,29 @@ def target(
             raise TypeError(f"a pid is an int, not {type(pid).__name__}")
         if not 0 < pid < 2**31:
             raise ValueError(f"{pid} is no process id")
-        directives.append(Info("pmix.srvr.pidinfo", Value(codes.PID, pid)))
+        directives.append(Info(keys.SERVER_PIDINFO, Value(codes.PID, pid)))
     if nspace is not None:
         check_name(nspace, MAX_NSLEN, "an nspace")
-        directives.append(_text("pmix.srv.nspace", nspace, "an nspace"))
+        directives.append(_text(keys.SERVER_NSPACE, nspace, "an nspace"))
     if uri is not None:
-        directives.append(_text("pmix.srvr.uri", uri, "a URI"))
+        directives.append(_text(keys.SERVER_URI, uri, "a URI"))
     if file is not None:
-        directives.append(_text("pmix.tool.attach", os.fspath(file), "a file"))
+        directives.append(_text(keys.TOOL_ATTACHMENT_FILE, os.fspath(file), "a file"))
     if system:
-        key = "pmix.cnct.sys.first" if system == "first" else "pmix.cnct.sys"
+        key = keys.CONNECT_SYSTEM_FIRST if system == "first" else keys.CONNECT_TO_SYSTEM
         directives.append(Info(key, _TRUE))
     if host is not None:
-        directives.append(_text("pmix.srvr.host", host, "a host"))
+        directives.append(_text(keys.SERVER_HOSTNAME, host, "a host"))
     if tmpdir is not None:
-        directives.append(_text("pmix.srvr.tmpdir", os.fspath(tmpdir), "a folder"))
+        directives.append(_text(keys.SERVER_TMPDIR, os.fspath(tmpdir), "a folder"))
     if wait is not None:
         if isinstance(wait, bool) or not isinstance(wait, int | float):
             raise TypeError(f"wait is a number of seconds, not {type(wait).__name__}")
         if not 0 <= wait < 2**31:
             raise ValueError(f"wait must be at least 0 and less than 2**31 seconds, not {wait}")
         # Whole seconds between two looks is what the attributes can say.
-        directives.append(Info("pmix.tool.mretries", Value(codes.UINT32, -int(-wait // 1))))
-        directives.append(Info("pmix.tool.retry", Value(codes.UINT32, 1)))
+        directives.append(Info(keys.CONNECT_MAX_RETRIES, Value(codes.UINT32, -int(-wait // 1))))
+        directives.append(Info(keys.CONNECT_RETRY_DELAY, Value(codes.UINT32, 1)))
     return (*directives, *infos(info))
 
 
@@ -84,19 +84,19 @@ def name(proc: Proc | None) -> tuple[Info, ...]:
     if not isinstance(proc, Proc):
         raise TypeError(f"a tool's name is a Proc, not a {type(proc).__name__}")
     return (
-        Info("pmix.tool.nspace", Value(codes.STRING, proc.nspace)),
-        Info("pmix.tool.rank", Value(codes.PROC_RANK, proc.rank)),
+        Info(keys.TOOL_NSPACE, Value(codes.STRING, proc.nspace)),
+        Info(keys.TOOL_RANK, Value(codes.PROC_RANK, proc.rank)),
     )
 
 
 def attach_op(directives: tuple[Info, ...], primary: bool) -> ToolAttachToServer:
-    return ToolAttachToServer((*directives, Info("pmix.pri.srvr", _TRUE)) if primary else directives)
+    return ToolAttachToServer((*directives, Info(keys.PRIMARY_SERVER, _TRUE)) if primary else directives)
 
 
 def set_server_op(server: Proc, wait: float | bool, info: Infos) -> ToolSetServer:
     directives = infos(info)
     if wait is not False:
-        directives += (Info("pmix.wait.conn", _TRUE),)
+        directives += (Info(keys.WAIT_FOR_CONNECTION, _TRUE),)
         if wait is not True:
             from pypmix.requests import seconds
 

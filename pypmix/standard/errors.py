@@ -6,6 +6,8 @@ engine and what to try. Bad arguments raise Python's own `TypeError`, `ValueErro
 
 from __future__ import annotations
 
+from pypmix.standard import statuses
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -13,33 +15,8 @@ if TYPE_CHECKING:
     from pypmix.standard.enums import Status
     from pypmix.standard.types import Proc
 
-SUCCESS = 0
-ERROR = -1
-ERR_PROC_ABORTED = -7
-ERR_PROC_REQUESTED_ABORT = -8
-ERR_EXISTS = -11
-ERR_INVALID_CRED = -12
-ERR_WOULD_BLOCK = -15
-ERR_UNKNOWN_DATA_TYPE = -16
-ERR_TYPE_MISMATCH = -18
-ERR_UNPACK_FAILURE = -20
-ERR_PACK_FAILURE = -21
-ERR_NO_PERMISSIONS = -23
-ERR_TIMEOUT = -24
-ERR_UNREACH = -25
-ERR_BAD_PARAM = -27
-ERR_RESOURCE_BUSY = -28
-ERR_OUT_OF_RESOURCE = -29
-ERR_INIT = -31
-ERR_NOMEM = -32
-ERR_NOT_FOUND = -46
-ERR_NOT_SUPPORTED = -47
-ERR_PARTIAL_SUCCESS = -52
-ERR_LOST_CONNECTION = -61
-GROUP_CONSTRUCT_ABORT = -165
-OPERATION_SUCCEEDED = -157
 
-SUCCESSES = frozenset({SUCCESS, OPERATION_SUCCEEDED})
+SUCCESSES = frozenset({statuses.SUCCESS, statuses.OPERATION_SUCCEEDED})
 
 
 class PMIxError(Exception):
@@ -55,7 +32,7 @@ class PMIxError(Exception):
         hint: What to try.
     """
 
-    default_status = ERROR
+    default_status = statuses.ERROR
 
     def __init__(
         self,
@@ -120,13 +97,13 @@ def _rebuild(cls: type[PMIxError], detail: str, state: dict[str, object]) -> PMI
 class NotFound(PMIxError, LookupError):
     """`PMIX_ERR_NOT_FOUND`: nobody has the key, the proc or the nspace."""
 
-    default_status = ERR_NOT_FOUND
+    default_status = statuses.ERR_NOT_FOUND
 
 
 class OperationTimeout(PMIxError, TimeoutError):
     """`PMIX_ERR_TIMEOUT`: the time given to the operation ran out; `missing` names who had not arrived."""
 
-    default_status = ERR_TIMEOUT
+    default_status = statuses.ERR_TIMEOUT
 
     def __str__(self) -> str:
         return PMIxError.__str__(self)
@@ -135,31 +112,31 @@ class OperationTimeout(PMIxError, TimeoutError):
 class NotSupported(PMIxError, NotImplementedError):
     """`PMIX_ERR_NOT_SUPPORTED`: this library, server or host does not offer the operation."""
 
-    default_status = ERR_NOT_SUPPORTED
+    default_status = statuses.ERR_NOT_SUPPORTED
 
 
 class WrongType(PMIxError, TypeError):
     """`PMIX_ERR_BAD_PARAM`: a directive has a value of another type, or out of the range, than it takes."""
 
-    default_status = ERR_BAD_PARAM
+    default_status = statuses.ERR_BAD_PARAM
 
 
 class PartialSuccess(PMIxError):
     """`PMIX_ERR_PARTIAL_SUCCESS`: the operation completed without some of its procs."""
 
-    default_status = ERR_PARTIAL_SUCCESS
+    default_status = statuses.ERR_PARTIAL_SUCCESS
 
 
 class ConstructAborted(PMIxError):
     """`PMIX_GROUP_CONSTRUCT_ABORT`: the construction of a group was given up, by a member or for want of one."""
 
-    default_status = GROUP_CONSTRUCT_ABORT
+    default_status = statuses.GROUP_CONSTRUCT_ABORT
 
 
 class LostConnection(PMIxError, ConnectionError):
     """`PMIX_ERR_LOST_CONNECTION`: the server is gone; nothing but `close` works on this client any more."""
 
-    default_status = ERR_LOST_CONNECTION
+    default_status = statuses.ERR_LOST_CONNECTION
 
     def __str__(self) -> str:
         return PMIxError.__str__(self)
@@ -168,7 +145,7 @@ class LostConnection(PMIxError, ConnectionError):
 class Unreachable(PMIxError, ConnectionError):
     """`PMIX_ERR_UNREACH`: no server could be reached, or it refused the connection."""
 
-    default_status = ERR_UNREACH
+    default_status = statuses.ERR_UNREACH
 
     def __str__(self) -> str:
         return PMIxError.__str__(self)
@@ -177,7 +154,7 @@ class Unreachable(PMIxError, ConnectionError):
 class PermissionDenied(PMIxError, PermissionError):
     """`PMIX_ERR_NO_PERMISSIONS` or `PMIX_ERR_INVALID_CRED`: the peer may not do this."""
 
-    default_status = ERR_NO_PERMISSIONS
+    default_status = statuses.ERR_NO_PERMISSIONS
 
     def __str__(self) -> str:
         return PMIxError.__str__(self)
@@ -186,19 +163,19 @@ class PermissionDenied(PMIxError, PermissionError):
 class NotInitialized(PMIxError):
     """`PMIX_ERR_INIT`: the client or server is not open, or closed already."""
 
-    default_status = ERR_INIT
+    default_status = statuses.ERR_INIT
 
 
 class WouldDeadlock(PMIxError):
     """`PMIX_ERR_WOULD_BLOCK`: a blocking call from a place that must not block, such as an event handler."""
 
-    default_status = ERR_WOULD_BLOCK
+    default_status = statuses.ERR_WOULD_BLOCK
 
 
 class EngineUnavailable(PMIxError, ImportError):
     """The requested engine cannot be used here; the text says why each candidate was refused."""
 
-    default_status = ERR_NOT_SUPPORTED
+    default_status = statuses.ERR_NOT_SUPPORTED
 
     def __str__(self) -> str:
         return PMIxError.__str__(self)
@@ -207,13 +184,13 @@ class EngineUnavailable(PMIxError, ImportError):
 class ProtocolError(PMIxError):
     """The wire protocol was broken; one of its two kinds says by whom."""
 
-    default_status = ERR_UNPACK_FAILURE
+    default_status = statuses.ERR_UNPACK_FAILURE
 
 
 class LocalProtocolError(ProtocolError):
     """This process asked for something that the protocol cannot express to this peer."""
 
-    default_status = ERR_PACK_FAILURE
+    default_status = statuses.ERR_PACK_FAILURE
 
 
 class RemoteProtocolError(ProtocolError):
@@ -221,17 +198,17 @@ class RemoteProtocolError(ProtocolError):
 
 
 BY_STATUS: dict[int, type[PMIxError]] = {
-    ERR_NOT_FOUND: NotFound,
-    ERR_TIMEOUT: OperationTimeout,
-    ERR_NOT_SUPPORTED: NotSupported,
-    ERR_PARTIAL_SUCCESS: PartialSuccess,
-    ERR_LOST_CONNECTION: LostConnection,
-    GROUP_CONSTRUCT_ABORT: ConstructAborted,
-    ERR_UNREACH: Unreachable,
-    ERR_NO_PERMISSIONS: PermissionDenied,
-    ERR_INVALID_CRED: PermissionDenied,
-    ERR_INIT: NotInitialized,
-    ERR_WOULD_BLOCK: WouldDeadlock,
+    statuses.ERR_NOT_FOUND: NotFound,
+    statuses.ERR_TIMEOUT: OperationTimeout,
+    statuses.ERR_NOT_SUPPORTED: NotSupported,
+    statuses.ERR_PARTIAL_SUCCESS: PartialSuccess,
+    statuses.ERR_LOST_CONNECTION: LostConnection,
+    statuses.GROUP_CONSTRUCT_ABORT: ConstructAborted,
+    statuses.ERR_UNREACH: Unreachable,
+    statuses.ERR_NO_PERMISSIONS: PermissionDenied,
+    statuses.ERR_INVALID_CRED: PermissionDenied,
+    statuses.ERR_INIT: NotInitialized,
+    statuses.ERR_WOULD_BLOCK: WouldDeadlock,
 }
 
 

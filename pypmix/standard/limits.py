@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pypmix.standard.errors import ERR_OUT_OF_RESOURCE, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -108,7 +109,7 @@ class Limits(Record):
         # In the one text that a client is told.
         how = f"`pypmix run --limits {name}=...` or {VARIABLE} set it"
         detail = f"{what}; the limit {name!r} is {getattr(self, name)}, and {how}"
-        return PMIxError(detail, status=ERR_OUT_OF_RESOURCE, operation=operation)
+        return PMIxError(detail, status=statuses.ERR_OUT_OF_RESOURCE, operation=operation)
 
 
 NAMES: tuple[str, ...] = Limits.__match_args__

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import struct
 
-from pypmix.standard import codes, types
-from pypmix.standard.errors import ERR_OUT_OF_RESOURCE, ERR_UNKNOWN_DATA_TYPE, RemoteProtocolError
+from pypmix.standard import codes, statuses, types
+from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANK_UNDEF, DataArray, Info, Proc, Value
 from pypmix.standard.values import RANGES, type_name
 from pypmix.wire.encode import BYTES, TYPELESS_BARE, TYPELESS_MIXED, TYPELESS_SIZED, rule_for
@@ -58,13 +58,13 @@ _new = tuple.__new__
 class UnknownType(RemoteProtocolError):
     """A data type of which nobody here knows the length; `position` is where its data starts."""
 
-    default_status = ERR_UNKNOWN_DATA_TYPE
+    default_status = statuses.ERR_UNKNOWN_DATA_TYPE
 
 
 class TooMuch(RemoteProtocolError):
     """A message would take more work than one may."""
 
-    default_status = ERR_OUT_OF_RESOURCE
+    default_status = statuses.ERR_OUT_OF_RESOURCE
 
 
 class Metered(int):

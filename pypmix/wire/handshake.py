@@ -35,8 +35,6 @@ MAX_HELLO = 131072
 MAX_HELLO_WORK = 10_000
 """What the decode of what a client adds to its handshake may cost, in the units of `decode.MAX_WORK`."""
 
-READY_FOR_HANDSHAKE = -14
-"""The status by which a server asks for an exchange of the security module's own; no module here has one."""
 
 _HEADER = struct.Struct("=iIII")
 _CREDENTIAL = struct.Struct("=II")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard import codes
+from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound, RemoteProtocolError
 from pypmix.standard.jobinfo import JobInfo, known_infos
 from pypmix.standard.types import DataArray, Info, Value
@@ -15,15 +15,6 @@ if TYPE_CHECKING:
 
     from pypmix.standard.releases import Release
 
-NODE_ARRAY = "pmix.node.arr"
-APP_ARRAY = "pmix.app.arr"
-SESSION_ARRAY = "pmix.ssn.arr"
-PROC_ARRAY = "pmix.pdata"
-PROC_BLOB = "pmix.pblob"
-MAP_BLOB = "pmix.mblob"
-RANK = "pmix.rank"
-HOSTNAME = "pmix.hname"
-LOCAL_PEERS = "pmix.lpeers"
 
 _SHARED_MEMORY = "PMIX_GDS_SHMEM"
 
@@ -47,7 +38,11 @@ def encode_jobinfo(job: JobInfo, buffer_type: int, release: Release) -> bytes:
 
     for info in known_infos(job.job, release):
         add(info.key, info.value)
-    for key, groups in ((SESSION_ARRAY, job.sessions), (NODE_ARRAY, job.nodes), (APP_ARRAY, job.apps)):
+    for key, groups in (
+        (keys.SESSION_INFO_ARRAY, job.sessions),
+        (keys.NODE_INFO_ARRAY, job.nodes),
+        (keys.APP_INFO_ARRAY, job.apps),
+    ):
         for group in groups:
             array = DataArray(codes.INFO, tuple(known_infos(group, release)))
             add(key, Value.unchecked(codes.DATA_ARRAY, array))
@@ -55,7 +50,7 @@ def encode_jobinfo(job: JobInfo, buffer_type: int, release: Release) -> bytes:
         inner = Packer(buffer_type, release).pack(codes.PROC_RANK, rank)
         for info in known_infos(group, release):
             inner.pack_raw(encode_kval(buffer_type, info.key, info.value, release))
-        add(PROC_BLOB, Value.unchecked(codes.BYTE_OBJECT, inner.bytes()))
+        add(keys.PROC_BLOB, Value.unchecked(codes.BYTE_OBJECT, inner.bytes()))
     return packer.bytes()
 
 
@@ -98,28 +93,30 @@ def _lone_status(data: bytes, buffer_type: int) -> int | None:
 def collect(nspace: str, given: Iterable[tuple[str, Value]], buffer_type: int, release: Release = NEWEST) -> JobInfo:
     """Sort the values that belong to a job by realm; see `decode_jobinfo`."""
     job: list[Info] = []
-    groups: dict[str, list[Group]] = {NODE_ARRAY: [], APP_ARRAY: [], SESSION_ARRAY: []}
+    groups: dict[str, list[Group]] = {keys.NODE_INFO_ARRAY: [], keys.APP_INFO_ARRAY: [], keys.SESSION_INFO_ARRAY: []}
     ranks: dict[int, list[Info]] = {}
     for key, value in given:
         if key in groups:
             groups[key].append(_infos_of(key, value))
-        elif key == PROC_BLOB:
+        elif key == keys.PROC_BLOB:
             unpacker = Unpacker(_bytes_of(key, value), buffer_type, release)
             infos = ranks.setdefault(unpacker.one(codes.PROC_RANK), [])
             infos += [Info.unchecked(*pair, 0) for pair in kvals(unpacker.rest(), 0, buffer_type, release)]
-        elif key == PROC_ARRAY:
+        elif key == keys.PROC_INFO_ARRAY:
             first, *others = _infos_of(key, value) or (None,)
-            if first is None or first.key != RANK or first.value.type != codes.PROC_RANK:
-                raise broken(f"{PROC_ARRAY} does not start with a rank")
+            if first is None or first.key != keys.RANK or first.value.type != codes.PROC_RANK:
+                raise broken(f"{keys.PROC_INFO_ARRAY} does not start with a rank")
             ranks.setdefault(first.value.data, []).extend(others)
-        elif key == MAP_BLOB:
-            groups[NODE_ARRAY] += _map_of(_bytes_of(key, value), buffer_type, release)
+        elif key == keys.MAP_BLOB:
+            groups[keys.NODE_INFO_ARRAY] += _map_of(_bytes_of(key, value), buffer_type, release)
         elif key.startswith(_SHARED_MEMORY):
             raise broken("the server describes its job info in shared memory; only the store `hash` can be read")
         else:
             job.append(Info.unchecked(key, value, 0))
     procs = tuple([(rank, tuple(infos)) for rank, infos in ranks.items()])
-    nodes, apps, sessions = (tuple(groups[key]) for key in (NODE_ARRAY, APP_ARRAY, SESSION_ARRAY))
+    nodes, apps, sessions = (
+        tuple(groups[key]) for key in (keys.NODE_INFO_ARRAY, keys.APP_INFO_ARRAY, keys.SESSION_INFO_ARRAY)
+    )
     return JobInfo(nspace, tuple(job), nodes, apps, sessions, procs)
 
 
@@ -145,7 +142,7 @@ def _map_of(data: bytes, buffer_type: int, release: Release) -> list[Group]:
     while unpacker.more() and len(found) < count:
         for item in unpacker.unpack(codes.KVAL):
             if item.value.type != codes.STRING:
-                raise broken(f"{MAP_BLOB} holds no list of ranks for {item.key!r}")
+                raise broken(f"{keys.MAP_BLOB} holds no list of ranks for {item.key!r}")
             name = Value.unchecked(codes.STRING, item.key)
-            found.append((Info.unchecked(HOSTNAME, name, 0), Info.unchecked(LOCAL_PEERS, item.value, 0)))
+            found.append((Info.unchecked(keys.HOSTNAME, name, 0), Info.unchecked(keys.LOCAL_PEERS, item.value, 0)))
     return found

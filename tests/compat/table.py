@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.compat.names import table
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_NOT_SUPPORTED, ERR_TYPE_MISMATCH
+from pypmix.standard import statuses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,38 +95,38 @@ KEPT: dict[str, dict[str, Any]] = {
 """What comes back as it was put."""
 
 REFUSED: dict[str, tuple[Any, int]] = {
-    "no dict": ("seven", ERR_BAD_PARAM),
-    "None": (None, ERR_BAD_PARAM),
-    "no type": ({"value": 1}, ERR_BAD_PARAM),
-    "no value": ({"val_type": NAMES["PMIX_INT"]}, ERR_BAD_PARAM),
-    "a type that is none": ({"value": 1, "val_type": "PMIX_INT"}, ERR_TYPE_MISMATCH),
-    "an unknown type": ({"value": 1, "val_type": 4444}, ERR_NOT_SUPPORTED),
-    "undefined": (_value("UNDEF", None), ERR_NOT_SUPPORTED),
-    "pointer": (_value("POINTER", 4096), ERR_NOT_SUPPORTED),
-    "bool of a word": (_value("BOOL", "perhaps"), ERR_BAD_PARAM),
-    "bool of seven": (_value("BOOL", 7), ERR_BAD_PARAM),
-    "string of an int": (_value("STRING", 5), ERR_TYPE_MISMATCH),
-    "string with a NUL": (_value("STRING", "a\0b"), ERR_BAD_PARAM),
-    "int of a float": (_value("INT32", 1.5), ERR_TYPE_MISMATCH),
-    "uint16 too great": (_value("UINT16", 65536), ERR_BAD_PARAM),
-    "int64 too great": (_value("INT64", 2**63), ERR_BAD_PARAM),
-    "uint64 too small": (_value("UINT64", -1), ERR_BAD_PARAM),
-    "byte too great": (_value("BYTE", 256), ERR_BAD_PARAM),
-    "float too great": (_value("FLOAT", 1e300), ERR_BAD_PARAM),
-    "float of a word": (_value("FLOAT", "pi"), ERR_TYPE_MISMATCH),
-    "rank too great": (_value("PROC_RANK", 2**32), ERR_BAD_PARAM),
-    "proc without a rank": (_value("PROC", {"nspace": "a"}), ERR_BAD_PARAM),
-    "proc of a long nspace": (_value("PROC", {"nspace": "a" * 256, "rank": 0}), ERR_BAD_PARAM),
-    "timeval without usec": (_value("TIMEVAL", {"sec": 1}), ERR_BAD_PARAM),
-    "geometry without a name": (_value("GEOMETRY", {"fabric": 1}), ERR_BAD_PARAM),
-    "distance without distances": (_value("DEVICE_DIST", {"uuid": "u", "osname": "o"}), ERR_BAD_PARAM),
-    "coord of half a number": (_value("COORD", {"view": 1, "coord": b"\0\0"}), ERR_BAD_PARAM),
-    "separator of two": (_value("ENVAR", {**ENVAR, "separator": "::"}), ERR_BAD_PARAM),
-    "cpuset of another source": (_value("PROC_CPUSET", {"source": "cray", "cpus": [1]}), ERR_NOT_SUPPORTED),
-    "cpuset without end": (_value("PROC_CPUSET", {"source": "hwloc", "cpus": "0-99999999999"}), ERR_BAD_PARAM),
-    "array of no list": (_value("DATA_ARRAY", {"type": 3, "array": "abc"}), ERR_TYPE_MISMATCH),
-    "array of a wrong item": (_array("UINT8", [1, 256]), ERR_BAD_PARAM),
-    "info with a long key": (_array("INFO", [_info("k" * 512, "INT", 1)]), ERR_BAD_PARAM),
+    "no dict": ("seven", statuses.ERR_BAD_PARAM),
+    "None": (None, statuses.ERR_BAD_PARAM),
+    "no type": ({"value": 1}, statuses.ERR_BAD_PARAM),
+    "no value": ({"val_type": NAMES["PMIX_INT"]}, statuses.ERR_BAD_PARAM),
+    "a type that is none": ({"value": 1, "val_type": "PMIX_INT"}, statuses.ERR_TYPE_MISMATCH),
+    "an unknown type": ({"value": 1, "val_type": 4444}, statuses.ERR_NOT_SUPPORTED),
+    "undefined": (_value("UNDEF", None), statuses.ERR_NOT_SUPPORTED),
+    "pointer": (_value("POINTER", 4096), statuses.ERR_NOT_SUPPORTED),
+    "bool of a word": (_value("BOOL", "perhaps"), statuses.ERR_BAD_PARAM),
+    "bool of seven": (_value("BOOL", 7), statuses.ERR_BAD_PARAM),
+    "string of an int": (_value("STRING", 5), statuses.ERR_TYPE_MISMATCH),
+    "string with a NUL": (_value("STRING", "a\0b"), statuses.ERR_BAD_PARAM),
+    "int of a float": (_value("INT32", 1.5), statuses.ERR_TYPE_MISMATCH),
+    "uint16 too great": (_value("UINT16", 65536), statuses.ERR_BAD_PARAM),
+    "int64 too great": (_value("INT64", 2**63), statuses.ERR_BAD_PARAM),
+    "uint64 too small": (_value("UINT64", -1), statuses.ERR_BAD_PARAM),
+    "byte too great": (_value("BYTE", 256), statuses.ERR_BAD_PARAM),
+    "float too great": (_value("FLOAT", 1e300), statuses.ERR_BAD_PARAM),
+    "float of a word": (_value("FLOAT", "pi"), statuses.ERR_TYPE_MISMATCH),
+    "rank too great": (_value("PROC_RANK", 2**32), statuses.ERR_BAD_PARAM),
+    "proc without a rank": (_value("PROC", {"nspace": "a"}), statuses.ERR_BAD_PARAM),
+    "proc of a long nspace": (_value("PROC", {"nspace": "a" * 256, "rank": 0}), statuses.ERR_BAD_PARAM),
+    "timeval without usec": (_value("TIMEVAL", {"sec": 1}), statuses.ERR_BAD_PARAM),
+    "geometry without a name": (_value("GEOMETRY", {"fabric": 1}), statuses.ERR_BAD_PARAM),
+    "distance without distances": (_value("DEVICE_DIST", {"uuid": "u", "osname": "o"}), statuses.ERR_BAD_PARAM),
+    "coord of half a number": (_value("COORD", {"view": 1, "coord": b"\0\0"}), statuses.ERR_BAD_PARAM),
+    "separator of two": (_value("ENVAR", {**ENVAR, "separator": "::"}), statuses.ERR_BAD_PARAM),
+    "cpuset of another source": (_value("PROC_CPUSET", {"source": "cray", "cpus": [1]}), statuses.ERR_NOT_SUPPORTED),
+    "cpuset without end": (_value("PROC_CPUSET", {"source": "hwloc", "cpus": "0-99999999999"}), statuses.ERR_BAD_PARAM),
+    "array of no list": (_value("DATA_ARRAY", {"type": 3, "array": "abc"}), statuses.ERR_TYPE_MISMATCH),
+    "array of a wrong item": (_array("UINT8", [1, 256]), statuses.ERR_BAD_PARAM),
+    "info with a long key": (_array("INFO", [_info("k" * 512, "INT", 1)]), statuses.ERR_BAD_PARAM),
 }
 """What is not taken, and the status that says so."""
 

@@ -24,8 +24,8 @@ from pypmix.compat import (
 from pypmix.compat.server import PMIxServer
 from pypmix.compat.serveranswers import PERMITTED, setmodulefn
 from pypmix.compat.serverupcalls import ROWS
-from pypmix.standard import ops
-from pypmix.standard.errors import ERR_RESOURCE_BUSY, PMIxError
+from pypmix.standard import ops, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import App, Pdata, Proc, Query, ResourceUnit, Value
 from pypmix.standard.values import info as make_info
 
@@ -437,7 +437,7 @@ def test_what_one_client_can_leave_unanswered_is_bounded(server):
     for fake in fakes:
         host.upcall(fake)
     what, error = fakes[-1].answer()
-    assert what == "fail" and error.code == ERR_RESOURCE_BUSY
+    assert what == "fail" and error.code == statuses.ERR_RESOURCE_BUSY
     for cbfunc, cbdata in kept.wait(IN_FLIGHT):
         cbfunc(PMIX_SUCCESS, cbdata)
     assert [fake.answer() for fake in fakes[:-1]] == [("reply", None)] * IN_FLIGHT

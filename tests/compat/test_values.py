@@ -18,7 +18,8 @@ from pypmix import Cpuset, DataType
 from pypmix.compat import pmix_value_roundtrip
 from pypmix.compat.asking import travelling
 from pypmix.compat.values import from_value, to_apps, to_infos, to_procs, to_queries, to_value
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_NOT_SUPPORTED, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import Value
 from pypmix.standard.values import NAMES
 
@@ -126,13 +127,13 @@ def test_what_would_arrive_altered_is_not_sent(name):
     """No message of PMIx has a place for an exit code, wherever in a value it stands."""
     with pytest.raises(PMIxError) as caught:
         travelling(to_value(HOLDERS[name]))
-    assert caught.value.code == ERR_NOT_SUPPORTED
+    assert caught.value.code == statuses.ERR_NOT_SUPPORTED
 
 
 def test_an_array_that_contains_itself_is_refused():
     endless = {"type": DataType.DATA_ARRAY, "array": []}
     endless["array"].append(endless)
-    assert pmix_value_roundtrip({"value": endless, "val_type": DataType.DATA_ARRAY}) == (ERR_BAD_PARAM, None)
+    assert pmix_value_roundtrip({"value": endless, "val_type": DataType.DATA_ARRAY}) == (statuses.ERR_BAD_PARAM, None)
 
 
 def test_a_compressed_value_is_shown_as_what_it_holds():

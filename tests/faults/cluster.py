@@ -17,12 +17,12 @@ from pypmix.engine.python.client import Server as Described
 from pypmix.engine.python.datastore import DataStore
 from pypmix.engine.python.server import Server
 from pypmix.host.exchange import Crossing, Exchange, Hub
-from pypmix.standard import attrs, ops
+from pypmix.standard import attrs, keys, ops
 from pypmix.standard.codes import PROC
 from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import Notification
-from pypmix.standard.ops.events import NON_DEFAULT, RANGE_SESSION
+from pypmix.standard.ops.events import RANGE_SESSION
 from pypmix.standard.types import DataArray, Info, Proc, Value
 from pypmix.wire.additions import greeting
 from pypmix.wire.handshake import Hello, native_credential
@@ -36,7 +36,7 @@ CREDENTIAL = native_credential(UID, GID)
 PROC_ABORTED = -7
 AFFECTED = "pmix.evproc"
 AFFECTED_SEVERAL = "pmix.evaffected"
-MARK = (Info(NON_DEFAULT, Value(1, True)),)
+MARK = (Info(keys.EVENT_NON_DEFAULT, Value(1, True)),)
 
 MANY = 100
 """From how many processes on a session does not wait for the end of each."""
@@ -235,7 +235,7 @@ class Process:
 
     def _handle(self, delivery: Any) -> None:
         event = delivery.notification
-        self.heard.append((event, talk.found(event.infos, talk.GROUP_ID, str) in self.called))
+        self.heard.append((event, talk.found(event.infos, keys.GROUP_ID, str) in self.called))
         if self.world.log is not None:
             self.world.log.append(f"{self.world.now:.3f} {self.proc} < {event.code} of {event.source} {event.infos}")
         answer = self.reacts(event)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from pypmix.engine.groups import talk
 from pypmix.engine.groups.election import FAILED
+from pypmix.standard import keys, statuses
 from pypmix.standard.ops import GroupDestruct, GroupRequest
 from pypmix.standard.ops.groups import DESTRUCTED, JOINED, LEADER_SELECTED
 from pypmix.standard.types import Proc
@@ -32,7 +33,13 @@ if TYPE_CHECKING:
     from faults.cluster import Node, Process
     from faults.schedules import Play
 
-ONCE = (talk.MEMBER_FAILED, talk.LEADER_FAILED, talk.LEFT, talk.LEADER_SELECTED, talk.CONSTRUCT_ABORT)
+ONCE = (
+    statuses.GROUP_MEMBER_FAILED,
+    statuses.GROUP_LEADER_FAILED,
+    statuses.GROUP_LEFT,
+    statuses.GROUP_LEADER_SELECTED,
+    statuses.GROUP_CONSTRUCT_ABORT,
+)
 
 
 def every_operation_ends(play: Play) -> None:
@@ -166,14 +173,14 @@ def no_event_twice(play: Play) -> None:
             if event.code not in ONCE:
                 continue
             infos = event.infos
-            name = talk.found(infos, talk.GROUP_ID, str)
-            whom = talk.found(infos, talk.AFFECTED_PROC, Proc), talk.found(infos, talk.LEADER, Proc)
+            name = talk.found(infos, keys.GROUP_ID, str)
+            whom = talk.found(infos, keys.EVENT_AFFECTED_PROC, Proc), talk.found(infos, keys.GROUP_LEADER, Proc)
             term = talk.found(infos, talk.TERM, int), talk.found(infos, FAILED, Proc), talk.found(infos, talk.LIFE, int)
             # Of an invitation that is heard of late each leader in a row may tell that there is no group.
-            source = event.source if event.code in (talk.LEFT, talk.CONSTRUCT_ABORT) else None
+            source = event.source if event.code in (statuses.GROUP_LEFT, statuses.GROUP_CONSTRUCT_ABORT) else None
             # Who is named in a construct hears of it before it has called, too. Where all callers of that have gone,
             # its server tells of the next one, to those who are left.
-            to = talk.listed(infos, talk.CUSTOM_RANGE) if event.source.nspace.startswith("server") else ()
+            to = talk.listed(infos, keys.EVENT_CUSTOM_RANGE) if event.source.nspace.startswith("server") else ()
             what = event.code, name, whom, term, source, called, to
             assert what not in known, f"{process.proc} has heard {event.code} of {whom} in {name} twice"
             known.add(what)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faults.cluster import Cluster, Process, Ticket
 from pypmix.engine.groups import talk
-from pypmix.standard import attrs
+from pypmix.standard import attrs, keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import (
     Fence,
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 FLAGS = attrs.GROUP_OPTIONAL(True), attrs.GROUP_FT_COLLECTIVE(True), attrs.GROUP_NOTIFY_TERMINATION(True)
 HEARD = (
-    talk.LEADER_FAILED,
-    talk.LEADER_SELECTED,
-    talk.MEMBER_FAILED,
-    talk.LEFT,
-    talk.MEMBERSHIP_UPDATE,
-    talk.CONSTRUCT_ABORT,
+    statuses.GROUP_LEADER_FAILED,
+    statuses.GROUP_LEADER_SELECTED,
+    statuses.GROUP_MEMBER_FAILED,
+    statuses.GROUP_LEFT,
+    statuses.GROUP_MEMBERSHIP_UPDATE,
+    statuses.GROUP_CONSTRUCT_ABORT,
 )
-REQUESTS = talk.JOIN_REQUEST, talk.LEAVE_REQUEST
+REQUESTS = statuses.JOIN_REQUEST, statuses.LEAVE_REQUEST
 
 NAMED, WHOLE, BOOT, ADDED, INVITED, JOB, PSET = "named", "whole", "boot", "added", "invited", "job", "pset"
 MAKING = (NAMED, WHOLE, BOOT, ADDED, INVITED)
@@ -190,10 +190,14 @@ class Play:
         mood = (process.proc.rank * 5 + plan.mood) % 4
 
         def reacts(event: Notification) -> Any:
-            if event.code == talk.LEADER_FAILED and mood < 2:
-                return 0, (talk.flag(talk.LEADER),)
-            if event.code in (talk.LEADER_FAILED, talk.MEMBER_FAILED) and mood == 3 and process.proc.rank % 4 == 3:
-                return talk.CONSTRUCT_ABORT
+            if event.code == statuses.GROUP_LEADER_FAILED and mood < 2:
+                return 0, (talk.flag(keys.GROUP_LEADER),)
+            if (
+                event.code in (statuses.GROUP_LEADER_FAILED, statuses.GROUP_MEMBER_FAILED)
+                and mood == 3
+                and process.proc.rank % 4 == 3
+            ):
+                return statuses.GROUP_CONSTRUCT_ABORT
             return 0
 
         process.reacts = reacts
@@ -250,9 +254,9 @@ class Play:
         self._invitees.add(process.proc)
 
         def invited(event: Notification) -> None:
-            if event.code != talk.INVITED:
+            if event.code != statuses.GROUP_INVITED:
                 return
-            group = talk.found(event.infos, talk.GROUP_ID, str)
+            group = talk.found(event.infos, keys.GROUP_ID, str)
             its = self.plans[group]
             answer = (process.proc.rank * 3 + its.mood) % 7
             if answer == 6 or process.proc in self.made[group]:
@@ -262,7 +266,7 @@ class Play:
             self.world.later(following, self._joins, group, its, process, op)
 
         process.invited = invited
-        process.listen(talk.INVITED)
+        process.listen(statuses.GROUP_INVITED)
 
     def _joins(self, name: str, plan: Plan, process: Process, op: GroupJoin) -> None:
         if process.proc not in self.made[name]:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from faults import cluster, invariants
 from pypmix.host.exchange import Exchange
 from pypmix.host.exchange.border import Border
-from pypmix.standard import attrs, codes
+from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.ops import Connect, Disconnect, Fence, NotifyEvent
 from pypmix.standard.ops.connecting import (
     CONNECT_ASSIGN,
@@ -28,8 +28,6 @@ from pypmix.standard.ops.connecting import (
     CONNECT_NOTIFY_EACH,
     CONNECT_OPTIONAL,
     CONNECT_XCHG_ONLY,
-    PROC_HAS_CONNECTED,
-    PROC_HAS_DISCONNECTED,
 )
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
@@ -184,7 +182,7 @@ class Life:
         self.heard = defaultdict(list)
         for proc, process in self.world.processes.items():
             process.reacts = partial(self.hear, proc)
-            process.listen(TERMINATED, PROC_HAS_CONNECTED, PROC_HAS_DISCONNECTED, NEWS)
+            process.listen(TERMINATED, statuses.PROC_HAS_CONNECTED, statuses.PROC_HAS_DISCONNECTED, NEWS)
         self.world.run(1)
 
     def hear(self, proc, event):
@@ -341,7 +339,7 @@ class Life:
         for process in self.world.living:
             heard = defaultdict(list)
             for event in self.heard[process.proc]:
-                if event.code == PROC_HAS_DISCONNECTED:
+                if event.code == statuses.PROC_HAS_DISCONNECTED:
                     heard[told(event, CONNECT_NAME)].append(told(event, AFFECTED))
             for procs in heard.values():
                 assert len(set(procs)) == len(procs) and process.proc not in procs

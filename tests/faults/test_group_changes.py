@@ -12,23 +12,10 @@ from hypothesis import strategies as st
 from harness.group_world import NSPACE, SERVER, Ticket, World
 from pypmix.engine.groups.talk import (
     ADDED,
-    AFFECTED_PROC,
-    CUSTOM_RANGE,
     DEPARTED,
-    GROUP_ID,
-    JOIN_REQUEST,
-    LEADER,
-    LEADER_FAILED,
-    LEAVE_REQUEST,
-    LEFT,
     LIFE,
     LIVES,
-    MEMBER_FAILED,
-    MEMBERSHIP,
-    MEMBERSHIP_UPDATE,
-    NOTIFY_TERMINATION,
     PLACE,
-    PROC_TERMINATED,
     flag,
     listed,
     proc,
@@ -38,8 +25,7 @@ from pypmix.engine.groups.talk import (
     sizes,
     text,
 )
-from pypmix.standard import attrs
-from pypmix.standard.errors import ERR_NO_PERMISSIONS
+from pypmix.standard import attrs, keys, statuses
 from pypmix.standard.ops import (
     GroupChange,
     GroupLeave,
@@ -49,7 +35,6 @@ from pypmix.standard.ops import (
     NotifyEvent,
     QueryInfo,
 )
-from pypmix.standard.ops.events import EVENT_ACTION_COMPLETE
 from pypmix.standard.ops.groups import DESTRUCTED, JOINED, LEADER_SELECTED
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
 from pypmix.standard.types import Proc
@@ -90,7 +75,7 @@ class Groups(World):
     def forms(self, founder: Proc) -> None:
         """A construct has ended at one of its members."""
         if not self[founder].dead:
-            directives = (flag(NOTIFY_TERMINATION),) if self.notifies else ()
+            directives = (flag(keys.GROUP_NOTIFY_TERMINATION),) if self.notifies else ()
             self[founder].agent.standing.formed(NAME, self.founders, leader=self.leader, directives=directives)
             self.watch(founder)
 
@@ -108,8 +93,13 @@ class Groups(World):
             answer = (procs("pmix.qry.pgrpmems", members),)
             self.carry(SERVER, process.proc, lambda: None if process.dead else done(answer, None))
             return
-        if isinstance(op, NotifyEvent) and op.code == MEMBERSHIP_UPDATE and members and process.proc in members:
-            self._groups[NAME] = listed(op.infos, MEMBERSHIP), self._groups[NAME][1]
+        if (
+            isinstance(op, NotifyEvent)
+            and op.code == statuses.GROUP_MEMBERSHIP_UPDATE
+            and members
+            and process.proc in members
+        ):
+            self._groups[NAME] = listed(op.infos, keys.GROUP_MEMBERSHIP), self._groups[NAME][1]
         super().asked(process, op, done)
 
     def kill(self, rank: int | Proc, *, lose: float = 0.0) -> None:
@@ -120,7 +110,10 @@ class Groups(World):
         members = self._groups.get(NAME, ((), None))[0]
         if news and self.adapts and self.notifies and victim.proc in members:
             event = Notification(
-                MEMBER_FAILED, SERVER, RANGE_CUSTOM, (text(GROUP_ID, NAME), proc(AFFECTED_PROC, victim.proc))
+                statuses.GROUP_MEMBER_FAILED,
+                SERVER,
+                RANGE_CUSTOM,
+                (text(keys.GROUP_ID, NAME), proc(keys.EVENT_AFFECTED_PROC, victim.proc)),
             )
             for member in members:
                 self.carry(SERVER, member, lambda process=self[member]: process.arrives(event))
@@ -161,19 +154,23 @@ class Groups(World):
         victim = Proc(NSPACE, about)
         me = Proc(NSPACE, STRANGER)
         to = [each for each in self.processes if each != me]
-        named = procs(CUSTOM_RANGE, to), text(GROUP_ID, NAME)
-        whom = proc(AFFECTED_PROC, victim)
+        named = procs(keys.EVENT_CUSTOM_RANGE, to), text(keys.GROUP_ID, NAME)
+        whom = proc(keys.EVENT_AFFECTED_PROC, victim)
         lies = [
-            NotifyEvent(LEFT, RANGE_CUSTOM, (*named, whom)),
-            NotifyEvent(LEFT, RANGE_CUSTOM, named),
-            NotifyEvent(MEMBERSHIP_UPDATE, RANGE_CUSTOM, (*named, procs(MEMBERSHIP, [victim]))),
-            NotifyEvent(MEMBERSHIP_UPDATE, RANGE_CUSTOM, (*named, proc(ADDED, me), size(PLACE, 1), size(LIFE, 1))),
-            NotifyEvent(MEMBER_FAILED, RANGE_CUSTOM, (*named, whom)),
-            NotifyEvent(LEADER_FAILED, RANGE_CUSTOM, (*named, whom)),
-            NotifyEvent(PROC_TERMINATED, RANGE_SESSION, (whom,)),
+            NotifyEvent(statuses.GROUP_LEFT, RANGE_CUSTOM, (*named, whom)),
+            NotifyEvent(statuses.GROUP_LEFT, RANGE_CUSTOM, named),
+            NotifyEvent(
+                statuses.GROUP_MEMBERSHIP_UPDATE, RANGE_CUSTOM, (*named, procs(keys.GROUP_MEMBERSHIP, [victim]))
+            ),
+            NotifyEvent(
+                statuses.GROUP_MEMBERSHIP_UPDATE, RANGE_CUSTOM, (*named, proc(ADDED, me), size(PLACE, 1), size(LIFE, 1))
+            ),
+            NotifyEvent(statuses.GROUP_MEMBER_FAILED, RANGE_CUSTOM, (*named, whom)),
+            NotifyEvent(statuses.GROUP_LEADER_FAILED, RANGE_CUSTOM, (*named, whom)),
+            NotifyEvent(statuses.PROC_TERMINATED, RANGE_SESSION, (whom,)),
             say("admit news", NAME, to, (procs(DEPARTED, [victim]), sizes(LIVES, [99]))),
             say("admit verdict", NAME, to, (whom, size(LIFE, 1))),
-            say("request answer", NAME, to, (size(LIFE, 1), procs(MEMBERSHIP, [me, victim]))),
+            say("request answer", NAME, to, (size(LIFE, 1), procs(keys.GROUP_MEMBERSHIP, [me, victim]))),
             say("consent given", NAME, to, (size(LIFE, 1),)),
         ]
         self[STRANGER].notify(lies[which % len(lies)])
@@ -201,8 +198,8 @@ class Groups(World):
             assert process.agent.standing.idle or states[process.proc] is not None
             assert set(process.under_way()) <= {"standing"}
             failed = [
-                listed(event.infos, AFFECTED_PROC)
-                for event in process.events(MEMBER_FAILED)
+                listed(event.infos, keys.EVENT_AFFECTED_PROC)
+                for event in process.events(statuses.GROUP_MEMBER_FAILED)
                 if event.source.rank != STRANGER
             ]
             assert len(failed) == len(set(failed)), "an event has come twice"
@@ -289,11 +286,11 @@ def test_members_agree(
 
     world = Groups(knows=knows, notifies=notifies, leader=leader, delay=delay, adapts=adapts, deaths_in_order=in_order)
     for rank in range(FOUNDERS + OTHERS):
-        status = ERR_NO_PERMISSIONS if rank in refuses else 0
-        world[rank].on((JOIN_REQUEST, LEAVE_REQUEST), lambda event, status=status: status)
-        world[rank].on((MEMBER_FAILED, LEFT, MEMBERSHIP_UPDATE))
-        claim = (flag(LEADER),) if rank in claims else ()
-        world[rank].on(LEADER_FAILED, lambda event, claim=claim: (EVENT_ACTION_COMPLETE, claim))
+        status = statuses.ERR_NO_PERMISSIONS if rank in refuses else 0
+        world[rank].on((statuses.JOIN_REQUEST, statuses.LEAVE_REQUEST), lambda event, status=status: status)
+        world[rank].on((statuses.GROUP_MEMBER_FAILED, statuses.GROUP_LEFT, statuses.GROUP_MEMBERSHIP_UPDATE))
+        claim = (flag(keys.GROUP_LEADER),) if rank in claims else ()
+        world[rank].on(statuses.GROUP_LEADER_FAILED, lambda event, claim=claim: (statuses.EVENT_ACTION_COMPLETE, claim))
     for when, (what, rank, more) in sorted(schedule, key=lambda each: each[0]):
         call = {
             "leaves": lambda rank=rank, more=more: world.leaves(rank, more),

@@ -15,7 +15,7 @@ from faults.test_invitations import Life, Plan
 from harness.group_world import NSPACE, Ticket, World
 from pypmix.engine.groups import election, requesting, talk
 from pypmix.engine.groups.states import MACHINES, Machine
-from pypmix.standard import attrs
+from pypmix.standard import attrs, keys, statuses
 from pypmix.standard.ops import (
     GroupInvite,
     GroupInviteControl,
@@ -94,9 +94,9 @@ def standing(random: Random) -> None:
     )
     for rank in range(FOUNDERS + OTHERS):
         status = -23 if many(0, 9) == 0 else 0
-        world[rank].on((talk.JOIN_REQUEST, talk.LEAVE_REQUEST), lambda event, status=status: status)
-        claim = (talk.flag(talk.LEADER),) if many(0, 1) else ()
-        world[rank].on(talk.LEADER_FAILED, lambda event, claim=claim: (0, claim), within=choice((0.01, 8.0)))
+        world[rank].on((statuses.JOIN_REQUEST, statuses.LEAVE_REQUEST), lambda event, status=status: status)
+        claim = (talk.flag(keys.GROUP_LEADER),) if many(0, 1) else ()
+        world[rank].on(statuses.GROUP_LEADER_FAILED, lambda event, claim=claim: (0, claim), within=choice((0.01, 8.0)))
     for _ in range(many(0, 12)):
         at, what, rank = many(0, 40) * 0.005, choice(("leaves", "kill", "asks", "asks", "lost")), many(0, 7)
         confirm, timeout = bool(many(0, 1)), choice((0, 1))
@@ -127,8 +127,8 @@ def cast(size: int, late: tuple[int, ...] = (), *directives: Info, slow: bool = 
 
     for rank in range(1, size):
         process = world[rank]
-        process.on(talk.INVITED, lambda event, rank=rank: joins(rank))
-        process.on(talk.LEADER_FAILED, lambda event: claims, within=8 if slow else 0.01)
+        process.on(statuses.GROUP_INVITED, lambda event, rank=rank: joins(rank))
+        process.on(statuses.GROUP_LEADER_FAILED, lambda event: claims, within=8 if slow else 0.01)
     return world
 
 
@@ -150,7 +150,7 @@ def arrives(world: World, source: int, to: int, op: NotifyEvent) -> None:
 
 
 ABOUT = talk.size(talk.TERM, 2), talk.proc(election.FAILED, P[0])
-CHOSEN = talk.event(talk.LEADER_SELECTED, G, (P[2],), (talk.proc(talk.LEADER, P[1]), *ABOUT))
+CHOSEN = talk.event(statuses.GROUP_LEADER_SELECTED, G, (P[2],), (talk.proc(keys.GROUP_LEADER, P[1]), *ABOUT))
 
 
 def coordinators() -> None:
@@ -187,7 +187,7 @@ def choices() -> None:
     world = cast(3)
     invite(world)
     heard = world[2].arrives
-    world[2].arrives = lambda event: None if event.code == talk.CONSTRUCT_COMPLETE else heard(event)  # type: ignore[method-assign]
+    world[2].arrives = lambda event: None if event.code == statuses.GROUP_CONSTRUCT_COMPLETE else heard(event)  # type: ignore[method-assign]
     world.run(1.0)
     world.kill(0)
     world.run()
@@ -277,7 +277,7 @@ class Asker:
         arrives(self.world, source, FOUNDERS, talk.say(says, NAME, (P[FOUNDERS],), infos))
 
     def taken_in(self, source: int) -> None:
-        self.hears(source, requesting.ANSWER, talk.procs(talk.MEMBERSHIP, P[: FOUNDERS + 1]))
+        self.hears(source, requesting.ANSWER, talk.procs(keys.GROUP_MEMBERSHIP, P[: FOUNDERS + 1]))
 
     def refused(self, source: int) -> None:
         self.hears(source, requesting.ANSWER, Info(talk.ERROR_STATUS, attrs.TIMEOUT(-23).value))
@@ -303,12 +303,12 @@ def requests() -> None:
             if heeded:
                 asker.hears(0, requesting.HEED)
             asker.hears(0, requesting.TURN)
-            asker.hears(0, requesting.HERE, talk.procs(talk.MEMBERSHIP, P[:1]))
+            asker.hears(0, requesting.HERE, talk.procs(keys.GROUP_MEMBERSHIP, P[:1]))
         asker.ends()
         asker = Asker(timeout=7)
         if heeded:
             asker.hears(0, requesting.HEED)
-        asker.hears(0, requesting.TURN, talk.procs(talk.MEMBERSHIP, P[1:3]))
+        asker.hears(0, requesting.TURN, talk.procs(keys.GROUP_MEMBERSHIP, P[1:3]))
         asker.ends()
     asker = Asker(timeout=7)
     asker.hears(0, requesting.HEED)
@@ -338,7 +338,7 @@ def groups() -> None:
     for leader in (0, None):
         stands(leader)[2].agent.standing.gone(NAME)
     world = stands(0)
-    world[1].on(talk.LEADER_FAILED, lambda event: 0, never=True)
+    world[1].on(statuses.GROUP_LEADER_FAILED, lambda event: 0, never=True)
     world.kill(0)
     world.run(0.15)
     world[2].agent.standing.gone(NAME)
@@ -350,17 +350,21 @@ def groups() -> None:
             stands(leader)[2].agent.standing.led(NAME, chosen, 2)
     # One hears that the leader has left, and the others only that it has ended.
     world = stands(0)
-    about = talk.procs(talk.CUSTOM_RANGE, (P[2],)), talk.text(talk.GROUP_ID, NAME), talk.proc(talk.AFFECTED_PROC, P[0])
-    arrives(world, 0, 2, NotifyEvent(talk.LEFT, RANGE_CUSTOM, about))
+    about = (
+        talk.procs(keys.EVENT_CUSTOM_RANGE, (P[2],)),
+        talk.text(keys.GROUP_ID, NAME),
+        talk.proc(keys.EVENT_AFFECTED_PROC, P[0]),
+    )
+    arrives(world, 0, 2, NotifyEvent(statuses.GROUP_LEFT, RANGE_CUSTOM, about))
     assert world[2].state(NAME).leader is None
     for rank in range(1, FOUNDERS):
-        world[rank].on(talk.LEADER_FAILED, lambda event: (0, (talk.flag(talk.LEADER),)))
+        world[rank].on(statuses.GROUP_LEADER_FAILED, lambda event: (0, (talk.flag(keys.GROUP_LEADER),)))
     world.kill(0)
     world.run()
     assert {(world[rank].state(NAME).leader, world[rank].state(NAME).term) for rank in range(1, FOUNDERS)} == {
         (P[1], 2)
     }
-    assert not world[2].events(talk.LEADER_FAILED)
+    assert not world[2].events(statuses.GROUP_LEADER_FAILED)
     # A leader that leaves is followed by another one where members want that.
     world = stands(0)
     for rank in range(FOUNDERS):
@@ -401,9 +405,9 @@ def test_a_join_ends_with_the_session_of_one_who_leads_by_now() -> None:
 
 def test_a_handler_may_name_one_to_invite_instead_twice() -> None:
     world = World(4)
-    world[0].on(talk.INVITE_DECLINED, lambda event: (0, (talk.procs(talk.ADD_MEMBERS, (P[3], P[3])),)))
+    world[0].on(statuses.GROUP_INVITE_DECLINED, lambda event: (0, (talk.procs(keys.GROUP_ADD_MEMBERS, (P[3], P[3])),)))
     for rank in (1, 2, 3):
-        world[rank].on(talk.INVITED, lambda event, rank=rank: void(join(world, rank, accept=rank != 1)))
+        world[rank].on(statuses.GROUP_INVITED, lambda event, rank=rank: void(join(world, rank, accept=rank != 1)))
     made = world[0].start(GroupInvite(G, (P[1], P[2])))
     world.run()
     assert made.result.members == (P[0], P[2], P[3])
@@ -411,7 +415,7 @@ def test_a_handler_may_name_one_to_invite_instead_twice() -> None:
 
 def test_an_invitation_that_comes_after_its_leader_has_failed_is_that_of_a_join_before() -> None:
     world = World(3)
-    joined = world[2].start(GroupJoin(G, P[0], True, (talk.procs(talk.MEMBERSHIP, P[:3]),)))
+    joined = world[2].start(GroupJoin(G, P[0], True, (talk.procs(keys.GROUP_MEMBERSHIP, P[:3]),)))
     world.run(0.5)
     world.kill(0)
     world.run(1.0)
@@ -420,11 +424,14 @@ def test_an_invitation_that_comes_after_its_leader_has_failed_is_that_of_a_join_
         0,
         2,
         talk.event(
-            talk.INVITED, G, (P[2],), (talk.procs(talk.MEMBERSHIP, P[:3]), talk.text("pypmix.grp.invitation", "1"))
+            statuses.GROUP_INVITED,
+            G,
+            (P[2],),
+            (talk.procs(keys.GROUP_MEMBERSHIP, P[:3]), talk.text("pypmix.grp.invitation", "1")),
         ),
     )
     world.run()
-    assert joined.status == talk.LEADER_FAILED
+    assert joined.status == statuses.GROUP_LEADER_FAILED
     assert "2: joining" not in world.idle() and "2: election" not in world.idle()
 
 

@@ -17,9 +17,9 @@ from random import Random
 import pytest
 
 from pypmix.engine.groups import talk
-from pypmix.standard import attrs, codes, ops
+from pypmix.standard import attrs, codes, keys, ops, statuses
 from pypmix.standard.enums import Range
-from pypmix.standard.errors import ERR_NOT_FOUND, NotSupported, PMIxError
+from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.standard.types import (
     RANK_WILDCARD,
     App,
@@ -81,7 +81,7 @@ class Host(World):
             found = [(key, self.published[key]) for key in op.keys if key in self.published]
             result = tuple([Pdata(HONEST[0], key, value) for key, (_, value) in found])
             if not result:
-                result, error = None, PMIxError("not found", status=ERR_NOT_FOUND)
+                result, error = None, PMIxError("not found", status=statuses.ERR_NOT_FOUND)
         elif isinstance(op, ops.Spawn):
             error = NotSupported("not here")
         elif isinstance(op, ops.QueryInfo):
@@ -212,7 +212,9 @@ class Plan:
 
     def group(self):
         members, name = self.some(), f"good{self.fresh()}"
-        infos = tuple(self.random.sample([talk.flag(talk.ASSIGN_CONTEXT_ID), talk.flag(talk.NOTIFY_TERMINATION)], 1))
+        infos = tuple(
+            self.random.sample([talk.flag(keys.GROUP_ASSIGN_CONTEXT_ID), talk.flag(keys.GROUP_NOTIFY_TERMINATION)], 1)
+        )
         procs = self.named(members)
         for member in members:
             self.step(member, Command.GROUP_CONSTRUCT, group=name, procs=procs, infos=infos)
@@ -352,17 +354,17 @@ class Hostile:
             attrs.COLLECT_DATA(True),
             attrs.TIMEOUT(random.choice((0, 1, -1, 2**31 - 1))),
             attrs.EVENT_CUSTOM_RANGE(DataArray(codes.PROC, self.procs())),
-            talk.text(talk.GROUP_ID, self.name()),
-            talk.procs(talk.MEMBERSHIP, self.procs()),
-            talk.procs(talk.ADD_MEMBERS, self.procs()),
-            talk.proc(talk.LEADER, random.choice(HONEST)),
-            talk.proc(talk.AFFECTED_PROC, random.choice(HONEST)),
+            talk.text(keys.GROUP_ID, self.name()),
+            talk.procs(keys.GROUP_MEMBERSHIP, self.procs()),
+            talk.procs(keys.GROUP_ADD_MEMBERS, self.procs()),
+            talk.proc(keys.GROUP_LEADER, random.choice(HONEST)),
+            talk.proc(keys.EVENT_AFFECTED_PROC, random.choice(HONEST)),
             talk.text(talk.SAYS, talk.REACTION),
             talk.text(talk.VERDICT, random.choice((talk.CLAIM, talk.GO_ON, talk.ABORT))),
-            talk.size(talk.BOOTSTRAP, random.randrange(3)),
-            talk.flag(talk.OPTIONAL),
-            talk.flag(talk.FT_COLLECTIVE),
-            talk.flag(talk.NON_DEFAULT),
+            talk.size(keys.GROUP_BOOTSTRAP, random.randrange(3)),
+            talk.flag(keys.GROUP_OPTIONAL),
+            talk.flag(keys.GROUP_FT_COLLECTIVE),
+            talk.flag(keys.EVENT_NON_DEFAULT),
             Info(f"e{random.randrange(9)}", Value(codes.UINT32, random.randrange(9))),
             Info(
                 random.choice(["pmix.range", "pmix.persist", "pmix.wait", "pmix.timeout", "pmix.grp.opt"]), self.junk()
@@ -400,7 +402,7 @@ class Hostile:
             return random.choice(("mine", *self.groups)) if command == Command.GROUP_CONSTRUCT else self.name()
         if field.name in ("code", "codes", "error", "status"):
             return random.choice(
-                (CODE, -158, *range(-170, -158), talk.TALK, talk.JOIN_REQUEST, talk.LEAVE_REQUEST, -7, 0)
+                (CODE, -158, *range(-170, -158), statuses.TALK, statuses.JOIN_REQUEST, statuses.LEAVE_REQUEST, -7, 0)
             )
         simple = {
             codes.STRING: lambda: random.choice(("", "job", "gone", "k1", "k3", "e1", "p2", "x" * 600)),

@@ -15,18 +15,29 @@ from hypothesis import strategies as st
 
 from harness.group_world import NSPACE, World
 from pypmix.engine.groups import talk
-from pypmix.standard import attrs
-from pypmix.standard.errors import ERR_EXISTS, ERR_TIMEOUT
+from pypmix.standard import attrs, keys
 from pypmix.standard.ops import GroupInvite, GroupInviteControl, GroupJoin
+from pypmix.standard.statuses import (
+    ERR_EXISTS,
+    ERR_TIMEOUT,
+    GROUP_CONSTRUCT_ABORT,
+    GROUP_CONSTRUCT_COMPLETE,
+    GROUP_INVITE_ACCEPTED,
+    GROUP_INVITE_DECLINED,
+    GROUP_INVITE_FAILED,
+    GROUP_INVITED,
+    GROUP_LEADER_FAILED,
+    GROUP_LEADER_SELECTED,
+)
 from pypmix.standard.types import Proc
 
 EXAMPLES = max(600, int(os.environ.get("PYPMIX_FAULT_ROUNDS", "0")))
 
 HEARD = (
-    *(talk.INVITED, talk.INVITE_ACCEPTED, talk.INVITE_DECLINED, talk.INVITE_FAILED, talk.CONSTRUCT_COMPLETE),
-    *(talk.CONSTRUCT_ABORT, talk.LEADER_FAILED, talk.LEADER_SELECTED),
+    *(GROUP_INVITED, GROUP_INVITE_ACCEPTED, GROUP_INVITE_DECLINED, GROUP_INVITE_FAILED, GROUP_CONSTRUCT_COMPLETE),
+    *(GROUP_CONSTRUCT_ABORT, GROUP_LEADER_FAILED, GROUP_LEADER_SELECTED),
 )
-ENDS = {0, ERR_EXISTS, ERR_TIMEOUT, talk.CONSTRUCT_ABORT, talk.LEADER_FAILED}
+ENDS = {0, ERR_EXISTS, ERR_TIMEOUT, GROUP_CONSTRUCT_ABORT, GROUP_LEADER_FAILED}
 
 LATE = 30.0
 """When whoever has not answered does, and when callers that decide by themselves complete their groups."""
@@ -117,12 +128,12 @@ class Life:
     def bring_up(self, rank):
         process = self.world[rank]
         answer, reaction, decision = self.people[rank] if rank < 6 else ("accept", "", "")
-        process.on(talk.INVITED, lambda event: self.invited(rank, event, answer))
-        results = {"claim": (0, (attrs.GROUP_LEADER(True),)), "abort": talk.CONSTRUCT_ABORT, "": None}
+        process.on(GROUP_INVITED, lambda event: self.invited(rank, event, answer))
+        results = {"claim": (0, (attrs.GROUP_LEADER(True),)), "abort": GROUP_CONSTRUCT_ABORT, "": None}
         react = results[reaction.rpartition(" ")[2]]
-        process.on(talk.LEADER_FAILED, lambda event: react, within=8 if "slow" in reaction else 0.01)
-        process.on((talk.INVITE_DECLINED, talk.INVITE_FAILED), lambda event: self.decide(rank, decision))
-        process.on((talk.INVITE_ACCEPTED, talk.CONSTRUCT_COMPLETE, talk.CONSTRUCT_ABORT, talk.LEADER_SELECTED))
+        process.on(GROUP_LEADER_FAILED, lambda event: react, within=8 if "slow" in reaction else 0.01)
+        process.on((GROUP_INVITE_DECLINED, GROUP_INVITE_FAILED), lambda event: self.decide(rank, decision))
+        process.on((GROUP_INVITE_ACCEPTED, GROUP_CONSTRUCT_COMPLETE, GROUP_CONSTRUCT_ABORT, GROUP_LEADER_SELECTED))
 
     def invite(self, plan):
         process = self.world[plan.leader]
@@ -133,7 +144,7 @@ class Life:
         self.invites.append((process, process.start(GroupInvite(plan.name, tuple(others), plan.directives, answers))))
 
     def invited(self, rank, event, answer):
-        name = talk.found(event.infos, talk.GROUP_ID, str)
+        name = talk.found(event.infos, keys.GROUP_ID, str)
         process = self.world[rank]
 
         def join(accept=True, *directives):
@@ -149,12 +160,12 @@ class Life:
 
     def decide(self, rank, decision):
         if decision == "abort":
-            return talk.CONSTRUCT_ABORT
+            return GROUP_CONSTRUCT_ABORT
         if decision == "without":
             return 0, (attrs.GROUP_OPTIONAL(True),)
         if decision == "replace" and rank not in self.replaced:
             self.replaced.add(rank)
-            return 0, (talk.proc(talk.ADD_MEMBERS, Proc(NSPACE, 6)),)
+            return 0, (talk.proc(keys.GROUP_ADD_MEMBERS, Proc(NSPACE, 6)),)
         return None
 
     def control(self, plan, what, rank):
@@ -229,9 +240,9 @@ class Life:
         for process in self.world.processes.values():
             if process.dead and not self.exact:
                 continue
-            for event in process.events(talk.LEADER_SELECTED):
+            for event in process.events(GROUP_LEADER_SELECTED):
                 about = tuple(talk.found(event.infos, key, kind) for key, kind in KEYS)
-                leader = talk.found(event.infos, talk.LEADER, Proc)
+                leader = talk.found(event.infos, keys.GROUP_LEADER, Proc)
                 assert chosen.setdefault(about, leader) == leader, about
         led = {}
         for process in self.world.living:
@@ -252,10 +263,10 @@ class Life:
             assert not [what for what, times in heard.items() if times > 1], process.proc
 
 
-KEYS = ((talk.GROUP_ID, str), (talk.TERM, int), ("pypmix.grp.failed", Proc))
+KEYS = ((keys.GROUP_ID, str), (talk.TERM, int), ("pypmix.grp.failed", Proc))
 MARKS = (
-    (talk.GROUP_ID, str),
-    (talk.AFFECTED_PROC, Proc),
+    (keys.GROUP_ID, str),
+    (keys.EVENT_AFFECTED_PROC, Proc),
     ("pypmix.grp.invitation", str),
     (talk.TERM, int),
     ("pypmix.grp.version", int),

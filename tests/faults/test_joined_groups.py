@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from faults.joined import Joined
 from faults.world import held
 from pypmix.engine.groups import talk
-from pypmix.standard import attrs, codes
+from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.enums import Status
-from pypmix.standard.errors import SUCCESS
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 from pypmix.wire.frames import TAG_NOTIFY
 from pypmix.wire.messages import EVENT, Command, encode_fence, reply_layout, request_layout
@@ -25,8 +24,14 @@ EXAMPLES = max(200, int(os.environ.get("PYPMIX_FAULT_ROUNDS", "0")))
 VERSION, RELEASE = "7.0.0", (7, 0, 0)
 DEFINED = frozenset(int(status) for status in Status) | {-165, -66}
 RANGE_LOCAL, RANGE_CUSTOM = 2, 6
-HEARD = (talk.MEMBER_FAILED, talk.LEADER_FAILED, talk.LEADER_SELECTED, talk.CONSTRUCT_ABORT, talk.LEFT)
-ONCE = (talk.MEMBER_FAILED, talk.LEADER_FAILED, talk.LEFT)
+HEARD = (
+    statuses.GROUP_MEMBER_FAILED,
+    statuses.GROUP_LEADER_FAILED,
+    statuses.GROUP_LEADER_SELECTED,
+    statuses.GROUP_CONSTRUCT_ABORT,
+    statuses.GROUP_LEFT,
+)
+ONCE = (statuses.GROUP_MEMBER_FAILED, statuses.GROUP_LEADER_FAILED, statuses.GROUP_LEFT)
 
 LAYOUTS = [
     {"job": (0, 1)},
@@ -154,8 +159,8 @@ class Life:
         if proc in members and (proc, number) not in self.left:
             self.left.add((proc, number))
             others = [each for each in members if each != proc]
-            infos = (attrs.EVENT_CUSTOM_RANGE(others), talk.text(talk.GROUP_ID, f"g{number}"))
-            self.notify(client, talk.LEFT, RANGE_CUSTOM, (*infos, talk.proc(talk.AFFECTED_PROC, proc)))
+            infos = (attrs.EVENT_CUSTOM_RANGE(others), talk.text(keys.GROUP_ID, f"g{number}"))
+            self.notify(client, statuses.GROUP_LEFT, RANGE_CUSTOM, (*infos, talk.proc(keys.EVENT_AFFECTED_PROC, proc)))
 
     def notify(self, client, code, reach, infos):
         self.request(client, Command.NOTIFY, "notify", None, code=code, range=reach, infos=infos)
@@ -192,26 +197,26 @@ class Life:
 
     def event(self, client, event):
         code, infos = event["code"], event["infos"]
-        group = talk.found(infos, talk.GROUP_ID, str)
-        affected = talk.found(infos, talk.AFFECTED_PROC, Proc)
+        group = talk.found(infos, keys.GROUP_ID, str)
+        affected = talk.found(infos, keys.EVENT_AFFECTED_PROC, Proc)
         if code in ONCE:
             what = client.proc, code, group, affected
             assert what not in self.heard, f"{client.proc} has heard {code} of {affected} in {group} twice"
             self.heard.add(what)
             assert affected != client.proc
-        if code in (talk.MEMBER_FAILED, talk.LEADER_FAILED):
+        if code in (statuses.GROUP_MEMBER_FAILED, statuses.GROUP_LEADER_FAILED):
             # As a library does once the handlers have answered.
             wish = (talk.GO_ON, talk.CLAIM, talk.GO_ON, talk.ABORT)[(client.proc.rank + affected.rank) % 4]
             said = talk.text(talk.SAYS, talk.REACTION), talk.text(talk.VERDICT, wish)
-            about = talk.text(talk.GROUP_ID, group), talk.proc(talk.AFFECTED_PROC, affected)
-            self.notify(client, talk.TALK, RANGE_LOCAL, (*said, *about, talk.flag(talk.DO_NOT_CACHE)))
+            about = talk.text(keys.GROUP_ID, group), talk.proc(keys.EVENT_AFFECTED_PROC, affected)
+            self.notify(client, statuses.TALK, RANGE_LOCAL, (*said, *about, talk.flag(keys.EVENT_DO_NOT_CACHE)))
 
     def answered(self, client, kind, tag, name):
         status = client.status(tag)
         assert status in DEFINED, (kind, status)
         if kind != "construct":
             return
-        if status != SUCCESS:
+        if status != statuses.SUCCESS:
             self.failed[name].add(client.proc)
             return
         reply = reply_layout(Command.GROUP_CONSTRUCT, RELEASE).decode(client.replies[tag], 1, RELEASE)

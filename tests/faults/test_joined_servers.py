@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from faults.joined import Joined
 from faults.world import held
-from pypmix.standard import attrs, codes
+from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.enums import Status
-from pypmix.standard.errors import ERR_NOT_FOUND, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESS
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 from pypmix.wire.messages import Command, encode_fence, encode_get, reply_layout, request_layout
 
@@ -20,7 +19,7 @@ EXAMPLES = max(250, int(os.environ.get("PYPMIX_FAULT_ROUNDS", "0")))
 RELEASE = (5, 0, 11)
 ABORTED = -165
 DEFINED = frozenset(int(status) for status in Status) | {ABORTED}
-FENCE_ENDS = {SUCCESS, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT}
+FENCE_ENDS = {statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS, statuses.ERR_TIMEOUT}
 KEYS = "abc"
 
 LAYOUTS = [
@@ -193,15 +192,15 @@ class Life:
         if kind == "fence":
             assert status in FENCE_ENDS
             self.outcomes[name][client.proc] = status
-            if status == SUCCESS:
+            if status == statuses.SUCCESS:
                 self.check_fence(client, *name)
         elif kind == "get":
-            assert status in (SUCCESS, ERR_NOT_FOUND, ERR_TIMEOUT), status
+            assert status in (statuses.SUCCESS, statuses.ERR_NOT_FOUND, statuses.ERR_TIMEOUT), status
             other, key = name
-            if status == SUCCESS:
+            if status == statuses.SUCCESS:
                 value = client.value(tag, other.rank, key, nspace=other.nspace)
                 assert value is None or value.data in self.values[name]
-        elif kind == "construct" and status == SUCCESS:
+        elif kind == "construct" and status == statuses.SUCCESS:
             layout = reply_layout(Command.GROUP_CONSTRUCT, RELEASE)
             reply = layout.decode(client.replies[tag], client.buffer_type, RELEASE)
             self.groups[name, reply["context_id"]].add(reply["members"])
@@ -217,7 +216,7 @@ class Life:
                     infos = (attrs.IMMEDIATE(True),)
                     payload = encode_get(client.buffer_type, proc.nspace, proc.rank, infos, key)
                     tag = client.send(payload)
-                    assert client.status(tag) == SUCCESS
+                    assert client.status(tag) == statuses.SUCCESS
                     assert client.value(tag, proc.rank, key).data >= least
 
     def end(self, order):

@@ -9,9 +9,8 @@ from random import Random
 import pytest
 
 from faults.world import held
-from pypmix.standard import attrs, codes
+from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.enums import Status
-from pypmix.standard.errors import ERR_NOT_FOUND, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESS
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 from pypmix.wire.messages import Command, encode_fence, encode_get, reply_layout, request_layout
 from unit.crossing import Cluster
@@ -23,7 +22,7 @@ LAYOUT = (0, 1, 2), (3, 4)
 RANKS = [rank for ranks in LAYOUT for rank in ranks]
 ALL = Proc("job", RANK_WILDCARD)
 DEFINED = frozenset(int(status) for status in Status)
-FENCE_ENDS = {SUCCESS, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT}
+FENCE_ENDS = {statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS, statuses.ERR_TIMEOUT}
 
 
 class Life:
@@ -136,8 +135,8 @@ class Life:
                 assert status in FENCE_ENDS
                 self.outcomes[name].add((client.life, status))
             elif kind == "get":
-                assert status in (SUCCESS, ERR_NOT_FOUND, ERR_TIMEOUT)
-            elif kind == "construct" and status == SUCCESS:
+                assert status in (statuses.SUCCESS, statuses.ERR_NOT_FOUND, statuses.ERR_TIMEOUT)
+            elif kind == "construct" and status == statuses.SUCCESS:
                 layout = reply_layout(Command.GROUP_CONSTRUCT, RELEASE)
                 reply = layout.decode(client.replies[tag], client.buffer_type, RELEASE)
                 self.groups[name, reply["context_id"]].add(reply["members"])

@@ -11,16 +11,9 @@ from pypmix.engine.groups import talk
 from pypmix.engine.python import collectives, modex, serverdata
 from pypmix.engine.python import server as machine
 from pypmix.engine.python.serverside import asking, bootstrapping, forwarding, grouprecords, reactions
-from pypmix.standard import attrs, codes, ops
+from pypmix.standard import attrs, codes, keys, ops, statuses
 from pypmix.standard.enums import Range, Status
-from pypmix.standard.errors import (
-    ERR_NOT_FOUND,
-    ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
-    SUCCESS,
-    NotSupported,
-    PermissionDenied,
-)
+from pypmix.standard.errors import NotSupported, PermissionDenied
 from pypmix.standard.ops import Notification, Output
 from pypmix.standard.types import RANK_VALID, RANK_WILDCARD, App, DataArray, Info, Pdata, Proc, Query, Value
 from pypmix.wire.frames import TAG_IOF, TAG_NOTIFY, frame
@@ -36,17 +29,17 @@ ALL_OUTPUT = ops.forwarding.STDOUT | ops.forwarding.STDERR
 
 DEFINED = frozenset(int(status) for status in Status)
 ENDS = {
-    "fence": {SUCCESS, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT},
-    "commit": {SUCCESS},
-    "get": {SUCCESS, ERR_NOT_FOUND, ERR_TIMEOUT},
+    "fence": {statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS, statuses.ERR_TIMEOUT},
+    "commit": {statuses.SUCCESS},
+    "get": {statuses.SUCCESS, statuses.ERR_NOT_FOUND, statuses.ERR_TIMEOUT},
 }
 """How an operation may end where it is not up to the host."""
 
 EVENTS = (-3001, -3002, ALL_CODES)
 RANGES = (Range.SESSION, Range.NAMESPACE, Range.LOCAL, Range.GLOBAL, Range.RM, Range.PROC_LOCAL, Range.CUSTOM)
 
-GROUPINGS = [talk.flag(key) for key in (talk.OPTIONAL, talk.NOTIFY_TERMINATION, talk.FT_COLLECTIVE)]
-GROUPINGS += [talk.flag(key) for key in (talk.LEADER, talk.REACTS, talk.ASSIGN_CONTEXT_ID)]
+GROUPINGS = [talk.flag(key) for key in (keys.GROUP_OPTIONAL, keys.GROUP_NOTIFY_TERMINATION, keys.GROUP_FT_COLLECTIVE)]
+GROUPINGS += [talk.flag(key) for key in (keys.GROUP_LEADER, talk.REACTS, keys.GROUP_ASSIGN_CONTEXT_ID)]
 
 HELD = (
     machine.Peer,
@@ -267,14 +260,14 @@ class Anybody(Client):
         """A request has ended."""
         if name == "register":
             wanted = self.codes_of.pop(tag)
-            if status == SUCCESS:
+            if status == statuses.SUCCESS:
                 self.registered |= wanted
-        elif name == "pull" and status == SUCCESS:
+        elif name == "pull" and status == statuses.SUCCESS:
             layout = reply_layout(Command.IOF_PULL, RELEASE)
             self.pulls[layout.decode(self.replies[tag], self.buffer_type, RELEASE)["remote_id"]] = tag
         elif name == "construct":
             group = self.constructs.pop(tag)
-            if status == SUCCESS:
+            if status == statuses.SUCCESS:
                 layout = reply_layout(Command.GROUP_CONSTRUCT, RELEASE)
                 fields = layout.decode(self.replies[tag], self.buffer_type, RELEASE)
                 assert self.proc in fields["members"], f"{self.proc} has constructed {group} and is no member"
@@ -339,8 +332,8 @@ class Anybody(Client):
     def do_gather(self, a, b, c):
         infos = (attrs.TIMEOUT(1 + c % 4),)
         if b & 1:
-            added = talk.procs(talk.ADD_MEMBERS, self.some_procs(a))
-            infos += (talk.size(talk.BOOTSTRAP, 1 + (b >> 1) % 2), added)
+            added = talk.procs(keys.GROUP_ADD_MEMBERS, self.some_procs(a))
+            infos += (talk.size(keys.GROUP_BOOTSTRAP, 1 + (b >> 1) % 2), added)
         self.construct(f"group{c % 2}", (self.proc,) if b & 1 else (), infos)
 
     def construct(self, name, procs, infos):
@@ -349,27 +342,27 @@ class Anybody(Client):
 
     def do_group_fence(self, _a, b, c):
         procs = (Proc(f"group{b % 2}", RANK_WILDCARD),)
-        infos = (attrs.TIMEOUT(1 + c % 4), *((talk.flag(talk.FT_COLLECTIVE),) if c & 4 else ()))
+        infos = (attrs.TIMEOUT(1 + c % 4), *((talk.flag(keys.GROUP_FT_COLLECTIVE),) if c & 4 else ()))
         self.note("group fence", self.send(encode_fence(self.buffer_type, procs, infos)))
 
     def do_say(self, a, b, c):
         """Say something about a group that other members or the server take for true where it may be."""
-        others = talk.procs(talk.CUSTOM_RANGE, self.some_procs(a))
+        others = talk.procs(keys.EVENT_CUSTOM_RANGE, self.some_procs(a))
         code, *said = (
-            (talk.LEFT,),
-            (talk.INVITED,),
-            (talk.CONSTRUCT_COMPLETE, talk.procs(talk.MEMBERSHIP, self.some_procs(c))),
-            (talk.CONSTRUCT_ABORT,),
-            (talk.MEMBERSHIP_UPDATE, talk.procs(talk.MEMBERSHIP, self.some_procs(c))),
-            (talk.LEADER_SELECTED, talk.proc(talk.LEADER, self.world.procs[c % len(self.world.procs)])),
+            (statuses.GROUP_LEFT,),
+            (statuses.GROUP_INVITED,),
+            (statuses.GROUP_CONSTRUCT_COMPLETE, talk.procs(keys.GROUP_MEMBERSHIP, self.some_procs(c))),
+            (statuses.GROUP_CONSTRUCT_ABORT,),
+            (statuses.GROUP_MEMBERSHIP_UPDATE, talk.procs(keys.GROUP_MEMBERSHIP, self.some_procs(c))),
+            (statuses.GROUP_LEADER_SELECTED, talk.proc(keys.GROUP_LEADER, self.world.procs[c % len(self.world.procs)])),
             *[
-                (talk.TALK, talk.text(talk.SAYS, talk.REACTION), talk.proc(talk.AFFECTED_PROC, proc), verdict)
+                (statuses.TALK, talk.text(talk.SAYS, talk.REACTION), talk.proc(keys.EVENT_AFFECTED_PROC, proc), verdict)
                 for proc in self.world.procs[:2]
                 for verdict in [talk.text(talk.VERDICT, word) for word in (talk.CLAIM, talk.GO_ON, talk.ABORT)]
             ],
         )[b % 12]
-        quiet = talk.flag(talk.NON_DEFAULT), talk.flag(talk.DO_NOT_CACHE)
-        infos = (others, talk.text(talk.GROUP_ID, f"group{b % 2}"), *quiet, *said)
+        quiet = talk.flag(keys.EVENT_NON_DEFAULT), talk.flag(keys.EVENT_DO_NOT_CACHE)
+        infos = (others, talk.text(keys.GROUP_ID, f"group{b % 2}"), *quiet, *said)
         self.begin("say", Command.NOTIFY, code=code, range=Range.CUSTOM, infos=infos)
 
     def do_commit(self, a, b, _):

@@ -11,27 +11,9 @@ from typing import Any
 
 from pypmix.engine.chain import Delivery, Handlers
 from pypmix.engine.groups.agent import Agent
-from pypmix.engine.groups.talk import (
-    AFFECTED_PROC,
-    CONSTRUCT_COMPLETE,
-    CONTEXT_ID,
-    CUSTOM_RANGE,
-    DO_NOT_CACHE,
-    GROUP_ID,
-    LEADER,
-    LEADER_FAILED,
-    LEADER_SELECTED,
-    LEFT,
-    MEMBERSHIP,
-    PROC_TERMINATED,
-    SAYS,
-    found,
-    listed,
-    proc,
-    size,
-    text,
-)
-from pypmix.standard.errors import ERR_NOT_SUPPORTED, PMIxError
+from pypmix.engine.groups.talk import SAYS, found, listed, proc, size, text
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import (
     GroupConstruct,
     GroupDestruct,
@@ -41,12 +23,7 @@ from pypmix.standard.ops import (
     NotifyEvent,
     RegisterEventHandler,
 )
-from pypmix.standard.ops.events import (
-    EVENT_ACTION_COMPLETE,
-    RANGE_PROC_LOCAL,
-    among,
-    is_set,
-)
+from pypmix.standard.ops.events import RANGE_PROC_LOCAL, among, is_set
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
 from pypmix.standard.types import Info, Proc, Value
 
@@ -170,7 +147,7 @@ class World:
         """Bring an event to all others that are in its range."""
         self._note(source, op)
         event = Notification(int(op.code), source, int(op.range), op.infos)
-        targets = listed(op.infos, CUSTOM_RANGE)
+        targets = listed(op.infos, keys.EVENT_CUSTOM_RANGE)
         self.log.append(f"{self.now:.3f} {source.rank} > {_shown(event, targets)}")
         for each, process in self.processes.items():
             wanted = among(each, targets) if op.range == RANGE_CUSTOM else op.range == RANGE_SESSION
@@ -198,8 +175,8 @@ class World:
         self.log.append(f"{self.now:.3f} {victim.proc.rank} dies")
         if lose:
             self._cut[victim.proc] = self.now - lose
-        infos = (proc(AFFECTED_PROC, victim.proc),)
-        event = Notification(PROC_TERMINATED, SERVER, RANGE_SESSION, infos)
+        infos = (proc(keys.EVENT_AFFECTED_PROC, victim.proc),)
+        event = Notification(statuses.PROC_TERMINATED, SERVER, RANGE_SESSION, infos)
         groups = [(name, members) for name, (members, leader) in self._groups.items() if leader == victim.proc]
         for each, process in self.processes.items():
             if process.dead:
@@ -209,23 +186,23 @@ class World:
                 self._last[key] = max(self._last.get(key, 0.0), self._last.get((victim.proc, each), 0.0))
             self.carry(SERVER, each, lambda process=process: process.arrives(event))
         for name, members in groups if self.adapts else ():
-            infos = text(GROUP_ID, name), proc(AFFECTED_PROC, victim.proc)
-            told = Notification(LEADER_FAILED, SERVER, RANGE_CUSTOM, infos)
+            infos = text(keys.GROUP_ID, name), proc(keys.EVENT_AFFECTED_PROC, victim.proc)
+            told = Notification(statuses.GROUP_LEADER_FAILED, SERVER, RANGE_CUSTOM, infos)
             for each in members:
                 process = self.processes[each]
                 self.carry(SERVER, each, lambda process=process, told=told: process.arrives(told))
 
     def _note(self, source: Proc, op: NotifyEvent) -> None:
         """Keep the record that a server of ours keeps."""
-        name = found(op.infos, GROUP_ID, str)
+        name = found(op.infos, keys.GROUP_ID, str)
         if name is None:
             return
         members, leader = self._groups.get(name, ((), None))
-        if op.code == CONSTRUCT_COMPLETE:
-            self._groups[name] = listed(op.infos, MEMBERSHIP), source
-        elif op.code == LEADER_SELECTED and members:
-            self._groups[name] = members, found(op.infos, LEADER, Proc)
-        elif op.code == LEFT and members:
+        if op.code == statuses.GROUP_CONSTRUCT_COMPLETE:
+            self._groups[name] = listed(op.infos, keys.GROUP_MEMBERSHIP), source
+        elif op.code == statuses.GROUP_LEADER_SELECTED and members:
+            self._groups[name] = members, found(op.infos, keys.GROUP_LEADER, Proc)
+        elif op.code == statuses.GROUP_LEFT and members:
             self._groups[name] = tuple(each for each in members if each != source), leader
 
     def asked(self, process: Process, op: Any, done: Callable[[Any, BaseException | None], None]) -> None:
@@ -237,14 +214,14 @@ class World:
             self.relay(process.proc, op)
         elif isinstance(op, JobControl) and self.gives_context_ids and (self.adapts or self.release >= (6, 0, 0)):
             self._next_context_id += 1
-            result = (size(CONTEXT_ID, self._next_context_id),)
+            result = (size(keys.GROUP_CONTEXT_ID, self._next_context_id),)
         elif isinstance(op, GroupConstruct) and op.procs == (process.proc,):
             self._next_context_id += 1
             result = GroupResults(op.procs, self._next_context_id)
         elif isinstance(op, GroupDestruct):
             self.destructed.append(op.group)
         else:
-            error = PMIxError("this world has none", status=ERR_NOT_SUPPORTED)
+            error = PMIxError("this world has none", status=statuses.ERR_NOT_SUPPORTED)
         self.carry(SERVER, process.proc, lambda: None if process.dead else done(result, error))
 
     # What there is to see
@@ -321,7 +298,7 @@ class Process:
         def handler(delivery: Delivery) -> None:
             self.seen.append(delivery.notification)
             answer = react(delivery.notification) if react is not None else None
-            status, results = answer if isinstance(answer, tuple) else (answer or EVENT_ACTION_COMPLETE, ())
+            status, results = answer if isinstance(answer, tuple) else (answer or statuses.EVENT_ACTION_COMPLETE, ())
             if never:
                 return
 
@@ -387,12 +364,12 @@ class Process:
         if event.code in self._told:
             self.world.log.append(f"{self.world.now:.3f} {self.proc.rank} < {_shown(event, ())}")
             self.handlers.raised(event, True)
-        elif not is_set(event.infos, DO_NOT_CACHE):
+        elif not is_set(event.infos, keys.EVENT_DO_NOT_CACHE):
             self._cached.append(event)
 
     def submit(self, op: Any, done: Callable[[Any, BaseException | None], None]) -> None:
         if isinstance(op, NotifyEvent):
-            targets = listed(op.infos, CUSTOM_RANGE)
+            targets = listed(op.infos, keys.EVENT_CUSTOM_RANGE)
             if op.range != RANGE_CUSTOM or among(self.proc, targets):
                 self.handlers.raised(Notification(int(op.code), self.proc, int(op.range), op.infos), False)
             if op.range == RANGE_PROC_LOCAL:

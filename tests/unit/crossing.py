@@ -7,8 +7,8 @@ from itertools import count
 
 from pypmix.engine.python.modex import GET_SECONDS
 from pypmix.engine.python.server import Server
-from pypmix.standard import attrs, codes, ops
-from pypmix.standard.errors import ERR_PARTIAL_SUCCESS, NotFound, PartialSuccess, PMIxError
+from pypmix.standard import attrs, codes, ops, statuses
+from pypmix.standard.errors import NotFound, PartialSuccess, PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops.hosting import (
     GROUP_CANCEL,
@@ -190,7 +190,7 @@ class Cluster(World):
         partial = any(info.key == LOCAL_STATUS for op in ops_ for info in op.directives)
         partial = partial or any(self.covers(op, proc) for op in ops_ for proc in self.lost)
         if partial:
-            error = PMIxError("not all came", status=ERR_PARTIAL_SUCCESS)
+            error = PMIxError("not all came", status=statuses.ERR_PARTIAL_SUCCESS)
             for _, _, answer in batch:
                 self.later(lambda answer=answer: answer(None, error))
             return

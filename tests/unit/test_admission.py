@@ -9,8 +9,8 @@ import pytest
 from pypmix.engine.peeruid import NOBODY
 from pypmix.engine.python.server import Server
 from pypmix.engine.python.serverside.admission import BURST, MAX_DELAY, MAX_USERS, PER_SECOND, Admission
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_INVALID_CRED, PMIxError
+from pypmix.standard import codes, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.types import Info, Proc, Value
 
@@ -139,7 +139,7 @@ def test_only_what_is_known_is_believed(clock, security, module, named, owner):
     else:
         with pytest.raises(PMIxError) as caught:
             admission.check(owner, module, 7, named)
-        assert caught.value.code == ERR_INVALID_CRED
+        assert caught.value.code == statuses.ERR_INVALID_CRED
 
 
 def test_users_are_heard_as_long_as_their_processes_are_expected(server):

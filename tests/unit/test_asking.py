@@ -5,19 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pypmix.engine.python.serverside import asking
-from pypmix.standard import attrs, codes, ops
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
-    ERR_OUT_OF_RESOURCE,
-    ERR_PARTIAL_SUCCESS,
-    ERROR,
-    SUCCESS,
-    NotSupported,
-    PartialSuccess,
-    PermissionDenied,
-)
+from pypmix.standard import attrs, codes, ops, statuses
+from pypmix.standard.errors import NotSupported, PartialSuccess, PermissionDenied
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.limits import Limits
 from pypmix.standard.types import (
@@ -163,7 +152,7 @@ def test_a_request_is_an_upcall_and_its_result_the_reply(world, client, command,
     ((operation, arrived),) = [(entry.operation, entry.arrived) for entry in world.server.pending()]
     assert (operation, arrived) == (op.name, (client.proc,))
     world.answer.pop()(result, None)
-    assert reply(client, tag, command) == {**answer, "status": SUCCESS}
+    assert reply(client, tag, command) == {**answer, "status": statuses.SUCCESS}
     assert not world.server.pending()
 
 
@@ -171,10 +160,10 @@ def test_a_request_is_an_upcall_and_its_result_the_reply(world, client, command,
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (NotSupported("no"), ERR_NOT_SUPPORTED),
+        (NotSupported("no"), statuses.ERR_NOT_SUPPORTED),
         (PermissionDenied("no"), -23),
-        (PartialSuccess("some"), ERR_PARTIAL_SUCCESS),
-        (KeyError("a fault"), ERROR),
+        (PartialSuccess("some"), statuses.ERR_PARTIAL_SUCCESS),
+        (KeyError("a fault"), statuses.ERROR),
     ],
     ids=["not supported", "denied", "partial", "fault"],
 )
@@ -212,10 +201,12 @@ def test_a_host_that_answers_nonsense(world, client, command, fields, op, result
     tag = client.ask(command, **fields)
     world.answer.pop()(nonsense, None)
     unasked = command == Command.QUERY and nonsense == (Info.unchecked(5, INFO.value, 0),)
-    assert client.status(tag) == (SUCCESS if harmless else ERR_NOT_FOUND if unasked else ERROR)
+    assert client.status(tag) == (
+        statuses.SUCCESS if harmless else statuses.ERR_NOT_FOUND if unasked else statuses.ERROR
+    )
     assert bool([line for line in world.logged if op.name in line and "job:0" in line]) is not (harmless or unasked)
     world.answer = True
-    assert client.status(client.ask(Command.LOG, timestamp=0, data=(INFO,), directives=())) == SUCCESS
+    assert client.status(client.ask(Command.LOG, timestamp=0, data=(INFO,), directives=())) == statuses.SUCCESS
 
 
 @pytest.mark.parametrize(
@@ -228,7 +219,7 @@ def test_a_host_that_answers_nonsense(world, client, command, fields, op, result
     ],
 )
 def test_what_makes_no_sense_does_not_reach_the_host(world, client, command, fields):
-    assert client.status(client.ask(command, **fields)) == ERR_BAD_PARAM
+    assert client.status(client.ask(command, **fields)) == statuses.ERR_BAD_PARAM
     assert not world.upcalls
 
 
@@ -248,13 +239,13 @@ def test_an_answer_that_comes_twice_or_too_late_harms_nobody(world, client):
 def test_what_the_host_has_before_it_is_bounded(world, client):
     world.server.limits = Limits(requests=3)
     tags = [client.ask(Command.LOG, timestamp=0, data=(INFO,), directives=()) for _ in range(4)]
-    assert client.status(tags[3]) == ERR_OUT_OF_RESOURCE
+    assert client.status(tags[3]) == statuses.ERR_OUT_OF_RESOURCE
     for answer in world.answer:
         answer(None, None)
-    assert [client.status(tag) for tag in tags] == [SUCCESS] * 3 + [ERR_OUT_OF_RESOURCE]
+    assert [client.status(tag) for tag in tags] == [statuses.SUCCESS] * 3 + [statuses.ERR_OUT_OF_RESOURCE]
     again = client.ask(Command.LOG, timestamp=0, data=(INFO,), directives=())
     world.answer.pop()(None, None)
-    assert client.status(again) == SUCCESS
+    assert client.status(again) == statuses.SUCCESS
 
 
 def test_a_heartbeat_is_an_upcall_and_has_no_reply(world, client):
@@ -310,14 +301,17 @@ def value(world, client, key, error=None, **qualifiers):
 
 def test_the_host_is_asked_first(world, client):
     fields = ask(world, client, query(attrs.QUERY_NAMESPACES), result=(attrs.QUERY_NAMESPACES("host's"),))
-    assert fields == {"status": SUCCESS, "infos": (attrs.QUERY_NAMESPACES("host's"),)}
+    assert fields == {"status": statuses.SUCCESS, "infos": (attrs.QUERY_NAMESPACES("host's"),)}
 
 
 def test_what_the_host_leaves_out_is_added(world, client):
     world.add("other", 1)
     names = query(attrs.QUERY_NAMESPACES, "acme.what", attrs.JOB_SIZE)
     fields = ask(world, client, names, result=(INFO,))
-    assert fields == {"status": SUCCESS, "infos": (attrs.QUERY_NAMESPACES("job,other"), INFO, attrs.JOB_SIZE(5))}
+    assert fields == {
+        "status": statuses.SUCCESS,
+        "infos": (attrs.QUERY_NAMESPACES("job,other"), INFO, attrs.JOB_SIZE(5)),
+    }
 
 
 def test_each_query_gets_its_own_answer(world, client):
@@ -329,9 +323,9 @@ def test_each_query_gets_its_own_answer(world, client):
 
 def test_a_query_is_bounded(world, client):
     many = [Query(tuple(f"acme.{n}" for n in range(each))) for each in (asking.MAX_KEYS, 1)]
-    assert client.status(client.ask(Command.QUERY, queries=many)) == ERR_OUT_OF_RESOURCE
+    assert client.status(client.ask(Command.QUERY, queries=many)) == statuses.ERR_OUT_OF_RESOURCE
     assert not world.upcalls
-    assert ask(world, client, many[0], result=())["status"] == ERR_NOT_FOUND
+    assert ask(world, client, many[0], result=())["status"] == statuses.ERR_NOT_FOUND
 
 
 def test_a_host_may_pass_on_one_of_several_questions(world, client):
@@ -344,7 +338,12 @@ def test_a_host_may_pass_on_one_of_several_questions(world, client):
 
 @pytest.mark.parametrize(
     ("version", "status"),
-    [("4.2.2", SUCCESS), ("5.0.6", SUCCESS), ("5.0.7", ERR_PARTIAL_SUCCESS), ("7.0.0", ERR_PARTIAL_SUCCESS)],
+    [
+        ("4.2.2", statuses.SUCCESS),
+        ("5.0.6", statuses.SUCCESS),
+        ("5.0.7", statuses.ERR_PARTIAL_SUCCESS),
+        ("7.0.0", statuses.ERR_PARTIAL_SUCCESS),
+    ],
 )
 def test_a_partial_answer_is_told_so_that_the_client_takes_it(world, version, status):
     client = Client(world, 1, version=version).connect()
@@ -354,7 +353,8 @@ def test_a_partial_answer_is_told_so_that_the_client_takes_it(world, version, st
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(None, ERR_NOT_FOUND), (NotSupported("no"), ERR_NOT_SUPPORTED), (PermissionDenied("no"), -23)]
+    ("error", "status"),
+    [(None, statuses.ERR_NOT_FOUND), (NotSupported("no"), statuses.ERR_NOT_SUPPORTED), (PermissionDenied("no"), -23)],
 )
 def test_a_query_that_nobody_answers(world, client, error, status):
     assert ask(world, client, query("acme.what", "pmix.qry.nothing"), error=error) == {"status": status, "infos": ()}
@@ -368,7 +368,7 @@ def test_own_answers(world, client):
     assert second.value.data.items == (Info("pmix.nspace", text("other")), attrs.JOB_SIZE(2))
     (only,) = value(world, client, attrs.QUERY_NAMESPACE_INFO, NSPACE="other")
     assert only == second
-    assert value(world, client, attrs.QUERY_NAMESPACE_INFO, NSPACE="gone") == ERR_NOT_SUPPORTED
+    assert value(world, client, attrs.QUERY_NAMESPACE_INFO, NSPACE="gone") == statuses.ERR_NOT_SUPPORTED
 
 
 def test_tables_of_procs(world, client):
@@ -384,7 +384,7 @@ def test_tables_of_procs(world, client):
     ]
     assert value(world, client, attrs.QUERY_PROC_TABLE) == table
     assert value(world, client, attrs.QUERY_PROC_TABLE, NSPACE="job") == table
-    assert value(world, client, attrs.QUERY_PROC_TABLE, NSPACE="gone") == ERR_NOT_SUPPORTED
+    assert value(world, client, attrs.QUERY_PROC_TABLE, NSPACE="gone") == statuses.ERR_NOT_SUPPORTED
     world.server.register_nspace(JobInfo("far", (attrs.JOB_SIZE(2),)))
     world.server.register_client(Proc("far", 1), 1000, 100)
     assert [row.proc.rank for row in value(world, client, attrs.QUERY_PROC_TABLE, NSPACE="far")] == [0, 1]
@@ -404,7 +404,7 @@ def test_groups(world, client):
     world.server.store.groups["others"] = (Proc("job", 4),)
     assert value(world, client, attrs.QUERY_GROUP_MEMBERSHIP, GROUP_ID="others") == [Proc("job", 4)]
     for qualifiers in ({"GROUP_ID": "gone"}, {}):
-        assert value(world, client, attrs.QUERY_GROUP_MEMBERSHIP, **qualifiers) == ERR_NOT_SUPPORTED
+        assert value(world, client, attrs.QUERY_GROUP_MEMBERSHIP, **qualifiers) == statuses.ERR_NOT_SUPPORTED
 
 
 def test_what_is_registered(world, client):
@@ -417,9 +417,9 @@ def test_what_is_registered(world, client):
     assert value(world, client, attrs.LOCAL_PEERS, HOSTNAME="n1") == "2,3"
     assert value(world, client, attrs.LOCAL_PEERS, HOSTNAME="n2.x") == "4"
     assert value(world, client, attrs.LOCAL_PEERS, NODEID=2) == "4"
-    assert value(world, client, attrs.LOCAL_PEERS, HOSTNAME="gone") == ERR_NOT_SUPPORTED
-    assert value(world, client, attrs.LOCAL_RANK, RANK=77) == ERR_NOT_SUPPORTED
-    assert value(world, client, attrs.JOB_SIZE, NSPACE="gone") == ERR_NOT_SUPPORTED
+    assert value(world, client, attrs.LOCAL_PEERS, HOSTNAME="gone") == statuses.ERR_NOT_SUPPORTED
+    assert value(world, client, attrs.LOCAL_RANK, RANK=77) == statuses.ERR_NOT_SUPPORTED
+    assert value(world, client, attrs.JOB_SIZE, NSPACE="gone") == statuses.ERR_NOT_SUPPORTED
 
 
 def test_both_tell_of_what_they_support(world, client):
@@ -453,7 +453,7 @@ def test_odd_qualifiers_are_no_matter(world, client):
     )
     for key in ("pmix.qry.ns", "pmix.qry.ptable", "pmix.qry.peers", "pmix.qry.attrs", "pmix.job.size", "pmix.lpeers"):
         fields = ask(world, client, Query((key,), odd), error=NotSupported("no"))
-        assert fields["status"] in (SUCCESS, ERR_NOT_SUPPORTED)
+        assert fields["status"] in (statuses.SUCCESS, statuses.ERR_NOT_SUPPORTED)
     assert not world.logged
 
 
@@ -479,11 +479,11 @@ def test_peers(world, client, node, nspace, expected):
     fields = reply(client, tag, Command.RESOLVE_PEERS)
     found = expected if isinstance(expected, list) else []
     assert [tuple(proc) for proc in fields["procs"]] == found
-    assert fields["status"] == (SUCCESS if isinstance(expected, list) else expected)
+    assert fields["status"] == (statuses.SUCCESS if isinstance(expected, list) else expected)
     assert not world.upcalls
     qualifiers = {name: given for name, given in (("HOSTNAME", node), ("NSPACE", nspace)) if given}
     told = value(world, client, attrs.QUERY_RESOLVE_PEERS, **qualifiers)
-    assert told == (found if isinstance(expected, list) else ERR_NOT_SUPPORTED)
+    assert told == (found if isinstance(expected, list) else statuses.ERR_NOT_SUPPORTED)
 
 
 @pytest.mark.parametrize(
@@ -495,7 +495,7 @@ def test_nodes(world, client, nspace, expected):
     tag = client.ask(Command.RESOLVE_NODE, nspace=nspace)
     fields = reply(client, tag, Command.RESOLVE_NODE)
     if isinstance(expected, str):
-        assert fields == {"status": SUCCESS, "nodes": expected}
+        assert fields == {"status": statuses.SUCCESS, "nodes": expected}
         if nspace:
             assert value(world, client, attrs.QUERY_RESOLVE_NODE, NSPACE=nspace) == expected
     else:
@@ -545,7 +545,7 @@ def test_recorded_requests_are_upcalls(world, name):
         message.command, {"infos": (INFO,)}
     )
     client.read()
-    assert client.replies[tag] == layout.encode(1, message.release, status=SUCCESS, **expected)
+    assert client.replies[tag] == layout.encode(1, message.release, status=statuses.SUCCESS, **expected)
 
 
 def test_the_recorded_replies_of_natives_are_what_this_server_sends(world):
@@ -555,7 +555,7 @@ def test_the_recorded_replies_of_natives_are_what_this_server_sends(world):
         if message.command not in ASKED or message.layout.command is not None or message.command == Command.JOB_CONTROL:
             continue
         fields = message.layout.decode(message.data, 1, message.release)
-        if fields["status"] != SUCCESS:
+        if fields["status"] != statuses.SUCCESS:
             continue
         client = Client(world, 0, version=".".join(map(str, message.release))).connect()
         world.answer = []

@@ -5,15 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pypmix.engine.python.client import Client, Server
-from pypmix.standard import codes
-from pypmix.standard.errors import (
-    ERR_NOT_FOUND,
-    ERR_PARTIAL_SUCCESS,
-    LostConnection,
-    NotFound,
-    NotSupported,
-    PartialSuccess,
-)
+from pypmix.standard import codes, statuses
+from pypmix.standard.errors import LostConnection, NotFound, NotSupported, PartialSuccess
 from pypmix.standard.ops import Connect, Connected, Disconnect, Fence, Get
 from pypmix.standard.ops.connecting import (
     CONNECT_ASSIGN,
@@ -108,14 +101,14 @@ def test_a_disconnect_of_an_unknown_nspace_says_so():
     wire = Ours()
     call = wire.start(Disconnect((WHOLE,)))
     tag, _ = wire.asked(Command.DISCONNECTNB)
-    wire.reply(tag, encode_status(1, ERR_NOT_FOUND))
+    wire.reply(tag, encode_status(1, statuses.ERR_NOT_FOUND))
     wire.fails(call, NotFound, "no such connection")
 
 
 def test_a_connect_names_because_of_whom_it_failed():
     wire = Ours()
     call = wire.start(Connect((ALL,)))
-    wire.reply(wire.asked(Command.CONNECTNB)[0], encode_late(1, ERR_PARTIAL_SUCCESS, [PEER]))
+    wire.reply(wire.asked(Command.CONNECTNB)[0], encode_late(1, statuses.ERR_PARTIAL_SUCCESS, [PEER]))
     assert wire.fails(call, PartialSuccess).missing == {PEER}
 
 
@@ -124,7 +117,7 @@ def test_a_connect_says_why_it_failed_in_the_words_of_the_host(missing):
     wire = Ours()
     call = wire.start(Connect((ALL,)))
     words = "no room \N{EM DASH}\x1b[31m\0\n2 slots wanted" + "x" * 5000
-    wire.reply(wire.asked(Command.CONNECTNB)[0], encode_late(1, ERR_PARTIAL_SUCCESS, missing, words))
+    wire.reply(wire.asked(Command.CONNECTNB)[0], encode_late(1, statuses.ERR_PARTIAL_SUCCESS, missing, words))
     error = wire.fails(call, PartialSuccess)
     assert error.missing == (None if missing is None else frozenset(missing))
     assert error.detail.startswith("no room \N{EM DASH}\ufffd[31m\ufffd\n2 slots wantedxx")
@@ -134,7 +127,7 @@ def test_a_connect_says_why_it_failed_in_the_words_of_the_host(missing):
 def test_words_that_do_not_parse_end_the_connection():
     wire = Ours()
     call = wire.start(Connect((ALL,)))
-    whole = encode_late(1, ERR_PARTIAL_SUCCESS, None, "no room")
+    whole = encode_late(1, statuses.ERR_PARTIAL_SUCCESS, None, "no room")
     wire.reply(wire.asked(Command.CONNECTNB)[0], whole[:-3])
     assert call.outcome[1] is not None
     with pytest.raises(LostConnection):

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypmix.engine.python.collectives import Collectives
-from pypmix.standard.errors import ERR_OUT_OF_RESOURCE, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESS, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.types import Proc
 
@@ -81,7 +82,7 @@ def test_ends_when_the_last_one_arrives(world):
     world.join((0, 1, 2), 2, "c")
     assert not world.ended
     world.join((0, 1, 2), 1, "b")
-    assert world.tickets() == [(SUCCESS, ["a", "b", "c"])]
+    assert world.tickets() == [(statuses.SUCCESS, ["a", "b", "c"])]
     assert not world.tracker.pending()
 
 
@@ -96,16 +97,16 @@ def test_a_second_call_belongs_to_the_next_operation(world):
     world.join((0, 1), 0, "second")
     assert not world.ended
     world.join((0, 1), 1, "other first")
-    assert world.tickets() == [(SUCCESS, ["first", "other first"])]
+    assert world.tickets() == [(statuses.SUCCESS, ["first", "other first"])]
     world.join((0, 1), 1, "other second")
-    assert world.tickets()[1] == (SUCCESS, ["other second", "second"])
+    assert world.tickets()[1] == (statuses.SUCCESS, ["other second", "second"])
 
 
 def test_different_sets_run_side_by_side(world):
     world.join((0, 1), 0, "01")
     world.join((0, 2), 0, "02")
     world.join((0, 2), 2, "20")
-    assert world.tickets() == [(SUCCESS, ["02", "20"])]
+    assert world.tickets() == [(statuses.SUCCESS, ["02", "20"])]
     assert [entry.missing for entry in world.tracker.pending()] == [(Proc("job", 1),)]
 
 
@@ -124,7 +125,7 @@ def test_the_others_go_on_without_a_lost_one(world):
     world.join((0, 1, 2), 0, "a")
     world.join((0, 1, 2), 1, "b")
     world.tracker.leave(world.members[2], lost=True)
-    assert world.tickets() == [(ERR_PARTIAL_SUCCESS, ["a", "b"])]
+    assert world.tickets() == [(statuses.ERR_PARTIAL_SUCCESS, ["a", "b"])]
 
 
 def test_a_lost_one_takes_its_contribution_along(world):
@@ -132,13 +133,13 @@ def test_a_lost_one_takes_its_contribution_along(world):
     world.join((0, 1, 2), 1, "b")
     world.tracker.leave(world.members[0], lost=True)
     world.join((0, 1, 2), 2, "c")
-    assert world.tickets() == [(ERR_PARTIAL_SUCCESS, ["b", "c"])]
+    assert world.tickets() == [(statuses.ERR_PARTIAL_SUCCESS, ["b", "c"])]
 
 
 def test_a_finalized_one_is_missed_by_what_is_under_way(world):
     world.join((0, 1), 0, "a")
     world.tracker.leave(world.members[1], lost=False)
-    assert world.tickets() == [(ERR_PARTIAL_SUCCESS, ["a"])]
+    assert world.tickets() == [(statuses.ERR_PARTIAL_SUCCESS, ["a"])]
 
 
 def test_a_finalized_one_that_may_come_back_is_waited_for(world):
@@ -147,7 +148,7 @@ def test_a_finalized_one_that_may_come_back_is_waited_for(world):
     assert not world.ended
     world.tracker.back(world.members[1])
     world.join((0, 1), 1, "b")
-    assert world.tickets() == [(SUCCESS, ["a", "b"])]
+    assert world.tickets() == [(statuses.SUCCESS, ["a", "b"])]
 
 
 def test_who_opens_again_is_not_failed_by_the_others_last_finalize(world):
@@ -158,7 +159,7 @@ def test_who_opens_again_is_not_failed_by_the_others_last_finalize(world):
     world.members[1].opened = 2
     world.tracker.back(world.members[1])
     world.join((0, 1), 1, "b")
-    assert world.tickets() == [(SUCCESS, ["a", "b"])]
+    assert world.tickets() == [(statuses.SUCCESS, ["a", "b"])]
 
 
 def test_who_opens_again_alone_is_told_when_the_other_ends(world):
@@ -166,7 +167,7 @@ def test_who_opens_again_alone_is_told_when_the_other_ends(world):
     world.join((0, 1), 0, "a")
     world.tracker.leave(world.members[1], lost=False)
     world.tracker.ended(world.members[1])
-    assert world.tickets() == [(ERR_PARTIAL_SUCCESS, ["a"])]
+    assert world.tickets() == [(statuses.ERR_PARTIAL_SUCCESS, ["a"])]
 
 
 def test_a_finalized_one_that_has_ended_is_not_waited_for(world):
@@ -174,7 +175,7 @@ def test_a_finalized_one_that_has_ended_is_not_waited_for(world):
     world.join((0, 1), 0, "a")
     world.tracker.ended(world.members[1])
     world.join((0, 1), 0, "again")
-    assert world.tickets() == [(ERR_PARTIAL_SUCCESS, ["a"]), (ERR_PARTIAL_SUCCESS, ["again"])]
+    assert world.tickets() == [(statuses.ERR_PARTIAL_SUCCESS, ["a"]), (statuses.ERR_PARTIAL_SUCCESS, ["again"])]
 
 
 def test_what_an_ended_one_contributed_counts(world):
@@ -182,20 +183,20 @@ def test_what_an_ended_one_contributed_counts(world):
     world.tracker.leave(world.members[0], lost=False)
     world.tracker.ended(world.members[0])
     world.join((0, 1), 1, "b")
-    assert world.tickets() == [(SUCCESS, ["a", "b"])]
+    assert world.tickets() == [(statuses.SUCCESS, ["a", "b"])]
 
 
 def test_what_a_finalized_one_contributed_counts(world):
     world.join((0, 1), 0, "a")
     world.tracker.leave(world.members[0], lost=False)
     world.join((0, 1), 1, "b")
-    assert world.tickets() == [(SUCCESS, ["a", "b"])]
+    assert world.tickets() == [(statuses.SUCCESS, ["a", "b"])]
 
 
 def test_who_was_lost_before_is_not_waited_for(world):
     world.tracker.leave(world.members[1], lost=True)
     world.join((0, 1), 0, "a")
-    assert world.tickets() == [(ERR_PARTIAL_SUCCESS, ["a"])]
+    assert world.tickets() == [(statuses.ERR_PARTIAL_SUCCESS, ["a"])]
     world.tracker.back(world.members[1])
     world.join((0, 1), 0, "a")
     assert len(world.ended) == 1
@@ -207,7 +208,7 @@ def test_who_comes_back_can_still_join_what_went_on_without_it(world):
     world.tracker.back(world.members[1])
     world.join((0, 1, 2), 1, "b")
     world.join((0, 1, 2), 2, "c")
-    assert world.tickets() == [(ERR_PARTIAL_SUCCESS, ["a", "b", "c"])]
+    assert world.tickets() == [(statuses.ERR_PARTIAL_SUCCESS, ["a", "b", "c"])]
 
 
 def test_nobody_left_is_nobody_answered(world):
@@ -224,7 +225,7 @@ def test_a_withdrawn_contribution_is_awaited_again(world):
     world.join((0, 1, 2), 2, "c")
     assert not world.ended
     world.join((0, 1, 2), 1, "b2")
-    assert world.tickets() == [(SUCCESS, ["a", "b2", "c"])]
+    assert world.tickets() == [(statuses.SUCCESS, ["a", "b2", "c"])]
 
 
 def test_timeout_answers_those_who_wait(world):
@@ -234,7 +235,7 @@ def test_timeout_answers_those_who_wait(world):
     world.clock.advance(0.9)
     assert not world.ended
     world.clock.advance(0.1)
-    assert world.tickets() == [(ERR_TIMEOUT, ["a", "b"])]
+    assert world.tickets() == [(statuses.ERR_TIMEOUT, ["a", "b"])]
     world.join((0, 1, 2), 2, "c")
     assert [entry.arrived for entry in world.tracker.pending()] == [(Proc("job", 2),)]
 
@@ -246,7 +247,7 @@ def test_a_time_limit_stays_when_its_giver_is_lost(world):
     world.clock.advance(2.9)
     assert not world.ended
     world.clock.advance(0.1)
-    assert world.tickets() == [(ERR_TIMEOUT, ["b"])]
+    assert world.tickets() == [(statuses.ERR_TIMEOUT, ["b"])]
 
 
 def test_a_timer_does_not_outlive_its_operation(world):
@@ -254,7 +255,7 @@ def test_a_timer_does_not_outlive_its_operation(world):
     world.join((0, 1), 1, "b")
     world.join((0, 1), 0, "next")
     world.clock.advance(10)
-    assert world.tickets() == [(SUCCESS, ["a", "b"])]
+    assert world.tickets() == [(statuses.SUCCESS, ["a", "b"])]
 
 
 def test_nobody_can_begin_without_end(world):
@@ -262,7 +263,7 @@ def test_nobody_can_begin_without_end(world):
         world.join((0, 1), 0, number)
     with pytest.raises(PMIxError) as info:
         world.join((0, 1), 0, "one more")
-    assert info.value.code == ERR_OUT_OF_RESOURCE
+    assert info.value.code == statuses.ERR_OUT_OF_RESOURCE
     world.join((0, 1, 2), 2, "somebody else")
     world.join((0, 1), 1, "the other")
     world.join((0, 1), 0, "room again")
@@ -316,13 +317,13 @@ def test_every_call_ends_once(steps):
             calls = [open_calls.pop(ticket) for ticket in arrived.values()]
             (ranks,) = {call[1] for call in calls}
             assert {call[0] for call in calls} == {member.proc.rank for member in arrived}
-            if status == ERR_TIMEOUT:
+            if status == statuses.ERR_TIMEOUT:
                 # It is over when somebody's limit is: one of those who wait, or of one operation that lost who gave it.
                 if time not in {call[2] for call in calls}:
                     assert void[ranks, time] > 0
                     void[ranks, time] -= 1
             else:
-                assert status == SUCCESS or left_ever & set(ranks)
+                assert status == statuses.SUCCESS or left_ever & set(ranks)
         seen = len(world.ended)
         shown = Counter(proc.rank for entry in world.tracker.pending() for proc in entry.arrived)
         assert shown == Counter(call[0] for call in open_calls.values())
@@ -352,9 +353,9 @@ def test_the_host_is_asked_when_all_members_have_come(world):
     (collective,) = world.asked
     assert collective.said == {world.members[0]: ("procs", "infos")}
     assert not world.ended
-    assert world.tracker.finish(collective, SUCCESS)
-    assert world.tickets() == [(SUCCESS, ["a", "b"])]
-    assert not world.tracker.finish(collective, SUCCESS)
+    assert world.tracker.finish(collective, statuses.SUCCESS)
+    assert world.tickets() == [(statuses.SUCCESS, ["a", "b"])]
+    assert not world.tracker.finish(collective, statuses.SUCCESS)
 
 
 def test_one_operation_of_a_roster_is_before_the_host_at_a_time(world):
@@ -362,7 +363,7 @@ def test_one_operation_of_a_roster_is_before_the_host_at_a_time(world):
     for ticket in "abc":
         world.tracker.join(roster, world.members[0], ticket)
     assert len(world.asked) == 1
-    world.tracker.finish(world.asked[0], ERR_TIMEOUT)
+    world.tracker.finish(world.asked[0], statuses.ERR_TIMEOUT)
     assert [sorted(collective.arrived.values()) for collective in world.asked] == [["a"], ["b"]]
     world.tracker.leave(world.members[0], lost=True)
     assert len(world.asked) == 2
@@ -376,9 +377,9 @@ def test_who_is_lost_before_the_host_is_asked_is_told_to_it(world):
         world.tracker.join(roster, world.members[1], ticket)
     world.tracker.leave(world.members[1], lost=True)
     first = world.asked[0]
-    assert (first.status, first.lost) == (SUCCESS, False)
-    world.tracker.finish(first, SUCCESS)
-    assert world.asked[1].status == ERR_PARTIAL_SUCCESS
+    assert (first.status, first.lost) == (statuses.SUCCESS, False)
+    world.tracker.finish(first, statuses.SUCCESS)
+    assert world.asked[1].status == statuses.ERR_PARTIAL_SUCCESS
 
 
 def test_other_procs_make_another_roster(world):
@@ -391,12 +392,12 @@ def test_what_crosses_does_not_wait_for_who_has_finalized(world):
     world.tracker.leave(world.members[1], lost=False)
     world.tracker.join(asking(world, 0, 1), world.members[0], "a")
     (collective,) = world.asked
-    assert collective.status == ERR_PARTIAL_SUCCESS
-    world.tracker.finish(collective, ERR_PARTIAL_SUCCESS)
+    assert collective.status == statuses.ERR_PARTIAL_SUCCESS
+    world.tracker.finish(collective, statuses.ERR_PARTIAL_SUCCESS)
     world.members[0].opened = 2
     world.tracker.join(asking(world, 0, 1), world.members[0], "opened again")
     assert len(world.asked) == 1
     world.members[1].opened = 2
     world.tracker.back(world.members[1])
     world.tracker.join(asking(world, 0, 1), world.members[1], "b")
-    assert world.asked[1].status == SUCCESS
+    assert world.asked[1].status == statuses.SUCCESS

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypmix.engine import chain
-from pypmix.engine.chain import ERR_EVENT_REGISTRATION, Delivery, Handler, Handlers
-from pypmix.standard import attrs, codes
+from pypmix.engine.chain import Delivery, Handler, Handlers
+from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.enums import Range
 from pypmix.standard.errors import NotFound, PMIxError, WouldDeadlock
 from pypmix.standard.ops import Notification, NotifyEvent, RegisterEventHandler
@@ -137,7 +137,7 @@ def test_one_place_is_for_one_handler(process: Process, place: str) -> None:
     holder = process.on("a", -1, EVENT_HDLR_NAME="a", **directive)
     with pytest.raises(PMIxError, match="'a'") as caught:
         process.on("b", -1, **directive)
-    assert caught.value.code == ERR_EVENT_REGISTRATION
+    assert caught.value.code == statuses.ERR_EVENT_REGISTRATION
     assert process.labels(-1) == ["a"]
     process.handlers.remove(holder.id)
     process.on("b", -1, **directive)
@@ -182,7 +182,7 @@ def test_neighbours_in_other_categories(process: Process, anchor: str, place: st
     if order is None:
         with pytest.raises(PMIxError) as caught:
             process.on("x", -1, **{f"EVENT_HDLR_{place}": anchor})
-        assert caught.value.code == ERR_EVENT_REGISTRATION
+        assert caught.value.code == statuses.ERR_EVENT_REGISTRATION
         return
     process.on("x", -1, **{f"EVENT_HDLR_{place}": anchor})
     assert process.labels(-1) == order
@@ -715,7 +715,7 @@ def test_whoever_comes_and_goes_the_order_is_the_standards(steps: list[Any], lat
             except PMIxError as error:
                 refused = error.code
             if refused:
-                assert refused == ERR_EVENT_REGISTRATION
+                assert refused == statuses.ERR_EVENT_REGISTRATION
                 assert kind != "on" or place in [other for _, other in standing.values()]
                 continue
             if kind != "on":

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pypmix.host.exchange.coordinator import Names
-from pypmix.host.exchange.crossing import TALK
-from pypmix.standard import attrs, codes
+from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.ops import Connect, Connected, Disconnect, FenceUpcall
 from pypmix.standard.ops.connecting import (
     CONNECT_ASSIGN,
@@ -172,10 +171,10 @@ def test_servers_hear_of_members_that_go_afterwards(world):
     world.hub.run()
     world.hub.lose("b")
     world.hub.run()
-    heard = [event for event in world.servers["a"].heard if event.code == TALK]
+    heard = [event for event in world.servers["a"].heard if event.code == statuses.TALK]
     gone = [procs_in(event.infos, attrs.EVENT_AFFECTED_PROC.key)[0] for event in heard]
     assert gone == [P[3], P[1], P[2]]
-    assert len([event for event in world.servers["c"].heard if event.code == TALK]) == 2
+    assert len([event for event in world.servers["c"].heard if event.code == statuses.TALK]) == 2
 
 
 def test_what_a_connection_does_by_its_name_ends_the_same_way_for_all(world):

@@ -24,7 +24,7 @@ from pypmix import PermissionDenied
 from pypmix.host.exchange import Exchange, TCPCarrier, fields, meeting, tcp
 from pypmix.host.exchange.handshake import HELLO, MAGIC, MAX_FRAME, PROOF, Handshake, Stranger, check_name
 from pypmix.host.exchange.link import Broken, Link
-from pypmix.standard.errors import ERR_UNREACH
+from pypmix.standard import statuses
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -755,7 +755,7 @@ def test_an_exchange_over_it_gathers_and_hears_of_a_loss(tmp_path):
     exchanges[0].close()
     for _ in "bc":
         _, error = ends.get(timeout=PATIENCE)
-        assert error.code == ERR_UNREACH
+        assert error.code == statuses.ERR_UNREACH
         assert error.servers == ("a",)
     exchanges[1].allgather(b"t", "bc", b"", lambda *end: ends.put(end), timeout=0.2)
     _, error = ends.get(timeout=PATIENCE)

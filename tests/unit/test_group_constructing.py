@@ -9,40 +9,9 @@ import pytest
 from pypmix.engine.chain import Handlers
 from pypmix.engine.groups.agent import Agent
 from pypmix.engine.groups.constructing import GRACE, GRACE_OF_OURS, IMMEDIATE, MAX_SELECTED, MOURNING, PARTING, verdict
-from pypmix.engine.groups.talk import (
-    AFFECTED_PROC,
-    CONSTRUCT_ABORT,
-    DESTRUCTS,
-    FINAL_ORDER,
-    GROUP_ID,
-    LEADER,
-    LEADER_FAILED,
-    LEADER_SELECTED,
-    LEFT,
-    MEMBER_FAILED,
-    PROC_TERMINATED,
-    REACTS,
-    SAYS,
-    VERDICT,
-    flag,
-    found,
-    listed,
-    proc,
-    procs,
-    text,
-)
-from pypmix.standard import attrs, codes
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_EXISTS,
-    ERR_RESOURCE_BUSY,
-    LostConnection,
-    NotFound,
-    NotSupported,
-    OperationTimeout,
-    PartialSuccess,
-    PMIxError,
-)
+from pypmix.engine.groups.talk import DESTRUCTS, REACTS, SAYS, VERDICT, flag, found, listed, proc, procs, text
+from pypmix.standard import attrs, codes, keys, statuses
+from pypmix.standard.errors import LostConnection, NotFound, NotSupported, OperationTimeout, PartialSuccess, PMIxError
 from pypmix.standard.ops import (
     Fence,
     Get,
@@ -173,9 +142,9 @@ def test_a_server_of_ours_is_told_of_the_order() -> None:
 def test_natives_that_can_order_members_are_told_how(release: tuple[int, int, int], told: tuple[Proc, ...]) -> None:
     port = Port(release)
     port.start(GroupConstruct("g", (C, A)))
-    assert listed(port.answer(GroupResults()).directives, FINAL_ORDER) == told
+    assert listed(port.answer(GroupResults()).directives, keys.GROUP_FINAL_MEMBERSHIP_ORDER) == told
     port.start(GroupConstruct("h", (A, C)))
-    assert listed(port.answer(GroupResults()).directives, FINAL_ORDER) == ()
+    assert listed(port.answer(GroupResults()).directives, keys.GROUP_FINAL_MEMBERSHIP_ORDER) == ()
 
 
 @pytest.mark.parametrize(
@@ -222,9 +191,9 @@ def test_who_has_asked_is_told_of_a_context_id_and_who_leads() -> None:
 @pytest.mark.parametrize(
     ("op", "status"),
     [
-        (GroupConstruct("g", (A, B)), ERR_EXISTS),
-        (GroupConstruct("job", (A, B)), ERR_EXISTS),
-        (GroupConstruct("h", (B, C)), ERR_BAD_PARAM),
+        (GroupConstruct("g", (A, B)), statuses.ERR_EXISTS),
+        (GroupConstruct("job", (A, B)), statuses.ERR_EXISTS),
+        (GroupConstruct("h", (B, C)), statuses.ERR_BAD_PARAM),
         (GroupDestruct("h"), -46),
         (GroupConstruct("h", (A, Proc("g", 2))), -46),
     ],
@@ -278,7 +247,7 @@ def test_a_name_stays_busy_until_the_server_has_answered(adapts: bool, grace: fl
     assert not outcome
     port.pass_time(grace)
     failed(outcome, OperationTimeout)
-    failed(port.start(op), PMIxError, ERR_RESOURCE_BUSY)
+    failed(port.start(op), PMIxError, statuses.ERR_RESOURCE_BUSY)
     port.answer(GroupResults((A, B)))
     assert port.agent.state("g") is None
     assert not port.start(op)
@@ -291,7 +260,7 @@ def test_a_destruct_that_was_given_up_leaves_the_group() -> None:
     port.pass_time(1 + GRACE)
     failed(outcome, OperationTimeout)
     assert port.agent.state("g") is not None
-    failed(port.start(GroupDestruct("g")), PMIxError, ERR_RESOURCE_BUSY)
+    failed(port.start(GroupDestruct("g")), PMIxError, statuses.ERR_RESOURCE_BUSY)
     port.answer(None, OperationTimeout("late", status=-24))
     again = port.start(GroupDestruct("g"))
     port.answer()
@@ -305,11 +274,11 @@ def test_a_destruct_that_was_given_up_leaves_the_group() -> None:
 @pytest.mark.parametrize(
     ("code", "status", "results", "expected"),
     [
-        (MEMBER_FAILED, CONSTRUCT_ABORT, (), "abort"),
-        (LEADER_FAILED, 0, (Info("h", Value(codes.STATUS, CONSTRUCT_ABORT)),), "abort"),
-        (LEADER_FAILED, -331, (flag(LEADER),), "claim"),
-        (LEADER_FAILED, -331, (flag(LEADER, False),), "go on"),
-        (MEMBER_FAILED, -331, (flag(LEADER),), "go on"),
+        (statuses.GROUP_MEMBER_FAILED, statuses.GROUP_CONSTRUCT_ABORT, (), "abort"),
+        (statuses.GROUP_LEADER_FAILED, 0, (Info("h", Value(codes.STATUS, statuses.GROUP_CONSTRUCT_ABORT)),), "abort"),
+        (statuses.GROUP_LEADER_FAILED, -331, (flag(keys.GROUP_LEADER),), "claim"),
+        (statuses.GROUP_LEADER_FAILED, -331, (flag(keys.GROUP_LEADER, False),), "go on"),
+        (statuses.GROUP_MEMBER_FAILED, -331, (flag(keys.GROUP_LEADER),), "go on"),
     ],
 )
 def test_what_handlers_want(code: int, status: int, results: tuple[Info, ...], expected: str) -> None:
@@ -320,49 +289,49 @@ def test_a_server_of_ours_hears_how_handlers_have_dealt_with_a_failure() -> None
     port = Port(adapts=True)
     port.start(GroupConstruct("g", (A, B, C)))
     deliveries: list[Any] = []
-    handler = port.handlers.add(RegisterEventHandler(deliveries.append, (LEADER_FAILED,)))
+    handler = port.handlers.add(RegisterEventHandler(deliveries.append, (statuses.GROUP_LEADER_FAILED,)))
     port.handlers.activate(handler)
-    port.hear(LEADER_FAILED, SERVER, text(GROUP_ID, "g"), proc(AFFECTED_PROC, B))
+    port.hear(statuses.GROUP_LEADER_FAILED, SERVER, text(keys.GROUP_ID, "g"), proc(keys.EVENT_AFFECTED_PROC, B))
     assert not port.said
-    deliveries[0].done(-331, (flag(LEADER),))
+    deliveries[0].done(-331, (flag(keys.GROUP_LEADER),))
     (op,) = port.said
-    told = [found(op.infos, key, str) for key in (SAYS, GROUP_ID, VERDICT)]
+    told = [found(op.infos, key, str) for key in (SAYS, keys.GROUP_ID, VERDICT)]
     assert told == ["reaction", "g", "claim"]
-    assert found(op.infos, AFFECTED_PROC, Proc) == B
-    port.hear(MEMBER_FAILED, SERVER, text(GROUP_ID, "g"), proc(AFFECTED_PROC, C))
+    assert found(op.infos, keys.EVENT_AFFECTED_PROC, Proc) == B
+    port.hear(statuses.GROUP_MEMBER_FAILED, SERVER, text(keys.GROUP_ID, "g"), proc(keys.EVENT_AFFECTED_PROC, C))
     assert found(port.said[1].infos, VERDICT, str) == "go on"
     port.answer(GroupResults((A,)))
-    port.hear(MEMBER_FAILED, SERVER, text(GROUP_ID, "g"), proc(AFFECTED_PROC, C))
+    port.hear(statuses.GROUP_MEMBER_FAILED, SERVER, text(keys.GROUP_ID, "g"), proc(keys.EVENT_AFFECTED_PROC, C))
     assert len(port.said) == 2
 
 
 def test_anybody_may_abort_where_the_server_cannot() -> None:
     port = Port((5, 0, 11))
     outcome = port.start(GroupConstruct("g", (A, B)))
-    port.hear(CONSTRUCT_ABORT, D, text(GROUP_ID, "g"))
-    port.hear(CONSTRUCT_ABORT, B, text(GROUP_ID, "other"))
+    port.hear(statuses.GROUP_CONSTRUCT_ABORT, D, text(keys.GROUP_ID, "g"))
+    port.hear(statuses.GROUP_CONSTRUCT_ABORT, B, text(keys.GROUP_ID, "other"))
     assert not outcome
-    port.hear(CONSTRUCT_ABORT, B, text(GROUP_ID, "g"))
-    failed(outcome, PMIxError, CONSTRUCT_ABORT)
-    failed(port.start(GroupConstruct("g", (A, B))), PMIxError, ERR_RESOURCE_BUSY)
+    port.hear(statuses.GROUP_CONSTRUCT_ABORT, B, text(keys.GROUP_ID, "g"))
+    failed(outcome, PMIxError, statuses.GROUP_CONSTRUCT_ABORT)
+    failed(port.start(GroupConstruct("g", (A, B))), PMIxError, statuses.ERR_RESOURCE_BUSY)
 
 
 def test_who_has_ended_is_not_waited_for_where_the_server_would() -> None:
     port = Port((5, 0, 11))
     outcome = port.start(GroupConstruct("g", (A, B)))
-    port.hear(PROC_TERMINATED, SERVER, proc(AFFECTED_PROC, D))
+    port.hear(statuses.PROC_TERMINATED, SERVER, proc(keys.EVENT_AFFECTED_PROC, D))
     port.pass_time(2 * MOURNING)
     assert not outcome
-    port.hear(PROC_TERMINATED, SERVER, proc(AFFECTED_PROC, B))
+    port.hear(statuses.PROC_TERMINATED, SERVER, proc(keys.EVENT_AFFECTED_PROC, B))
     assert not outcome
     port.pass_time(MOURNING)
-    assert failed(outcome, PMIxError, CONSTRUCT_ABORT).missing == {B}
+    assert failed(outcome, PMIxError, statuses.GROUP_CONSTRUCT_ABORT).missing == {B}
 
 
 def test_who_has_called_before_it_ended_is_a_member_first() -> None:
     port = Port((5, 0, 11))
     outcome = port.start(GroupConstruct("g", (A, B)))
-    port.hear(PROC_TERMINATED, SERVER, proc(AFFECTED_PROC, B))
+    port.hear(statuses.PROC_TERMINATED, SERVER, proc(keys.EVENT_AFFECTED_PROC, B))
     port.answer(GroupResults((A, B)))
     assert outcome[0][0].members == (A, B)
     state = port.agent.state("g")
@@ -376,7 +345,7 @@ def test_who_has_called_before_it_ended_is_a_member_first() -> None:
 def test_a_group_that_has_changed_is_destructed_by_a_fence_of_those_who_are_left() -> None:
     port = Port((5, 0, 11))
     port.built(C, A, B)
-    port.hear(LEFT, B, text(GROUP_ID, "g"))
+    port.hear(statuses.GROUP_LEFT, B, text(keys.GROUP_ID, "g"))
     outcome = port.start(GroupDestruct("g", (attrs.TIMEOUT(5),)))
     assert port.answer() == Fence((A, C))
     assert outcome == [(None, None)]
@@ -395,7 +364,7 @@ def test_who_leaves_during_a_destruct_is_not_waited_for() -> None:
     port = Port((5, 0, 11))
     port.built(A, B, C)
     outcome = port.start(GroupDestruct("g"))
-    port.hear(LEFT, C, text(GROUP_ID, "g"))
+    port.hear(statuses.GROUP_LEFT, C, text(keys.GROUP_ID, "g"))
     assert [op for op, _ in port.asked] == [GroupDestruct("g"), Fence((A, B))]
     port.answer(None, PMIxError("one is gone", status=-52))
     assert not outcome
@@ -408,7 +377,7 @@ def test_who_ends_during_a_destruct(forgiving: bool) -> None:
     port = Port((5, 0, 11))
     port.built(A, B, C, directives=(attrs.GROUP_NOTIFY_TERMINATION(True),) if forgiving else ())
     outcome = port.start(GroupDestruct("g"))
-    port.hear(PROC_TERMINATED, SERVER, proc(AFFECTED_PROC, C))
+    port.hear(statuses.PROC_TERMINATED, SERVER, proc(keys.EVENT_AFFECTED_PROC, C))
     if forgiving:
         assert port.asked.pop()[0] == Fence((A, B))
         return
@@ -470,9 +439,9 @@ def test_who_has_left_is_not_waited_for_with_ft() -> None:
     port = Port((5, 0, 11))
     port.built(A, B, C)
     outcome = fenced(port, FT)
-    port.hear(LEFT, B, text(GROUP_ID, "other"))
+    port.hear(statuses.GROUP_LEFT, B, text(keys.GROUP_ID, "other"))
     assert len(port.asked) == 1
-    port.hear(LEFT, B, text(GROUP_ID, "g"))
+    port.hear(statuses.GROUP_LEFT, B, text(keys.GROUP_ID, "g"))
     assert [op.procs for op, _ in port.asked] == [(A, B, C), (A, C)]
     port.asked.pop(0)
     port.answer()
@@ -484,7 +453,7 @@ def test_who_has_left_after_it_has_called_is_counted() -> None:
         port = Port((5, 0, 11))
         port.built(A, B, C)
         outcome = fenced(port, *directives)
-        port.hear(LEFT, B, text(GROUP_ID, "g"))
+        port.hear(statuses.GROUP_LEFT, B, text(keys.GROUP_ID, "g"))
         port.answer()
         assert outcome == [(None, None)]
         assert not port.timers
@@ -494,7 +463,7 @@ def test_a_fence_that_somebody_has_left_fails() -> None:
     port = Port((5, 0, 11))
     port.built(A, B, C)
     outcome = fenced(port)
-    port.hear(PROC_TERMINATED, SERVER, proc(AFFECTED_PROC, C))
+    port.hear(statuses.PROC_TERMINATED, SERVER, proc(keys.EVENT_AFFECTED_PROC, C))
     port.pass_time(MOURNING)
     assert failed(outcome, PartialSuccess).missing == {C}
     port.answer()
@@ -505,7 +474,7 @@ def test_the_time_of_a_fence_runs_here_as_well() -> None:
     port = Port((5, 0, 11))
     port.built(A, B)
     outcome = fenced(port, attrs.TIMEOUT(1), FT)
-    port.hear(LEFT, B, text(GROUP_ID, "g"))
+    port.hear(statuses.GROUP_LEFT, B, text(keys.GROUP_ID, "g"))
     port.pass_time(1 + GRACE)
     failed(outcome, OperationTimeout)
 
@@ -548,7 +517,11 @@ def test_what_the_answer_brings_is_not_asked_for() -> None:
 
 def test_a_failure_of_a_server_of_ours_has_one_status() -> None:
     port = Port(adapts=True)
-    for answered, told in ((-52, CONSTRUCT_ABORT), (CONSTRUCT_ABORT, CONSTRUCT_ABORT), (ERR_BAD_PARAM, ERR_BAD_PARAM)):
+    for answered, told in (
+        (-52, statuses.GROUP_CONSTRUCT_ABORT),
+        (statuses.GROUP_CONSTRUCT_ABORT, statuses.GROUP_CONSTRUCT_ABORT),
+        (statuses.ERR_BAD_PARAM, statuses.ERR_BAD_PARAM),
+    ):
         outcome = port.start(GroupConstruct("g", (A, B)))
         error = PMIxError("so it is", status=answered)
         error.missing = frozenset((B,))
@@ -563,8 +536,8 @@ def test_a_failure_of_a_server_of_ours_has_one_status() -> None:
 def test_who_comes_late_knows_who_was_selected_to_lead() -> None:
     port = Port(adapts=True)
     port.agent.expects_leaders()
-    port.hear(LEADER_SELECTED, SERVER, text(GROUP_ID, "g"), proc(LEADER, B))
-    port.hear(LEADER_SELECTED, B, text(GROUP_ID, "h"), proc(LEADER, B))
+    port.hear(statuses.GROUP_LEADER_SELECTED, SERVER, text(keys.GROUP_ID, "g"), proc(keys.GROUP_LEADER, B))
+    port.hear(statuses.GROUP_LEADER_SELECTED, B, text(keys.GROUP_ID, "h"), proc(keys.GROUP_LEADER, B))
     for name, leader in (("g", B), ("h", None)):
         port.start(GroupConstruct(name, (A, B)))
         port.answer(GroupResults((A, B)))
@@ -580,7 +553,7 @@ def test_what_is_remembered_of_leaders_is_bounded() -> None:
     port = Port(adapts=True)
     port.agent.expects_leaders()
     for number in range(MAX_SELECTED + 1):
-        port.hear(LEADER_SELECTED, SERVER, text(GROUP_ID, f"g{number}"), proc(LEADER, B))
+        port.hear(statuses.GROUP_LEADER_SELECTED, SERVER, text(keys.GROUP_ID, f"g{number}"), proc(keys.GROUP_LEADER, B))
     for name, leader in (("g0", None), ("g1", B)):
         port.start(GroupConstruct(name, (A, B)))
         port.answer(GroupResults((A, B)))
@@ -590,7 +563,7 @@ def test_what_is_remembered_of_leaders_is_bounded() -> None:
 def test_who_was_selected_tells_those_whose_libraries_do_not() -> None:
     port = Port(adapts=True)
     port.start(GroupConstruct("g", (A, B, C)))
-    port.hear(LEADER_SELECTED, SERVER, text(GROUP_ID, "g"), proc(LEADER, A))
+    port.hear(statuses.GROUP_LEADER_SELECTED, SERVER, text(keys.GROUP_ID, "g"), proc(keys.GROUP_LEADER, A))
     port.answer(GroupResults((A, B)))
     assert [found(op.infos, SAYS, str) for op in port.said] == ["standing leads"]
     other = Port(adapts=True)
@@ -621,9 +594,9 @@ def test_a_member_that_a_server_has_lost_may_have_left() -> None:
     port.answer(None, LostConnection("one is lost"))
     port.pass_time(PARTING / 2)
     assert not outcome
-    failed(port.start(GroupDestruct("g")), PMIxError, ERR_RESOURCE_BUSY)
-    port.hear(PROC_TERMINATED, SERVER, proc(AFFECTED_PROC, C))
-    port.hear(LEFT, C, text(GROUP_ID, "g"))
+    failed(port.start(GroupDestruct("g")), PMIxError, statuses.ERR_RESOURCE_BUSY)
+    port.hear(statuses.PROC_TERMINATED, SERVER, proc(keys.EVENT_AFFECTED_PROC, C))
+    port.hear(statuses.GROUP_LEFT, C, text(keys.GROUP_ID, "g"))
     port.pass_time(2 * MOURNING)
     assert not outcome
     assert port.answer() == Fence((A, B))

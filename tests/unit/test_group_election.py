@@ -9,8 +9,7 @@ import pytest
 from harness.group_world import NSPACE, Ticket, World
 from pypmix.engine.groups import talk
 from pypmix.engine.groups.election import GRACE, Outcome
-from pypmix.standard import attrs
-from pypmix.standard.errors import ERR_NOT_FOUND
+from pypmix.standard import attrs, keys, statuses
 from pypmix.standard.ops import GroupInvite, GroupInviteControl, GroupJoin, Notification, NotifyEvent
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import Info, Proc
@@ -18,8 +17,14 @@ from pypmix.standard.types import Info, Proc
 G = "team"
 P = [Proc(NSPACE, rank) for rank in range(8)]
 CLAIMS = (0, (attrs.GROUP_LEADER(True),))
-GIVES_UP = talk.CONSTRUCT_ABORT
-HEARD = (talk.CONSTRUCT_COMPLETE, talk.CONSTRUCT_ABORT, talk.LEADER_SELECTED, talk.INVITE_ACCEPTED, talk.INVITE_FAILED)
+GIVES_UP = statuses.GROUP_CONSTRUCT_ABORT
+HEARD = (
+    statuses.GROUP_CONSTRUCT_COMPLETE,
+    statuses.GROUP_CONSTRUCT_ABORT,
+    statuses.GROUP_LEADER_SELECTED,
+    statuses.GROUP_INVITE_ACCEPTED,
+    statuses.GROUP_INVITE_FAILED,
+)
 
 
 class Cast:
@@ -46,9 +51,9 @@ class Cast:
         accept = range(1, size - 1) if accept is None else accept
         for rank in range(1, size):
             process = self.world[rank]
-            process.on(talk.INVITED, lambda event, rank=rank: self.join(rank) if rank in accept else None)
+            process.on(statuses.GROUP_INVITED, lambda event, rank=rank: self.join(rank) if rank in accept else None)
             answer = (reactions or {}).get(rank)
-            process.on(talk.LEADER_FAILED, lambda event, answer=answer: answer, within=within)
+            process.on(statuses.GROUP_LEADER_FAILED, lambda event, answer=answer: answer, within=within)
             process.on(HEARD)
         self.invite = self.world[0].start(GroupInvite(G, tuple(P[1:size]), directives))
 
@@ -59,8 +64,8 @@ class Cast:
         """Return who leads, as each has heard of it, and in which term."""
         result = {}
         for rank in range(1, len(self.world.processes)):
-            for event in self.world[rank].events(talk.LEADER_SELECTED):
-                leader = talk.found(event.infos, talk.LEADER, Proc)
+            for event in self.world[rank].events(statuses.GROUP_LEADER_SELECTED):
+                leader = talk.found(event.infos, keys.GROUP_LEADER, Proc)
                 result[rank] = None if leader is None else leader.rank, talk.found(event.infos, talk.TERM, int)
         return result
 
@@ -82,12 +87,12 @@ def test_all_who_are_invited_hear_of_it_and_the_one_who_claims_completes_the_gro
     cast.world.run()
     cast.world.kill(0)
     cast.world.run(until=cast.world.now + 1)
-    assert cast.heard(talk.LEADER_FAILED) == [1, 1, 1, 1]
-    assert cast.heard(talk.LEADER_SELECTED) == [1, 1, 1, 1]
+    assert cast.heard(statuses.GROUP_LEADER_FAILED) == [1, 1, 1, 1]
+    assert cast.heard(statuses.GROUP_LEADER_SELECTED) == [1, 1, 1, 1]
     assert cast.lead() == dict.fromkeys(range(1, 5), (2, 2))
-    failed = cast.world[1].events(talk.LEADER_FAILED)[0]
-    assert talk.found(failed.infos, talk.AFFECTED_PROC, Proc) == P[0]
-    assert talk.found(failed.infos, talk.GROUP_ID, str) == G
+    failed = cast.world[1].events(statuses.GROUP_LEADER_FAILED)[0]
+    assert talk.found(failed.infos, keys.EVENT_AFFECTED_PROC, Proc) == P[0]
+    assert talk.found(failed.infos, keys.GROUP_ID, str) == G
     # One has not answered yet: that one knows whom it was invited by, and may join by that one's name.
     assert not cast.joins[1].over
     cast.join(4)
@@ -96,9 +101,9 @@ def test_all_who_are_invited_hear_of_it_and_the_one_who_claims_completes_the_gro
         assert members(cast.joins[rank]) == [1, 2, 3, 4]
         state = cast.world[rank].state(G)
         assert (state.leader, state.term) == (P[2], 2)
-    assert cast.heard(talk.CONSTRUCT_COMPLETE) == [1, 1, 1, 1]
+    assert cast.heard(statuses.GROUP_CONSTRUCT_COMPLETE) == [1, 1, 1, 1]
     # The new leader's handlers hear who accepts.
-    assert {event.source.rank for event in cast.world[2].events(talk.INVITE_ACCEPTED)} == {1, 3, 4}
+    assert {event.source.rank for event in cast.world[2].events(statuses.GROUP_INVITE_ACCEPTED)} == {1, 3, 4}
     at_rest(cast.world)
 
 
@@ -127,13 +132,13 @@ def test_nobody_claims() -> None:
     cast.world.run()
     cast.world.kill(0)
     cast.world.run()
-    assert cast.joins[1].status == cast.joins[2].status == talk.LEADER_FAILED
+    assert cast.joins[1].status == cast.joins[2].status == statuses.GROUP_LEADER_FAILED
     assert "nobody wanted to lead" in str(cast.joins[1].error)
     assert cast.lead() == dict.fromkeys(range(1, 4), (None, 2))
-    selected = cast.world[1].events(talk.LEADER_SELECTED)[0]
-    assert talk.found(selected.infos, talk.ERROR_STATUS, int) == ERR_NOT_FOUND
+    selected = cast.world[1].events(statuses.GROUP_LEADER_SELECTED)[0]
+    assert talk.found(selected.infos, talk.ERROR_STATUS, int) == statuses.ERR_NOT_FOUND
     cast.join(3)
-    assert cast.joins[3].status == talk.LEADER_FAILED
+    assert cast.joins[3].status == statuses.GROUP_LEADER_FAILED
     at_rest(cast.world)
 
 
@@ -154,21 +159,21 @@ def test_a_handler_that_gives_up_ends_it_for_all() -> None:
     cast.world.run()
     cast.world.kill(0)
     cast.world.run()
-    assert [cast.joins[rank].status for rank in (1, 2, 3)] == [talk.CONSTRUCT_ABORT] * 3
-    assert cast.heard(talk.CONSTRUCT_ABORT) == [1, 1, 1, 1]
+    assert [cast.joins[rank].status for rank in (1, 2, 3)] == [statuses.GROUP_CONSTRUCT_ABORT] * 3
+    assert cast.heard(statuses.GROUP_CONSTRUCT_ABORT) == [1, 1, 1, 1]
     at_rest(cast.world)
 
 
 def test_a_handler_that_gives_up_when_there_is_a_new_leader_ends_it_as_well() -> None:
     cast = Cast(4, {1: CLAIMS})
-    cast.world[2].on(talk.LEADER_FAILED, lambda event: GIVES_UP, within=30)
+    cast.world[2].on(statuses.GROUP_LEADER_FAILED, lambda event: GIVES_UP, within=30)
     cast.world.run()
     cast.world.kill(0)
     cast.world.run()
     # The slow handler's process has a leader by then, which waits for the last one to answer.
     assert set(cast.lead().values()) == {(1, 2)}
-    assert cast.joins[1].status == cast.joins[2].status == talk.CONSTRUCT_ABORT
-    assert cast.heard(talk.CONSTRUCT_ABORT) == [1, 1, 1]
+    assert cast.joins[1].status == cast.joins[2].status == statuses.GROUP_CONSTRUCT_ABORT
+    assert cast.heard(statuses.GROUP_CONSTRUCT_ABORT) == [1, 1, 1]
     at_rest(cast.world)
 
 
@@ -182,7 +187,7 @@ def test_the_new_leader_keeps_to_what_was_asked_for() -> None:
         assert cast.joins[rank].result.context_id is not None
     assert len({cast.joins[rank].result.context_id for rank in (1, 2, 3)}) == 1
     cast.join(4)
-    assert cast.joins[4].status == talk.CONSTRUCT_ABORT
+    assert cast.joins[4].status == statuses.GROUP_CONSTRUCT_ABORT
     at_rest(cast.world)
 
 
@@ -196,7 +201,7 @@ def test_one_that_had_declined_declines_again_by_itself() -> None:
     cast.join(4)
     cast.world.run()
     assert members(cast.joins[1]) == members(cast.joins[4]) == [1, 2, 4]
-    assert len(cast.world[3].events(talk.INVITED)) == 1
+    assert len(cast.world[3].events(statuses.GROUP_INVITED)) == 1
     at_rest(cast.world)
 
 
@@ -219,10 +224,12 @@ def test_new_leaders_fail_as_well() -> None:
 def test_who_has_not_heard_that_the_group_stands_hears_it_from_the_others() -> None:
     cast = Cast(5, {4: CLAIMS}, accept=(1, 2, 3, 4))
     world = cast.world
-    while not any(talk.CONSTRUCT_COMPLETE in [event.code for event in world[rank].seen] for rank in range(1, 5)):
+    while not any(
+        statuses.GROUP_CONSTRUCT_COMPLETE in [event.code for event in world[rank].seen] for rank in range(1, 5)
+    ):
         world.run(until=world.now + 0.001)
     # Now it has reached somebody: have it reach nobody else.
-    reached = [rank for rank in range(1, 5) if world[rank].events(talk.CONSTRUCT_COMPLETE)]
+    reached = [rank for rank in range(1, 5) if world[rank].events(statuses.GROUP_CONSTRUCT_COMPLETE)]
     assert reached
     world.kill(0, lose=1)
     world.run()
@@ -244,7 +251,7 @@ def test_one_message_that_arrives_is_enough_for_all(reached: int) -> None:
 
     full: list[bool] = []
     world.carry = partly  # type: ignore[method-assign]
-    world[0].on(talk.INVITE_ACCEPTED, lambda event: full.append(True) or None)
+    world[0].on(statuses.GROUP_INVITE_ACCEPTED, lambda event: full.append(True) or None)
     world.run(until=1)
     assert cast.joins[reached].status == 0
     assert not any(ticket.over for rank, ticket in cast.joins.items() if rank != reached)
@@ -277,13 +284,14 @@ def test_programs_that_do_not_speak_are_waited_for_a_few_seconds() -> None:
     tickets: list[Ticket] = []
     for rank in (2, 3):
         world[rank].on(
-            talk.INVITED, lambda event, rank=rank: tickets.append(world[rank].start(GroupJoin(G, event.source)))
+            statuses.GROUP_INVITED,
+            lambda event, rank=rank: tickets.append(world[rank].start(GroupJoin(G, event.source))),
         )
-        world[rank].on(talk.LEADER_FAILED, lambda event, rank=rank: CLAIMS if rank == 3 else None)
+        world[rank].on(statuses.GROUP_LEADER_FAILED, lambda event, rank=rank: CLAIMS if rank == 3 else None)
     # The first one has another library, and is invited again by the new leader.
-    world[1]._know(talk.INVITED)
+    world[1]._know(statuses.GROUP_INVITED)
     invited: list[Notification] = []
-    world[1].handlers.watch(talk.INVITED, invited.append)
+    world[1].handlers.watch(statuses.GROUP_INVITED, invited.append)
     world[0].start(GroupInvite(G, tuple(P[1:4])))
     world.run()
     world.kill(0)
@@ -291,7 +299,9 @@ def test_programs_that_do_not_speak_are_waited_for_a_few_seconds() -> None:
     world.run(until=at + 3 * GRACE)
     assert not any(ticket.over for ticket in tickets)
     assert [event.source.rank for event in invited] == [0, 3]
-    world[1].notify(NotifyEvent(talk.INVITE_ACCEPTED, RANGE_CUSTOM, (talk.proc(talk.CUSTOM_RANGE, P[3]),)))
+    world[1].notify(
+        NotifyEvent(statuses.GROUP_INVITE_ACCEPTED, RANGE_CUSTOM, (talk.proc(keys.EVENT_CUSTOM_RANGE, P[3]),))
+    )
     world.run()
     assert [members(ticket) for ticket in tickets] == [[1, 2, 3]] * 2
     at_rest(world)
@@ -309,14 +319,14 @@ def test_where_it_is_not_known_who_else_is_invited_nobody_can_lead() -> None:
     world = World(3)
     joins: list[Ticket] = []
     for rank in (1, 2):
-        world[rank].on(talk.LEADER_FAILED, lambda event: CLAIMS)
+        world[rank].on(statuses.GROUP_LEADER_FAILED, lambda event: CLAIMS)
         world[rank].agent.expects_invitations()
         joins.append(world[rank].start(GroupJoin(G, P[0])))
     world.run()
     world.kill(0)
     world.run()
-    assert [ticket.status for ticket in joins] == [talk.LEADER_FAILED] * 2
-    assert [len(world[rank].events(talk.LEADER_FAILED)) for rank in (1, 2)] == [1, 1]
+    assert [ticket.status for ticket in joins] == [statuses.GROUP_LEADER_FAILED] * 2
+    assert [len(world[rank].events(statuses.GROUP_LEADER_FAILED)) for rank in (1, 2)] == [1, 1]
     at_rest(world)
 
 
@@ -325,10 +335,10 @@ def test_a_replacement_takes_part() -> None:
     joins: dict[int, Ticket] = {}
     for rank in (1, 2, 3):
         world[rank].on(
-            talk.INVITED,
+            statuses.GROUP_INVITED,
             lambda event, rank=rank: joins.update({rank: world[rank].start(GroupJoin(G, event.source, rank != 2))}),
         )
-        world[rank].on(talk.LEADER_FAILED, lambda event, rank=rank: CLAIMS if rank == 3 else None)
+        world[rank].on(statuses.GROUP_LEADER_FAILED, lambda event, rank=rank: CLAIMS if rank == 3 else None)
     world[0].start(GroupInvite(G, tuple(P[1:3]), (), lambda answer: None))
     world.run()
     world[0].start(GroupInviteControl(G, drop=(P[2],), invite=(P[3],)))
@@ -361,7 +371,7 @@ def test_a_group_that_stands_has_a_new_leader(adapts: bool) -> None:
     world.run()
     world.kill(0)
     world.run()
-    assert cast.heard(talk.LEADER_FAILED) == cast.heard(talk.LEADER_SELECTED) == [1, 1, 1]
+    assert cast.heard(statuses.GROUP_LEADER_FAILED) == cast.heard(statuses.GROUP_LEADER_SELECTED) == [1, 1, 1]
     for rank in range(1, 4):
         state = world[rank].state(G)
         assert (state.leader, state.term, state.members) == (P[3], 2, tuple(P[1:4]))
@@ -375,7 +385,7 @@ def test_a_group_that_stands_has_a_new_leader(adapts: bool) -> None:
 def test_the_parts_hear_of_the_choice_however_late_they_ask() -> None:
     world = World(3)
     heard: dict[int, list[Outcome]] = {rank: [] for rank in range(3)}
-    world[1].on(talk.LEADER_FAILED, lambda event: CLAIMS)
+    world[1].on(statuses.GROUP_LEADER_FAILED, lambda event: CLAIMS)
 
     def begin(rank: int) -> None:
         elections = world[rank].agent.elections

@@ -9,8 +9,19 @@ import pytest
 from harness.group_world import NSPACE, Process, Ticket, World
 from pypmix.engine.groups import talk
 from pypmix.engine.groups.inviting import INVITATION
-from pypmix.standard import attrs, codes
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_EXISTS, ERR_NOT_FOUND, ERR_TIMEOUT, OperationTimeout, PMIxError
+from pypmix.standard import attrs, codes, statuses
+from pypmix.standard.errors import OperationTimeout, PMIxError
+from pypmix.standard.keys import (
+    EVENT_AFFECTED_PROC,
+    EVENT_CUSTOM_RANGE,
+    EVENT_NON_DEFAULT,
+    GROUP_ADD_MEMBERS,
+    GROUP_CONTEXT_ID,
+    GROUP_ENDPT_DATA,
+    GROUP_ID,
+    GROUP_INFO,
+    GROUP_MEMBERSHIP,
+)
 from pypmix.standard.ops import (
     GroupAnswer,
     GroupInvite,
@@ -38,11 +49,11 @@ def answering(process: Process, accept: bool = True, *directives: Info, reason: 
     tickets: list[Ticket] = []
 
     def invited(event: Notification) -> None:
-        name = talk.found(event.infos, talk.GROUP_ID, str)
+        name = talk.found(event.infos, GROUP_ID, str)
         assert name is not None
         tickets.append(process.start(GroupJoin(name, event.source, accept, directives, reason)))
 
-    process.on(talk.INVITED, invited)
+    process.on(statuses.GROUP_INVITED, invited)
     return tickets
 
 
@@ -105,7 +116,7 @@ def test_members_of_a_group_are_invited_by_its_name() -> None:
 
 @pytest.mark.parametrize(
     ("procs", "status"),
-    [((), ERR_BAD_PARAM), ((Proc("nobody", RANK_WILDCARD),), ERR_NOT_FOUND)],
+    [((), statuses.ERR_BAD_PARAM), ((Proc("nobody", RANK_WILDCARD),), statuses.ERR_NOT_FOUND)],
 )
 def test_an_invitation_of_nobody_is_refused(procs: tuple[Proc, ...], status: int) -> None:
     world = World(2)
@@ -130,29 +141,32 @@ def test_an_invitation_waits_for_a_handler_that_comes_late() -> None:
     joins = answering(world[1])
     world.run()
     assert names(invite) == names(joins[0]) == [0, 1]
-    assert len(world[1].events(talk.INVITED)) == 1
+    assert len(world[1].events(statuses.GROUP_INVITED)) == 1
 
 
 def test_the_handlers_hear_of_each_thing_once() -> None:
     world = World(2)
     codes_of_all = (
-        talk.INVITE_ACCEPTED,
-        talk.INVITE_DECLINED,
-        talk.INVITE_FAILED,
-        talk.CONSTRUCT_COMPLETE,
-        talk.CONSTRUCT_ABORT,
-        talk.LEADER_FAILED,
+        statuses.GROUP_INVITE_ACCEPTED,
+        statuses.GROUP_INVITE_DECLINED,
+        statuses.GROUP_INVITE_FAILED,
+        statuses.GROUP_CONSTRUCT_COMPLETE,
+        statuses.GROUP_CONSTRUCT_ABORT,
+        statuses.GROUP_LEADER_FAILED,
     )
     for rank in (0, 1):
         world[rank].on(codes_of_all)
     answering(world[1])
     asks(world[0], (P[1],))
     world.run()
-    assert [event.code for event in world[0].seen] == [talk.INVITE_ACCEPTED, talk.CONSTRUCT_COMPLETE]
-    assert [event.code for event in world[1].seen] == [talk.INVITED, talk.CONSTRUCT_COMPLETE]
-    complete = world[1].events(talk.CONSTRUCT_COMPLETE)[0]
+    assert [event.code for event in world[0].seen] == [
+        statuses.GROUP_INVITE_ACCEPTED,
+        statuses.GROUP_CONSTRUCT_COMPLETE,
+    ]
+    assert [event.code for event in world[1].seen] == [statuses.GROUP_INVITED, statuses.GROUP_CONSTRUCT_COMPLETE]
+    complete = world[1].events(statuses.GROUP_CONSTRUCT_COMPLETE)[0]
     assert complete.source == P[0]
-    assert talk.listed(complete.infos, talk.MEMBERSHIP) == (P[0], P[1])
+    assert talk.listed(complete.infos, GROUP_MEMBERSHIP) == (P[0], P[1])
 
 
 # Declining, failing
@@ -162,14 +176,14 @@ def test_a_decline_ends_the_invitation_for_all_and_says_why() -> None:
     world = World(3)
     joins = answering(world[1])
     declines = answering(world[2], False, reason="busy today")
-    world[0].on(talk.INVITE_DECLINED)
+    world[0].on(statuses.GROUP_INVITE_DECLINED)
     invite = asks(world[0], P[1:3])
     world.run()
-    assert invite.status == joins[0].status == talk.CONSTRUCT_ABORT
+    assert invite.status == joins[0].status == statuses.GROUP_CONSTRUCT_ABORT
     assert str(P[2]) in str(invite.error)
     assert declines[0].status == 0
     assert declines[0].result is None
-    assert talk.found(world[0].events(talk.INVITE_DECLINED)[0].infos, talk.REASON, str) == "busy today"
+    assert talk.found(world[0].events(statuses.GROUP_INVITE_DECLINED)[0].infos, talk.REASON, str) == "busy today"
     assert world[1].state(G) is None
     at_rest(world)
 
@@ -178,32 +192,32 @@ def test_with_optional_the_group_is_made_of_those_who_accept() -> None:
     world = World(4)
     joins = answering(world[1])
     answering(world[2], False)
-    world[3].on(talk.INVITED)
-    world[3].on(talk.CONSTRUCT_ABORT)
+    world[3].on(statuses.GROUP_INVITED)
+    world[3].on(statuses.GROUP_CONSTRUCT_ABORT)
     invite = asks(world[0], P[1:4], attrs.GROUP_OPTIONAL(True), attrs.TIMEOUT(4))
     world.run()
     assert names(invite) == names(joins[0]) == [0, 1]
     assert invite.result.partial
     assert joins[0].result.partial
     # Who had not answered by then hears that it is too late, and can say nothing any more.
-    assert len(world[3].events(talk.CONSTRUCT_ABORT)) == 1
+    assert len(world[3].events(statuses.GROUP_CONSTRUCT_ABORT)) == 1
     late = world[3].start(GroupJoin(G, P[0]))
     world.run()
-    assert late.status == talk.CONSTRUCT_ABORT
+    assert late.status == statuses.GROUP_CONSTRUCT_ABORT
     at_rest(world)
 
 
 def test_an_invitation_that_is_not_answered_in_time_is_given_up() -> None:
     world = World(3)
     joins = answering(world[1])
-    world[2].on(talk.INVITED)
-    world[0].on(talk.INVITE_FAILED)
+    world[2].on(statuses.GROUP_INVITED)
+    world[0].on(statuses.GROUP_INVITE_FAILED)
     invite = asks(world[0], P[1:3], attrs.TIMEOUT(4))
     world.run()
-    assert invite.status == joins[0].status == talk.CONSTRUCT_ABORT
+    assert invite.status == joins[0].status == statuses.GROUP_CONSTRUCT_ABORT
     assert invite.at == pytest.approx(4, abs=0.2)
-    failed = world[0].events(talk.INVITE_FAILED)
-    assert [talk.found(event.infos, talk.AFFECTED_PROC, Proc) for event in failed] == [P[2]]
+    failed = world[0].events(statuses.GROUP_INVITE_FAILED)
+    assert [talk.found(event.infos, EVENT_AFFECTED_PROC, Proc) for event in failed] == [P[2]]
     at_rest(world)
 
 
@@ -214,18 +228,18 @@ def test_an_invited_process_that_ends_has_failed(accepts: bool, optional: bool) 
     joins = answering(world[1])
     if accepts:
         answering(world[2])
-    world[0].on(talk.INVITE_FAILED)
+    world[0].on(statuses.GROUP_INVITE_FAILED)
     invite = asks(world[0], P[1:4], attrs.GROUP_OPTIONAL(optional))
     world.run(until=1)
     world.kill(2)
     world.run(until=2)
     answering(world[3])
     world.run()
-    assert len(world[0].events(talk.INVITE_FAILED)) == 1
+    assert len(world[0].events(statuses.GROUP_INVITE_FAILED)) == 1
     if optional:
         assert names(invite) == names(joins[0]) == [0, 1, 3]
     else:
-        assert invite.status == joins[0].status == talk.CONSTRUCT_ABORT
+        assert invite.status == joins[0].status == statuses.GROUP_CONSTRUCT_ABORT
     at_rest(world)
 
 
@@ -243,33 +257,33 @@ def test_who_has_ended_before_has_failed_at_once() -> None:
 # The handlers of the leader decide
 
 
-@pytest.mark.parametrize("code", [talk.INVITE_ACCEPTED, talk.INVITE_DECLINED])
+@pytest.mark.parametrize("code", [statuses.GROUP_INVITE_ACCEPTED, statuses.GROUP_INVITE_DECLINED])
 def test_a_handler_gives_up_by_its_status(code: int) -> None:
     world = World(3)
     joins = answering(world[1])
     answering(world[2], False)
-    world[0].on(code, lambda event: talk.CONSTRUCT_ABORT)
+    world[0].on(code, lambda event: statuses.GROUP_CONSTRUCT_ABORT)
     invite = asks(world[0], P[1:3], attrs.GROUP_OPTIONAL(True))
     world.run()
-    assert invite.status == joins[0].status == talk.CONSTRUCT_ABORT
+    assert invite.status == joins[0].status == statuses.GROUP_CONSTRUCT_ABORT
 
 
 def test_a_handler_gives_up_when_the_last_has_accepted_even_if_it_takes_its_time() -> None:
     world = World(2)
     joins = answering(world[1])
-    world[0].on(talk.INVITE_ACCEPTED, lambda event: talk.CONSTRUCT_ABORT, within=20)
+    world[0].on(statuses.GROUP_INVITE_ACCEPTED, lambda event: statuses.GROUP_CONSTRUCT_ABORT, within=20)
     invite = asks(world[0], (P[1],))
     world.run()
-    assert invite.status == joins[0].status == talk.CONSTRUCT_ABORT
+    assert invite.status == joins[0].status == statuses.GROUP_CONSTRUCT_ABORT
 
 
 def test_a_handler_names_a_replacement_for_who_declines_and_another_for_who_dies() -> None:
     world = World(5)
     answering(world[1], False)
     joins = [answering(world[rank]) for rank in (3, 4)]
-    world[2].on(talk.INVITED, lambda event: world.kill(2))
-    world[0].on(talk.INVITE_DECLINED, lambda event: (0, (talk.procs(talk.ADD_MEMBERS, (P[3],)),)))
-    world[0].on(talk.INVITE_FAILED, lambda event: (0, (talk.proc(talk.ADD_MEMBERS, P[4]),)))
+    world[2].on(statuses.GROUP_INVITED, lambda event: world.kill(2))
+    world[0].on(statuses.GROUP_INVITE_DECLINED, lambda event: (0, (talk.procs(GROUP_ADD_MEMBERS, (P[3],)),)))
+    world[0].on(statuses.GROUP_INVITE_FAILED, lambda event: (0, (talk.proc(GROUP_ADD_MEMBERS, P[4]),)))
     invite = asks(world[0], P[1:3])
     world.run()
     assert set(names(invite)) == {0, 3, 4}
@@ -281,7 +295,7 @@ def test_a_handler_goes_on_without_who_declines() -> None:
     world = World(3)
     joins = answering(world[1])
     answering(world[2], False)
-    world[0].on(talk.INVITE_DECLINED, lambda event: (0, (attrs.GROUP_OPTIONAL(True),)))
+    world[0].on(statuses.GROUP_INVITE_DECLINED, lambda event: (0, (attrs.GROUP_OPTIONAL(True),)))
     invite = asks(world[0], P[1:3])
     world.run()
     assert names(invite) == names(joins[0]) == [0, 1]
@@ -306,12 +320,12 @@ def test_the_caller_is_told_of_answers_and_the_group_waits_for_it() -> None:
     world = World(5)
     joins = answering(world[1], True, attrs.GROUP_INFO((attrs.HOSTNAME("a"),)))
     answering(world[2], False, reason="no")
-    world[3].on(talk.INVITED)
+    world[3].on(statuses.GROUP_INVITED)
     caller = Caller(world, P[1:4], attrs.TIMEOUT(3))
     world.run()
     assert [(answer.kind, answer.proc.rank) for answer in caller.answers] == [(ACCEPTED, 1), (DECLINED, 2), (FAILED, 3)]
     assert caller.answers[1].reason == "no"
-    assert caller.answers[0].infos[0].key == talk.GROUP_INFO
+    assert caller.answers[0].infos[0].key == GROUP_INFO
     assert "3" in caller.answers[2].reason
     assert not caller.ticket.over
     new = answering(world[4])
@@ -323,14 +337,14 @@ def test_the_caller_is_told_of_answers_and_the_group_waits_for_it() -> None:
     assert names(caller.ticket) == [0, 1, 4]
     assert caller.ticket.result == joins[0].result == new[0].result
     assert caller.ticket.result.partial
-    assert caller.control(complete=True).status == ERR_NOT_FOUND
+    assert caller.control(complete=True).status == statuses.ERR_NOT_FOUND
     at_rest(world)
 
 
 def test_complete_waits_for_who_has_not_answered_and_goes_on_without_who_declines() -> None:
     world = World(3)
     joins = answering(world[1])
-    world[2].on(talk.INVITED)
+    world[2].on(statuses.GROUP_INVITED)
     caller = Caller(world, P[1:3])
     world.run()
     caller.control(complete=True)
@@ -344,13 +358,13 @@ def test_complete_waits_for_who_has_not_answered_and_goes_on_without_who_decline
 def test_a_member_that_is_dropped_hears_so_and_one_that_was_dropped_may_be_invited_again() -> None:
     world = World(3)
     joins = [answering(world[rank]) for rank in (1, 2)]
-    world[2].on(talk.CONSTRUCT_ABORT)
+    world[2].on(statuses.GROUP_CONSTRUCT_ABORT)
     caller = Caller(world, P[1:3])
     world.run()
     caller.control(drop=(P[2],))
     world.run()
-    assert joins[1][0].status == talk.CONSTRUCT_ABORT
-    assert len(world[2].events(talk.CONSTRUCT_ABORT)) == 1
+    assert joins[1][0].status == statuses.GROUP_CONSTRUCT_ABORT
+    assert len(world[2].events(statuses.GROUP_CONSTRUCT_ABORT)) == 1
     caller.control(invite=(P[2],))
     world.run()
     caller.control(complete=True)
@@ -362,16 +376,16 @@ def test_the_caller_gives_up() -> None:
     world = World(3)
     joins = answering(world[1])
     for rank in range(3):
-        world[rank].on(talk.CONSTRUCT_ABORT)
-    world[2].on(talk.INVITED)
+        world[rank].on(statuses.GROUP_CONSTRUCT_ABORT)
+    world[2].on(statuses.GROUP_INVITED)
     caller = Caller(world, P[1:3])
     world.run()
     caller.control(abort=True)
     world.run()
-    assert caller.ticket.status == joins[0].status == talk.CONSTRUCT_ABORT
-    assert [len(world[rank].events(talk.CONSTRUCT_ABORT)) for rank in range(3)] == [1, 1, 1]
+    assert caller.ticket.status == joins[0].status == statuses.GROUP_CONSTRUCT_ABORT
+    assert [len(world[rank].events(statuses.GROUP_CONSTRUCT_ABORT)) for rank in range(3)] == [1, 1, 1]
     late = world[2].start(GroupJoin(G, P[0]))
-    assert late.status == talk.CONSTRUCT_ABORT
+    assert late.status == statuses.GROUP_CONSTRUCT_ABORT
     assert "given it up" in str(late.error)
     at_rest(world)
 
@@ -381,9 +395,9 @@ def test_what_the_caller_may_not_do_is_refused_and_harms_nothing() -> None:
     answering(world[1])
     caller = Caller(world, (P[1],))
     world.run()
-    assert caller.control(drop=(P[3],)).status == ERR_NOT_FOUND
-    assert caller.control(invite=(P[1],)).status == ERR_EXISTS
-    assert caller.control(invite=(P[0],)).status == ERR_EXISTS
+    assert caller.control(drop=(P[3],)).status == statuses.ERR_NOT_FOUND
+    assert caller.control(invite=(P[1],)).status == statuses.ERR_EXISTS
+    assert caller.control(invite=(P[0],)).status == statuses.ERR_EXISTS
     caller.control(complete=True)
     world.run()
     assert names(caller.ticket) == [0, 1]
@@ -399,18 +413,18 @@ def test_the_event_gives_up_whoever_takes_part_raises_it(raises: int, to: tuple[
         to = (0, *to)
     joins = answering(world[1])
     for rank in range(3):
-        world[rank].on(talk.CONSTRUCT_ABORT)
-    world[2].on(talk.INVITED)
+        world[rank].on(statuses.GROUP_CONSTRUCT_ABORT)
+    world[2].on(statuses.GROUP_INVITED)
     invite = asks(world[0], P[1:3])
     world.run()
-    world[raises].notify(talk.event(talk.CONSTRUCT_ABORT, G, [P[rank] for rank in to]))
+    world[raises].notify(talk.event(statuses.GROUP_CONSTRUCT_ABORT, G, [P[rank] for rank in to]))
     world.run()
     if raises == 0 and 0 not in to:
-        assert not invite.over or invite.status == talk.CONSTRUCT_ABORT
+        assert not invite.over or invite.status == statuses.GROUP_CONSTRUCT_ABORT
         return
-    assert invite.status == joins[0].status == talk.CONSTRUCT_ABORT
+    assert invite.status == joins[0].status == statuses.GROUP_CONSTRUCT_ABORT
     for rank in range(3):
-        sources = [event.source for event in world[rank].events(talk.CONSTRUCT_ABORT)]
+        sources = [event.source for event in world[rank].events(statuses.GROUP_CONSTRUCT_ABORT)]
         assert len(sources) == len(set(sources))
     at_rest(world)
 
@@ -423,10 +437,10 @@ def test_a_name_that_is_taken_is_refused() -> None:
     answering(world[1])
     asks(world[0], (P[1],))
     again = asks(world[0], (P[1],))
-    assert again.status == ERR_EXISTS
+    assert again.status == statuses.ERR_EXISTS
     world.run()
-    assert asks(world[0], (P[1],)).status == ERR_EXISTS
-    assert asks(world[0], (P[1],), name=NSPACE).status == ERR_EXISTS
+    assert asks(world[0], (P[1],)).status == statuses.ERR_EXISTS
+    assert asks(world[0], (P[1],), name=NSPACE).status == statuses.ERR_EXISTS
 
 
 def test_who_is_in_a_group_of_that_name_declines() -> None:
@@ -436,14 +450,14 @@ def test_who_is_in_a_group_of_that_name_declines() -> None:
     world.run()
     other = asks(world[2], (P[1],))
     world.run()
-    assert joins[1].status == ERR_EXISTS
-    assert other.status == talk.CONSTRUCT_ABORT
+    assert joins[1].status == statuses.ERR_EXISTS
+    assert other.status == statuses.GROUP_CONSTRUCT_ABORT
     assert world[1].state(G).members == (P[0], P[1])
 
 
 def test_of_two_invitations_under_one_name_one_can_be_accepted() -> None:
     world = World(4)
-    world[2].on(talk.INVITED)
+    world[2].on(statuses.GROUP_INVITED)
     answering(world[3])
     first = asks(world[0], P[2:4])
     second = asks(world[1], (P[2],))
@@ -451,8 +465,8 @@ def test_of_two_invitations_under_one_name_one_can_be_accepted() -> None:
     joins = world[2].start(GroupJoin(G, P[0])), world[2].start(GroupJoin(G, P[1]))
     world.run()
     assert names(first) == names(joins[0]) == [0, 2, 3]
-    assert joins[1].status == ERR_EXISTS
-    assert second.status == talk.CONSTRUCT_ABORT
+    assert joins[1].status == statuses.ERR_EXISTS
+    assert second.status == statuses.GROUP_CONSTRUCT_ABORT
     at_rest(world)
 
 
@@ -461,8 +475,8 @@ def test_two_that_invite_each_other_under_one_name_both_end() -> None:
     joins = [answering(world[rank]) for rank in (0, 1)]
     invites = asks(world[0], (P[1],)), asks(world[1], (P[0],))
     world.run()
-    assert [ticket.status for ticket in invites] == [talk.CONSTRUCT_ABORT] * 2
-    assert joins[0][0].status == joins[1][0].status == ERR_EXISTS
+    assert [ticket.status for ticket in invites] == [statuses.GROUP_CONSTRUCT_ABORT] * 2
+    assert joins[0][0].status == joins[1][0].status == statuses.ERR_EXISTS
     at_rest(world)
 
 
@@ -477,12 +491,12 @@ def test_two_invitations_at_once_are_two_groups() -> None:
 
 def test_a_name_is_free_again_after_it_was_given_up() -> None:
     world = World(2)
-    world[1].on(talk.INVITED)
+    world[1].on(statuses.GROUP_INVITED)
     invite = asks(world[0], (P[1],))
     world.run()
     world[1].start(GroupJoin(G, P[0], False))
     world.run()
-    assert invite.status == talk.CONSTRUCT_ABORT
+    assert invite.status == statuses.GROUP_CONSTRUCT_ABORT
     again = asks(world[0], (P[1],))
     world.run()
     join = world[1].start(GroupJoin(G, P[0]))
@@ -495,12 +509,12 @@ def test_a_name_is_free_again_after_it_was_given_up() -> None:
 
 def test_nobody_joins_its_own_invitation_nor_twice() -> None:
     world = World(3)
-    world[1].on(talk.INVITED)
+    world[1].on(statuses.GROUP_INVITED)
     asks(world[0], P[1:3])
     world.run()
-    assert world[0].start(GroupJoin(G, P[0])).status == ERR_BAD_PARAM
+    assert world[0].start(GroupJoin(G, P[0])).status == statuses.ERR_BAD_PARAM
     first = world[1].start(GroupJoin(G, P[0]))
-    assert world[1].start(GroupJoin(G, P[0])).status == ERR_EXISTS
+    assert world[1].start(GroupJoin(G, P[0])).status == statuses.ERR_EXISTS
     assert not first.over
 
 
@@ -510,7 +524,7 @@ def test_who_joins_what_it_was_not_invited_to_is_told() -> None:
     join = world[2].start(GroupJoin(G, P[0]))
     other = world[2].start(GroupJoin("other", P[0]))
     world.run()
-    assert join.status == other.status == talk.CONSTRUCT_ABORT
+    assert join.status == other.status == statuses.GROUP_CONSTRUCT_ABORT
 
 
 def test_a_program_that_learned_of_the_invitation_in_another_way_can_join() -> None:
@@ -525,10 +539,10 @@ def test_a_program_that_learned_of_the_invitation_in_another_way_can_join() -> N
 def test_a_join_gives_up_in_time_and_the_group_goes_on_without_it() -> None:
     world = World(3)
     joins = answering(world[1], True, attrs.TIMEOUT(2))
-    world[2].on(talk.INVITED)
+    world[2].on(statuses.GROUP_INVITED)
     invite = asks(world[0], P[1:3], attrs.GROUP_OPTIONAL(True))
     world.run(until=5)
-    assert joins[0].status == ERR_TIMEOUT
+    assert joins[0].status == statuses.ERR_TIMEOUT
     assert isinstance(joins[0].error, OperationTimeout)
     last = world[2].start(GroupJoin(G, P[0]))
     world.run()
@@ -543,7 +557,7 @@ def test_a_member_whose_time_runs_out_as_the_group_is_made_leaves_it() -> None:
     world.carry = lambda source, to, call, most=0.01: asked(source, to, call, 0.8)  # type: ignore[method-assign]
     invite = asks(world[0], (P[1],))
     world.run()
-    assert joins[0].status == ERR_TIMEOUT
+    assert joins[0].status == statuses.ERR_TIMEOUT
     assert names(invite) == [0, 1]
     assert world[0].state(G).members == (P[0],)
     assert world[1].state(G) is None
@@ -608,16 +622,16 @@ def test_all_get_what_each_has_to_say() -> None:
     assert invite.result.infos == joins[0].result.infos == world[1].state(G).infos
     told = [(each.key, each.value.data.items) for each in invite.result.infos]
     assert [(key, items[0].value.data.rank, items[1].value.data) for key, items in told] == [
-        (talk.GROUP_INFO, 0, "node0"),
-        (talk.GROUP_INFO, 1, "node1"),
-        (talk.ENDPOINT, 1, b"port 7"),
+        (GROUP_INFO, 0, "node0"),
+        (GROUP_INFO, 1, "node1"),
+        (GROUP_ENDPT_DATA, 1, b"port 7"),
     ]
 
 
 def test_nobody_speaks_for_another() -> None:
     world = World(2)
     forged = Info(
-        talk.GROUP_INFO,
+        GROUP_INFO,
         Value(
             codes.DATA_ARRAY,
             DataArray(codes.INFO, (talk.proc("pmix.procid", P[0]), attrs.HOSTNAME("elsewhere"))),
@@ -633,58 +647,58 @@ def test_nobody_speaks_for_another() -> None:
 
 
 def _told(to: Proc, *infos: Info, code: int) -> NotifyEvent:
-    return NotifyEvent(code, RANGE_CUSTOM, (talk.proc(talk.CUSTOM_RANGE, to), *infos))
+    return NotifyEvent(code, RANGE_CUSTOM, (talk.proc(EVENT_CUSTOM_RANGE, to), *infos))
 
 
 def test_its_answers_name_no_group_and_its_data_is_passed_on() -> None:
     world = World(4)
     for rank in (1, 2):
-        world[rank].on(talk.INVITED)
-        world[rank].on(talk.CONSTRUCT_COMPLETE)
+        world[rank].on(statuses.GROUP_INVITED)
+        world[rank].on(statuses.GROUP_CONSTRUCT_COMPLETE)
     joins = answering(world[3])
     invite = asks(world[0], P[1:4], attrs.GROUP_OPTIONAL(True), attrs.GROUP_ASSIGN_CONTEXT_ID(True))
     world.run()
     items = talk.proc("pmix.procid", P[1]), attrs.DATA_SCOPE(2), Info("mine", Value(codes.STRING, "x"))
     data = Info("pmix.pdata", Value(codes.DATA_ARRAY, DataArray(codes.INFO, items)))
-    world[1].notify(_told(P[0], data, code=talk.INVITE_ACCEPTED))
-    world[2].notify(_told(P[0], code=talk.INVITE_DECLINED))
+    world[1].notify(_told(P[0], data, code=statuses.GROUP_INVITE_ACCEPTED))
+    world[2].notify(_told(P[0], code=statuses.GROUP_INVITE_DECLINED))
     world.run()
     assert names(invite) == names(joins[0]) == [0, 1, 3]
     assert data in invite.result.infos
-    complete = world[1].events(talk.CONSTRUCT_COMPLETE)[0]
+    complete = world[1].events(statuses.GROUP_CONSTRUCT_COMPLETE)[0]
     assert data in complete.infos
     keys = {info.key: info.value.type for info in complete.infos}
-    assert keys[talk.GROUP_ID] == codes.STRING
-    assert keys[talk.MEMBERSHIP] == codes.DATA_ARRAY
-    assert keys[talk.CONTEXT_ID] == codes.SIZE
-    assert world[2].events(talk.CONSTRUCT_COMPLETE) == []
+    assert keys[GROUP_ID] == codes.STRING
+    assert keys[GROUP_MEMBERSHIP] == codes.DATA_ARRAY
+    assert keys[GROUP_CONTEXT_ID] == codes.SIZE
+    assert world[2].events(statuses.GROUP_CONSTRUCT_COMPLETE) == []
 
 
 def test_one_that_was_invited_twice_answers_in_that_order() -> None:
     world = World(2)
-    world[1].on(talk.INVITED)
+    world[1].on(statuses.GROUP_INVITED)
     first, second = asks(world[0], (P[1],)), asks(world[0], (P[1],), name="second")
     world.run()
-    world[1].notify(_told(P[0], code=talk.INVITE_ACCEPTED))
-    world[1].notify(_told(P[0], code=talk.INVITE_DECLINED))
+    world[1].notify(_told(P[0], code=statuses.GROUP_INVITE_ACCEPTED))
+    world[1].notify(_told(P[0], code=statuses.GROUP_INVITE_DECLINED))
     world.run()
     assert names(first) == [0, 1]
-    assert second.status == talk.CONSTRUCT_ABORT
+    assert second.status == statuses.GROUP_CONSTRUCT_ABORT
 
 
 @pytest.mark.parametrize("completes", [True, False])
 def test_it_invites_and_is_no_member_unless_it_says_so(completes: bool) -> None:
     world = World(3)
     joins = [answering(world[rank]) for rank in (1, 2)]
-    range_ = talk.procs(talk.CUSTOM_RANGE, P[1:3])
-    name = talk.text(talk.GROUP_ID, G)
-    world[0].notify(NotifyEvent(talk.INVITED, RANGE_CUSTOM, (range_, talk.flag(talk.NON_DEFAULT), name)))
+    range_ = talk.procs(EVENT_CUSTOM_RANGE, P[1:3])
+    name = talk.text(GROUP_ID, G)
+    world[0].notify(NotifyEvent(statuses.GROUP_INVITED, RANGE_CUSTOM, (range_, talk.flag(EVENT_NON_DEFAULT), name)))
     world.run()
     assert not joins[0][0].over
-    infos = range_, talk.procs(talk.MEMBERSHIP, P[1:3]), talk.flag(talk.NON_DEFAULT), name
+    infos = range_, talk.procs(GROUP_MEMBERSHIP, P[1:3]), talk.flag(EVENT_NON_DEFAULT), name
     if completes:
-        infos = (*infos, talk.size(talk.CONTEXT_ID, 9))
-    code = talk.CONSTRUCT_COMPLETE if completes else talk.CONSTRUCT_ABORT
+        infos = (*infos, talk.size(GROUP_CONTEXT_ID, 9))
+    code = statuses.GROUP_CONSTRUCT_COMPLETE if completes else statuses.GROUP_CONSTRUCT_ABORT
     world[0].notify(NotifyEvent(code, RANGE_CUSTOM, infos))
     world.run()
     for ticket in (joins[0][0], joins[1][0]):
@@ -692,7 +706,7 @@ def test_it_invites_and_is_no_member_unless_it_says_so(completes: bool) -> None:
             assert names(ticket) == [1, 2]
             assert ticket.result.context_id == 9
         else:
-            assert ticket.status == talk.CONSTRUCT_ABORT
+            assert ticket.status == statuses.GROUP_CONSTRUCT_ABORT
     if completes:
         assert world[1].state(G).leader is None
     at_rest(world)
@@ -704,8 +718,13 @@ def test_what_strangers_say_changes_nothing() -> None:
     invite = asks(world[0], P[1:3])
     world.run()
     everybody = tuple(P[:3])
-    for code in (talk.CONSTRUCT_ABORT, talk.CONSTRUCT_COMPLETE, talk.INVITE_ACCEPTED, talk.INVITE_DECLINED):
-        infos = talk.procs(talk.MEMBERSHIP, everybody), talk.size(INVITATION, 7)
+    for code in (
+        statuses.GROUP_CONSTRUCT_ABORT,
+        statuses.GROUP_CONSTRUCT_COMPLETE,
+        statuses.GROUP_INVITE_ACCEPTED,
+        statuses.GROUP_INVITE_DECLINED,
+    ):
+        infos = talk.procs(GROUP_MEMBERSHIP, everybody), talk.size(INVITATION, 7)
         world[3].notify(talk.event(code, G, everybody, infos))
     world.run()
     assert not invite.over
@@ -719,7 +738,7 @@ def test_an_invitation_that_the_server_loses_is_told_once_more_and_shown_once(ag
     relay, held = world.relay, []
 
     def losing(source: Proc, op: NotifyEvent) -> None:
-        if op.code == talk.INVITED:
+        if op.code == statuses.GROUP_INVITED:
             held.append((source, op))
         else:
             relay(source, op)
@@ -746,7 +765,7 @@ def test_a_server_of_ours_loses_nothing() -> None:
 def test_an_invitation_that_names_its_receiver_as_its_source_is_none() -> None:
     world = World(2)
     joins = answering(world[1])
-    infos = (talk.text(talk.GROUP_ID, G), talk.text(INVITATION, "elsewhere:1"))
-    world[1].arrives(Notification(talk.INVITED, P[1], RANGE_CUSTOM, infos))
+    infos = (talk.text(GROUP_ID, G), talk.text(INVITATION, "elsewhere:1"))
+    world[1].arrives(Notification(statuses.GROUP_INVITED, P[1], RANGE_CUSTOM, infos))
     world.run()
     assert joins == []

@@ -9,19 +9,10 @@ import pytest
 from harness.group_world import NSPACE, SERVER, Process, Ticket, World
 from pypmix.engine.groups import talk
 from pypmix.engine.groups.requesting import SILENCE
-from pypmix.standard import attrs, codes
-from pypmix.standard.errors import (
-    ERR_EXISTS,
-    ERR_NO_PERMISSIONS,
-    ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
-    ERR_TIMEOUT,
-    LostConnection,
-    NotFound,
-    OperationTimeout,
-)
+from pypmix.standard import attrs, codes, statuses
+from pypmix.standard.errors import LostConnection, NotFound, OperationTimeout
+from pypmix.standard.keys import EVENT_AFFECTED_PROC, GROUP_ID, GROUP_INFO, GROUP_MEMBERSHIP, TIMEOUT
 from pypmix.standard.ops import GroupConstruct, GroupLeave, GroupRequest, Notification, NotifyEvent, QueryInfo
-from pypmix.standard.ops.events import EVENT_ACTION_COMPLETE
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import DataArray, Info, Proc, Value
 
@@ -75,11 +66,11 @@ class Team:
 
 
 def test_a_proc_that_all_approve_of_is_a_member() -> None:
-    said = Info(talk.GROUP_INFO, Value(codes.STRING, "founders"))
+    said = Info(GROUP_INFO, Value(codes.STRING, "founders"))
     team = Team(leader=P[1], context_id=9, infos=(said,), directives=(attrs.GROUP_NOTIFY_TERMINATION(True),))
     for rank in range(4):
-        team.world[rank].on((talk.JOIN_REQUEST, talk.MEMBERSHIP_UPDATE))
-    mine = Info(talk.GROUP_INFO, Value(codes.STRING, "newcomer"))
+        team.world[rank].on((statuses.JOIN_REQUEST, statuses.GROUP_MEMBERSHIP_UPDATE))
+    mine = Info(GROUP_INFO, Value(codes.STRING, "newcomer"))
     ticket = team.ask(6, mine, attrs.TIMEOUT(30))
     team.world.run()
     assert ticket.result.members == (*P[:4], P[6])
@@ -88,11 +79,11 @@ def test_a_proc_that_all_approve_of_is_a_member() -> None:
     assert team.agree() == [0, 1, 2, 3, 6]
     for rank in range(4):
         request, update = team.world[rank].seen
-        assert (request.code, request.source) == (talk.JOIN_REQUEST, P[6])
+        assert (request.code, request.source) == (statuses.JOIN_REQUEST, P[6])
         assert mine in request.infos
-        assert not any(info.key == talk.TIMEOUT for info in request.infos)
-        assert update.code == talk.MEMBERSHIP_UPDATE
-        assert talk.listed(update.infos, talk.MEMBERSHIP) == (*P[:4], P[6])
+        assert not any(info.key == TIMEOUT for info in request.infos)
+        assert update.code == statuses.GROUP_MEMBERSHIP_UPDATE
+        assert talk.listed(update.infos, GROUP_MEMBERSHIP) == (*P[:4], P[6])
         assert team.world[rank].state(G).infos == (said, mine)
     states = {team.world[rank].state(G) for rank in (0, 2, 6)}
     assert len(states) == 1
@@ -104,22 +95,22 @@ def test_a_proc_that_all_approve_of_is_a_member() -> None:
 def test_one_member_that_refuses_is_enough(rank: int) -> None:
     team = Team()
     reason = talk.text(talk.REASON, "we are full")
-    team.world[rank].on(talk.JOIN_REQUEST, lambda event: (ERR_NO_PERMISSIONS, (reason,)))
-    team.world[3].on(talk.JOIN_REQUEST, never=True)
+    team.world[rank].on(statuses.JOIN_REQUEST, lambda event: (statuses.ERR_NO_PERMISSIONS, (reason,)))
+    team.world[3].on(statuses.JOIN_REQUEST, never=True)
     ticket = team.ask(5)
     team.world.run()
-    assert ticket.status == ERR_NO_PERMISSIONS
+    assert ticket.status == statuses.ERR_NO_PERMISSIONS
     assert "we are full" in str(ticket.error)
     assert team.agree() == [0, 1, 2, 3]
 
 
 def test_a_handler_may_refuse_in_its_results() -> None:
     team = Team()
-    refused = Info(talk.ERROR_STATUS, Value(codes.STATUS, ERR_NO_PERMISSIONS))
-    team.world[1].on(talk.JOIN_REQUEST, lambda event: (EVENT_ACTION_COMPLETE, (refused,)))
+    refused = Info(talk.ERROR_STATUS, Value(codes.STATUS, statuses.ERR_NO_PERMISSIONS))
+    team.world[1].on(statuses.JOIN_REQUEST, lambda event: (statuses.EVENT_ACTION_COMPLETE, (refused,)))
     ticket = team.ask(5)
     team.world.run()
-    assert ticket.status == ERR_NO_PERMISSIONS
+    assert ticket.status == statuses.ERR_NO_PERMISSIONS
 
 
 def test_a_handler_that_fails_refuses() -> None:
@@ -127,7 +118,7 @@ def test_a_handler_that_fails_refuses() -> None:
         raise RuntimeError("on purpose")
 
     team = Team()
-    team.world[1].on(talk.JOIN_REQUEST, fails)
+    team.world[1].on(statuses.JOIN_REQUEST, fails)
     ticket = team.ask(5)
     team.world.run()
     assert ticket.status == -1
@@ -144,7 +135,7 @@ def test_members_without_handlers_approve_at_once() -> None:
 
 def test_a_handler_may_take_its_time() -> None:
     team = Team()
-    team.world[2].on(talk.JOIN_REQUEST, within=100)
+    team.world[2].on(statuses.JOIN_REQUEST, within=100)
     ticket = team.ask(5)
     team.world.run()
     assert ticket.status == 0
@@ -183,7 +174,7 @@ def test_programs_on_other_libraries_do_not_answer() -> None:
     team = Team(speaks=False)
     ticket = team.ask(5)
     team.world.run()
-    assert ticket.status == ERR_NOT_SUPPORTED
+    assert ticket.status == statuses.ERR_NOT_SUPPORTED
     assert ticket.at is not None and ticket.at < 3 * SILENCE
 
 
@@ -200,9 +191,9 @@ def test_a_member_on_another_library_is_not_waited_for_long() -> None:
 
 def test_a_member_does_not_ask_to_join() -> None:
     team = Team()
-    assert team.ask(1).status == ERR_EXISTS
+    assert team.ask(1).status == statuses.ERR_EXISTS
     ticket = team.ask(5)
-    assert team.ask(5).status == ERR_EXISTS
+    assert team.ask(5).status == statuses.ERR_EXISTS
     team.world.run()
     assert ticket.status == 0
 
@@ -210,14 +201,14 @@ def test_a_member_does_not_ask_to_join() -> None:
 def test_nobody_asks_for_what_it_is_making() -> None:
     team = Team()
     team.world[5].agent.standing.expected(G)
-    assert team.ask(5).status == ERR_EXISTS
+    assert team.ask(5).status == statuses.ERR_EXISTS
 
 
 @pytest.mark.parametrize("millis", range(0, 110, 5))
 def test_another_steward_takes_over_when_one_ends(millis: int) -> None:
     team = Team()
     for rank in range(4):
-        team.world[rank].on(talk.JOIN_REQUEST)
+        team.world[rank].on(statuses.JOIN_REQUEST)
     ticket = team.ask(6)
     team.at(millis / 1000, lambda: team.world.kill(0))
     team.world.run()
@@ -240,7 +231,7 @@ def test_another_steward_takes_over_when_one_leaves(millis: int) -> None:
 def test_who_asks_may_end_at_any_moment(millis: int) -> None:
     team = Team()
     for rank in range(4):
-        team.world[rank].on(talk.JOIN_REQUEST)
+        team.world[rank].on(statuses.JOIN_REQUEST)
     team.ask(6)
     team.at(millis / 1000, lambda: team.world.kill(6))
     team.world.run()
@@ -269,7 +260,7 @@ def test_a_group_may_go_while_somebody_asks(millis: int) -> None:
     ticket = team.ask(6)
     team.at(millis / 1000, destruct)
     team.world.run()
-    assert ticket.status in (0, ERR_NOT_FOUND)
+    assert ticket.status in (0, statuses.ERR_NOT_FOUND)
     assert set(team.ranks()) <= {6}
     assert (ticket.status == 0) is (6 in team.ranks())
 
@@ -297,13 +288,13 @@ def test_who_has_come_later_may_be_the_steward() -> None:
 
 def test_a_request_in_vain_ends_in_time() -> None:
     team = Team()
-    team.world[1].on(talk.JOIN_REQUEST, never=True)
+    team.world[1].on(statuses.JOIN_REQUEST, never=True)
     ticket = team.ask(5, attrs.TIMEOUT(3))
     later = team.ask(6, attrs.TIMEOUT(8))
     team.world.run()
-    assert (ticket.status, ticket.at) == (ERR_TIMEOUT, 3)
+    assert (ticket.status, ticket.at) == (statuses.ERR_TIMEOUT, 3)
     assert isinstance(ticket.error, OperationTimeout)
-    assert (later.status, later.at) == (ERR_TIMEOUT, 8)
+    assert (later.status, later.at) == (statuses.ERR_TIMEOUT, 8)
     assert team.agree() == [0, 1, 2, 3]
 
 
@@ -312,7 +303,7 @@ def test_who_is_taken_in_too_late_leaves_again() -> None:
     team.world.delay = lambda most: 0.7 if most == 0.01 else most
     ticket = team.ask(5, attrs.TIMEOUT(4))
     team.world.run()
-    assert ticket.status == ERR_TIMEOUT
+    assert ticket.status == statuses.ERR_TIMEOUT
     assert any("-164" in line for line in team.world.log), "it was taken in"
     assert team.agree() == [0, 1, 2, 3]
 
@@ -336,7 +327,7 @@ def test_a_steward_that_cannot_tell_the_others_refuses(monkeypatch: pytest.Monke
     lost = LostConnection("gone")
 
     def submit(op: Any, done: Any) -> None:
-        if isinstance(op, NotifyEvent) and op.code == talk.MEMBERSHIP_UPDATE:
+        if isinstance(op, NotifyEvent) and op.code == statuses.GROUP_MEMBERSHIP_UPDATE:
             done(None, lost)
         else:
             real(op, done)
@@ -350,20 +341,20 @@ def test_a_steward_that_cannot_tell_the_others_refuses(monkeypatch: pytest.Monke
 
 def test_an_answer_of_a_stranger_makes_nobody_a_member() -> None:
     team = Team()
-    team.world[0].on(talk.JOIN_REQUEST, within=10)
+    team.world[0].on(statuses.JOIN_REQUEST, within=10)
     ticket = team.ask(5)
     number = talk.size(talk.LIFE, 1)
 
     def lie() -> None:
         for says, infos in (
-            ("request answer", (talk.procs(talk.MEMBERSHIP, (P[5], P[7])),)),
+            ("request answer", (talk.procs(GROUP_MEMBERSHIP, (P[5], P[7])),)),
             ("request answer", (Info(talk.ERROR_STATUS, Value(codes.STATUS, -1)),)),
             ("request turn", ()),
             ("request heed", ()),
         ):
             life = team.world[5].agent.requesting._requests[G].number
             team.world[7].notify(talk.say(says, G, (P[5],), (talk.size(talk.LIFE, life), *infos)))
-        team.world[7].notify(talk.say("admit verdict", G, (P[0],), (talk.proc(talk.AFFECTED_PROC, P[5]), number)))
+        team.world[7].notify(talk.say("admit verdict", G, (P[0],), (talk.proc(EVENT_AFFECTED_PROC, P[5]), number)))
 
     team.at(1, lie)
     team.world.run()
@@ -378,15 +369,15 @@ def test_nonsense_harms_nobody(says: str, number: object) -> None:
     team = Team()
     anything = [Info(key, Value.unchecked(codes.SIZE, number)) for key in (talk.LIFE, talk.PLACE, talk.ERROR_STATUS)]
     array = Info(talk.ADDED, Value(codes.DATA_ARRAY, DataArray(codes.SIZE, (1, 2))))
-    whom = Info(talk.AFFECTED_PROC, Value(codes.SIZE, 1))
+    whom = Info(EVENT_AFFECTED_PROC, Value(codes.SIZE, 1))
     team.world[7].agent.requesting.asks(G)
     ticket = team.ask(5)
     for infos in ((), anything, (array,), (whom,), (*anything, talk.procs(talk.ADDED, [P[7]]), talk.flag(talk.INFOS))):
         # A member that asks to join has only itself to blame.
         for source in (7,) if says == "ask" else (1, 7):
             for part in ("admit", "request", "consent"):
-                said = talk.text(talk.SAYS, f"{part} {says}"), talk.text(talk.GROUP_ID, G)
-                event = Notification(talk.TALK, P[source], RANGE_CUSTOM, (*said, *infos))
+                said = talk.text(talk.SAYS, f"{part} {says}"), talk.text(GROUP_ID, G)
+                event = Notification(statuses.TALK, P[source], RANGE_CUSTOM, (*said, *infos))
                 for rank in (0, 2, 5):
                     team.world.carry(P[source], P[rank], lambda rank=rank, event=event: team.world[rank].arrives(event))
     team.world.run()
@@ -396,7 +387,7 @@ def test_nonsense_harms_nobody(says: str, number: object) -> None:
 
 def test_the_end_of_the_session_ends_requests() -> None:
     team = Team()
-    team.world[0].on(talk.JOIN_REQUEST, never=True)
+    team.world[0].on(statuses.JOIN_REQUEST, never=True)
     ticket = team.ask(5)
     team.world.run(until=1)
     lost = LostConnection("gone")
@@ -414,7 +405,7 @@ def leave(team: Team, rank: int, *directives: Info) -> Ticket:
 def test_who_leaves_with_consent_waits_for_the_handlers_of_all() -> None:
     team = Team()
     for rank, within in ((0, 1.0), (2, 20.0)):
-        team.world[rank].on(talk.LEAVE_REQUEST, lambda event: ERR_NO_PERMISSIONS, within=within)
+        team.world[rank].on(statuses.LEAVE_REQUEST, lambda event: statuses.ERR_NO_PERMISSIONS, within=within)
     ticket = leave(team, 1)
     team.world.run(until=15)
     assert not ticket.over
@@ -423,14 +414,14 @@ def test_who_leaves_with_consent_waits_for_the_handlers_of_all() -> None:
     team.world.run()
     assert ticket.status == 0, "they confirm, and have no say in it"
     assert team.agree() == [0, 2, 3]
-    event = team.world[2].events(talk.LEAVE_REQUEST)[0]
-    assert (event.source, talk.listed(event.infos, talk.AFFECTED_PROC)) == (P[1], (P[1],))
+    event = team.world[2].events(statuses.LEAVE_REQUEST)[0]
+    assert (event.source, talk.listed(event.infos, EVENT_AFFECTED_PROC)) == (P[1], (P[1],))
 
 
 def test_who_ends_or_leaves_has_confirmed() -> None:
     team = Team()
     for rank in (0, 2):
-        team.world[rank].on(talk.LEAVE_REQUEST, never=True)
+        team.world[rank].on(statuses.LEAVE_REQUEST, never=True)
     ticket = leave(team, 1)
     team.at(7, lambda: team.world.kill(0))
     team.at(9, lambda: team.world[2].start(GroupLeave(G)))
@@ -442,7 +433,7 @@ def test_who_ends_or_leaves_has_confirmed() -> None:
 
 def test_who_does_not_confirm_in_time_is_named() -> None:
     team = Team()
-    team.world[2].on(talk.LEAVE_REQUEST, never=True)
+    team.world[2].on(statuses.LEAVE_REQUEST, never=True)
     ticket = leave(team, 1, attrs.TIMEOUT(3))
     team.world.run()
     assert isinstance(ticket.error, OperationTimeout)
@@ -472,7 +463,7 @@ def test_all_may_leave_with_consent_at_once() -> None:
 
 def test_a_group_that_goes_first_needs_no_leaving() -> None:
     team = Team()
-    team.world[2].on(talk.LEAVE_REQUEST, never=True)
+    team.world[2].on(statuses.LEAVE_REQUEST, never=True)
     ticket = leave(team, 1)
     team.at(1, lambda: team.world[1].agent.standing.gone(G))
     team.world.run()
@@ -488,7 +479,7 @@ def test_the_last_one_needs_no_consent() -> None:
 
 def test_a_steward_that_is_about_to_leave_takes_nobody_in_and_goes_on_if_it_stays() -> None:
     team = Team()
-    team.world[2].on(talk.LEAVE_REQUEST, never=True)
+    team.world[2].on(statuses.LEAVE_REQUEST, never=True)
     leave(team, 0, attrs.TIMEOUT(3))
     ticket = team.ask(5)
     team.world.run()
@@ -504,15 +495,15 @@ def test_a_steward_that_is_about_to_leave_takes_nobody_in_and_goes_on_if_it_stay
     ("keys", "expected"),
     [
         ((), []),
-        ((talk.NOTIFY_REQUEST,), [talk.REQUESTED]),
-        ((talk.NOTIFY_EACH,), [talk.HAS_JOINED]),
-        ((talk.NOTIFY_REQUEST, talk.NOTIFY_EACH), [talk.REQUESTED, talk.HAS_JOINED]),
+        ((talk.NOTIFY_REQUEST,), [statuses.REQUESTED]),
+        ((talk.NOTIFY_EACH,), [statuses.HAS_JOINED]),
+        ((talk.NOTIFY_REQUEST, talk.NOTIFY_EACH), [statuses.REQUESTED, statuses.HAS_JOINED]),
     ],
 )
 def test_those_who_are_wanted_hear_of_a_construct(keys: tuple[str, ...], expected: list[int]) -> None:
     world = World(3)
     for rank in range(3):
-        world[rank].on((talk.REQUESTED, talk.HAS_JOINED))
+        world[rank].on((statuses.REQUESTED, statuses.HAS_JOINED))
     op = GroupConstruct(G, tuple(P[:3]), tuple(talk.flag(key) for key in keys))
     world[1].agent.requesting.announce(op, P[:3])
     world.run()
@@ -521,5 +512,5 @@ def test_those_who_are_wanted_hear_of_a_construct(keys: tuple[str, ...], expecte
     for event in world[2].seen:
         assert event.range == RANGE_CUSTOM
         assert event.source == P[1]
-        assert talk.found(event.infos, talk.GROUP_ID, str) == G
-        assert talk.listed(event.infos, talk.MEMBERSHIP) == tuple(P[:3])
+        assert talk.found(event.infos, GROUP_ID, str) == G
+        assert talk.listed(event.infos, GROUP_MEMBERSHIP) == tuple(P[:3])

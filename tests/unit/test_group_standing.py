@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from harness.group_world import NSPACE, SERVER, Ticket, World
 from pypmix.engine.groups import standing, talk
-from pypmix.engine.groups.leaving import ERR_NOT_AVAILABLE
 from pypmix.engine.groups.membership import MAX_DEPARTED, Admission, Membership
-from pypmix.standard import attrs
-from pypmix.standard.errors import ERR_NOT_FOUND, ERR_RESOURCE_BUSY, LostConnection, PMIxError
+from pypmix.standard import attrs, keys, statuses
+from pypmix.standard.errors import LostConnection, PMIxError
 from pypmix.standard.ops import GroupChange, GroupLeave, GroupUnwatch, GroupWatch, Notification, NotifyEvent
 from pypmix.standard.ops.groups import DESTRUCTED, JOINED, LEADER_FAILED, LEADER_SELECTED, LEFT, MEMBER_FAILED
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
@@ -21,7 +20,7 @@ from pypmix.standard.types import Info, Proc, Value
 
 G = "team"
 P = [Proc(NSPACE, rank) for rank in range(6)]
-NOTIFY = (talk.flag(talk.NOTIFY_TERMINATION),)
+NOTIFY = (talk.flag(keys.GROUP_NOTIFY_TERMINATION),)
 
 
 class Team:
@@ -55,12 +54,12 @@ class Team:
 
     def arrives(self, rank: int, code: int, source: Proc, *infos: Info) -> None:
         """An event comes to one of them alone."""
-        event = Notification(code, source, RANGE_CUSTOM, (talk.text(talk.GROUP_ID, G), *infos))
+        event = Notification(code, source, RANGE_CUSTOM, (talk.text(keys.GROUP_ID, G), *infos))
         self.world[rank].arrives(event)
 
 
 def about(rank: int) -> Info:
-    return talk.proc(talk.AFFECTED_PROC, P[rank])
+    return talk.proc(keys.EVENT_AFFECTED_PROC, P[rank])
 
 
 # Leaving
@@ -69,7 +68,7 @@ def about(rank: int) -> Info:
 def test_who_leaves_is_gone_and_the_others_move_up() -> None:
     team = Team()
     for rank in range(4):
-        team.world[rank].on(talk.LEFT)
+        team.world[rank].on(statuses.GROUP_LEFT)
     ticket = team.leave(1)
     team.world.run()
     assert ticket.status == 0
@@ -77,9 +76,9 @@ def test_who_leaves_is_gone_and_the_others_move_up() -> None:
     assert [team.ranks(rank) for rank in (0, 2, 3)] == [[0, 2, 3]] * 3
     assert team.kinds(3) == [(LEFT, (1,))]
     assert team.changes[3][0].state.epoch == 2
-    assert [len(team.world[rank].events(talk.LEFT)) for rank in range(4)] == [1, 0, 1, 1]
-    event = team.world[3].events(talk.LEFT)[0]
-    assert (event.source, talk.found(event.infos, talk.AFFECTED_PROC, Proc)) == (P[1], P[1])
+    assert [len(team.world[rank].events(statuses.GROUP_LEFT)) for rank in range(4)] == [1, 0, 1, 1]
+    event = team.world[3].events(statuses.GROUP_LEFT)[0]
+    assert (event.source, talk.found(event.infos, keys.EVENT_AFFECTED_PROC, Proc)) == (P[1], P[1])
 
 
 def test_the_watches_of_who_leaves_end_with_its_own_departure() -> None:
@@ -97,18 +96,18 @@ def test_nobody_leaves_what_is_under_way_nor_what_it_is_not_in() -> None:
     standing_of = team.world[5].agent.standing
     standing_of.expected("other")
     early = team.world[5].start(GroupLeave("other"))
-    assert early.status == ERR_NOT_AVAILABLE
+    assert early.status == statuses.ERR_NOT_AVAILABLE
     standing_of.abandoned("other")
-    assert team.world[5].start(GroupLeave("other")).status == ERR_NOT_FOUND
-    assert team.world[5].start(GroupWatch(G, print)).status == ERR_NOT_FOUND
+    assert team.world[5].start(GroupLeave("other")).status == statuses.ERR_NOT_FOUND
+    assert team.world[5].start(GroupWatch(G, print)).status == statuses.ERR_NOT_FOUND
 
 
 def test_nobody_leaves_twice_at_once() -> None:
     team = Team()
     first, second = team.leave(1), team.leave(1)
     team.world.run()
-    assert (first.status, second.status) == (0, ERR_RESOURCE_BUSY)
-    assert team.leave(1).status == ERR_NOT_FOUND
+    assert (first.status, second.status) == (0, statuses.ERR_RESOURCE_BUSY)
+    assert team.leave(1).status == statuses.ERR_NOT_FOUND
 
 
 def test_who_cannot_tell_the_others_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,21 +134,21 @@ def test_the_last_one_tells_only_a_server_that_keeps_a_record(adapts: bool) -> N
 
 def test_a_departure_carries_what_the_caller_says() -> None:
     team = Team()
-    team.world[2].on(talk.LEFT)
+    team.world[2].on(statuses.GROUP_LEFT)
     said = Info("user.key", Value(3, "bye"))
     team.leave(0, said, attrs.TIMEOUT(3))
     team.world.run()
-    infos = team.world[2].events(talk.LEFT)[0].infos
+    infos = team.world[2].events(statuses.GROUP_LEFT)[0].infos
     assert said in infos
-    assert not any(info.key == talk.TIMEOUT for info in infos)
+    assert not any(info.key == keys.TIMEOUT for info in infos)
 
 
 def test_a_late_departure_from_a_group_that_had_the_name_before_counts_for_nothing() -> None:
     team = Team()
     team.form(0, context_id=7)
-    team.arrives(0, talk.LEFT, P[1], about(1), talk.size(talk.CONTEXT_ID, 6))
+    team.arrives(0, statuses.GROUP_LEFT, P[1], about(1), talk.size(keys.GROUP_CONTEXT_ID, 6))
     assert team.ranks(0) == [0, 1, 2, 3]
-    team.arrives(0, talk.LEFT, P[1], about(1), talk.size(talk.CONTEXT_ID, 7))
+    team.arrives(0, statuses.GROUP_LEFT, P[1], about(1), talk.size(keys.GROUP_CONTEXT_ID, 7))
     assert team.ranks(0) == [0, 2, 3]
 
 
@@ -157,14 +156,14 @@ def test_a_late_departure_from_a_group_that_had_the_name_before_counts_for_nothi
 
 
 def failures(team: Team, rank: int) -> list[Proc]:
-    events = team.world[rank].events(talk.MEMBER_FAILED)
-    return [each for event in events for each in talk.listed(event.infos, talk.AFFECTED_PROC)]
+    events = team.world[rank].events(statuses.GROUP_MEMBER_FAILED)
+    return [each for event in events for each in talk.listed(event.infos, keys.EVENT_AFFECTED_PROC)]
 
 
 @pytest.mark.parametrize("notifies", [False, True])
 def test_a_member_that_ends_is_none(notifies: bool) -> None:
     team = Team(directives=NOTIFY if notifies else ())
-    team.world[2].on(talk.MEMBER_FAILED)
+    team.world[2].on(statuses.GROUP_MEMBER_FAILED)
     team.world.kill(1)
     team.world.run()
     assert team.kinds(2) == [(MEMBER_FAILED, (1,))]
@@ -175,12 +174,12 @@ def test_a_member_that_ends_is_none(notifies: bool) -> None:
 @pytest.mark.parametrize("server_first", [False, True])
 def test_a_failure_that_the_server_tells_as_well_is_told_once(server_first: bool) -> None:
     team = Team(directives=NOTIFY, adapts=True)
-    team.world[2].on(talk.MEMBER_FAILED)
+    team.world[2].on(statuses.GROUP_MEMBER_FAILED)
     if server_first:
-        team.arrives(2, talk.MEMBER_FAILED, SERVER, about(1))
+        team.arrives(2, statuses.GROUP_MEMBER_FAILED, SERVER, about(1))
     team.world.kill(1)
     team.world.run()
-    team.arrives(2, talk.MEMBER_FAILED, SERVER, about(1))
+    team.arrives(2, statuses.GROUP_MEMBER_FAILED, SERVER, about(1))
     team.world.run()
     assert failures(team, 2) == [P[1]]
     assert team.kinds(2) == [(MEMBER_FAILED, (1,))]
@@ -188,7 +187,7 @@ def test_a_failure_that_the_server_tells_as_well_is_told_once(server_first: bool
 
 def test_a_member_that_left_before_it_ended_has_not_failed() -> None:
     team = Team(directives=NOTIFY)
-    team.world[2].on(talk.MEMBER_FAILED)
+    team.world[2].on(statuses.GROUP_MEMBER_FAILED)
     team.leave(1)
     team.world.run()
     team.world.kill(1)
@@ -201,7 +200,7 @@ def test_the_failure_of_a_leader_brings_a_new_one() -> None:
     team = Team(leader=0)
     for rank in range(4):
         answer = (0, (attrs.GROUP_LEADER(True),)) if rank == 2 else None
-        team.world[rank].on(talk.LEADER_FAILED, lambda event, answer=answer: answer)
+        team.world[rank].on(statuses.GROUP_LEADER_FAILED, lambda event, answer=answer: answer)
     team.world.kill(0)
     team.world.run()
     for rank in (1, 2, 3):
@@ -209,11 +208,11 @@ def test_the_failure_of_a_leader_brings_a_new_one() -> None:
         failed, selected = team.changes[rank]
         assert (failed.state.leader, failed.state.epoch, failed.state.term) == (None, 2, 1)
         assert (selected.state.leader, selected.state.epoch, selected.state.term) == (P[2], 2, 2)
-        assert len(team.world[rank].events(talk.LEADER_FAILED)) == 1
+        assert len(team.world[rank].events(statuses.GROUP_LEADER_FAILED)) == 1
 
 
 def lead_failures(team: Team, rank: int) -> int:
-    return len(team.world[rank].events(talk.LEADER_FAILED))
+    return len(team.world[rank].events(statuses.GROUP_LEADER_FAILED))
 
 
 @pytest.mark.parametrize("server_first", [False, True])
@@ -221,8 +220,8 @@ def lead_failures(team: Team, rank: int) -> int:
 def test_the_failure_of_a_leader_is_told_once_by_whom_it_may(server_first: bool, known: bool) -> None:
     team = Team(leader=0 if known else None, directives=NOTIFY, adapts=True)
     for rank in (1, 2, 3):
-        team.world[rank].on((talk.LEADER_FAILED, talk.MEMBER_FAILED))
-    told = Notification(talk.LEADER_FAILED, SERVER, RANGE_CUSTOM, (talk.text(talk.GROUP_ID, G), about(0)))
+        team.world[rank].on((statuses.GROUP_LEADER_FAILED, statuses.GROUP_MEMBER_FAILED))
+    told = Notification(statuses.GROUP_LEADER_FAILED, SERVER, RANGE_CUSTOM, (talk.text(keys.GROUP_ID, G), about(0)))
     for rank in (1, 2, 3) if server_first else ():
         team.world[rank].arrives(told)
     team.world.kill(0)
@@ -275,7 +274,7 @@ def test_where_nobody_wants_to_lead_nobody_does() -> None:
 
 def test_a_leader_that_leaves_has_not_failed() -> None:
     team = Team(leader=0)
-    team.world[1].on(talk.LEADER_FAILED)
+    team.world[1].on(statuses.GROUP_LEADER_FAILED)
     team.leave(0)
     team.world.run()
     assert team.kinds(1) == [(LEFT, (0,))]
@@ -290,9 +289,11 @@ def test_where_members_want_it_a_leader_that_leaves_is_followed_by_another_one()
             team.world[rank].start(GroupWatch(G, lambda change: None, None, elects=True))
             lead = rank == 3
             answer = (0, (attrs.GROUP_LEADER(True),)) if lead else (0, ())
-            team.world[rank].on(talk.LEADER_FAILED, lambda event, answer=answer: answer, within=delays[rank - 1])
+            team.world[rank].on(
+                statuses.GROUP_LEADER_FAILED, lambda event, answer=answer: answer, within=delays[rank - 1]
+            )
         # One that does not is not waited for, although it has heard of the departure before the others ask, or later.
-        team.world[2].on(talk.LEADER_FAILED)
+        team.world[2].on(statuses.GROUP_LEADER_FAILED)
         team.leave(0)
         team.world.run(until=2.0)
         for rank in (1, 3):
@@ -305,7 +306,7 @@ def test_where_members_want_it_a_leader_that_leaves_is_followed_by_another_one()
 def test_a_new_leader_that_has_ended_already_is_replaced() -> None:
     team = Team(leader=0)
     for rank in (1, 2, 3):
-        team.world[rank].on(talk.LEADER_FAILED, lambda event: (0, (attrs.GROUP_LEADER(True),)))
+        team.world[rank].on(statuses.GROUP_LEADER_FAILED, lambda event: (0, (attrs.GROUP_LEADER(True),)))
     team.world.kill(0)
     team.world.after(0.015, lambda: team.world.kill(1))
     team.world.run()
@@ -321,7 +322,7 @@ def test_what_happens_while_a_group_is_under_way_is_not_lost() -> None:
     late = team.world[4].agent.standing
     late.expected(G)
     team.members = tuple(P[:5])
-    team.arrives(4, talk.LEFT, P[0], about(0))
+    team.arrives(4, statuses.GROUP_LEFT, P[0], about(0))
     team.world.kill(1)
     team.world.run()
     results = late.formed(G, team.members)
@@ -345,7 +346,7 @@ def test_a_group_that_nothing_came_of_leaves_nothing() -> None:
     team = Team()
     late = team.world[4].agent.standing
     late.expected(G)
-    team.arrives(4, talk.LEFT, P[0], about(0))
+    team.arrives(4, statuses.GROUP_LEFT, P[0], about(0))
     late.abandoned(G)
     assert late.idle
     late.formed(G, P[:5])
@@ -357,7 +358,7 @@ def test_what_is_remembered_has_a_bound() -> None:
     late = team.world[4].agent.standing
     late.expected(G)
     for rank in range(standing.MAX_KEPT + 10):
-        team.arrives(4, talk.LEFT, Proc("others", rank))
+        team.arrives(4, statuses.GROUP_LEFT, Proc("others", rank))
         late.ended(Proc("others", rank))
     assert len(late._expected[G].kept) == standing.MAX_KEPT
     assert len(late._ended) == standing.MAX_ENDED
@@ -373,13 +374,16 @@ def test_what_is_remembered_has_a_bound() -> None:
 @pytest.mark.parametrize(
     ("code", "infos"),
     [
-        (talk.LEFT, (about(1),)),
-        (talk.LEFT, ()),
-        (talk.MEMBER_FAILED, (about(1),)),
-        (talk.LEADER_FAILED, (about(0),)),
-        (talk.MEMBERSHIP_UPDATE, (talk.procs(talk.MEMBERSHIP, P[:3]),)),
-        (talk.MEMBERSHIP_UPDATE, (talk.proc(talk.ADDED, P[5]), talk.size(talk.PLACE, 1), talk.size(talk.LIFE, 1))),
-        (talk.TALK, (talk.text(talk.SAYS, "admit news"), talk.procs(talk.ENDED, P[:2]))),
+        (statuses.GROUP_LEFT, (about(1),)),
+        (statuses.GROUP_LEFT, ()),
+        (statuses.GROUP_MEMBER_FAILED, (about(1),)),
+        (statuses.GROUP_LEADER_FAILED, (about(0),)),
+        (statuses.GROUP_MEMBERSHIP_UPDATE, (talk.procs(keys.GROUP_MEMBERSHIP, P[:3]),)),
+        (
+            statuses.GROUP_MEMBERSHIP_UPDATE,
+            (talk.proc(talk.ADDED, P[5]), talk.size(talk.PLACE, 1), talk.size(talk.LIFE, 1)),
+        ),
+        (statuses.TALK, (talk.text(talk.SAYS, "admit news"), talk.procs(talk.ENDED, P[:2]))),
     ],
 )
 def test_a_stranger_changes_nothing_and_no_handler_hears_of_it(code: int, infos: tuple[Info, ...]) -> None:
@@ -390,42 +394,45 @@ def test_a_stranger_changes_nothing_and_no_handler_hears_of_it(code: int, infos:
     assert team.ranks(2) == [0, 1, 2, 3]
     assert team.world[2].state(G).leader == P[0]
     assert not team.changes[2]
-    assert code == talk.TALK or not team.world[2].seen
+    assert code == statuses.TALK or not team.world[2].seen
 
 
 def test_only_hosts_tell_of_the_ends_of_others() -> None:
     team = Team()
     for source, members in ((P[5], [0, 1, 2, 3]), (P[2], [0, 1, 2, 3]), (P[1], [0, 2, 3]), (SERVER, [0, 2])):
         ended = about(3) if source == SERVER else about(1)
-        team.world[0].arrives(Notification(talk.PROC_TERMINATED, source, RANGE_SESSION, (ended,)))
+        team.world[0].arrives(Notification(statuses.PROC_TERMINATED, source, RANGE_SESSION, (ended,)))
         assert team.ranks(0) == members
 
 
-@pytest.mark.parametrize("code", [talk.LEFT, talk.MEMBERSHIP_UPDATE, talk.MEMBER_FAILED, talk.LEADER_FAILED])
+@pytest.mark.parametrize(
+    "code",
+    [statuses.GROUP_LEFT, statuses.GROUP_MEMBERSHIP_UPDATE, statuses.GROUP_MEMBER_FAILED, statuses.GROUP_LEADER_FAILED],
+)
 def test_nonsense_of_a_member_harms_nobody(code: int) -> None:
     team = Team(leader=1, adapts=True)
     number = talk.size
     nonsense = (
-        (talk.text(talk.AFFECTED_PROC, "me"),),
-        (talk.procs(talk.AFFECTED_PROC, []),),
+        (talk.text(keys.EVENT_AFFECTED_PROC, "me"),),
+        (talk.procs(keys.EVENT_AFFECTED_PROC, []),),
         (number(talk.ADDED, 3), number(talk.PLACE, 1), number(talk.LIFE, 1)),
         (talk.procs(talk.ADDED, P[4:6]), number(talk.PLACE, 1), number(talk.LIFE, 1)),
         (talk.proc(talk.ADDED, P[4]), talk.text(talk.PLACE, "1")),
-        (talk.text(talk.LIFE, "x"), talk.proc(talk.AFFECTED_PROC, P[3])),
+        (talk.text(talk.LIFE, "x"), talk.proc(keys.EVENT_AFFECTED_PROC, P[3])),
     )
     for infos in nonsense:
         team.arrives(2, code, P[0], *infos)
-    team.world[2].arrives(Notification(code, P[0], RANGE_CUSTOM, (number(talk.GROUP_ID, 1),)))
+    team.world[2].arrives(Notification(code, P[0], RANGE_CUSTOM, (number(keys.GROUP_ID, 1),)))
     assert set(team.ranks(2) or ()) <= {0, 1, 2, 3}
 
 
 def test_a_member_on_another_library_tells_who_is_in_the_group() -> None:
     team = Team()
-    team.arrives(2, talk.MEMBERSHIP_UPDATE, P[0], talk.procs(talk.MEMBERSHIP, (P[0], P[2], P[4])))
+    team.arrives(2, statuses.GROUP_MEMBERSHIP_UPDATE, P[0], talk.procs(keys.GROUP_MEMBERSHIP, (P[0], P[2], P[4])))
     team.world.run()
     assert team.ranks(2) == [0, 2, 4]
     assert sorted(team.kinds(2)) == [(JOINED, (4,)), (LEFT, (1,)), (LEFT, (3,))]
-    team.arrives(2, talk.MEMBERSHIP_UPDATE, P[0], talk.procs(talk.MEMBERSHIP, (P[0], P[4])))
+    team.arrives(2, statuses.GROUP_MEMBERSHIP_UPDATE, P[0], talk.procs(keys.GROUP_MEMBERSHIP, (P[0], P[4])))
     team.world.run()
     assert team.ranks(2) is None
     assert team.ends[2] == [None]
@@ -485,7 +492,7 @@ def test_who_watches_late_may_hear_what_was_before() -> None:
 
 def test_a_group_that_is_formed_anew_is_another_one() -> None:
     team = Team()
-    team.arrives(0, talk.LEFT, P[1], about(1))
+    team.arrives(0, statuses.GROUP_LEFT, P[1], about(1))
     team.form(0)
     team.world.run()
     assert team.kinds(0) == [(LEFT, (1,)), (DESTRUCTED, ())]
@@ -514,8 +521,10 @@ def test_members_come_to_the_same_order_however_they_hear(steps: list[tuple[str,
 
 def test_events_of_other_groups_go_their_way() -> None:
     team = Team()
-    team.world[0].on(talk.LEFT)
-    event = NotifyEvent(talk.LEFT, RANGE_CUSTOM, (talk.procs(talk.CUSTOM_RANGE, P[:1]), talk.text(talk.GROUP_ID, "x")))
+    team.world[0].on(statuses.GROUP_LEFT)
+    event = NotifyEvent(
+        statuses.GROUP_LEFT, RANGE_CUSTOM, (talk.procs(keys.EVENT_CUSTOM_RANGE, P[:1]), talk.text(keys.GROUP_ID, "x"))
+    )
     team.world[5].notify(event)
     team.world.run()
     assert len(team.world[0].seen) == 1
@@ -524,15 +533,15 @@ def test_events_of_other_groups_go_their_way() -> None:
 
 def test_a_failure_that_a_server_tells_again_after_the_destruct_is_told_once():
     team = Team(directives=NOTIFY)
-    team.world[0].on(talk.MEMBER_FAILED)
-    failed = talk.proc(talk.AFFECTED_PROC, P[3])
-    team.arrives(0, talk.MEMBER_FAILED, SERVER, failed)
+    team.world[0].on(statuses.GROUP_MEMBER_FAILED)
+    failed = talk.proc(keys.EVENT_AFFECTED_PROC, P[3])
+    team.arrives(0, statuses.GROUP_MEMBER_FAILED, SERVER, failed)
     team.world.run()
     team.world[0].agent.standing.gone(G)
-    team.arrives(0, talk.MEMBER_FAILED, SERVER, failed)
+    team.arrives(0, statuses.GROUP_MEMBER_FAILED, SERVER, failed)
     team.world.run()
-    assert len(team.world[0].events(talk.MEMBER_FAILED)) == 1
+    assert len(team.world[0].events(statuses.GROUP_MEMBER_FAILED)) == 1
     team.world[0].agent.standing.expected(G)
-    team.arrives(0, talk.MEMBER_FAILED, SERVER, failed)
+    team.arrives(0, statuses.GROUP_MEMBER_FAILED, SERVER, failed)
     team.world.run()
-    assert len(team.world[0].events(talk.MEMBER_FAILED)) == 2
+    assert len(team.world[0].events(statuses.GROUP_MEMBER_FAILED)) == 2

@@ -14,18 +14,8 @@ from pypmix import Cpuset, Info, NotFound, NotSupported, Pdata, PMIxError, Proc,
 from pypmix.host import LATER, Host, ProcSet
 from pypmix.host.callbacks import desk, workers
 from pypmix.host.callbacks.routes import METHODS, ROUTES
-from pypmix.standard import ops
-from pypmix.standard.errors import (
-    ERR_LOST_CONNECTION,
-    ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
-    ERR_OUT_OF_RESOURCE,
-    ERR_RESOURCE_BUSY,
-    ERR_TIMEOUT,
-    ERROR,
-    NotInitialized,
-    WouldDeadlock,
-)
+from pypmix.standard import ops, statuses
+from pypmix.standard.errors import NotInitialized, WouldDeadlock
 from pypmix.standard.types import RANK_WILDCARD, App
 
 pytestmark = pytest.mark.timeout(60)
@@ -164,7 +154,7 @@ def test_by_default_clients_come_and_go_and_nothing_is_offered(kind):
             assert isinstance(upcall.wait(), NotFound)
         else:
             assert isinstance(upcall.wait(), NotSupported)
-            assert upcall.status == ERR_NOT_SUPPORTED
+            assert upcall.status == statuses.ERR_NOT_SUPPORTED
 
 
 @pytest.mark.parametrize("form", ["async", "sync"])
@@ -184,7 +174,7 @@ def test_each_upcall_has_its_method(kind, form):
     mine = type("Mine", (Host,), {name: asynchronous if form == "async" else synchronous})
     with Open(mine) as rm:
         upcall = rm.ask(SAMPLES[kind])
-        assert upcall.status == ERR_NOT_FOUND
+        assert upcall.status == statuses.ERR_NOT_FOUND
         ((req, thread),) = seen
         assert type(req) is request
         assert req.name == name
@@ -202,9 +192,9 @@ def test_an_operation_that_nobody_knows_is_not_supported_and_handle_sees_it():
             return req.fail(Status.ERR_NOT_FOUND)
 
     with Open() as rm:
-        assert rm.ask(Other()).status == ERR_NOT_SUPPORTED
+        assert rm.ask(Other()).status == statuses.ERR_NOT_SUPPORTED
     with Open(All) as rm:
-        assert rm.ask(Other()).status == ERR_NOT_FOUND
+        assert rm.ask(Other()).status == statuses.ERR_NOT_FOUND
 
 
 # What requests tell
@@ -361,7 +351,7 @@ def test_what_is_no_answer_is_an_error_for_both_sides(name, op, given, form, cap
             def blocking(req):
                 return given
 
-        assert rm.ask(op).status == ERROR
+        assert rm.ask(op).status == statuses.ERROR
     assert name in caplog.text
     assert "is answered with" in caplog.text
 
@@ -370,8 +360,8 @@ def test_a_status_is_an_answer_and_nothing_published_is_not_found():
     with Open() as rm:
         rm.host.on_connect(lambda req: Status.ERR_OUT_OF_RESOURCE)
         rm.host.on_lookup(lambda req: [])
-        assert rm.ask(SAMPLES[ops.Connect]).status == ERR_OUT_OF_RESOURCE
-        assert rm.ask(LOOKUP).status == ERR_NOT_FOUND
+        assert rm.ask(SAMPLES[ops.Connect]).status == statuses.ERR_OUT_OF_RESOURCE
+        assert rm.ask(LOOKUP).status == statuses.ERR_NOT_FOUND
 
 
 def test_a_group_is_answered_in_parts():
@@ -429,7 +419,7 @@ def test_an_exception_is_error_for_the_peer_and_a_traceback_for_people(form, cap
 
     with Open(Mine) as rm:
         upcall = rm.ask(FENCE)
-        assert upcall.status == ERROR
+        assert upcall.status == statuses.ERROR
         # What went wrong is told to people, in the log, and not to a peer.
         assert "oops" not in str(upcall.wait()) and "the host failed" in str(upcall.wait())
     assert "the handler of fence of job:*" in caplog.text
@@ -441,10 +431,10 @@ def test_an_error_that_is_meant_is_the_peers_status_and_nobody_elses_business(ca
 
     class Mine(Host):
         async def fence(self, req):
-            raise PMIxError("no room", status=ERR_OUT_OF_RESOURCE)
+            raise PMIxError("no room", status=statuses.ERR_OUT_OF_RESOURCE)
 
     with Open(Mine) as rm:
-        assert rm.ask(FENCE).status == ERR_OUT_OF_RESOURCE
+        assert rm.ask(FENCE).status == statuses.ERR_OUT_OF_RESOURCE
     records = [record for record in caplog.records if record.name == "pypmix.host"]
     assert [record.levelname for record in records] == ["DEBUG"]
     assert records[0].exc_info
@@ -456,8 +446,8 @@ def test_a_handler_that_ends_its_thread_harms_nobody():
             raise SystemExit(3)
 
     with Open(Mine) as rm:
-        assert rm.ask(FENCE).status == ERROR
-        assert rm.ask(FENCE).status == ERROR
+        assert rm.ask(FENCE).status == statuses.ERROR
+        assert rm.ask(FENCE).status == statuses.ERROR
 
 
 # Later
@@ -558,14 +548,14 @@ def test_no_reply_is_reported_by_name_and_times_out(form, caplog):
 
     with Open(Mine, reply_timeout=0.1) as rm:
         first, second = rm.ask(SAMPLES[ops.Connect]), rm.ask(SAMPLES[ops.Connect])
-        assert first.status == ERR_TIMEOUT
-        assert second.status == ERR_TIMEOUT
+        assert first.status == statuses.ERR_TIMEOUT
+        assert second.status == statuses.ERR_TIMEOUT
         if form == "async":
             assert cancelled.wait(WAIT)
         release.set()
         # It goes on with the next one.
         third = rm.ask(SAMPLES[ops.Connect])
-        assert third.wait() is None if form == "sync" else third.status == ERR_TIMEOUT
+        assert third.wait() is None if form == "sync" else third.status == statuses.ERR_TIMEOUT
     assert "connect of job:*" in caplog.text
     assert "was not answered within 0.1 s" in caplog.text
 
@@ -628,7 +618,7 @@ def test_a_client_has_so_many_requests_in_flight_and_no_more(monkeypatch):
 
     with Open(Mine) as rm:
         upcalls = [rm.ask(SAMPLES[ops.Connect]) for _ in range(3)]
-        assert rm.ask(SAMPLES[ops.Connect]).status == ERR_RESOURCE_BUSY
+        assert rm.ask(SAMPLES[ops.Connect]).status == statuses.ERR_RESOURCE_BUSY
         other = rm.ask(SAMPLES[ops.Connect], requestor=Proc("job", 1))
         assert rm.ask(SAMPLES[ops.ClientLost]).wait() is None
         rm.host.run(asyncio.sleep(0.01))
@@ -694,7 +684,7 @@ def test_handle_sees_everything_and_passes_on(form):
         assert rm.ask(SAMPLES[ops.Connect]).wait() is None
         assert rm.ask(SAMPLES[ops.Disconnect]).wait() is None
         assert rm.ask(SAMPLES[ops.ClientConnected]).wait() is None
-        assert rm.ask(LOOKUP).status == ERR_NOT_SUPPORTED
+        assert rm.ask(LOOKUP).status == statuses.ERR_NOT_SUPPORTED
     assert seen == [(ALL,), "connect", True]
 
 
@@ -708,7 +698,7 @@ def test_a_method_may_end_with_the_default():
 
     with Open(Mine) as rm:
         assert rm.ask(SAMPLES[ops.ClientConnected]).wait() is None
-        assert rm.ask(FENCE).status == ERR_NOT_SUPPORTED
+        assert rm.ask(FENCE).status == statuses.ERR_NOT_SUPPORTED
 
 
 # Opening and closing
@@ -730,11 +720,11 @@ def test_handlers_in_flight_are_cancelled_and_peers_answered_when_the_host_close
     with Open(Mine) as rm:
         upcalls = [rm.ask(SAMPLES[ops.Connect]), rm.ask(SAMPLES[ops.Disconnect])]
         rm.host.run(asyncio.sleep(0.05))
-    assert [upcall.status for upcall in upcalls] == [ERR_LOST_CONNECTION] * 2
+    assert [upcall.status for upcall in upcalls] == [statuses.ERR_LOST_CONNECTION] * 2
     assert cancelled.is_set()
     late = Upcall(SAMPLES[ops.Connect])
     rm.doors[0](late)
-    assert late.status == ERR_LOST_CONNECTION
+    assert late.status == statuses.ERR_LOST_CONNECTION
     assert not caplog.records
 
 
@@ -871,7 +861,7 @@ def test_a_handler_that_would_end_the_process_does_not_end_the_loop_of_the_other
             return None
 
     with Open(Mine) as rm:
-        assert rm.ask(SAMPLES[ops.Connect]).status == ERROR
+        assert rm.ask(SAMPLES[ops.Connect]).status == statuses.ERROR
         assert rm.ask(SAMPLES[ops.Disconnect]).wait() is None
     assert "the handler of connect" in caplog.text
 
@@ -886,7 +876,7 @@ def test_a_handler_may_close_the_host_on_a_thread_and_is_told_where_it_cannot():
 
     with Open(Mine) as rm:
         assert isinstance(rm.ask(SAMPLES[ops.Disconnect]).wait(), WouldDeadlock)
-        assert rm.ask(SAMPLES[ops.Connect]).status == ERR_LOST_CONNECTION
+        assert rm.ask(SAMPLES[ops.Connect]).status == statuses.ERR_LOST_CONNECTION
     with pytest.raises(NotInitialized):
         rm.host.loop  # noqa: B018
 
@@ -897,7 +887,7 @@ def test_an_error_whose_status_no_peer_can_be_told_is_answered_all_the_same(capl
             raise PMIxError("what is this", status=10**12)
 
     with Open(Mine) as rm:
-        assert rm.ask(SAMPLES[ops.Connect]).status == ERROR
+        assert rm.ask(SAMPLES[ops.Connect]).status == statuses.ERROR
     assert "32 bits" in caplog.text
 
 

@@ -11,8 +11,8 @@ from pypmix.host.groups import Memberships, is_about_groups, was_broken
 from pypmix.host.job import Application, Job, Node
 from pypmix.host.loop import Loop
 from pypmix.host.rank import CONNECTED, Rank
-from pypmix.standard import attrs, codes
-from pypmix.standard.errors import ERR_BAD_PARAM, NotSupported, PMIxError
+from pypmix.standard import attrs, codes, statuses
+from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.standard.ops import Connect, GroupUpcall, NotifyEvent, QueryInfo
 from pypmix.standard.ops.events import number_in
 from pypmix.standard.ops.hosting import GROUP_ABSENT, GROUP_ORDER
@@ -197,7 +197,7 @@ def test_directives_of_another_type_are_a_bad_param(key, value):
     op = GroupUpcall(0, "g", PROCS, (Info(key, value),))
     with pytest.raises(PMIxError) as caught:
         Memberships(None).of(SimpleNamespace(jobs={}), op)
-    assert caught.value.code == ERR_BAD_PARAM
+    assert caught.value.code == statuses.ERR_BAD_PARAM
     assert key in str(caught.value)
 
 
@@ -205,6 +205,6 @@ def test_directives_of_another_type_are_a_bad_param(key, value):
 def test_a_number_of_another_type_is_a_bad_param(value):
     with pytest.raises(PMIxError) as caught:
         number_in((Info("pmix.loc.col.st", value),), "pmix.loc.col.st")
-    assert caught.value.code == ERR_BAD_PARAM
+    assert caught.value.code == statuses.ERR_BAD_PARAM
     assert number_in((Info("a", Value(codes.STATUS, -25)),), "a") == -25
     assert number_in((), "a") is None

@@ -13,8 +13,8 @@ from pypmix.engine.python.server import TURN
 from pypmix.host import Application, Host, LocalHost
 from pypmix.host.directory import Directory, Who
 from pypmix.host.loop import Loop, Turns
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_OUT_OF_RESOURCE, SUCCESS, PMIxError
+from pypmix.standard import codes, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.limits import DEFAULTS, NAMES, Limits
 from pypmix.standard.ops import Publish, Unpublish
 from pypmix.standard.ops.hosting import DirectModex, FenceUpcall
@@ -95,25 +95,25 @@ def small():
 
 def test_the_sum_of_commits_is_bounded(small):
     a, b = small.clients(0, 1)
-    assert a.status(a.commit(("x", blob(4000)))) == SUCCESS
-    assert a.status(a.commit(("y", blob(4000)))) == SUCCESS
-    assert a.status(a.commit(("z", blob(4000)))) == ERR_OUT_OF_RESOURCE
+    assert a.status(a.commit(("x", blob(4000)))) == statuses.SUCCESS
+    assert a.status(a.commit(("y", blob(4000)))) == statuses.SUCCESS
+    assert a.status(a.commit(("z", blob(4000)))) == statuses.ERR_OUT_OF_RESOURCE
     # Whole or not at all, and nobody else is concerned.
-    assert a.status(a.commit(("x", blob(10)), ("z", blob(8000)))) == ERR_OUT_OF_RESOURCE
+    assert a.status(a.commit(("x", blob(10)), ("z", blob(8000)))) == statuses.ERR_OUT_OF_RESOURCE
     assert len(b.value(b.get(0, "x"), 0, "x").data) == 4000
-    assert b.status(b.commit(("x", blob(9000)))) == SUCCESS
+    assert b.status(b.commit(("x", blob(9000)))) == statuses.SUCCESS
     # What is replaced or deleted makes room; and what does not grow is never refused.
-    assert a.status(a.commit(("x", blob(10)))) == SUCCESS
-    assert a.status(a.commit(("z", blob(5000)))) == SUCCESS
-    assert a.status(a.commit(("y", blob(0)), scope=7)) == SUCCESS
-    assert a.status(a.commit(("y", blob(4000)))) == SUCCESS
+    assert a.status(a.commit(("x", blob(10)))) == statuses.SUCCESS
+    assert a.status(a.commit(("z", blob(5000)))) == statuses.SUCCESS
+    assert a.status(a.commit(("y", blob(0)), scope=7)) == statuses.SUCCESS
+    assert a.status(a.commit(("y", blob(4000)))) == statuses.SUCCESS
 
 
 def test_the_number_of_values_is_bounded(small):
     (a,) = small.clients(0)
-    assert a.status(a.commit(*[(f"k{number}", text("")) for number in range(5)])) == SUCCESS
-    assert a.status(a.commit(("one more", text("")))) == ERR_OUT_OF_RESOURCE
-    assert a.status(a.commit(("k3", text("again")))) == SUCCESS
+    assert a.status(a.commit(*[(f"k{number}", text("")) for number in range(5)])) == statuses.SUCCESS
+    assert a.status(a.commit(("one more", text("")))) == statuses.ERR_OUT_OF_RESOURCE
+    assert a.status(a.commit(("k3", text("again")))) == statuses.SUCCESS
 
 
 def test_sizes_are_those_of_what_is_there():
@@ -128,7 +128,7 @@ def test_sizes_are_those_of_what_is_there():
 def test_pypmix_is_told_the_limit_and_how_to_set_it(small):
     (a,) = small.clients(0, **OURS)
     tag = a.commit(("x", blob(20_000)))
-    assert a.status(tag) == ERR_OUT_OF_RESOURCE
+    assert a.status(tag) == statuses.ERR_OUT_OF_RESOURCE
     _, reason = split_reason(a.replies[tag], 1)
     assert "job:0" in reason
     assert "'committed' is 10000" in reason
@@ -141,9 +141,9 @@ def test_a_native_rank_hears_of_its_refused_commit_by_its_fence(small):
     a, b = small.clients(0, 1)
     a.commit(("x", blob(20_000)))
     tags = [client.fence(Proc("job", 0), Proc("job", 1)) for client in (a, b)]
-    assert [a.status(tags[0]), b.status(tags[1])] == [ERR_OUT_OF_RESOURCE, SUCCESS]
+    assert [a.status(tags[0]), b.status(tags[1])] == [statuses.ERR_OUT_OF_RESOURCE, statuses.SUCCESS]
     tags = [client.fence(Proc("job", 0), Proc("job", 1)) for client in (a, b)]
-    assert [a.status(tags[0]), b.status(tags[1])] == [SUCCESS, SUCCESS]
+    assert [a.status(tags[0]), b.status(tags[1])] == [statuses.SUCCESS, statuses.SUCCESS]
     assert any("committed" in line for line in small.logged)
 
 
@@ -156,7 +156,7 @@ def test_a_message_that_is_too_long_is_refused_and_its_connection_goes_on(small)
         a.link.owner.received(data[begin : begin + 65536])
         assert a.link.owner.reader.pending < 65536
     a.read()
-    assert [a.status(9999), a.status(10000)] == [ERR_OUT_OF_RESOURCE, SUCCESS]
+    assert [a.status(9999), a.status(10000)] == [statuses.ERR_OUT_OF_RESOURCE, statuses.SUCCESS]
     assert b.value(b.get(0, "y"), 0, "y") == blob(1)
 
 
@@ -187,7 +187,7 @@ def test_no_answer_is_longer_than_its_reader_takes(hello, other):
     a = Client(world, 0).connect()
     b = Client(world, 1, nspace, **hello).connect()
     for number in range(3):
-        assert a.status(a.commit((f"b{number}", blob(15 << 20)), scope=LOCAL)) == SUCCESS
+        assert a.status(a.commit((f"b{number}", blob(15 << 20)), scope=LOCAL)) == statuses.SUCCESS
     a.commit(("small", text("7")), scope=LOCAL)
     b.reader = FrameReader(1 << 30)
     tag = b.get(0, "small", nspace="job")
@@ -198,7 +198,7 @@ def test_no_answer_is_longer_than_its_reader_takes(hello, other):
         assert len(b.replies[tag]) < 10_000
         assert b.value(tag, 0, "small", nspace="job") == text("7")
     else:
-        assert b.status(tag) == (SUCCESS if unlimited else ERR_OUT_OF_RESOURCE)
+        assert b.status(tag) == (statuses.SUCCESS if unlimited else statuses.ERR_OUT_OF_RESOURCE)
     assert b.status(b.get(0, "b1", nspace="job")) is not None
     assert not b.link.closed
 
@@ -208,9 +208,9 @@ def test_by_default_all_that_a_rank_may_commit_fits_into_an_answer():
     a, b = (Client(world, rank, version="6.0.1").connect() for rank in (0, 1))
     a.commit(("big", blob(DEFAULTS.committed - 100)), scope=LOCAL)
     tag = b.get(0, "big")
-    assert b.status(tag) == SUCCESS
+    assert b.status(tag) == statuses.SUCCESS
     assert len(b.value(tag, 0, "big").data) == DEFAULTS.committed - 100
-    assert a.status(a.commit(("more", blob(101)), scope=LOCAL)) == ERR_OUT_OF_RESOURCE
+    assert a.status(a.commit(("more", blob(101)), scope=LOCAL)) == statuses.ERR_OUT_OF_RESOURCE
 
 
 def test_much_data_is_not_kept_twice():
@@ -233,7 +233,7 @@ def test_a_collecting_fence_sends_along_no_more_than_a_limit_and_loses_nothing(h
 
     def fence():
         tags = [client.fence(infos=(COLLECT,)) for client in clients]
-        assert [client.status(tag) for client, tag in zip(clients, tags, strict=True)] == [SUCCESS] * 4
+        assert [client.status(tag) for client, tag in zip(clients, tags, strict=True)] == [statuses.SUCCESS] * 4
         data = decode_modex(cluster.nodes[0].asked(FenceUpcall)[-1].data)
         return {proc.rank: [key for key, _ in values] for proc, values in data}
 
@@ -280,7 +280,7 @@ def test_what_one_proc_publishes_is_bounded(limit, values):
         publish(directory, 0, Info(key, value))
     with pytest.raises(PMIxError) as caught:
         publish(directory, 0, Info(*values[-1]))
-    assert caught.value.code == ERR_OUT_OF_RESOURCE
+    assert caught.value.code == statuses.ERR_OUT_OF_RESOURCE
     assert "the limit 'published" in caught.value.detail
     # It is its own limit, and ends with what it takes back.
     publish(directory, 1, Info("of another", values[0][1]))
@@ -366,7 +366,7 @@ def test_who_sends_a_lot_has_turns_among_the_others():
         other.read()
         served.append((before[0] - len(greedy.asked), before[1] - len(other.asked)))
         # Whoever comes in between is served at once.
-        assert honest.status(honest.fence(Proc("job", 2))) == SUCCESS
+        assert honest.status(honest.fence(Proc("job", 2))) == statuses.SUCCESS
         assert len(served) < 1000
     assert set(served[:-1]) == {(TURN, TURN)}
     assert list(greedy.replies) == first
@@ -403,7 +403,7 @@ def test_who_is_lost_is_owed_no_more_turns():
     a.die()
     assert len(world.server.store.process(a.proc).data) == TURN
     world.advance(0)
-    assert b.status(b.fence(Proc("job", 1))) == SUCCESS
+    assert b.status(b.fence(Proc("job", 1))) == statuses.SUCCESS
     assert not world.server._busy
 
 

@@ -24,6 +24,7 @@ from pypmix.host.job import Application, Job, Node
 from pypmix.standard import attrs
 from pypmix.standard.codes import *
 from pypmix.standard.errors import *
+from pypmix.standard.statuses import *
 from pypmix.standard.ops import *
 from pypmix.standard.types import *
 from pypmix.standard.values import *
@@ -34,6 +35,7 @@ from pypmix.engine.select import open_client
 from pypmix.standard import attrs
 from pypmix.standard.codes import *
 from pypmix.standard.errors import *
+from pypmix.standard.statuses import *
 from pypmix.standard.ops import *
 from pypmix.standard.types import *
 from pypmix.standard.values import *

@@ -23,6 +23,7 @@ from pypmix.engine.native.library import find_library
 from pypmix.engine.native.session import open_client
 from pypmix.standard.codes import *
 from pypmix.standard.errors import *
+from pypmix.standard.statuses import *
 from pypmix.standard.ops import *
 from pypmix.standard.types import *
 from pypmix.standard.values import *

@@ -17,8 +17,8 @@ from pypmix.host import Application
 from pypmix.host.job import Job as HostJob
 from pypmix.host.job import Node
 from pypmix.requests.psets import begun_with, change_in, members_in, names_in, spread, wild
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_EXISTS, PMIxError
+from pypmix.standard import codes, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import Notification
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Value
 
@@ -191,11 +191,11 @@ def test_rules():
     assert list(new_pset("ice", [C, A, C], known, jobs.get, False)) == [C, A]
     assert list(new_pset("all", [C, Proc("demo", RANK_WILDCARD)], known, jobs.get, False)) == [C, A, B, D]
     for name, members, status in (
-        ("ocean", [A], ERR_EXISTS),
-        ("demo", [A], ERR_EXISTS),
-        ("a,b", [A], ERR_BAD_PARAM),
-        ("", [A], ERR_BAD_PARAM),
-        ("ice", [], ERR_BAD_PARAM),
+        ("ocean", [A], statuses.ERR_EXISTS),
+        ("demo", [A], statuses.ERR_EXISTS),
+        ("a,b", [A], statuses.ERR_BAD_PARAM),
+        ("", [A], statuses.ERR_BAD_PARAM),
+        ("ice", [], statuses.ERR_BAD_PARAM),
     ):
         with pytest.raises(PMIxError) as caught:
             new_pset(name, members, known, jobs.get, True)

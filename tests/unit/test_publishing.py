@@ -8,15 +8,8 @@ from pypmix import Client, Persist, Proc, Published, Range, attrs
 from pypmix.engine.python.client import Client as Machine
 from pypmix.engine.python.client import Server
 from pypmix.engine.python.datastore import DataStore
-from pypmix.standard import codes
-from pypmix.standard.errors import (
-    ERR_NOT_FOUND,
-    ERR_PARTIAL_SUCCESS,
-    NotFound,
-    OperationTimeout,
-    PartialSuccess,
-    PermissionDenied,
-)
+from pypmix.standard import codes, statuses
+from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PermissionDenied
 from pypmix.standard.ops import Lookup, Publish, Unpublish
 from pypmix.standard.types import Info, Pdata, Value
 from pypmix.wire.frames import FrameReader, frame
@@ -169,9 +162,9 @@ def test_the_machine_sends_range_and_persistence_as_infos(kind):
         (0, (Pdata(OTHER, "a", text("x")), Pdata(Proc("", 0), "b", Value(codes.UNDEF, None))), ("a",)),
         (0, (Pdata(OTHER, "unasked", text("x")),), NotFound),
         (0, (), NotFound),
-        (ERR_PARTIAL_SUCCESS, (Pdata(OTHER, "a", text("x")),), ("a",)),
-        (ERR_PARTIAL_SUCCESS, (), PartialSuccess),
-        (ERR_NOT_FOUND, (), NotFound),
+        (statuses.ERR_PARTIAL_SUCCESS, (Pdata(OTHER, "a", text("x")),), ("a",)),
+        (statuses.ERR_PARTIAL_SUCCESS, (), PartialSuccess),
+        (statuses.ERR_NOT_FOUND, (), NotFound),
         (-23, (), PermissionDenied),
     ],
 )

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from pypmix.engine.python import client as client_module
 from pypmix.engine.python.client import CLOSE_PAUSE, FINALIZE_WAIT, PART_WAIT, TIMEOUT_GRACE, Call, Client, Server
 from pypmix.engine.python.datastore import DataStore
-from pypmix.standard import attrs, codes
+from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.errors import (
-    ERR_UNKNOWN_DATA_TYPE,
     LocalProtocolError,
     LostConnection,
     NotFound,
@@ -457,7 +456,7 @@ def test_what_one_rank_has_committed_keeps_nobody_from_what_others_have() -> Non
     tag, _ = wire.request()
     wire.reply(tag, layout.encode(1, RELEASE, status=0, objects=(theirs,)))
     error = wire.fails(call, PMIxError, "'bad' cannot be read: the data type 127 is not known")
-    assert error.code == ERR_UNKNOWN_DATA_TYPE
+    assert error.code == statuses.ERR_UNKNOWN_DATA_TYPE
     assert str(Proc(NSPACE, 2)) in str(error)
     assert wire.start(Get(PEER, "a")).outcome == (uint32(7), None)
 

@@ -9,18 +9,8 @@ from pypmix.engine.python.client import Client as Machine
 from pypmix.engine.python.client import Server
 from pypmix.engine.python.datastore import DataStore
 from pypmix.engine.python.serverside import forwarding
-from pypmix.standard import codes, ops
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
-    ERR_OUT_OF_RESOURCE,
-    LostConnection,
-    NotFound,
-    NotSupported,
-    PMIxError,
-    Unreachable,
-)
+from pypmix.standard import codes, ops, statuses
+from pypmix.standard.errors import LostConnection, NotFound, NotSupported, PMIxError, Unreachable
 from pypmix.standard.limits import Limits
 from pypmix.standard.types import Value
 from pypmix.wire.frames import TAG_IOF, TAG_IOF_CONTROL, FrameReader, frame
@@ -252,7 +242,7 @@ def test_nothing_comes_after_a_deregistration(capfd):
 def test_a_pull_that_is_refused_leaves_nothing():
     side = Side()
     call = side.pull()
-    side.take(side.sent()[0][0], encode_status(1, ERR_NOT_SUPPORTED))
+    side.take(side.sent()[0][0], encode_status(1, statuses.ERR_NOT_SUPPORTED))
     assert isinstance(call.outcome[1], NotSupported)
     assert not side.client.waiting()
     side.client.lost("gone")
@@ -317,7 +307,7 @@ def test_input_is_pushed():
     sent = side.sent()
     assert [fields["data"] for _, fields in sent] == [b"x", b""]
     side.take(sent[0][0], encode_status(1, 0))
-    side.take(sent[1][0], encode_status(1, ERR_NOT_FOUND))
+    side.take(sent[1][0], encode_status(1, statuses.ERR_NOT_FOUND))
     assert calls[0].outcome == (None, None)
     assert isinstance(calls[1].outcome[1], NotFound)
     assert not side.client.waiting()
@@ -473,7 +463,7 @@ def test_all_who_wait_get_the_hosts_answer(world):
     tags = [(client, ask_pull(client, OTHER)) for client in (first, second)]
     assert [client.status(tag) for client, tag in tags] == [None, None]
     world.answer[0](None, NotSupported("no"))
-    assert [client.status(tag) for client, tag in tags] == [ERR_NOT_SUPPORTED] * 2
+    assert [client.status(tag) for client, tag in tags] == [statuses.ERR_NOT_SUPPORTED] * 2
     write(world)
     assert not got(first)
     pulled(world, first, OTHER)
@@ -517,8 +507,8 @@ def test_a_client_that_goes_before_the_host_has_answered(world):
 def test_pulls_belong_to_those_who_made_them(world):
     first, second, _ = world.all
     number = pulled(world, first, OTHER)
-    assert second.status(drop(second, number)) == ERR_NOT_FOUND
-    assert first.status(drop(first, number + 1)) == ERR_NOT_FOUND
+    assert second.status(drop(second, number)) == statuses.ERR_NOT_FOUND
+    assert first.status(drop(first, number + 1)) == statuses.ERR_NOT_FOUND
     write(world)
     assert len(got(first)) == 1
 
@@ -529,7 +519,7 @@ def test_pulls_belong_to_those_who_made_them(world):
 def test_what_is_no_pull_is_refused_here(world, fields):
     client = world.all[0]
     given = {"procs": (OTHER,), "infos": (), "channels": STDOUT, "local_id": 1, **fields}
-    assert client.status(client.ask(Command.IOF_PULL, **given)) == ERR_BAD_PARAM
+    assert client.status(client.ask(Command.IOF_PULL, **given)) == statuses.ERR_BAD_PARAM
     assert not world.upcalls
 
 
@@ -538,10 +528,10 @@ def test_pulls_are_bounded(world, monkeypatch):
     client = world.all[0]
     for _ in range(3):
         pulled(world, client, OTHER)
-    assert client.status(ask_pull(client, OTHER)) == ERR_OUT_OF_RESOURCE
+    assert client.status(ask_pull(client, OTHER)) == statuses.ERR_OUT_OF_RESOURCE
     world.server.limits = Limits(pulls=100)
     monkeypatch.setattr(forwarding, "MAX_NAMED", 5)
-    assert client.status(ask_pull(client, OTHER, ME, ALL)) == ERR_OUT_OF_RESOURCE
+    assert client.status(ask_pull(client, OTHER, ME, ALL)) == statuses.ERR_OUT_OF_RESOURCE
     pulled(world, client, OTHER, ME)
     pulled(world, world.all[1], *[Proc("other", rank) for rank in range(5)])
 
@@ -725,7 +715,11 @@ def test_input_goes_to_the_host_and_waits_for_it(world):
     world.answer[0](None, None)
     world.answer[1](None, PMIxError("no", status=COMPLETE))
     world.answer[2](None, NotSupported("no"))
-    assert [first.status(tags[0]), first.status(tags[1]), second.status(tags[2])] == [0, COMPLETE, ERR_NOT_SUPPORTED]
+    assert [first.status(tags[0]), first.status(tags[1]), second.status(tags[2])] == [
+        0,
+        COMPLETE,
+        statuses.ERR_NOT_SUPPORTED,
+    ]
 
 
 def test_input_without_data_is_its_end(world):
@@ -742,7 +736,7 @@ def test_input_on_its_way_to_the_host_is_bounded(world):
     world.server.limits = Limits(input=1000)
     first, second, _ = world.all
     push(first, b"x" * 500)
-    assert first.status(push(first, b"x" * 500)) == ERR_OUT_OF_RESOURCE
+    assert first.status(push(first, b"x" * 500)) == statuses.ERR_OUT_OF_RESOURCE
     push(second, b"x" * 500)
     world.answer[0](None, None)
     tag = push(first, b"x" * 500)

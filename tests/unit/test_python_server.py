@@ -14,7 +14,10 @@ from pypmix.engine.python import fences, modex
 from pypmix.engine.python import server as machine
 from pypmix.engine.python.server import Server
 from pypmix.standard import attrs, codes, ops
-from pypmix.standard.errors import (
+from pypmix.standard.errors import PermissionDenied, PMIxError, RemoteProtocolError
+from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.limits import DEFAULTS, Limits
+from pypmix.standard.statuses import (
     ERR_BAD_PARAM,
     ERR_EXISTS,
     ERR_INIT,
@@ -29,12 +32,7 @@ from pypmix.standard.errors import (
     ERR_UNPACK_FAILURE,
     ERROR,
     SUCCESS,
-    PermissionDenied,
-    PMIxError,
-    RemoteProtocolError,
 )
-from pypmix.standard.jobinfo import JobInfo
-from pypmix.standard.limits import DEFAULTS, Limits
 from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, DataArray, Info, Pdata, Proc, Value
 from pypmix.wire.additions import greeting
 from pypmix.wire.codec import Packer, Unpacker

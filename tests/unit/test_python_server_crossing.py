@@ -6,21 +6,8 @@ import pytest
 
 from pypmix.engine.python import modex, sharing
 from pypmix.engine.python.collectives import HOST_GRACE
-from pypmix.standard import attrs, codes
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
-    ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
-    ERR_UNPACK_FAILURE,
-    ERROR,
-    SUCCESS,
-    NotFound,
-    NotSupported,
-    OperationTimeout,
-    PMIxError,
-)
+from pypmix.standard import attrs, codes, statuses
+from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops.hosting import DirectModex, FenceUpcall
 from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, KeyValue, Proc, Value
@@ -52,7 +39,7 @@ def held(*layout, **more):
 def test_a_fence_of_one_server_alone_reaches_no_host(cluster):
     zero, one, *_ = cluster.everyone()
     tags = [client.fence(Proc("job", 0), Proc("job", 1)) for client in (zero, one)]
-    assert [zero.status(tags[0]), one.status(tags[1])] == [SUCCESS, SUCCESS]
+    assert [zero.status(tags[0]), one.status(tags[1])] == [statuses.SUCCESS, statuses.SUCCESS]
     assert not cluster.nodes[0].asked(FenceUpcall)
 
 
@@ -61,7 +48,7 @@ def test_procs_of_other_servers_are_not_expected(cluster):
         theirs = 2 if node.number == 0 else 0
         with pytest.raises(PMIxError) as caught:
             node.server.register_client(Proc("job", theirs), UID, GID)
-        assert caught.value.code == ERR_BAD_PARAM
+        assert caught.value.code == statuses.ERR_BAD_PARAM
 
 
 @pytest.mark.parametrize("local", [(4,), (-1, 0)])
@@ -85,7 +72,7 @@ def test_a_fence_of_all_ends_when_all_servers_agree():
     assert [client.status(tag) for client, tag in zip(clients, tags, strict=True)] == [None] * 4
     assert [pending.label for pending in cluster.nodes[0].server.pending()] == ["4 procs of job, with the host"]
     cluster.release()
-    assert [client.status(tag) for client, tag in zip(clients, tags, strict=True)] == [SUCCESS] * 4
+    assert [client.status(tag) for client, tag in zip(clients, tags, strict=True)] == [statuses.SUCCESS] * 4
     (op,) = cluster.nodes[0].asked(FenceUpcall)
     assert op == FenceUpcall((ALL,), (attrs.TIMEOUT(9),), b"")
     assert not any(node.server.pending() for node in cluster.nodes)
@@ -97,16 +84,16 @@ def test_a_collecting_fence_brings_what_is_for_others(cluster):
     zero.commit(("b", text("far")), scope=REMOTE)
     zero.commit(("c", text("near")), scope=LOCAL)
     tags = [zero.fence(infos=(COLLECT,)), *[client.fence() for client in (one, two, three)]]
-    assert zero.status(tags[0]) == SUCCESS
+    assert zero.status(tags[0]) == statuses.SUCCESS
     (op,) = cluster.nodes[0].asked(FenceUpcall)
     assert op.directives == (COLLECT,)
     assert [proc for proc, _ in decode_modex(op.data)] == [Proc("job", 0)]
     assert two.value(two.get(0, "a"), 0, "a") == text("all")
     assert two.value(two.get(0, "b"), 0, "b") == text("far")
-    assert two.status(two.get(0, "c", attrs.IMMEDIATE(True))) == ERR_NOT_FOUND
-    assert one.status(one.get(0, "b")) == ERR_NOT_FOUND
+    assert two.status(two.get(0, "c", attrs.IMMEDIATE(True))) == statuses.ERR_NOT_FOUND
+    assert one.status(one.get(0, "b")) == statuses.ERR_NOT_FOUND
     assert one.value(one.get(0, "c"), 0, "c") == text("near")
-    assert two.status(two.get(0, "b", attrs.DATA_SCOPE(LOCAL))) == ERR_NOT_FOUND
+    assert two.status(two.get(0, "b", attrs.DATA_SCOPE(LOCAL))) == statuses.ERR_NOT_FOUND
     assert not cluster.nodes[1].asked(DirectModex)
 
 
@@ -123,7 +110,7 @@ def test_a_later_fence_brings_what_is_newer_and_takes_what_is_gone(cluster):
     zero.commit(("a", text("")), scope=7)
     for client in clients:
         client.fence(infos=(COLLECT,))
-    assert two.status(two.get(0, "a", attrs.IMMEDIATE(True))) == ERR_NOT_FOUND
+    assert two.status(two.get(0, "a", attrs.IMMEDIATE(True))) == statuses.ERR_NOT_FOUND
 
 
 def test_the_first_get_after_a_fence_brings_the_others_along(cluster):
@@ -177,7 +164,7 @@ def test_an_error_of_the_host_is_everybodys():
     zero, one = cluster.client(0), cluster.client(1)
     tags = zero.fence(), one.fence()
     cluster.held[0][1](None, NotSupported("no"))
-    assert (zero.status(tags[0]), one.status(tags[1])) == (ERR_NOT_SUPPORTED, ERR_NOT_SUPPORTED)
+    assert (zero.status(tags[0]), one.status(tags[1])) == (statuses.ERR_NOT_SUPPORTED, statuses.ERR_NOT_SUPPORTED)
 
 
 def test_fences_of_the_same_procs_come_one_after_the_other():
@@ -189,11 +176,11 @@ def test_fences_of_the_same_procs_come_one_after_the_other():
     assert len(cluster.held) == 1
     assert decode_modex(cluster.held[0][0].data) == []
     cluster.held[0][1](None, NotSupported("no"))
-    assert [zero.status(first[0]), one.status(first[1])] == [ERR_NOT_SUPPORTED] * 2
+    assert [zero.status(first[0]), one.status(first[1])] == [statuses.ERR_NOT_SUPPORTED] * 2
     assert [zero.status(second[0]), one.status(second[1])] == [None] * 2
     assert [proc.rank for proc, _ in decode_modex(cluster.held[1][0].data)] == [0]
     cluster.held[1][1](b"", None)
-    assert [zero.status(second[0]), one.status(second[1])] == [SUCCESS] * 2
+    assert [zero.status(second[0]), one.status(second[1])] == [statuses.SUCCESS] * 2
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -206,7 +193,7 @@ def test_the_own_data_may_be_in_the_answer_or_not(own):
     theirs = encode_modex([(Proc("job", 2), [(2, encode(("z", text("far"))), 1, (5, 0, 0))])])
     stale = encode_modex([(Proc("job", 0), [(2, encode(("a", text("old"))), 1, (5, 0, 0))])])
     answer((op.data + stale if own else b"") + theirs, None)
-    assert zero.status(tags[0]) == SUCCESS
+    assert zero.status(tags[0]) == statuses.SUCCESS
     assert one.value(one.get(0, "a"), 0, "a") == text("x")
     assert one.value(one.get(2, "z"), 2, "z") == text("far")
 
@@ -217,7 +204,11 @@ def encode(*values):
 
 @pytest.mark.parametrize(
     ("data", "status"),
-    [(b"nonsense", ERR_UNPACK_FAILURE), (7, ERR_UNPACK_FAILURE), (b"pypmix\0\2\0", ERR_UNPACK_FAILURE)],
+    [
+        (b"nonsense", statuses.ERR_UNPACK_FAILURE),
+        (7, statuses.ERR_UNPACK_FAILURE),
+        (b"pypmix\0\2\0", statuses.ERR_UNPACK_FAILURE),
+    ],
 )
 def test_what_is_no_data_fails_the_fence_and_is_logged(data, status):
     cluster = Patient((0,), (1,))
@@ -228,7 +219,7 @@ def test_what_is_no_data_fails_the_fence_and_is_logged(data, status):
     assert len(cluster.nodes[0].logged) == 1
     tag = zero.fence()
     cluster.held[1][1](None, None)
-    assert zero.status(tag) == SUCCESS
+    assert zero.status(tag) == statuses.SUCCESS
 
 
 # Fence: who is lost, and who is late
@@ -238,9 +229,11 @@ def test_the_others_learn_that_a_proc_is_lost_before_the_fence(cluster):
     clients = cluster.everyone()
     tags = [client.fence() for client in clients[1:]]
     clients[0].die()
-    assert [client.status(tag) for client, tag in zip(clients[1:], tags, strict=True)] == [ERR_PARTIAL_SUCCESS] * 3
+    assert [client.status(tag) for client, tag in zip(clients[1:], tags, strict=True)] == [
+        statuses.ERR_PARTIAL_SUCCESS
+    ] * 3
     (op,) = cluster.nodes[0].asked(FenceUpcall)
-    assert op.directives == (attrs.LOCAL_COLLECTIVE_STATUS(ERR_PARTIAL_SUCCESS),)
+    assert op.directives == (attrs.LOCAL_COLLECTIVE_STATUS(statuses.ERR_PARTIAL_SUCCESS),)
 
 
 def test_a_host_that_does_not_mind_cannot_hide_a_loss():
@@ -249,7 +242,7 @@ def test_a_host_that_does_not_mind_cannot_hide_a_loss():
     tag = zero.fence()
     one.die()
     cluster.held[0][1](b"", None)
-    assert zero.status(tag) == ERR_PARTIAL_SUCCESS
+    assert zero.status(tag) == statuses.ERR_PARTIAL_SUCCESS
 
 
 def test_who_is_lost_while_the_host_is_at_it_changes_nothing():
@@ -258,7 +251,7 @@ def test_who_is_lost_while_the_host_is_at_it_changes_nothing():
     tags = zero.fence(), one.fence()
     one.die()
     cluster.held[0][1](b"", None)
-    assert zero.status(tags[0]) == SUCCESS
+    assert zero.status(tags[0]) == statuses.SUCCESS
     assert not cluster.nodes[0].server.pending()
 
 
@@ -282,7 +275,7 @@ def test_an_answer_to_nobody_is_dropped():
     again = cluster.client(0)
     tag = again.fence()
     cluster.held[1][1](b"", None)
-    assert again.status(tag) == SUCCESS
+    assert again.status(tag) == statuses.SUCCESS
 
 
 def test_the_timeout_covers_the_host_and_a_late_answer_is_dropped():
@@ -292,13 +285,13 @@ def test_the_timeout_covers_the_host_and_a_late_answer_is_dropped():
     cluster.advance(4.9)
     assert zero.status(tags[0]) is None
     cluster.advance(0.1 + HOST_GRACE)
-    assert (zero.status(tags[0]), one.status(tags[1])) == (ERR_TIMEOUT, ERR_TIMEOUT)
+    assert (zero.status(tags[0]), one.status(tags[1])) == (statuses.ERR_TIMEOUT, statuses.ERR_TIMEOUT)
     assert decode_late(zero.replies[tags[0]], 1) is None
     cluster.held[0][1](encode_modex([(Proc("job", 2), [(2, encode(("z", text("late"))), 1, (5, 0, 0))])]), None)
-    assert zero.status(zero.get(2, "z", attrs.IMMEDIATE(True))) == ERR_NOT_FOUND
+    assert zero.status(zero.get(2, "z", attrs.IMMEDIATE(True))) == statuses.ERR_NOT_FOUND
     tags = zero.fence(), one.fence()
     cluster.held[1][1](b"", None)
-    assert (zero.status(tags[0]), one.status(tags[1])) == (SUCCESS, SUCCESS)
+    assert (zero.status(tags[0]), one.status(tags[1])) == (statuses.SUCCESS, statuses.SUCCESS)
 
 
 def test_a_timeout_names_who_is_missing_here_or_whom_the_host_names():
@@ -313,14 +306,14 @@ def test_a_timeout_names_who_is_missing_here_or_whom_the_host_names():
     one.fence()
     cluster.held[0][1](None, OperationTimeout("too late", missing=(Proc("job", 2),)))
     zero.read()
-    assert zero.status(tag) == ERR_TIMEOUT
+    assert zero.status(tag) == statuses.ERR_TIMEOUT
     assert decode_late(zero.replies[tag], 1) == (Proc("job", 2),)
     tag = zero.fence()
     one.fence()
     # Whom an error is about need not be those who are missing.
     cluster.held[1][1](None, OperationTimeout("too late", procs=(Proc("job", RANK_WILDCARD),)))
     zero.read()
-    assert zero.status(tag) == ERR_TIMEOUT
+    assert zero.status(tag) == statuses.ERR_TIMEOUT
     assert decode_late(zero.replies[tag], 1) is None
 
 
@@ -346,7 +339,7 @@ def test_a_value_of_another_server_is_fetched_once_for_all_who_wait():
 def test_immediate_asks_nobody(cluster):
     cluster.client(2).commit(("a", text("x")))
     zero = cluster.client(0)
-    assert zero.status(zero.get(2, "a", attrs.IMMEDIATE(True))) == ERR_NOT_FOUND
+    assert zero.status(zero.get(2, "a", attrs.IMMEDIATE(True))) == statuses.ERR_NOT_FOUND
     assert not cluster.nodes[0].asked(DirectModex)
     assert zero.value(zero.get(2, "a"), 2, "a") == text("x")
     assert zero.value(zero.get(2, "a", attrs.IMMEDIATE(True)), 2, "a") == text("x")
@@ -354,8 +347,8 @@ def test_immediate_asks_nobody(cluster):
 
 def test_reserved_keys_are_not_fetched(cluster):
     zero = cluster.client(0)
-    assert zero.status(zero.get(2, "pmix.hname")) == ERR_NOT_FOUND
-    assert zero.status(zero.get(RANK_WILDCARD, "pmix.hname")) == ERR_NOT_FOUND
+    assert zero.status(zero.get(2, "pmix.hname")) == statuses.ERR_NOT_FOUND
+    assert zero.status(zero.get(RANK_WILDCARD, "pmix.hname")) == statuses.ERR_NOT_FOUND
     assert not cluster.nodes[0].asked(DirectModex)
 
 
@@ -369,7 +362,7 @@ def test_a_fetch_waits_for_the_commit(cluster):
     cluster.advance(1)
     assert zero.status(later) is None
     # It is the same as for a proc of the reader's own node.
-    assert zero.status(never) == ERR_TIMEOUT
+    assert zero.status(never) == statuses.ERR_TIMEOUT
     two.commit(("b", text("y")))
     assert zero.value(later, 2, "b") == text("y")
 
@@ -378,7 +371,7 @@ def test_a_fetch_may_time_out(cluster):
     zero, two = cluster.client(0), cluster.client(2)
     tag = zero.get(2, "a", attrs.TIMEOUT(3))
     cluster.advance(3)
-    assert zero.status(tag) == ERR_TIMEOUT
+    assert zero.status(tag) == statuses.ERR_TIMEOUT
     two.commit(("a", text("x")))
     assert zero.value(zero.get(2, "a"), 2, "a") == text("x")
 
@@ -393,7 +386,7 @@ def test_a_fetch_from_who_goes_without_a_commit_ends(cluster, end):
         two.ask(Command.FINALIZE)
     else:
         cluster.nodes[1].server.deregister_nspace("job")
-    assert zero.status(tag) == ERR_NOT_FOUND
+    assert zero.status(tag) == statuses.ERR_NOT_FOUND
     assert not any(node.server.pending() for node in cluster.nodes)
 
 
@@ -408,17 +401,17 @@ def test_who_has_gone_leaves_what_it_has_committed(cluster):
 def test_errors_of_a_fetch_reach_the_readers():
     cluster = Patient((0,), (1,))
     zero = cluster.client(0)
-    for error, status in ((NotSupported("no"), ERR_NOT_SUPPORTED), (RuntimeError("bug"), ERROR)):
+    for error, status in ((NotSupported("no"), statuses.ERR_NOT_SUPPORTED), (RuntimeError("bug"), statuses.ERROR)):
         tag = zero.get(1, "a")
         cluster.held.pop()[1](None, error)
         assert zero.status(tag) == status
     for data in (b"", None, encode_modex([])):
         tag = zero.get(1, "a")
         cluster.held.pop()[1](data, None)
-        assert zero.status(tag) == ERR_NOT_FOUND
+        assert zero.status(tag) == statuses.ERR_NOT_FOUND
     tag = zero.get(1, "a")
     cluster.held.pop()[1](b"junk", None)
-    assert zero.status(tag) == ERR_UNPACK_FAILURE
+    assert zero.status(tag) == statuses.ERR_UNPACK_FAILURE
     assert not cluster.nodes[0].server.pending()
 
 
@@ -433,7 +426,7 @@ def test_each_key_is_fetched_once():
     assert zero.value(tags[2], 1, "b") == text("x")
     assert tags[0] not in zero.replies
     cluster.held[0][1](None, OperationTimeout("late"))
-    assert [zero.status(tags[0]), two.status(tags[1])] == [ERR_TIMEOUT] * 2
+    assert [zero.status(tags[0]), two.status(tags[1])] == [statuses.ERR_TIMEOUT] * 2
 
 
 def test_who_may_wait_for_longer_has_it_asked_again():
@@ -444,14 +437,14 @@ def test_who_may_wait_for_longer_has_it_asked_again():
     assert len(cluster.held) == 1
     cluster.advance(0.9)
     cluster.held[0][1](None, OperationTimeout("late"))
-    assert zero.status(short) == ERR_TIMEOUT
+    assert zero.status(short) == statuses.ERR_TIMEOUT
     assert long not in two.replies and usual not in two.replies
     assert len(cluster.held) == 2
     cluster.held[1][1](None, OperationTimeout("late"))
-    assert two.status(long) == ERR_TIMEOUT
+    assert two.status(long) == statuses.ERR_TIMEOUT
     assert usual not in two.replies
     cluster.held[2][1](None, OperationTimeout("late"))
-    assert two.status(usual) == ERR_TIMEOUT
+    assert two.status(usual) == statuses.ERR_TIMEOUT
     assert not cluster.nodes[0].server.pending()
     assert not cluster.nodes[0].server.modex._fetching
 
@@ -468,9 +461,9 @@ def test_what_comes_late_does_not_replace_what_is_newer():
         return encode_modex([(Proc("job", 1), values)], {Proc("job", 1): stamp})
 
     fenced(blob(5, ("a", text("new"))), None)
-    assert zero.status(tag) == SUCCESS
+    assert zero.status(tag) == statuses.SUCCESS
     fetched(blob(4, ("a", text("old"))), None)
-    assert zero.status(waiting) == ERR_NOT_FOUND
+    assert zero.status(waiting) == statuses.ERR_NOT_FOUND
     assert zero.value(zero.get(1, "a", attrs.IMMEDIATE(True)), 1, "a") == text("new")
 
 
@@ -481,7 +474,7 @@ def test_a_fetch_brings_nothing_of_others():
     value = [(3, encode(("a", text("x"))), 1, (5, 0, 0))]
     cluster.held.pop()[1](encode_modex([(Proc("job", 2), value), (Proc("job", 1), value)]), None)
     assert zero.value(tag, 1, "a") == text("x")
-    assert zero.status(zero.get(2, "a", attrs.IMMEDIATE(True))) == ERR_NOT_FOUND
+    assert zero.status(zero.get(2, "a", attrs.IMMEDIATE(True))) == statuses.ERR_NOT_FOUND
 
 
 def test_a_refresh_asks_anew(cluster):
@@ -494,7 +487,7 @@ def test_a_refresh_asks_anew(cluster):
     two.commit(("a", text("newest")))
     request = Packer().pack(codes.COMMAND, 33).pack(codes.STRING, "job").pack(codes.PROC_RANK, 2).bytes()
     tag = zero.send(request)
-    assert zero.status(tag) == SUCCESS
+    assert zero.status(tag) == statuses.SUCCESS
     assert b"newest" in zero.replies[tag]
 
 
@@ -512,7 +505,7 @@ def test_a_job_that_goes_takes_its_readers_fetches_along():
     cluster.add_job("other", (0,), (1,))
     tag = zero.get(1, "a", nspace="other")
     cluster.nodes[0].server.deregister_nspace("other")
-    assert zero.status(tag) == ERR_NOT_FOUND
+    assert zero.status(tag) == statuses.ERR_NOT_FOUND
     cluster.held[0][1](encode_modex([]), None)
     assert not cluster.nodes[0].server.pending()
 

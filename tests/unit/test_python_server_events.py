@@ -14,18 +14,9 @@ from hypothesis import strategies as st
 from pypmix.engine.python import open_client
 from pypmix.engine.python.serversession import open_server
 from pypmix.engine.python.serverside import events
-from pypmix.standard import attrs, codes, ops
+from pypmix.standard import attrs, codes, ops, statuses
 from pypmix.standard.enums import Range
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_NO_PERMISSIONS,
-    ERR_OUT_OF_RESOURCE,
-    SUCCESS,
-    NotInitialized,
-    NotSupported,
-    PermissionDenied,
-    PMIxError,
-)
+from pypmix.standard.errors import NotInitialized, NotSupported, PermissionDenied, PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.limits import Limits
 from pypmix.standard.ops import Notification
@@ -95,9 +86,9 @@ def clients(world):
 
 def test_an_event_goes_to_those_who_registered_it(clients):
     a, b, c, d = clients
-    assert b.register(-1, -2) == SUCCESS
-    assert c.register(-2) == SUCCESS
-    assert a.notify(-1, attrs.EVENT_TEXT_MESSAGE("hi"), range=Range.GLOBAL) == SUCCESS
+    assert b.register(-1, -2) == statuses.SUCCESS
+    assert c.register(-2) == statuses.SUCCESS
+    assert a.notify(-1, attrs.EVENT_TEXT_MESSAGE("hi"), range=Range.GLOBAL) == statuses.SUCCESS
     (event,) = b.events()
     assert (event["code"], event["source"], event["range"]) == (-1, Proc("job", 0), Range.GLOBAL)
     assert event["infos"] == (attrs.EVENT_TEXT_MESSAGE("hi"),)
@@ -159,7 +150,7 @@ def test_ranges(clients, range, infos, hearers, late):
     for client in clients:
         if not late:
             client.register(-1)
-    assert clients[0].notify(-1, *infos, range=range) == SUCCESS
+    assert clients[0].notify(-1, *infos, range=range) == statuses.SUCCESS
     if late:
         for client in clients[1:]:
             client.register(-1)
@@ -181,7 +172,7 @@ def test_a_senseless_event_is_refused(world, clients, range, infos):
     a, b, _, _ = clients
     b.register(-1)
     world.upcalls.clear()
-    assert a.notify(-1, *infos, range=range) == ERR_BAD_PARAM
+    assert a.notify(-1, *infos, range=range) == statuses.ERR_BAD_PARAM
     assert b.heard() == []
     assert not world.upcalls
 
@@ -209,7 +200,7 @@ def test_what_a_relay_sends_back_goes_no_further(world, clients):
     a, b, _, _ = clients
     b.register(-1)
     world.upcalls.clear()
-    assert a.notify(-1, Info("pmix.srvr.internal.notify", from_python(True))) == SUCCESS
+    assert a.notify(-1, Info("pmix.srvr.internal.notify", from_python(True))) == statuses.SUCCESS
     assert b.heard() == []
     assert not world.upcalls
 
@@ -220,7 +211,7 @@ def test_who_has_gone_hears_nothing(world, clients):
         client.register(-1)
     b.ask(Command.FINALIZE)
     c.die()
-    assert a.notify(-1) == SUCCESS
+    assert a.notify(-1) == statuses.SUCCESS
     assert b.heard() == []
 
 
@@ -359,10 +350,10 @@ def test_what_is_remembered_of_procs_is_bounded(clients, monkeypatch):
 def test_codes_are_bounded(clients):
     a, b, _, _ = clients
     a.world.server.limits = Limits(codes=3)
-    assert b.register(-1, -2) == SUCCESS
-    assert b.register(-2, -3, -4) == ERR_OUT_OF_RESOURCE
-    assert b.register(-2, -3) == SUCCESS
-    assert b.register() == ERR_OUT_OF_RESOURCE
+    assert b.register(-1, -2) == statuses.SUCCESS
+    assert b.register(-2, -3, -4) == statuses.ERR_OUT_OF_RESOURCE
+    assert b.register(-2, -3) == statuses.SUCCESS
+    assert b.register() == statuses.ERR_OUT_OF_RESOURCE
     a.notify(-4)
     a.notify(-3)
     assert b.heard() == [-3]
@@ -414,10 +405,10 @@ def test_a_registration_that_the_host_refuses(world, clients):
     world.answer = []
     tag = b.ask(Command.REGEVENTS, codes=(-1,), infos=())
     world.answer.pop()(None, PermissionDenied("no"))
-    assert b.status(tag) == ERR_NO_PERMISSIONS
+    assert b.status(tag) == statuses.ERR_NO_PERMISSIONS
     tag = c.ask(Command.REGEVENTS, codes=(-1,), infos=())
     world.answer.pop()(None, NotSupported("this host raises none"))
-    assert c.status(tag) == SUCCESS
+    assert c.status(tag) == statuses.SUCCESS
     world.server.events.notify(Notification(-1, HOST))
     assert heard(b, c) == [[], [-1]]
 
@@ -431,7 +422,7 @@ def test_a_client_that_goes_while_the_host_considers(world, clients):
     world.answer = True
     answer(None, None)
     assert world.upcalls == [ops.DeregisterEvents((-1,))]
-    assert clients[0].notify(-1) == SUCCESS
+    assert clients[0].notify(-1) == statuses.SUCCESS
     clients[2].register(-1)
     assert clients[2].heard() == [-1]
 
@@ -449,9 +440,9 @@ def test_the_host_is_asked_once_at_a_time(world, clients):
     answer = world.answer.pop()
     world.answer = True
     answer(None, None)
-    assert [client.status(tag) for client, tag in tags.items()] == [SUCCESS, SUCCESS]
+    assert [client.status(tag) for client, tag in tags.items()] == [statuses.SUCCESS, statuses.SUCCESS]
     assert world.upcalls == [ops.DeregisterEvents((-2,))]
-    assert clients[0].notify(-1) == SUCCESS
+    assert clients[0].notify(-1) == statuses.SUCCESS
     assert heard(b, c) == [[], [-1]]
 
 
@@ -466,7 +457,7 @@ def test_a_refusal_is_of_one_registration_whoever_waits_for_it(world, clients):
         assert world.upcalls == [ops.RegisterEvents((-1, -2))]
         world.upcalls.clear()
         world.answer.pop()(None, PermissionDenied("no"))
-    assert [client.status(tags[client]) for client in (b, c)] == [ERR_NO_PERMISSIONS] * 2
+    assert [client.status(tags[client]) for client in (b, c)] == [statuses.ERR_NO_PERMISSIONS] * 2
     assert not world.upcalls
 
 
@@ -484,14 +475,18 @@ def test_a_refusal_is_of_one_registration_whoever_waits_for_it(world, clients):
     ],
 )
 def test_what_the_host_is_told_of(world, clients, range, infos, told):
-    assert clients[0].notify(-1, *infos, range=range) == SUCCESS
+    assert clients[0].notify(-1, *infos, range=range) == statuses.SUCCESS
     assert world.upcalls == ([ops.NotifyEvent(-1, range, infos)] if told else [])
     assert [process.proc for process in world.askers] == ([Proc("job", 0)] if told else [])
 
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(None, SUCCESS), (NotSupported("no"), SUCCESS), (PMIxError("x", status=ERR_BAD_PARAM), ERR_BAD_PARAM)],
+    [
+        (None, statuses.SUCCESS),
+        (NotSupported("no"), statuses.SUCCESS),
+        (PMIxError("x", status=statuses.ERR_BAD_PARAM), statuses.ERR_BAD_PARAM),
+    ],
 )
 def test_the_hosts_answer_is_the_senders(world, clients, error, status):
     a, b, _, _ = clients
@@ -548,11 +543,11 @@ def test_a_host_without_events_does_not_fail_a_local_one(world, clients):
         answer(None, NotSupported("nothing here"))
 
     world.server.host.upcall = upcall
-    assert b.register(-1) == SUCCESS
-    assert a.notify(-1) == SUCCESS
+    assert b.register(-1) == statuses.SUCCESS
+    assert a.notify(-1) == statuses.SUCCESS
     assert b.heard() == [-1]
     b.deregister(-1)
-    assert a.notify(-1) == SUCCESS
+    assert a.notify(-1) == statuses.SUCCESS
     assert b.heard() == []
 
 
@@ -608,7 +603,7 @@ def test_against_a_model(steps):
             expected = [[] for _ in _PROCS]
             if kind == "register":
                 who, wanted = details
-                assert clients[who].register(*wanted) == SUCCESS
+                assert clients[who].register(*wanted) == statuses.SUCCESS
                 new = (set(wanted) or {WILD}) - registered[who]
                 registered[who] |= set(wanted) or {WILD}
                 for event in recent:
@@ -638,7 +633,7 @@ def test_against_a_model(steps):
                 if sender < 0:
                     world.server.events.notify(Notification(code, source, range, tuple(infos)))
                 else:
-                    assert clients[sender].notify(code, *infos, range=range) == SUCCESS
+                    assert clients[sender].notify(code, *infos, range=range) == statuses.SUCCESS
                 for who in (0, 1, 2):
                     if wants(who, event):
                         known[who].add(number)

@@ -4,20 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pypmix.standard import attrs, codes, ops
-from pypmix.standard.errors import (
-    ERR_EXISTS,
-    ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
-    ERR_OUT_OF_RESOURCE,
-    ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
-    ERROR,
-    SUCCESS,
-    NotSupported,
-    OperationTimeout,
-    PMIxError,
-)
+from pypmix.standard import attrs, codes, ops, statuses
+from pypmix.standard.errors import NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops.hosting import DirectModex, FenceUpcall, GroupUpcall
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
@@ -124,7 +112,7 @@ def test_a_server_needs_no_host_for_its_own_procs(reply):
     tag = zero.client.get(1, "acme.note", qualifier)
     assert b"b" in zero.client.replies[tag]
     tags = zero.destruct(), one.destruct(members=result["members"])
-    assert [zero.status(tags[0]), one.status(tags[1])] == [SUCCESS, SUCCESS]
+    assert [zero.status(tags[0]), one.status(tags[1])] == [statuses.SUCCESS, statuses.SUCCESS]
     assert [op.operation for op in world.upcalls if isinstance(op, GroupUpcall)] == [0, 1]
     assert not world.server.store.groups
 
@@ -142,12 +130,12 @@ def test_directives_come_once_and_what_members_give_of_themselves_from_each():
     assert list(plain(op).directives[3:]) == told
 
 
-@pytest.mark.parametrize("error", [PMIxError("full", status=ERR_OUT_OF_RESOURCE), RuntimeError("bug")])
+@pytest.mark.parametrize("error", [PMIxError("full", status=statuses.ERR_OUT_OF_RESOURCE), RuntimeError("bug")])
 def test_a_host_may_refuse_a_group(error):
     world = Alone(error)
     zero, one = members(world, MIDDLE, NEW)
     tags = zero.construct(), one.construct()
-    status = getattr(error, "code", ERROR)
+    status = getattr(error, "code", statuses.ERROR)
     assert [zero.status(tags[0]), one.status(tags[1])] == [status] * 2
     assert not world.server.store.groups
 
@@ -166,7 +154,7 @@ def test_nonsense_of_a_host_is_an_error_and_logged(nonsense):
     world = Alone(nonsense)
     zero, one = members(world, MIDDLE, MIDDLE)
     tags = zero.construct(), one.construct()
-    assert [zero.status(tags[0]), one.status(tags[1])] == [ERROR] * 2
+    assert [zero.status(tags[0]), one.status(tags[1])] == [statuses.ERROR] * 2
     assert len(world.logged) == 1
     assert not world.server.store.groups
 
@@ -192,8 +180,8 @@ def test_a_name_is_taken_once():
     zero, one = members(world, MIDDLE, MIDDLE)
     zero.construct()
     one.construct()
-    assert zero.status(zero.construct()) == ERR_EXISTS
-    assert zero.status(zero.construct(name="job")) == ERR_EXISTS
+    assert zero.status(zero.construct()) == statuses.ERR_EXISTS
+    assert zero.status(zero.construct(name="job")) == statuses.ERR_EXISTS
 
 
 # Across servers
@@ -229,7 +217,7 @@ def test_a_group_is_an_address_in_fences_across_servers():
     tags = [member.client.fence(Proc("g", RANK_WILDCARD), infos=(attrs.COLLECT_DATA(True),)) for member in group[:2]]
     # Who names the procs themselves means the same.
     tags.append(group[2].client.fence(*some))
-    assert [member.status(tag) for member, tag in zip(group, tags, strict=False)] == [SUCCESS] * 3
+    assert [member.status(tag) for member, tag in zip(group, tags, strict=False)] == [statuses.SUCCESS] * 3
     assert {op.procs for node in cluster.nodes for op in node.asked(FenceUpcall)} == {some}
 
 
@@ -242,9 +230,9 @@ def test_a_destruct_is_everybodys():
     tags = [group[0].destruct(members=everyone)]
     assert group[0].status(tags[0]) is None
     tags.append(group[1].destruct(members=everyone))
-    assert [member.status(tag) for member, tag in zip(group, tags, strict=True)] == [SUCCESS] * 2
+    assert [member.status(tag) for member, tag in zip(group, tags, strict=True)] == [statuses.SUCCESS] * 2
     assert not any(node.server.store.groups for node in cluster.nodes)
-    assert group[0].status(group[0].destruct(members=everyone)) == ERR_NOT_FOUND
+    assert group[0].status(group[0].destruct(members=everyone)) == statuses.ERR_NOT_FOUND
 
 
 def test_members_of_another_job_on_another_server():
@@ -257,14 +245,14 @@ def test_members_of_another_job_on_another_server():
     tags = here.construct(procs=procs), there.construct(procs=procs)
     assert [here.result(tags[0])["members"], there.result(tags[1])["members"]] == [procs, procs]
     tags = here.client.fence(Proc("g", RANK_WILDCARD)), there.client.fence(Proc("g", RANK_WILDCARD))
-    assert [here.status(tags[0]), there.status(tags[1])] == [SUCCESS, SUCCESS]
+    assert [here.status(tags[0]), there.status(tags[1])] == [statuses.SUCCESS, statuses.SUCCESS]
 
 
 def test_a_host_without_groups_cannot_make_one_across_servers():
     cluster = Cluster((0,), (1,))
     (zero,) = members(cluster, MIDDLE)
     cluster.nodes[0].upcall = lambda op, answer, process=None: answer(None, NotSupported("none"))
-    assert zero.status(zero.construct()) == ERR_NOT_SUPPORTED
+    assert zero.status(zero.construct()) == statuses.ERR_NOT_SUPPORTED
     assert not cluster.nodes[0].server.store.groups
 
 
@@ -288,7 +276,7 @@ def test_a_member_lost_while_the_host_is_at_it_ends_the_construct():
     tag = zero.construct()
     one.construct()
     one.client.die()
-    assert zero.status(tag) == ERR_PARTIAL_SUCCESS
+    assert zero.status(tag) == statuses.ERR_PARTIAL_SUCCESS
     assert [op.operation for op in cluster.nodes[0].asked(GroupUpcall)] == [0, 3]
     assert cluster.nodes[0].asked(GroupUpcall)[1] == GroupUpcall(3, "g")
     cluster.held[0][1]((), None)
@@ -305,7 +293,7 @@ def test_a_member_lost_while_other_servers_are_asked_is_the_hosts_business():
     one.client.die()
     assert zero.status(tag) is None
     cluster.held[0][1](None, PMIxError("a member has ended", status=ABORT))
-    assert zero.status(tag) == ERR_PARTIAL_SUCCESS
+    assert zero.status(tag) == statuses.ERR_PARTIAL_SUCCESS
     assert not cluster.nodes[0].server.store.groups
     assert not cluster.nodes[0].server.pending()
 
@@ -339,7 +327,7 @@ def test_a_timeout_covers_the_host_who_is_told(kind):
         operation = 1
     tag = getattr(zero, kind)(attrs.TIMEOUT(5))
     cluster.advance(6)
-    assert zero.status(tag) == ERR_TIMEOUT
+    assert zero.status(tag) == statuses.ERR_TIMEOUT
     assert [op.operation for op in cluster.nodes[0].asked(GroupUpcall)] == [operation, 3]
     cluster.held[0][1]((), None)
     assert ("g" in cluster.nodes[0].server.store.groups) == (kind == "destruct")
@@ -377,17 +365,17 @@ def test_jobs_of_different_servers_connect():
     # The host tells this server of the other job before it answers.
     cluster.nodes[0].server.register_nspace(far, ())
     cluster.release()
-    assert [zero.status(tags[0]), there.status(tags[1])] == [SUCCESS, SUCCESS]
+    assert [zero.status(tags[0]), there.status(tags[1])] == [statuses.SUCCESS, statuses.SUCCESS]
     assert b"far" in zero.replies[tags[0]]
     assert cluster.nodes[0].asked(ops.Connect) == [ops.Connect(procs, ())]
     tags = [connect(each, *procs, command=Command.DISCONNECTNB) for each in (zero, there)]
-    assert [zero.status(tags[0]), there.status(tags[1])] == [SUCCESS, SUCCESS]
+    assert [zero.status(tags[0]), there.status(tags[1])] == [statuses.SUCCESS, statuses.SUCCESS]
 
 
 def test_a_connect_to_a_job_that_nobody_knows_fails():
     world = Alone(None)
     zero = Client(world, 0).connect()
-    assert zero.status(connect(zero, Proc("job", 0), Proc("nowhere", RANK_WILDCARD))) == ERR_NOT_FOUND
+    assert zero.status(connect(zero, Proc("job", 0), Proc("nowhere", RANK_WILDCARD))) == statuses.ERR_NOT_FOUND
 
 
 def test_the_timeout_of_a_connect_covers_the_host():
@@ -397,7 +385,7 @@ def test_the_timeout_of_a_connect_covers_the_host():
     world.answer.pop()(None, None)
     tag = connect(client, Proc("job", 0), infos=(attrs.TIMEOUT(3),))
     world.advance(4)
-    assert client.status(tag) == ERR_TIMEOUT
+    assert client.status(tag) == statuses.ERR_TIMEOUT
     world.answer.pop()(None, None)
     assert not world.server.pending()
 

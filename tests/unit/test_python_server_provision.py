@@ -8,17 +8,8 @@ import pytest
 
 from pypmix.engine.python import provision
 from pypmix.engine.python.serversession import ServerSession
-from pypmix.standard import attrs, codes, ops
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_EXISTS,
-    ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
-    ERR_OUT_OF_RESOURCE,
-    SUCCESS,
-    NotFound,
-    PMIxError,
-)
+from pypmix.standard import attrs, codes, ops, statuses
+from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, DataArray, Envar, Info, Proc, Query, ResourceUnit, Value
 from pypmix.standard.values import to_python
@@ -41,7 +32,7 @@ def world():
 def query(client, key, *qualifiers):
     tag = client.ask(Command.QUERY, queries=(Query((key,), qualifiers),))
     reply = reply_layout(Command.QUERY, RELEASE).decode(client.replies[tag], 1, RELEASE)
-    return to_python(reply["infos"][0].value) if reply["status"] == SUCCESS else reply["status"]
+    return to_python(reply["infos"][0].value) if reply["status"] == statuses.SUCCESS else reply["status"]
 
 
 def events(client):
@@ -77,18 +68,23 @@ def test_process_sets_are_told_to_who_asks(world):
     assert query(client, "pmix.qry.psetnum") == 2
     assert query(client, "pmix.qry.psets") == "ocean,all"
     assert query(client, "pmix.qry.pmems", attrs.PSET_NAME("ocean")) == [ZERO, ONE]
-    assert query(client, "pmix.qry.pmems", attrs.PSET_NAME("ice")) == ERR_NOT_FOUND
+    assert query(client, "pmix.qry.pmems", attrs.PSET_NAME("ice")) == statuses.ERR_NOT_FOUND
     names = "pmix.pset.nms"
     assert client.value(client.get(1, names), 1, names) == text("ocean,all")
     assert client.value(client.get(2, names), 2, names) == text("all")
     psets(world).delete("all")
-    assert client.status(client.get(2, names)) == ERR_NOT_FOUND
+    assert client.status(client.get(2, names)) == statuses.ERR_NOT_FOUND
     assert query(client, "pmix.qry.psets") == "ocean"
 
 
 def test_process_sets_that_cannot_be(world, monkeypatch):
     psets(world).define("ocean", (ZERO,))
-    for name, status in (("ocean", ERR_EXISTS), ("job", ERR_EXISTS), ("", ERR_BAD_PARAM), ("a,b", ERR_BAD_PARAM)):
+    for name, status in (
+        ("ocean", statuses.ERR_EXISTS),
+        ("job", statuses.ERR_EXISTS),
+        ("", statuses.ERR_BAD_PARAM),
+        ("a,b", statuses.ERR_BAD_PARAM),
+    ):
         with pytest.raises(PMIxError) as caught:
             psets(world).define(name, (ZERO,))
         assert caught.value.code == status
@@ -100,7 +96,7 @@ def test_process_sets_that_cannot_be(world, monkeypatch):
         psets(world).delete("ice")
     with pytest.raises(PMIxError) as caught:
         psets(world).define("new", ())
-    assert caught.value.code == ERR_BAD_PARAM
+    assert caught.value.code == statuses.ERR_BAD_PARAM
     for proc in (Proc("gone", 0), Proc("gone", RANK_WILDCARD), Proc("job", 1000), Proc("job", RANK_UNDEF)):
         with pytest.raises(NotFound) as unknown:
             psets(world).define("new", (ZERO, proc))
@@ -111,7 +107,7 @@ def test_process_sets_that_cannot_be(world, monkeypatch):
     monkeypatch.setattr("pypmix.engine.psets.MAX_PSETS", 2)
     with pytest.raises(PMIxError) as caught:
         psets(world).define("new", (ZERO,))
-    assert caught.value.code == ERR_OUT_OF_RESOURCE
+    assert caught.value.code == statuses.ERR_OUT_OF_RESOURCE
 
 
 # Resources, and what the host stores
@@ -138,7 +134,7 @@ def test_resources_are_part_of_every_jobs_info(world):
     assert early.value(early.get(0, "acme.gpu"), 0, "acme.gpu") == text("mine")
     world.server.store.deregister_resources((Info("acme.gpu", text("")), Info("acme.none", text(""))))
     assert "acme.gpu" not in job_of(early)
-    assert early.status(early.get(RANK_WILDCARD, "acme.gpu")) == ERR_NOT_FOUND
+    assert early.status(early.get(RANK_WILDCARD, "acme.gpu")) == statuses.ERR_NOT_FOUND
 
 
 def test_values_that_the_host_stores_are_for_this_servers_clients(world):
@@ -222,7 +218,7 @@ def test_changes_that_name_no_variable(session, info):
     for call in (session.setup_application, session.setup_local_support):
         with pytest.raises(PMIxError) as caught:
             call("job", (info,))
-        assert caught.value.code == ERR_BAD_PARAM
+        assert caught.value.code == statuses.ERR_BAD_PARAM
 
 
 def test_a_node_tells_what_it_has_and_keeps_what_others_tell(session):
@@ -242,7 +238,7 @@ def test_a_node_tells_what_it_has_and_keeps_what_others_tell(session):
     for bad in (attrs.HOSTNAME("x"), Info("pmix.node.arr", Value(codes.DATA_ARRAY, DataArray(codes.INFO, ())))):
         with pytest.raises(PMIxError) as caught:
             session.deliver_inventory((bad,), ())
-        assert caught.value.code == ERR_BAD_PARAM
+        assert caught.value.code == statuses.ERR_BAD_PARAM
 
 
 def test_a_session_passes_on_what_its_host_gives(session):
@@ -311,7 +307,7 @@ def test_sessions_and_resource_blocks_are_the_hosts(command, fields, op, result,
     assert world.upcalls[-1] == op
     world.answer.pop()(result, None)
     client.read()
-    assert reply_layout(command, NEW).decode(client.replies[tag], 1, NEW) == {"status": SUCCESS, **reply}
+    assert reply_layout(command, NEW).decode(client.replies[tag], 1, NEW) == {"status": statuses.SUCCESS, **reply}
 
 
 def test_the_bytes_of_sessions_and_resource_blocks():
@@ -330,4 +326,4 @@ def test_the_bytes_of_sessions_and_resource_blocks():
     old = Client(world, 1, version="5.0.11")
     old.connect()
     world.answer.pop()(None, None)
-    assert old.status(old.send(session)) == ERR_NOT_SUPPORTED
+    assert old.status(old.send(session)) == statuses.ERR_NOT_SUPPORTED

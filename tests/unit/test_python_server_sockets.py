@@ -19,18 +19,8 @@ from pypmix.engine.peeruid import NOBODY, Owners
 from pypmix.engine.python import server
 from pypmix.engine.python.serversession import open_server
 from pypmix.engine.python.session import local_socket
-from pypmix.standard import attrs, codes, ops
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_NO_PERMISSIONS,
-    ERR_NOT_FOUND,
-    ERR_PARTIAL_SUCCESS,
-    ERR_UNPACK_FAILURE,
-    SUCCESS,
-    NotInitialized,
-    PermissionDenied,
-    PMIxError,
-)
+from pypmix.standard import attrs, codes, ops, statuses
+from pypmix.standard.errors import NotInitialized, PermissionDenied, PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.limits import Limits
 from pypmix.standard.types import RANK_WILDCARD, Proc, Value
@@ -162,7 +152,7 @@ def fine(host, rank=3):
     """Tell whether the server still serves a new client."""
     client = host.client(rank)
     try:
-        return client.welcome[0] == SUCCESS and client.status(client.fence(rank)) == SUCCESS
+        return client.welcome[0] == statuses.SUCCESS and client.status(client.fence(rank)) == statuses.SUCCESS
     finally:
         client.status(request_layout(Command.FINALIZE, (5, 0, 0)).encode(1, (5, 0, 0)))
         client.close()
@@ -211,15 +201,15 @@ def test_an_enormous_length_ends_the_connection_at_once(host, length):
     bad.socket.sendall(struct.pack("!iIII", 0, 101, length, 0))
     assert bad.ended()
     _, data = good.reply()
-    assert decode_status(data, 1) == ERR_PARTIAL_SUCCESS
+    assert decode_status(data, 1) == statuses.ERR_PARTIAL_SUCCESS
     host.until(lambda: any("job:0" in line for line in host.log))
     assert fine(host)
 
 
 def test_garbage_after_the_handshake_is_answered(host):
     client = host.client(0)
-    assert client.status(b"\2\3\2\x05garbage") == ERR_UNPACK_FAILURE
-    assert client.status(client.fence(0)) == SUCCESS
+    assert client.status(b"\2\3\2\x05garbage") == statuses.ERR_UNPACK_FAILURE
+    assert client.status(client.fence(0)) == statuses.SUCCESS
 
 
 def test_a_key_of_600_characters(host):
@@ -227,14 +217,14 @@ def test_a_key_of_600_characters(host):
     kval = encode_kval(1, "x" * 500, Value(codes.STRING, "v"))
     start = kval.index(b"x" * 500)
     long = kval[: start - 2] + bytes((1202 & 127 | 128, 1202 >> 7)) + b"x" * 100 + kval[start:]
-    assert client.status(encode_commit(1, [(1, long)])) in (ERR_BAD_PARAM, ERR_UNPACK_FAILURE)
-    assert client.status(client.fence(0)) == SUCCESS
-    assert other.status(encode_get(1, "job", 0, (attrs.IMMEDIATE(True),), "x" * 500)) == ERR_NOT_FOUND
+    assert client.status(encode_commit(1, [(1, long)])) in (statuses.ERR_BAD_PARAM, statuses.ERR_UNPACK_FAILURE)
+    assert client.status(client.fence(0)) == statuses.SUCCESS
+    assert other.status(encode_get(1, "job", 0, (attrs.IMMEDIATE(True),), "x" * 500)) == statuses.ERR_NOT_FOUND
 
 
 def test_a_wrong_nspace_is_told_so(host):
     client = host.client(0, nspace="jab")
-    assert client.welcome[0] == ERR_NOT_FOUND
+    assert client.welcome[0] == statuses.ERR_NOT_FOUND
     assert client.ended()
     assert "jab" in host.log[0]
     assert fine(host)
@@ -292,11 +282,11 @@ def test_a_message_in_small_pieces(host):
 def test_a_slow_reader_is_not_read_from_and_harms_nobody(host):
     lazy, other = host.client(0), host.client(1)
     blob = Value(codes.BYTE_OBJECT, bytes(1 << 20))
-    assert other.status(encode_commit(1, [(1, encode_kval(1, "blob", blob))])) == SUCCESS
+    assert other.status(encode_commit(1, [(1, encode_kval(1, "blob", blob))])) == statuses.SUCCESS
     request = encode_get(1, "job", 1, (), "blob")
     for _ in range(100):
         lazy.send(request)
-        assert other.status(other.fence(1)) == SUCCESS
+        assert other.status(other.fence(1)) == statuses.SUCCESS
     (link,) = [link for link in host.session._reactor._links.values() if link.owner.process.proc.rank == 0]
     # More was asked for than waits: the rest of the requests waits with the kernel.
     assert not link.reading
@@ -304,7 +294,7 @@ def test_a_slow_reader_is_not_read_from_and_harms_nobody(host):
     for _ in range(100):
         assert len(lazy.reply()[1]) > 1 << 20
     host.until(lambda: link.reading)
-    assert lazy.status(lazy.fence(0)) == SUCCESS
+    assert lazy.status(lazy.fence(0)) == statuses.SUCCESS
     assert not host.log
 
 
@@ -314,7 +304,7 @@ def test_what_was_sent_in_one_piece_before_the_end_counts(host):
     client.socket.sendall(b"".join([frame(0, 200 + number, commit) for number, commit in enumerate(commits)]))
     client.socket.shutdown(socket.SHUT_WR)
     host.until(lambda: ops.ClientLost(Proc("job", 0)) in host.upcalls)
-    assert other.status(encode_get(1, "job", 0, (), "k499")) == SUCCESS
+    assert other.status(encode_get(1, "job", 0, (), "k499")) == statuses.SUCCESS
 
 
 def test_who_is_told_much_and_does_not_read_is_dropped(host):
@@ -323,13 +313,13 @@ def test_who_is_told_much_and_does_not_read_is_dropped(host):
     (link,) = [link for link in host.session._reactor._links.values() if link.owner.process.proc.rank == 0]
     for _ in range(200):
         host.session._reactor.call(lambda: link.send(bytes(1 << 20)))
-        assert other.status(other.fence(1)) == SUCCESS
+        assert other.status(other.fence(1)) == statuses.SUCCESS
         if host.log:
             break
     assert "does not read" in host.log[0]
     assert "'unread' is 4194304" in host.log[0]
     host.until(lambda: ops.ClientLost(Proc("job", 0)) in host.upcalls)
-    assert other.status(other.fence(1)) == SUCCESS
+    assert other.status(other.fence(1)) == statuses.SUCCESS
 
 
 def test_a_reader_that_is_slow_for_a_while_gets_everything(host):
@@ -353,7 +343,7 @@ def test_a_crowd_of_clients():
         for _ in range(3):
             for client in clients:
                 client.send(client.fence())
-            assert {decode_status(client.reply()[1], 1) for client in clients} == {SUCCESS}
+            assert {decode_status(client.reply()[1], 1) for client in clients} == {statuses.SUCCESS}
         grown = resident() - rss
         assert grown / size < 16, "kilobytes for both ends of a connection"
         threads = [thread for thread in threading.enumerate() if thread.name.startswith("pypmix-server")]
@@ -368,7 +358,7 @@ def test_a_crowd_of_clients():
 def test_upcalls_may_be_answered_from_any_thread(host):
     host.answer = lambda upcall: threading.Timer(0.05, upcall.reply).start()
     client = host.client(0)
-    assert client.welcome[0] == SUCCESS
+    assert client.welcome[0] == statuses.SUCCESS
     host.answer = lambda upcall: threading.Thread(target=upcall.fail, args=(PMIxError("x", status=-7),)).start()
     abort = request_layout(Command.ABORT, (5, 0, 0)).encode(1, (5, 0, 0), code=3, message="m", procs=())
     assert client.status(abort) == -7
@@ -381,13 +371,13 @@ def test_only_the_first_answer_of_a_host_counts(host):
         upcall.reply()
 
     host.answer = twice
-    assert host.client(0).welcome[0] == ERR_NO_PERMISSIONS
+    assert host.client(0).welcome[0] == statuses.ERR_NO_PERMISSIONS
 
 
 def test_a_host_that_fails_refuses(host):
     host.answer = lambda upcall: 1 // 0
     client = host.client(0)
-    assert client.welcome[0] not in (None, SUCCESS)
+    assert client.welcome[0] not in (None, statuses.SUCCESS)
     assert any("ZeroDivisionError" in line for line in host.log)
     host.answer = lambda upcall: upcall.reply()
     assert fine(host)
@@ -408,7 +398,7 @@ def test_registrations_from_many_threads(host):
         thread.start()
     for thread in threads:
         thread.join(WAIT)
-    assert all(host.client(2, nspace=f"job-{number}").welcome[0] == SUCCESS for number in range(8))
+    assert all(host.client(2, nspace=f"job-{number}").welcome[0] == statuses.SUCCESS for number in range(8))
 
 
 def test_a_deregistered_job_is_cut_off(host):
@@ -416,7 +406,7 @@ def test_a_deregistered_job_is_cut_off(host):
     client = host.client(0, nspace="other")
     host.session.deregister_nspace("other")
     assert client.ended()
-    assert host.client(0, nspace="other").welcome[0] == ERR_NOT_FOUND
+    assert host.client(0, nspace="other").welcome[0] == statuses.ERR_NOT_FOUND
 
 
 def test_job_info_that_cannot_be_sent_is_refused_at_once(host):

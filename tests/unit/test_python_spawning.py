@@ -12,18 +12,8 @@ from pypmix.engine.python.client import Client as Machine
 from pypmix.engine.python.client import Server
 from pypmix.engine.python.datastore import DataStore
 from pypmix.engine.python.serverside import spawning
-from pypmix.standard import codes, ops
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_NOT_SUPPORTED,
-    ERR_OUT_OF_RESOURCE,
-    NotFound,
-    NotSupported,
-    OperationTimeout,
-    PMIxError,
-    RemoteProtocolError,
-    Unreachable,
-)
+from pypmix.standard import codes, ops, statuses
+from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError, RemoteProtocolError, Unreachable
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.types import Info, Value
 from pypmix.wire.frames import TAG_IOF, FrameReader, frame
@@ -267,7 +257,8 @@ def test_the_job_info_of_the_new_job_is_there_at_once(kind):
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(ERR_NOT_SUPPORTED, NotSupported), (EXE_NOT_FOUND, PMIxError), (-24, OperationTimeout)]
+    ("status", "kind"),
+    [(statuses.ERR_NOT_SUPPORTED, NotSupported), (EXE_NOT_FOUND, PMIxError), (-24, OperationTimeout)],
 )
 def test_what_the_host_could_not_do(status, kind):
     client = machine()
@@ -379,7 +370,7 @@ def test_a_job_elsewhere_has_no_info_here(world):
     ("result", "error", "status"),
     [
         (None, PMIxError("no", status=EXE_NOT_FOUND), EXE_NOT_FOUND),
-        (None, NotSupported("no"), ERR_NOT_SUPPORTED),
+        (None, NotSupported("no"), statuses.ERR_NOT_SUPPORTED),
         (None, None, -1),
     ],
 )
@@ -391,7 +382,7 @@ def test_what_the_host_refuses(world, result, error, status):
 
 @pytest.mark.parametrize("apps", [(), (App(None),), (App("a", maxprocs=0),), (App("a", maxprocs=-1),)])
 def test_what_is_no_job_is_refused_here(world, apps):
-    assert world.client.status(ask(world.client, *apps)) == ERR_BAD_PARAM
+    assert world.client.status(ask(world.client, *apps)) == statuses.ERR_BAD_PARAM
     assert not world.upcalls
 
 
@@ -399,7 +390,7 @@ def test_spawns_under_way_are_shown_and_bounded(world, monkeypatch):
     monkeypatch.setattr(spawning, "MAX_SPAWNS", 2)
     tags = [ask(world.client, App("a")) for _ in range(3)]
     assert [(each.operation, each.arrived) for each in world.server.pending()] == [("spawn", (Proc("job", 0),))] * 2
-    assert world.client.status(tags[2]) == ERR_OUT_OF_RESOURCE
+    assert world.client.status(tags[2]) == statuses.ERR_OUT_OF_RESOURCE
     world.answer[0]("child", None)
     assert len(world.server.pending()) == 1
     ask(world.client, App("a"))

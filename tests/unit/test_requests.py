@@ -26,13 +26,8 @@ from pypmix.engine.python.client import Server
 from pypmix.engine.python.datastore import DataStore
 from pypmix.engine.python.serversession import open_server
 from pypmix.engine.python.session import open_client
-from pypmix.standard import codes, ops
+from pypmix.standard import codes, ops, statuses
 from pypmix.standard.errors import (
-    ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
-    ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
-    ERROR,
     LostConnection,
     NotFound,
     NotSupported,
@@ -156,7 +151,9 @@ class Stopping(FakeSession):
         return tuple(found)
 
 
-@pytest.mark.parametrize("failure", [None, NotSupported("no"), PartialSuccess("some"), PMIxError("x", status=ERROR)])
+@pytest.mark.parametrize(
+    "failure", [None, NotSupported("no"), PartialSuccess("some"), PMIxError("x", status=statuses.ERROR)]
+)
 def test_keys_behind_an_unknown_one_are_found_all_the_same(monkeypatch, failure):
     session = Stopping(failure)
     monkeypatch.setattr("pypmix.client.open_client", lambda *_: session)
@@ -526,12 +523,12 @@ def test_an_operation_is_a_request_and_its_reply_the_result(kind, op, command, f
 @pytest.mark.parametrize(
     ("status", "error"),
     [
-        (ERR_NOT_SUPPORTED, NotSupported),
-        (ERR_NOT_FOUND, NotFound),
-        (ERR_TIMEOUT, OperationTimeout),
-        (ERR_PARTIAL_SUCCESS, PartialSuccess),
+        (statuses.ERR_NOT_SUPPORTED, NotSupported),
+        (statuses.ERR_NOT_FOUND, NotFound),
+        (statuses.ERR_TIMEOUT, OperationTimeout),
+        (statuses.ERR_PARTIAL_SUCCESS, PartialSuccess),
         (-23, PermissionDenied),
-        (ERROR, PMIxError),
+        (statuses.ERROR, PMIxError),
     ],
 )
 def test_a_status_is_an_error_that_tells_what_happened(op, command, fields, told, result, status, error):
@@ -694,7 +691,7 @@ def test_own_answers_and_those_of_the_server_come_in_the_order_of_the_questions(
     tag, fields = request(client, Command.QUERY)
     assert fields["queries"] == (Query(("acme.a", "acme.gone")), qualified)
     told = (Info("acme.b", text("b")), attrs.JOB_SIZE(9), Info("acme.a", text("a")), Info("acme.unasked", text("?")))
-    answer(client, tag, Command.QUERY, status=ERR_PARTIAL_SUCCESS, infos=told)
+    answer(client, tag, Command.QUERY, status=statuses.ERR_PARTIAL_SUCCESS, infos=told)
     assert call.outcome[0] == (
         Info("acme.a", text("a")),
         attrs.JOB_SIZE(3),
@@ -703,7 +700,7 @@ def test_own_answers_and_those_of_the_server_come_in_the_order_of_the_questions(
     )
 
 
-@pytest.mark.parametrize("status", [0, ERR_PARTIAL_SUCCESS, ERR_NOT_SUPPORTED, ERROR])
+@pytest.mark.parametrize("status", [0, statuses.ERR_PARTIAL_SUCCESS, statuses.ERR_NOT_SUPPORTED, statuses.ERROR])
 def test_an_answer_counts_whatever_the_status(status):
     """`prterun` reports what it lacks with the answers that it has, and `mpirun` a failure with all of them."""
     client = machine()
@@ -717,7 +714,7 @@ def test_own_answers_count_where_the_server_fails():
     client = machine()
     call = client.start(query("acme.what", attrs.JOB_SIZE), None, 0.0)
     tag, _ = request(client, Command.QUERY)
-    reply(client, tag, encode_status(1, ERR_NOT_SUPPORTED))
+    reply(client, tag, encode_status(1, statuses.ERR_NOT_SUPPORTED))
     assert call.outcome == ((attrs.JOB_SIZE(3),), None)
 
 
@@ -827,7 +824,7 @@ def test_an_unknown_nspace(op):
     old, new, alone = machine((4, 2, 2)), machine(), machine(alone=True)
     call = old.start(op, None, 0.0)
     ((tag, _),) = sent(old)
-    reply(old, tag, encode_status(1, ERR_NOT_FOUND))
+    reply(old, tag, encode_status(1, statuses.ERR_NOT_FOUND))
     calls = [call, alone.start(op, None, 0.0), new.start(op, None, 0.0)]
     ((tag, _),) = sent(new)
     reply(new, tag, encode_status(1, NO_NSPACE))

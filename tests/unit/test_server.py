@@ -14,7 +14,8 @@ import pytest
 import pypmix
 from pypmix import NotFound, OperationTimeout, PMIxError, Proc, aio, attrs, server, uint32
 from pypmix.host import Application, Job, Node
-from pypmix.standard.errors import ERR_EXISTS, NotInitialized
+from pypmix.standard import statuses
+from pypmix.standard.errors import NotInitialized
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import Notification, Output
 
@@ -202,7 +203,7 @@ def test_a_callback_is_told_of_a_direct_modex_at_once(session):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_direct_modex_fails_or_ends_after_its_time(session, form):
-    session.modex = lambda done: done(None, PMIxError("exists", status=ERR_EXISTS))
+    session.modex = lambda done: done(None, PMIxError("exists", status=statuses.ERR_EXISTS))
     with pytest.raises(PMIxError, match="exists"):
         call(form, ("dmodex_request", ME))
     session.modex = lambda done: None

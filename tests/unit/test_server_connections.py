@@ -6,18 +6,8 @@ import pytest
 
 from pypmix.engine.groups import talk
 from pypmix.engine.python.serverside import connecting
-from pypmix.standard import attrs, codes, ops
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_EXISTS,
-    ERR_NOT_FOUND,
-    ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
-    ERROR,
-    SUCCESS,
-    NotSupported,
-    PartialSuccess,
-)
+from pypmix.standard import attrs, codes, keys, ops, statuses
+from pypmix.standard.errors import NotSupported, PartialSuccess
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import Connected, Notification
 from pypmix.standard.ops.connecting import (
@@ -30,10 +20,7 @@ from pypmix.standard.ops.connecting import (
     CONNECT_NOTIFY_REQ,
     CONNECT_OPTIONAL,
     CONNECT_PROCS,
-    CONNECT_REQUESTED,
     CONNECT_TOKEN,
-    PROC_HAS_CONNECTED,
-    PROC_HAS_DISCONNECTED,
 )
 from pypmix.standard.ops.events import RANGE_LOCAL
 from pypmix.standard.ops.hosting import FenceUpcall
@@ -49,7 +36,7 @@ from unit.test_python_server import Client, World
 RELEASE = (7, 0, 0)
 TERMINATED = -200
 LEFT = -160
-CODES = (PROC_HAS_CONNECTED, PROC_HAS_DISCONNECTED, CONNECT_REQUESTED, TERMINATED)
+CODES = (statuses.PROC_HAS_CONNECTED, statuses.PROC_HAS_DISCONNECTED, statuses.CONNECT_REQUESTED, TERMINATED)
 JOB = Proc("job", RANK_WILDCARD)
 FAR = Proc("far", RANK_WILDCARD)
 ASSIGN = talk.flag(CONNECT_ASSIGN)
@@ -97,7 +84,7 @@ class Party:
 
     def made(self, tag):
         """Return the nspace and the procs of a connection, and whose job info came along."""
-        assert self.status(tag) == SUCCESS
+        assert self.status(tag) == statuses.SUCCESS
         nspace, procs, foreign = "", (), []
         for item in reply_layout(Command.CONNECTNB, RELEASE).decode(self.client.replies[tag], 1, RELEASE)["objects"]:
             unpacker = Unpacker(item, 1, RELEASE)
@@ -204,7 +191,7 @@ def test_who_did_not_ask_is_told_what_natives_are(assign):
     tags = native.connect(procs=(JOB, FAR), assign=assign), node.far[0].connect(procs=(JOB, FAR), assign=True)
     assert native.made(tags[0]) == ("", (), ["far"])
     payload = native.client.replies[tags[0]]
-    assert payload.startswith(encode_status(1, SUCCESS))
+    assert payload.startswith(encode_status(1, statuses.SUCCESS))
     assert node.far[0].made(tags[1])[0] == "c1"
 
 
@@ -220,7 +207,7 @@ def test_connects_of_the_same_procs_are_told_apart_by_their_ids():
     zero, one = node.parties
     tags = [zero.connect(called("a")), zero.connect(called("b")), zero.connect()]
     assert one.made(one.connect(called("b")))[0] == "c1"
-    assert [zero.status(tag) for tag in tags] == [None, SUCCESS, None]
+    assert [zero.status(tag) for tag in tags] == [None, statuses.SUCCESS, None]
     assert one.made(one.connect())[0] == "c2"
     assert one.made(one.connect(called("a")))[0] == "c3"
     assert [zero.made(tag)[0] for tag in tags] == ["c3", "c1", "c2"]
@@ -229,7 +216,7 @@ def test_connects_of_the_same_procs_are_told_apart_by_their_ids():
 @pytest.mark.parametrize("id", [Value(codes.UINT32, 1), Value(codes.STRING, ""), Value(codes.STRING, "x" * 300)])
 def test_an_id_is_a_name(id):
     node = Node(1)
-    assert node.parties[0].status(node.parties[0].connect(Info(CONNECT_ID, id))) == ERR_BAD_PARAM
+    assert node.parties[0].status(node.parties[0].connect(Info(CONNECT_ID, id))) == statuses.ERR_BAD_PARAM
 
 
 @pytest.mark.parametrize(
@@ -248,7 +235,7 @@ def test_an_id_is_a_name(id):
 def test_nonsense_of_a_host_is_an_error_and_logged(nonsense):
     node = Node(2, reply=nonsense)
     tags = [party.connect() for party in node.parties]
-    assert node.statuses(tags) == [ERROR, ERROR]
+    assert node.statuses(tags) == [statuses.ERROR, statuses.ERROR]
     assert len(node.logged) == 1
     assert not node.server.store.connections
 
@@ -262,11 +249,11 @@ def test_a_library_asks_for_what_it_does_not_return_once():
     assert not any(
         info.key == CONNECT_TOKEN for op in node.upcalls if type(op) is ops.Connect for info in op.directives
     )
-    assert native.query(CONNECT_MADE, Info(CONNECT_TOKEN, Value(codes.UINT64, 1)))["status"] == ERR_NOT_FOUND
+    assert native.query(CONNECT_MADE, Info(CONNECT_TOKEN, Value(codes.UINT64, 1)))["status"] == statuses.ERR_NOT_FOUND
     (info,) = native.query(CONNECT_MADE, token)["infos"]
     assert talk.found(info.value.data.items, CONNECT_NAME, str) == "c1"
     assert talk.listed(info.value.data.items, CONNECT_PROCS) == (Proc("far", 0), Proc("job", 0))
-    assert native.query(CONNECT_MADE, token)["status"] == ERR_NOT_FOUND
+    assert native.query(CONNECT_MADE, token)["status"] == statuses.ERR_NOT_FOUND
 
 
 def test_few_answers_wait_for_a_library(monkeypatch):
@@ -277,7 +264,11 @@ def test_few_answers_wait_for_a_library(monkeypatch):
     tokens = [Info(CONNECT_TOKEN, Value(codes.UINT64, number)) for number in (1, 2, 3)]
     for token in tokens:
         native.connect(token, procs=(whole("lone"),))
-    assert [native.query(CONNECT_MADE, token)["status"] for token in tokens] == [ERR_NOT_FOUND, SUCCESS, SUCCESS]
+    assert [native.query(CONNECT_MADE, token)["status"] for token in tokens] == [
+        statuses.ERR_NOT_FOUND,
+        statuses.SUCCESS,
+        statuses.SUCCESS,
+    ]
 
 
 # Addresses
@@ -291,11 +282,11 @@ def test_the_nspace_is_an_address():
     tag = zero.client.get(1, "key", nspace="c1")
     assert zero.client.value(tag, 1, "key", nspace="c1").data == 7
     tags = zero.client.fence(whole("c1")), one.client.fence(whole("c1"))
-    assert [zero.status(tags[0]), one.status(tags[1])] == [SUCCESS, SUCCESS]
+    assert [zero.status(tags[0]), one.status(tags[1])] == [statuses.SUCCESS, statuses.SUCCESS]
     # Who names the procs means the same.
     tags = zero.client.fence(whole("c1")), one.client.fence(*job(0, 1))
-    assert [zero.status(tags[0]), one.status(tags[1])] == [SUCCESS, SUCCESS]
-    assert two.status(two.client.fence(whole("c1"))) == ERR_BAD_PARAM
+    assert [zero.status(tags[0]), one.status(tags[1])] == [statuses.SUCCESS, statuses.SUCCESS]
+    assert two.status(two.client.fence(whole("c1"))) == statuses.ERR_BAD_PARAM
     # In further connects.
     procs = Proc("c1", 1), Proc("job", 2)
     tags = one.connect(procs=procs), two.connect(procs=procs)
@@ -310,12 +301,12 @@ def test_a_connection_is_no_group():
     node.connected(parties=node.parties[:2], procs=job(0, 1))
     zero, _, two = node.parties
     assert zero.query("pmix.qry.pgrp")["infos"][0].value.data.items == ()
-    assert zero.query("pmix.qry.pgrpmems", talk.text(talk.GROUP_ID, "c1"))["status"] == ERR_NOT_FOUND
+    assert zero.query("pmix.qry.pgrpmems", talk.text(keys.GROUP_ID, "c1"))["status"] == statuses.ERR_NOT_FOUND
     construct = two.ask(Command.GROUP_CONSTRUCT, group="c1", procs=job(2), infos=())
-    assert two.status(construct) == ERR_EXISTS
+    assert two.status(construct) == statuses.ERR_EXISTS
     destruct = zero.ask(Command.GROUP_DESTRUCT, group="c1", members=(), infos=())
-    assert zero.status(destruct) == ERR_NOT_FOUND
-    infos = talk.text(talk.GROUP_ID, "c1"), talk.procs(talk.CUSTOM_RANGE, job(1))
+    assert zero.status(destruct) == statuses.ERR_NOT_FOUND
+    infos = talk.text(keys.GROUP_ID, "c1"), talk.procs(keys.EVENT_CUSTOM_RANGE, job(1))
     zero.ask(Command.NOTIFY, code=LEFT, range=RANGE_CUSTOM, infos=infos)
     assert node.server.store.groups["c1"] == job(0, 1)
 
@@ -329,9 +320,9 @@ def test_all_leave_together_and_once():
     zero, one = node.parties
     tag = zero.disconnect(whole(nspace))
     assert zero.status(tag) is None
-    assert zero.status(zero.disconnect(whole(nspace))) == ERR_EXISTS
-    assert one.status(one.disconnect(whole(nspace))) == zero.status(tag) == SUCCESS
-    assert zero.status(zero.disconnect(whole(nspace))) == ERR_NOT_FOUND
+    assert zero.status(zero.disconnect(whole(nspace))) == statuses.ERR_EXISTS
+    assert one.status(one.disconnect(whole(nspace))) == zero.status(tag) == statuses.SUCCESS
+    assert zero.status(zero.disconnect(whole(nspace))) == statuses.ERR_NOT_FOUND
     assert not node.server.store.groups
     one.client.die()
     assert node.heard(zero) == [[]]
@@ -341,8 +332,8 @@ def test_only_members_disconnect():
     node = Node(3)
     node.connected(parties=node.parties[:2], procs=job(0, 1))
     two = node.parties[2]
-    assert two.status(two.disconnect(whole("c1"))) == ERR_BAD_PARAM
-    assert two.status(two.disconnect(whole("nowhere"))) == ERR_NOT_FOUND
+    assert two.status(two.disconnect(whole("c1"))) == statuses.ERR_BAD_PARAM
+    assert two.status(two.disconnect(whole("nowhere"))) == statuses.ERR_NOT_FOUND
 
 
 def test_who_names_the_procs_disconnects_from_their_connection():
@@ -351,22 +342,22 @@ def test_who_names_the_procs_disconnects_from_their_connection():
     node.connected()
     zero, one = node.parties
     tags = zero.disconnect(whole("c1")), one.disconnect(*job(1, 0), infos=(called("a"),))
-    assert [zero.status(tags[0]), one.status(tags[1])] == [SUCCESS, SUCCESS]
+    assert [zero.status(tags[0]), one.status(tags[1])] == [statuses.SUCCESS, statuses.SUCCESS]
     tags = zero.disconnect(JOB), one.disconnect(whole("c2"))
-    assert [zero.status(tags[0]), one.status(tags[1])] == [SUCCESS, SUCCESS]
+    assert [zero.status(tags[0]), one.status(tags[1])] == [statuses.SUCCESS, statuses.SUCCESS]
     assert not node.server.store.connections
     # What the Standard has today.
     tags = [party.disconnect(JOB) for party in node.parties]
-    assert node.statuses(tags) == [SUCCESS, SUCCESS]
+    assert node.statuses(tags) == [statuses.SUCCESS, statuses.SUCCESS]
 
 
 def test_a_name_beside_the_procs_stands_for_them():
     node = Node(2)
     node.connected(called("a"))
     node.connected(called("b"))
-    stamp = talk.text(talk.GROUP_ID, "c2")
+    stamp = talk.text(keys.GROUP_ID, "c2")
     tags = [party.disconnect(*job(0, 1), infos=(stamp,)) for party in node.parties]
-    assert node.statuses(tags) == [SUCCESS, SUCCESS]
+    assert node.statuses(tags) == [statuses.SUCCESS, statuses.SUCCESS]
     assert [*node.server.store.connections] == ["c1"]
 
 
@@ -378,13 +369,13 @@ def test_who_has_ended_is_not_waited_for():
     one.client.die()
     assert zero.status(tags[0]) is None
     tags.append(two.disconnect(whole(nspace)))
-    assert [zero.status(tags[0]), two.status(tags[1])] == [SUCCESS, SUCCESS]
+    assert [zero.status(tags[0]), two.status(tags[1])] == [statuses.SUCCESS, statuses.SUCCESS]
     assert node.heard(zero, two) == [[(TERMINATED, ("job", 1), "c1")]] * 2
     # Nor the last one that was missing, of whom the others hear as well.
     nspace = node.connected(parties=[zero, two], procs=job(0, 2))
     tag = zero.disconnect(whole(nspace))
     two.client.die()
-    assert zero.status(tag) == SUCCESS
+    assert zero.status(tag) == statuses.SUCCESS
     assert node.heard(zero) == [[(TERMINATED, ("job", 2), "c2")]]
 
 
@@ -395,7 +386,7 @@ def test_nobody_hears_of_an_end_when_all_have_called_the_disconnect():
     tags = [party.disconnect(whole(nspace)) for party in node.parties]
     node.parties[1].client.die()
     node.held.pop()()
-    assert node.parties[0].status(tags[0]) == SUCCESS
+    assert node.parties[0].status(tags[0]) == statuses.SUCCESS
     assert node.heard(node.parties[0]) == [[]]
 
 
@@ -406,7 +397,7 @@ def test_a_disconnect_by_the_procs_waits_for_nobody_who_has_ended():
         party.connect(assign=False)
     one.client.die()
     tags = zero.disconnect(JOB), two.disconnect(JOB)
-    assert [zero.status(tags[0]), two.status(tags[1])] == [SUCCESS] * 2
+    assert [zero.status(tags[0]), two.status(tags[1])] == [statuses.SUCCESS] * 2
 
 
 # Who ends
@@ -417,7 +408,7 @@ def test_without_all_there_is_no_connection():
     zero, one, two = node.parties
     tags = zero.connect(), one.connect()
     two.client.die()
-    assert [zero.status(tags[0]), one.status(tags[1])] == [ERR_PARTIAL_SUCCESS] * 2
+    assert [zero.status(tags[0]), one.status(tags[1])] == [statuses.ERR_PARTIAL_SUCCESS] * 2
     assert zero.missing(tags[0]) == job(2)
     assert not node.server.store.connections
     assert not any(isinstance(op, ops.Connect) for op in node.upcalls)
@@ -437,7 +428,7 @@ def test_a_timeout_names_who_is_missing():
     node = Node(2)
     tag = node.parties[0].connect(attrs.TIMEOUT(3), OPTIONAL)
     node.advance(4)
-    assert node.parties[0].status(tag) == ERR_TIMEOUT
+    assert node.parties[0].status(tag) == statuses.ERR_TIMEOUT
     assert node.parties[0].missing(tag) == job(1)
 
 
@@ -451,15 +442,15 @@ def test_the_others_hear_of_one_that_ends_without_disconnecting(finalizes):
         one.ask(Command.FINALIZE)
     else:
         one.client.die()
-    assert [zero.status(tags[0]), two.status(tags[1])] == [ERR_PARTIAL_SUCCESS] * 2
+    assert [zero.status(tags[0]), two.status(tags[1])] == [statuses.ERR_PARTIAL_SUCCESS] * 2
     assert zero.missing(tags[0]) == two.missing(tags[1]) == job(1)
     assert node.heard(zero, two) == [[(TERMINATED, ("job", 1), "c1")]] * 2
     # It is no member any more, and the others keep their ranks.
     tags = zero.client.fence(whole("c1")), two.client.fence(whole("c1"))
-    assert [zero.status(tags[0]), two.status(tags[1])] == [SUCCESS, SUCCESS]
+    assert [zero.status(tags[0]), two.status(tags[1])] == [statuses.SUCCESS, statuses.SUCCESS]
     two.client.commit(("key", Value(codes.UINT32, 7)))
     assert zero.client.value(zero.client.get(2, "key", nspace="c1"), 2, "key", nspace="c1").data == 7
-    assert zero.status(zero.client.get(1, "key", nspace="c1")) == ERR_NOT_FOUND
+    assert zero.status(zero.client.get(1, "key", nspace="c1")) == statuses.ERR_NOT_FOUND
 
 
 def test_where_an_early_end_is_allowed_all_goes_on_without_it():
@@ -469,10 +460,10 @@ def test_where_an_early_end_is_allowed_all_goes_on_without_it():
     assert zero.made(tags[0])[0] == "c1"
     tags = zero.client.fence(whole("c1")), two.client.fence(whole("c1"))
     one.client.die()
-    assert [zero.status(tags[0]), two.status(tags[1])] == [SUCCESS, SUCCESS]
+    assert [zero.status(tags[0]), two.status(tags[1])] == [statuses.SUCCESS, statuses.SUCCESS]
     assert node.heard(zero, two) == [[], []]
     tags = zero.client.fence(whole("c1")), two.client.fence(whole("c1"))
-    assert [zero.status(tags[0]), two.status(tags[1])] == [SUCCESS, SUCCESS]
+    assert [zero.status(tags[0]), two.status(tags[1])] == [statuses.SUCCESS, statuses.SUCCESS]
 
 
 def test_who_ends_while_the_host_is_at_it_has_left_its_rank_vacant():
@@ -505,21 +496,21 @@ def test_each_one_that_comes_and_goes_is_told_of():
     assert node.heard() == [[], [], []]
     one.connect(EACH, called("x")), zero.connect(called("x"))
     assert node.heard() == [
-        [(PROC_HAS_CONNECTED, ("job", 1), "x")],
-        [(PROC_HAS_CONNECTED, ("job", 0), "x")],
-        [(PROC_HAS_CONNECTED, ("job", 1), "x"), (PROC_HAS_CONNECTED, ("job", 0), "x")],
+        [(statuses.PROC_HAS_CONNECTED, ("job", 1), "x")],
+        [(statuses.PROC_HAS_CONNECTED, ("job", 0), "x")],
+        [(statuses.PROC_HAS_CONNECTED, ("job", 1), "x"), (statuses.PROC_HAS_CONNECTED, ("job", 0), "x")],
     ]
     # Of those that came before one is told who asks for it now.
     two.connect(EACH)
     assert node.heard() == [
-        [(PROC_HAS_CONNECTED, ("job", 2), None)],
-        [(PROC_HAS_CONNECTED, ("job", 0), None), (PROC_HAS_CONNECTED, ("job", 2), None)],
-        [(PROC_HAS_CONNECTED, ("job", 0), None)],
+        [(statuses.PROC_HAS_CONNECTED, ("job", 2), None)],
+        [(statuses.PROC_HAS_CONNECTED, ("job", 0), None), (statuses.PROC_HAS_CONNECTED, ("job", 2), None)],
+        [(statuses.PROC_HAS_CONNECTED, ("job", 0), None)],
     ]
     two.connect(called("x"))
     node.heard()
     zero.disconnect(whole("c1"))
-    assert node.heard() == [[], *[[(PROC_HAS_DISCONNECTED, ("job", 0), "c1")]] * 2]
+    assert node.heard() == [[], *[[(statuses.PROC_HAS_DISCONNECTED, ("job", 0), "c1")]] * 2]
 
 
 def test_a_disconnect_may_ask_for_it_as_well():
@@ -527,7 +518,7 @@ def test_a_disconnect_may_ask_for_it_as_well():
     node.connected()
     node.parties[0].disconnect(whole("c1"), infos=(EACH,))
     node.parties[1].disconnect(whole("c1"))
-    assert node.heard() == [[], [(PROC_HAS_DISCONNECTED, ("job", 0), "c1")]]
+    assert node.heard() == [[], [(statuses.PROC_HAS_DISCONNECTED, ("job", 0), "c1")]]
 
 
 def test_those_asked_for_hear_of_it_once_while_they_are_to_come():
@@ -535,7 +526,7 @@ def test_those_asked_for_hear_of_it_once_while_they_are_to_come():
     zero, one, two = node.parties
     zero.connect(called("x"))
     one.connect(REQUEST, called("x"))
-    assert node.heard() == [[], [], [(CONNECT_REQUESTED, ("job", 1), "x")]]
+    assert node.heard() == [[], [], [(statuses.CONNECT_REQUESTED, ("job", 1), "x")]]
     two.connect(REQUEST, called("x"))
     assert node.heard() == [[], [], []]
     # Who registers when it is over hears nothing.
@@ -551,7 +542,7 @@ def test_a_job_goes_by_the_name_that_it_has_for_other_clusters():
     tags = zero.connect(procs=(whole("A:mine"),)), one.connect(procs=(whole("mine"),))
     assert zero.made(tags[0])[1] == one.made(tags[1])[1] == (Proc("mine", 0), Proc("mine", 1))
     tags = zero.client.fence(whole("A:mine")), one.client.fence(whole("mine"))
-    assert [zero.status(tags[0]), one.status(tags[1])] == [SUCCESS, SUCCESS]
+    assert [zero.status(tags[0]), one.status(tags[1])] == [statuses.SUCCESS, statuses.SUCCESS]
     one.client.commit(("key", Value(codes.UINT32, 7)))
     tag = zero.client.get(1, "key", nspace="A:mine")
     assert zero.client.value(tag, 1, "key", nspace="A:mine").data == 7
@@ -562,11 +553,11 @@ def test_a_job_goes_by_the_name_that_it_has_for_other_clusters():
     )
     assert one.events() != []
     tags = zero.disconnect(whole("mine")), one.disconnect(Proc("A:mine", 0), Proc("mine", 1))
-    assert [zero.status(tags[0]), one.status(tags[1])] == [SUCCESS, SUCCESS]
+    assert [zero.status(tags[0]), one.status(tags[1])] == [statuses.SUCCESS, statuses.SUCCESS]
     node.server.deregister_nspace("mine")
     tag = node.parties[0].connect(procs=(whole("A:mine"), JOB))
     node.parties[1].connect(procs=(whole("A:mine"), JOB))
-    assert node.parties[0].status(tag) == ERR_NOT_FOUND
+    assert node.parties[0].status(tag) == statuses.ERR_NOT_FOUND
 
 
 # Several servers
@@ -594,7 +585,7 @@ class Cluster2(Cluster):
 
     @staticmethod
     def named(op):
-        return talk.found(op.directives, talk.GROUP_ID, str) or talk.found(op.directives, CONNECT_ID, str)
+        return talk.found(op.directives, keys.GROUP_ID, str) or talk.found(op.directives, CONNECT_ID, str)
 
     def bring(self, node, op):
         for other in self.nodes:
@@ -623,8 +614,8 @@ class Cluster2(Cluster):
         super().gone(proc)
         for node in self.nodes:
             if self.home(proc) is not node:
-                infos = talk.text(talk.SAYS, "gone"), talk.proc(talk.AFFECTED_PROC, proc)
-                node.server.events.notify(Notification(talk.TALK, Proc("elsewhere", 0), RANGE_LOCAL, infos))
+                infos = talk.text(talk.SAYS, "gone"), talk.proc(keys.EVENT_AFFECTED_PROC, proc)
+                node.server.events.notify(Notification(statuses.TALK, Proc("elsewhere", 0), RANGE_LOCAL, infos))
 
 
 def two_servers(*layout):
@@ -644,9 +635,9 @@ def test_servers_know_the_same_connection():
         party.client.fence(whole("c1"))
     for node in cluster.nodes:
         (op,) = node.asked(FenceUpcall)
-        assert talk.found(op.directives, talk.GROUP_ID, str) == "c1"
+        assert talk.found(op.directives, keys.GROUP_ID, str) == "c1"
     tags = [party.disconnect(whole("c1")) for party in (zero, one, two)]
-    assert [party.status(tag) for party, tag in zip((zero, one, two), tags, strict=True)] == [SUCCESS] * 3
+    assert [party.status(tag) for party, tag in zip((zero, one, two), tags, strict=True)] == [statuses.SUCCESS] * 3
     assert not any(node.server.store.groups for node in cluster.nodes)
 
 
@@ -655,7 +646,7 @@ def test_an_end_is_told_on_all_servers():
     for party in (zero, one, two):
         party.connect(EACH, called("x"))
     for party in (zero, one, two):
-        assert {code for code, _, _ in party.events()} == {PROC_HAS_CONNECTED}
+        assert {code for code, _, _ in party.events()} == {statuses.PROC_HAS_CONNECTED}
     two.client.die()
     assert [party.events() for party in (zero, one)] == [[(TERMINATED, ("job", 2), "c1")]] * 2
     assert [node.server.store.groups["c1"] for node in cluster.nodes] == [job(0, 1)] * 2
@@ -700,20 +691,20 @@ def test_one_caller_that_wants_to_hear_of_each_hears_of_those_elsewhere():
     for number, party in enumerate(parties):
         found = party.events()
         assert sorted(about for _, about, _ in found) == [("job", rank) for rank in range(4) if rank != number]
-        assert {code for code, _, _ in found} == {PROC_HAS_CONNECTED}
+        assert {code for code, _, _ in found} == {statuses.PROC_HAS_CONNECTED}
     assert not any(node.server.topics.named("connecting")._awaited for node in cluster.nodes)
     # The connection is there: late news of how it came about makes the next connect no louder.
     everyone = talk.procs(CONNECT_PROCS, job(0, 1, 2, 3))
-    late = Notification(PROC_HAS_CONNECTED, Proc("job", 2), RANGE_LOCAL, (everyone,))
+    late = Notification(statuses.PROC_HAS_CONNECTED, Proc("job", 2), RANGE_LOCAL, (everyone,))
     cluster.nodes[0].server.events.notify(late)
-    assert [code for code, _, _ in zero.events()] == [PROC_HAS_CONNECTED]
+    assert [code for code, _, _ in zero.events()] == [statuses.PROC_HAS_CONNECTED]
     assert not any(node.server.topics.named("connecting")._awaited for node in cluster.nodes)
 
 
 def test_what_somebody_elsewhere_wants_may_come_to_light_in_the_end():
     node = Node(2, reply=Connected("c", directives=(EACH,)))
     assert node.connected(called("x")) == "c"
-    assert node.heard() == [[(PROC_HAS_CONNECTED, ("job", rank), "x")] for rank in (1, 0)]
+    assert node.heard() == [[(statuses.PROC_HAS_CONNECTED, ("job", rank), "x")] for rank in (1, 0)]
 
 
 def test_a_request_goes_across_once_and_not_to_who_has_come():
@@ -722,7 +713,12 @@ def test_a_request_goes_across_once_and_not_to_who_has_come():
     zero.connect(REQUEST)
     three.connect(REQUEST)
     heard = [party.events() for party in (zero, one, two, three)]
-    assert heard == [[], [], [(CONNECT_REQUESTED, ("job", 0), None)], [(CONNECT_REQUESTED, ("job", 0), None)]]
+    assert heard == [
+        [],
+        [],
+        [(statuses.CONNECT_REQUESTED, ("job", 0), None)],
+        [(statuses.CONNECT_REQUESTED, ("job", 0), None)],
+    ]
 
 
 def test_a_host_that_cannot_connect_is_believed():
@@ -735,4 +731,4 @@ def test_a_host_that_cannot_connect_is_believed():
 def test_the_names_of_a_query_are_of_no_other_kind():
     node = Node(1)
     wrong = Info(CONNECT_TOKEN, Value(codes.DATA_ARRAY, DataArray(codes.PROC, job(0))))
-    assert node.parties[0].query(CONNECT_MADE, wrong)["status"] == ERR_NOT_FOUND
+    assert node.parties[0].query(CONNECT_MADE, wrong)["status"] == statuses.ERR_NOT_FOUND

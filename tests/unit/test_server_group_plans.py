@@ -10,8 +10,7 @@ import pytest
 from pypmix.engine.groups import talk
 from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.python.serverside.plans import Plan
-from pypmix.standard import attrs
-from pypmix.standard.errors import ERR_EXISTS, SUCCESS
+from pypmix.standard import attrs, statuses
 from pypmix.standard.ops import ClientFinalized
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.hosting import GROUP_CONSTRUCT, GROUP_LEADER_PROC, GroupUpcall
@@ -46,7 +45,7 @@ class Numbering(Party):
 
     def destruct(self, name="g"):
         tags = [member.destruct(name=name) for member in self.members]
-        assert self.statuses(tags) == [SUCCESS] * len(tags)
+        assert self.statuses(tags) == [statuses.SUCCESS] * len(tags)
 
 
 @pytest.mark.parametrize("release", [(4, 2, 2), (4, 2, 9), (5, 0, 11), (6, 1, 0), (7, 0, 0)])
@@ -78,12 +77,12 @@ def test_groups_one_after_the_other():
 def test_who_calls_twice_or_is_not_named_is_refused_although_others_have_said_the_same():
     party = Numbering(3)
     tags = party.construct(0, 1, procs=job(0, 1, 2))
-    assert party.statuses(party.construct(0, procs=job(0, 1, 2))) == [ERR_EXISTS]
+    assert party.statuses(party.construct(0, procs=job(0, 1, 2))) == [statuses.ERR_EXISTS]
     tags += party.construct(2, procs=job(0, 1, 2))
-    assert party.statuses(tags) == [SUCCESS] * 3
+    assert party.statuses(tags) == [statuses.SUCCESS] * 3
     tags = party.construct(0, procs=job(0, 1), name="h")
-    assert party.statuses(party.construct(2, procs=job(0, 1), name="h"), (2,)) not in ([None], [SUCCESS])
-    assert party.statuses([*tags, *party.construct(1, procs=job(0, 1), name="h")]) == [SUCCESS] * 2
+    assert party.statuses(party.construct(2, procs=job(0, 1), name="h"), (2,)) not in ([None], [statuses.SUCCESS])
+    assert party.statuses([*tags, *party.construct(1, procs=job(0, 1), name="h")]) == [statuses.SUCCESS] * 2
 
 
 def test_what_only_one_of_them_asks_for_holds_for_all():
@@ -106,11 +105,11 @@ def test_a_group_that_somebody_has_left_is_destructed_by_the_rest(last):
         tags = [party.members[0].destruct()]
         if last:
             tags.append(party.members[2].destruct())
-        left = party.notify(1, talk.LEFT)
+        left = party.notify(1, statuses.GROUP_LEFT)
         if not last:
             tags.append(party.members[2].destruct())
-        assert party.statuses(tags, (0, 2)) == [SUCCESS] * 2
-        assert party.members[1].status(left) == SUCCESS
+        assert party.statuses(tags, (0, 2)) == [statuses.SUCCESS] * 2
+        assert party.members[1].status(left) == statuses.SUCCESS
         assert party.is_clean()
 
 
@@ -120,7 +119,7 @@ def test_a_proc_that_ends_is_no_member_of_a_group_that_is_made_as_before():
         party.results(party.construct(name=name, infos=(TOLERANT,)))
     tags = party.construct(0, 1, infos=(TOLERANT,))
     party.die(2)
-    assert party.statuses(tags) == [SUCCESS] * 2
+    assert party.statuses(tags) == [statuses.SUCCESS] * 2
     assert party.server.store.groups["g"] == job(0, 1)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pypmix.engine.groups import talk
 from pypmix.engine.groups.states import SERVERS, Machine
-from pypmix.standard import attrs, codes
+from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.enums import Range
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import DataArray, Proc
@@ -40,8 +40,8 @@ def seen(monkeypatch):
 
 def abort(member):
     """A caller wants no such group."""
-    infos = (attrs.EVENT_CUSTOM_RANGE(Proc("job", 1)), talk.text(talk.GROUP_ID, "g"))
-    member.ask(Command.NOTIFY, code=talk.CONSTRUCT_ABORT, range=Range.CUSTOM, infos=infos)
+    infos = (attrs.EVENT_CUSTOM_RANGE(Proc("job", 1)), talk.text(keys.GROUP_ID, "g"))
+    member.ask(Command.NOTIFY, code=statuses.GROUP_CONSTRUCT_ABORT, range=Range.CUSTOM, infos=infos)
 
 
 def agree(answer, *ranks):
@@ -80,7 +80,7 @@ def additions():
     """Some whom it adds come late, or not at all, and a caller fails meanwhile."""
     for end in ("they come", "the time runs out", "a caller fails"):
         party = Party(4)
-        add = talk.procs(talk.ADD_MEMBERS, job(2, 3))
+        add = talk.procs(keys.GROUP_ADD_MEMBERS, job(2, 3))
         party.construct(0, 1, infos=(add, SECONDS, LEAD, NOTIFY, REACTS), procs=job(0, 1))
         if end == "they come":
             added(party, 2)

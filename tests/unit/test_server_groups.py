@@ -6,18 +6,9 @@ import pytest
 
 from pypmix.engine.groups import talk
 from pypmix.engine.python.serverside import grouprecords
-from pypmix.standard import attrs, codes, ops
+from pypmix.standard import attrs, codes, keys, ops, statuses
 from pypmix.standard.enums import Range
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_EXISTS,
-    ERR_NOT_FOUND,
-    ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
-    SUCCESS,
-    NotSupported,
-    PMIxError,
-)
+from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.standard.ops import Notification
 from pypmix.standard.ops.hosting import (
     GROUP_CLAIMS,
@@ -36,7 +27,7 @@ from unit.crossing import Cluster
 from unit.test_python_server import Client, World
 from unit.test_python_server_groups import ABORT, NEW, OLD, Member, context, group_info, note
 
-EVENTS = (*range(-170, -158), talk.TALK)
+EVENTS = (*range(-170, -158), statuses.TALK)
 EVERYONE = Proc("g", RANK_WILDCARD)
 EVERYONE_OF_THE_JOB = Proc("job", RANK_WILDCARD)
 OPTIONAL = attrs.GROUP_OPTIONAL(True)
@@ -81,7 +72,7 @@ class Party(World):
 
     def made(self, name="g", infos=()):
         tags = self.construct(name=name, infos=infos)
-        assert self.statuses(tags) == [SUCCESS] * len(tags)
+        assert self.statuses(tags) == [statuses.SUCCESS] * len(tags)
 
     def statuses(self, tags, ranks=None):
         ranks = ranks or range(len(tags))
@@ -96,19 +87,19 @@ class Party(World):
             assert tag == TAG_NOTIFY
             event = EVENT.decode(payload, 1, release)
             infos = {info.key: info.value.data for info in event["infos"]}
-            found.append((event["code"], infos.get(talk.AFFECTED_PROC) or infos.get(talk.LEADER)))
+            found.append((event["code"], infos.get(keys.EVENT_AFFECTED_PROC) or infos.get(keys.GROUP_LEADER)))
         client.pushed.clear()
         return found
 
     def notify(self, rank, code, *infos, range=Range.CUSTOM, to=EVERYONE, group="g"):
         if range == Range.CUSTOM:
             infos = (attrs.EVENT_CUSTOM_RANGE(to), *infos)
-        infos = (talk.text(talk.GROUP_ID, group), *infos)
+        infos = (talk.text(keys.GROUP_ID, group), *infos)
         return self.members[rank].ask(Command.NOTIFY, code=code, range=range, infos=infos)
 
     def react(self, rank, failed, verdict):
-        said = (talk.text(talk.SAYS, talk.REACTION), talk.proc(talk.AFFECTED_PROC, failed))
-        self.notify(rank, talk.TALK, *said, talk.text(talk.VERDICT, verdict), range=Range.LOCAL)
+        said = (talk.text(talk.SAYS, talk.REACTION), talk.proc(keys.EVENT_AFFECTED_PROC, failed))
+        self.notify(rank, statuses.TALK, *said, talk.text(talk.VERDICT, verdict), range=Range.LOCAL)
 
     def die(self, rank):
         self.members[rank].client.die()
@@ -119,7 +110,7 @@ class Party(World):
         member.client.read()
         layout = reply_layout(Command.QUERY, member.release)
         fields = layout.decode(member.client.replies[tag], 1, member.release)
-        return fields["infos"][0].value.data if fields["status"] == SUCCESS else fields["status"]
+        return fields["infos"][0].value.data if fields["status"] == statuses.SUCCESS else fields["status"]
 
     def is_clean(self):
         """Nothing is left of any group."""
@@ -141,8 +132,8 @@ class Party(World):
 def test_who_has_formed_a_group_is_told_although_somebody_has_left():
     party = Party(3)
     party.made(infos=(attrs.GROUP_ASSIGN_CONTEXT_ID(True),))
-    party.notify(0, talk.LEFT)
-    asked = "pmix.qry.pgrpmems", talk.text(talk.GROUP_ID, "g")
+    party.notify(0, statuses.GROUP_LEFT)
+    asked = "pmix.qry.pgrpmems", talk.text(keys.GROUP_ID, "g")
     assert party.query(1, *asked).items == job(1, 2)
     assert party.query(1, *asked, talk.flag(GROUP_ORDER)).items == job(0, 1, 2)
     assert party.query(0, *asked, talk.flag(GROUP_ORDER)).items == job(1, 2)
@@ -167,7 +158,7 @@ def test_group_ranks_are_places_in_the_array():
         (((0, 1, 2), (2, 1, 0), (1, 0, 2)), ((), (LEAD,), ()), (2, 1, 0)),
         (
             ((0, 1, 2), (2, 1, 0), (1, 0, 2)),
-            ((talk.procs(talk.FINAL_ORDER, job(1, 2, 0)),), (LEAD,), ()),
+            ((talk.procs(keys.GROUP_FINAL_MEMBERSHIP_ORDER, job(1, 2, 0)),), (LEAD,), ()),
             (1, 2, 0),
         ),
     ],
@@ -216,7 +207,8 @@ def test_without_a_directive_everybody_gets_an_error():
 
 
 @pytest.mark.parametrize(
-    ("directive", "status"), [(OPTIONAL, ERR_PARTIAL_SUCCESS), (NOTIFY, SUCCESS), (TOLERANT, SUCCESS)]
+    ("directive", "status"),
+    [(OPTIONAL, statuses.ERR_PARTIAL_SUCCESS), (NOTIFY, statuses.SUCCESS), (TOLERANT, statuses.SUCCESS)],
 )
 @pytest.mark.parametrize("moment", ["before", "within", "after its call"])
 def test_with_one_it_goes_on_without_the_dead(directive, status, moment):
@@ -231,7 +223,7 @@ def test_with_one_it_goes_on_without_the_dead(directive, status, moment):
     tags += party.construct(1)
     assert party.statuses(tags) == [status, status]
     assert all(party.members[rank].client.replies for rank in (0, 1))
-    told = [(talk.MEMBER_FAILED, Proc("job", 2))] if directive is NOTIFY else []
+    told = [(statuses.GROUP_MEMBER_FAILED, Proc("job", 2))] if directive is NOTIFY else []
     assert [party.heard(0), party.heard(1)] == [told, told]
     assert party.server.store.groups["g"] == job(0, 1)
 
@@ -247,9 +239,9 @@ def test_optional_ends_with_those_who_have_come_in_time():
     party = Party(3)
     tags = party.construct(0, 1, infos=(OPTIONAL, attrs.TIMEOUT(5)))
     party.advance(6)
-    assert party.statuses(tags) == [ERR_PARTIAL_SUCCESS] * 2
+    assert party.statuses(tags) == [statuses.ERR_PARTIAL_SUCCESS] * 2
     assert party.server.store.groups["g"] == job(0, 1)
-    assert party.statuses(party.construct(2), (2,)) == [ERR_TIMEOUT]
+    assert party.statuses(party.construct(2), (2,)) == [statuses.ERR_TIMEOUT]
 
 
 def test_a_timeout_names_who_is_missing():
@@ -258,7 +250,7 @@ def test_a_timeout_names_who_is_missing():
     (pending,) = party.server.pending()
     assert (pending.operation, pending.missing) == ("group_construct g", job(2))
     party.advance(6)
-    assert party.statuses(tags) == [ERR_TIMEOUT] * 2
+    assert party.statuses(tags) == [statuses.ERR_TIMEOUT] * 2
     assert decode_late(party.members[0].client.replies[tags[0]], 1) == job(2)
     assert party.is_clean()
 
@@ -267,13 +259,13 @@ def test_only_the_leader_hears_of_failures():
     party = Party(3)
     tags = party.construct(1, infos=(LEAD, NOTIFY, REACTS))
     party.die(2)
-    assert [party.heard(0), party.heard(1)] == [[], [(talk.MEMBER_FAILED, Proc("job", 2))]]
+    assert [party.heard(0), party.heard(1)] == [[], [(statuses.GROUP_MEMBER_FAILED, Proc("job", 2))]]
     tags += party.construct(0)
     assert party.statuses(tags, (1, 0)) == [None, None]
     (pending,) = [entry for entry in party.server.pending() if entry.label == "reactions to a failure"]
     assert pending.missing == job(1)
     party.react(1, Proc("job", 2), talk.GO_ON)
-    assert party.statuses(tags, (1, 0)) == [SUCCESS, SUCCESS]
+    assert party.statuses(tags, (1, 0)) == [statuses.SUCCESS, statuses.SUCCESS]
     result = party.members[1].result(tags[0])
     assert result["group_info"][-1] == talk.proc(GROUP_LEADER_PROC, Proc("job", 1))
 
@@ -287,7 +279,7 @@ def test_any_participant_may_abort():
     assert party.statuses(tags) == [ABORT, ABORT]
     # Who comes later is told the same, once.
     assert party.statuses(party.construct(2), (2,)) == [ABORT]
-    expected = [(talk.MEMBER_FAILED, Proc("job", 3)), (talk.CONSTRUCT_ABORT, None)]
+    expected = [(statuses.GROUP_MEMBER_FAILED, Proc("job", 3)), (statuses.GROUP_CONSTRUCT_ABORT, None)]
     assert [party.heard(rank) for rank in (0, 1, 2)] == [expected] * 3
     assert party.is_clean()
 
@@ -295,17 +287,17 @@ def test_any_participant_may_abort():
 def test_a_participant_that_raises_the_abort_itself():
     party = Party(3)
     tags = party.construct(0, 1)
-    party.notify(2, talk.CONSTRUCT_ABORT, to=DataArray(codes.PROC, job(0, 1)))
+    party.notify(2, statuses.GROUP_CONSTRUCT_ABORT, to=DataArray(codes.PROC, job(0, 1)))
     assert party.statuses(tags) == [ABORT, ABORT]
-    assert [party.heard(rank) for rank in (0, 1, 2)] == [[(talk.CONSTRUCT_ABORT, None)]] * 2 + [[]]
+    assert [party.heard(rank) for rank in (0, 1, 2)] == [[(statuses.GROUP_CONSTRUCT_ABORT, None)]] * 2 + [[]]
 
 
 def test_somebody_elses_abort_means_nothing():
     party = Party(3)
     tags = party.construct(0, procs=job(0, 1))
-    party.notify(2, talk.CONSTRUCT_ABORT, to=DataArray(codes.PROC, job(0, 1)))
+    party.notify(2, statuses.GROUP_CONSTRUCT_ABORT, to=DataArray(codes.PROC, job(0, 1)))
     tags += party.construct(1, procs=job(0, 1))
-    assert party.statuses(tags) == [SUCCESS, SUCCESS]
+    assert party.statuses(tags) == [statuses.SUCCESS, statuses.SUCCESS]
 
 
 # Leaders that end
@@ -318,17 +310,17 @@ def test_a_new_leader_is_the_first_that_claims(claims):
     tags = party.construct(1, 2, infos=(REACTS,))
     party.die(0)
     leader = Proc("job", 0)
-    failed = [(talk.LEADER_FAILED, leader)]
+    failed = [(statuses.GROUP_LEADER_FAILED, leader)]
     assert [party.heard(rank) for rank in (1, 2, 3)] == [failed] * 3
     for rank in claims:
         party.react(rank, leader, talk.CLAIM)
     for rank in {1, 2} - {*claims}:
         party.react(rank, leader, talk.GO_ON)
     winner = Proc("job", min(claims)) if claims else None
-    assert [party.heard(rank) for rank in (1, 2, 3)] == [[(talk.LEADER_SELECTED, winner)]] * 3
+    assert [party.heard(rank) for rank in (1, 2, 3)] == [[(statuses.GROUP_LEADER_SELECTED, winner)]] * 3
     tags += party.construct(3)
     if claims:
-        assert party.statuses(tags, (1, 2, 3)) == [SUCCESS] * 3
+        assert party.statuses(tags, (1, 2, 3)) == [statuses.SUCCESS] * 3
         assert party.server.store.groups["g"] == job(1, 2, 3)
         assert party.server.groups.records.get("g").leader == winner
     else:
@@ -341,9 +333,9 @@ def test_nobody_leads_and_the_rest_may_go_on():
     party.construct(0, infos=(LEAD,))
     tags = party.construct(1, infos=(TOLERANT,))
     party.die(0)
-    assert party.heard(1) == [(talk.LEADER_FAILED, Proc("job", 0)), (talk.LEADER_SELECTED, None)]
+    assert party.heard(1) == [(statuses.GROUP_LEADER_FAILED, Proc("job", 0)), (statuses.GROUP_LEADER_SELECTED, None)]
     tags += party.construct(2)
-    assert party.statuses(tags, (1, 2)) == [SUCCESS, SUCCESS]
+    assert party.statuses(tags, (1, 2)) == [statuses.SUCCESS, statuses.SUCCESS]
 
 
 def test_who_ends_while_its_reaction_is_waited_for_does_not_hold_up_the_rest():
@@ -356,7 +348,7 @@ def test_who_ends_while_its_reaction_is_waited_for_does_not_hold_up_the_rest():
     assert party.statuses(tags[:2]) == [None, None]
     for rank in (0, 1):
         party.react(rank, Proc("job", 2), talk.GO_ON)
-    assert party.statuses(tags[:2]) == [SUCCESS, SUCCESS]
+    assert party.statuses(tags[:2]) == [statuses.SUCCESS, statuses.SUCCESS]
     assert party.server.store.groups["g"] == job(0, 1)
 
 
@@ -367,8 +359,8 @@ def test_different_procs_under_one_name_are_an_error_for_all_of_them():
     party = Party(3)
     tags = party.construct(0, procs=job(0, 1))
     tags += party.construct(1, procs=job(0, 1, 2))
-    assert party.statuses(tags) == [ERR_BAD_PARAM, ERR_BAD_PARAM]
-    assert party.statuses(party.construct(2, procs=job(0, 1, 2)), (2,)) == [ERR_BAD_PARAM]
+    assert party.statuses(tags) == [statuses.ERR_BAD_PARAM, statuses.ERR_BAD_PARAM]
+    assert party.statuses(party.construct(2, procs=job(0, 1, 2)), (2,)) == [statuses.ERR_BAD_PARAM]
     assert party.is_clean()
     party.made()
 
@@ -376,38 +368,38 @@ def test_different_procs_under_one_name_are_an_error_for_all_of_them():
 def test_who_was_not_named_does_not_disturb():
     party = Party(3)
     tags = party.construct(0, procs=job(0, 1))
-    assert party.statuses(party.construct(2, procs=job(0, 2)), (2,)) == [ERR_BAD_PARAM]
-    assert party.statuses(party.construct(2, procs=job(0, 1)), (2,)) == [ERR_BAD_PARAM]
+    assert party.statuses(party.construct(2, procs=job(0, 2)), (2,)) == [statuses.ERR_BAD_PARAM]
+    assert party.statuses(party.construct(2, procs=job(0, 1)), (2,)) == [statuses.ERR_BAD_PARAM]
     tags += party.construct(1, procs=job(0, 1))
-    assert party.statuses(tags) == [SUCCESS, SUCCESS]
+    assert party.statuses(tags) == [statuses.SUCCESS, statuses.SUCCESS]
 
 
 def test_disjoint_procs_may_use_one_name_at_the_same_time():
     party = Party(4)
     tags = party.construct(0, procs=job(0, 1)) + party.construct(2, procs=job(2, 3))
     tags += party.construct(1, procs=job(0, 1)) + party.construct(3, procs=job(2, 3))
-    assert party.statuses(tags, (0, 2, 1, 3)) == [SUCCESS] * 4
+    assert party.statuses(tags, (0, 2, 1, 3)) == [statuses.SUCCESS] * 4
     fences = [member.client.fence(EVERYONE) for member in party.members[2:]]
-    assert party.statuses(fences, (2, 3)) == [SUCCESS] * 2
-    assert party.query(3, "pmix.qry.pgrpmems", talk.text(talk.GROUP_ID, "g")).items == job(2, 3)
+    assert party.statuses(fences, (2, 3)) == [statuses.SUCCESS] * 2
+    assert party.query(3, "pmix.qry.pgrpmems", talk.text(keys.GROUP_ID, "g")).items == job(2, 3)
     tags = [member.destruct() for member in party.members]
-    assert party.statuses(tags) == [SUCCESS] * 4
+    assert party.statuses(tags) == [statuses.SUCCESS] * 4
     assert party.is_clean()
 
 
 def test_overlapping_procs_may_not():
     party = Party(3)
     tags = party.construct(0, procs=job(0, 1)) + party.construct(1, procs=job(0, 1))
-    assert party.statuses(tags) == [SUCCESS] * 2
-    assert party.statuses(party.construct(1, procs=job(1, 2)), (1,)) == [ERR_EXISTS]
+    assert party.statuses(tags) == [statuses.SUCCESS] * 2
+    assert party.statuses(party.construct(1, procs=job(1, 2)), (1,)) == [statuses.ERR_EXISTS]
 
 
 def test_several_groups_and_a_fence_of_the_same_procs_at_once():
     party = Party(2)
     zero = party.construct(0, name="a") + party.construct(0, name="b") + [party.members[0].client.fence()]
     one = [party.members[1].client.fence(), *party.construct(1, name="b"), *party.construct(1, name="a")]
-    assert party.statuses(zero, (0, 0, 0)) == [SUCCESS] * 3
-    assert party.statuses(one, (1, 1, 1)) == [SUCCESS] * 3
+    assert party.statuses(zero, (0, 0, 0)) == [statuses.SUCCESS] * 3
+    assert party.statuses(one, (1, 1, 1)) == [statuses.SUCCESS] * 3
 
 
 # Groups that stand
@@ -419,27 +411,30 @@ def test_a_member_that_ends(directive):
     party.made(infos=() if directive is None else (directive,))
     party.die(1)
     assert party.server.store.groups["g"] == job(0, 2)
-    failed = [(talk.MEMBER_FAILED, Proc("job", 1))] if directive is NOTIFY else []
+    failed = [(statuses.GROUP_MEMBER_FAILED, Proc("job", 1))] if directive is NOTIFY else []
     assert [party.heard(0), party.heard(2)] == [failed] * 2
     tags = [party.members[rank].client.fence(EVERYONE) for rank in (0, 2)]
-    assert party.statuses(tags, (0, 2)) == [SUCCESS] * 2
+    assert party.statuses(tags, (0, 2)) == [statuses.SUCCESS] * 2
     tags = [party.members[rank].destruct() for rank in (0, 2)]
-    assert party.statuses(tags, (0, 2)) == [SUCCESS] * 2
+    assert party.statuses(tags, (0, 2)) == [statuses.SUCCESS] * 2
     assert party.is_clean()
 
 
 def test_a_leader_that_ends():
     party = Party(3)
     tags = party.construct(0, infos=(LEAD, NOTIFY)) + party.construct(1, 2)
-    assert party.statuses(tags) == [SUCCESS] * 3
+    assert party.statuses(tags) == [statuses.SUCCESS] * 3
     party.die(0)
-    assert [party.heard(1), party.heard(2)] == [[(talk.LEADER_FAILED, Proc("job", 0))]] * 2
+    assert [party.heard(1), party.heard(2)] == [[(statuses.GROUP_LEADER_FAILED, Proc("job", 0))]] * 2
     # The members choose another among themselves.
-    party.notify(2, talk.LEADER_SELECTED, talk.proc(talk.LEADER, Proc("job", 2)))
+    party.notify(2, statuses.GROUP_LEADER_SELECTED, talk.proc(keys.GROUP_LEADER, Proc("job", 2)))
     assert party.server.groups.records.get("g").leader == Proc("job", 2)
 
 
-@pytest.mark.parametrize(("directive", "status"), [(None, ERR_PARTIAL_SUCCESS), (NOTIFY, SUCCESS), (TOLERANT, SUCCESS)])
+@pytest.mark.parametrize(
+    ("directive", "status"),
+    [(None, statuses.ERR_PARTIAL_SUCCESS), (NOTIFY, statuses.SUCCESS), (TOLERANT, statuses.SUCCESS)],
+)
 def test_a_member_that_ends_during_the_destruct(directive, status):
     party = Party(3)
     party.made(infos=() if directive is None else (directive,))
@@ -454,10 +449,10 @@ def test_who_leaves_is_not_waited_for_in_a_destruct():
     party = Party(3)
     party.made()
     tags = [party.members[0].destruct()]
-    party.notify(2, talk.LEFT)
+    party.notify(2, statuses.GROUP_LEFT)
     tags.append(party.members[1].destruct())
-    assert party.statuses(tags) == [SUCCESS, SUCCESS]
-    assert party.members[2].status(party.members[2].destruct()) == ERR_NOT_FOUND
+    assert party.statuses(tags) == [statuses.SUCCESS, statuses.SUCCESS]
+    assert party.members[2].status(party.members[2].destruct()) == statuses.ERR_NOT_FOUND
 
 
 def test_who_leaves_is_answered_before_the_others_are_woken(monkeypatch):
@@ -473,10 +468,10 @@ def test_who_leaves_is_answered_before_the_others_are_woken(monkeypatch):
 
         monkeypatch.setattr(link, "send", send)
         monkeypatch.setattr(link, "send_now", send)
-    tag = party.notify(2, talk.LEFT)
+    tag = party.notify(2, statuses.GROUP_LEFT)
     assert sent[0] == 2 and sorted(sent) == [0, 1, 2]
-    assert party.members[2].status(tag) == SUCCESS
-    assert party.heard(0) == party.heard(1) == [(talk.LEFT, None)]
+    assert party.members[2].status(tag) == statuses.SUCCESS
+    assert party.heard(0) == party.heard(1) == [(statuses.GROUP_LEFT, None)]
     assert party.server.store.groups["g"] == job(0, 1)
 
 
@@ -485,13 +480,13 @@ def test_the_others_hear_who_leaves_while_the_host_considers_it(monkeypatch):
     party.made()
     answers = []
     monkeypatch.setattr(party, "upcall", lambda op, answer, process=None: answers.append(answer))
-    tag = party.notify(2, talk.LEFT)
-    assert party.heard(0) == party.heard(1) == [(talk.LEFT, None)]
+    tag = party.notify(2, statuses.GROUP_LEFT)
+    assert party.heard(0) == party.heard(1) == [(statuses.GROUP_LEFT, None)]
     assert party.server.store.groups["g"] == job(0, 1)
     assert party.members[2].status(tag) is None
     (answer,) = answers
     answer(None, NotSupported("there is nobody else"))
-    assert party.members[2].status(tag) == SUCCESS
+    assert party.members[2].status(tag) == statuses.SUCCESS
 
 
 def test_who_leaves_has_one_answer_though_nobody_can_be_told(monkeypatch):
@@ -499,10 +494,10 @@ def test_who_leaves_has_one_answer_though_nobody_can_be_told(monkeypatch):
     party.made()
 
     def refuse(*_):
-        raise PMIxError("the event cannot be sent", status=ERR_BAD_PARAM)
+        raise PMIxError("the event cannot be sent", status=statuses.ERR_BAD_PARAM)
 
     monkeypatch.setattr(party.server.events, "_raise", refuse)
-    assert party.members[2].status(party.notify(2, talk.LEFT)) == SUCCESS
+    assert party.members[2].status(party.notify(2, statuses.GROUP_LEFT)) == statuses.SUCCESS
     assert party.server.store.groups["g"] == job(0, 1)
     assert "nobody hears" in party.logged[-1]
 
@@ -512,24 +507,24 @@ def test_only_members_destruct():
     procs = job(0, 1)
     party.construct(0, 1, procs=procs)
     assert party.members[2].status(party.members[2].destruct()) == NOT_A_MEMBER
-    party.notify(1, talk.LEFT)
+    party.notify(1, statuses.GROUP_LEFT)
     assert party.members[1].status(party.members[1].destruct()) == NOT_A_MEMBER
-    assert party.members[0].status(party.members[0].destruct()) == SUCCESS
+    assert party.members[0].status(party.members[0].destruct()) == statuses.SUCCESS
 
 
 def test_others_do_not_leave_for_a_member():
     party = Party(3)
     party.construct(0, 1, procs=job(0, 1))
-    party.notify(2, talk.LEFT, talk.proc(talk.AFFECTED_PROC, Proc("job", 1)))
+    party.notify(2, statuses.GROUP_LEFT, talk.proc(keys.EVENT_AFFECTED_PROC, Proc("job", 1)))
     assert party.server.store.groups["g"] == job(0, 1)
-    party.notify(2, talk.MEMBERSHIP_UPDATE, talk.procs(talk.MEMBERSHIP, job(2)))
-    party.notify(2, talk.TALK, talk.text(talk.SAYS, "gone"), talk.proc(talk.AFFECTED_PROC, Proc("job", 1)))
+    party.notify(2, statuses.GROUP_MEMBERSHIP_UPDATE, talk.procs(keys.GROUP_MEMBERSHIP, job(2)))
+    party.notify(2, statuses.TALK, talk.text(talk.SAYS, "gone"), talk.proc(keys.EVENT_AFFECTED_PROC, Proc("job", 1)))
     assert party.server.store.groups["g"] == job(0, 1)
-    party.notify(1, talk.MEMBERSHIP_UPDATE, talk.procs(talk.MEMBERSHIP, job(1, 0, 2)))
+    party.notify(1, statuses.GROUP_MEMBERSHIP_UPDATE, talk.procs(keys.GROUP_MEMBERSHIP, job(1, 0, 2)))
     assert party.server.store.groups["g"] == job(1, 0, 2)
 
 
-@pytest.mark.parametrize(("infos", "status"), [((), ERR_PARTIAL_SUCCESS), ((TOLERANT,), SUCCESS)])
+@pytest.mark.parametrize(("infos", "status"), [((), statuses.ERR_PARTIAL_SUCCESS), ((TOLERANT,), statuses.SUCCESS)])
 @pytest.mark.parametrize("end", ["leave", "die"])
 @pytest.mark.parametrize("operation", ["fence", "connect"])
 def test_a_departure_between_two_callers_does_not_make_two_collectives_of_one(infos, status, end, operation):
@@ -542,12 +537,12 @@ def test_a_departure_between_two_callers_does_not_make_two_collectives_of_one(in
         return party.members[rank].ask(Command.CONNECTNB, procs=(EVERYONE,), infos=infos)
 
     tags = [call(0)]
-    party.notify(2, talk.LEFT) if end == "leave" else party.die(2)
+    party.notify(2, statuses.GROUP_LEFT) if end == "leave" else party.die(2)
     tags.append(call(1))
     assert party.statuses(tags) == [status, status]
     # The next one is among those who are left.
     tags = [call(0), call(1)]
-    assert party.statuses(tags) == [SUCCESS, SUCCESS]
+    assert party.statuses(tags) == [statuses.SUCCESS, statuses.SUCCESS]
     assert not party.server.pending()
 
 
@@ -560,7 +555,7 @@ def test_who_names_the_procs_meets_who_names_the_group():
             for procs in (first, second, first)
         ]
         tags = [member.client.fence(*procs) for member, procs in zip(party.members, named, strict=True)]
-        assert party.statuses(tags) == [SUCCESS] * 3
+        assert party.statuses(tags) == [statuses.SUCCESS] * 3
 
 
 def test_fences_over_two_groups_of_the_same_procs_are_two():
@@ -571,8 +566,8 @@ def test_fences_over_two_groups_of_the_same_procs_are_two():
     one = party.members[1].client.fence(Proc("h", RANK_WILDCARD))
     assert party.statuses([zero, one]) == [None, None]
     other = party.members[1].client.fence(EVERYONE), party.members[0].client.fence(Proc("h", RANK_WILDCARD))
-    assert party.statuses([zero, one]) == [SUCCESS, SUCCESS]
-    assert party.statuses([*other], (1, 0)) == [SUCCESS, SUCCESS]
+    assert party.statuses([zero, one]) == [statuses.SUCCESS, statuses.SUCCESS]
+    assert party.statuses([*other], (1, 0)) == [statuses.SUCCESS, statuses.SUCCESS]
 
 
 # Addresses
@@ -584,7 +579,7 @@ def test_the_host_hears_of_procs_and_not_of_groups():
     party.notify(0, -3001, to=Proc("g", 2))
     (event,) = [op for op in party.upcalls if isinstance(op, ops.NotifyEvent)]
     assert attrs.EVENT_CUSTOM_RANGE(Proc("job", 2)) in event.infos
-    assert party.members[0].status(party.notify(0, -3001, to=Proc("g", 9))) == ERR_NOT_FOUND
+    assert party.members[0].status(party.notify(0, -3001, to=Proc("g", 9))) == statuses.ERR_NOT_FOUND
     party.members[0].ask(Command.SPAWNNB, infos=(attrs.PARENT_ID(Proc("g", 1)),), apps=())
     party.members[0].ask(Command.JOB_CONTROL, procs=(EVERYONE,), infos=(attrs.JOB_CTRL_TERMINATE(True),))
     (control,) = [op for op in party.upcalls if isinstance(op, ops.JobControl)]
@@ -614,14 +609,14 @@ def test_queries_and_the_names_of_ones_groups():
     assert party.query(0, "pmix.qry.pgrp").items == ("a", "b")
     assert party.query(0, "pmix.qry.pgrp", mine).items == ("a",)
     assert party.query(0, "pmix.qry.pgrpnum", mine) == 1
-    assert party.query(0, "pmix.qry.pgrpmems", talk.text(talk.GROUP_ID, "b")).items == job(1, 2)
-    assert party.query(0, "pmix.qry.pgrpmems", talk.text(talk.GROUP_ID, "c")) == ERR_NOT_FOUND
+    assert party.query(0, "pmix.qry.pgrpmems", talk.text(keys.GROUP_ID, "b")).items == job(1, 2)
+    assert party.query(0, "pmix.qry.pgrpmems", talk.text(keys.GROUP_ID, "c")) == statuses.ERR_NOT_FOUND
     client = party.members[0].client
     for rank, names in ((1, ("a", "b")), (2, ("b",))):
         tag = client.get(rank, "pmix.pgrp.nm", attrs.IMMEDIATE(True))
         assert client.value(tag, rank, "pmix.pgrp.nm").data.items == names
-    party.notify(2, talk.LEFT, group="b", to=Proc("job", 1))
-    assert client.status(client.get(2, "pmix.pgrp.nm", attrs.IMMEDIATE(True))) == ERR_NOT_FOUND
+    party.notify(2, statuses.GROUP_LEFT, group="b", to=Proc("job", 1))
+    assert client.status(client.get(2, "pmix.pgrp.nm", attrs.IMMEDIATE(True))) == statuses.ERR_NOT_FOUND
 
 
 # Invitations
@@ -629,12 +624,14 @@ def test_queries_and_the_names_of_ones_groups():
 
 def invite(party, *ranks, name="g", infos=()):
     to = DataArray(codes.PROC, job(*ranks[1:]))
-    party.notify(ranks[0], talk.INVITED, *infos, group=name, to=to)
+    party.notify(ranks[0], statuses.GROUP_INVITED, *infos, group=name, to=to)
 
 
 def complete(party, rank, *ranks, name="g", infos=()):
-    members = talk.procs(talk.MEMBERSHIP, job(*ranks))
-    party.notify(rank, talk.CONSTRUCT_COMPLETE, members, *infos, group=name, to=DataArray(codes.PROC, job(*ranks)))
+    members = talk.procs(keys.GROUP_MEMBERSHIP, job(*ranks))
+    party.notify(
+        rank, statuses.GROUP_CONSTRUCT_COMPLETE, members, *infos, group=name, to=DataArray(codes.PROC, job(*ranks))
+    )
 
 
 def test_an_invited_group_is_known_when_its_leader_says_so():
@@ -645,9 +642,9 @@ def test_an_invited_group_is_known_when_its_leader_says_so():
     record = party.server.groups.records.get("g")
     assert (record.leader, record.notify, record.context_id) == (Proc("job", 1), True, 9)
     tags = [party.members[rank].client.fence(EVERYONE) for rank in (0, 1)]
-    assert party.statuses(tags) == [SUCCESS] * 2
+    assert party.statuses(tags) == [statuses.SUCCESS] * 2
     tags = [party.members[rank].destruct() for rank in (0, 1)]
-    assert party.statuses(tags) == [SUCCESS] * 2
+    assert party.statuses(tags) == [statuses.SUCCESS] * 2
     assert party.is_clean()
 
 
@@ -657,7 +654,7 @@ def test_nobody_completes_what_it_has_no_part_in():
     invite(party, 0, 1)
     complete(party, 2, 2, 0, 1)
     assert not party.server.store.groups
-    party.notify(0, talk.CONSTRUCT_ABORT, to=Proc("job", 1))
+    party.notify(0, statuses.GROUP_CONSTRUCT_ABORT, to=Proc("job", 1))
     complete(party, 0, 0, 1)
     assert not party.server.store.groups
     assert party.is_clean()
@@ -698,7 +695,7 @@ def test_an_inviter_gets_a_context_id():
 
 
 def leader(party, rank, count, *infos):
-    return party.members[rank].construct(talk.size(talk.BOOTSTRAP, count), *infos, procs=job(rank))
+    return party.members[rank].construct(talk.size(keys.GROUP_BOOTSTRAP, count), *infos, procs=job(rank))
 
 
 def added(party, rank, *infos):
@@ -709,7 +706,7 @@ def test_leaders_that_know_their_number_and_whom_they_add():
     party = Party(5, NEW, OLD, NEW, NEW, OLD)
     asked = attrs.GROUP_ASSIGN_CONTEXT_ID(True)
     tags = {4: added(party, 4, group_info(note("four")))}
-    tags[2] = leader(party, 2, 2, talk.procs(talk.ADD_MEMBERS, job(4, 1)), asked)
+    tags[2] = leader(party, 2, 2, talk.procs(keys.GROUP_ADD_MEMBERS, job(4, 1)), asked)
     assert party.server.pending()[0].missing == job(1)
     tags[0] = leader(party, 0, 2)
     # Libraries before 6.0 have to name somebody.
@@ -720,7 +717,7 @@ def test_leaders_that_know_their_number_and_whom_they_add():
         assert list(result["group_info"]) == [group_info(note("four"), proc=Proc("job", 4))]
     assert len({party.members[rank].result(tag)["context_id"] for rank, tag in tags.items()}) == 1
     ends = [party.members[rank].destruct() for rank in (0, 1, 2, 4)]
-    assert party.statuses(ends, (0, 1, 2, 4)) == [SUCCESS] * 4
+    assert party.statuses(ends, (0, 1, 2, 4)) == [statuses.SUCCESS] * 4
     assert party.is_clean()
 
 
@@ -731,36 +728,36 @@ def test_leaders_that_add_all_of_their_jobs():
     spawned = [Member(Client(party, rank, "more", version=NEW).connect(), NEW) for rank in range(2)]
     more = Proc("more", 0), Proc("more", 1)
     tags = [
-        leader(party, 0, 2, talk.procs(talk.ADD_MEMBERS, (EVERYONE_OF_THE_JOB,))),
+        leader(party, 0, 2, talk.procs(keys.GROUP_ADD_MEMBERS, (EVERYONE_OF_THE_JOB,))),
         added(party, 1),
     ]
-    all_more = talk.procs(talk.ADD_MEMBERS, (Proc("more", RANK_WILDCARD),))
+    all_more = talk.procs(keys.GROUP_ADD_MEMBERS, (Proc("more", RANK_WILDCARD),))
     theirs = [
-        spawned[0].construct(talk.size(talk.BOOTSTRAP, 2), all_more, procs=more[:1]),
+        spawned[0].construct(talk.size(keys.GROUP_BOOTSTRAP, 2), all_more, procs=more[:1]),
         spawned[1].construct(procs=()),
     ]
     assert party.statuses(tags) == [None, None]
     assert party.server.pending()[0].missing == job(2)
     tags.append(added(party, 2))
-    assert party.statuses(tags) == [SUCCESS] * 3
+    assert party.statuses(tags) == [statuses.SUCCESS] * 3
     for member, tag in zip((*party.members, *spawned), (*tags, *theirs), strict=True):
         assert member.result(tag)["members"] == (*job(0), more[0], *job(1, 2), more[1])
 
 
 def test_a_collective_construct_that_adds_all_of_a_job():
     party = Party(3)
-    everyone = talk.procs(talk.ADD_MEMBERS, (EVERYONE_OF_THE_JOB,))
+    everyone = talk.procs(keys.GROUP_ADD_MEMBERS, (EVERYONE_OF_THE_JOB,))
     tags = [party.members[rank].construct(everyone, procs=job(1, 0)) for rank in (0, 1)]
     assert party.statuses(tags) == [None, None]
     tags.append(added(party, 2))
-    assert party.statuses(tags) == [SUCCESS] * 3
+    assert party.statuses(tags) == [statuses.SUCCESS] * 3
     assert party.members[2].result(tags[2])["members"] == job(1, 0, 2)
 
 
 def test_leaders_that_disagree_on_their_number():
     party = Party(2)
     tags = [leader(party, 0, 2), leader(party, 1, 3)]
-    assert party.statuses(tags) == [ERR_BAD_PARAM] * 2
+    assert party.statuses(tags) == [statuses.ERR_BAD_PARAM] * 2
     assert party.is_clean()
 
 
@@ -769,12 +766,12 @@ def test_members_that_a_collective_construct_adds():
     procs = job(1, 0)
     early = added(party, 3, group_info(note("three")))
     tags = [
-        party.members[0].construct(talk.procs(talk.ADD_MEMBERS, job(3, 2)), procs=procs),
+        party.members[0].construct(talk.procs(keys.GROUP_ADD_MEMBERS, job(3, 2)), procs=procs),
         party.members[1].construct(procs=procs),
     ]
     assert party.statuses(tags) == [None, None]
     late = added(party, 2)
-    assert party.statuses([*tags, late, early]) == [SUCCESS] * 4
+    assert party.statuses([*tags, late, early]) == [statuses.SUCCESS] * 4
     for rank, tag in enumerate([*tags, late, early]):
         assert party.members[rank].result(tag)["members"] == job(1, 0, 3, 2)
         assert party.members[rank].result(tag)["group_info"]
@@ -783,11 +780,13 @@ def test_members_that_a_collective_construct_adds():
     assert talk.listed(upcall.directives, GROUP_ORDER) == job(1, 0, 3, 2)
 
 
-@pytest.mark.parametrize(("infos", "status"), [((), ABORT), ((TOLERANT,), SUCCESS), ((OPTIONAL,), ERR_PARTIAL_SUCCESS)])
+@pytest.mark.parametrize(
+    ("infos", "status"), [((), ABORT), ((TOLERANT,), statuses.SUCCESS), ((OPTIONAL,), statuses.ERR_PARTIAL_SUCCESS)]
+)
 @pytest.mark.parametrize("who", ["leader", "added"])
 def test_one_of_them_ends(infos, status, who):
     party = Party(4)
-    tags = [leader(party, 0, 2, talk.procs(talk.ADD_MEMBERS, job(2, 3)), *infos)]
+    tags = [leader(party, 0, 2, talk.procs(keys.GROUP_ADD_MEMBERS, job(2, 3)), *infos)]
     if who == "leader":
         leader(party, 1, 2)
     else:
@@ -805,10 +804,10 @@ def test_one_of_them_ends(infos, status, who):
         assert party.is_clean()
 
 
-@pytest.mark.parametrize(("infos", "status"), [((), ERR_TIMEOUT), ((OPTIONAL,), ERR_PARTIAL_SUCCESS)])
+@pytest.mark.parametrize(("infos", "status"), [((), statuses.ERR_TIMEOUT), ((OPTIONAL,), statuses.ERR_PARTIAL_SUCCESS)])
 def test_whom_a_construct_adds_does_not_come_in_time(infos, status):
     party = Party(3)
-    add = talk.procs(talk.ADD_MEMBERS, job(2))
+    add = talk.procs(keys.GROUP_ADD_MEMBERS, job(2))
     tags = [party.members[rank].construct(add, attrs.TIMEOUT(3), *infos, procs=job(0, 1)) for rank in (0, 1)]
     party.advance(5)
     assert party.statuses(tags) == [status] * 2
@@ -818,10 +817,10 @@ def test_whom_a_construct_adds_does_not_come_in_time(infos, status):
         assert party.is_clean()
 
 
-@pytest.mark.parametrize(("infos", "status"), [((), ABORT), ((TOLERANT,), SUCCESS)])
+@pytest.mark.parametrize(("infos", "status"), [((), ABORT), ((TOLERANT,), statuses.SUCCESS)])
 def test_whom_a_construct_adds_ends(infos, status):
     party = Party(3)
-    add = talk.procs(talk.ADD_MEMBERS, job(2))
+    add = talk.procs(keys.GROUP_ADD_MEMBERS, job(2))
     tags = [party.members[rank].construct(add, *infos, procs=job(0, 1)) for rank in (0, 1)]
     party.die(2)
     assert party.statuses(tags) == [status] * 2
@@ -830,7 +829,7 @@ def test_whom_a_construct_adds_ends(infos, status):
 
 def test_the_callers_of_a_construct_that_waits_for_others_end():
     party = Party(2)
-    party.members[0].construct(talk.procs(talk.ADD_MEMBERS, job(1)), procs=job(0))
+    party.members[0].construct(talk.procs(keys.GROUP_ADD_MEMBERS, job(1)), procs=job(0))
     party.die(0)
     assert party.is_clean()
     assert not party.server.groups.bootstrapping._gatherings
@@ -840,7 +839,7 @@ def test_the_time_of_a_bootstrap_runs_out():
     party = Party(2)
     tag = leader(party, 0, 2, attrs.TIMEOUT(3))
     party.advance(4)
-    assert party.members[0].status(tag) == ERR_TIMEOUT
+    assert party.members[0].status(tag) == statuses.ERR_TIMEOUT
     assert party.is_clean()
 
 
@@ -848,8 +847,8 @@ def test_the_time_of_a_bootstrap_runs_out():
 def test_what_is_no_number_of_leaders(count):
     party = Party(1)
     kind = codes.STRING if isinstance(count, str) else codes.SIZE
-    tag = party.members[0].construct(Info(talk.BOOTSTRAP, Value(kind, count)), procs=job(0))
-    assert party.members[0].status(tag) == ERR_BAD_PARAM
+    tag = party.members[0].construct(Info(keys.GROUP_BOOTSTRAP, Value(kind, count)), procs=job(0))
+    assert party.members[0].status(tag) == statuses.ERR_BAD_PARAM
     assert party.is_clean()
 
 
@@ -858,24 +857,28 @@ def test_an_event_of_the_host_about_a_member_elsewhere():
     party = Party(2)
     members = *job(0, 1), Proc("far", 0)
     party.server.groups.records.form("g", members, grouprecords.Group(notify=True))
-    gone = (talk.text(talk.SAYS, "gone"), talk.proc(talk.AFFECTED_PROC, Proc("far", 0)), talk.flag(talk.DO_NOT_CACHE))
+    gone = (
+        talk.text(talk.SAYS, "gone"),
+        talk.proc(keys.EVENT_AFFECTED_PROC, Proc("far", 0)),
+        talk.flag(keys.EVENT_DO_NOT_CACHE),
+    )
     for _ in range(2):
-        party.server.events.notify(Notification(talk.TALK, Proc("server9", 0), Range.LOCAL, gone))
+        party.server.events.notify(Notification(statuses.TALK, Proc("server9", 0), Range.LOCAL, gone))
     assert party.server.store.groups["g"] == job(0, 1)
-    assert party.heard(0) == [(talk.MEMBER_FAILED, Proc("far", 0))]
+    assert party.heard(0) == [(statuses.GROUP_MEMBER_FAILED, Proc("far", 0))]
 
 
 def test_the_last_member_leaves_and_tells_nobody():
     # As libpmix 7 does: its custom range is an empty array.
     party = Party(2)
     party.made()
-    party.notify(0, talk.LEFT, to=Proc("job", 1))
-    tag = party.notify(1, talk.LEFT, to=DataArray(codes.PROC, ()))
-    assert party.members[1].status(tag) == SUCCESS
+    party.notify(0, statuses.GROUP_LEFT, to=Proc("job", 1))
+    tag = party.notify(1, statuses.GROUP_LEFT, to=DataArray(codes.PROC, ()))
+    assert party.members[1].status(tag) == statuses.SUCCESS
     assert party.is_clean()
 
 
-@pytest.mark.parametrize(("infos", "status"), [((), ERR_PARTIAL_SUCCESS), ((TOLERANT,), SUCCESS)])
+@pytest.mark.parametrize(("infos", "status"), [((), statuses.ERR_PARTIAL_SUCCESS), ((TOLERANT,), statuses.SUCCESS)])
 def test_any_fence_may_go_on_without_the_dead(infos, status):
     party = Party(3)
     tags = [party.members[0].client.fence(), party.members[1].client.fence(infos=infos)]
@@ -906,9 +909,9 @@ class Several(Cluster):
         return {info.key: info.value.data for info in op.directives}, op, answer
 
     def react(self, member, failed, verdict):
-        said = (talk.text(talk.GROUP_ID, "g"), talk.text(talk.SAYS, talk.REACTION), talk.text(talk.VERDICT, verdict))
-        infos = (*said, talk.proc(talk.AFFECTED_PROC, failed))
-        member.ask(Command.NOTIFY, code=talk.TALK, range=Range.LOCAL, infos=infos)
+        said = (talk.text(keys.GROUP_ID, "g"), talk.text(talk.SAYS, talk.REACTION), talk.text(talk.VERDICT, verdict))
+        infos = (*said, talk.proc(keys.EVENT_AFFECTED_PROC, failed))
+        member.ask(Command.NOTIFY, code=statuses.TALK, range=Range.LOCAL, infos=infos)
 
 
 def codes_heard(member):
@@ -929,7 +932,7 @@ def test_rounds_until_all_servers_know_how_their_callers_react():
     assert told[GROUP_ORDER].items == procs
     # A member on the other server has ended: only the leader hears of it.
     answer((talk.procs(talk.ABSENT, job(3)), talk.proc(GROUP_LEADER_PROC, Proc("job", 1))), None)
-    assert (codes_heard(zero), codes_heard(one)) == ([], [talk.MEMBER_FAILED])
+    assert (codes_heard(zero), codes_heard(one)) == ([], [statuses.GROUP_MEMBER_FAILED])
     assert not cluster.held
     cluster.react(one, Proc("job", 3), talk.GO_ON)
     told, _, answer = cluster.asked()
@@ -937,14 +940,14 @@ def test_rounds_until_all_servers_know_how_their_callers_react():
     # Now the leader itself ends here; that is the host's to count, and to tell all servers.
     one.client.die()
     answer((talk.procs(talk.ABSENT, job(1, 3)), talk.proc(GROUP_LEADER_PROC, Proc("job", 1))), None)
-    assert codes_heard(zero) == [talk.LEADER_FAILED]
+    assert codes_heard(zero) == [statuses.GROUP_LEADER_FAILED]
     cluster.react(zero, Proc("job", 1), talk.CLAIM)
     told, _, answer = cluster.asked()
     assert (told[GROUP_ROUND], told[GROUP_CLAIMS].items) == (3, job(0))
     members = attrs.GROUP_MEMBERSHIP(DataArray(codes.PROC, job(0, 2)))
     leads = talk.proc(GROUP_LEADER_PROC, Proc("job", 0))
     answer((members, talk.procs(talk.ABSENT, job(1, 3)), leads, NOTIFY), None)
-    assert codes_heard(zero) == [talk.LEADER_SELECTED]
+    assert codes_heard(zero) == [statuses.GROUP_LEADER_SELECTED]
     assert zero.result(tags[0])["members"] == job(0, 2)
     record = cluster.nodes[0].server.groups.records.get("g")
     assert (record.leader, record.notify) == (Proc("job", 0), True)
@@ -959,9 +962,9 @@ def test_an_abort_after_the_others_were_told_is_settled_by_the_host():
         _, _, answer = cluster.asked()
         zero.ask(
             Command.NOTIFY,
-            code=talk.CONSTRUCT_ABORT,
+            code=statuses.GROUP_CONSTRUCT_ABORT,
             range=Range.CUSTOM,
-            infos=(attrs.EVENT_CUSTOM_RANGE(Proc("job", 1)), talk.text(talk.GROUP_ID, "g")),
+            infos=(attrs.EVENT_CUSTOM_RANGE(Proc("job", 1)), talk.text(keys.GROUP_ID, "g")),
         )
         _, cancel, agreed = cluster.asked()
         assert cancel == GroupUpcall(3, "g")
@@ -971,7 +974,7 @@ def test_an_abort_after_the_others_were_told_is_settled_by_the_host():
             answer(None, PMIxError("given up", status=ABORT))
         else:
             answer((attrs.GROUP_MEMBERSHIP(DataArray(codes.PROC, job(0, 1))),), None)
-        assert zero.status(tag) == (ABORT if wins else SUCCESS)
+        assert zero.status(tag) == (ABORT if wins else statuses.SUCCESS)
         cluster.advance(60)
         assert not cluster.nodes[0].server.pending()
 
@@ -982,9 +985,9 @@ def test_an_abort_before_that_is_what_the_others_are_told():
     tag = zero.construct(procs=job(0, 1, 2))
     zero.ask(
         Command.NOTIFY,
-        code=talk.CONSTRUCT_ABORT,
+        code=statuses.GROUP_CONSTRUCT_ABORT,
         range=Range.CUSTOM,
-        infos=(attrs.EVENT_CUSTOM_RANGE(Proc("job", 1)), talk.text(talk.GROUP_ID, "g")),
+        infos=(attrs.EVENT_CUSTOM_RANGE(Proc("job", 1)), talk.text(keys.GROUP_ID, "g")),
     )
     told, op, _ = cluster.asked()
     assert (op.operation, told[talk.VERDICT], told["pmix.loc.col.st"]) == (0, "abort", ABORT)
@@ -1005,13 +1008,13 @@ def test_a_fence_over_a_group_says_so():
     zero.client.fence(EVERYONE)
     one.ask(
         Command.NOTIFY,
-        code=talk.LEFT,
+        code=statuses.GROUP_LEFT,
         range=Range.CUSTOM,
-        infos=(attrs.EVENT_CUSTOM_RANGE(EVERYONE), talk.text(talk.GROUP_ID, "g")),
+        infos=(attrs.EVENT_CUSTOM_RANGE(EVERYONE), talk.text(keys.GROUP_ID, "g")),
     )
     told, op, _ = cluster.asked()
     assert isinstance(op, FenceUpcall)
-    assert told == {"pmix.grp.id": "g", "pmix.loc.col.st": ERR_PARTIAL_SUCCESS}
+    assert told == {"pmix.grp.id": "g", "pmix.loc.col.st": statuses.ERR_PARTIAL_SUCCESS}
     zero.client.fence(EVERYONE)
     told, op, _ = cluster.asked()
     assert (told, op.procs) == ({"pmix.grp.id": "g"}, job(0, 2, 3))
@@ -1022,17 +1025,17 @@ def test_other_servers_are_told_of_members_that_end():
     zero, one = cluster.member(0), cluster.member(1)
     stand(cluster, zero, one)
     one.client.die()
-    (event,) = [op for op in cluster.nodes[0].asked(ops.NotifyEvent) if op.code == talk.TALK]
-    assert talk.listed(event.infos, talk.CUSTOM_RANGE) == job(2, 3)
-    assert codes_heard(zero) == [talk.MEMBER_FAILED]
+    (event,) = [op for op in cluster.nodes[0].asked(ops.NotifyEvent) if op.code == statuses.TALK]
+    assert talk.listed(event.infos, keys.EVENT_CUSTOM_RANGE) == job(2, 3)
+    assert codes_heard(zero) == [statuses.GROUP_MEMBER_FAILED]
     # And the other way round.
     gone = (
         talk.text(talk.SAYS, "gone"),
-        talk.proc(talk.AFFECTED_PROC, Proc("job", 2)),
-        talk.procs(talk.CUSTOM_RANGE, job(0)),
+        talk.proc(keys.EVENT_AFFECTED_PROC, Proc("job", 2)),
+        talk.procs(keys.EVENT_CUSTOM_RANGE, job(0)),
     )
-    cluster.nodes[0].server.events.notify(Notification(talk.TALK, Proc("server1", 0), Range.CUSTOM, gone))
-    assert codes_heard(zero) == [talk.MEMBER_FAILED]
+    cluster.nodes[0].server.events.notify(Notification(statuses.TALK, Proc("server1", 0), Range.CUSTOM, gone))
+    assert codes_heard(zero) == [statuses.GROUP_MEMBER_FAILED]
     assert cluster.nodes[0].server.store.groups["g"] == job(0, 3)
 
 
@@ -1042,9 +1045,9 @@ def test_a_proc_that_a_group_of_other_servers_takes_in():
     notify = cluster.nodes[0].server.events.notify
 
     def update(source, *ranks, added=0):
-        infos = talk.text(talk.GROUP_ID, "g"), talk.procs(talk.CUSTOM_RANGE, job(0))
-        infos += talk.procs(talk.MEMBERSHIP, job(*ranks)), talk.proc(talk.ADDED, Proc("job", added))
-        notify(Notification(talk.MEMBERSHIP_UPDATE, Proc("job", source), Range.CUSTOM, infos))
+        infos = talk.text(keys.GROUP_ID, "g"), talk.procs(keys.EVENT_CUSTOM_RANGE, job(0))
+        infos += talk.procs(keys.GROUP_MEMBERSHIP, job(*ranks)), talk.proc(talk.ADDED, Proc("job", added))
+        notify(Notification(statuses.GROUP_MEMBERSHIP_UPDATE, Proc("job", source), Range.CUSTOM, infos))
 
     update(2, 3, 0)
     update(2, 2, 3, 0, added=3)
@@ -1054,8 +1057,8 @@ def test_a_proc_that_a_group_of_other_servers_takes_in():
     zero.client.fence(EVERYONE)
     assert cluster.asked()[1].procs == job(0, 2, 3)
     # One has left meanwhile, of which the sender of an update has not heard yet.
-    left = talk.text(talk.GROUP_ID, "g"), talk.procs(talk.CUSTOM_RANGE, job(0))
-    notify(Notification(talk.LEFT, Proc("job", 3), Range.CUSTOM, left))
+    left = talk.text(keys.GROUP_ID, "g"), talk.procs(keys.EVENT_CUSTOM_RANGE, job(0))
+    notify(Notification(statuses.GROUP_LEFT, Proc("job", 3), Range.CUSTOM, left))
     update(2, 2, 3, 0, 1, added=1)
     assert cluster.nodes[0].server.store.groups["g"] == job(2, 0, 1)
 
@@ -1087,9 +1090,9 @@ def test_in_which_groups_a_proc_of_another_server_is(told, names):
 def test_callers_that_meet_others_of_other_servers():
     cluster = Several((0, 1), (2, 3))
     zero, one = cluster.member(0), cluster.member(1)
-    add = talk.procs(talk.ADD_MEMBERS, job(1))
+    add = talk.procs(keys.GROUP_ADD_MEMBERS, job(1))
     tags = [
-        zero.construct(talk.size(talk.BOOTSTRAP, 2), add, group_info(note("x")), procs=job(0)),
+        zero.construct(talk.size(keys.GROUP_BOOTSTRAP, 2), add, group_info(note("x")), procs=job(0)),
         one.construct(procs=()),
     ]
     offers = [cluster.asked(), cluster.asked()]
@@ -1109,7 +1112,7 @@ def test_callers_that_meet_others_of_other_servers():
 def test_a_caller_that_ends_is_offered_no_more():
     cluster = Several((0, 1), (2, 3))
     zero = cluster.member(0)
-    zero.construct(talk.size(talk.BOOTSTRAP, 2), procs=job(0))
+    zero.construct(talk.size(keys.GROUP_BOOTSTRAP, 2), procs=job(0))
     cluster.asked()
     zero.client.die()
     told, cancel, _ = cluster.asked()
@@ -1124,9 +1127,9 @@ def test_the_time_of_an_optional_construct_runs_out_elsewhere():
     _, _, answer = cluster.asked()
     cluster.advance(4)
     told, cancel, _ = cluster.asked()
-    assert (cancel.operation, told) == (3, {"pmix.loc.col.st": ERR_TIMEOUT})
+    assert (cancel.operation, told) == (3, {"pmix.loc.col.st": statuses.ERR_TIMEOUT})
     answer((attrs.GROUP_MEMBERSHIP(DataArray(codes.PROC, job(0))), talk.procs(talk.ABSENT, job(1)), OPTIONAL), None)
-    assert zero.status(tag) == ERR_PARTIAL_SUCCESS
+    assert zero.status(tag) == statuses.ERR_PARTIAL_SUCCESS
     assert cluster.nodes[0].server.store.groups["g"] == job(0)
 
 
@@ -1151,7 +1154,7 @@ def test_the_members_of_a_group_are_not_copied_for_each_that_destructs_it(monkey
     ungrouped = store.ungrouped
     monkeypatch.setattr(store, "ungrouped", lambda self, procs: asked.append(procs) or ungrouped(self, procs))
     tags = [party.members[rank].destruct() for rank in range(4)]
-    assert party.statuses(tags) == [SUCCESS] * 4
+    assert party.statuses(tags) == [statuses.SUCCESS] * 4
     assert len(asked) <= 1, "the address of a group is looked up once"
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from pypmix.engine.python import rendezvous
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, parse_uri, read, search
-from pypmix.standard.errors import ERR_EXISTS, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import PMIxError
 
 HOST = "node1"
 
@@ -112,7 +113,7 @@ def test_there_is_one_system_server(tmp_path: Path, port: int) -> None:
     foreign(tmp_path, f"pmix.sys.{HOST}", os.getppid(), port)
     with pytest.raises(PMIxError) as caught:
         Post(contact(), (HOST,)).system(str(tmp_path))
-    assert caught.value.code == ERR_EXISTS
+    assert caught.value.code == statuses.ERR_EXISTS
     assert read(str(tmp_path / f"pmix.sys.{HOST}")).nspace == "native"  # type: ignore[union-attr]
     assert os.listdir(tmp_path) == [f"pmix.sys.{HOST}"]
 

@@ -5,17 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pypmix.engine.python.serverside import tools
-from pypmix.standard import codes, ops
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_EXISTS,
-    ERR_INVALID_CRED,
-    ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
-    ERR_OUT_OF_RESOURCE,
-    SUCCESS,
-    PermissionDenied,
-)
+from pypmix.standard import codes, ops, statuses
+from pypmix.standard.errors import PermissionDenied
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 from pypmix.wire.codec import Unpacker
 from pypmix.wire.handshake import (
@@ -107,7 +98,7 @@ def test_a_tool_that_was_launched_as_a_client_is_that_proc(world: World, flag: i
     assert tool.accepted
     others = world.clients(0, 2)
     tags = [each.fence() for each in (*others, tool)]
-    assert [each.status(tag) for each, tag in zip((*others, tool), tags, strict=True)] == [SUCCESS] * 3
+    assert [each.status(tag) for each, tag in zip((*others, tool), tags, strict=True)] == [statuses.SUCCESS] * 3
     tool.die()
     world.advance(1)
     assert world.server.store.process(Proc("job", 1)).registered
@@ -123,8 +114,8 @@ def test_a_singleton_is_answered_as_its_release_expects(world: World, version: s
         tool.greeting = Client(world).greeting
     tool.connect()
     assert (tool.welcome == ToolReply(None, world.server.proc)) != as_client
-    assert (isinstance(tool.welcome, tuple) and tool.welcome[0] == SUCCESS) == as_client
-    assert tool.status(tool.ask(Command.FINALIZE)) == SUCCESS
+    assert (isinstance(tool.welcome, tuple) and tool.welcome[0] == statuses.SUCCESS) == as_client
+    assert tool.status(tool.ask(Command.FINALIZE)) == statuses.SUCCESS
 
 
 @pytest.mark.parametrize("described", [1, 2])
@@ -141,36 +132,36 @@ def test_what_a_tool_says_reaches_the_host(world: World, described: int) -> None
 @pytest.mark.parametrize(
     ("flag", "name", "hello", "status"),
     [
-        (FLAG_LEGACY_TOOL, None, {}, ERR_NOT_SUPPORTED),
-        (FLAG_LEGACY_LAUNCHER, None, {}, ERR_NOT_SUPPORTED),
-        (FLAG_TOOL_NEEDS_ID, None, {"bfrops": "v3"}, ERR_NOT_SUPPORTED),
-        (FLAG_TOOL_NEEDS_ID, None, {"gds": "ds21"}, ERR_NOT_SUPPORTED),
-        (FLAG_TOOL_NEEDS_ID, None, {"credential": b"short"}, ERR_INVALID_CRED),
-        (FLAG_TOOL_NEEDS_ID, None, {"uid": UID + 1}, ERR_INVALID_CRED),
+        (FLAG_LEGACY_TOOL, None, {}, statuses.ERR_NOT_SUPPORTED),
+        (FLAG_LEGACY_LAUNCHER, None, {}, statuses.ERR_NOT_SUPPORTED),
+        (FLAG_TOOL_NEEDS_ID, None, {"bfrops": "v3"}, statuses.ERR_NOT_SUPPORTED),
+        (FLAG_TOOL_NEEDS_ID, None, {"gds": "ds21"}, statuses.ERR_NOT_SUPPORTED),
+        (FLAG_TOOL_NEEDS_ID, None, {"credential": b"short"}, statuses.ERR_INVALID_CRED),
+        (FLAG_TOOL_NEEDS_ID, None, {"uid": UID + 1}, statuses.ERR_INVALID_CRED),
         (
             FLAG_TOOL_NEEDS_ID,
             None,
             {"uid": UID + 1, "credential": native_credential(UID + 1, GID)},
-            ERR_INVALID_CRED,
+            statuses.ERR_INVALID_CRED,
         ),
         (
             FLAG_TOOL_GIVEN_ID,
             Proc("console", 0),
             {"uid": UID + 1, "credential": native_credential(UID + 1, GID)},
-            ERR_INVALID_CRED,
+            statuses.ERR_INVALID_CRED,
         ),
         (
             FLAG_TOOL_CLIENT,
             Proc("job", 0),
             {"uid": UID + 1, "credential": native_credential(UID + 1, GID)},
-            ERR_INVALID_CRED,
+            statuses.ERR_INVALID_CRED,
         ),
-        (FLAG_TOOL_GIVEN_ID, Proc("job", 0), {}, ERR_EXISTS),
-        (FLAG_SINGLETON, Proc("job", 0), {}, ERR_EXISTS),
-        (FLAG_SCHEDULER, Proc("job", 9), {}, ERR_EXISTS),
-        (FLAG_TOOL_CLIENT, Proc("job", 9), {}, ERR_NOT_FOUND),
-        (FLAG_TOOL_GIVEN_ID, Proc("console", RANK_WILDCARD), {}, ERR_BAD_PARAM),
-        (FLAG_TOOL_GIVEN_ID, Proc("pypmix-server", 0), {}, ERR_EXISTS),
+        (FLAG_TOOL_GIVEN_ID, Proc("job", 0), {}, statuses.ERR_EXISTS),
+        (FLAG_SINGLETON, Proc("job", 0), {}, statuses.ERR_EXISTS),
+        (FLAG_SCHEDULER, Proc("job", 9), {}, statuses.ERR_EXISTS),
+        (FLAG_TOOL_CLIENT, Proc("job", 9), {}, statuses.ERR_NOT_FOUND),
+        (FLAG_TOOL_GIVEN_ID, Proc("console", RANK_WILDCARD), {}, statuses.ERR_BAD_PARAM),
+        (FLAG_TOOL_GIVEN_ID, Proc("pypmix-server", 0), {}, statuses.ERR_EXISTS),
     ],
 )
 def test_who_is_refused(world: World, flag: int, name: Proc | None, hello: dict[str, object], status: int) -> None:
@@ -200,7 +191,7 @@ def test_the_name_of_another_users_tool_is_not_to_be_had(world: World) -> None:
     root = {"uid": 0, "gid": 0, "credential": native_credential(0, 0)}
     assert Tool(world, FLAG_TOOL_GIVEN_ID, Proc("console", 0), **root).connect().accepted
     for rank in (0, 1):
-        assert Tool(world, FLAG_TOOL_GIVEN_ID, Proc("console", rank)).connect().welcome == ERR_INVALID_CRED
+        assert Tool(world, FLAG_TOOL_GIVEN_ID, Proc("console", rank)).connect().welcome == statuses.ERR_INVALID_CRED
 
 
 @pytest.mark.parametrize(("version", "status"), [("5.0.11", -23), ("5.0.8", None), ("4.2.2", None)])
@@ -219,10 +210,10 @@ def test_the_host_refuses(world: World, version: str, status: int | None) -> Non
 @pytest.mark.parametrize(
     ("name", "status"),
     [
-        ("console", ERR_BAD_PARAM),
-        (Proc("console", RANK_WILDCARD), ERR_BAD_PARAM),
-        (Proc("job", 0), ERR_EXISTS),
-        (Proc("of root", 1), ERR_INVALID_CRED),
+        ("console", statuses.ERR_BAD_PARAM),
+        (Proc("console", RANK_WILDCARD), statuses.ERR_BAD_PARAM),
+        (Proc("job", 0), statuses.ERR_EXISTS),
+        (Proc("of root", 1), statuses.ERR_INVALID_CRED),
     ],
 )
 def test_a_name_that_the_host_must_not_give(world: World, name: object, status: int) -> None:
@@ -251,7 +242,7 @@ def test_a_job_that_ends_before_the_host_has_answered(world: World) -> None:
     world.server.deregister_nspace("job")
     world.answer.pop()(None, None)
     tool.read()
-    assert tool.welcome == ERR_NOT_FOUND
+    assert tool.welcome == statuses.ERR_NOT_FOUND
 
 
 def test_there_is_a_bound(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +250,7 @@ def test_there_is_a_bound(world: World, monkeypatch: pytest.MonkeyPatch) -> None
     names = [Proc("console", rank) for rank in range(4)]
     there = [Tool(world, FLAG_TOOL_GIVEN_ID, name).connect() for name in names]
     assert [tool.accepted for tool in there] == [True, True, True, False]
-    assert there[3].welcome == ERR_OUT_OF_RESOURCE
+    assert there[3].welcome == statuses.ERR_OUT_OF_RESOURCE
     for tool in there[:3]:
         tool.die()
     world.advance(1)
@@ -278,7 +269,7 @@ def test_a_tool_gets_an_answer_to_the_request_for_its_job_info(world: World) -> 
 def test_a_tool_publishes_under_its_own_name_and_user(world: World) -> None:
     tool = Tool(world).connect()
     tag = tool.ask(Command.PUBLISHNB, uid=0, infos=(Info("key", Value(codes.STRING, "text")),))
-    assert tool.status(tag) == SUCCESS
+    assert tool.status(tag) == statuses.SUCCESS
     assert isinstance(world.upcalls[-1], ops.Publish)
     assert (world.askers[-1].proc, world.askers[-1].uid) == (tool.proc, UID)
 
@@ -287,7 +278,7 @@ def test_a_tool_publishes_under_its_own_name_and_user(world: World) -> None:
 def test_nothing_is_left_of_a_tool_that_has_gone(world: World, finalizes: bool) -> None:
     tool = Tool(world).connect()
     if finalizes:
-        assert tool.status(tool.ask(Command.FINALIZE)) == SUCCESS
+        assert tool.status(tool.ask(Command.FINALIZE)) == statuses.SUCCESS
     tool.die()
     told = world.upcalls[-1]
     assert isinstance(told, ops.ClientFinalized if finalizes else ops.ClientLost)
@@ -317,7 +308,7 @@ def test_a_tool_that_comes_back_at_once_stays(world: World) -> None:
     back = Tool(world, FLAG_TOOL_GIVEN_ID, name).connect()
     world.advance(1)
     assert back.accepted
-    assert back.status(back.ask(Command.FINALIZE)) == SUCCESS
+    assert back.status(back.ask(Command.FINALIZE)) == statuses.SUCCESS
 
 
 def test_names_that_the_server_makes_are_nobody_elses(world: World) -> None:
@@ -327,5 +318,5 @@ def test_names_that_the_server_makes_are_nobody_elses(world: World) -> None:
 
 
 def test_simple_clients_are_none_of_its_business(world: World) -> None:
-    assert Client(world, 0, flag=FLAG_CLIENT).connect().welcome[0] == SUCCESS
+    assert Client(world, 0, flag=FLAG_CLIENT).connect().welcome[0] == statuses.SUCCESS
     assert isinstance(world.upcalls[0], ops.ClientConnected)

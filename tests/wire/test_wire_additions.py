@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_TIMEOUT, RemoteProtocolError
+from pypmix.standard import codes, statuses
+from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.types import Info, Proc
 from pypmix.standard.values import uint32
 from pypmix.wire import additions
@@ -21,21 +21,21 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.mark.parametrize("ranks", [0, 1, 3, additions.MAX_MISSING + 5])
 def test_the_missing_come_back(buffer_type: int, ranks: int) -> None:
     missing = [Proc("job", rank) for rank in range(ranks)]
-    data = additions.encode_late(buffer_type, ERR_TIMEOUT, missing)
+    data = additions.encode_late(buffer_type, statuses.ERR_TIMEOUT, missing)
     assert additions.decode_late(data, buffer_type) == tuple(missing[: additions.MAX_MISSING])
 
 
 @pytest.mark.parametrize("buffer_type", [1, 2])
 def test_a_native_sees_the_status_it_knows(buffer_type: int) -> None:
-    data = additions.encode_late(buffer_type, ERR_TIMEOUT, [Proc("job", 1)])
-    assert data.startswith(encode_status(buffer_type, ERR_TIMEOUT))
-    assert decode_status(data, buffer_type) == ERR_TIMEOUT
+    data = additions.encode_late(buffer_type, statuses.ERR_TIMEOUT, [Proc("job", 1)])
+    assert data.startswith(encode_status(buffer_type, statuses.ERR_TIMEOUT))
+    assert decode_status(data, buffer_type) == statuses.ERR_TIMEOUT
     fields = reply_layout(Command.FENCENB, (5, 0, 11)).decode(data, buffer_type, (5, 0, 11))
-    assert fields["status"] == ERR_TIMEOUT
+    assert fields["status"] == statuses.ERR_TIMEOUT
 
 
 def test_an_answer_of_a_native_names_nobody() -> None:
-    assert additions.decode_late(encode_status(1, ERR_TIMEOUT), 1) is None
+    assert additions.decode_late(encode_status(1, statuses.ERR_TIMEOUT), 1) is None
 
 
 def test_a_handshake_of_pypmix_is_told_from_others() -> None:
@@ -47,7 +47,7 @@ def test_a_handshake_of_pypmix_is_told_from_others() -> None:
 @given(st.binary(max_size=60), st.sampled_from([1, 2]))
 def test_any_bytes_parse_or_are_refused(data: bytes, buffer_type: int) -> None:
     try:
-        additions.decode_late(encode_status(buffer_type, ERR_TIMEOUT) + data, buffer_type)
+        additions.decode_late(encode_status(buffer_type, statuses.ERR_TIMEOUT) + data, buffer_type)
     except RemoteProtocolError:
         pass
 

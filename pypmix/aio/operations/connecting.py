@@ -9,6 +9,7 @@ from pypmix.aio.operations.base import Asks
 from pypmix.connection import ConnectionView
 from pypmix.requests import MISSING
 from pypmix.requests.connecting import connect_op, disconnect_op
+from pypmix.standard import keys
 from pypmix.standard.errors import LostConnection, NotInitialized, PMIxError
 from pypmix.standard.ops import Connected, Disconnect, Get
 from pypmix.standard.types import RANK_WILDCARD, Proc
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from pypmix.requests import Infos, Key, Procs
-
-JOB_SIZE = "pmix.job.size"
 
 
 class Connection(ConnectionView):
@@ -228,9 +227,9 @@ async def _introduced(client: Asks, made: Connected) -> Connected:
         whole = Proc(nspace, RANK_WILDCARD)
         if nspace == client._session.proc.nspace:
             continue
-        if client._session.fetch_local(whole, JOB_SIZE) is None:
+        if client._session.fetch_local(whole, keys.JOB_SIZE) is None:
             try:
-                await client._run(Get(whole, JOB_SIZE))
+                await client._run(Get(whole, keys.JOB_SIZE))
             except (LostConnection, NotInitialized):
                 raise
             except PMIxError:

@@ -9,9 +9,9 @@ from pypmix.aio.operations.base import Asks
 from pypmix.aio.operations.streams import Stream
 from pypmix.events import Event
 from pypmix.requests.events import event_code, event_of, handler_op, notify_op
+from pypmix.standard import statuses
 from pypmix.standard.enums import EventCode
 from pypmix.standard.ops import DeregisterEventHandler
-from pypmix.standard.ops.events import EVENT_NO_ACTION_TAKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,11 +66,11 @@ class EventStream(Stream[Event]):
     def _put(self, delivery: Delivery) -> None:
         if self._box is not None:
             self._box.put(event_of(delivery))
-        delivery.done(EVENT_NO_ACTION_TAKEN)
+        delivery.done(statuses.EVENT_NO_ACTION_TAKEN)
 
     def _put_unnamed(self, delivery: Delivery) -> None:
         if delivery.notification.code in _NAMED:
-            delivery.done(EVENT_NO_ACTION_TAKEN)
+            delivery.done(statuses.EVENT_NO_ACTION_TAKEN)
         else:
             self._put(delivery)
 

@@ -11,12 +11,12 @@ from pypmix.aio.operations.groups import Group
 from pypmix.aio.operations.streams import Stream
 from pypmix.aio.operations.underway import Underway, ignore
 from pypmix.aio.waits import settled, shielded
-from pypmix.invitation import INVITED, Accepted, InvitationView, InviteAnswer, answer_of, read_invitation
+from pypmix.invitation import Accepted, InvitationView, InviteAnswer, answer_of, read_invitation
 from pypmix.requests import limit, proc_tuple
 from pypmix.requests.groups import expanded, invite_op, join_op
+from pypmix.standard import statuses
 from pypmix.standard.errors import NotInitialized, OperationTimeout, PMIxError
 from pypmix.standard.ops import GroupInviteControl, GroupLeave, RegisterEventHandler
-from pypmix.standard.ops.events import EVENT_NO_ACTION_TAKEN
 from pypmix.standard.types import RANK_WILDCARD
 
 TYPE_CHECKING = False
@@ -331,13 +331,13 @@ class _Inbox:
 
     async def begin(self) -> None:
         self._client._attend()
-        await self._client._run(RegisterEventHandler(self._put, (INVITED,), (), self.box.end))
+        await self._client._run(RegisterEventHandler(self._put, (statuses.GROUP_INVITED,), (), self.box.end))
 
     def _put(self, delivery: Delivery) -> None:
         told = read_invitation(delivery.notification)
         if told is not None:
             self.box.put(Invitation(self._client, *told))
-        delivery.done(EVENT_NO_ACTION_TAKEN)
+        delivery.done(statuses.EVENT_NO_ACTION_TAKEN)
 
 
 class InvitationStream(Stream[Invitation]):
@@ -429,7 +429,7 @@ class InvitationStream(Stream[Invitation]):
                 await invitation.decline()
             return event.done()
 
-        self._handler = client.on(INVITED)(answer)
+        self._handler = client.on(statuses.GROUP_INVITED)(answer)
         await self._handler.ready()
 
     async def _finish(self) -> None:

@@ -9,6 +9,7 @@ from pypmix.aio.operations.base import Asks
 from pypmix.requests import limit
 from pypmix.requests.spawning import control_op, origin, spawn_op
 from pypmix.spawned import ChildJob, ended_job
+from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, NotInitialized, NotSupported, OperationTimeout
 from pypmix.standard.ops import RegisterEventHandler
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from pypmix.requests.spawning import Apps, Word
     from pypmix.standard.types import Proc
 
-JOB_END = -145
 
 MAX_KEPT = 1024
 """Ends of jobs that are remembered for those who ask later."""
@@ -43,7 +43,7 @@ class Ends:
 
     async def begin(self) -> None:
         self._client._attend()
-        await self._client._run(RegisterEventHandler(self._put, (JOB_END,), (), self._stopped))
+        await self._client._run(RegisterEventHandler(self._put, (statuses.EVENT_JOB_END,), (), self._stopped))
 
     async def wait(self, nspace: str, timeout: float | None) -> int:
         box: Mailbox[int] = Mailbox(self._client, 1)
@@ -135,15 +135,15 @@ class SpawnedJob(ChildJob):
 
     async def terminate(self) -> None:
         """`PMIx_Job_control`: ask the job to end (`PMIX_JOB_CTRL_TERMINATE`)."""
-        await self._control("pmix.jctrl.term")
+        await self._control(keys.JOB_CTRL_TERMINATE)
 
     async def kill(self) -> None:
         """`PMIx_Job_control`: kill the job at once (`PMIX_JOB_CTRL_KILL`)."""
-        await self._control("pmix.jctrl.kill")
+        await self._control(keys.JOB_CTRL_KILL)
 
     async def signal(self, number: int) -> None:
         """`PMIx_Job_control`: send a signal to all of its procs (`PMIX_JOB_CTRL_SIGNAL`)."""
-        await self._control("pmix.jctrl.sig", number)
+        await self._control(keys.JOB_CTRL_SIGNAL, number)
 
     async def _control(self, key: str, number: int | None = None) -> None:
         op = control_op(self.nspace, key, number)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.engine.groups.rules import JOB_SIZE, NAMES, QUERY_MEMBERSHIP
-from pypmix.engine.groups.talk import CONTEXT_ID, CUSTOM_RANGE, GROUP_ID, MEMBERSHIP
-from pypmix.standard import codes
+from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound
 from pypmix.standard.ops import Connect, Disconnect, Fence, Get, NotifyEvent, QueryInfo, Spawn
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Query, Value
@@ -15,10 +13,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.groups.standing import Standing
-
-NSPACE = "pmix.nspace"
-RANK = "pmix.rank"
-PROCID = "pmix.procid"
 
 
 class Addresses:
@@ -152,7 +146,7 @@ class Addresses:
         if self._keeps:
             return op
         if self._stamps and len(op.procs) == 1 and op.procs[0][1] == RANK_WILDCARD:
-            stamp = Info(GROUP_ID, Value(codes.STRING, op.procs[0][0]))
+            stamp = Info(keys.GROUP_ID, Value(codes.STRING, op.procs[0][0]))
             return op.replace(procs=procs, directives=(*op.directives, stamp))
         return op.replace(procs=procs)
 
@@ -187,7 +181,7 @@ class Addresses:
         kind, data = info.value
         if kind == codes.PROC and isinstance(data, Proc):
             procs = self._one(data)
-            if procs == (data,) or (len(procs) > 1 and info.key != CUSTOM_RANGE):
+            if procs == (data,) or (len(procs) > 1 and info.key != keys.EVENT_CUSTOM_RANGE):
                 return info
             if len(procs) == 1:
                 return Info(info.key, Value(codes.PROC, procs[0]), info[2])
@@ -201,19 +195,19 @@ class Addresses:
 
     def _whose(self, qualifiers: tuple[Info, ...]) -> tuple[Info, ...]:
         """Return qualifiers that say of whom a value is wanted, where they say it by a group and its rank."""
-        names = [info for info in qualifiers if info.key == NSPACE and self.members(str(info.value.data))]
-        ranks = [info for info in qualifiers if info.key == RANK and info.value.data != RANK_WILDCARD]
+        names = [info for info in qualifiers if info.key == keys.NSPACE and self.members(str(info.value.data))]
+        ranks = [info for info in qualifiers if info.key == keys.RANK and info.value.data != RANK_WILDCARD]
         if len(names) != 1 or len(ranks) != 1:
             return self._infos(qualifiers)
         (proc,) = self._one(Proc(names[0].value.data, ranks[0].value.data))
         others = [info for info in qualifiers if info is not names[0] and info is not ranks[0]]
-        return (*self._infos(tuple(others)), Info(PROCID, Value(codes.PROC, proc)))
+        return (*self._infos(tuple(others)), Info(keys.PROCID, Value(codes.PROC, proc)))
 
     # What the groups know themselves
 
     def _of_group(self, op: Get) -> Value | None:
         name, rank = op.proc
-        if op.key == NAMES and (op.proc == self._proc or (not name and rank == self._proc[1])):
+        if op.key == keys.GROUP_NAMES and (op.proc == self._proc or (not name and rank == self._proc[1])):
             names = self._standing.names()
             return Value(codes.DATA_ARRAY, DataArray(codes.STRING, names)) if names else None
         if rank != RANK_WILDCARD:
@@ -223,14 +217,14 @@ class Addresses:
             connected = self._connections.get(name)
             if connected is None:
                 return None
-            if op.key == JOB_SIZE:
+            if op.key == keys.JOB_SIZE:
                 return Value(codes.UINT32, len(connected))
             raise NotFound(f"a connection has no {op.key!r}: ask for that of one of its procs", procs=(op.proc,))
-        if op.key == MEMBERSHIP:
+        if op.key == keys.GROUP_MEMBERSHIP:
             return Value(codes.DATA_ARRAY, DataArray(codes.PROC, state.members))
-        if op.key == JOB_SIZE:
+        if op.key == keys.JOB_SIZE:
             return Value(codes.UINT32, len(state.members))
-        if op.key == CONTEXT_ID and state.context_id is not None:
+        if op.key == keys.GROUP_CONTEXT_ID and state.context_id is not None:
             return Value(codes.SIZE, state.context_id)
         raise NotFound(f"a group has no {op.key!r}: ask for that of one of its members", procs=(op.proc,))
 
@@ -238,11 +232,11 @@ class Addresses:
         """Return the membership of a group that the caller is in, which it knows best."""
         found = []
         for query in op.queries:
-            groups = [info.value.data for info in query.qualifiers if info.key == GROUP_ID]
+            groups = [info.value.data for info in query.qualifiers if info.key == keys.GROUP_ID]
             members = self._standing.members(groups[0]) if len(groups) == len(query.qualifiers) == 1 else ()
-            if query.keys != (QUERY_MEMBERSHIP,) or not members:
+            if query.keys != (keys.QUERY_GROUP_MEMBERSHIP,) or not members:
                 return None
-            found.append(Info(QUERY_MEMBERSHIP, Value(codes.DATA_ARRAY, DataArray(codes.PROC, members))))
+            found.append(Info(keys.QUERY_GROUP_MEMBERSHIP, Value(codes.DATA_ARRAY, DataArray(codes.PROC, members))))
         return tuple(found)
 
 

@@ -16,23 +16,13 @@ from pypmix.engine.groups.requesting import ANSWER, ASK, HEED, HERE, SEEK, SILEN
 from pypmix.engine.groups.standing import said_in
 from pypmix.engine.groups.talk import (
     ADDED,
-    AFFECTED_PROC,
-    CONTEXT_ID,
     DEPARTED,
-    DO_NOT_CACHE,
     ENDED,
     EPOCH,
     ERROR_STATUS,
-    GROUP_ID,
     INFOS,
-    JOIN_REQUEST,
-    LEADER,
     LIFE,
     LIVES,
-    MEMBERSHIP,
-    MEMBERSHIP_UPDATE,
-    NON_DEFAULT,
-    NOTIFY_TERMINATION,
     PLACE,
     REASON,
     TERM,
@@ -50,13 +40,21 @@ from pypmix.engine.groups.talk import (
     status_in,
     text,
 )
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_NOT_FOUND, ERR_RESOURCE_BUSY, SUCCESS
+from pypmix.standard import codes, keys
 from pypmix.standard.ops import Notification
-from pypmix.standard.ops.events import EVENT_ACTION_COMPLETE, EVENT_NO_ACTION_TAKEN, RANGE_PROC_LOCAL
+from pypmix.standard.ops.events import RANGE_PROC_LOCAL
 from pypmix.standard.ops.groups import DESTRUCTED, JOINED
 from pypmix.standard.ops.groups import LEADER_SELECTED as LED
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
+from pypmix.standard.statuses import (
+    ERR_NOT_FOUND,
+    ERR_RESOURCE_BUSY,
+    EVENT_ACTION_COMPLETE,
+    EVENT_NO_ACTION_TAKEN,
+    GROUP_MEMBERSHIP_UPDATE,
+    JOIN_REQUEST,
+    SUCCESS,
+)
 from pypmix.standard.types import DataArray, Info, Value
 
 TYPE_CHECKING = False
@@ -196,10 +194,10 @@ class Admitting:
         group = self._group_of(event)
         # The steward may be about to end, so that the next ones answer as well.
         if group is not None and self._me in group.membership.members[:3]:
-            self._say(HERE, group.name, (event.source,), (procs(MEMBERSHIP, group.membership.members),))
+            self._say(HERE, group.name, (event.source,), (procs(keys.GROUP_MEMBERSHIP, group.membership.members),))
 
     def _asked(self, event: Notification) -> None:
-        name, asker, life = found(event.infos, GROUP_ID, str) or "", event.source, number(event.infos, LIFE)
+        name, asker, life = found(event.infos, keys.GROUP_ID, str) or "", event.source, number(event.infos, LIFE)
         if life is None or self._standing.has_ended(asker):
             return
         group = self._standing.group(name)
@@ -212,7 +210,7 @@ class Admitting:
         out = listed(event.infos, DEPARTED)
         living = [member for member in group.membership.members if member not in out]
         if not living or living[0] != self._me:
-            self._say(TURN, name, (asker,), (about, procs(MEMBERSHIP, group.membership.members)))
+            self._say(TURN, name, (asker,), (about, procs(keys.GROUP_MEMBERSHIP, group.membership.members)))
             return
         self._say(HEED, name, (asker,), (about,))
         desk = self._desk(name)
@@ -230,7 +228,7 @@ class Admitting:
         self._go_on(group, desk)
 
     def _withdrawn(self, event: Notification) -> None:
-        name, life = found(event.infos, GROUP_ID, str) or "", number(event.infos, LIFE)
+        name, life = found(event.infos, keys.GROUP_ID, str) or "", number(event.infos, LIFE)
         group = self._standing.group(name)
         if group is None or life is None:
             return
@@ -269,7 +267,7 @@ class Admitting:
         others = [member for member in group.membership.members if member != self._me]
         if others:
             candidate.timer = self._port.later(SILENCE, lambda: self._has_waited(group, desk, candidate))
-            infos = proc(AFFECTED_PROC, candidate.proc), size(LIFE, candidate.life), *candidate.infos
+            infos = proc(keys.EVENT_AFFECTED_PROC, candidate.proc), size(LIFE, candidate.life), *candidate.infos
             self._say(MAY_JOIN, group.name, others, infos)
         self._consider(group.name, candidate.proc, candidate.life, candidate.infos, self._me)
 
@@ -285,7 +283,7 @@ class Admitting:
         desk = self._desks.get(group.name) if group is not None else None
         if group is None or desk is None or desk.active is None:
             return None
-        about = listed(event.infos, AFFECTED_PROC), number(event.infos, LIFE)
+        about = listed(event.infos, keys.EVENT_AFFECTED_PROC), number(event.infos, LIFE)
         return (group, desk, desk.active) if about == ((desk.active.proc,), desk.active.life) else None
 
     def _is_at_it(self, event: Notification) -> None:
@@ -335,7 +333,7 @@ class Admitting:
             self._go_on(group, desk)
             return
         infos = (
-            procs(MEMBERSHIP, membership.members),
+            procs(keys.GROUP_MEMBERSHIP, membership.members),
             proc(ADDED, candidate.proc),
             size(PLACE, admission.place),
             size(LIFE, admission.life),
@@ -347,7 +345,9 @@ class Admitting:
         def sent(_: None, error: BaseException | None) -> None:
             if self._standing.group(name) is not group:
                 # Whoever is the steward now knows that it is a member.
-                self._say(TURN, name, (candidate.proc,), (size(LIFE, candidate.life), procs(MEMBERSHIP, others)))
+                self._say(
+                    TURN, name, (candidate.proc,), (size(LIFE, candidate.life), procs(keys.GROUP_MEMBERSHIP, others))
+                )
             elif error is None:
                 self._told(group, desk, candidate)
             else:
@@ -357,8 +357,10 @@ class Admitting:
                 self._go_on(group, desk)
 
         # The server of the new member hears of the group by this, if it has no other member there.
-        update = event(MEMBERSHIP_UPDATE, name, (*others, candidate.proc), infos)
-        self._port.handlers.raised(Notification(MEMBERSHIP_UPDATE, self._me, RANGE_PROC_LOCAL, update.infos), False)
+        update = event(GROUP_MEMBERSHIP_UPDATE, name, (*others, candidate.proc), infos)
+        self._port.handlers.raised(
+            Notification(GROUP_MEMBERSHIP_UPDATE, self._me, RANGE_PROC_LOCAL, update.infos), False
+        )
         self._port.submit(update, sent)
 
     def _told(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
@@ -385,7 +387,7 @@ class Admitting:
         state, admitted = group.state, group.membership.admitted
         infos = [
             size(LIFE, candidate.life),
-            procs(MEMBERSHIP, state.members),
+            procs(keys.GROUP_MEMBERSHIP, state.members),
             procs(ADDED, admitted),
             sizes(PLACE, [admission.place for admission in admitted.values()]),
             sizes(LIVES, [admission.life for admission in admitted.values()]),
@@ -395,11 +397,11 @@ class Admitting:
         if state.infos:
             infos.append(Info(INFOS, Value(codes.DATA_ARRAY, DataArray(codes.INFO, state.infos))))
         if state.context_id is not None:
-            infos.append(size(CONTEXT_ID, state.context_id))
+            infos.append(size(keys.GROUP_CONTEXT_ID, state.context_id))
         if state.leader is not None:
-            infos.append(proc(LEADER, state.leader))
+            infos.append(proc(keys.GROUP_LEADER, state.leader))
         if group.notifies:
-            infos.append(flag(NOTIFY_TERMINATION))
+            infos.append(flag(keys.GROUP_NOTIFY_TERMINATION))
         self._say(ANSWER, group.name, (candidate.proc,), infos)
 
     def _refuse(self, name: str, asker: Proc, life: int, status: int, reason: str) -> None:
@@ -419,8 +421,8 @@ class Admitting:
     # A member
 
     def _considers(self, event: Notification) -> None:
-        group = self._standing.group(found(event.infos, GROUP_ID, str) or "")
-        asker, life = listed(event.infos, AFFECTED_PROC), number(event.infos, LIFE)
+        group = self._standing.group(found(event.infos, keys.GROUP_ID, str) or "")
+        asker, life = listed(event.infos, keys.EVENT_AFFECTED_PROC), number(event.infos, LIFE)
         if group is None:
             self._standing.keep(event)
         elif event.source in group.membership and len(asker) == 1 and life is not None:
@@ -441,19 +443,29 @@ class Admitting:
                 for each in opinion.stewards:
                     self._tell_verdict(key, opinion.verdict, each)
 
-            told = text(GROUP_ID, name), proc(AFFECTED_PROC, asker), flag(NON_DEFAULT), *infos
+            told = (
+                text(keys.GROUP_ID, name),
+                proc(keys.EVENT_AFFECTED_PROC, asker),
+                flag(keys.EVENT_NON_DEFAULT),
+                *infos,
+            )
             self._port.handlers.raised(Notification(JOIN_REQUEST, asker, RANGE_CUSTOM, told), False, over=ended)
         else:
             opinion.stewards[steward] = None
             if opinion.verdict is not None:
                 self._tell_verdict(key, opinion.verdict, steward)
         if opinion.verdict is None and steward != self._me:
-            self._say(AT_IT, name, (steward,), (proc(AFFECTED_PROC, asker), size(LIFE, life), flag(DO_NOT_CACHE)))
+            self._say(
+                AT_IT,
+                name,
+                (steward,),
+                (proc(keys.EVENT_AFFECTED_PROC, asker), size(LIFE, life), flag(keys.EVENT_DO_NOT_CACHE)),
+            )
 
     def _tell_verdict(self, key: tuple[str, Proc, int], verdict: tuple[Info, ...], steward: Proc) -> None:
         name, asker, life = key
         if steward != self._me:
-            infos = proc(AFFECTED_PROC, asker), size(LIFE, life), flag(DO_NOT_CACHE), *verdict
+            infos = proc(keys.EVENT_AFFECTED_PROC, asker), size(LIFE, life), flag(keys.EVENT_DO_NOT_CACHE), *verdict
             self._say(VERDICT, name, (steward,), infos)
             return
         group, desk = self._standing.group(name), self._desks.get(name)
@@ -472,7 +484,12 @@ class Admitting:
         for key in [key for key in self._opinions if change.kind == JOINED and key[:2] == (name, change.procs[0])]:
             asked = [each for each in self._opinions.pop(key).stewards if each != self._me]
             if asked:
-                self._say(KNOWN, name, asked, (proc(AFFECTED_PROC, key[1]), size(LIFE, key[2]), flag(DO_NOT_CACHE)))
+                self._say(
+                    KNOWN,
+                    name,
+                    asked,
+                    (proc(keys.EVENT_AFFECTED_PROC, key[1]), size(LIFE, key[2]), flag(keys.EVENT_DO_NOT_CACHE)),
+                )
         if desk is None:
             if not group.membership.admitted or not self._is_steward(group):
                 return
@@ -504,7 +521,7 @@ class Admitting:
             if change.kind == DESTRUCTED:
                 self._refuse(name, candidate.proc, candidate.life, ERR_NOT_FOUND, f"the group {name!r} is no more")
             else:
-                infos = size(LIFE, candidate.life), procs(MEMBERSHIP, change.state.members)
+                infos = size(LIFE, candidate.life), procs(keys.GROUP_MEMBERSHIP, change.state.members)
                 self._say(TURN, name, (candidate.proc,), infos)
 
     def _ended(self, ended: Proc) -> None:
@@ -526,7 +543,7 @@ class Admitting:
             return
         infos = [size(TERM, group.term)]
         if group.leader is not None:
-            infos.append(proc(LEADER, group.leader))
+            infos.append(proc(keys.GROUP_LEADER, group.leader))
         gone: Iterable[Proc] = ()
         if new or change.kind == JOINED:
             infos += [
@@ -547,7 +564,7 @@ class Admitting:
 
     def _hears_news(self, event: Notification) -> None:
         infos = event.infos
-        group = self._standing.group(found(infos, GROUP_ID, str) or "")
+        group = self._standing.group(found(infos, keys.GROUP_ID, str) or "")
         if group is None:
             self._standing.keep(event)
             return
@@ -566,12 +583,12 @@ class Admitting:
         for each in listed(infos, ENDED):
             if each != self._me:
                 self._standing.fail(group, each)
-        self._standing.led(group.name, next(iter(listed(infos, LEADER)), None), number(infos, TERM) or 0)
+        self._standing.led(group.name, next(iter(listed(infos, keys.GROUP_LEADER)), None), number(infos, TERM) or 0)
 
     # What all of it needs
 
     def _group_of(self, event: Notification) -> Group | None:
-        group: Group | None = self._standing.group(found(event.infos, GROUP_ID, str) or "")
+        group: Group | None = self._standing.group(found(event.infos, keys.GROUP_ID, str) or "")
         return group
 
     def _say(self, says: str, name: str, to: Iterable[Proc], infos: Iterable[Info]) -> None:

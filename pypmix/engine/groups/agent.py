@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pypmix.engine.groups.rules import JOB_SIZE
-from pypmix.engine.groups.talk import SAYS, TALK, found
+from pypmix.engine.groups.talk import SAYS, found
+from pypmix.standard import keys, statuses
 from pypmix.standard.ops import (
     GroupConstruct,
     GroupDestruct,
@@ -130,7 +130,7 @@ class Agent:
         inviting, joining, constructing = self.made("inviting"), self.made("joining"), self.made("constructing")
         requesting = self.made("requesting")
         whole = Proc(name, RANK_WILDCARD)
-        if name == self.port.proc.nspace or self.port.fetch(whole, JOB_SIZE) is not None:
+        if name == self.port.proc.nspace or self.port.fetch(whole, keys.JOB_SIZE) is not None:
             return f"there is a nspace {name!r} already"
         if self.standing.state(name) is not None:
             return f"there is a group {name!r} already"
@@ -180,7 +180,7 @@ class Agent:
         """Hear what other processes say, also what is for a part that is not there yet."""
         if not self._listening:
             self._listening = True
-            self.port.watch(TALK, self.talk)
+            self.port.watch(statuses.TALK, self.talk)
 
     def screen(self, code: int, wanted: Callable[[Notification], bool]) -> None:
         """See `Handlers.screen`, of which there is one for each code: an event is news if all parts want it."""

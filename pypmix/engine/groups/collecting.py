@@ -5,9 +5,10 @@ Releases before 6.0 keep it under the group's context id: it is asked for under 
 
 from __future__ import annotations
 
-from pypmix.engine.groups.rules import KEPT_ENDPOINT, PROCID
-from pypmix.engine.groups.talk import CONTEXT_ID, ENDPOINT, GROUP_INFO, TIMEOUT, proc
+from pypmix.engine.groups.rules import KEPT_ENDPOINT
+from pypmix.engine.groups.talk import proc
 from pypmix.standard import codes
+from pypmix.standard.keys import GROUP_CONTEXT_ID, GROUP_ENDPT_DATA, GROUP_INFO, PROCID, TIMEOUT
 from pypmix.standard.ops import Get
 from pypmix.standard.types import DataArray, Info, Value
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import GroupConstruct, GroupResults
     from pypmix.standard.types import Proc
 
-SAID = frozenset({GROUP_INFO, ENDPOINT})
+SAID = frozenset({GROUP_INFO, GROUP_ENDPT_DATA})
 """What members say of themselves."""
 
 QUALIFIER = 8
@@ -36,7 +37,7 @@ def missing(op: GroupConstruct, result: GroupResults) -> tuple[str, ...]:
     keys: dict[str, None] = {}
     for info in op.directives:
         data = info.value.data
-        if info.key == ENDPOINT:
+        if info.key == GROUP_ENDPT_DATA:
             keys[KEPT_ENDPOINT] = None
         elif info.key == GROUP_INFO and isinstance(data, DataArray) and data.type == codes.INFO:
             keys.update(dict.fromkeys([item.key for item in data.items]))
@@ -59,13 +60,13 @@ def collect(
         context_id: That of the group.
         done: What to call.
     """
-    number = Info(CONTEXT_ID, Value(codes.SIZE, context_id), QUALIFIER)
+    number = Info(GROUP_CONTEXT_ID, Value(codes.SIZE, context_id), QUALIFIER)
     said: dict[Proc, list[Info]] = {each: [] for each in members}
     left = [len(said) * len(keys)]
 
     def heard(whose: Proc, key: str, value: Value | None) -> None:
         if value is not None:
-            said[whose].append(Info(ENDPOINT if key == KEPT_ENDPOINT else key, value))
+            said[whose].append(Info(GROUP_ENDPT_DATA if key == KEPT_ENDPOINT else key, value))
         left[0] -= 1
         if not left[0]:
             done(tuple([_said_by(each, items) for each, items in said.items() if items]))

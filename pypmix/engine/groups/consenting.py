@@ -6,22 +6,8 @@ with the leaver, and cannot keep it. Who ends or leaves has confirmed.
 
 from __future__ import annotations
 
-from pypmix.engine.groups.talk import (
-    AFFECTED_PROC,
-    DO_NOT_CACHE,
-    GROUP_ID,
-    LEAVE_REQUEST,
-    LIFE,
-    NON_DEFAULT,
-    TIMEOUT,
-    flag,
-    found,
-    number,
-    proc,
-    say,
-    size,
-    text,
-)
+from pypmix.engine.groups.talk import LIFE, flag, found, number, proc, say, size, text
+from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError
 from pypmix.standard.ops import Notification
 from pypmix.standard.ops.groups import DESTRUCTED, JOINED
@@ -91,7 +77,7 @@ class Consenting:
         self._last += 1
         wish = self._wishes[group.name] = _Wish(self._last, set(others), done)
         wish.timer = self._port.later(SILENCE, lambda: self._has_waited(group.name, wish))
-        limit = found(directives, TIMEOUT, int) or 0
+        limit = found(directives, keys.TIMEOUT, int) or 0
         if limit > 0:
             wish.limit = self._port.later(limit, lambda: self._expire(group.name, wish, limit))
 
@@ -109,7 +95,7 @@ class Consenting:
     # Who wants to leave
 
     def _wish_of(self, event: Notification) -> tuple[str, _Wish] | None:
-        name = found(event.infos, GROUP_ID, str) or ""
+        name = found(event.infos, keys.GROUP_ID, str) or ""
         wish = self._wishes.get(name)
         return None if wish is None or wish.number != number(event.infos, LIFE) else (name, wish)
 
@@ -157,7 +143,7 @@ class Consenting:
     # Who is asked
 
     def _asked(self, event: Notification) -> None:
-        name, leaver, life = found(event.infos, GROUP_ID, str) or "", event.source, number(event.infos, LIFE)
+        name, leaver, life = found(event.infos, keys.GROUP_ID, str) or "", event.source, number(event.infos, LIFE)
         group = self._agent.standing.group(name)
         if life is None:
             return
@@ -173,14 +159,14 @@ class Consenting:
             over.append(status)
             self._answer(GIVEN, name, leaver, life)
 
-        infos = text(GROUP_ID, name), proc(AFFECTED_PROC, leaver), flag(NON_DEFAULT)
-        wish = Notification(LEAVE_REQUEST, leaver, RANGE_CUSTOM, infos)
+        infos = text(keys.GROUP_ID, name), proc(keys.EVENT_AFFECTED_PROC, leaver), flag(keys.EVENT_NON_DEFAULT)
+        wish = Notification(statuses.LEAVE_REQUEST, leaver, RANGE_CUSTOM, infos)
         self._port.handlers.raised(wish, False, over=ended)
         if not over:
             self._answer(AT_IT, name, leaver, life)
 
     def _answer(self, says: str, name: str, leaver: Proc, life: int) -> None:
-        self._port.submit(say(says, name, (leaver,), (size(LIFE, life), flag(DO_NOT_CACHE))), _ignore)
+        self._port.submit(say(says, name, (leaver,), (size(LIFE, life), flag(keys.EVENT_DO_NOT_CACHE))), _ignore)
 
 
 def _ignore(_result: object, _error: BaseException | None) -> None:

@@ -7,7 +7,6 @@ from pypmix.engine.groups.collecting import SOON, collect, missing
 from pypmix.engine.groups.rules import (
     FAILURES,
     GATHERING,
-    JOB_SIZE,
     ORDERED,
     TELLING,
     directives_for,
@@ -17,29 +16,14 @@ from pypmix.engine.groups.rules import (
 )
 from pypmix.engine.groups.talk import (
     ABORT,
-    ADD_MEMBERS,
-    AFFECTED_PROC,
     CLAIM,
-    CONSTRUCT_ABORT,
     DESTRUCTS,
-    DO_NOT_CACHE,
-    FINAL_ORDER,
-    FT_COLLECTIVE,
     GO_ON,
-    GROUP_ID,
-    LEADER,
-    LEADER_FAILED,
-    LEADER_SELECTED,
-    LEFT,
-    MEMBER_FAILED,
     NOTIFY_EACH,
     NOTIFY_REQUEST,
-    NOTIFY_TERMINATION,
     REACTION,
     REACTS,
     SAYS,
-    TALK,
-    TIMEOUT,
     VERDICT,
     flag,
     found,
@@ -48,23 +32,25 @@ from pypmix.engine.groups.talk import (
     procs,
     text,
 )
-from pypmix.standard import codes
-from pypmix.standard.errors import (
+from pypmix.standard import codes, keys
+from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError, error_for
+from pypmix.standard.ops import Fence, Get, GroupConstruct, GroupDestruct, GroupResults, NotifyEvent
+from pypmix.standard.ops.events import RANGE_LOCAL
+from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
+from pypmix.standard.statuses import (
     ERR_BAD_PARAM,
     ERR_EXISTS,
     ERR_LOST_CONNECTION,
     ERR_PARTIAL_SUCCESS,
     ERR_RESOURCE_BUSY,
     ERR_TIMEOUT,
-    NotFound,
-    NotSupported,
-    OperationTimeout,
-    PMIxError,
-    error_for,
+    GROUP_CONSTRUCT_ABORT,
+    GROUP_LEADER_FAILED,
+    GROUP_LEADER_SELECTED,
+    GROUP_LEFT,
+    GROUP_MEMBER_FAILED,
+    TALK,
 )
-from pypmix.standard.ops import Fence, Get, GroupConstruct, GroupDestruct, GroupResults, NotifyEvent
-from pypmix.standard.ops.events import RANGE_LOCAL
-from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 
 TYPE_CHECKING = False
@@ -93,7 +79,7 @@ RECORDED = 0.02, 0.1, 0.3
 PARTING = 1.0
 """Seconds in which a member that a server has lost may turn out to have left the group."""
 
-IMMEDIATE = Info("pmix.immediate", Value(codes.BOOL, True))
+IMMEDIATE = Info(keys.IMMEDIATE, Value(codes.BOOL, True))
 """What has a server that does not know a job say so, instead of waiting for it."""
 
 MAX_SELECTED = 256
@@ -163,7 +149,7 @@ class Constructing:
         """Hear from now on who is selected to lead, of constructs that this process has not called yet, too."""
         if not self._hears_of_leaders:
             self._hears_of_leaders = True
-            self._port.watch(LEADER_SELECTED, self._leads)
+            self._port.watch(GROUP_LEADER_SELECTED, self._leads)
 
     def calls(self, name: str) -> bool:
         """Tell whether a construct of a group is under way here."""
@@ -209,7 +195,7 @@ class Constructing:
         """
         name, port = op.group, self._port
         taken = self._agent.taken(name)
-        if not taken and port.fetch(Proc(name, RANK_WILDCARD), JOB_SIZE) is not None:
+        if not taken and port.fetch(Proc(name, RANK_WILDCARD), keys.JOB_SIZE) is not None:
             taken = f"there is a nspace {name!r} already"
         if taken:
             raise PMIxError(taken, status=ERR_EXISTS, procs=given)
@@ -217,7 +203,7 @@ class Constructing:
             raise PMIxError(f"the caller {port.proc} is not one of the procs", status=ERR_BAD_PARAM, procs=given)
         if port.adapts:
             return
-        added = any(info.key == ADD_MEMBERS for info in op.directives)
+        added = any(info.key == keys.GROUP_ADD_MEMBERS for info in op.directives)
         if is_gathered(op) and port.server_release < GATHERING:
             raise NotSupported("the server makes a group of its own for each leader", hint=_GATHER_HINT)
         if added and not is_gathered(op):
@@ -233,9 +219,13 @@ class Constructing:
         if not port.adapts:
             directives = tuple([_expanded(addresses, info) for info in directives])
             unknown = any(each.rank == RANK_WILDCARD for each in given)
-            ordered = not unknown and given != told and not any(info.key == FINAL_ORDER for info in directives)
+            ordered = (
+                not unknown
+                and given != told
+                and not any(info.key == keys.GROUP_FINAL_MEMBERSHIP_ORDER for info in directives)
+            )
             if ordered and not is_gathered(op) and port.server_release >= ORDERED:
-                directives = (*directives, procs(FINAL_ORDER, given))
+                directives = (*directives, procs(keys.GROUP_FINAL_MEMBERSHIP_ORDER, given))
         elif not is_gathered(op):
             directives = (*directives, flag(REACTS))
         return directives
@@ -246,13 +236,15 @@ class Constructing:
             self._busy.discard(op.group)
             if error is not None and self._port.adapts and getattr(error, "code", 0) == ERR_PARTIAL_SUCCESS:
                 # So a server of ours tells it to those releases that have no status for it.
-                aborted = _failure(CONSTRUCT_ABORT, op.group, call.named)
+                aborted = _failure(GROUP_CONSTRUCT_ABORT, op.group, call.named)
                 aborted.missing = getattr(error, "missing", None)
                 error = aborted
             self._end(op.group, None, error, call)
             return
         jobs = [each for each in (*result.members, *call.named) if each.rank == RANK_WILDCARD]
-        self._measure(call, result, [each for each in dict.fromkeys(jobs) if self._port.fetch(each, JOB_SIZE) is None])
+        self._measure(
+            call, result, [each for each in dict.fromkeys(jobs) if self._port.fetch(each, keys.JOB_SIZE) is None]
+        )
 
     def _measure(self, call: _Call, result: GroupResults, unknown: list[Proc]) -> None:
         """Learn how many ranks jobs have that were named as a whole: some servers tell of them so, too."""
@@ -265,7 +257,7 @@ class Constructing:
                     call.sizes[job] = size
                 self._measure(call, result, unknown)
 
-            self._port.submit(Get(job, JOB_SIZE, (IMMEDIATE, SOON)), measured)
+            self._port.submit(Get(job, keys.JOB_SIZE, (IMMEDIATE, SOON)), measured)
         else:
             call.named = self._ranks(call.named, call.sizes)
             self._answered(call, result.replace(members=self._ranks(result.members, call.sizes)))
@@ -312,7 +304,7 @@ class Constructing:
         if self._port.adapts or members != tuple(sorted(members)):
             # The server has decided, for all.
             return members
-        final = listed(call.op.directives, FINAL_ORDER)
+        final = listed(call.op.directives, keys.GROUP_FINAL_MEMBERSHIP_ORDER)
         for order in (final, wanted):
             if len(order) == len(members) and set(order) == set(members):
                 return order
@@ -320,7 +312,11 @@ class Constructing:
 
     def _own_leader(self, op: GroupConstruct) -> Proc | None:
         """Return who leads as the caller says, of itself or of another one, where the server does not tell."""
-        return self._port.proc if found(op.directives, LEADER, bool) else found(op.directives, GROUP_LEADER_PROC, Proc)
+        return (
+            self._port.proc
+            if found(op.directives, keys.GROUP_LEADER, bool)
+            else found(op.directives, GROUP_LEADER_PROC, Proc)
+        )
 
     # Destruct
 
@@ -350,7 +346,7 @@ class Constructing:
         if self._port.adapts:
             told = (*call.op.directives, text(DESTRUCTS, call.op.group))
         else:
-            told = tuple([info for info in call.op.directives if info.key != TIMEOUT])
+            told = tuple([info for info in call.op.directives if info.key != keys.TIMEOUT])
         self._submit(call, Fence(members, False, told), self._gathered)
 
     def _submit(self, call: _Call, op: Op[Any], ended: Any) -> None:
@@ -421,7 +417,7 @@ class Constructing:
             )
 
     def _time(self, call: _Call) -> None:
-        limit = found(call.op.directives, TIMEOUT, int) or 0
+        limit = found(call.op.directives, keys.TIMEOUT, int) or 0
         if limit > 0:
             grace = GRACE_OF_OURS if self._port.adapts else GRACE
             call.timer = self._port.later(limit + grace, lambda: self._expire(call, limit))
@@ -455,7 +451,7 @@ class Constructing:
         """
         ranks: dict[Proc, None] = {}
         for each in given:
-            size = self._port.fetch(each, JOB_SIZE) if each.rank == RANK_WILDCARD else None
+            size = self._port.fetch(each, keys.JOB_SIZE) if each.rank == RANK_WILDCARD else None
             if size is None and sizes is not None:
                 size = sizes.get(each)
             some = [each] if size is None else [Proc(each.nspace, rank) for rank in range(int(size.data))]
@@ -471,17 +467,17 @@ class Constructing:
         agent, port = self._agent, self._port
         self.expects_leaders()
         if port.adapts:
-            for code in (MEMBER_FAILED, LEADER_FAILED):
+            for code in (GROUP_MEMBER_FAILED, GROUP_LEADER_FAILED):
                 port.watch(code, _only_hear)
                 agent.conclude(code, self._concluded)
         else:
-            port.watch(CONSTRUCT_ABORT, self._aborted)
-            port.watch(LEFT, self._departed)
-            agent.screen(LEFT, self._parted)
+            port.watch(GROUP_CONSTRUCT_ABORT, self._aborted)
+            port.watch(GROUP_LEFT, self._departed)
+            agent.screen(GROUP_LEFT, self._parted)
             agent.standing.follow(self._ended)
 
     def _leads(self, event: Notification) -> None:
-        name, leader = found(event.infos, GROUP_ID, str) or "", found(event.infos, LEADER, Proc)
+        name, leader = found(event.infos, keys.GROUP_ID, str) or "", found(event.infos, keys.GROUP_LEADER, Proc)
         call = self._calls.get(name)
         if leader is None:
             return
@@ -496,29 +492,32 @@ class Constructing:
 
     def _concluded(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
         """Tell the server how the handlers of this process have dealt with a failure during a construct."""
-        name, affected = found(event.infos, GROUP_ID, str) or "", found(event.infos, AFFECTED_PROC, Proc)
+        name, affected = (
+            found(event.infos, keys.GROUP_ID, str) or "",
+            found(event.infos, keys.EVENT_AFFECTED_PROC, Proc),
+        )
         call = self._calls.get(name)
         if call is None or affected is None or not isinstance(call.op, GroupConstruct):
             return
         infos = (
             text(SAYS, REACTION),
-            text(GROUP_ID, name),
-            proc(AFFECTED_PROC, affected),
+            text(keys.GROUP_ID, name),
+            proc(keys.EVENT_AFFECTED_PROC, affected),
             text(VERDICT, verdict(event.code, status, results)),
-            flag(DO_NOT_CACHE),
+            flag(keys.EVENT_DO_NOT_CACHE),
         )
         self._port.submit(NotifyEvent(TALK, RANGE_LOCAL, infos), _ignore)
 
     def _aborted(self, event: Notification) -> None:
         """Somebody aborts a construct whose server does not know how to."""
-        name = found(event.infos, GROUP_ID, str) or ""
+        name = found(event.infos, keys.GROUP_ID, str) or ""
         call = self._calls.get(name)
         if call is not None and isinstance(call.op, GroupConstruct) and (not call.named or event.source in call.named):
-            self._end(name, None, _failure(CONSTRUCT_ABORT, name, (event.source,)))
+            self._end(name, None, _failure(GROUP_CONSTRUCT_ABORT, name, (event.source,)))
 
     def _departed(self, event: Notification) -> None:
         """A member has left while others are destructing: they go on without it."""
-        name = found(event.infos, GROUP_ID, str) or ""
+        name = found(event.infos, keys.GROUP_ID, str) or ""
         call = self._calls.get(name)
         if call is not None and isinstance(call.op, GroupDestruct):
             self._go_on(call, event.source)
@@ -533,7 +532,9 @@ class Constructing:
         for name, call in list(self._calls.items()):
             if ended in call.named:
                 directives = self._built.get(name, ((), ()))[1] + call.op.directives
-                forgiving = any(found(directives, key, bool) for key in (FT_COLLECTIVE, NOTIFY_TERMINATION))
+                forgiving = any(
+                    found(directives, key, bool) for key in (keys.GROUP_FT_COLLECTIVE, keys.GROUP_NOTIFY_TERMINATION)
+                )
                 if forgiving and isinstance(call.op, GroupDestruct):
                     self._go_on(call, ended)
                 else:
@@ -555,7 +556,7 @@ class Constructing:
         """Somebody who was named has ended; it may have called before, so that the server ends it all the same."""
         call = self._calls[name]
         if call.mourning is None:
-            status = CONSTRUCT_ABORT if isinstance(call.op, GroupConstruct) else ERR_PARTIAL_SUCCESS
+            status = GROUP_CONSTRUCT_ABORT if isinstance(call.op, GroupConstruct) else ERR_PARTIAL_SUCCESS
             error = _failure(status, name, (ended,))
             error.missing = frozenset((ended,))
             call.mourned = ended
@@ -565,13 +566,13 @@ class Constructing:
 def verdict(code: int, status: int, results: tuple[Info, ...]) -> str:
     """Return what the handlers of an event want to be done about a failure that it tells of."""
     statuses = [status, *[info.value.data for info in results if info.value.type == codes.STATUS]]
-    if CONSTRUCT_ABORT in statuses:
+    if GROUP_CONSTRUCT_ABORT in statuses:
         return ABORT
-    return CLAIM if code == LEADER_FAILED and found(results, LEADER, bool) else GO_ON
+    return CLAIM if code == GROUP_LEADER_FAILED and found(results, keys.GROUP_LEADER, bool) else GO_ON
 
 
 def _expanded(addresses: Addresses, info: Info) -> Info:
-    if info.key not in (ADD_MEMBERS, FINAL_ORDER):
+    if info.key not in (keys.GROUP_ADD_MEMBERS, keys.GROUP_FINAL_MEMBERSHIP_ORDER):
         return info
     return procs(info.key, addresses.expand(listed((info,), info.key)))
 

@@ -20,15 +20,9 @@ from __future__ import annotations
 from pypmix.engine.groups.states import Election as States
 from pypmix.engine.groups.talk import (
     ABORT,
-    AFFECTED_PROC,
     CLAIM,
-    CONSTRUCT_ABORT,
     ERROR_STATUS,
     GO_ON,
-    GROUP_ID,
-    LEADER,
-    LEADER_FAILED,
-    LEADER_SELECTED,
     SAYS,
     TERM,
     VERDICT,
@@ -40,8 +34,8 @@ from pypmix.engine.groups.talk import (
     size,
     text,
 )
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_NOT_FOUND, SUCCESS, LostConnection, NotInitialized
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import LostConnection, NotInitialized
 from pypmix.standard.ops import Notification, NotifyEvent
 from pypmix.standard.ops.events import RANGE_PROC_LOCAL, is_set
 from pypmix.standard.record import Record
@@ -110,7 +104,7 @@ class Outcome(Record):
     """
 
     leader: Proc | None
-    status: int = SUCCESS
+    status: int = statuses.SUCCESS
 
 
 def verdict_of(status: int, results: Iterable[Info]) -> str:
@@ -121,11 +115,11 @@ def verdict_of(status: int, results: Iterable[Info]) -> str:
         results: Those of all, with the status of each.
     """
     results = tuple(results)
-    if status == CONSTRUCT_ABORT or any(
-        info.value.type == codes.STATUS and info.value.data == CONSTRUCT_ABORT for info in results
+    if status == statuses.GROUP_CONSTRUCT_ABORT or any(
+        info.value.type == codes.STATUS and info.value.data == statuses.GROUP_CONSTRUCT_ABORT for info in results
     ):
         return ABORT
-    return CLAIM if is_set(results, LEADER) else GO_ON
+    return CLAIM if is_set(results, keys.GROUP_LEADER) else GO_ON
 
 
 def keep(kept: dict[Any, Any], key: object, value: object) -> None:
@@ -227,10 +221,10 @@ class Elections:
             (KNOWN, self._knows_result),
         ):
             agent.hear(says, listener)
-        agent.screen(LEADER_FAILED, self._is_news_of_failure)
-        agent.conclude(LEADER_FAILED, self._answered)
-        agent.screen(LEADER_SELECTED, self._is_news_of_choice)
-        self._port.watch(LEADER_SELECTED, self._selected)
+        agent.screen(statuses.GROUP_LEADER_FAILED, self._is_news_of_failure)
+        agent.conclude(statuses.GROUP_LEADER_FAILED, self._answered)
+        agent.screen(statuses.GROUP_LEADER_SELECTED, self._is_news_of_choice)
+        self._port.watch(statuses.GROUP_LEADER_SELECTED, self._selected)
         agent.standing.follow(self._ended)
         agent.standing.listen()
 
@@ -372,10 +366,12 @@ class Elections:
         if answer is None:
             keep(self._announced, at, "")
             if not told:
-                infos = text(GROUP_ID, election.name), proc(AFFECTED_PROC, election.failed)
+                infos = text(keys.GROUP_ID, election.name), proc(keys.EVENT_AFFECTED_PROC, election.failed)
                 self._raising = True
                 try:
-                    self._port.handlers.raised(Notification(LEADER_FAILED, self._me, RANGE_PROC_LOCAL, infos), False)
+                    self._port.handlers.raised(
+                        Notification(statuses.GROUP_LEADER_FAILED, self._me, RANGE_PROC_LOCAL, infos), False
+                    )
                 finally:
                     self._raising = False
         elif answer:
@@ -452,13 +448,13 @@ class Elections:
         if election.holders and election.result not in self._results:
             return
         if election.abortable and election.result not in self._results and ABORT in heard.values():
-            self._decide(election, Outcome(None, CONSTRUCT_ABORT))
+            self._decide(election, Outcome(None, statuses.GROUP_CONSTRUCT_ABORT))
             return
         leader = next((each for each, verdict in heard.items() if verdict == CLAIM), None)
         if leader is not None:
             self._decide(election, Outcome(leader))
         elif all(heard.values()):
-            self._decide(election, Outcome(None, ERR_NOT_FOUND))
+            self._decide(election, Outcome(None, statuses.ERR_NOT_FOUND))
 
     def _decide(self, election: _Election, outcome: Outcome) -> None:
         # What comes back of the announcement is no news.
@@ -681,7 +677,7 @@ class Elections:
         if key is None or key in self._past:
             return
         status = found(event.infos, ERROR_STATUS, int)
-        outcome = Outcome(found(event.infos, LEADER, Proc), SUCCESS if status is None else status)
+        outcome = Outcome(found(event.infos, keys.GROUP_LEADER, Proc), statuses.SUCCESS if status is None else status)
         election = self._under_way.get(key)
         if election is None:
             if self._is_leaderless(key, event.source):
@@ -740,19 +736,19 @@ def _announcement(key: Key, outcome: Outcome, to: tuple[Proc, ...]) -> NotifyEve
     name, term, failed = key
     what = Info(ERROR_STATUS, Value(codes.STATUS, outcome.status))
     if outcome.leader is not None:
-        what = proc(LEADER, outcome.leader)
-    return event(LEADER_SELECTED, name, to, (what, size(TERM, term), proc(FAILED, failed)))
+        what = proc(keys.GROUP_LEADER, outcome.leader)
+    return event(statuses.GROUP_LEADER_SELECTED, name, to, (what, size(TERM, term), proc(FAILED, failed)))
 
 
 def _about(event: Notification) -> Key | None:
     """Return which choice it is about; programs on other libraries do not say."""
     infos = event.infos
-    name, term, failed = found(infos, GROUP_ID, str), found(infos, TERM, int), found(infos, FAILED, Proc)
+    name, term, failed = found(infos, keys.GROUP_ID, str), found(infos, TERM, int), found(infos, FAILED, Proc)
     return None if name is None or term is None or failed is None else (name, term, failed)
 
 
 def _failure(event: Notification) -> tuple[str, Proc] | None:
-    name, failed = found(event.infos, GROUP_ID, str), found(event.infos, AFFECTED_PROC, Proc)
+    name, failed = found(event.infos, keys.GROUP_ID, str), found(event.infos, keys.EVENT_AFFECTED_PROC, Proc)
     return None if name is None or failed is None else (name, failed)
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from pypmix.engine.groups.talk import FT_COLLECTIVE, GROUP_ID, LEFT, TIMEOUT, found
-from pypmix.standard.errors import (
-    ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
-    LostConnection,
-    OperationTimeout,
-    PartialSuccess,
-)
+from pypmix.engine.groups.talk import found
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import LostConnection, OperationTimeout, PartialSuccess
 from pypmix.standard.ops.events import is_set
 
 TYPE_CHECKING = False
@@ -55,7 +50,7 @@ class Fencing:
         self._agent = agent
         self._port = agent.port
         self._fences: list[_Fence] = []
-        self._port.watch(LEFT, self._left)
+        self._port.watch(statuses.GROUP_LEFT, self._left)
         agent.standing.follow(self._gone)
 
     def fence(self, group: str, op: Fence, done: Done[None]) -> None:
@@ -65,7 +60,7 @@ class Fencing:
         """
         fence = _Fence(group, op, done, tuple(sorted(self._agent.standing.members(group))))
         self._fences.append(fence)
-        limit = found(op.directives, TIMEOUT, int) or 0
+        limit = found(op.directives, keys.TIMEOUT, int) or 0
         if limit > 0:
             fence.timers.append(self._port.later(limit + GRACE, lambda: self._expire(fence, limit)))
         self._ask(fence)
@@ -95,12 +90,12 @@ class Fencing:
 
     def _expire(self, fence: _Fence, limit: int) -> None:
         text = f"no answer of the server within {limit} s"
-        self._end(fence, OperationTimeout(text, status=ERR_TIMEOUT, procs=fence.named))
+        self._end(fence, OperationTimeout(text, status=statuses.ERR_TIMEOUT, procs=fence.named))
 
     # Who goes
 
     def _left(self, event: Notification) -> None:
-        name = found(event.infos, GROUP_ID, str)
+        name = found(event.infos, keys.GROUP_ID, str)
         self._without(event.source, [fence for fence in self._fences if fence.group == name])
 
     def _gone(self, ended: Proc) -> None:
@@ -111,7 +106,7 @@ class Fencing:
             if who not in fence.named:
                 continue
             fence.named = tuple([each for each in fence.named if each != who])
-            if is_set(fence.op.directives, FT_COLLECTIVE):
+            if is_set(fence.op.directives, keys.GROUP_FT_COLLECTIVE):
                 # It may have called before, and the others may call later: whichever the others mean ends.
                 self._ask(fence)
             else:
@@ -119,6 +114,6 @@ class Fencing:
 
     def _mourned(self, fence: _Fence, who: Proc) -> Callable[[], None]:
         text = f"{who} has left {fence.group!r}, or has ended, without coming"
-        error = PartialSuccess(text, status=ERR_PARTIAL_SUCCESS, procs=fence.op.procs)
+        error = PartialSuccess(text, status=statuses.ERR_PARTIAL_SUCCESS, procs=fence.op.procs)
         error.missing = frozenset((who,))
         return lambda: self._end(fence, error)

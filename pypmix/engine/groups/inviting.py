@@ -18,33 +18,13 @@ from __future__ import annotations
 
 from pypmix.engine.groups.addresses import Addresses
 from pypmix.engine.groups.election import GRACE, keep, verdict_of
-from pypmix.engine.groups.rules import JOB_SIZE
 from pypmix.engine.groups.states import Answer
 from pypmix.engine.groups.states import Invitation as States
 from pypmix.engine.groups.talk import (
     ABORT,
-    ADD_MEMBERS,
-    ASSIGN_CONTEXT_ID,
-    CONSTRUCT_ABORT,
-    CONSTRUCT_COMPLETE,
-    CONTEXT_ID,
-    CUSTOM_RANGE,
-    DO_NOT_CACHE,
-    ENDPOINT,
-    GROUP_ID,
-    GROUP_INFO,
-    INVITE_ACCEPTED,
-    INVITE_DECLINED,
-    INVITE_FAILED,
-    INVITED,
-    LEADER,
-    MEMBERSHIP,
-    NON_DEFAULT,
-    OPTIONAL,
     REASON,
     SAYS,
     TERM,
-    TIMEOUT,
     event,
     flag,
     found,
@@ -55,9 +35,8 @@ from pypmix.engine.groups.talk import (
     size,
     text,
 )
-from pypmix.engine.groups.talk import AFFECTED_PROC as AFFECTED
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_EXISTS, ConstructAborted, NotFound, PMIxError
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import ConstructAborted, NotFound, PMIxError
 from pypmix.standard.ops import (
     GroupAnswer,
     GroupConstruct,
@@ -120,13 +99,23 @@ JOBS_CONTEXT_ID = (6, 0, 0)
 
 RANGE_GLOBAL = 5
 
-PROC_DATA = "pmix.pdata"
-PROCID = "pmix.procid"
 
-CONTRIBUTIONS = frozenset({GROUP_INFO, ENDPOINT, PROC_DATA})
+CONTRIBUTIONS = frozenset({keys.GROUP_INFO, keys.GROUP_ENDPT_DATA, keys.PROC_INFO_ARRAY})
 """What each member adds to what all get."""
 
-ROUTING = frozenset({CUSTOM_RANGE, NON_DEFAULT, GROUP_ID, MEMBERSHIP, INVITATION, VERSION, TERM, LEADER, PARTIAL})
+ROUTING = frozenset(
+    {
+        keys.EVENT_CUSTOM_RANGE,
+        keys.EVENT_NON_DEFAULT,
+        keys.GROUP_ID,
+        keys.GROUP_MEMBERSHIP,
+        INVITATION,
+        VERSION,
+        TERM,
+        keys.GROUP_LEADER,
+        PARTIAL,
+    }
+)
 """What an event about an invitation holds of its own."""
 
 
@@ -221,12 +210,12 @@ class Inviting:
         ):
             agent.hear(says, listener)
         for code, watcher in (
-            (INVITE_ACCEPTED, self._accepted),
-            (INVITE_DECLINED, self._declined),
-            (CONSTRUCT_ABORT, self._aborted),
+            (statuses.GROUP_INVITE_ACCEPTED, self._accepted),
+            (statuses.GROUP_INVITE_DECLINED, self._declined),
+            (statuses.GROUP_CONSTRUCT_ABORT, self._aborted),
         ):
             port.watch(code, watcher)
-        for code in (INVITE_ACCEPTED, INVITE_DECLINED, INVITE_FAILED):
+        for code in (statuses.GROUP_INVITE_ACCEPTED, statuses.GROUP_INVITE_DECLINED, statuses.GROUP_INVITE_FAILED):
             agent.conclude(code, self._concluded)
         agent.standing.follow(self._ended)
 
@@ -264,10 +253,10 @@ class Inviting:
         name = op.group
         invited = self._concrete(op.procs)
         if not invited:
-            raise PMIxError("nobody is invited", status=ERR_BAD_PARAM)
+            raise PMIxError("nobody is invited", status=statuses.ERR_BAD_PARAM)
         taken = self._agent.taken(name)
         if taken:
-            raise PMIxError(taken, status=ERR_EXISTS, procs=invited)
+            raise PMIxError(taken, status=statuses.ERR_EXISTS, procs=invited)
         self._count += 1
         token = f"{self._session}:{self._count}"
         invitation = Invitation(name, token, (self._me,), op.directives)
@@ -294,7 +283,7 @@ class Inviting:
                 raise NotFound(f"{each} is not invited to {op.group!r}", procs=(each,))
         for each in added:
             if each == self._me or (each not in dropped and invitation.invitees.get(each) in (PENDING, ACCEPTED)):
-                raise PMIxError(f"{each} is invited to {op.group!r} already", status=ERR_EXISTS, procs=(each,))
+                raise PMIxError(f"{each} is invited to {op.group!r} already", status=statuses.ERR_EXISTS, procs=(each,))
         done(None, None)
         if op.abort:
             self._abort(invitation, "the leader has given it up")
@@ -311,7 +300,7 @@ class Inviting:
         result: dict[Proc, None] = {}
         for each in Addresses(self._me, self._agent.standing).expand(named):
             if each.rank == RANK_WILDCARD:
-                job = self._port.fetch(each, JOB_SIZE)
+                job = self._port.fetch(each, keys.JOB_SIZE)
                 if job is None:
                     raise NotFound(f"how many ranks {each.nspace!r} has is not known here", procs=(each,))
                 result.update(dict.fromkeys(Proc(each.nspace, rank) for rank in range(int(job.data))))
@@ -422,13 +411,13 @@ class Inviting:
         states = invitation.invitees
         invitation.unsure.update(each for each in to if each in invitation.ours and states[each] == ACCEPTED)
         if to:
-            infos = (*self._stamp(invitation), procs(MEMBERSHIP, invitation.order))
+            infos = (*self._stamp(invitation), procs(keys.GROUP_MEMBERSHIP, invitation.order))
             self._port.submit(say(MEMBERS, invitation.name, to, infos), _sent)
 
     def _invited_with(self, invitation: Invitation) -> tuple[Info, ...]:
         """Return what an invitation says."""
         asked = [info for info in invitation.directives if info.key not in CONTRIBUTIONS | ROUTING]
-        return (procs(MEMBERSHIP, invitation.order), *self._stamp(invitation), *asked)
+        return (procs(keys.GROUP_MEMBERSHIP, invitation.order), *self._stamp(invitation), *asked)
 
     def _remind(self, invitation: Invitation, wait: float) -> None:
         """Tell those of whom nothing was heard once more, now and then; programs on other libraries do not notice."""
@@ -437,7 +426,7 @@ class Inviting:
         silent = [each for each in silent if each not in invitation.ours]
         invitation.reminder = None
         if silent:
-            infos = (*self._invited_with(invitation), flag(DO_NOT_CACHE))
+            infos = (*self._invited_with(invitation), flag(keys.EVENT_DO_NOT_CACHE))
             self._port.submit(say(REMINDS, invitation.name, silent, infos), _sent)
             if wait < REMIND_UNTIL:
                 invitation.reminder = self._port.later(2 * wait, lambda: self._remind(invitation, 2 * wait))
@@ -454,7 +443,7 @@ class Inviting:
             if error is not None:
                 self._abort(invitation, "the invitation could not be sent", error)
 
-        self._port.submit(event(INVITED, invitation.name, to, infos), sent)
+        self._port.submit(event(statuses.GROUP_INVITED, invitation.name, to, infos), sent)
 
     def _leave_out(self, invitation: Invitation, proc: Proc) -> None:
         """A proc is not to be a member; it is told, unless it does not want to be one."""
@@ -488,7 +477,7 @@ class Inviting:
         invitation.contributions[source] = contributed(source, infos)
         if version is not None:
             invitation.ours.add(source)
-            self._compare(invitation, source, version, listed(infos, MEMBERSHIP))
+            self._compare(invitation, source, version, listed(infos, keys.GROUP_MEMBERSHIP))
         rest = tuple([info for info in infos if info.key not in ROUTING])
         self._answer(invitation, GroupAnswer(ACCEPTED, source, "", rest))
         return True
@@ -513,7 +502,7 @@ class Inviting:
 
     def _refuse(self, event: Notification) -> None:
         """Somebody answers what it is not invited to."""
-        name, token = found(event.infos, GROUP_ID, str), found(event.infos, INVITATION, str)
+        name, token = found(event.infos, keys.GROUP_ID, str), found(event.infos, INVITATION, str)
         if name is None or token is None:
             return
         if self._agent.part("joining", "Joining").may_lead(name, token):
@@ -538,10 +527,10 @@ class Inviting:
         invitation.step(proc, Answer.FAILS)
         invitation.contributions.pop(proc, None)
         invitation.unsure.discard(proc)
-        invitation.judged.add((INVITE_FAILED, proc))
+        invitation.judged.add((statuses.GROUP_INVITE_FAILED, proc))
         self._answer(invitation, GroupAnswer(FAILED, proc, reason))
-        infos = (text(GROUP_ID, invitation.name), _affected(proc), text(REASON, reason))
-        self._port.handlers.raised(Notification(INVITE_FAILED, self._me, RANGE_PROC_LOCAL, infos), False)
+        infos = (text(keys.GROUP_ID, invitation.name), _affected(proc), text(REASON, reason))
+        self._port.handlers.raised(Notification(statuses.GROUP_INVITE_FAILED, self._me, RANGE_PROC_LOCAL, infos), False)
 
     def _answer(self, invitation: Invitation, answer: GroupAnswer) -> None:
         if invitation.answers is not None:
@@ -564,11 +553,11 @@ class Inviting:
     def _concluded(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
         """The handlers of this process have dealt with an answer."""
         source = event.source
-        if event.code == INVITE_FAILED:
-            failed = found(event.infos, AFFECTED, Proc)
+        if event.code == statuses.GROUP_INVITE_FAILED:
+            failed = found(event.infos, keys.EVENT_AFFECTED_PROC, Proc)
             source = source if failed is None else failed
         judged = event.code, source
-        name = found(event.infos, GROUP_ID, str)
+        name = found(event.infos, keys.GROUP_ID, str)
         for invitation in list(self._under_way.values()):
             if judged in invitation.judged and name in (None, invitation.name):
                 invitation.judged.discard(judged)
@@ -581,15 +570,15 @@ class Inviting:
             self._abort(invitation, f"a handler of the leader's has given it up at the answer of {proc}")
             return
         if state in (DECLINED, FAILED):
-            added = [each for each in listed(results, ADD_MEMBERS) if each != self._me]
+            added = [each for each in listed(results, keys.GROUP_ADD_MEMBERS) if each != self._me]
             added = [each for each in added if invitation.invitees.get(each) not in (PENDING, ACCEPTED)]
             if added:
                 self._leave_out(invitation, proc)
                 self._change(invitation, added)
-            elif is_set(results, OPTIONAL):
+            elif is_set(results, keys.GROUP_OPTIONAL):
                 self._leave_out(invitation, proc)
                 self._change(invitation, ())
-            elif not (invitation.answers or invitation.complete or is_set(invitation.directives, OPTIONAL)):
+            elif not (invitation.answers or invitation.complete or is_set(invitation.directives, keys.GROUP_OPTIONAL)):
                 what = "has declined" if state == DECLINED else "has failed"
                 self._abort(invitation, f"{proc} {what}, and the group was not optional")
                 return
@@ -597,7 +586,7 @@ class Inviting:
 
     def _meant(self, event: Notification) -> Invitation | None:
         """Return the invitation that an answer is about, which libpmix does not name."""
-        name = found(event.infos, GROUP_ID, str)
+        name = found(event.infos, keys.GROUP_ID, str)
         if name is None:
             for invitation in self._under_way.values():
                 if invitation.invitees.get(event.source) == PENDING:
@@ -611,8 +600,8 @@ class Inviting:
 
     def _learned(self, event: Notification) -> Invitation | None:
         """Return the invitation that somebody accepts whom the leader before has invited, unknown to this process."""
-        invitation = self._under_way.get(found(event.infos, GROUP_ID, str) or "")
-        version, members = found(event.infos, VERSION, int) or 0, listed(event.infos, MEMBERSHIP)
+        invitation = self._under_way.get(found(event.infos, keys.GROUP_ID, str) or "")
+        version, members = found(event.infos, VERSION, int) or 0, listed(event.infos, keys.GROUP_MEMBERSHIP)
         if invitation is None or found(event.infos, INVITATION, str) != invitation.token:
             return None
         if version > invitation.version and event.source in members:
@@ -622,7 +611,7 @@ class Inviting:
     # What the others' libraries say
 
     def _spoken(self, event: Notification) -> Invitation | None:
-        invitation = self._under_way.get(found(event.infos, GROUP_ID, str) or "")
+        invitation = self._under_way.get(found(event.infos, keys.GROUP_ID, str) or "")
         if invitation is None or found(event.infos, INVITATION, str) != invitation.token:
             return None
         return invitation if event.source in invitation.invitees else None
@@ -649,7 +638,7 @@ class Inviting:
 
     def _aborted(self, event: Notification) -> None:
         """An event that gives the construct up counts, whoever takes part has raised it."""
-        invitation = self._under_way.get(found(event.infos, GROUP_ID, str) or "")
+        invitation = self._under_way.get(found(event.infos, keys.GROUP_ID, str) or "")
         if invitation is None:
             return
         if event.source == self._me:
@@ -660,7 +649,9 @@ class Inviting:
     # The context id
 
     def _ask_for_context(self, invitation: Invitation) -> None:
-        if not any(info.key == ASSIGN_CONTEXT_ID and info.value.data is not False for info in invitation.directives):
+        if not any(
+            info.key == keys.GROUP_ASSIGN_CONTEXT_ID and info.value.data is not False for info in invitation.directives
+        ):
             return
         invitation.waits_for_context = True
         ways = [self._construct_for_context, self._control_for_context]
@@ -677,9 +668,11 @@ class Inviting:
 
     def _control_for_context(self, invitation: Invitation, answered: Callable[[int | None], None]) -> None:
         def done(infos: tuple[Info, ...] | None, error: BaseException | None) -> None:
-            answered(None if error is not None or infos is None else found(infos, CONTEXT_ID, int))
+            answered(None if error is not None or infos is None else found(infos, keys.GROUP_CONTEXT_ID, int))
 
-        self._port.submit(JobControl((), (flag(ASSIGN_CONTEXT_ID), text(GROUP_ID, invitation.name))), done)
+        self._port.submit(
+            JobControl((), (flag(keys.GROUP_ASSIGN_CONTEXT_ID), text(keys.GROUP_ID, invitation.name))), done
+        )
 
     def _construct_for_context(self, invitation: Invitation, answered: Callable[[int | None], None]) -> None:
         """Take the context id of a group of this process alone: older launchers give none in another way."""
@@ -690,7 +683,7 @@ class Inviting:
                 self._port.submit(GroupDestruct(name), _sent)
             answered(None if results is None else results.context_id)
 
-        self._port.submit(GroupConstruct(name, (self._me,), (flag(ASSIGN_CONTEXT_ID),)), done)
+        self._port.submit(GroupConstruct(name, (self._me,), (flag(keys.GROUP_ASSIGN_CONTEXT_ID),)), done)
 
     def _has_context(self, invitation: Invitation, context: int | None) -> None:
         invitation.context = context
@@ -719,9 +712,14 @@ class Inviting:
         members = tuple([each for each in invitation.order if each == self._me or states[each] == ACCEPTED])
         shared = tuple([info for each in members for info in invitation.contributions.get(each, ())])
         partial = invitation.missing or len(members) <= len(states)
-        infos = [procs(MEMBERSHIP, members), proc(LEADER, self._me), *self._stamp(invitation), flag(PARTIAL, partial)]
+        infos = [
+            procs(keys.GROUP_MEMBERSHIP, members),
+            proc(keys.GROUP_LEADER, self._me),
+            *self._stamp(invitation),
+            flag(PARTIAL, partial),
+        ]
         if invitation.context is not None:
-            infos.append(size(CONTEXT_ID, invitation.context))
+            infos.append(size(keys.GROUP_CONTEXT_ID, invitation.context))
         infos += shared
         ended = self._agent.standing.has_ended
         without = tuple([each for each, state in states.items() if state == FAILED and not ended(each)])
@@ -748,7 +746,7 @@ class Inviting:
             else:
                 invitation.done(results, None)
 
-        self._port.submit(event(CONSTRUCT_COMPLETE, name, members, infos), sent)
+        self._port.submit(event(statuses.GROUP_CONSTRUCT_COMPLETE, name, members, infos), sent)
 
     def _abort(
         self, invitation: Invitation, why: str, cause: BaseException | None = None, told: Notification | None = None
@@ -782,7 +780,7 @@ class Inviting:
     def _has_reached(self, event: Notification, proc: Proc) -> bool:
         if proc == self._me:
             return True
-        targets = listed(event.infos, CUSTOM_RANGE)
+        targets = listed(event.infos, keys.EVENT_CUSTOM_RANGE)
         if targets:
             return proc in targets or Proc(proc.nspace, RANK_WILDCARD) in targets
         if event.range == RANGE_NAMESPACE:
@@ -793,7 +791,7 @@ class Inviting:
         to = tuple(to)
         if to:
             infos = (*self._stamp(invitation), text(REASON, why))
-            self._port.submit(event(CONSTRUCT_ABORT, invitation.name, to, infos), _sent)
+            self._port.submit(event(statuses.GROUP_CONSTRUCT_ABORT, invitation.name, to, infos), _sent)
 
     def _stamp(self, invitation: Invitation) -> tuple[Info, ...]:
         term, version = size(TERM, invitation.term), size(VERSION, invitation.version)
@@ -815,8 +813,8 @@ def contributed(source: Proc, infos: Iterable[Info]) -> tuple[Info, ...]:
         if info.key in CONTRIBUTIONS:
             data = info.value.data
             items = data.items if isinstance(data, DataArray) and data.type == codes.INFO else (info,)
-            if not items or items[0].key != PROCID:
-                items = (proc(PROCID, source), *items)
+            if not items or items[0].key != keys.PROCID:
+                items = (proc(keys.PROCID, source), *items)
             elif items[0].value.data != source:
                 continue
             result.append(Info(info.key, Value(codes.DATA_ARRAY, DataArray(codes.INFO, tuple(items)))))
@@ -826,13 +824,13 @@ def contributed(source: Proc, infos: Iterable[Info]) -> tuple[Info, ...]:
 def timeout_in(directives: Iterable[Info]) -> float:
     """Return after how many seconds an operation is to give up; 0 for never."""
     for info in directives:
-        if info.key == TIMEOUT and isinstance(info.value.data, (int, float)) and info.value.data > 0:
+        if info.key == keys.TIMEOUT and isinstance(info.value.data, (int, float)) and info.value.data > 0:
             return float(info.value.data)
     return 0.0
 
 
 def _affected(failed: Proc) -> Info:
-    return proc(AFFECTED, failed)
+    return proc(keys.EVENT_AFFECTED_PROC, failed)
 
 
 def _sent(result: object, error: BaseException | None) -> None:

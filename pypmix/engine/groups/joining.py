@@ -26,39 +26,9 @@ from pypmix.engine.groups.inviting import (
     timeout_in,
 )
 from pypmix.engine.groups.states import Invitee
-from pypmix.engine.groups.talk import (
-    ABORT,
-    AFFECTED_PROC,
-    ASSIGN_CONTEXT_ID,
-    CONSTRUCT_ABORT,
-    CONSTRUCT_COMPLETE,
-    CONTEXT_ID,
-    CUSTOM_RANGE,
-    DO_NOT_CACHE,
-    FT_COLLECTIVE,
-    GROUP_ID,
-    INVITE_ACCEPTED,
-    INVITE_DECLINED,
-    INVITED,
-    LEADER,
-    LEADER_FAILED,
-    LEFT,
-    MEMBERSHIP,
-    NOTIFY_TERMINATION,
-    OPTIONAL,
-    REASON,
-    SAYS,
-    TERM,
-    event,
-    found,
-    listed,
-    proc,
-    procs,
-    say,
-    size,
-    text,
-)
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_EXISTS, OperationTimeout, PMIxError, error_for
+from pypmix.engine.groups.talk import ABORT, REASON, SAYS, TERM, event, found, listed, proc, procs, say, size, text
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import OperationTimeout, PMIxError, error_for
 from pypmix.standard.ops import GroupJoin, GroupResults, Notification
 from pypmix.standard.ops.events import RANGE_PROC_LOCAL
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc
@@ -72,7 +42,7 @@ if TYPE_CHECKING:
     from pypmix.engine.groups.port import Timer
     from pypmix.standard.ops import Op
 
-HANDED_ON = (NOTIFY_TERMINATION, OPTIONAL, FT_COLLECTIVE, ASSIGN_CONTEXT_ID)
+HANDED_ON = (keys.GROUP_NOTIFY_TERMINATION, keys.GROUP_OPTIONAL, keys.GROUP_FT_COLLECTIVE, keys.GROUP_ASSIGN_CONTEXT_ID)
 """What an invitation asks for that counts for all of its members."""
 
 MAX_OPEN = 1024
@@ -167,14 +137,14 @@ class Joining:
         agent.hear(MEMBERS, self._members_changed)
         agent.hear(GONE, self._is_gone)
         agent.hear(REMINDS, self._is_reminded)
-        agent.conclude(LEADER_FAILED, self._failure_answered)
-        agent.screen(INVITED, self._is_news)
+        agent.conclude(statuses.GROUP_LEADER_FAILED, self._failure_answered)
+        agent.screen(statuses.GROUP_INVITED, self._is_news)
         agent.standing.follow(self._ended)
         # What tells of an outcome first: an invitation may have one by now.
         for code, watcher in (
-            (CONSTRUCT_COMPLETE, self._completed),
-            (CONSTRUCT_ABORT, self._aborted),
-            (INVITED, self._invited),
+            (statuses.GROUP_CONSTRUCT_COMPLETE, self._completed),
+            (statuses.GROUP_CONSTRUCT_ABORT, self._aborted),
+            (statuses.GROUP_INVITED, self._invited),
         ):
             agent.port.watch(code, watcher)
 
@@ -201,10 +171,10 @@ class Joining:
         for record in [each for each in self._open.values() if each.name == name and each.failed]:
             if record.leader != failed:
                 continue
-            if record.joins and self._me in listed(infos, MEMBERSHIP):
+            if record.joins and self._me in listed(infos, keys.GROUP_MEMBERSHIP):
                 self._formed(record, infos)
             else:
-                self._end_with(record, CONSTRUCT_ABORT, "the group was made without the caller")
+                self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, "the group was made without the caller")
 
     @property
     def idle(self) -> bool:
@@ -231,7 +201,7 @@ class Joining:
 
     def _join(self, op: GroupJoin, done: Done[GroupResults]) -> None:
         if op.leader == self._me:
-            raise PMIxError("nobody joins an invitation of its own", status=ERR_BAD_PARAM, procs=(op.leader,))
+            raise PMIxError("nobody joins an invitation of its own", status=statuses.ERR_BAD_PARAM, procs=(op.leader,))
         record = self._find(op.group, op.leader)
         if record is None:
             past = self._past.get((op.group, op.leader))
@@ -240,7 +210,8 @@ class Joining:
             record = self._unheard(op)
         if record.joins:
             raise PMIxError(
-                f"the caller has accepted the invitation of {op.leader} to {op.group!r} before", status=ERR_EXISTS
+                f"the caller has accepted the invitation of {op.leader} to {op.group!r} before",
+                status=statuses.ERR_EXISTS,
             )
         if record.leads and not op.accept:
             # Its handler has claimed what its program declines.
@@ -253,7 +224,7 @@ class Joining:
         taken = "" if record.leads else self._agent.taken(op.group)
         if taken:
             self._decline(record, f"{self._me} is in another group of this name, or about to", None)
-            raise PMIxError(taken, status=ERR_EXISTS, hint="the invitation was declined")
+            raise PMIxError(taken, status=statuses.ERR_EXISTS, hint="the invitation was declined")
         self._accept(record, op, done)
 
     def _answer_late(self, op: GroupJoin, past: _Past, done: Done[GroupResults]) -> bool:
@@ -280,7 +251,7 @@ class Joining:
         record.token = found(op.directives, INVITATION, str) or ""
         record.term = found(op.directives, TERM, int) or 1
         record.version = found(op.directives, VERSION, int) or 1
-        record.members = listed(op.directives, MEMBERSHIP)
+        record.members = listed(op.directives, keys.GROUP_MEMBERSHIP)
         record.directives = tuple([info for info in op.directives if info.key in HANDED_ON])
         self._take_in(record)
         return record
@@ -307,13 +278,13 @@ class Joining:
     def _send_acceptance(self, record: _Invited) -> None:
         infos = (*self._stamp(record), *record.contributions)
         if record.term > 1:
-            infos = (procs(MEMBERSHIP, record.members), *infos)
+            infos = (procs(keys.GROUP_MEMBERSHIP, record.members), *infos)
 
         def sent(_: object, error: BaseException | None) -> None:
             if error is not None and self._open.get(record.key) is record:
                 self._finish(record, None, error)
 
-        self._port.submit(event(INVITE_ACCEPTED, record.name, (record.leader,), infos), sent)
+        self._port.submit(event(statuses.GROUP_INVITE_ACCEPTED, record.name, (record.leader,), infos), sent)
 
     def _decline(self, record: _Invited, reason: str, done: Done[Any] | None) -> None:
         past, leaderless = _Past(record), record.failed
@@ -332,7 +303,7 @@ class Joining:
 
     def _send_decline(self, name: str, leader: Proc, stamp: tuple[Info, ...], reason: str, sent: Done[None]) -> None:
         infos = (*stamp, text(REASON, reason)) if reason else stamp
-        self._port.submit(event(INVITE_DECLINED, name, (leader,), infos), sent)
+        self._port.submit(event(statuses.GROUP_INVITE_DECLINED, name, (leader,), infos), sent)
 
     def _out_of_time(self, record: _Invited, seconds: float) -> None:
         """Give up; should the leader make the group all the same, the caller leaves it at once."""
@@ -364,7 +335,7 @@ class Joining:
 
     def _is_news(self, event: Notification) -> bool:
         """Tell whether an invitation is for the program, or for this alone."""
-        name, token = found(event.infos, GROUP_ID, str), found(event.infos, INVITATION, str) or ""
+        name, token = found(event.infos, keys.GROUP_ID, str), found(event.infos, INVITATION, str) or ""
         if name is None:
             return True
         if event.source == self._me:
@@ -405,7 +376,7 @@ class Joining:
             self._port.submit(say(UNANSWERED, record.name, (record.leader,), self._stamp(record)), _sent)
 
     def _invited(self, event: Notification) -> None:
-        name = found(event.infos, GROUP_ID, str)
+        name = found(event.infos, keys.GROUP_ID, str)
         if name is None or event.source == self._me:
             return
         record = self._open.get((name, event.source))
@@ -414,7 +385,7 @@ class Joining:
         record.token = found(event.infos, INVITATION, str) or ""
         record.term = found(event.infos, TERM, int) or 1
         record.version = found(event.infos, VERSION, int) or 1
-        members = listed(event.infos, MEMBERSHIP) or self._in_range(event)
+        members = listed(event.infos, keys.GROUP_MEMBERSHIP) or self._in_range(event)
         record.members = tuple(dict.fromkeys(members))
         record.directives = tuple([info for info in event.infos if info.key not in ROUTING])
         self._take_in(record)
@@ -428,43 +399,45 @@ class Joining:
             # What this process has said to it may be on its way.
             return
         for record in self._open.values():
-            if record.token == token and record.name == found(event.infos, GROUP_ID, str):
+            if record.token == token and record.name == found(event.infos, keys.GROUP_ID, str):
                 if not record.joins and record.leader == event.source:
                     self._port.submit(say(UNANSWERED, record.name, (event.source,), self._stamp(record)), _sent)
                 return
-        infos = tuple([info for info in event.infos if info.key not in (SAYS, DO_NOT_CACHE)])
-        self._port.handlers.raised(Notification(INVITED, event.source, event.range, infos), True)
+        infos = tuple([info for info in event.infos if info.key not in (SAYS, keys.EVENT_DO_NOT_CACHE)])
+        self._port.handlers.raised(Notification(statuses.GROUP_INVITED, event.source, event.range, infos), True)
 
     def _in_range(self, event: Notification) -> tuple[Proc, ...]:
         """Return the leader and whom it has invited, as far as the range of its event tells."""
-        targets = listed(event.infos, CUSTOM_RANGE)
+        targets = listed(event.infos, keys.EVENT_CUSTOM_RANGE)
         if not targets or any(each.rank == RANK_WILDCARD for each in targets):
             return ()
         return event.source, *targets
 
     def _members_changed(self, event: Notification) -> None:
         for record in self._open.values():
-            if record.name == found(event.infos, GROUP_ID, str) and record.leader == event.source:
+            if record.name == found(event.infos, keys.GROUP_ID, str) and record.leader == event.source:
                 version = found(event.infos, VERSION, int) or 0
                 if record.failed or found(event.infos, INVITATION, str) != record.token or version < record.version:
                     continue
-                record.members = listed(event.infos, MEMBERSHIP)
+                record.members = listed(event.infos, keys.GROUP_MEMBERSHIP)
                 record.version = version
                 self._port.submit(say(MEMBERS_KNOWN, record.name, (event.source,), self._stamp(record)), _sent)
 
     def _is_gone(self, event: Notification) -> None:
         for record in list(self._open.values()):
-            if record.name == found(event.infos, GROUP_ID, str) and record.leader == event.source:
-                self._end_with(record, CONSTRUCT_ABORT, "the invitation was withdrawn, or its time is over")
+            if record.name == found(event.infos, keys.GROUP_ID, str) and record.leader == event.source:
+                self._end_with(
+                    record, statuses.GROUP_CONSTRUCT_ABORT, "the invitation was withdrawn, or its time is over"
+                )
 
     def _completed(self, event: Notification) -> None:
-        name, token = found(event.infos, GROUP_ID, str), found(event.infos, INVITATION, str)
+        name, token = found(event.infos, keys.GROUP_ID, str), found(event.infos, INVITATION, str)
         if name is None or event.source == self._me:
             return
         infos = event.infos
-        if found(infos, LEADER, Proc) is None:
-            infos = (*infos, proc(LEADER, event.source))
-        infos = tuple([info for info in infos if info.key != CUSTOM_RANGE])
+        if found(infos, keys.GROUP_LEADER, Proc) is None:
+            infos = (*infos, proc(keys.GROUP_LEADER, event.source))
+        infos = tuple([info for info in infos if info.key != keys.EVENT_CUSTOM_RANGE])
         for record in [each for each in self._open.values() if each.name == name and each.joins]:
             if record.leader == event.source and token in (None, record.token) and not record.leads:
                 if record.failed:
@@ -473,7 +446,7 @@ class Joining:
                 else:
                     self._formed(record, infos)
                 return
-        members = listed(infos, MEMBERSHIP)
+        members = listed(infos, keys.GROUP_MEMBERSHIP)
         for past in [past for key, past in self._past.items() if key[0] == name and past.left]:
             if past.token == (token or "") and self._me in members:
                 past.left = False
@@ -481,10 +454,14 @@ class Joining:
                 self._port.submit(_left(name, others, self._me), _sent)
 
     def _aborted(self, event: Notification) -> None:
-        name, token = found(event.infos, GROUP_ID, str), found(event.infos, INVITATION, str)
+        name, token = found(event.infos, keys.GROUP_ID, str), found(event.infos, INVITATION, str)
         for record in [each for each in self._open.values() if each.name == name or name is None]:
             if record.leader == event.source and token in (None, record.token) and not record.leads:
-                self._end_with(record, CONSTRUCT_ABORT, found(event.infos, REASON, str) or "the leader has given it up")
+                self._end_with(
+                    record,
+                    statuses.GROUP_CONSTRUCT_ABORT,
+                    found(event.infos, REASON, str) or "the leader has given it up",
+                )
 
     # A leader that fails
 
@@ -501,9 +478,11 @@ class Joining:
         self._agent.part("inviting", "Inviting")
         others = [each for each in record.members if each != failed]
         if not others:
-            infos = text(GROUP_ID, record.name), proc(AFFECTED_PROC, failed)
-            self._port.handlers.raised(Notification(LEADER_FAILED, self._me, RANGE_PROC_LOCAL, infos), False)
-            self._end_with(record, LEADER_FAILED, f"its leader {failed} has failed")
+            infos = text(keys.GROUP_ID, record.name), proc(keys.EVENT_AFFECTED_PROC, failed)
+            self._port.handlers.raised(
+                Notification(statuses.GROUP_LEADER_FAILED, self._me, RANGE_PROC_LOCAL, infos), False
+            )
+            self._end_with(record, statuses.GROUP_LEADER_FAILED, f"its leader {failed} has failed")
             return
         self._agent.elections.begin(
             record.name,
@@ -524,7 +503,7 @@ class Joining:
 
     def _failure_answered(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
         """A handler that gives up counts, even if there is a new leader already."""
-        name, failed = found(event.infos, GROUP_ID, str), found(event.infos, AFFECTED_PROC, Proc)
+        name, failed = found(event.infos, keys.GROUP_ID, str), found(event.infos, keys.EVENT_AFFECTED_PROC, Proc)
         if failed is None or verdict_of(status, results) != ABORT:
             return
         for record in list(self._open.values()):
@@ -538,15 +517,15 @@ class Joining:
             return
         leader = outcome.leader
         if leader is None:
-            if outcome.status == CONSTRUCT_ABORT:
+            if outcome.status == statuses.GROUP_CONSTRUCT_ABORT:
                 why = "one who was invited has given it up when the leader failed"
-                infos = (text(GROUP_ID, record.name), *self._stamp(record), text(REASON, why))
-                aborted = Notification(CONSTRUCT_ABORT, self._me, RANGE_PROC_LOCAL, infos)
-                self._end_with(record, CONSTRUCT_ABORT, why)
+                infos = (text(keys.GROUP_ID, record.name), *self._stamp(record), text(REASON, why))
+                aborted = Notification(statuses.GROUP_CONSTRUCT_ABORT, self._me, RANGE_PROC_LOCAL, infos)
+                self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
                 self._port.handlers.raised(aborted, False)
             else:
                 why = f"its leader {record.leader} has failed, and nobody wanted to lead"
-                self._end_with(record, LEADER_FAILED, why)
+                self._end_with(record, statuses.GROUP_LEADER_FAILED, why)
             return
         record.term += 1
         record.members = tuple([each for each in record.members if each != record.leader])
@@ -569,8 +548,8 @@ class Joining:
         others = [each for each in record.members if each != self._me and not self._agent.standing.has_ended(each)]
         if others:
             infos = (*self._stamp(record), text(REASON, why))
-            self._port.submit(event(CONSTRUCT_ABORT, record.name, others, infos), _sent)
-        self._end_with(record, CONSTRUCT_ABORT, why)
+            self._port.submit(event(statuses.GROUP_CONSTRUCT_ABORT, record.name, others, infos), _sent)
+        self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
 
     def _take_over(self, record: _Invited) -> None:
         record.step(Invitee.IS_CHOSEN)
@@ -595,15 +574,15 @@ class Joining:
     # The end
 
     def _formed(self, record: _Invited, infos: tuple[Info, ...]) -> None:
-        members = listed(infos, MEMBERSHIP)
-        leader = found(infos, LEADER, Proc)
+        members = listed(infos, keys.GROUP_MEMBERSHIP)
+        leader = found(infos, keys.GROUP_LEADER, Proc)
         self._agent.elections.remember(record.name, record.leader, infos)
         results: GroupResults = self._agent.standing.formed(
             record.name,
             members,
-            context_id=found(infos, CONTEXT_ID, int),
+            context_id=found(infos, keys.GROUP_CONTEXT_ID, int),
             leader=leader if leader in members else None,
-            infos=tuple([info for info in infos if info.key not in ROUTING and info.key != CONTEXT_ID]),
+            infos=tuple([info for info in infos if info.key not in ROUTING and info.key != keys.GROUP_CONTEXT_ID]),
             directives=record.directives,
             term=found(infos, TERM, int) or 1,
         )
@@ -652,7 +631,7 @@ class Joining:
 
 
 def _left(name: str, others: list[Proc], who: Proc) -> Any:
-    return event(LEFT, name, others, (proc(AFFECTED_PROC, who),))
+    return event(statuses.GROUP_LEFT, name, others, (proc(keys.EVENT_AFFECTED_PROC, who),))
 
 
 def _sent(result: object, error: BaseException | None) -> None:

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from pypmix.engine.groups.talk import (
-    AFFECTED_PROC,
-    CONTEXT_ID,
-    CUSTOM_RANGE,
-    GROUP_ID,
-    LEFT,
-    LIFE,
-    TIMEOUT,
-    proc,
-    procs,
-    size,
-    text,
-)
-from pypmix.standard.errors import ERR_RESOURCE_BUSY, NotFound, PMIxError
+from pypmix.engine.groups.talk import LIFE, proc, procs, size, text
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import NotifyEvent
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 
@@ -26,8 +15,6 @@ if TYPE_CHECKING:
     from pypmix.engine.groups.standing import Group
     from pypmix.standard.ops import GroupLeave
     from pypmix.standard.types import Info
-
-ERR_NOT_AVAILABLE = -64
 
 
 class Leaving:
@@ -47,12 +34,12 @@ class Leaving:
             if self._standing.expects(op.group):
                 error = PMIxError(
                     f"the group {op.group!r} is not complete yet",
-                    status=ERR_NOT_AVAILABLE,
+                    status=statuses.ERR_NOT_AVAILABLE,
                     hint="nobody can leave a group before all have it",
                 )
             done(None, error)
         elif group.leaving:
-            done(None, PMIxError(f"the caller is leaving {op.group!r} already", status=ERR_RESOURCE_BUSY))
+            done(None, PMIxError(f"the caller is leaving {op.group!r} already", status=statuses.ERR_RESOURCE_BUSY))
         elif op.confirm:
             group.leaving = True
 
@@ -76,15 +63,15 @@ class Leaving:
             return
         infos = [
             # A server that keeps a record of groups is told even if nobody else is.
-            procs(CUSTOM_RANGE, others or (self._me,)),
-            proc(AFFECTED_PROC, self._me),
-            text(GROUP_ID, group.name),
+            procs(keys.EVENT_CUSTOM_RANGE, others or (self._me,)),
+            proc(keys.EVENT_AFFECTED_PROC, self._me),
+            text(keys.GROUP_ID, group.name),
         ]
         if group.context_id is not None:
-            infos.append(size(CONTEXT_ID, group.context_id))
+            infos.append(size(keys.GROUP_CONTEXT_ID, group.context_id))
         if group.membership.life(self._me):
             infos.append(size(LIFE, group.membership.life(self._me)))
-        infos += [info for info in directives if info.key != TIMEOUT]
+        infos += [info for info in directives if info.key != keys.TIMEOUT]
 
         def sent(_: None, error: BaseException | None) -> None:
             if error is None:
@@ -93,7 +80,7 @@ class Leaving:
                 self._stay(group)
             done(None, error)
 
-        self._port.submit(NotifyEvent(LEFT, RANGE_CUSTOM, tuple(infos)), sent)
+        self._port.submit(NotifyEvent(statuses.GROUP_LEFT, RANGE_CUSTOM, tuple(infos)), sent)
 
     def _stay(self, group: Group) -> None:
         """This process does not leave after all."""

@@ -15,30 +15,17 @@ from pypmix.engine.groups.standing import said_in
 from pypmix.engine.groups.states import Request as States
 from pypmix.engine.groups.talk import (
     ADDED,
-    AFFECTED_PROC,
-    CONTEXT_ID,
-    CUSTOM_RANGE,
     DEPARTED,
     EPOCH,
-    GROUP_ID,
-    HAS_JOINED,
     INFOS,
-    LEADER,
-    LEFT,
     LIFE,
     LIVES,
-    MEMBERSHIP,
-    NON_DEFAULT,
     NOTIFY_EACH,
     NOTIFY_REQUEST,
-    NOTIFY_TERMINATION,
     PLACE,
     REASON,
-    REQUESTED,
     SAYS,
-    TALK,
     TERM,
-    TIMEOUT,
     event,
     flag,
     found,
@@ -52,15 +39,8 @@ from pypmix.engine.groups.talk import (
     status_in,
     text,
 )
-from pypmix.standard.errors import (
-    ERR_EXISTS,
-    SUCCESS,
-    NotFound,
-    NotSupported,
-    OperationTimeout,
-    PMIxError,
-    error_for,
-)
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError, error_for
 from pypmix.standard.ops import GroupResults, Notification, NotifyEvent, QueryInfo
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
@@ -76,7 +56,6 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import GroupConstruct, GroupRequest
     from pypmix.standard.types import Proc
 
-QUERY_MEMBERSHIP = "pmix.qry.pgrpmems"
 
 ASK = "admit ask"
 """To the steward: the sender wants to join, by its request `LIFE`; those of `DEPARTED` it knows not to be members."""
@@ -184,20 +163,20 @@ class Requesting:
         if not taken and self._agent.standing.expects(name):
             taken = f"the caller takes part in making a group {name!r}"
         if taken:
-            done(None, PMIxError(taken, status=ERR_EXISTS))
+            done(None, PMIxError(taken, status=statuses.ERR_EXISTS))
             return
         request = self._requests[name] = _Request(op, done)
         self._agent.standing.expected(name)
-        limit = found(op.directives, TIMEOUT, int) or 0
+        limit = found(op.directives, keys.TIMEOUT, int) or 0
         if limit > 0:
             request.limit = self._port.later(limit, lambda: self._expire(request, limit))
 
         def told(infos: tuple[Info, ...] | None, error: BaseException | None) -> None:
             if self._is_under_way(request):
-                request.candidates = listed(infos or (), QUERY_MEMBERSHIP)
+                request.candidates = listed(infos or (), keys.QUERY_GROUP_MEMBERSHIP)
                 self._ask_next(request)
 
-        self._port.submit(QueryInfo((Query((QUERY_MEMBERSHIP,), (text(GROUP_ID, name),)),)), told)
+        self._port.submit(QueryInfo((Query((keys.QUERY_GROUP_MEMBERSHIP,), (text(keys.GROUP_ID, name),)),)), told)
 
     def lost(self, error: BaseException | None) -> None:
         """The session is over."""
@@ -241,9 +220,9 @@ class Requesting:
         request.asked = None
         request.candidates = ()
         request.turns = 0
-        infos = text(SAYS, SEEK), text(GROUP_ID, request.name), flag(NON_DEFAULT)
+        infos = text(SAYS, SEEK), text(keys.GROUP_ID, request.name), flag(keys.EVENT_NON_DEFAULT)
         request.timer = self._port.later(SILENCE, lambda: self._ask_next(request))
-        self._send(request, NotifyEvent(TALK, RANGE_SESSION, infos))
+        self._send(request, NotifyEvent(statuses.TALK, RANGE_SESSION, infos))
 
     def _send(self, request: _Request, op: NotifyEvent) -> None:
         def sent(_: None, error: BaseException | None) -> None:
@@ -282,7 +261,7 @@ class Requesting:
 
     def _request_of(self, event: Notification) -> _Request | None:
         """Return the request that a message of who is asked is about."""
-        request = self._requests.get(found(event.infos, GROUP_ID, str) or "")
+        request = self._requests.get(found(event.infos, keys.GROUP_ID, str) or "")
         if request is None or number(event.infos, LIFE) != request.number:
             return None
         return request
@@ -297,7 +276,7 @@ class Requesting:
         request = self._request_of(event)
         if request is None or event.source != request.asked:
             return
-        members = listed(event.infos, MEMBERSHIP)
+        members = listed(event.infos, keys.GROUP_MEMBERSHIP)
         if members:
             request.candidates = members
         if not members or event.source not in members:
@@ -305,8 +284,8 @@ class Requesting:
         self._ask_next(request)
 
     def _found(self, event: Notification) -> None:
-        request = self._requests.get(found(event.infos, GROUP_ID, str) or "")
-        members = listed(event.infos, MEMBERSHIP)
+        request = self._requests.get(found(event.infos, keys.GROUP_ID, str) or "")
+        members = listed(event.infos, keys.GROUP_MEMBERSHIP)
         if request is None or not request.sought or event.source not in members:
             return
         request.out.pop(event.source, None)
@@ -316,14 +295,14 @@ class Requesting:
             self._ask_next(request)
 
     def _answered(self, event: Notification) -> None:
-        name, infos = found(event.infos, GROUP_ID, str) or "", event.infos
-        status, members = status_in(infos), listed(infos, MEMBERSHIP)
+        name, infos = found(event.infos, keys.GROUP_ID, str) or "", event.infos
+        status, members = status_in(infos), listed(infos, keys.GROUP_MEMBERSHIP)
         request = self._request_of(event)
         if request is None:
-            if status == SUCCESS and self._me in members:
+            if status == statuses.SUCCESS and self._me in members:
                 self._decline(name, number(infos, LIFE) or 0, members)
         elif event.source in (request.asked, *request.out, *request.candidates):
-            if status == SUCCESS:
+            if status == statuses.SUCCESS:
                 self._joins(request, members, infos)
             elif event.source == request.asked:
                 reason = found(infos, REASON, str) or "the members do not want it"
@@ -338,10 +317,10 @@ class Requesting:
         results = self._agent.standing.formed(
             request.name,
             members,
-            context_id=number(infos, CONTEXT_ID),
-            leader=next(iter(listed(infos, LEADER)), None),
+            context_id=number(infos, keys.GROUP_CONTEXT_ID),
+            leader=next(iter(listed(infos, keys.GROUP_LEADER)), None),
             infos=() if others is None else tuple([info for info in others.items if isinstance(info, Info)]),
-            directives=(flag(NOTIFY_TERMINATION, is_set(infos, NOTIFY_TERMINATION)),),
+            directives=(flag(keys.GROUP_NOTIFY_TERMINATION, is_set(infos, keys.GROUP_NOTIFY_TERMINATION)),),
             admitted=dict(zip(added, map(Admission, places, lives), strict=True)),
             epoch=number(infos, EPOCH) or 1,
             term=number(infos, TERM) or 0,
@@ -353,8 +332,13 @@ class Requesting:
         group = self._agent.standing.group(name)
         others = [member for member in members if member != self._me]
         if others and (group is None or group.membership.life(self._me) != life):
-            infos = procs(CUSTOM_RANGE, others), proc(AFFECTED_PROC, self._me), text(GROUP_ID, name), size(LIFE, life)
-            self._port.submit(NotifyEvent(LEFT, RANGE_CUSTOM, infos), _ignore)
+            infos = (
+                procs(keys.EVENT_CUSTOM_RANGE, others),
+                proc(keys.EVENT_AFFECTED_PROC, self._me),
+                text(keys.GROUP_ID, name),
+                size(LIFE, life),
+            )
+            self._port.submit(NotifyEvent(statuses.GROUP_LEFT, RANGE_CUSTOM, infos), _ignore)
 
     # The end
 
@@ -394,8 +378,8 @@ class Requesting:
         """
         members = tuple(procs_of)
         others = [each for each in members if each != self._me]
-        infos = procs(MEMBERSHIP, members), proc(AFFECTED_PROC, self._me)
-        for key, code in ((NOTIFY_REQUEST, REQUESTED), (NOTIFY_EACH, HAS_JOINED)):
+        infos = procs(keys.GROUP_MEMBERSHIP, members), proc(keys.EVENT_AFFECTED_PROC, self._me)
+        for key, code in ((NOTIFY_REQUEST, statuses.REQUESTED), (NOTIFY_EACH, statuses.HAS_JOINED)):
             if others and is_set(op.directives, key):
                 self._port.submit(event(code, op.group, others, infos), _ignore)
 

@@ -2,26 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.engine.groups.talk import (
-    ASSIGN_CONTEXT_ID,
-    BOOTSTRAP,
-    CONTEXT_ID,
-    ENDPOINT,
-    GROUP_ID,
-    GROUP_INFO,
-    LOCAL_ONLY,
-    MEMBERSHIP,
-    TIMEOUT,
-)
-from pypmix.standard import codes
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_EXISTS,
-    ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
-    ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
-)
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import GroupConstruct, GroupResults
 from pypmix.standard.types import DataArray, Info, Value
 
@@ -33,10 +14,6 @@ if TYPE_CHECKING:
     from pypmix.standard.releases import Release
     from pypmix.standard.types import Proc
 
-JOB_SIZE = "pmix.job.size"
-PROCID = "pmix.procid"
-NAMES = "pmix.pgrp.nm"
-QUERY_MEMBERSHIP = "pmix.qry.pgrpmems"
 
 ONLY_WITH_CONTEXT_ID: tuple[Release, Release] = (4, 2, 0), (6, 0, 0)
 """Servers, from and before which release, that are asked for a context id in every construct.
@@ -82,18 +59,20 @@ NO_CONTEXT_ID = 2**64 - 1
 UNOFFERED = "the server's host does not offer it"
 
 FAILURES = {
-    ERR_NOT_SUPPORTED: UNOFFERED,
-    ERR_TIMEOUT: "not all members of {} had come when the time ran out",
-    ERR_PARTIAL_SUCCESS: "a member of {} ended without coming",
-    ERR_EXISTS: "there is a group or an nspace {} already",
-    ERR_NOT_FOUND: "the server does not know all of the procs, or not the group {}",
-    ERR_BAD_PARAM: "the server does not take these procs for {}",
-    -66: "the caller is not a member of {}",
-    -165: "the construct of {} was given up: a member ended without coming, or somebody aborted it",
+    statuses.ERR_NOT_SUPPORTED: UNOFFERED,
+    statuses.ERR_TIMEOUT: "not all members of {} had come when the time ran out",
+    statuses.ERR_PARTIAL_SUCCESS: "a member of {} ended without coming",
+    statuses.ERR_EXISTS: "there is a group or an nspace {} already",
+    statuses.ERR_NOT_FOUND: "the server does not know all of the procs, or not the group {}",
+    statuses.ERR_BAD_PARAM: "the server does not take these procs for {}",
+    statuses.ERR_NOT_A_MEMBER: "the caller is not a member of {}",
+    statuses.GROUP_CONSTRUCT_ABORT: (
+        "the construct of {} was given up: a member ended without coming, or somebody aborted it"
+    ),
 }
 """What the statuses of a construct or destruct mean; `{}` stands for the name in quotes."""
 
-_ASSIGN = Info(ASSIGN_CONTEXT_ID, Value(codes.BOOL, True))
+_ASSIGN = Info(keys.GROUP_ASSIGN_CONTEXT_ID, Value(codes.BOOL, True))
 
 
 def answer_form(release: Release) -> int:
@@ -103,24 +82,24 @@ def answer_form(release: Release) -> int:
 
 def wants_context_id(op: GroupConstruct) -> bool:
     """Tell whether a construct asks for a context id."""
-    return any(info.key == ASSIGN_CONTEXT_ID and info.value.data is not False for info in op.directives)
+    return any(info.key == keys.GROUP_ASSIGN_CONTEXT_ID and info.value.data is not False for info in op.directives)
 
 
 def is_gathered(op: GroupConstruct) -> bool:
     """Tell whether a construct names not all members: others call it as leaders, or are added."""
-    return not op.procs or any(info.key == BOOTSTRAP for info in op.directives)
+    return not op.procs or any(info.key == keys.GROUP_BOOTSTRAP for info in op.directives)
 
 
 def directives_for(op: GroupConstruct | GroupDestruct, server: Release) -> tuple[Info, ...]:
     """Return the directives of an operation as a server of this release has to be given them."""
     given = op.directives
     if server < TIMED:
-        given = tuple([info for info in given if info.key != TIMEOUT])
+        given = tuple([info for info in given if info.key != keys.TIMEOUT])
     if server < LOCAL:
-        given = tuple([info for info in given if info.key != LOCAL_ONLY])
+        given = tuple([info for info in given if info.key != keys.GROUP_LOCAL_ONLY])
     floor, end = ONLY_WITH_CONTEXT_ID
     if floor <= server < end and isinstance(op, GroupConstruct) and not wants_context_id(op):
-        given = (*[info for info in given if info.key != ASSIGN_CONTEXT_ID], _ASSIGN)
+        given = (*[info for info in given if info.key != keys.GROUP_ASSIGN_CONTEXT_ID], _ASSIGN)
     return given
 
 
@@ -131,10 +110,10 @@ def kept(directives: tuple[Info, ...]) -> tuple[Info, ...]:
     others = []
     for info in directives:
         data = info.value.data
-        if info.key == ENDPOINT:
+        if info.key == keys.GROUP_ENDPT_DATA:
             said.append(Info(KEPT_ENDPOINT, info.value))
             others.append(info)
-        elif info.key == GROUP_INFO and isinstance(data, DataArray) and data.type == codes.INFO:
+        elif info.key == keys.GROUP_INFO and isinstance(data, DataArray) and data.type == codes.INFO:
             said += data.items
         else:
             others.append(info)
@@ -142,7 +121,7 @@ def kept(directives: tuple[Info, ...]) -> tuple[Info, ...]:
         return directives
     # None of it twice, where this was done before.
     said = list({info.key: info for info in said}.values())
-    return (*others, Info(GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, tuple(said)))))
+    return (*others, Info(keys.GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, tuple(said)))))
 
 
 def signed(info: Info, whose: Proc) -> Info:
@@ -153,12 +132,12 @@ def signed(info: Info, whose: Proc) -> Info:
         whose: The caller.
     """
     data = info.value.data
-    if info.key != GROUP_INFO or not isinstance(data, DataArray) or data.type != codes.INFO or not data.items:
+    if info.key != keys.GROUP_INFO or not isinstance(data, DataArray) or data.type != codes.INFO or not data.items:
         return info
     if data.items[0].value.type == codes.PROC:
         return info
-    items = (Info(PROCID, Value(codes.PROC, whose)), *data.items)
-    return Info(GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, items)), info[2])
+    items = (Info(keys.PROCID, Value(codes.PROC, whose)), *data.items)
+    return Info(keys.GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, items)), info[2])
 
 
 def results_of(infos: Iterable[Info], partial: bool = False) -> GroupResults:
@@ -168,10 +147,10 @@ def results_of(infos: Iterable[Info], partial: bool = False) -> GroupResults:
     others = []
     for info in infos:
         key, data = info.key, info.value.data
-        if key == MEMBERSHIP and isinstance(data, DataArray):
+        if key == keys.GROUP_MEMBERSHIP and isinstance(data, DataArray):
             members = data.items
-        elif key == CONTEXT_ID:
+        elif key == keys.GROUP_CONTEXT_ID:
             context_id = None if data == NO_CONTEXT_ID else data
-        elif key != GROUP_ID:
+        elif key != keys.GROUP_ID:
             others.append(info)
     return GroupResults(members, context_id, tuple(others), partial)

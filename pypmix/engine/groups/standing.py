@@ -11,35 +11,8 @@ from collections import deque
 
 from pypmix.engine.groups.membership import Admission, Membership
 from pypmix.engine.groups.states import Standing as States
-from pypmix.engine.groups.talk import (
-    ADDED,
-    AFFECTED_PROC,
-    AFFECTED_PROCS,
-    CONTEXT_ID,
-    ENDPOINT,
-    GROUP_ID,
-    GROUP_INFO,
-    LEADER_FAILED,
-    LEFT,
-    LIFE,
-    MEMBER_FAILED,
-    MEMBERSHIP,
-    MEMBERSHIP_UPDATE,
-    NON_DEFAULT,
-    NOTIFY_TERMINATION,
-    PLACE,
-    PROC_ABORTED,
-    PROC_TERMINATED,
-    TALK,
-    flag,
-    found,
-    listed,
-    number,
-    proc,
-    say,
-    size,
-    text,
-)
+from pypmix.engine.groups.talk import ADDED, LIFE, PLACE, flag, found, listed, number, proc, say, size, text
+from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound
 from pypmix.standard.ops import (
     GroupChange,
@@ -65,10 +38,15 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Info, Proc
 
-ENDS = (PROC_ABORTED, PROC_TERMINATED)
+ENDS = (statuses.ERR_PROC_ABORTED, statuses.PROC_TERMINATED)
 """The events of procs that end: each server of ours tells of every end under one of these."""
 
-FURTHER_ENDS = (-200, -201, -402, -404)
+FURTHER_ENDS = (
+    statuses.ERR_PROC_TERM_WO_SYNC,
+    statuses.EVENT_PROC_TERMINATED,
+    statuses.ERR_PROC_ABORTED_BY_SIG,
+    statuses.ERR_EXIT_NONZERO_TERM,
+)
 """Under what else other servers may tell: `PROC_TERM_WO_SYNC`, `EVENT_PROC_TERMINATED`, `PROC_ABORTED_BY_SIG` and
 `EXIT_NONZERO_TERM`."""
 
@@ -203,7 +181,7 @@ class Standing:
         if expected is not None:
             States.step(States.START, States.NOTHING)
         for event in expected.kept if expected is not None else ():
-            if event.code == TALK:
+            if event.code == statuses.TALK:
                 self._agent.talk(event)
 
     def formed(
@@ -245,7 +223,7 @@ class Standing:
         group.term = int(leader is not None) if term is None else term
         group.epoch = epoch
         group.infos = infos
-        group.notifies = is_set(directives, NOTIFY_TERMINATION)
+        group.notifies = is_set(directives, keys.GROUP_NOTIFY_TERMINATION)
         self._groups[name] = group
         if group.membership.admitted:
             _ = self._agent.admitting
@@ -312,8 +290,8 @@ class Standing:
     def dismiss(self, group: Group, member: Proc, life: int) -> None:
         """A proc has left, as another member tells; the handlers hear of it as from the proc itself."""
         if member in group.membership and life >= group.membership.life(member):
-            infos = text(GROUP_ID, group.name), proc(AFFECTED_PROC, member), size(LIFE, life)
-            self._port.handlers.raised(Notification(LEFT, member, RANGE_PROC_LOCAL, infos), False)
+            infos = text(keys.GROUP_ID, group.name), proc(keys.EVENT_AFFECTED_PROC, member), size(LIFE, life)
+            self._port.handlers.raised(Notification(statuses.GROUP_LEFT, member, RANGE_PROC_LOCAL, infos), False)
         else:
             group.membership.remove(member, life)
 
@@ -432,18 +410,21 @@ class Standing:
         agent, port = self._agent, self._port
         for code in ENDS if port.adapts else (*ENDS, *FURTHER_ENDS):
             port.watch(code, self._hears_of_end)
-        for code, screen in ((LEFT, self._takes_left), (MEMBERSHIP_UPDATE, self._takes_update)):
+        for code, screen in (
+            (statuses.GROUP_LEFT, self._takes_left),
+            (statuses.GROUP_MEMBERSHIP_UPDATE, self._takes_update),
+        ):
             port.watch(code, _only_hear)
             agent.screen(code, screen)
         if port.adapts:
-            port.watch(LEADER_FAILED, self._leader_failed)
+            port.watch(statuses.GROUP_LEADER_FAILED, self._leader_failed)
         agent.hear(LEADS, self._leads)
-        agent.screen(MEMBER_FAILED, self._takes_member_failed)
-        agent.screen(LEADER_FAILED, self._may_be_leader_failed)
+        agent.screen(statuses.GROUP_MEMBER_FAILED, self._takes_member_failed)
+        agent.screen(statuses.GROUP_LEADER_FAILED, self._may_be_leader_failed)
 
     def keep(self, event: Notification) -> bool:
         """Keep an event for the time when its group stands, if it is under way; tell whether it is."""
-        expected = self._expected.get(found(event.infos, GROUP_ID, str) or "")
+        expected = self._expected.get(found(event.infos, keys.GROUP_ID, str) or "")
         if expected is None or len(expected.kept) >= MAX_KEPT:
             return False
         expected.kept.append(event)
@@ -451,20 +432,20 @@ class Standing:
 
     def _take(self, event: Notification) -> None:
         """Have an event that was kept take its effect; the handlers have seen it."""
-        if event.code == LEFT:
+        if event.code == statuses.GROUP_LEFT:
             self._takes_left(event)
-        elif event.code == MEMBERSHIP_UPDATE:
+        elif event.code == statuses.GROUP_MEMBERSHIP_UPDATE:
             self._takes_update(event)
-        elif event.code == MEMBER_FAILED:
+        elif event.code == statuses.GROUP_MEMBER_FAILED:
             self._takes_member_failed(event)
         else:
             self._agent.talk(event)
 
     def _about(self, event: Notification) -> Group | None:
-        return self._groups.get(found(event.infos, GROUP_ID, str) or "")
+        return self._groups.get(found(event.infos, keys.GROUP_ID, str) or "")
 
     def _hears_of_end(self, event: Notification) -> None:
-        told = (*listed(event.infos, AFFECTED_PROC), *listed(event.infos, AFFECTED_PROCS))
+        told = (*listed(event.infos, keys.EVENT_AFFECTED_PROC), *listed(event.infos, keys.EVENT_AFFECTED_PROCS))
         for ended in told:
             if event.source == ended or self._port.handlers.is_host(event.source):
                 self.ended(ended)
@@ -486,8 +467,8 @@ class Standing:
         if group is None:
             self.keep(event)
             return True
-        affected = listed(event.infos, AFFECTED_PROC)
-        context_id = number(event.infos, CONTEXT_ID)
+        affected = listed(event.infos, keys.EVENT_AFFECTED_PROC)
+        context_id = number(event.infos, keys.GROUP_CONTEXT_ID)
         if affected not in ((), (leaver,)) or leaver == self._me:
             return False
         if None not in (context_id, group.context_id) and context_id != group.context_id:
@@ -507,7 +488,7 @@ class Standing:
             return False
         added, place, life = listed(event.infos, ADDED), number(event.infos, PLACE), number(event.infos, LIFE)
         if not added:
-            return self._takes_list(group, listed(event.infos, MEMBERSHIP))
+            return self._takes_list(group, listed(event.infos, keys.GROUP_MEMBERSHIP))
         if len(added) != 1 or place is None or life is None:
             return False
         return self.admit(group, added[0], Admission(place, life), said_in(event.infos))
@@ -529,10 +510,10 @@ class Standing:
         return group.epoch != before
 
     def _takes_member_failed(self, event: Notification) -> bool:
-        group, failed = self._about(event), listed(event.infos, AFFECTED_PROC)
+        group, failed = self._about(event), listed(event.infos, keys.EVENT_AFFECTED_PROC)
         if group is None:
             self.keep(event)
-            past = self._departed.get(found(event.infos, GROUP_ID, str) or "", frozenset())
+            past = self._departed.get(found(event.infos, keys.GROUP_ID, str) or "", frozenset())
             return not failed or not past.issuperset(failed)
         if len(failed) != 1 or not self._may_tell(group, event.source, failed[0]):
             return False
@@ -546,12 +527,12 @@ class Standing:
         return event.source == self._me
 
     def _may_be_leader_failed(self, event: Notification) -> bool:
-        group, failed = self._about(event), listed(event.infos, AFFECTED_PROC)
+        group, failed = self._about(event), listed(event.infos, keys.EVENT_AFFECTED_PROC)
         return group is None or (len(failed) == 1 and self._may_tell(group, event.source, failed[0]))
 
     def _leader_failed(self, event: Notification) -> None:
         """A server of ours tells of the failure of a leader, whether this process knows that it led or not."""
-        group, failed = self._about(event), listed(event.infos, AFFECTED_PROC)
+        group, failed = self._about(event), listed(event.infos, keys.EVENT_AFFECTED_PROC)
         if group is None or len(failed) != 1 or not self._port.handlers.is_host(event.source):
             return
         known = group.leader == failed[0]
@@ -612,8 +593,14 @@ class Standing:
         self._change(group, LEADER_HAS_FAILED if led else HAS_FAILED, (failed,))
         if group.notifies and not led and failed not in group.told:
             group.told[failed] = None
-            infos = text(GROUP_ID, group.name), proc(AFFECTED_PROC, failed), flag(NON_DEFAULT)
-            self._port.handlers.raised(Notification(MEMBER_FAILED, self._me, RANGE_PROC_LOCAL, infos), True)
+            infos = (
+                text(keys.GROUP_ID, group.name),
+                proc(keys.EVENT_AFFECTED_PROC, failed),
+                flag(keys.EVENT_NON_DEFAULT),
+            )
+            self._port.handlers.raised(
+                Notification(statuses.GROUP_MEMBER_FAILED, self._me, RANGE_PROC_LOCAL, infos), True
+            )
         if led and self._groups.get(group.name) is group:
             self._choose(group, failed, group.term + 1, told=told)
 
@@ -687,7 +674,7 @@ class Standing:
 
 def said_in(infos: Iterable[Info]) -> tuple[Info, ...]:
     """Return what a proc says of itself to the other members."""
-    return tuple([info for info in infos if info.key in (GROUP_INFO, ENDPOINT)])
+    return tuple([info for info in infos if info.key in (keys.GROUP_INFO, keys.GROUP_ENDPT_DATA)])
 
 
 def _not_in(name: str) -> NotFound:

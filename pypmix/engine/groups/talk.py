@@ -6,7 +6,7 @@ What it has no event for goes under codes of pypmix's own, which such programs n
 
 from __future__ import annotations
 
-from pypmix.standard import codes
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard._typing import TypeVar
 from pypmix.standard.ops import NotifyEvent
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
@@ -16,57 +16,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-INVITED = -159
-LEFT = -160
-INVITE_ACCEPTED = -161
-INVITE_DECLINED = -162
-INVITE_FAILED = -163
-MEMBERSHIP_UPDATE = -164
-CONSTRUCT_ABORT = -165
-CONSTRUCT_COMPLETE = -166
-LEADER_SELECTED = -167
-LEADER_FAILED = -168
-CONTEXT_ID_ASSIGNED = -169
-MEMBER_FAILED = -170
-
-PROC_ABORTED = -7
-PROC_TERMINATED = -111
-
-TALK = -3707100
-"""Between libraries only; `SAYS` tells what it is."""
-
-JOIN_REQUEST = -3707101
-"""Somebody asks to join a group that stands; its members' handlers answer (the RFC's early draft)."""
-
-REQUESTED = -3707102
-"""A construct has begun that the receiver is to take part in (the RFC's early draft)."""
-
-LEAVE_REQUEST = -3707103
-"""A member asks to leave; the others' handlers confirm (the RFC's early draft)."""
-
-HAS_JOINED = -3707104
-"""A proc has called the construct that is under way (the RFC's early draft)."""
-
-GROUP_ID = "pmix.grp.id"
-MEMBERSHIP = "pmix.grp.mbrs"
-CONTEXT_ID = "pmix.grp.ctxid"
-LEADER = "pmix.grp.ldr"
-OPTIONAL = "pmix.grp.opt"
-NOTIFY_TERMINATION = "pmix.grp.notterm"
-FT_COLLECTIVE = "pmix.grp.ftcoll"
-LOCAL_ONLY = "pmix.grp.lcl"
-ASSIGN_CONTEXT_ID = "pmix.grp.actxid"
-GROUP_INFO = "pmix.grp.info"
-ENDPOINT = "pmix.grp.endpt"
-BOOTSTRAP = "pmix.grp.btstrp"
-ADD_MEMBERS = "pmix.grp.add"
-FINAL_ORDER = "pmix.grp.finord"
-CUSTOM_RANGE = "pmix.evrange"
-NON_DEFAULT = "pmix.evnondef"
-DO_NOT_CACHE = "pmix.evnocache"
-AFFECTED_PROC = "pmix.evproc"
-AFFECTED_PROCS = "pmix.evaffected"
-TIMEOUT = "pmix.timeout"
 
 SAYS = "pypmix.grp.says"
 """What a `TALK` says, a string: see the constants below."""
@@ -209,9 +158,13 @@ def status_in(infos: Iterable[Info]) -> int:
 
 def event(code: int, group: str, to: Iterable[Proc], infos: Iterable[Info] = ()) -> NotifyEvent:
     """Return an event about a group for some procs, which only those hear of that have a handler for its code."""
-    return NotifyEvent(code, RANGE_CUSTOM, (procs(CUSTOM_RANGE, to), text(GROUP_ID, group), flag(NON_DEFAULT), *infos))
+    return NotifyEvent(
+        code,
+        RANGE_CUSTOM,
+        (procs(keys.EVENT_CUSTOM_RANGE, to), text(keys.GROUP_ID, group), flag(keys.EVENT_NON_DEFAULT), *infos),
+    )
 
 
 def say(says: str, group: str, to: Iterable[Proc], infos: Iterable[Info] = ()) -> NotifyEvent:
     """Return a `TALK` about a group to the libraries of some procs; see `Agent.hear`."""
-    return event(TALK, group, to, (text(SAYS, says), *infos))
+    return event(statuses.TALK, group, to, (text(SAYS, says), *infos))

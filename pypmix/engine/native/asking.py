@@ -9,7 +9,8 @@ from __future__ import annotations
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.quirks import check_types, deadline
 from pypmix.engine.native.structs import string
-from pypmix.standard.errors import ERR_PARTIAL_SUCCESS, ERR_UNREACH, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -140,7 +141,7 @@ class Asking:
         session, row = self.session, self.rows[type(op)]
         try:
             status = self.fault(op, call)
-            if status and not (row.partial and status == ERR_PARTIAL_SUCCESS):
+            if status and not (row.partial and status == statuses.ERR_PARTIAL_SUCCESS):
                 raise self.error(op, status)
             try:
                 result = row.take(self, call)
@@ -155,7 +156,7 @@ class Asking:
     def error(self, op: Any, status: int) -> PMIxError:
         """Return the error of an operation that has failed."""
         session, row = self.session, self.rows[type(op)]
-        if session.singleton and status == ERR_UNREACH:
+        if session.singleton and status == statuses.ERR_UNREACH:
             return session._alone_error(op.name, _procs(op))
         detail = row.failures.get(status, "")
         return session._error(op.name, status, detail.format(row.about(op)) if detail else "", _procs(op))

@@ -5,20 +5,12 @@ from __future__ import annotations
 import os
 
 from pypmix.engine.connects import id_of, refuse_strangers, understood
-from pypmix.engine.groups.talk import GROUP_ID, found, listed
+from pypmix.engine.groups.talk import found, listed
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row
 from pypmix.engine.native.groupport import adapts, own_named
-from pypmix.engine.native.quirks import TIMEOUT
-from pypmix.standard import codes
-from pypmix.standard.errors import (
-    ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
-    ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
-    NotFound,
-    PMIxError,
-)
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import Connect, Connected, Disconnect, QueryInfo
 from pypmix.standard.ops.connecting import (
     CONNECT_ASSIGN,
@@ -46,10 +38,10 @@ hang in their own finalize.
 """
 
 _FAILURES = {
-    ERR_NOT_SUPPORTED: "the server's host does not offer it",
-    ERR_TIMEOUT: "not all procs took part in time",
-    ERR_PARTIAL_SUCCESS: "it ended without some of the procs",
-    ERR_NOT_FOUND: "the server knows no such connection, or not all of the procs",
+    statuses.ERR_NOT_SUPPORTED: "the server's host does not offer it",
+    statuses.ERR_TIMEOUT: "not all procs took part in time",
+    statuses.ERR_PARTIAL_SUCCESS: "it ended without some of the procs",
+    statuses.ERR_NOT_FOUND: "the server knows no such connection, or not all of the procs",
 }
 
 
@@ -74,7 +66,7 @@ class Topic(Asking):
         floor, end = SPINNING
         given: tuple[Info, ...] = op.directives
         if floor <= self.session.server_release < end:
-            return tuple([info for info in given if info.key != TIMEOUT])
+            return tuple([info for info in given if info.key != keys.TIMEOUT])
         return given
 
     def run(self, op: Any) -> Any:
@@ -135,7 +127,7 @@ class Topic(Asking):
                 error.operation, error.engine, error.procs = op.name, str(session.info), op.procs
                 raise
         if type(op) is Disconnect and self._adapts and all(proc[0] != session.proc[0] for proc in op.procs):
-            raise session._error(op.name, ERR_NOT_FOUND, _FAILURES[ERR_NOT_FOUND], op.procs)
+            raise session._error(op.name, statuses.ERR_NOT_FOUND, _FAILURES[statuses.ERR_NOT_FOUND], op.procs)
         if type(op) is not Connect or not self._adapts or not is_set(op.directives, CONNECT_ASSIGN):
             return op
         token = Info(CONNECT_TOKEN, Value(codes.UINT64, int.from_bytes(os.urandom(8), "big")))
@@ -146,7 +138,7 @@ class Topic(Asking):
         session = self.session
         if type(op) is Disconnect:
             if session.groups is not None:
-                stamps = [info.value.data for info in op.directives if info.key == GROUP_ID]
+                stamps = [info.value.data for info in op.directives if info.key == keys.GROUP_ID]
                 whole = (Proc(stamps[0], RANK_WILDCARD),) if stamps else op.procs
                 session.groups.addresses.disconnected(whole, id_of(op.directives))
             return None

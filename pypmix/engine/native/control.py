@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, found
-from pypmix.standard import codes
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_INVALID_CRED,
-    ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
-    ERR_PARTIAL_SUCCESS,
-)
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import (
     AllocationRequest,
     Credential,
@@ -29,10 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-SEND_HEARTBEAT = "pmix.monitor.beat"
-_BEAT = Info.unchecked(SEND_HEARTBEAT, Value.unchecked(codes.BOOL, True), 0)
+_BEAT = Info.unchecked(keys.SEND_HEARTBEAT, Value.unchecked(codes.BOOL, True), 0)
 
-_UNOFFERED = {ERR_NOT_SUPPORTED: "the server's host does not offer it"}
+_UNOFFERED = {statuses.ERR_NOT_SUPPORTED: "the server's host does not offer it"}
 
 
 def _data(topic: Asking, op: Log, given: Any) -> None:
@@ -75,15 +67,15 @@ class Topic(Asking):
             found,
             {
                 **_UNOFFERED,
-                ERR_NOT_FOUND: "the server does not know all of the targets",
-                ERR_PARTIAL_SUCCESS: "it could not be done to all of the targets",
+                statuses.ERR_NOT_FOUND: "the server does not know all of the targets",
+                statuses.ERR_PARTIAL_SUCCESS: "it could not be done to all of the targets",
             },
         ),
         AllocationRequest: Row(
             lib.PYPMIX_ALLOCATION_REQUEST,
             _directive,
             found,
-            {**_UNOFFERED, ERR_PARTIAL_SUCCESS: "only a part of it was granted"},
+            {**_UNOFFERED, statuses.ERR_PARTIAL_SUCCESS: "only a part of it was granted"},
         ),
         ProcessMonitor: Row(
             lib.PYPMIX_PROCESS_MONITOR,
@@ -91,8 +83,8 @@ class Topic(Asking):
             found,
             {
                 **_UNOFFERED,
-                ERR_BAD_PARAM: "the server does not take these directives: is there a time to check after?",
-                ERR_NOT_FOUND: "there is nothing like that to monitor, or no monitor of this id",
+                statuses.ERR_BAD_PARAM: "the server does not take these directives: is there a time to check after?",
+                statuses.ERR_NOT_FOUND: "there is nothing like that to monitor, or no monitor of this id",
             },
         ),
         Heartbeat: Row(lib.PYPMIX_HEARTBEAT, _beat, failures=_UNOFFERED),
@@ -101,12 +93,12 @@ class Topic(Asking):
             lib.PYPMIX_VALIDATE_CREDENTIAL,
             _credential,
             found,
-            {**_UNOFFERED, ERR_INVALID_CRED: "the credential is not valid"},
+            {**_UNOFFERED, statuses.ERR_INVALID_CRED: "the credential is not valid"},
         ),
     }
 
     def what(self, op: Any, row: Row) -> int:
         # the library sends it and calls nobody back
-        if type(op) is ProcessMonitor and op.monitor.key == SEND_HEARTBEAT:
+        if type(op) is ProcessMonitor and op.monitor.key == keys.SEND_HEARTBEAT:
             return int(lib.PYPMIX_HEARTBEAT)
         return row.what

@@ -16,19 +16,10 @@ from pypmix.engine.native.inbox import NO_LIMIT
 from pypmix.engine.native.quirks import EVENTS_OF_THE_LIBRARY, SHIFTED
 from pypmix.engine.native.structs import get_proc
 from pypmix.engine.raised import Raised
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_LOST_CONNECTION, ERR_NOT_SUPPORTED, PMIxError
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import DeregisterEventHandler, Notification, NotifyEvent, RegisterEventHandler
-from pypmix.standard.ops.events import (
-    AFFECTED_PROC,
-    CUSTOM_RANGE,
-    DIRECTIVES,
-    EVENT_ACTION_COMPLETE,
-    EVENT_NO_ACTION_TAKEN,
-    RANGE_PROC_LOCAL,
-    among,
-    procs_in,
-)
+from pypmix.standard.ops.events import DIRECTIVES, RANGE_PROC_LOCAL, among, procs_in
 from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value, decimal
 
 TYPE_CHECKING = False
@@ -40,8 +31,6 @@ if TYPE_CHECKING:
     from pypmix.engine.native.groupport import GroupPort
     from pypmix.engine.native.session import NativeSession
 
-INTERNAL = "pmix.srvr.internal.notify"
-"""What servers mark events with that have come from a client of theirs."""
 
 ANSWERED_TWICE = 1 << 40
 RAISED_ANYWHERE = 1 << 41
@@ -50,9 +39,6 @@ RAISED_ANYWHERE = 1 << 41
 AGAIN = Info("pypmix.again", Value(codes.BOOL, True))
 """A directive that the library does not know, which has it tell the server of a code that it has told another of."""
 
-INVITED = -159
-LEADER_SELECTED = -167
-"""The codes of an invitation to a group, and of the choice of its leader."""
 
 DEFAULT = -(2**31)
 """The code that stands for all codes with servers.
@@ -60,7 +46,7 @@ DEFAULT = -(2**31)
 Those before 7 forget who registers without codes, but look for this one, which they let a client register like any.
 """
 
-_FAILURES = {ERR_NOT_SUPPORTED: "the server's host does not report such events"}
+_FAILURES = {statuses.ERR_NOT_SUPPORTED: "the server's host does not report such events"}
 
 
 class _Interest:
@@ -191,9 +177,9 @@ class Topic(Asking):
         groups = self._concerned(op)
 
         def step() -> None:
-            if groups is not None and INVITED in op.codes:
+            if groups is not None and statuses.GROUP_INVITED in op.codes:
                 groups.agent.expects_invitations()
-            if groups is not None and LEADER_SELECTED in op.codes:
+            if groups is not None and statuses.GROUP_LEADER_SELECTED in op.codes:
                 groups.agent.expects_leaders()
             handler = self.handlers.add(op)
             missing = []
@@ -212,7 +198,9 @@ class Topic(Asking):
 
     def _concerned(self, op: RegisterEventHandler) -> GroupPort | None:
         """Return the groups of the session where a handler is for what they have to take in before it."""
-        if self.session.singleton or (INVITED not in op.codes and LEADER_SELECTED not in op.codes):
+        if self.session.singleton or (
+            statuses.GROUP_INVITED not in op.codes and statuses.GROUP_LEADER_SELECTED not in op.codes
+        ):
             return None
         topic: Any = self.session._topic_named("groups")
         port: GroupPort = topic.port
@@ -299,12 +287,12 @@ class Topic(Asking):
     def _arrived(self, letter: Any) -> None:
         inbox = self._inbox
         source, code, news, span = get_proc(letter.source), letter.code, True, None
-        infos = tuple([info for info in inbox.infos(letter.infos) if info[0] != INTERNAL])
+        infos = tuple([info for info in inbox.infos(letter.infos) if info[0] != keys.INTERNAL_NOTIFY])
         results = inbox.infos(letter.results)
         if source == self.session.proc:
             news, span = self._raised.heard(code, infos)
         try:
-            targets = procs_in(infos, CUSTOM_RANGE)
+            targets = procs_in(infos, keys.EVENT_CUSTOM_RANGE)
         except TypeError:
             targets = None
         if not news or (targets is not None and not among(self.session.proc, targets)):
@@ -312,16 +300,18 @@ class Topic(Asking):
             return
 
         def over(status: int, handed_on: tuple[Info, ...]) -> None:
-            if status == EVENT_ACTION_COMPLETE and code in EVENTS_OF_THE_LIBRARY:
-                status = EVENT_NO_ACTION_TAKEN
+            if status == statuses.EVENT_ACTION_COMPLETE and code in EVENTS_OF_THE_LIBRARY:
+                status = statuses.EVENT_NO_ACTION_TAKEN
             inbox.answer(letter, status, handed_on[len(results) :])
 
         self.handlers.raised(Notification(code, source, span, infos), True, results, over)
 
     def _ended(self, error: BaseException | None) -> None:
         if error is not None:
-            infos = (Info.unchecked(AFFECTED_PROC, Value.unchecked(codes.PROC, self._server), 0),)
-            self.handlers.raised(Notification(ERR_LOST_CONNECTION, self._server, RANGE_PROC_LOCAL, infos), False)
+            infos = (Info.unchecked(keys.EVENT_AFFECTED_PROC, Value.unchecked(codes.PROC, self._server), 0),)
+            self.handlers.raised(
+                Notification(statuses.ERR_LOST_CONNECTION, self._server, RANGE_PROC_LOCAL, infos), False
+            )
         self.handlers.end(error)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.asking import Asking, Row, found
 from pypmix.engine.native.quirks import FABRIC_ERRORS
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_NOT_FOUND, ERR_NOT_SUPPORTED
+from pypmix.standard import codes, statuses
 from pypmix.standard.ops import ComputeDistances, FabricRegister, FabricUpdate
 
 TYPE_CHECKING = False
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-READ_PAST_END = -50
-_UNOFFERED = {ERR_NOT_SUPPORTED: "the server's host does not offer it"}
+_UNOFFERED = {statuses.ERR_NOT_SUPPORTED: "the server's host does not offer it"}
 
 
 def _index(topic: Asking, op: FabricUpdate, given: Any) -> None:
@@ -38,13 +36,13 @@ class Topic(Asking):
             lib.PYPMIX_FABRIC_UPDATE,
             _index,
             found,
-            {**_UNOFFERED, ERR_NOT_FOUND: "no fabric of this index is registered"},
+            {**_UNOFFERED, statuses.ERR_NOT_FOUND: "no fabric of this index is registered"},
         ),
         ComputeDistances: Row(
             lib.PYPMIX_COMPUTE_DISTANCES,
             _place,
             found,
-            {**_UNOFFERED, ERR_NOT_FOUND: "there are no such devices"},
+            {**_UNOFFERED, statuses.ERR_NOT_FOUND: "there are no such devices"},
             alone=True,
         ),
     }
@@ -53,9 +51,9 @@ class Topic(Asking):
         status = super().fault(op, call)
         if type(op) is ComputeDistances:
             return status
-        if status == READ_PAST_END:
+        if status == statuses.ERR_UNPACK_READ_PAST_END_OF_BUFFER:
             # a server that has nothing to tell ends its answer early
             return 0
         if status == 0 and not call.results.size and self.session._release < FABRIC_ERRORS:
-            return ERR_NOT_SUPPORTED
+            return statuses.ERR_NOT_SUPPORTED
         return status

@@ -8,15 +8,8 @@ from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.asking import Asking, Row
 from pypmix.engine.native.inbox import NO_LIMIT
 from pypmix.engine.native.structs import get_proc
-from pypmix.standard import codes
-from pypmix.standard.errors import (
-    ERR_LOST_CONNECTION,
-    ERR_NOT_SUPPORTED,
-    ERR_UNREACH,
-    NotFound,
-    NotSupported,
-    PMIxError,
-)
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import NotFound, NotSupported, PMIxError
 from pypmix.standard.ops import IOFDeregister, IOFPull, IOFPush, Output
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.forwarding import names_proc
@@ -28,14 +21,10 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done
     from pypmix.engine.native.session import NativeSession
 
-PUSH_STDIN = "pmix.iof.stdin"
 
-ERR_IOF_XOFF = -405
-"""Taken, but no more for now."""
+_FAILURES = {statuses.ERR_NOT_SUPPORTED: "the server's host forwards no output or input"}
 
-_FAILURES = {ERR_NOT_SUPPORTED: "the server's host forwards no output or input"}
-
-_LOST = (ERR_UNREACH, ERR_LOST_CONNECTION)
+_LOST = (statuses.ERR_UNREACH, statuses.ERR_LOST_CONNECTION)
 
 _INBOX_SHIFT = 8
 _NUMBER_SHIFT = 32
@@ -93,7 +82,7 @@ class Topic(Asking):
         if type(op) is IOFDeregister:
             # the pull is over whatever the server says, and servers up to 5.0.11 say what they find in their memory
             return status if status in _LOST else 0
-        return 0 if status == ERR_IOF_XOFF else status
+        return 0 if status == statuses.ERR_IOF_XOFF else status
 
     def _begun(self, op: IOFPull) -> tuple[int, Any]:
         """Give a pull its number; return that and its arguments."""
@@ -129,7 +118,7 @@ class Topic(Asking):
                 raise session._with_context(NotFound(f"there is no pull with the id {op.id}"), op.name)
             self._standing.discard(op.id)
             self._pulls.pop(op.id, None)
-        elif type(op) is IOFPush and is_set(op.directives, PUSH_STDIN):
+        elif type(op) is IOFPush and is_set(op.directives, keys.IOF_PUSH_STDIN):
             raise session._with_context(
                 NotSupported("this engine does not read the process's own input; push its bytes"), op.name
             )

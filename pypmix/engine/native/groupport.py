@@ -7,8 +7,7 @@ import os
 from pypmix.engine.faults import Steps
 from pypmix.engine.groups.addresses import Addresses, check_fence
 from pypmix.engine.groups.agent import Agent
-from pypmix.engine.groups.rules import JOB_SIZE
-from pypmix.standard import ops
+from pypmix.standard import keys, ops
 from pypmix.standard.errors import LostConnection, PMIxError
 from pypmix.standard.types import RANK_WILDCARD, Proc
 
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from pypmix.engine.native.session import NativeSession
     from pypmix.standard.ops import GroupState, Notification, Op
     from pypmix.standard.types import Value
-
-
-CLUSTER_ID = "pmix.clid"
 
 
 class Timer:
@@ -212,7 +208,7 @@ def own_named(session: NativeSession, procs: tuple[Proc, ...]) -> tuple[Proc, ..
     nspace = session.proc.nspace
     if not any(proc.nspace.endswith(f":{nspace}") for proc in procs):
         return procs
-    cluster = session.fetch_local(Proc(nspace, RANK_WILDCARD), CLUSTER_ID)
+    cluster = session.fetch_local(Proc(nspace, RANK_WILDCARD), keys.CLUSTER_ID)
     name = None if cluster is None else f"{cluster.data}:{nspace}"
     return tuple([Proc(nspace, proc.rank) if proc.nspace == name else proc for proc in procs])
 
@@ -221,7 +217,7 @@ def refuse_fence(session: NativeSession, procs: tuple[Proc, ...]) -> None:
     """Refuse a fence that no server can end; see `check_fence`."""
 
     def knows(name: str) -> bool:
-        return name == session.proc.nspace or session.fetch_local(Proc(name, RANK_WILDCARD), JOB_SIZE) is not None
+        return name == session.proc.nspace or session.fetch_local(Proc(name, RANK_WILDCARD), keys.JOB_SIZE) is not None
 
     try:
         check_fence(session.proc, procs, knows)

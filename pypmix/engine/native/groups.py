@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 
-from pypmix.engine.groups.rules import FAILURES, GATHERING, QUERY_MEMBERSHIP, TELLING, answer_form, kept, results_of
-from pypmix.engine.groups.talk import COMES_ADDED, GROUP_ID, flag, listed, text
+from pypmix.engine.groups.rules import FAILURES, GATHERING, TELLING, answer_form, kept, results_of
+from pypmix.engine.groups.talk import COMES_ADDED, flag, listed, text
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, found
 from pypmix.engine.native.groupport import GroupPort
-from pypmix.standard import codes
+from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotSupported
 from pypmix.standard.ops import GroupConstruct, GroupDestruct, GroupResults, QueryInfo
 from pypmix.standard.ops.hosting import GROUP_ORDER
@@ -108,13 +108,13 @@ class Topic(Asking):
             return
 
         def told(answers: Any, _error: BaseException | None) -> None:
-            order = listed(answers or (), QUERY_MEMBERSHIP)
+            order = listed(answers or (), keys.QUERY_GROUP_MEMBERSHIP)
             members = result.members or order
             known = [proc for proc in order if proc in members]
             done(result.replace(members=(*known, *[proc for proc in members if proc not in known])), None)
 
-        formed = text(GROUP_ID, op.group), flag(GROUP_ORDER)
-        self.port.submit(QueryInfo((Query((QUERY_MEMBERSHIP,), formed),)), told)
+        formed = text(keys.GROUP_ID, op.group), flag(GROUP_ORDER)
+        self.port.submit(QueryInfo((Query((keys.QUERY_GROUP_MEMBERSHIP,), formed),)), told)
 
     def stands_alone(self, op: Any) -> bool:
         """Tell whether one who is added has to call with itself, as the library does not let it name nobody."""

@@ -14,9 +14,8 @@ from pypmix.engine.faults import fault
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.marshal import plain
 from pypmix.engine.native.structs import get_name
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_LOST_CONNECTION, LostConnection, PMIxError, WouldDeadlock
-from pypmix.standard.ops.events import EVENT_NO_ACTION_TAKEN
+from pypmix.standard import codes, statuses
+from pypmix.standard.errors import LostConnection, PMIxError, WouldDeadlock
 from pypmix.standard.types import Info
 
 TYPE_CHECKING = False
@@ -74,7 +73,7 @@ class Inbox:
         if self._poller != get_ident():
             self._behind.wake()
 
-    def answer(self, letter: Any, status: int = EVENT_NO_ACTION_TAKEN, results: tuple[Info, ...] = ()) -> None:
+    def answer(self, letter: Any, status: int = statuses.EVENT_NO_ACTION_TAKEN, results: tuple[Info, ...] = ()) -> None:
         """Give a letter up; the library's chain of an event goes on with that. Once the session has ended, it did."""
         if letter not in self._open:
             return
@@ -121,7 +120,7 @@ class Inbox:
                 fault("to end with the connection", problem)
         lib.pypmix_inbox_close(self._box)
         while self._open:
-            lib.pypmix_letter_drop(self._open.pop(), EVENT_NO_ACTION_TAKEN, ffi.NULL, 0)
+            lib.pypmix_letter_drop(self._open.pop(), statuses.EVENT_NO_ACTION_TAKEN, ffi.NULL, 0)
         lib.pypmix_inbox_free(self._box)
 
     def _poll(self) -> None:
@@ -164,7 +163,9 @@ class Inbox:
             self._session._leave(lost=True)
 
     def _tells_loss(self, letter: Any) -> bool:
-        return letter.code == ERR_LOST_CONNECTION and not self._session.singleton and not lib.pypmix_connected()
+        return (
+            letter.code == statuses.ERR_LOST_CONNECTION and not self._session.singleton and not lib.pypmix_connected()
+        )
 
     def _watch_server(self) -> None:
         """Have the library tell when the server is lost, which nobody else need hear of."""
@@ -172,7 +173,7 @@ class Inbox:
         call = session._call()
         given = ffi.new("pypmix_given *")
         given.number = -self.number
-        session._marshal.fill(given.items, codes.STATUS, (ERR_LOST_CONNECTION,))
+        session._marshal.fill(given.items, codes.STATUS, (statuses.ERR_LOST_CONNECTION,))
         lib.pypmix_ask(call, session._queue, lib.PYPMIX_REGISTER_EVENT_HANDLER, given, NO_LIMIT)
         session._waited(call, NO_LIMIT)
         lib.pypmix_call_free(call)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, found
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_NO_PERMISSIONS, ERR_NOT_FOUND, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import Lookup, Publish, Unpublish
 from pypmix.standard.types import Info, Value
 
@@ -14,11 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-_DUPLICATE_KEY = -53
 _FAILURES = {
-    _DUPLICATE_KEY: "a key is published to this range already",
-    ERR_NO_PERMISSIONS: "only who published a key may take it back",
-    ERR_NOT_FOUND: "the caller has published none of these keys",
+    statuses.ERR_DUPLICATE_KEY: "a key is published to this range already",
+    statuses.ERR_NO_PERMISSIONS: "only who published a key may take it back",
+    statuses.ERR_NOT_FOUND: "the caller has published none of these keys",
 }
 
 
@@ -40,9 +38,11 @@ class Topic(Asking):
             _keys,
             found,
             {
-                ERR_NOT_FOUND: "nobody has published {} where this proc may look it up",
-                ERR_TIMEOUT: "{} was not published in time",
-                ERR_PARTIAL_SUCCESS: "some of the keys are there, but their values did not come with the answer",
+                statuses.ERR_NOT_FOUND: "nobody has published {} where this proc may look it up",
+                statuses.ERR_TIMEOUT: "{} was not published in time",
+                statuses.ERR_PARTIAL_SUCCESS: (
+                    "some of the keys are there, but their values did not come with the answer"
+                ),
             },
             _named,
             partial=True,
@@ -55,10 +55,10 @@ class Topic(Asking):
         if type(op) is not Publish:
             return given
         terms = Value(codes.DATA_RANGE, op.range), Value(codes.PERSIST, op.persistence)
-        return (*op.infos, Info("pmix.range", terms[0]), Info("pmix.persist", terms[1]), *given)
+        return (*op.infos, Info(keys.RANGE, terms[0]), Info(keys.PERSISTENCE, terms[1]), *given)
 
     def _outcome(self, op: Any, call: Any) -> Any:
         result = super()._outcome(op, call)
         if type(op) is Lookup and not result:
-            raise self.error(op, ERR_NOT_FOUND)
+            raise self.error(op, statuses.ERR_NOT_FOUND)
         return result

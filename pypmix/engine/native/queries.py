@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from pypmix.engine.answers import ATTRIBUTE_SUPPORT, OPEN, completed
+from pypmix.engine.answers import OPEN, completed
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, found, text_of
-from pypmix.engine.native.quirks import ATTRIBUTES, RESOLVING, SINGLE_KEYS, TIMEOUT, check_types, deadline
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_NOT_FOUND, ERR_NOT_SUPPORTED, ERR_TIMEOUT, NotFound, NotSupported, PMIxError
+from pypmix.engine.native.quirks import ATTRIBUTES, RESOLVING, SINGLE_KEYS, check_types, deadline
+from pypmix.standard import codes, statuses
+from pypmix.standard.errors import NotFound, NotSupported, PMIxError
+from pypmix.standard.keys import (
+    HOSTNAME,
+    IMMEDIATE,
+    JOB_SIZE,
+    LOCAL_PEERS,
+    NODE_INFO,
+    NODE_LIST,
+    NSPACE,
+    OPTIONAL,
+    PROCID,
+    QUERY_ATTRIBUTE_SUPPORT,
+    QUERY_REFRESH_CACHE,
+    RANK,
+    TIMEOUT,
+)
 from pypmix.standard.ops import RESERVED_PREFIX, Get, QueryInfo, ResolveNodes, ResolvePeers
 from pypmix.standard.releases import release_text
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Query, Value
@@ -19,23 +34,14 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Done
 
-NSPACE = "pmix.nspace"
-PROCID = "pmix.procid"
-RANK = "pmix.rank"
-HOSTNAME = "pmix.hname"
-JOB_SIZE = "pmix.job.size"
-LOCAL_PEERS = "pmix.lpeers"
-NODE_LIST = "pmix.nlist"
 QUERIES = "pmix.qry."
-REFRESH_CACHE = "pmix.qry.rfsh"
 
-ERR_INVALID_NAMESPACE = -44
-_NOBODY = (ERR_INVALID_NAMESPACE, ERR_NOT_FOUND)
+_NOBODY = (statuses.ERR_INVALID_NAMESPACE, statuses.ERR_NOT_FOUND)
 
 _TRUE = Value.unchecked(codes.BOOL, True)
-_NODE_INFO = Info.unchecked("pmix.node.info", _TRUE, 0)
-_OPTIONAL = Info.unchecked("pmix.optional", _TRUE, 0)
-_IMMEDIATE = Info.unchecked("pmix.immediate", _TRUE, 0)
+_NODE_INFO = Info.unchecked(NODE_INFO, _TRUE, 0)
+_OPTIONAL = Info.unchecked(OPTIONAL, _TRUE, 0)
+_IMMEDIATE = Info.unchecked(IMMEDIATE, _TRUE, 0)
 
 
 def _queries(topic: Asking, op: QueryInfo, given: Any) -> None:
@@ -74,9 +80,9 @@ class Topic(Asking):
             _queries,
             found,
             {
-                ERR_NOT_FOUND: "nobody has an answer to {}",
-                ERR_NOT_SUPPORTED: "the server's host does not answer {}",
-                ERR_TIMEOUT: "it took too long",
+                statuses.ERR_NOT_FOUND: "nobody has an answer to {}",
+                statuses.ERR_NOT_SUPPORTED: "the server's host does not answer {}",
+                statuses.ERR_TIMEOUT: "it took too long",
             },
             _keys,
             alone=True,
@@ -121,7 +127,7 @@ class Topic(Asking):
             keys = tuple([key for key in query.keys if next(answers).value is OPEN])
             if not keys:
                 continue
-            if ATTRIBUTE_SUPPORT in keys and release < ATTRIBUTES:
+            if QUERY_ATTRIBUTE_SUPPORT in keys and release < ATTRIBUTES:
                 raise NotSupported(f"libpmix {release_text(release)} crashes when it is asked which attributes it has")
             qualifiers = self._qualifiers(query.qualifiers)
             made += [Query((key,), qualifiers) for key in keys] if release < SINGLE_KEYS else [Query(keys, qualifiers)]
@@ -168,7 +174,7 @@ class Topic(Asking):
                 nspace = info.value.data
             elif info.key == RANK:
                 rank = info.value.data
-            elif info.key != REFRESH_CACHE or info.value.data is not False:
+            elif info.key != QUERY_REFRESH_CACHE or info.value.data is not False:
                 return None
         session = self.session
         value = session.fetch_local(Proc(nspace or session.proc[0], rank), key)
@@ -181,7 +187,7 @@ class Topic(Asking):
         # servers tell of a partial success in many ways: with that status, with one for what they lack, or with -1
         if call.results.size:
             return 0
-        return status or ERR_NOT_FOUND
+        return status or statuses.ERR_NOT_FOUND
 
     def _outcome(self, op: Any, call: Any) -> Any:
         result = super()._outcome(op, call)
@@ -189,7 +195,7 @@ class Topic(Asking):
             return result
         result = completed(self._answers(op), result)
         if not result:
-            raise self.error(op, ERR_NOT_FOUND)
+            raise self.error(op, statuses.ERR_NOT_FOUND)
         return result
 
     # Peers and nodes
@@ -203,7 +209,7 @@ class Topic(Asking):
         session = self.session
         return NotFound(
             f"no nspace {op.nspace!r} is known here",
-            status=ERR_INVALID_NAMESPACE,
+            status=statuses.ERR_INVALID_NAMESPACE,
             operation=op.name,
             procs=(session.proc,),
             engine=str(session.info),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.engine.native.library import OLDEST
-from pypmix.standard import codes
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard.values import type_name
 
 TYPE_CHECKING = False
@@ -13,26 +13,22 @@ if TYPE_CHECKING:
     from pypmix.standard.releases import Release
     from pypmix.standard.types import Info
 
-TIMEOUT = "pmix.timeout"
-REFRESH = "pmix.get.refresh"
-VERSION_NUMERIC = "pmix.vers.num"
-RANK = "pmix.rank"
 
-FIRST = ("pmix.ssn.info", REFRESH)
+FIRST = (keys.SESSION_INFO, keys.GET_REFRESH_CACHE)
 """Directives of a get that releases up to 5.0 see only in the first place."""
 
 _TEXT = (codes.STRING, codes.PROC_NSPACE)
 READ_BLINDLY: dict[str, tuple[int, ...]] = {
-    RANK: (codes.PROC_RANK,),
-    "pmix.procid": (codes.PROC,),
-    "pmix.nspace": _TEXT,
-    "pmix.parent": (codes.PROC,),
-    "pmix.log.source": (codes.PROC,),
-    "pmix.dev.id": _TEXT,
-    "pmix.client.attrs": _TEXT,
-    "pmix.srvr.attrs": _TEXT,
-    "pmix.tool.attrs": _TEXT,
-    "pmix.host.attrs": _TEXT,
+    keys.RANK: (codes.PROC_RANK,),
+    keys.PROCID: (codes.PROC,),
+    keys.NSPACE: _TEXT,
+    keys.PARENT_ID: (codes.PROC,),
+    keys.LOG_SOURCE: (codes.PROC,),
+    keys.DEVICE_ID: _TEXT,
+    keys.CLIENT_ATTRIBUTES: _TEXT,
+    keys.SERVER_ATTRIBUTES: _TEXT,
+    keys.TOOL_ATTRIBUTES: _TEXT,
+    keys.HOST_ATTRIBUTES: _TEXT,
 }
 """The types of infos whose values releases take for pointers, without a look at their types."""
 
@@ -132,7 +128,7 @@ SHIFTED: Release = (7, 0, 0)
 ENDS_ALONE: Release = (7, 0, 0)
 """The first release that finalizes a tool that has left its last server; those before free itself twice."""
 
-EVENTS_OF_THE_LIBRARY = frozenset(range(-170, -158))
+EVENTS_OF_THE_LIBRARY = frozenset(range(statuses.GROUP_MEMBER_FAILED, statuses.GROUP_INVITED + 1))
 """The codes of groups, by which the library's own invitations live: no handler of ours keeps it from hearing them.
 
 Releases before 7 have their own handlers among those of the process, where one before them can end the chain.
@@ -170,7 +166,7 @@ def ordered(directives: Sequence[Info]) -> list[Info]:
     return sorted(directives, key=lambda info: info.key not in FIRST)
 
 
-def deadline(directives: Sequence[Info], key: str = TIMEOUT) -> float:
+def deadline(directives: Sequence[Info], key: str = keys.TIMEOUT) -> float:
     """Return the seconds after which the engine ends an operation itself; -1 where no timeout was given."""
     for info in directives:
         if info.key == key and isinstance(info.value.data, int) and info.value.data > 0:

@@ -32,25 +32,12 @@ from pypmix.engine.native.serverside.upcalls import ROWS
 from pypmix.engine.native.session import _library
 from pypmix.engine.native.structs import get_proc, get_strings, put_proc
 from pypmix.engine.psets import missing, new_pset
-from pypmix.standard import attrs, codes
-from pypmix.standard.errors import (
-    ERR_EXISTS,
-    ERR_LOST_CONNECTION,
-    ERR_NOMEM,
-    ERR_TIMEOUT,
-    ERROR,
-    SUCCESS,
-    EngineUnavailable,
-    NotFound,
-    NotInitialized,
-    OperationTimeout,
-    PMIxError,
-    error_for,
-)
+from pypmix.standard import attrs, codes, keys, statuses
+from pypmix.standard.errors import EngineUnavailable, NotFound, NotInitialized, OperationTimeout, PMIxError, error_for
 from pypmix.standard.logtext import Limit, printable_lines
 from pypmix.standard.ops import ClientLost
 from pypmix.standard.ops.core import instances
-from pypmix.standard.ops.events import EVENT_NO_ACTION_TAKEN, check_code, check_range
+from pypmix.standard.ops.events import check_code, check_range
 from pypmix.standard.ops.publishing import RANGE_SESSION, RANGES
 from pypmix.standard.record import Record
 from pypmix.standard.releases import release_text
@@ -77,7 +64,6 @@ LIMIT = 30.0
 STUCK = 0.2
 """The same once one has taken longer, until another one comes back: the library's progress thread hangs, it seems."""
 
-PROCID = "pmix.procid"
 
 AT_ONCE = "PMIX_MCA_pmix_event_caching_window"
 """The seconds for which the library keeps the news that a client was lost, in case there are more; 1 by default."""
@@ -120,7 +106,7 @@ class Upcall:
         if row.data:
             self._give_data(raw, result)
         elif row.write is None:
-            self._server._answer(raw, SUCCESS, NULL)
+            self._server._answer(raw, statuses.SUCCESS, NULL)
         else:
             self._give(raw, result)
 
@@ -131,7 +117,7 @@ class Upcall:
         except IndexError:
             self._again()
             return
-        status = (error.code if isinstance(error, PMIxError) else ERROR) or ERROR
+        status = (error.code if isinstance(error, PMIxError) else statuses.ERROR) or statuses.ERROR
         if self._row.refused is not None:
             try:
                 result = self._row.refused(self._server, self, status)
@@ -150,21 +136,21 @@ class Upcall:
         server, write = self._server, self._row.write
         given = ffi.new("pypmix_given *")
         try:
-            status = SUCCESS if write is None else write(server, self, result, given)
+            status = statuses.SUCCESS if write is None else write(server, self, result, given)
         except Exception as problem:
             # Hosts are other people's code: what they return may be anything.
             lib.pypmix_given_free(given)
             self._nonsense(problem)
-            status = ERROR
+            status = statuses.ERROR
         server._answer(raw, status, given)
 
     def _give_data(self, raw: Any, result: object) -> None:
         data = b"" if result is None else result
         if not isinstance(data, bytes):
             self._nonsense(TypeError(f"bytes are wanted, not {type(data).__name__}"))
-            self._server._answer(raw, ERROR, NULL)
-        elif lib.pypmix_upcall_answer_bytes(raw, SUCCESS, data, len(data)):
-            self._server._answer(raw, ERR_NOMEM, NULL)
+            self._server._answer(raw, statuses.ERROR, NULL)
+        elif lib.pypmix_upcall_answer_bytes(raw, statuses.SUCCESS, data, len(data)):
+            self._server._answer(raw, statuses.ERR_NOMEM, NULL)
 
     def _nonsense(self, problem: Exception) -> None:
         self._server.log(f"the host answered {self.op.name} of {self.requestor} with nonsense: {problem!r}")
@@ -408,7 +394,7 @@ class NativeServer:
                 upcall.uid, upcall.gid = applicant
         except Exception as error:
             self.log(f"an upcall of the library could not be read: {traced(error)}")
-            status = (error.code if isinstance(error, PMIxError) else ERROR) or ERROR
+            status = (error.code if isinstance(error, PMIxError) else statuses.ERROR) or statuses.ERROR
             upcall._raw.clear()
             self._answer(raw, status, NULL)
             return
@@ -431,7 +417,7 @@ class NativeServer:
     def _watch_clients(self) -> None:
         def give(given: Any) -> None:
             given.number = int(lib.pypmix_inbox_number(self._box))
-            self.marshal.fill(given.items, codes.STATUS, (ERR_LOST_CONNECTION,))
+            self.marshal.fill(given.items, codes.STATUS, (statuses.ERR_LOST_CONNECTION,))
 
         self._call(lib.PYPMIX_REGISTER_EVENT_HANDLER, "open", give)
 
@@ -439,15 +425,15 @@ class NativeServer:
         found = []
         while letter := lib.pypmix_inbox_take(self._box):
             try:
-                if letter.code == ERR_LOST_CONNECTION:
+                if letter.code == statuses.ERR_LOST_CONNECTION:
                     found.append(get_proc(letter.source))
                     # One event tells of several that were lost at once.
                     infos = self.marshal.results(letter.infos) if letter.infos.size else ()
-                    found += [info.value.data for info in infos if info.key == PROCID]
+                    found += [info.value.data for info in infos if info.key == keys.PROCID]
             except Exception as error:
                 self.log(f"the loss of a client cannot be read: {traced(error)}")
             finally:
-                lib.pypmix_letter_drop(letter, EVENT_NO_ACTION_TAKEN, NULL, 0)
+                lib.pypmix_letter_drop(letter, statuses.EVENT_NO_ACTION_TAKEN, NULL, 0)
         return found
 
     def _lost(self, proc: Proc) -> None:
@@ -500,7 +486,9 @@ class NativeServer:
             self._check("register_nspace")
             if job.nspace in self.jobs:
                 raise PMIxError(
-                    f"the nspace {job.nspace!r} is registered already", status=ERR_EXISTS, operation="register_nspace"
+                    f"the nspace {job.nspace!r} is registered already",
+                    status=statuses.ERR_EXISTS,
+                    operation="register_nspace",
                 )
             self.jobs[job.nspace] = Registered(job, size, here)
 
@@ -737,7 +725,7 @@ class NativeServer:
             self._closed = True
         self._again.close()
         self._alarms.close()
-        lib.pypmix_queue_fail(self._queue, ERR_LOST_CONNECTION)
+        lib.pypmix_queue_fail(self._queue, statuses.ERR_LOST_CONNECTION)
         lib.pypmix_inbox_close(self._box)
         finalizer = threading.Thread(target=lib.pypmix_server_finalize, name="pypmix-finalize", daemon=True)
         finalizer.start()
@@ -814,7 +802,7 @@ class NativeServer:
         end = time.monotonic() + limit
         lib.pypmix_ask(call, self._queue, what, given, limit)
         status = self._waited(call, end)
-        if status == ERR_TIMEOUT and end <= time.monotonic():
+        if status == statuses.ERR_TIMEOUT and end <= time.monotonic():
             lib.pypmix_call_free(call)
             if limit == LIMIT:
                 self.log(f"{self.info} does not come back from {operation}: it hangs, and so do its clients")

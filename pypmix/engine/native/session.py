@@ -16,26 +16,10 @@ from pypmix.engine.base import SLURM, EngineInfo
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.library import open_library
 from pypmix.engine.native.marshal import INTEGERS, Marshal, plain, precision
-from pypmix.engine.native.quirks import (
-    FEATURES,
-    NOT_ALONE,
-    RANK,
-    TIMEOUT,
-    VERSION_NUMERIC,
-    deadline,
-    last_start,
-    numeric,
-    ordered,
-)
+from pypmix.engine.native.quirks import FEATURES, NOT_ALONE, deadline, last_start, numeric, ordered
 from pypmix.engine.native.structs import string, text
-from pypmix.standard import codes, errors, ops
+from pypmix.standard import codes, keys, ops, statuses
 from pypmix.standard.errors import (
-    ERR_LOST_CONNECTION,
-    ERR_NOT_FOUND,
-    ERR_OUT_OF_RESOURCE,
-    ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
-    ERR_UNREACH,
     EngineUnavailable,
     LostConnection,
     NotFound,
@@ -86,10 +70,8 @@ CORE = ops.Op.__module__
 OURS = frozenset(("connect.nspace", "connect.directives"))
 """What works with servers of the Python engine alone."""
 
-ERR_EXISTS_OUTSIDE_SCOPE = -62
 
-COLLECT = Info("pmix.collect", Value(codes.BOOL, True))
-EMBED_BARRIER = "pmix.embed.barrier"
+COLLECT = Info(keys.COLLECT_DATA, Value(codes.BOOL, True))
 
 _SIGN = {kind: (-low, -2 * low) for kind, (low, _high) in RANGES.items() if low < 0 and kind in INTEGERS}
 
@@ -210,8 +192,8 @@ class NativeSession:
         self.server_release = _server_release(env)
         self.slurm = not self.singleton and self.proc[0].startswith(SLURM)
         self._last_start = last_start(library.release, env)
-        self._kept[RANK] = Value(codes.PROC_RANK, self.proc[1])
-        self._kept[VERSION_NUMERIC] = Value(codes.UINT32, numeric(library.release))
+        self._kept[keys.RANK] = Value(codes.PROC_RANK, self.proc[1])
+        self._kept[keys.VERSION_NUMERIC] = Value(codes.UINT32, numeric(library.release))
         self._queue = lib.pypmix_queue_new(not self.singleton)
         if not self._queue:
             self._stop()
@@ -237,7 +219,7 @@ class NativeSession:
         proc = Proc(ffi.string(here.nspace).decode("utf-8", "surrogateescape"), here.rank)
         if status == 0:
             return proc, not launched
-        if status == ERR_UNREACH and not launched:
+        if status == statuses.ERR_UNREACH and not launched:
             return proc, True
         # the library does not get over a failed start, not even by PMIx_Finalize
         _library.spent = "its first connection failed"
@@ -493,9 +475,9 @@ class NativeSession:
 
     def _barrier(self, op: ops.Finalize) -> PMIxError | None:
         """Fence before the end if that was asked for; 4.2 would wait for itself if it were left to it."""
-        if any(info.key == EMBED_BARRIER and info.value.data is not False for info in op.directives):
+        if any(info.key == keys.EMBED_BARRIER and info.value.data is not False for info in op.directives):
             try:
-                self._fence(ops.Fence(directives=tuple(info for info in op.directives if info.key == TIMEOUT)))
+                self._fence(ops.Fence(directives=tuple(info for info in op.directives if info.key == keys.TIMEOUT)))
             except PMIxError as error:
                 return error
         return None
@@ -629,7 +611,7 @@ class NativeSession:
         try:
             value = call.value
             if not value:
-                raise self._error("get", ERR_NOT_FOUND, "the library returned no value")
+                raise self._error("get", statuses.ERR_NOT_FOUND, "the library returned no value")
             kind = value.type
             if kind == codes.STRING:
                 return Value.unchecked(kind, string(value.data.string))
@@ -643,10 +625,10 @@ class NativeSession:
 
     def _own(self, proc: Proc, key: str) -> Value | None:
         """Return what the engine knows of itself: libpmix crashes on these questions in some releases, or is silent."""
-        if key == RANK:
+        if key == keys.RANK:
             ours = proc[1] == RANK_INVALID and proc[0] in ("", self.proc[0])
         else:
-            ours = key == VERSION_NUMERIC or proc == self.proc
+            ours = key == keys.VERSION_NUMERIC or proc == self.proc
         return self._kept[key] if ours else None
 
     def _alone(self, op: ops.Fence) -> bool:
@@ -672,13 +654,13 @@ class NativeSession:
         proc, key = op.proc, op.key
         what = f"the get of {key!r} failed"
         hint = ""
-        if status == ERR_NOT_FOUND:
+        if status == statuses.ERR_NOT_FOUND:
             what = f"nobody has {key!r} of {proc}"
             if not key.startswith(ops.RESERVED_PREFIX):
                 hint = "has the proc put and committed it, and has there been a fence with collect=True?"
-        elif status == ERR_EXISTS_OUTSIDE_SCOPE:
+        elif status == statuses.ERR_EXISTS_OUTSIDE_SCOPE:
             what = f"{key!r} of {proc} was put with another scope"
-        elif status == ERR_TIMEOUT:
+        elif status == statuses.ERR_TIMEOUT:
             what = f"{key!r} of {proc} did not come in time"
             hint = "has the proc put and committed it?"
         return self._error("get", status, what, (proc,), hint)
@@ -693,10 +675,10 @@ class NativeSession:
         """Return the error of an operation that has failed; where it shows the loss of the server, end the session."""
         if self._open and not self.singleton and status in _MAYBE_LOST and not lib.pypmix_connected():
             self._leave(lost=True)
-        if status == ERR_LOST_CONNECTION and not self._open:
+        if status == statuses.ERR_LOST_CONNECTION and not self._open:
             detail = "the client was closed while this was under way"
         kind = LostConnection if self._lost else error_for(status)
-        if status == ERR_EXISTS_OUTSIDE_SCOPE:
+        if status == statuses.ERR_EXISTS_OUTSIDE_SCOPE:
             kind = NotFound
         return kind(
             self._loss() if self._lost else detail or "the library or its server refused it",
@@ -736,7 +718,7 @@ class NativeSession:
         if self._open:
             self._open = False
             _sessions.discard(self)
-            lib.pypmix_queue_fail(self._queue, ERR_LOST_CONNECTION)
+            lib.pypmix_queue_fail(self._queue, statuses.ERR_LOST_CONNECTION)
             if self._inbox is not None:
                 self._inbox.end(lost)
 
@@ -760,23 +742,29 @@ class NativeSession:
 
 
 _HINTS = {
-    ERR_OUT_OF_RESOURCE: (
+    statuses.ERR_OUT_OF_RESOURCE: (
         "the server limits what one rank may commit, and its log says by how much this one did more: "
         "`pypmix run --limits committed=...` or PYPMIX_LIMITS set it"
     ),
 }
 
 _FENCE_FAILURES = {
-    ERR_OUT_OF_RESOURCE: "a commit before it was refused",
-    ERR_TIMEOUT: "not everybody had come when the time ran out",
-    ERR_PARTIAL_SUCCESS: "it ended without some of the procs",
-    ERR_LOST_CONNECTION: "a participant has lost its connection to its server",
+    statuses.ERR_OUT_OF_RESOURCE: "a commit before it was refused",
+    statuses.ERR_TIMEOUT: "not everybody had come when the time ran out",
+    statuses.ERR_PARTIAL_SUCCESS: "it ended without some of the procs",
+    statuses.ERR_LOST_CONNECTION: "a participant has lost its connection to its server",
 }
 
-_COMM_FAILURE = -49
-_READ_PAST_END = -50
 _MAYBE_LOST = frozenset(
-    {ERR_UNREACH, ERR_LOST_CONNECTION, ERR_NOT_FOUND, ERR_TIMEOUT, errors.ERROR, _COMM_FAILURE, _READ_PAST_END}
+    {
+        statuses.ERR_UNREACH,
+        statuses.ERR_LOST_CONNECTION,
+        statuses.ERR_NOT_FOUND,
+        statuses.ERR_TIMEOUT,
+        statuses.ERROR,
+        statuses.ERR_COMM_FAILURE,
+        statuses.ERR_UNPACK_READ_PAST_END_OF_BUFFER,
+    }
 )
 
 _sessions: set[NativeSession] = set()

@@ -6,15 +6,13 @@ from pypmix.engine.apps import complete, refusal
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, text_of
 from pypmix.engine.native.quirks import deadline
-from pypmix.standard import codes
-from pypmix.standard.errors import ERROR, PMIxError
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import Spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-SPAWN_TIMEOUT = "pmix.sp.time"
 
 
 def _apps(topic: Asking, op: Spawn, given: object) -> None:
@@ -24,7 +22,7 @@ def _apps(topic: Asking, op: Spawn, given: object) -> None:
 def _nspace(topic: Asking, call: object) -> str:
     nspace = text_of(topic, call)
     if not nspace:
-        raise PMIxError("the server does not say which nspace the job has", status=ERROR)
+        raise PMIxError("the server does not say which nspace the job has", status=statuses.ERROR)
     return nspace
 
 
@@ -35,7 +33,7 @@ class Topic(Asking):
 
     def limit(self, op: Spawn) -> float:
         # PMIX_TIMEOUT is no limit of this request: some hosts take it for that of the job
-        return deadline(op.directives, SPAWN_TIMEOUT)
+        return deadline(op.directives, keys.SPAWN_TIMEOUT)
 
     def error(self, op: Spawn, status: int) -> PMIxError:
         if self.session.singleton:

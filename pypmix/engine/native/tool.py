@@ -8,13 +8,8 @@ from pypmix.engine.native.library import open_library
 from pypmix.engine.native.quirks import ENDS_ALONE, SERVER_BY_SERVER, raises_twice
 from pypmix.engine.native.session import _MAYBE_LOST, NativeSession, _library, _same_environment
 from pypmix.engine.native.structs import get_name
-from pypmix.standard import codes
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_LOST_CONNECTION,
-    ERR_NOT_FOUND,
-    ERR_TIMEOUT,
-    ERR_UNREACH,
     EngineUnavailable,
     LostConnection,
     NotSupported,
@@ -46,9 +41,6 @@ if TYPE_CHECKING:
     from pypmix.engine.native.library import Library
     from pypmix.standard.ops import Op
 
-PRIMARY = "pmix.pri.srvr"
-WAIT = "pmix.wait.conn"
-TIMEOUT = "pmix.timeout"
 
 FOREVER = 500_000_000
 """Seconds; libpmix counts quarters of them in 32 bits, and takes no timeout for none at all."""
@@ -147,7 +139,7 @@ class ToolSession(NativeSession):
         _library.spent = "its first connection failed"
         kind: type[PMIxError] = Unreachable
         text = "there is no such server on this node, or it does not let this tool in"
-        if status == ERR_BAD_PARAM:
+        if status == statuses.ERR_BAD_PARAM:
             kind, text = error_for(status), "the directives make no sense to the library"
         raise kind(text, status=status, operation="open", engine=str(self.info), hint="does it run, and admit tools?")
 
@@ -275,16 +267,16 @@ class Servers(Asking):
         return tuple([each for each in found if each.nspace and each != session.proc and _text(each) != lost])
 
     def directives(self, op: Any) -> tuple[Info, ...]:
-        if type(op) is ToolSetServer and is_set(op.directives, WAIT):
+        if type(op) is ToolSetServer and is_set(op.directives, keys.WAIT_FOR_CONNECTION):
             # libpmix reads the type that it expects, and not the one that it is given
-            limit = next((int(info.value.data) for info in op.directives if info.key == TIMEOUT), 0) or FOREVER
+            limit = next((int(info.value.data) for info in op.directives if info.key == keys.TIMEOUT), 0) or FOREVER
             return (
-                *[info for info in op.directives if info.key != TIMEOUT],
-                Info.unchecked(TIMEOUT, Value.unchecked(codes.INT, min(limit, FOREVER)), 0),
+                *[info for info in op.directives if info.key != keys.TIMEOUT],
+                Info.unchecked(keys.TIMEOUT, Value.unchecked(codes.INT, min(limit, FOREVER)), 0),
             )
         if type(op) is ToolAttachToServer:
             # one that is made the primary one while it is attached, releases up to 6.1 free twice at the end
-            return tuple([info for info in op.directives if info.key != PRIMARY])
+            return tuple([info for info in op.directives if info.key != keys.PRIMARY_SERVER])
         return getattr(op, "directives", ())
 
     def limit(self, op: Any) -> float:
@@ -292,20 +284,20 @@ class Servers(Asking):
 
     def fault(self, op: Any, call: Any) -> int:
         status = super().fault(op, call)
-        return 0 if type(op) is ToolGetServers and status == ERR_UNREACH else status
+        return 0 if type(op) is ToolGetServers and status == statuses.ERR_UNREACH else status
 
     def error(self, op: Any, status: int) -> PMIxError:
         session = self.session
         engine, procs = str(session.info), _named(op)
         if not session._open:
-            return session._error(op.name, ERR_LOST_CONNECTION)
-        if type(op) is ToolSetServer and status == ERR_NOT_FOUND:
+            return session._error(op.name, statuses.ERR_LOST_CONNECTION)
+        if type(op) is ToolSetServer and status == statuses.ERR_NOT_FOUND:
             text = f"the tool was not connected to {op.server} in time"
-            return OperationTimeout(text, status=ERR_TIMEOUT, operation=op.name, engine=engine, procs=procs)
+            return OperationTimeout(text, status=statuses.ERR_TIMEOUT, operation=op.name, engine=engine, procs=procs)
         if type(op) is ToolAttachToServer:
             text = "there is no such server on this node, or it does not let this tool in"
             return Unreachable(text, status=status, operation=op.name, engine=engine)
-        if status in (ERR_UNREACH, ERR_NOT_FOUND):
+        if status in (statuses.ERR_UNREACH, statuses.ERR_NOT_FOUND):
             text = f"the tool is not connected to {procs[0]}"
             hint = "connect to it first, with attach_to_server()"
             return Unreachable(text, status=status, operation=op.name, engine=engine, procs=procs, hint=hint)
@@ -319,9 +311,9 @@ class Servers(Asking):
                 engine=str(self.session.info),
             )
         if type(op) is ToolAttachToServer and not self.directives(op):
-            raise error_for(ERR_BAD_PARAM)(
+            raise error_for(statuses.ERR_BAD_PARAM)(
                 "libpmix needs to be told which server is meant",
-                status=ERR_BAD_PARAM,
+                status=statuses.ERR_BAD_PARAM,
                 operation=op.name,
                 engine=str(self.session.info),
             )
@@ -334,7 +326,7 @@ class Servers(Asking):
             return self._real(result)
         if type(op) is ToolAttachToServer:
             (server,) = result
-            if is_set(op.directives, PRIMARY) or not session.connected:
+            if is_set(op.directives, keys.PRIMARY_SERVER) or not session.connected:
                 super().run(ToolSetServer(server))
                 session._lead(server)
             return server

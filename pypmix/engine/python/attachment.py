@@ -15,6 +15,7 @@ from pypmix.engine.python.rendezvous import (
     temporary_folder,
 )
 from pypmix.engine.python.session import URI_VARIABLES, local_socket
+from pypmix.standard import keys
 from pypmix.standard.errors import Unreachable
 from pypmix.standard.record import Record
 from pypmix.standard.types import RANK_VALID, Info, Proc, decimal
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 SYSTEM_FILES = {
-    "pmix.cnct.sys": "pmix.sys",
-    "pmix.cnct.sys.first": "pmix.sys",
-    "pmix.cnct.sched": "pmix.sched",
-    "pmix.cnct.ctrlr": "pmix.sysctrlr",
+    keys.CONNECT_TO_SYSTEM: "pmix.sys",
+    keys.CONNECT_SYSTEM_FIRST: "pmix.sys",
+    keys.CONNECT_TO_SCHEDULER: "pmix.sched",
+    keys.CONNECT_TO_SYS_CONTROLLER: "pmix.sysctrlr",
 }
 """The files of the servers that a node has one of, by the attribute that asks for them."""
 
@@ -37,27 +38,27 @@ LAUNCHER_FILES = ("PMIX_LAUNCHER_RNDZ_FILE", "PMIX_LAUNCHER_RENDEZVOUS_FILE")
 """Where a tool is told of the one that has started it: the Standard's name, and OpenPMIx's."""
 
 _TEXTS = {
-    "pmix.tool.attach": "file",
-    "pmix.srvr.uri": "uri",
-    "pmix.tcp.uri": "uri",
-    "pmix.srv.nspace": "nspace",
-    "pmix.srvr.host": "host",
-    "pmix.srvr.tmpdir": "tmpdir",
-    "pmix.sys.tmpdir": "system_tmpdir",
-    "pmix.tool.nspace": "tool_nspace",
+    keys.TOOL_ATTACHMENT_FILE: "file",
+    keys.SERVER_URI: "uri",
+    keys.TCP_URI: "uri",
+    keys.SERVER_NSPACE: "nspace",
+    keys.SERVER_HOSTNAME: "host",
+    keys.SERVER_TMPDIR: "tmpdir",
+    keys.SYSTEM_TMPDIR: "system_tmpdir",
+    keys.TOOL_NSPACE: "tool_nspace",
 }
 _NUMBERS = {
-    "pmix.srvr.pidinfo": "pid",
-    "pmix.tool.mretries": "retries",
-    "pmix.tool.retry": "delay",
-    "pmix.tool.rank": "tool_rank",
-    "pmix.timeout": "timeout",
+    keys.SERVER_PIDINFO: "pid",
+    keys.CONNECT_MAX_RETRIES: "retries",
+    keys.CONNECT_RETRY_DELAY: "delay",
+    keys.TOOL_RANK: "tool_rank",
+    keys.TIMEOUT: "timeout",
 }
 _FLAGS = {
-    "pmix.tool.nocon": "apart",
-    "pmix.tool.conopt": "optional",
-    "pmix.tool.launcher": "launcher",
-    "pmix.pri.srvr": "primary",
+    keys.TOOL_DO_NOT_CONNECT: "apart",
+    keys.TOOL_CONNECT_OPTIONAL: "optional",
+    keys.LAUNCHER: "launcher",
+    keys.PRIMARY_SERVER: "primary",
 }
 
 
@@ -148,15 +149,15 @@ def aim(directives: tuple[Info, ...]) -> Aim:
             if not isinstance(data, int) or isinstance(data, bool) or data < 0:
                 raise TypeError(f"{key} is a number of at least 0, not {data!r}")
             found[_NUMBERS[key]] = data
-            ranked |= key == "pmix.tool.rank"
+            ranked |= key == keys.TOOL_RANK
         elif key in _FLAGS:
             found[_FLAGS[key]] = data is not False
-            if key == "pmix.tool.launcher":
+            if key == keys.LAUNCHER:
                 others.append(info)
         elif key in SYSTEM_FILES:
             if data is not False:
                 systems.append(SYSTEM_FILES[key])
-                only |= key != "pmix.cnct.sys.first"
+                only |= key != keys.CONNECT_SYSTEM_FIRST
         else:
             others.append(info)
     if ranked and "tool_nspace" not in found:

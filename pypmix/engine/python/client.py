@@ -14,12 +14,9 @@ from _operator import call as _invoke
 from pypmix.engine.base import SLURM
 from pypmix.engine.faults import fault, struck
 from pypmix.engine.python import datastore
-from pypmix.engine.python.datastore import PLAIN, TIMEOUT, DataStore, Wanted, is_true, seconds
-from pypmix.standard import codes, types
+from pypmix.engine.python.datastore import PLAIN, DataStore, Wanted, is_true, seconds
+from pypmix.standard import codes, keys, statuses, types
 from pypmix.standard.errors import (
-    ERR_LOST_CONNECTION,
-    ERR_NOT_FOUND,
-    ERR_TIMEOUT,
     SUCCESSES,
     LocalProtocolError,
     LostConnection,
@@ -78,13 +75,9 @@ if TYPE_CHECKING:
 
 ENGINE = "python"
 
-COLLECT_DATA = "pmix.collect"
-JOB_SIZE = "pmix.job.size"
-DEBUG_STOP_IN_INIT = "pmix.dbg.init"
 DELETION = (7,)
 """The first release of servers that delete keys."""
 
-EMBED_BARRIER = "pmix.embed.barrier"
 
 CORE = Op.__module__
 
@@ -93,7 +86,6 @@ TOPICS = frozenset(
 )
 """The modules of `pypmix.standard.ops`, and of `clientside`, that are imported when they are needed."""
 
-ERR_EXISTS_OUTSIDE_SCOPE = -62
 
 FINALIZE_WAIT = 2.0
 """Seconds that the server's answer to a finalize is waited for; natives take the same."""
@@ -117,9 +109,9 @@ TIMEOUT_GRACE = 0.5
 """Seconds that a server gets beyond `PMIX_TIMEOUT` to report it; some releases ignore the directive."""
 
 _TRUE = Value.unchecked(codes.BOOL, True)
-_COLLECT = Info.unchecked(COLLECT_DATA, _TRUE, 0)
-_IMMEDIATE = Info.unchecked(datastore.IMMEDIATE, _TRUE, 0)
-_REMOTE = Info.unchecked(datastore.DATA_SCOPE, Value.unchecked(codes.SCOPE, SCOPE_REMOTE), 0)
+_COLLECT = Info.unchecked(keys.COLLECT_DATA, _TRUE, 0)
+_IMMEDIATE = Info.unchecked(keys.IMMEDIATE, _TRUE, 0)
+_REMOTE = Info.unchecked(keys.DATA_SCOPE, Value.unchecked(codes.SCOPE, SCOPE_REMOTE), 0)
 _SCOPE_NAMES = {1: "LOCAL", 2: "REMOTE", 3: "GLOBAL", 4: "INTERNAL"}
 
 
@@ -585,7 +577,7 @@ class Client:
                     fault("an event or a piece of output", error)
             return
         if not payload:
-            self._end(call, error=self._error(call, ERR_LOST_CONNECTION, "the server answered nothing"))
+            self._end(call, error=self._error(call, statuses.ERR_LOST_CONNECTION, "the server answered nothing"))
         else:
             try:
                 if payload[:2] != PLAIN_SUCCESS and self.server is not None and self.server.adapts:
@@ -636,7 +628,9 @@ class Client:
         op = call.op
         if isinstance(op, Finalize):
             if call.phase == "barrier":
-                call.failure = self._error(call, ERR_TIMEOUT, f"no answer to the barrier within {_timeout_of(op)} s")
+                call.failure = self._error(
+                    call, statuses.ERR_TIMEOUT, f"no answer to the barrier within {_timeout_of(op)} s"
+                )
                 self._leave(call)
             elif call.phase == "pause":
                 self._part(call)
@@ -649,7 +643,7 @@ class Client:
             self._end(call, error=self._named(Unreachable(detail, hint=hint), op))
         else:
             detail = f"no answer of the server within {_timeout_of(op)} s"
-            self._end(call, error=self._error(call, ERR_TIMEOUT, detail))
+            self._end(call, error=self._error(call, statuses.ERR_TIMEOUT, detail))
 
     def _named(self, error: PMIxError, op: Op[Any]) -> PMIxError:
         error.operation = op.name
@@ -710,7 +704,7 @@ class Client:
             return
 
     def _refused(self, call: Call, status: int = 0) -> None:
-        if status == -14:
+        if status == statuses.ERR_READY_FOR_HANDSHAKE:
             detail = "the server asks for a security exchange that this engine does not have"
         elif status:
             detail = f"the server refused the handshake with status {status}"
@@ -768,7 +762,7 @@ class Client:
     def _to_stop(self) -> bool:
         """Whether the launcher wants this process to wait in PMIx_Init for a debugger."""
         for proc in (self.proc, Proc.unchecked(self.proc[0], types.RANK_WILDCARD)):
-            value = self.store.find(proc, DEBUG_STOP_IN_INIT, PLAIN)
+            value = self.store.find(proc, keys.DEBUG_STOP_IN_INIT, PLAIN)
             if value is not None:
                 kind, data = value
                 if kind == codes.PROC_RANK:
@@ -855,8 +849,8 @@ class Client:
                 self._end(call, error=self._named(error, op))
                 return
             # Without data, its fence ends before all have come.
-            infos = (_COLLECT, *[info for info in infos if info.key != COLLECT_DATA])
-        elif op.collect and not any(info.key == COLLECT_DATA for info in infos):
+            infos = (_COLLECT, *[info for info in infos if info.key != keys.COLLECT_DATA])
+        elif op.collect and not any(info.key == keys.COLLECT_DATA for info in infos):
             infos = (_COLLECT, *infos)
         call.infos = infos
         self._bound(call)
@@ -869,7 +863,7 @@ class Client:
         def knows(name: str) -> bool:
             if self.groups is not None and self.groups.knows(name):
                 return True
-            return self.store.lookup(Proc.unchecked(name, types.RANK_WILDCARD), JOB_SIZE) is not None
+            return self.store.lookup(Proc.unchecked(name, types.RANK_WILDCARD), keys.JOB_SIZE) is not None
 
         try:
             check_fence(self.proc, procs, knows)
@@ -881,7 +875,7 @@ class Client:
     def _fenced(self, call: Call, payload: bytes) -> None:
         status = decode_status(payload, self.buffer_type)
         if status in SUCCESSES:
-            if any(info.key == COLLECT_DATA and is_true(info.value) for info in call.infos):
+            if any(info.key == keys.COLLECT_DATA and is_true(info.value) for info in call.infos):
                 self.collected = True
             self._end(call)
         else:
@@ -915,10 +909,10 @@ class Client:
             other = self.store.outside_scope(op.key, wanted.scope)
             if other:
                 detail = f"{op.key!r} was put with scope {other}, not {_SCOPE_NAMES[wanted.scope]}"
-                self._end(call, error=self._named(NotFound(detail, status=ERR_EXISTS_OUTSIDE_SCOPE), op))
+                self._end(call, error=self._named(NotFound(detail, status=statuses.ERR_EXISTS_OUTSIDE_SCOPE), op))
                 return
         if wanted.optional or self.server is None:
-            self._end(call, error=self._not_found(call, ERR_NOT_FOUND))
+            self._end(call, error=self._not_found(call, statuses.ERR_NOT_FOUND))
             return
         self._set_deadline(call, self._now + wanted.timeout + TIMEOUT_GRACE if wanted.timeout else None)
         call.infos = op.directives
@@ -1004,11 +998,11 @@ class Client:
         if wanted.refresh and status in SUCCESSES:
             # The server has nothing fresher of a proc of its own node, and then sends nothing.
             call.tried = True
-            call.infos = tuple([info for info in call.infos if info.key != datastore.GET_REFRESH_CACHE])
+            call.infos = tuple([info for info in call.infos if info.key != keys.GET_REFRESH_CACHE])
         elif (
             self.server.shared_store
             and not wanted.scope
-            and (status == ERR_NOT_FOUND or status in SUCCESSES)
+            and (status == statuses.ERR_NOT_FOUND or status in SUCCESSES)
             and not op.key.startswith(RESERVED_PREFIX)
         ):
             # Native peers of this node have left their data in shared memory; what they put with REMOTE or GLOBAL is
@@ -1023,9 +1017,9 @@ class Client:
     def _get_failure(self, call: Call, status: int) -> PMIxError:
         op = call.op
         assert isinstance(op, Get)
-        if status in SUCCESSES or status == ERR_NOT_FOUND:
-            return self._not_found(call, ERR_NOT_FOUND)
-        if status == ERR_TIMEOUT:
+        if status in SUCCESSES or status == statuses.ERR_NOT_FOUND:
+            return self._not_found(call, statuses.ERR_NOT_FOUND)
+        if status == statuses.ERR_TIMEOUT:
             waited = f"within {call.wanted.timeout} s" if call.wanted.timeout else "before the server gave up"
             return self._error(
                 call,
@@ -1079,7 +1073,7 @@ class Client:
         self._finalizing = True
         if self.server is None:
             self._finalized(call)
-        elif any(info.key == EMBED_BARRIER and is_true(info.value) for info in op.directives):
+        elif any(info.key == keys.EMBED_BARRIER and is_true(info.value) for info in op.directives):
             call.phase = "barrier"
             self._bound(call)
             procs = (Proc.unchecked(self.proc.nspace, types.RANK_WILDCARD),)
@@ -1135,7 +1129,7 @@ def _told(function: Callable[[Any], None], argument: object) -> Call:
 
 def _timeout_of(op: Op[Any]) -> int:
     for info in getattr(op, "directives", ()):
-        if info.key == TIMEOUT:
+        if info.key == keys.TIMEOUT:
             return seconds(info.value)
     return 0
 
@@ -1148,11 +1142,11 @@ def _ends_by_loss(call: Call) -> bool:
 _BOTH = [SCOPE_LOCAL, SCOPE_REMOTE]
 
 _FENCE_FAILURES = {
-    ERR_TIMEOUT: "not everybody had come when the time ran out",
-    ERR_NOT_FOUND: "the server does not know all of the procs",
-    -27: "the server does not take these procs: is the caller one of them?",
-    -52: "it ended without some of the procs",
-    ERR_LOST_CONNECTION: "a participant has lost its connection to its server",
+    statuses.ERR_TIMEOUT: "not everybody had come when the time ran out",
+    statuses.ERR_NOT_FOUND: "the server does not know all of the procs",
+    statuses.ERR_BAD_PARAM: "the server does not take these procs: is the caller one of them?",
+    statuses.ERR_PARTIAL_SUCCESS: "it ended without some of the procs",
+    statuses.ERR_LOST_CONNECTION: "a participant has lost its connection to its server",
 }
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import weakref
 
 from pypmix.engine.base import Pending
+from pypmix.standard import statuses
 from pypmix.standard._typing import Generic, TypeVar
-from pypmix.standard.errors import ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESS
 from pypmix.standard.limits import DEFAULTS
 
 TYPE_CHECKING = False
@@ -155,7 +155,7 @@ class Collective(Generic[M, T]):
     @property
     def status(self) -> int:
         """How it stands with the members of this server."""
-        return ERR_PARTIAL_SUCCESS if self.lost and not self.tolerant else SUCCESS
+        return statuses.ERR_PARTIAL_SUCCESS if self.lost and not self.tolerant else statuses.SUCCESS
 
     def tickets(self) -> list[T]:
         """Return what those have given who have called, in the order in which they are best answered.
@@ -409,9 +409,9 @@ class Collectives(Generic[M, T]):
             return
         if collective.asked:
             # The host knows that time too, and who is missing elsewhere: it is given a moment to say so.
-            collective.timer = self._clock.call_later(HOST_GRACE, lambda: self._end(collective, ERR_TIMEOUT))
+            collective.timer = self._clock.call_later(HOST_GRACE, lambda: self._end(collective, statuses.ERR_TIMEOUT))
         else:
-            self._end(collective, ERR_TIMEOUT)
+            self._end(collective, statuses.ERR_TIMEOUT)
 
     def finish(self, collective: Collective[M, T], status: int) -> bool:
         """End an operation with what the host says; return False if it has ended already."""

@@ -6,7 +6,7 @@ of the job under `Rank.WILDCARD`, and those of nodes, applications and sessions 
 
 from __future__ import annotations
 
-from pypmix.standard import codes, types
+from pypmix.standard import codes, keys, types
 from pypmix.standard.errors import NotSupported, RemoteProtocolError
 from pypmix.standard.ops import (
     DEL_LOCAL,
@@ -34,101 +34,74 @@ if TYPE_CHECKING:
     KeyedValues = Iterable[tuple[str, Value]]
 
 # Importing `attrs` costs more than the rest of a client's start: the few keys that the rules need stand here.
-APPNUM = "pmix.appnum"
-APP_INFO = "pmix.app.info"
-APP_INFO_ARRAY = "pmix.app.arr"
-DATA_SCOPE = "pmix.scope"
-GET_REFRESH_CACHE = "pmix.get.refresh"
-HOSTNAME = "pmix.hname"
-HOSTNAME_ALIASES = "pmix.alias"
-IMMEDIATE = "pmix.immediate"
-JOB_INFO = "pmix.job.info"
-LOCAL_PEERS = "pmix.lpeers"
-LOCAL_SIZE = "pmix.local.size"
-NODEID = "pmix.nodeid"
-NODE_INFO = "pmix.node.info"
-NODE_INFO_ARRAY = "pmix.node.arr"
-OPTIONAL = "pmix.optional"
-MAP_BLOB = "pmix.mblob"
-PROC_BLOB = "pmix.pblob"
-PROC_DATA = "pmix.pdata"
-PSET_NAMES = "pmix.pset.nms"
-GROUP_NAMES = "pmix.pgrp.nm"
-QUALIFIED_VALUE = "pmix.qual.val"
-RANK = "pmix.rank"
-SESSION_ID = "pmix.session.id"
-SESSION_INFO = "pmix.ssn.info"
-SESSION_INFO_ARRAY = "pmix.ssn.arr"
-TIMEOUT = "pmix.timeout"
-VERSION_NUMERIC = "pmix.vers.num"
 
-CHANGING = frozenset((PSET_NAMES, GROUP_NAMES))
+CHANGING = frozenset((keys.PSET_NAMES, keys.GROUP_NAMES))
 """What is said of procs and does not stay as it is."""
 
 NODE_KEYS = frozenset(
     {
-        HOSTNAME,
-        HOSTNAME_ALIASES,
-        NODEID,
-        "pmix.pmem",
-        LOCAL_PEERS,
-        "pmix.lprocs",
-        "pmix.lcpus",
-        LOCAL_SIZE,
-        "pmix.node.size",
-        "pmix.lldr",
-        "pmix.ndosub",
-        "pmix.fab.devs",
-        "pmix.fab.coord",
-        "pmix.fabdev.coord",
-        "pmix.fabdev",
-        "pmix.fabdev.idx",
-        "pmix.fabdev.nm",
-        "pmix.fabdev.vndr",
-        "pmix.fabdev.btyp",
-        "pmix.fabdev.vendid",
-        "pmix.fabdev.driver",
-        "pmix.fabdev.fmwr",
-        "pmix.fabdev.addr",
-        "pmix.fabdev.mtu",
-        "pmix.fabdev.speed",
-        "pmix.fabdev.state",
-        "pmix.fabdev.type",
-        "pmix.fabdev.pcidevid",
+        keys.HOSTNAME,
+        keys.HOSTNAME_ALIASES,
+        keys.NODEID,
+        keys.AVAIL_PHYS_MEMORY,
+        keys.LOCAL_PEERS,
+        keys.LOCAL_PROCS,
+        keys.LOCAL_CPUSETS,
+        keys.LOCAL_SIZE,
+        keys.NODE_SIZE,
+        keys.LOCALLDR,
+        keys.NODE_OVERSUBSCRIBED,
+        keys.FABRIC_DEVICES,
+        keys.FABRIC_COORDINATES,
+        keys.FABRIC_DEVICE_COORDINATES_7_0,
+        keys.FABRIC_DEVICE,
+        keys.FABRIC_DEVICE_INDEX,
+        keys.FABRIC_DEVICE_NAME,
+        keys.FABRIC_DEVICE_VENDOR,
+        keys.FABRIC_DEVICE_BUS_TYPE,
+        keys.FABRIC_DEVICE_VENDORID,
+        keys.FABRIC_DEVICE_DRIVER,
+        keys.FABRIC_DEVICE_FIRMWARE,
+        keys.FABRIC_DEVICE_ADDRESS,
+        keys.FABRIC_DEVICE_MTU,
+        keys.FABRIC_DEVICE_SPEED,
+        keys.FABRIC_DEVICE_STATE,
+        keys.FABRIC_DEVICE_TYPE,
+        keys.FABRIC_DEVICE_PCI_DEVID,
     }
 )
 """Keys that are about a node unless a directive says otherwise."""
 
 APP_KEYS = frozenset(
     {
-        "pmix.app.size",
-        "pmix.aldr",
-        "pmix.app.argv",
-        "pmix.wdir",
-        "pmix.pset.nm",
-        "pmix.pset.mems",
-        "pmix.apmap.type",
-        "pmix.apmap.regex",
+        keys.APP_SIZE,
+        keys.APPLDR,
+        keys.APP_ARGV,
+        keys.WDIR,
+        keys.PSET_NAME,
+        keys.PSET_MEMBERS,
+        keys.APP_MAP_TYPE,
+        keys.APP_MAP_REGEX,
     }
 )
 """Keys that are about an application."""
 
 SESSION_KEYS = frozenset(
     {
-        SESSION_ID,
-        "pmix.clid",
-        "pmix.univ.size",
-        "pmix.tmpdir",
-        "pmix.tdir.rmclean",
-        "pmix.fqdn",
-        "pmix.rm.name",
-        "pmix.rm.version",
+        keys.SESSION_ID,
+        keys.CLUSTER_ID,
+        keys.UNIV_SIZE,
+        keys.TMPDIR,
+        keys.TDIR_RMCLEAN,
+        keys.HOSTNAME_KEEP_FQDN,
+        keys.RM_NAME,
+        keys.RM_VERSION,
     }
 )
 """Keys that are about a session."""
 
 LEVEL_OF = dict.fromkeys(NODE_KEYS, "node") | dict.fromkeys(APP_KEYS, "app") | dict.fromkeys(SESSION_KEYS, "session")
-LEVEL_BY_DIRECTIVE = {NODE_INFO: "node", APP_INFO: "app", SESSION_INFO: "session", JOB_INFO: "job"}
+LEVEL_BY_DIRECTIVE = {keys.NODE_INFO: "node", keys.APP_INFO: "app", keys.SESSION_INFO: "session", keys.JOB_INFO: "job"}
 
 QUALIFIER_FLAG = 8
 
@@ -171,26 +144,26 @@ class Wanted:
         key, value, flags = info
         if flags & QUALIFIER_FLAG:
             self.qualifiers |= {(key, value.data)}
-        elif key == OPTIONAL:
+        elif key == keys.OPTIONAL:
             self.optional = is_true(value)
-        elif key == IMMEDIATE:
+        elif key == keys.IMMEDIATE:
             self.immediate = is_true(value)
-        elif key == GET_REFRESH_CACHE:
+        elif key == keys.GET_REFRESH_CACHE:
             self.refresh = is_true(value)
-        elif key == TIMEOUT:
+        elif key == keys.TIMEOUT:
             self.timeout = seconds(value)
-        elif key == DATA_SCOPE:
+        elif key == keys.DATA_SCOPE:
             self.scope = int(value.data)
         elif key in LEVEL_BY_DIRECTIVE:
             if is_true(value):
                 self.level = LEVEL_BY_DIRECTIVE[key]
-        elif key == HOSTNAME:
+        elif key == keys.HOSTNAME:
             self.hostname = value.data
-        elif key == NODEID:
+        elif key == keys.NODEID:
             self.nodeid = int(value.data)
-        elif key == APPNUM:
+        elif key == keys.APPNUM:
             self.appnum = int(value.data)
-        elif key == SESSION_ID:
+        elif key == keys.SESSION_ID:
             self.session = int(value.data)
 
     @property
@@ -299,14 +272,14 @@ class DataStore:
         """
         rest = []
         for key, value in values:
-            if key == PROC_BLOB:
+            if key == keys.PROC_BLOB:
                 if value.type != codes.BYTE_OBJECT:
                     raise RemoteProtocolError(f"{key} is no byte object")
                 unpacker = Unpacker(value.data, buffer_type, release)
                 proc = Proc.unchecked(nspace, unpacker.one(codes.PROC_RANK))
                 self._unpack(proc)
                 self._packed[proc] = unpacker.rest(), buffer_type, release
-            elif key == MAP_BLOB:
+            elif key == keys.MAP_BLOB:
                 from pypmix.wire.jobinfo import collect
 
                 self.add_job(collect(nspace, [(key, value)], buffer_type, release))
@@ -326,9 +299,9 @@ class DataStore:
             array = self._array_tables(key)
             if array is not None:
                 self._add_array(array, proc[0], _items(value))
-            elif key == PROC_DATA:
+            elif key == keys.PROC_INFO_ARRAY:
                 self._add_proc_data(proc[0], _items(value))
-            elif key == QUALIFIED_VALUE:
+            elif key == keys.QUALIFIED_VALUE:
                 self._add_qualified(proc, _items(value))
             else:
                 if own:
@@ -364,9 +337,9 @@ class DataStore:
             return self._qualified.get((proc, key), {}).get(wanted.qualifiers)
         if proc == self.proc and wanted.scoped:
             return self._scoped[wanted.scope].get(key)
-        if key == VERSION_NUMERIC:
+        if key == keys.VERSION_NUMERIC:
             return self._version
-        if key == RANK and proc[1] == types.RANK_INVALID and proc[0] == self.proc[0]:
+        if key == keys.RANK and proc[1] == types.RANK_INVALID and proc[0] == self.proc[0]:
             return Value.unchecked(codes.PROC_RANK, self.proc[1])
         level = wanted.level or LEVEL_OF.get(key, "")
         value = None
@@ -390,10 +363,12 @@ class DataStore:
     def nodes(self, nspace: str) -> list[str]:
         """Return the names of the nodes on which procs of an nspace run."""
         tables = self._nodes.get(nspace, [])
-        used = [node for node in tables if node.get(LOCAL_PEERS) or self._count_peers(nspace, node, LOCAL_PEERS)]
+        used = [
+            node for node in tables if node.get(keys.LOCAL_PEERS) or self._count_peers(nspace, node, keys.LOCAL_PEERS)
+        ]
         if not used:
             used = [self._procs[proc] for proc in self._known(nspace) if proc[1] <= _VALID]
-        names = [node[HOSTNAME].data for node in used if HOSTNAME in node]
+        names = [node[keys.HOSTNAME].data for node in used if keys.HOSTNAME in node]
         return [name for name in dict.fromkeys(names) if isinstance(name, str)]
 
     def outside_scope(self, key: str, scope: int) -> str:
@@ -439,26 +414,26 @@ class DataStore:
         return sorted([proc for proc in list(self._procs) if proc[0] == nspace])
 
     def _array_tables(self, key: str) -> dict[str, list[Table]] | None:
-        if key == NODE_INFO_ARRAY:
+        if key == keys.NODE_INFO_ARRAY:
             return self._nodes
-        if key == APP_INFO_ARRAY:
+        if key == keys.APP_INFO_ARRAY:
             return self._apps
-        if key == SESSION_INFO_ARRAY:
+        if key == keys.SESSION_INFO_ARRAY:
             return self._sessions
         return None
 
     def _add_array(self, tables: dict[str, list[Table]], nspace: str, infos: Iterable[Info]) -> None:
         new = {key: value for key, value, _ in infos}
         known = tables.setdefault(nspace, [])
-        name = NODEID if tables is self._nodes else APPNUM if tables is self._apps else SESSION_ID
+        name = keys.NODEID if tables is self._nodes else keys.APPNUM if tables is self._apps else keys.SESSION_ID
         for table in known:
-            if _same(table, new, name) or (tables is self._nodes and _same(table, new, HOSTNAME)):
+            if _same(table, new, name) or (tables is self._nodes and _same(table, new, keys.HOSTNAME)):
                 table.update(new)
                 return
         known.append(new)
 
     def _add_proc_data(self, nspace: str, infos: tuple[Info, ...]) -> None:
-        if infos and infos[0].key == RANK:
+        if infos and infos[0].key == keys.RANK:
             self.add(Proc.unchecked(nspace, infos[0].value.data), [(key, value) for key, value, _ in infos[1:]])
 
     def _add_qualified(self, proc: Proc, infos: tuple[Info, ...]) -> None:
@@ -476,31 +451,31 @@ class DataStore:
         if host is None and nodeid is None:
             if rank > _VALID:
                 proc = Proc.unchecked(self.proc[0], self.proc[1])
-            known = self._of(proc, HOSTNAME)
+            known = self._of(proc, keys.HOSTNAME)
             host = known.data if known is not None else self.hostname if proc == self.proc else None
-            known = self._of(proc, NODEID)
+            known = self._of(proc, keys.NODEID)
             nodeid = known.data if known is not None else None
         node = self._node(nspace, host, nodeid)
         if node is not None:
             value = node.get(key)
-            if value is None and key in (LOCAL_PEERS, LOCAL_SIZE):
+            if value is None and key in (keys.LOCAL_PEERS, keys.LOCAL_SIZE):
                 value = self._count_peers(nspace, node, key)
             if value is not None:
                 return value
-        if key == HOSTNAME and host is not None:
+        if key == keys.HOSTNAME and host is not None:
             return Value.unchecked(codes.STRING, host)
-        if key == NODEID and nodeid is not None:
+        if key == keys.NODEID and nodeid is not None:
             return Value.unchecked(codes.UINT32, nodeid)
         return None
 
     def _node(self, nspace: str, host: str | None, nodeid: int | None) -> Table | None:
         for node in self._nodes.get(nspace, ()):
-            number = node.get(NODEID)
+            number = node.get(keys.NODEID)
             if nodeid is not None and number is not None:
                 if number.data == nodeid:
                     return node
             elif host is not None:
-                name, aliases = node.get(HOSTNAME), node.get(HOSTNAME_ALIASES)
+                name, aliases = node.get(keys.HOSTNAME), node.get(keys.HOSTNAME_ALIASES)
                 if name is not None and name.data == host:
                     return node
                 if aliases is not None and host in str(aliases.data).split(","):
@@ -513,12 +488,12 @@ class DataStore:
         for proc in self._known(nspace):
             if proc[1] <= _VALID:
                 table = self._procs[proc]
-                name = NODEID if NODEID in node and NODEID in table else HOSTNAME
+                name = keys.NODEID if keys.NODEID in node and keys.NODEID in table else keys.HOSTNAME
                 if _same(table, node, name):
                     ranks.append(proc[1])
         if not ranks:
             return None
-        if key == LOCAL_SIZE:
+        if key == keys.LOCAL_SIZE:
             return Value.unchecked(codes.UINT32, len(ranks))
         return Value.unchecked(codes.STRING, ",".join(map(str, sorted(ranks))))
 
@@ -526,14 +501,14 @@ class DataStore:
         nspace, rank = proc
         appnum = wanted.appnum
         if appnum is None:
-            known = self._of(proc if rank <= _VALID else self.proc, APPNUM)
+            known = self._of(proc if rank <= _VALID else self.proc, keys.APPNUM)
             if known is None and rank <= _VALID and proc != self.proc:
                 return None
             appnum = 0 if known is None else known.data
-        if key == APPNUM:
+        if key == keys.APPNUM:
             return Value.unchecked(codes.UINT32, appnum)
         for app in self._apps.get(nspace, ()):
-            number = app.get(APPNUM)
+            number = app.get(keys.APPNUM)
             if (0 if number is None else number.data) == appnum:
                 return app.get(key)
         return None
@@ -541,13 +516,13 @@ class DataStore:
     def _session_value(self, proc: Proc, key: str, wanted: Wanted) -> Value | None:
         number = wanted.session
         if number is None:
-            known = self._of(Proc.unchecked(proc[0], _WILDCARD), SESSION_ID)
+            known = self._of(Proc.unchecked(proc[0], _WILDCARD), keys.SESSION_ID)
             number = None if known is None else known.data
         for session in self._sessions.get(proc[0], ()):
-            own = session.get(SESSION_ID)
+            own = session.get(keys.SESSION_ID)
             if number is None or own is None or own.data == number:
                 return session.get(key)
-        if wanted.session is None and key != SESSION_ID:
+        if wanted.session is None and key != keys.SESSION_ID:
             return self._of(Proc.unchecked(proc[0], _WILDCARD), key)
         return None
 

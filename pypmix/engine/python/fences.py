@@ -6,10 +6,7 @@ from pypmix.engine.python.modex import is_true
 from pypmix.engine.python.serverside.topic import reason_of, status_of
 from pypmix.engine.python.sharing import data_of
 from pypmix.engine.python.together import (
-    COLLECT,
     DESTRUCTS,
-    FT_COLLECTIVE,
-    GROUP_ID,
     absent_of,
     address_of,
     directives_of,
@@ -20,7 +17,8 @@ from pypmix.engine.python.together import (
     succeed,
     timeout_of,
 )
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_PARTIAL_SUCCESS, SUCCESS, PMIxError
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops.hosting import FenceUpcall
 from pypmix.standard.types import RANK_WILDCARD, Proc
 from pypmix.wire.messages import decode_fence
@@ -70,7 +68,7 @@ class Fences:
                     directives = tuple([each for each in infos if each is not info])
                     self._server.groups.destruct(peer, tag, info.value.data, directives)
                     return
-                if info.key == GROUP_ID and self._server.store.key_of(str(info.value.data), peer.process.proc):
+                if info.key == keys.GROUP_ID and self._server.store.key_of(str(info.value.data), peer.process.proc):
                     # Behind a library that does not know the group, its name stands beside the procs.
                     procs = (Proc.unchecked(info.value.data, RANK_WILDCARD),)
                     said = procs, infos
@@ -78,7 +76,7 @@ class Fences:
                 procs = self._server.store.own(procs, peer.process.proc)
                 said = procs, infos
             members, others = self._server.store.expand(procs)
-            collect = any(is_true(info) for info in infos if info.key == COLLECT)
+            collect = any(is_true(info) for info in infos if info.key == keys.COLLECT_DATA)
             roster = self._server.collectives.roster("fence", members, others)
             found = (payload, roster, collect, timeout_of(infos)), said
             if self._server.collectives.named() or not self._server.store.groups.keys().isdisjoint(
@@ -86,7 +84,7 @@ class Fences:
             ):
                 self._grouped(peer, tag, *found)
                 return
-            if any(info.key in (FT_COLLECTIVE, GROUP_ID) for info in infos):
+            if any(info.key in (keys.GROUP_FT_COLLECTIVE, keys.GROUP_ID) for info in infos):
                 # A group of that name may yet come, and is meant then.
                 self._join(peer, tag, *found)
                 return
@@ -98,7 +96,7 @@ class Fences:
         plan, said = found
         interned, roster, collect, timeout = plan
         if peer.process not in roster.members:
-            raise PMIxError("it is not one of the procs that it names", status=ERR_BAD_PARAM)
+            raise PMIxError("it is not one of the procs that it names", status=statuses.ERR_BAD_PARAM)
         if roster.asks:
             self._server.collectives.join(roster, peer.process, (peer, tag), collect, timeout, said)
             return
@@ -120,8 +118,8 @@ class Fences:
     def _join(self, peer: Peer, tag: int, plan: Plan, said: Said) -> None:
         _, roster, collect, timeout = plan
         if peer.process not in roster.members:
-            raise PMIxError("it is not one of the procs that it names", status=ERR_BAD_PARAM)
-        tolerant = any(is_true(info) for info in said[1] if info.key == FT_COLLECTIVE)
+            raise PMIxError("it is not one of the procs that it names", status=statuses.ERR_BAD_PARAM)
+        tolerant = any(is_true(info) for info in said[1] if info.key == keys.GROUP_FT_COLLECTIVE)
         said = tuple(self._server.store.ungrouped(said[0])), said[1]
         self._server.collectives.join(roster, peer.process, (peer, tag), collect, timeout, said, tolerant)
 
@@ -150,9 +148,9 @@ class Fences:
 
     def end(self, collective: Collective[Process, Ticket], status: int) -> None:
         """A fence has ended: answer all who have called it."""
-        if status == ERR_PARTIAL_SUCCESS and collective.absent is None:
+        if status == statuses.ERR_PARTIAL_SUCCESS and collective.absent is None:
             collective.absent = gone_from(collective) or None
-        if status not in (SUCCESS, ERR_PARTIAL_SUCCESS) or collective.absent is not None:
+        if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS) or collective.absent is not None:
             fail(collective, status)
             return
         succeed(collective, status)

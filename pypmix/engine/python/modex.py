@@ -8,20 +8,10 @@ from pypmix.engine.base import Pending
 from pypmix.engine.python.serverdata import MUCH, Process, named, object_of, qualifiers_of
 from pypmix.engine.python.serverside.topic import reason_of, refuse, status_of
 from pypmix.engine.python.sharing import Sharing
-from pypmix.standard import codes
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_NOT_FOUND,
-    ERR_TIMEOUT,
-    ERR_UNKNOWN_DATA_TYPE,
-    SUCCESS,
-    NotFound,
-    PMIxError,
-    RemoteProtocolError,
-)
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError
 from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.ops import DEL_REMOTE, RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_LOCAL, SCOPE_REMOTE, QueryInfo
-from pypmix.standard.ops.events import CUSTOM_RANGE, RANGE
 from pypmix.standard.ops.hosting import DirectModex
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import RANK_UNDEF, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Query, Value
@@ -52,20 +42,11 @@ MAX_ASKED = 4096
 MAX_ASKED_BYTES = 512
 """How many requests, and how long ones, are remembered with what they mean; readers of one value send equal ones."""
 
-TIMEOUT = "pmix.timeout"
-REQUIRED_KEY = "pmix.req.key"
-PSET_NAMES = "pmix.pset.nms"
-GROUP_NAMES = "pmix.pgrp.nm"
-QUERY_GROUP_NAMES = "pmix.qry.pgrp"
-IMMEDIATE = "pmix.immediate"
-REFRESH = "pmix.get.refresh"
-DATA_SCOPE = "pmix.scope"
-
 
 def _group_names(names: Iterable[str], kind: int, release: Release) -> list[bytes]:
     """Return what says in which groups a proc is, nothing where it is in none."""
     array = Value(codes.DATA_ARRAY, DataArray(codes.STRING, tuple(names)))
-    return [encode_kval(kind, GROUP_NAMES, array, release)] if names else []
+    return [encode_kval(kind, keys.GROUP_NAMES, array, release)] if names else []
 
 
 def _unknown(stored: Stored) -> bool:
@@ -86,7 +67,7 @@ def seconds(info: Info) -> float:
     """
     data = info.value.data
     if isinstance(data, bool) or not isinstance(data, int) or data < 0:
-        raise PMIxError(f"{info.key} is a number of seconds, not {data!r}", status=ERR_BAD_PARAM)
+        raise PMIxError(f"{info.key} is a number of seconds, not {data!r}", status=statuses.ERR_BAD_PARAM)
     return float(data)
 
 
@@ -113,15 +94,15 @@ class Asked:
         self.scope = 0
         self.qualifiers = qualifiers_of(infos)
         for info in infos:
-            if info.key == IMMEDIATE:
+            if info.key == keys.IMMEDIATE:
                 self.immediate = is_true(info)
-            elif info.key == REFRESH:
+            elif info.key == keys.GET_REFRESH_CACHE:
                 self.refresh = is_true(info)
-            elif info.key == TIMEOUT:
+            elif info.key == keys.TIMEOUT:
                 self.timeout = seconds(info)
-            elif info.key == DATA_SCOPE:
+            elif info.key == keys.DATA_SCOPE:
                 if info.value.type != codes.SCOPE:
-                    raise PMIxError("the scope of a get is of type SCOPE", status=ERR_BAD_PARAM)
+                    raise PMIxError("the scope of a get is of type SCOPE", status=statuses.ERR_BAD_PARAM)
                 scope = info.value.data
                 self.scope = scope if scope in (SCOPE_LOCAL, SCOPE_REMOTE) else SCOPE_GLOBAL
 
@@ -207,7 +188,7 @@ class Modex:
     def forsake(self, place: Process | Namespace) -> None:
         """Nothing will come any more from a proc, or an nspace: whoever waits for it is told."""
         for waiting in self._waiting.get(place, [])[:]:
-            self._give_up(waiting, ERR_NOT_FOUND)
+            self._give_up(waiting, statuses.ERR_NOT_FOUND)
         if isinstance(place, Process):
             self.sharing.gone(place)
             return
@@ -232,7 +213,7 @@ class Modex:
         process.stamp = next(self._stamps)
         # Natives commit all again: what was too much before is not any more.
         peer.denied = 0
-        peer.status(tag, SUCCESS)
+        peer.status(tag, statuses.SUCCESS)
         for scope, key in deleted:
             self._tell_deleted(process.proc, scope, key, peer)
         self.sharing.committed(process)
@@ -283,7 +264,7 @@ class Modex:
             target = self._store.process(Proc.unchecked(asked.nspace, asked.rank))
             if asked.put:
                 self._get_put(peer, tag, asked, target, (target,))
-            elif asked.key == GROUP_NAMES and not target.local:
+            elif asked.key == keys.GROUP_NAMES and not target.local:
                 self._get_groups(peer, tag, asked, target)
             elif not asked.key and not target.local and (asked.refresh or not target.committed) and not asked.immediate:
                 self._wait(peer, tag, asked, target, self._get_rank)
@@ -318,7 +299,7 @@ class Modex:
             value = self._store.resources[asked.key].value
             kval = encode_kval(peer.buffer_type, asked.key, value, peer.release)
             data = pack.rank_object(place.proc, "", [*place.kvals(peer.buffer_type, asked.seen(place)), kval])
-            peer.send(tag, encode_status(peer.buffer_type, SUCCESS) + data)
+            peer.send(tag, encode_status(peer.buffer_type, statuses.SUCCESS) + data)
             return
         if (
             exists
@@ -340,7 +321,7 @@ class Modex:
         # How long another server may take is the host's business.
         timeout = asked.timeout or (0.0 if remote else GET_SECONDS)
         if timeout:
-            waiting.timer = self._clock.call_later(timeout, lambda: self._give_up(waiting, ERR_TIMEOUT))
+            waiting.timer = self._clock.call_later(timeout, lambda: self._give_up(waiting, statuses.ERR_TIMEOUT))
         if remote:
             assert isinstance(place, Process)
             self._fetch(place, waiting)
@@ -352,9 +333,9 @@ class Modex:
         if asked.key in fetches:
             return
         fetch = fetches[asked.key] = Fetch(self._clock.now(), asked.timeout)
-        directives = tuple([info for info in asked.infos if info.key != REQUIRED_KEY])
+        directives = tuple([info for info in asked.infos if info.key != keys.REQUIRED_KEY])
         if asked.key:
-            directives += (Info(REQUIRED_KEY, Value(codes.STRING, asked.key)),)
+            directives += (Info(keys.REQUIRED_KEY, Value(codes.STRING, asked.key)),)
 
         def answer(data: bytes | None, error: BaseException | None) -> None:
             if self._fetching.get(process, {}).get(asked.key) is not fetch:
@@ -367,7 +348,9 @@ class Modex:
             for waiting in self._waiting.get(process, ())[:]:
                 if waiting.asked.key != asked.key or waiting not in self._waiting.get(process, ()):
                     continue
-                if status == ERR_TIMEOUT and (waiting.since > fetch.since or waiting.asked.timeout != fetch.timeout):
+                if status == statuses.ERR_TIMEOUT and (
+                    waiting.since > fetch.since or waiting.asked.timeout != fetch.timeout
+                ):
                     # It came later, or may wait for longer, than the one whose time is over.
                     self._fetch(process, waiting)
                 else:
@@ -383,12 +366,12 @@ class Modex:
 
     def _fetched(self, waiting: Waiting, process: Process, status: int, reason: str) -> None:
         asked = waiting.asked
-        if status == SUCCESS and asked.put:
+        if status == statuses.SUCCESS and asked.put:
             visible, _ = process.find(asked.key, asked.qualifiers, asked.seen(process))
             # libpmix asks once for all gets of a proc that wait at a time, and finds in the answer what there is.
             if not visible and (waiting.peer.pypmix or not process.data):
-                status = ERR_NOT_FOUND
-        if status != SUCCESS:
+                status = statuses.ERR_NOT_FOUND
+        if status != statuses.SUCCESS:
             self._give_up(waiting, status, reason)
             return
         self._end_wait(waiting)
@@ -423,7 +406,7 @@ class Modex:
                     self._tell_deleted(process.proc, DEL_REMOTE, name)
         for process, _ in staged:
             self._changed(process)
-        return SUCCESS
+        return statuses.SUCCESS
 
     def _look_again(self, waiting: Waiting, committed: Process) -> None:
         asked = waiting.asked
@@ -434,7 +417,7 @@ class Modex:
         elif not committed.local:
             return
         elif exists:
-            self._give_up(waiting, ERR_NOT_FOUND)
+            self._give_up(waiting, statuses.ERR_NOT_FOUND)
         elif not waiting.peer.pypmix and waiting.place is committed:
             # libpmix asks once for all gets of a proc that wait at a time: the others wait for this answer too.
             self._end_wait(waiting)
@@ -466,9 +449,9 @@ class Modex:
         strange = process.strange(asked.key)
         if strange is not None and (strange[2] != kind or not (peer.pypmix or _unknown(strange))):
             # It cannot be packed for this reader, or would be the end of it.
-            peer.status(tag, ERR_UNKNOWN_DATA_TYPE)
+            peer.status(tag, statuses.ERR_UNKNOWN_DATA_TYPE)
             return
-        parts = [encode_status(kind, SUCCESS)]
+        parts = [encode_status(kind, statuses.SUCCESS)]
         much = process.size > MUCH
         own = process.namespace is peer.process.namespace
         kvals: list[bytes] = []
@@ -520,7 +503,7 @@ class Modex:
             raise NotFound(f"the job info of {namespace.name} has no {key or 'data'}")
         if namespace is not peer.process.namespace:
             data = pack.job_object(name=alias)
-        peer.send(tag, encode_status(peer.buffer_type, SUCCESS) + data)
+        peer.send(tag, encode_status(peer.buffer_type, statuses.SUCCESS) + data)
 
     def _get_rank(self, peer: Peer, tag: int, asked: Asked, target: Process, more: list[bytes] | None = None) -> None:
         kind, key = peer.buffer_type, asked.key
@@ -530,7 +513,7 @@ class Modex:
         data = pack.rank_object(target.proc, key, more)
         if not data:
             raise NotFound(f"{target.proc} has no {key or 'data'}")
-        parts = [encode_status(kind, SUCCESS)]
+        parts = [encode_status(kind, statuses.SUCCESS)]
         if target.namespace is not peer.process.namespace:
             parts.append(pack.job_object())
         if asked.alias is not None:
@@ -550,7 +533,7 @@ class Modex:
             names = self._store.groups_of(target.proc)
             told = result if error is None and isinstance(result, tuple | list) else ()
             for info in told:
-                data = info.value.data if isinstance(info, Info) and info.key == QUERY_GROUP_NAMES else None
+                data = info.value.data if isinstance(info, Info) and info.key == keys.QUERY_GROUP_NAMES else None
                 if isinstance(data, DataArray) and data.type == codes.STRING:
                     names += data.items
             found = _group_names(dict.fromkeys(names), peer.buffer_type, peer.release)
@@ -559,15 +542,15 @@ class Modex:
             except PMIxError as problem:
                 peer.status(tag, problem.code)
 
-        range = Info(RANGE, Value(codes.DATA_RANGE, RANGE_CUSTOM))
-        whose = Info(CUSTOM_RANGE, Value(codes.PROC, target.proc))
-        self._host.upcall(QueryInfo((Query((QUERY_GROUP_NAMES,), (range, whose)),)), answer, peer.process)
+        range = Info(keys.RANGE, Value(codes.DATA_RANGE, RANGE_CUSTOM))
+        whose = Info(keys.EVENT_CUSTOM_RANGE, Value(codes.PROC, target.proc))
+        self._host.upcall(QueryInfo((Query((keys.QUERY_GROUP_NAMES,), (range, whose)),)), answer, peer.process)
 
     def _told(self, target: Process, key: str, kind: int, release: Release) -> list[bytes]:
         """Return what the host tells of a proc under a reserved key besides the job info."""
-        if key == GROUP_NAMES:
+        if key == keys.GROUP_NAMES:
             return _group_names(self._store.groups_of(target.proc), kind, release)
-        if key == PSET_NAMES:
+        if key == keys.PSET_NAMES:
             names = self._store.psets_of(target.proc)
             return [encode_kval(kind, key, Value(codes.STRING, ",".join(names)))] if names else []
         value = target.internal.get(key)
@@ -586,4 +569,4 @@ class Modex:
 
     def _send_all(self, peer: Peer, tag: int, asked: Asked, target: Process) -> None:
         kvals = target.kvals(peer.buffer_type, asked.seen(target))
-        peer.send(tag, b"".join((encode_status(peer.buffer_type, SUCCESS), *kvals)))
+        peer.send(tag, b"".join((encode_status(peer.buffer_type, statuses.SUCCESS), *kvals)))

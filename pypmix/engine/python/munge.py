@@ -6,7 +6,8 @@ user, and each can be used once.
 
 from __future__ import annotations
 
-from pypmix.standard.errors import ERR_INVALID_CRED, NotSupported, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import NotSupported, PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,12 +68,12 @@ def decode(credential: bytes) -> tuple[int, int]:
 
     text = credential.rstrip(b"\0")
     if not text or b"\0" in text or len(text) > MAX_CREDENTIAL:
-        raise PMIxError("it is no munge credential", status=ERR_INVALID_CRED)
+        raise PMIxError("it is no munge credential", status=statuses.ERR_INVALID_CRED)
     library = _load()
     uid, gid = ctypes.c_uint32(), ctypes.c_uint32()
     status = library.munge_decode(text, None, None, None, ctypes.byref(uid), ctypes.byref(gid))
     if status:
-        raise PMIxError(f"munge refuses the credential: {_reason(library, status)}", status=ERR_INVALID_CRED)
+        raise PMIxError(f"munge refuses the credential: {_reason(library, status)}", status=statuses.ERR_INVALID_CRED)
     return uid.value, gid.value
 
 

@@ -5,27 +5,22 @@ from __future__ import annotations
 import os
 import threading
 
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_OUT_OF_RESOURCE, NotFound, PMIxError
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.types import DataArray, Envar, Info, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SETUP_ENVARS = frozenset({"pmix.setup.env", "pmix.setup.all"})
-SET, ADD, UNSET = "pmix.envar.set", "pmix.envar.add", "pmix.envar.unset"
-PREPEND, APPEND, FIRST = "pmix.envar.prepnd", "pmix.envar.appnd", "pmix.envar.first"
+SETUP_ENVARS = frozenset({keys.SETUP_APP_ENVARS, keys.SETUP_APP_ALL})
+SET, ADD, UNSET = keys.SET_ENVAR, keys.ADD_ENVAR, keys.UNSET_ENVAR
+PREPEND, APPEND, FIRST = keys.PREPEND_ENVAR, keys.APPEND_ENVAR, keys.FIRST_ENVAR
 CHANGES = frozenset({SET, ADD, UNSET, PREPEND, APPEND, FIRST})
 
 PARAMETERS = "PMIX_MCA_", "OMPI_MCA_", "PRTE_MCA_"
 """How the variables begin by which the libraries of a job are set up."""
 
-NODE_ARRAY = "pmix.node.arr"
-HOSTNAME = "pmix.hname"
-SERVER_PID = "pmix.srvr.pidinfo"
-NUM_CPUS = "pmix.alloc.ncpus"
-MEMORY = "pmix.pmem"
 
 MAX_NODES = 1 << 20
 """Of how many nodes an inventory is kept."""
@@ -65,7 +60,9 @@ def check_change(info: Info) -> None:
     data = info.value.data
     name = data.name if isinstance(data, Envar) else data if info.key == UNSET else None
     if not isinstance(name, str) or not name or "=" in name or "\0" in name:
-        raise PMIxError(f"{info.key} names no variable: {data!r}", status=ERR_BAD_PARAM, operation="setup_application")
+        raise PMIxError(
+            f"{info.key} names no variable: {data!r}", status=statuses.ERR_BAD_PARAM, operation="setup_application"
+        )
 
 
 def apply(changes: Iterable[Info], env: dict[str, str]) -> None:
@@ -127,7 +124,7 @@ class Provision:
         Raises:
             NotFound: Another node is asked about, and nobody has told of it.
         """
-        wanted = next((info.value.data for info in directives if info.key == HOSTNAME), self._hostname)
+        wanted = next((info.value.data for info in directives if info.key == keys.HOSTNAME), self._hostname)
         if wanted != self._hostname:
             with self._lock:
                 known = self._nodes.get(wanted)
@@ -135,13 +132,13 @@ class Provision:
                 raise NotFound(f"nobody has told of the node {wanted!r}", operation="collect_inventory")
             return (known,)
         found = [
-            Info(HOSTNAME, Value(codes.STRING, self._hostname)),
-            Info(SERVER_PID, Value(codes.PID, os.getpid())),
-            Info(NUM_CPUS, Value(codes.UINT64, _cpus())),
+            Info(keys.HOSTNAME, Value(codes.STRING, self._hostname)),
+            Info(keys.SERVER_PIDINFO, Value(codes.PID, os.getpid())),
+            Info(keys.ALLOC_NUM_CPUS, Value(codes.UINT64, _cpus())),
         ]
         memory = _megabytes()
         if memory:
-            found.append(Info(MEMORY, Value(codes.UINT64, memory)))
+            found.append(Info(keys.AVAIL_PHYS_MEMORY, Value(codes.UINT64, memory)))
         return (_array(found),)
 
     def deliver(self, infos: Iterable[Info]) -> None:
@@ -154,21 +151,24 @@ class Provision:
         for info in infos:
             data = info.value.data
             items = data.items if isinstance(data, DataArray) and data.type == codes.INFO else ()
-            name = next((item.value.data for item in items if item.key == HOSTNAME), None)
-            if info.key != NODE_ARRAY or not isinstance(name, str):
+            name = next((item.value.data for item in items if item.key == keys.HOSTNAME), None)
+            if info.key != keys.NODE_INFO_ARRAY or not isinstance(name, str):
                 detail = (
-                    f"an inventory is an array of infos per node ({NODE_ARRAY}) with the node's name, not {info.key}"
+                    f"an inventory is an array of infos per node ({keys.NODE_INFO_ARRAY}) with the node's name, "
+                    f"not {info.key}"
                 )
-                raise PMIxError(detail, status=ERR_BAD_PARAM, operation="deliver_inventory")
+                raise PMIxError(detail, status=statuses.ERR_BAD_PARAM, operation="deliver_inventory")
             nodes[name] = info
         with self._lock:
             if len(self._nodes.keys() | nodes.keys()) > MAX_NODES:
-                raise PMIxError("it is of too many nodes", status=ERR_OUT_OF_RESOURCE, operation="deliver_inventory")
+                raise PMIxError(
+                    "it is of too many nodes", status=statuses.ERR_OUT_OF_RESOURCE, operation="deliver_inventory"
+                )
             self._nodes |= nodes
 
 
 def _array(infos: list[Info]) -> Info:
-    return Info(NODE_ARRAY, Value(codes.DATA_ARRAY, DataArray(codes.INFO, tuple(infos))))
+    return Info(keys.NODE_INFO_ARRAY, Value(codes.DATA_ARRAY, DataArray(codes.INFO, tuple(infos))))
 
 
 def _cpus() -> int:

@@ -12,7 +12,8 @@ import socket
 import stat
 import time
 
-from pypmix.standard.errors import ERR_EXISTS, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.record import Record
 from pypmix.standard.types import RANK_UNDEF, decimal
 
@@ -143,7 +144,7 @@ class Post:
             PMIxError: It is another server's (`ERR_EXISTS`), or it cannot be written.
         """
         if not self._write(path):
-            raise PMIxError(f"{path} belongs to a server that runs", status=ERR_EXISTS, operation="server")
+            raise PMIxError(f"{path} belongs to a server that runs", status=statuses.ERR_EXISTS, operation="server")
 
     def remove(self) -> None:
         """Remove the files that are still those that were written here. May be called twice."""

@@ -18,18 +18,8 @@ from pypmix.engine.python.modex import REFRESH_CACHE, Modex
 from pypmix.engine.python.serverdata import Store
 from pypmix.engine.python.serverside.admission import Admission
 from pypmix.engine.python.serverside.topic import Topics, refuse, status_of
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_INIT,
-    ERR_INVALID_CRED,
-    ERR_NOT_SUPPORTED,
-    ERR_OUT_OF_RESOURCE,
-    ERROR,
-    SUCCESS,
-    NotFound,
-    PMIxError,
-    RemoteProtocolError,
-)
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError
 from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.logtext import Limit, indented, printable
 from pypmix.standard.ops import (
@@ -165,8 +155,6 @@ MAX_FORMS = 256
 """Of how many releases clients are known at a time."""
 
 _NAMELESS = Proc("pypmix-server", 0)
-
-PPID = "pmix.ppid"
 
 
 _unpack_header = HEADER.unpack_from
@@ -330,7 +318,7 @@ class Peer:
                     self.status(tag, error.code)
                 except Exception as error:
                     server.failed(self, "its fence", error)
-                    self.status(tag, ERROR)
+                    self.status(tag, statuses.ERROR)
             else:
                 server.request(self, tag, payload)
                 if not self.open:
@@ -347,13 +335,13 @@ class Peer:
         if self.open:
             if len(payload) > self.most:
                 self.server.withhold(self, len(payload))
-                payload = encode_status(self.buffer_type, ERR_OUT_OF_RESOURCE)
+                payload = encode_status(self.buffer_type, statuses.ERR_OUT_OF_RESOURCE)
             self.link.send(frame(0, tag, payload))
 
     def deny(self, tag: int, error: PMIxError) -> None:
         """Refuse a commit: libpmix up to 6 drops the status that a commit ends with, so that its next fence has it."""
         refuse(self, tag, error)
-        if not self.pypmix and self.release < TELLING and error.code == ERR_OUT_OF_RESOURCE:
+        if not self.pypmix and self.release < TELLING and error.code == statuses.ERR_OUT_OF_RESOURCE:
             self.denied = error.code
 
     def status(self, tag: int, status: int) -> None:
@@ -497,7 +485,7 @@ class Server:
         """See `ServerSession.register_client`."""
         process = self.store.process(proc)
         if not process.local:
-            raise PMIxError(f"{proc} is not of this server", status=ERR_BAD_PARAM, operation="register_client")
+            raise PMIxError(f"{proc} is not of this server", status=statuses.ERR_BAD_PARAM, operation="register_client")
         if process.registered:
             self._users[process.uid] -= 1
         self._users[uid] += 1
@@ -644,7 +632,7 @@ class Server:
         except PMIxError as error:
             self.refuse_because(stranger, error, f"{hello.nspace}:{hello.rank}"[:300], release)
             return
-        pid = next((info.value.data for info in hello.infos if info.key == PPID), None)
+        pid = next((info.value.data for info in hello.infos if info.key == keys.PROC_PID), None)
 
         def answer(_result: None, error: BaseException | None) -> None:
             if stranger.link.owner is not stranger:
@@ -668,24 +656,26 @@ class Server:
             raise NotFound("no such process is expected")
         if (uid, gid) != (process.uid, process.gid):
             detail = f"it is of user {uid} and group {gid}, expected are {process.uid} and {process.gid}"
-            raise PMIxError(detail, status=ERR_INVALID_CRED)
+            raise PMIxError(detail, status=statuses.ERR_INVALID_CRED)
         return process
 
     def credential(self, hello: Hello, release: Release) -> tuple[int, int]:
         """Return whose process a connection says to be, if its kind can be served."""
         if release < FLOOR or hello.bfrops not in BFROPS:
             detail = f"release {hello.version!r} with encoding {hello.bfrops!r} is not served"
-            raise PMIxError(detail, status=ERR_NOT_SUPPORTED)
+            raise PMIxError(detail, status=statuses.ERR_NOT_SUPPORTED)
         if hello.gds != "hash":
-            raise PMIxError(f"it wants the data store {hello.gds!r}, only hash is served", status=ERR_NOT_SUPPORTED)
+            raise PMIxError(
+                f"it wants the data store {hello.gds!r}, only hash is served", status=statuses.ERR_NOT_SUPPORTED
+            )
         if hello.psec not in self.security or hello.psec == UNCHECKED:
             modules = ", ".join([name for name in self.security if name != UNCHECKED])
             detail = f"it uses the security module {hello.psec!r}, only {modules} is taken"
-            raise PMIxError(detail, status=ERR_INVALID_CRED)
+            raise PMIxError(detail, status=statuses.ERR_INVALID_CRED)
         try:
             return parse_native_credential(hello.credential)
         except RemoteProtocolError as error:
-            raise PMIxError(error.detail, status=ERR_INVALID_CRED) from None
+            raise PMIxError(error.detail, status=statuses.ERR_INVALID_CRED) from None
 
     def admit(
         self, stranger: Stranger, process: Process, release: Release, hello: Hello, reply: bytes | None = None
@@ -702,7 +692,7 @@ class Server:
         process.left = False
         self.collectives.back(process)
         self._pindex = (self._pindex + 1) & 0x7FFFFFFF
-        link.send(encode_reply(SUCCESS, self._pindex) if reply is None else reply)
+        link.send(encode_reply(statuses.SUCCESS, self._pindex) if reply is None else reply)
         if stranger.early:
             peer.received(stranger.early)
 
@@ -822,17 +812,17 @@ class Server:
             if handler is None:
                 handler = self.topics.handler(command)
                 if handler is None:
-                    raise PMIxError(f"command {command} is not served", status=ERR_NOT_SUPPORTED)
+                    raise PMIxError(f"command {command} is not served", status=statuses.ERR_NOT_SUPPORTED)
                 self._handlers[command] = handler
             if peer.finalized:
-                raise PMIxError("it has finalized already", status=ERR_INIT)
+                raise PMIxError("it has finalized already", status=statuses.ERR_INIT)
             handler(peer, tag, payload)
             return
         except RemoteProtocolError as error:
             self._log(peer.process.proc, f"request {command} does not parse: {error.detail}")
             status = error.code
         except PMIxError as error:
-            if error.code == ERR_OUT_OF_RESOURCE:
+            if error.code == statuses.ERR_OUT_OF_RESOURCE:
                 self._log(peer.process.proc, f"request {command} is refused: {error.detail}")
             if command == Command.COMMIT or not payload:
                 peer.deny(tag, error)
@@ -840,9 +830,9 @@ class Server:
             status = error.code
         except Exception as error:
             self.failed(peer, f"request {command}", error)
-            status = ERROR
+            status = statuses.ERROR
         if command != Command.DEREGEVENTS:
-            peer.status(tag, status or ERROR)
+            peer.status(tag, status or statuses.ERROR)
 
     def failed(self, peer: Peer, what: str, error: Exception) -> None:
         """Log that something of a client failed because of a fault of this server; its connection stays."""

@@ -6,8 +6,8 @@ the other buffer type makes it necessary to take them apart.
 
 from __future__ import annotations
 
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_EXISTS, NotFound, PMIxError, RemoteProtocolError
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError
 from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.ops import DELETES, RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_REMOTE
 from pypmix.standard.types import RANK_LOCAL_PEERS, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
@@ -27,12 +27,8 @@ if TYPE_CHECKING:
     from pypmix.standard.limits import Limits
     from pypmix.standard.releases import Release
 
-QUALIFIED = "pmix.qual.val"
 FLAG_QUALIFIER = 8
 
-CLUSTER_ID = "pmix.clid"
-JOB_SIZE = "pmix.job.size"
-PROC_BLOB = "pmix.pblob"
 
 MUCH = 256 << 10
 """Bytes of one proc that are packed for its readers once and kept, and that an answer brings without being asked."""
@@ -189,17 +185,17 @@ class Process:
         context = context_of(release, sum([len(block) for _, block in merged]))
         for scope, block in merged:
             if not 0 < DELETES.get(scope, scope) <= SCOPE_GLOBAL:
-                raise PMIxError(f"values cannot be committed with scope {scope}", status=ERR_BAD_PARAM)
+                raise PMIxError(f"values cannot be committed with scope {scope}", status=statuses.ERR_BAD_PARAM)
             for key, raw in split_kvals(block, buffer_type, release, context, strange):
                 if not key:
-                    raise PMIxError("a key is empty", status=ERR_BAD_PARAM)
+                    raise PMIxError("a key is empty", status=statuses.ERR_BAD_PARAM)
                 if scope in DELETES:
                     deleted.append((scope, key))
                     continue
                 name: Name = key
                 if key.startswith(RESERVED_PREFIX):
                     # A reserved key that its reader's library does not know makes that library drop all that follows.
-                    if key != QUALIFIED:
+                    if key != keys.QUALIFIED_VALUE:
                         continue
                     name = _qualified(raw, buffer_type, release)
                 other = staged.get(name)
@@ -326,7 +322,7 @@ class JobPack:
         unpacker.skip(codes.STRING)
         self._job = []
         for key, raw in split_kvals(self.reply[unpacker.position :], buffer_type, release):
-            if key != PROC_BLOB:
+            if key != keys.PROC_BLOB:
                 self._job.append((key, raw))
                 continue
             blob = Unpacker(raw, buffer_type, release).one(codes.KVAL).value.data
@@ -357,7 +353,7 @@ class Namespace:
         self.internal: dict[str, Info] = {}
         self._resources = {} if resources is None else resources
         self._packs: dict[tuple[int, Release], JobPack] = {}
-        size = next((info.value.data for info in job.job if info.key == JOB_SIZE), 0)
+        size = next((info.value.data for info in job.job if info.key == keys.JOB_SIZE), 0)
         if not isinstance(size, int) or not 0 <= size <= MAX_RANKS:
             raise ValueError(f"the job size of {job.nspace} lies between 0 and {MAX_RANKS}, not {size!r}")
         ranks = {*range(size), *(rank for rank, _ in job.procs)}
@@ -439,11 +435,13 @@ class Store:
         """
         if job.nspace in self._nspaces:
             raise PMIxError(
-                f"the nspace {job.nspace!r} is registered already", status=ERR_EXISTS, operation="register_nspace"
+                f"the nspace {job.nspace!r} is registered already",
+                status=statuses.ERR_EXISTS,
+                operation="register_nspace",
             )
         namespace = self._nspaces[job.nspace] = Namespace(job, local, self.resources)
         self.version += 1
-        cluster = next((info.value.data for info in job.job if info.key == CLUSTER_ID), None)
+        cluster = next((info.value.data for info in job.job if info.key == keys.CLUSTER_ID), None)
         if isinstance(cluster, str) and cluster and any(process.local for process in namespace.processes.values()):
             self.aliases[f"{cluster}:{job.nspace}"] = job.nspace
         return namespace
@@ -586,7 +584,7 @@ class Store:
                 continue
             namespace = self._nspaces.get(proc.nspace)
             if proc.rank > RANK_VALID and proc.rank not in (RANK_WILDCARD, RANK_LOCAL_PEERS):
-                raise PMIxError("this rank names nobody here", status=ERR_BAD_PARAM, procs=(proc,))
+                raise PMIxError("this rank names nobody here", status=statuses.ERR_BAD_PARAM, procs=(proc,))
             if namespace is None:
                 if not strangers or not proc.nspace:
                     raise NotFound(f"no nspace {proc.nspace!r} is registered here", procs=(proc,))
@@ -599,7 +597,7 @@ class Store:
                 elif proc.rank != RANK_LOCAL_PEERS:
                     others.add(process.proc)
         if not members and not others:
-            raise PMIxError("no procs are named", status=ERR_BAD_PARAM)
+            raise PMIxError("no procs are named", status=statuses.ERR_BAD_PARAM)
         return frozenset(members), frozenset(others)
 
     def address(self, name: str) -> tuple[frozenset[Process], frozenset[Proc]]:
@@ -676,7 +674,7 @@ def named(values: Iterable[tuple[str, Stored]]) -> dict[Name, Stored]:
     for key, stored in values:
         if not key.startswith(RESERVED_PREFIX):
             found[key] = stored
-        elif key == QUALIFIED:
+        elif key == keys.QUALIFIED_VALUE:
             try:
                 found[_qualified(*stored[1:])] = stored
             except PMIxError as error:
@@ -718,5 +716,5 @@ def _qualified(raw: bytes, buffer_type: int, release: Release) -> Name:
     value = Unpacker(raw, buffer_type, release).one(codes.KVAL).value
     array = value.data
     if value.type != codes.DATA_ARRAY or array is None or array.type != codes.INFO or not array.items:
-        raise PMIxError("a qualified value is an array of infos", status=ERR_BAD_PARAM)
+        raise PMIxError("a qualified value is an array of infos", status=statuses.ERR_BAD_PARAM)
     return array.items[0].key, qualifiers_of(array.items[1:])

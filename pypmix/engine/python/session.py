@@ -9,7 +9,7 @@ from pypmix._version import __version__
 from pypmix.engine.base import EngineInfo
 from pypmix.engine.python.client import ENGINE, Client, Server
 from pypmix.engine.python.datastore import DataStore
-from pypmix.standard import codes
+from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotSupported, Unreachable
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import Get
@@ -252,9 +252,9 @@ def open_client(env: Mapping[str, str] | None = None, directives: tuple[Info, ..
         error = call.outcome[1]
         if error is None:
             nspace, _, rank = name.rpartition(".")
-            store.keep("pmix.srv.nspace", Value.unchecked(codes.STRING, nspace))
-            store.keep("pmix.srv.rank", Value.unchecked(codes.PROC_RANK, int(rank)))
-            store.keep("pmix.srvr.uri", Value.unchecked(codes.STRING, f"{name};{address}"))
+            store.keep(keys.SERVER_NSPACE, Value.unchecked(codes.STRING, nspace))
+            store.keep(keys.SERVER_RANK, Value.unchecked(codes.PROC_RANK, int(rank)))
+            store.keep(keys.SERVER_URI, Value.unchecked(codes.STRING, f"{name};{address}"))
             return Session(machine, connection)
         connection.close()
         if not tries or not machine.misdirected:
@@ -279,32 +279,32 @@ def lone_job(proc: Proc, hostname: str) -> JobInfo:
     rank = Value.unchecked(codes.PROC_RANK, proc.rank)
     host = Value.unchecked(codes.STRING, hostname)
     job = {
-        "pmix.job.size": one,
-        "pmix.univ.size": one,
-        "pmix.max.size": one,
-        "pmix.num.nodes": one,
-        "pmix.job.napps": one,
-        "pmix.jobid": Value.unchecked(codes.STRING, nspace),
-        "pmix.nlist": host,
+        keys.JOB_SIZE: one,
+        keys.UNIV_SIZE: one,
+        keys.MAX_PROCS: one,
+        keys.NUM_NODES: one,
+        keys.JOB_NUM_APPS: one,
+        keys.JOBID: Value.unchecked(codes.STRING, nspace),
+        keys.NODE_LIST: host,
     }
     node = {
-        "pmix.hname": host,
-        "pmix.nodeid": zero,
-        "pmix.local.size": one,
-        "pmix.node.size": one,
-        "pmix.lpeers": Value.unchecked(codes.STRING, str(proc.rank)),
-        "pmix.lldr": rank,
+        keys.HOSTNAME: host,
+        keys.NODEID: zero,
+        keys.LOCAL_SIZE: one,
+        keys.NODE_SIZE: one,
+        keys.LOCAL_PEERS: Value.unchecked(codes.STRING, str(proc.rank)),
+        keys.LOCALLDR: rank,
     }
-    app = {"pmix.appnum": zero, "pmix.app.size": one, "pmix.aldr": rank}
+    app = {keys.APPNUM: zero, keys.APP_SIZE: one, keys.APPLDR: rank}
     own = {
-        "pmix.rank": rank,
-        "pmix.grank": rank,
-        "pmix.apprank": rank,
-        "pmix.appnum": zero,
-        "pmix.lrank": first,
-        "pmix.nrank": first,
-        "pmix.nodeid": zero,
-        "pmix.hname": host,
+        keys.RANK: rank,
+        keys.GLOBAL_RANK: rank,
+        keys.APP_RANK: rank,
+        keys.APPNUM: zero,
+        keys.LOCAL_RANK: first,
+        keys.NODE_RANK: first,
+        keys.NODEID: zero,
+        keys.HOSTNAME: host,
     }
     return JobInfo(nspace, _infos(job), (_infos(node),), (_infos(app),), (), ((proc.rank, _infos(own)),))
 
@@ -419,6 +419,6 @@ def local_socket(env: Mapping[str, str], uri: str) -> str:
 
 def _limit(directives: tuple[Info, ...]) -> int:
     for info in directives:
-        if info.key == "pmix.timeout":
+        if info.key == keys.TIMEOUT:
             return max(0, int(info.value.data))
     return 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pypmix.engine.base import Pending
-from pypmix.standard.errors import ERR_OUT_OF_RESOURCE, NotFound, OperationTimeout, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError
 from pypmix.standard.ops import RESERVED_PREFIX
 from pypmix.wire.modex import encode_modex
 
@@ -70,7 +71,7 @@ class Sharing:
                 request.done(None, NotFound(f"{proc} has gone without a commit", procs=(proc,)))
                 return
         if self._number >= MAX_REQUESTS:
-            request.done(None, PMIxError(f"{self._number} requests wait already", status=ERR_OUT_OF_RESOURCE))
+            request.done(None, PMIxError(f"{self._number} requests wait already", status=statuses.ERR_OUT_OF_RESOURCE))
             return
         self._number += 1
         self._requests.setdefault(proc, []).append(request)

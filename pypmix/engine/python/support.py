@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pypmix.standard import attrs, codes
+from pypmix.standard import attrs, codes, keys
 from pypmix.standard.types import DataArray, Info, RegAttr, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-CLIENT = "pmix.client.attrs", "pmix.client.fns"
-SERVER = "pmix.srvr.attrs", "pmix.srvr.fns"
-HOST = "pmix.host.attrs", "pmix.host.fns"
+CLIENT = keys.CLIENT_ATTRIBUTES, keys.CLIENT_FUNCTIONS
+SERVER = keys.SERVER_ATTRIBUTES, keys.SERVER_FUNCTIONS
+HOST = keys.HOST_ATTRIBUTES, keys.HOST_FUNCTIONS
 """The qualifiers that ask for the attributes and for the functions of one side."""
 
 _GET = (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pypmix.engine.python.modex import TIMEOUT, is_true, seconds
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_TIMEOUT, SUCCESS, PMIxError
+from pypmix.engine.python.modex import is_true, seconds
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import RANK_WILDCARD, Info, Value
 from pypmix.wire.additions import encode_late
 from pypmix.wire.frames import HEADER
@@ -19,11 +19,7 @@ if TYPE_CHECKING:
     from pypmix.engine.python.serverdata import Process
     from pypmix.standard.types import Proc
 
-COLLECT = "pmix.collect"
 DESTRUCTS = "pypmix.grp.destruct"
-FT_COLLECTIVE = "pmix.grp.ftcoll"
-GROUP_ID = "pmix.grp.id"
-LOCAL_STATUS = "pmix.loc.col.st"
 
 
 def timeout_of(infos: Iterable[Info]) -> float:
@@ -32,7 +28,7 @@ def timeout_of(infos: Iterable[Info]) -> float:
     Raises:
         PMIxError: It is no number of seconds (`ERR_BAD_PARAM`).
     """
-    return max([seconds(info) for info in infos if info.key == TIMEOUT], default=0.0)
+    return max([seconds(info) for info in infos if info.key == keys.TIMEOUT], default=0.0)
 
 
 def address_of(server: Server, procs: tuple[Proc, ...]) -> str:
@@ -47,9 +43,9 @@ def address_of(server: Server, procs: tuple[Proc, ...]) -> str:
 def spared(server: Server, group: str, infos: tuple[Info, ...]) -> tuple[Info, ...]:
     """Return the directives of what is done by a name: that of a connection may go on without who has ended."""
     connection = server.store.connections.get(group)
-    if connection is None or not connection.spares or any(info.key == FT_COLLECTIVE for info in infos):
+    if connection is None or not connection.spares or any(info.key == keys.GROUP_FT_COLLECTIVE for info in infos):
         return infos
-    return (*infos, Info(FT_COLLECTIVE, Value(codes.BOOL, True)))
+    return (*infos, Info(keys.GROUP_FT_COLLECTIVE, Value(codes.BOOL, True)))
 
 
 def procs_of(collective: Collective[Process, Ticket]) -> tuple[Proc, ...]:
@@ -85,9 +81,11 @@ def directives_of(collective: Collective[Process, Ticket], without: frozenset[st
             if known is not items and _is_off(known) and not _is_off(items):
                 found[key] = items
     if collective.roster.group and not collective.roster.operation.startswith("group_"):
-        found[GROUP_ID] = [Info(GROUP_ID, Value(codes.STRING, collective.roster.group.partition("\0")[0]))]
-    if collective.status != SUCCESS:
-        found[LOCAL_STATUS] = [Info(LOCAL_STATUS, Value(codes.STATUS, collective.status))]
+        found[keys.GROUP_ID] = [Info(keys.GROUP_ID, Value(codes.STRING, collective.roster.group.partition("\0")[0]))]
+    if collective.status != statuses.SUCCESS:
+        found[keys.LOCAL_COLLECTIVE_STATUS] = [
+            Info(keys.LOCAL_COLLECTIVE_STATUS, Value(codes.STATUS, collective.status))
+        ]
     return tuple([info for items in found.values() for info in items])
 
 
@@ -110,13 +108,13 @@ def gone_from(collective: Collective[Process, Ticket]) -> tuple[Proc, ...]:
 def fail(collective: Collective[Process, Ticket], status: int) -> None:
     """Answer those who have arrived that an operation has failed, and because of whom, if that is known."""
     absent = collective.absent
-    if absent is None and status == ERR_TIMEOUT and collective.awaited:
+    if absent is None and status == statuses.ERR_TIMEOUT and collective.awaited:
         absent = tuple(sorted([process.proc for process in collective.missing()]))
     for peer, tag in collective.arrived.values():
         answer_failure(peer, tag, status, absent, collective.reason)
 
 
-def succeed(collective: Collective[Process, Ticket], status: int = SUCCESS) -> None:
+def succeed(collective: Collective[Process, Ticket], status: int = statuses.SUCCESS) -> None:
     """Answer those who have arrived with a status: the same bytes for all who wait alike."""
     kind = last = 0
     data = b""

@@ -25,7 +25,7 @@ from pypmix.engine.python.session import (
     singleton,
 )
 from pypmix.engine.python.transport import Connection, connect
-from pypmix.standard import codes
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import (
     LostConnection,
     NotInitialized,
@@ -353,7 +353,7 @@ class ToolSession:
         ours = adapts(self._env, contact.nspace) if own is not None and own.uri == contact.uri else bool(contact.pypmix)
         server = Server(contact.name, release, 2 if described else 1, tool=True, adapts=ours)
         hello = client_hello({**self._env, "PMIX_VERSION": ".".join(map(str, release))}, proc, server)
-        infos = [Info("pmix.ppid", Value(codes.PID, os.getpid())), Info("pmix.cmd.line", _command_line())]
+        infos = [Info(keys.PROC_PID, Value(codes.PID, os.getpid())), Info(keys.CMD_LINE, _command_line())]
         if contact.pypmix:
             infos.append(greeting(__version__))
         hello = hello.replace(flag=flag, uid=os.geteuid(), gid=os.getegid(), infos=(*wanted.others, *infos))
@@ -384,9 +384,9 @@ class ToolSession:
             connection.close()
             raise error
         # A server that has no job info of a tool need not send any: the tool knows all that there is.
-        store.keep("pmix.srv.nspace", Value.unchecked(codes.STRING, reply.server.nspace))
-        store.keep("pmix.srv.rank", Value.unchecked(codes.PROC_RANK, reply.server.rank))
-        store.keep("pmix.srvr.uri", Value.unchecked(codes.STRING, contact.uri))
+        store.keep(keys.SERVER_NSPACE, Value.unchecked(codes.STRING, reply.server.nspace))
+        store.keep(keys.SERVER_RANK, Value.unchecked(codes.PROC_RANK, reply.server.rank))
+        store.keep(keys.SERVER_URI, Value.unchecked(codes.STRING, contact.uri))
         with self._lock:
             if self._closed:
                 connection.close()
@@ -445,7 +445,7 @@ class ToolSession:
         try:
             wanted = aim(op.directives)
         except (TypeError, ValueError) as error:
-            raise PMIxError(str(error), status=-27, operation=op.name, engine=ENGINE) from None
+            raise PMIxError(str(error), status=statuses.ERR_BAD_PARAM, operation=op.name, engine=ENGINE) from None
         try:
             return self.connect(wanted)
         except PMIxError as error:
@@ -455,9 +455,9 @@ class ToolSession:
     def _set_server(self, op: ToolSetServer) -> None:
         wait, limit = False, 0
         for info in op.directives:
-            if info.key == "pmix.wait.conn":
+            if info.key == keys.WAIT_FOR_CONNECTION:
                 wait = info.value.data is not False
-            elif info.key == "pmix.timeout":
+            elif info.key == keys.TIMEOUT:
                 # Threads cannot wait for centuries.
                 limit = min(max(0, int(info.value.data)), 1 << 31)
         deadline = monotonic() + limit if limit else None

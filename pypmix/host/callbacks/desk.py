@@ -12,15 +12,9 @@ from functools import partial
 from pypmix.host.callbacks.requests import LATER, failure
 from pypmix.host.callbacks.workers import Workers
 from pypmix.host.loop import Turns
+from pypmix.standard import statuses
 from pypmix.standard.enums import Status
-from pypmix.standard.errors import (
-    ERR_LOST_CONNECTION,
-    ERR_RESOURCE_BUSY,
-    SUCCESSES,
-    LostConnection,
-    OperationTimeout,
-    PMIxError,
-)
+from pypmix.standard.errors import SUCCESSES, LostConnection, OperationTimeout, PMIxError
 from pypmix.standard.logtext import get_logger
 from pypmix.standard.ops import ClientAborted, ClientFinalized, ClientLost
 
@@ -93,7 +87,7 @@ class Desk:
                 self._counts[requestor] = count + 1
         if refused:
             detail = f"{count} requests of {requestor} are unanswered"
-            request.fail(PMIxError(detail, status=ERR_RESOURCE_BUSY, operation=request.name))
+            request.fail(PMIxError(detail, status=statuses.ERR_RESOURCE_BUSY, operation=request.name))
             return
         if asyncio._get_running_loop() is self.loop:
             self._begin(request, function, asynchronous)
@@ -259,7 +253,9 @@ class Desk:
     def _close(self, request: Request[Any]) -> None:
         upcall = request.take()
         if upcall is not None:
-            upcall.fail(LostConnection("the host has closed", status=ERR_LOST_CONNECTION, operation=request.name))
+            upcall.fail(
+                LostConnection("the host has closed", status=statuses.ERR_LOST_CONNECTION, operation=request.name)
+            )
 
     async def close(self) -> None:
         """Cancel the handlers that run, and answer all that is unanswered."""

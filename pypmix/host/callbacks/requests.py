@@ -6,9 +6,9 @@ import math
 
 from pypmix.answers import Answers
 from pypmix.psets import ProcSet as ProcSet
-from pypmix.standard import attrs
+from pypmix.standard import attrs, statuses
 from pypmix.standard._typing import Generic, TypeVar
-from pypmix.standard.errors import ERROR, SUCCESSES, PMIxError, error_for
+from pypmix.standard.errors import SUCCESSES, PMIxError, error_for
 from pypmix.standard.ops import Connected, Credential, GroupResults
 from pypmix.standard.ops.connecting import CONNECT_ASSIGN, CONNECT_ID, CONNECT_XCHG_ONLY
 from pypmix.standard.ops.events import is_set, procs_in
@@ -769,7 +769,7 @@ def failure(request: Request[Any], error: BaseException) -> PMIxError:
     if isinstance(error, PMIxError):
         return error
     # Its words may say more than a peer is to know; they are in the log.
-    return PMIxError("the host failed", status=ERROR, operation=request.name)
+    return PMIxError("the host failed", status=statuses.ERROR, operation=request.name)
 
 
 if TYPE_CHECKING:

@@ -8,17 +8,8 @@ from pypmix.host.exchange.errors import ExchangeTimeout, ServerLost, listed
 from pypmix.host.exchange.groups import Groups, seconds_in
 from pypmix.host.exchange.lives import LAST
 from pypmix.host.exchange.turns import log
-from pypmix.standard import attrs
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_PARTIAL_SUCCESS,
-    ERROR,
-    SUCCESSES,
-    PartialSuccess,
-    PMIxError,
-    RemoteProtocolError,
-    error_for,
-)
+from pypmix.standard import attrs, statuses
+from pypmix.standard.errors import SUCCESSES, PartialSuccess, PMIxError, RemoteProtocolError, error_for
 from pypmix.standard.ops import Connect, Disconnect, FenceUpcall, GroupUpcall
 from pypmix.standard.ops.events import number_in
 from pypmix.standard.types import Proc
@@ -130,7 +121,7 @@ class Collectives:
         except Exception as error:
             if not isinstance(error, PMIxError):
                 log.exception("%s: the answer to %s failed", self.name, upcall.op.name)
-                error = PMIxError(f"{type(error).__name__}: {error}", status=ERROR)
+                error = PMIxError(f"{type(error).__name__}: {error}", status=statuses.ERROR)
             error.operation = error.operation or upcall.op.name
             upcall.fail(error)
 
@@ -159,7 +150,7 @@ class Collectives:
             members = places.expand(procs)
             servers = places.servers(members)
             if self.name not in servers:
-                raise PMIxError(f"none of its procs are on {self.name}", status=ERR_BAD_PARAM, procs=members)
+                raise PMIxError(f"none of its procs are on {self.name}", status=statuses.ERR_BAD_PARAM, procs=members)
             found = members, servers, signature_of(operation, "", members)
             if places.steady:
                 self._parties[name] = found
@@ -218,7 +209,7 @@ class Collectives:
             self._fail(upcall, crossing, error, broken)
             return
         failures = [status for status in gathered.statuses.values() if status not in SUCCESSES]
-        hard = [status for status in failures if status != ERR_PARTIAL_SUCCESS]
+        hard = [status for status in failures if status != statuses.ERR_PARTIAL_SUCCESS]
         if hard:
             names = [name for name, status in gathered.statuses.items() if status == hard[0]]
             raise error_for(hard[0])(f"it failed on {listed(names)}", status=hard[0])
@@ -226,7 +217,7 @@ class Collectives:
             text = f"all members on {listed(gathered.absent)} have gone"
             self._broke(upcall, crossing, broken(text), gathered.absent)
         elif failures:
-            names = [name for name, status in gathered.statuses.items() if status == ERR_PARTIAL_SUCCESS]
+            names = [name for name, status in gathered.statuses.items() if status == statuses.ERR_PARTIAL_SUCCESS]
             self._broke(upcall, crossing, broken(f"members on {listed(names)} have gone"), ())
         else:
             upcall.reply(joined(gathered))

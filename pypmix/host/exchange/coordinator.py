@@ -14,8 +14,7 @@ from os import urandom
 
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.parts import CONNECT, CONSTRUCT, OFFER, Outcome, Part, pack_outcome, unpack_part
-from pypmix.standard import attrs, codes
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_NOT_FOUND, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESS
+from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
 from pypmix.standard.types import DataArray, Info, Value, decimal
 
@@ -279,9 +278,9 @@ class Coordinator:
     def _give_up(self, round: Round, held: _Held, status: int) -> None:
         if round.given_up is not None:
             round.given_up(status)
-        elif status == ERR_TIMEOUT and round.kind in (CONSTRUCT, OFFER):
+        elif status == statuses.ERR_TIMEOUT and round.kind in (CONSTRUCT, OFFER):
             self._overdue(round, held)
-        elif status == ERR_TIMEOUT:
+        elif status == statuses.ERR_TIMEOUT:
             where, procs = self._waiting(round)
             self._end(round, deciding.overdue(where, procs))
         elif round.kind == OFFER:
@@ -387,7 +386,7 @@ class Coordinator:
         """A construct that this server has taken part in has ended: whoever waits for it here waits in vain."""
         for round in list(self._rounds.get((CONSTRUCT, part.name), ())) if part.kind == CONSTRUCT else ():
             if round.held and self.name not in round and not round.members.isdisjoint(part.procs):
-                self._end(round, deciding.failure(deciding.ABORT, "it has ended without them"))
+                self._end(round, deciding.failure(statuses.GROUP_CONSTRUCT_ABORT, "it has ended without them"))
 
     def known(self, outcome: Outcome) -> None:
         """Something has ended that another server has coordinated, perhaps for some who have come here since."""
@@ -467,7 +466,7 @@ class Coordinator:
             return
         if round.kind != CONSTRUCT and all(self._is_out(held) for held in round.held):
             # Nobody is left of those who have called it; the others may have ended it without them.
-            self._end(round, deciding.failure(ERR_PARTIAL_SUCCESS, "all who have called it have gone"))
+            self._end(round, deciding.failure(statuses.ERR_PARTIAL_SUCCESS, "all who have called it have gone"))
             return
         waiting, gone, here = self._members(round)
         if round.kind != CONSTRUCT and not here:
@@ -479,14 +478,14 @@ class Coordinator:
         late = {proc for procs in waiting.values() for proc in procs}
         if round.kind != CONSTRUCT:
             end = deciding.together(round.kind, round.parts, gone, self._left_of(round.kind, round.name))
-            if round.kind == CONNECT and end.status == SUCCESS:
+            if round.kind == CONNECT and end.status == statuses.SUCCESS:
                 name = self._names.take() if deciding.assigns(round.parts) else ""
                 end = deciding.connected(end, round.parts, self._came(round), name)
             self._end(round, end)
             return
         construct = deciding.Construct(round.parts, gone | late, round.leaders)
         outcome = construct.outcome()
-        if outcome is not None and outcome.status == SUCCESS:
+        if outcome is not None and outcome.status == statuses.SUCCESS:
             self._again(round, outcome)
             return
         if late:
@@ -512,7 +511,7 @@ class Coordinator:
         parts, members, leader = round.parts, construct.members(), construct.leading()
         added = tuple([proc for proc in deciding.added_by(parts) if proc not in members])
         if not members:
-            self._end(round, deciding.failure(deciding.ABORT, "nobody is left", construct.absent))
+            self._end(round, deciding.failure(statuses.GROUP_CONSTRUCT_ABORT, "nobody is left", construct.absent))
         elif added:
             self._wait_for(round, construct, members, added)
         else:
@@ -571,7 +570,7 @@ class Coordinator:
         sizes = {size for _, part in parts if (size := deciding.size_of(part)) is not None}
         if len(sizes) > 1 or (sizes and min(sizes) < 1):
             text = "leaders expect " + ", ".join(map(str, sorted(sizes))) + " leaders"
-            self._end(round, deciding.failure(ERR_BAD_PARAM, text))
+            self._end(round, deciding.failure(statuses.ERR_BAD_PARAM, text))
             return
         if not self._full(round) and not (round.over and sizes):
             if round.over:
@@ -584,12 +583,12 @@ class Coordinator:
         mine = sorted([(held.server, held.part) for held in offers], key=lambda offer: offer[0])
         outcome, members, absent = deciding.bootstrapped(mine, gone | waiting)
         if outcome is None and not members:
-            outcome = deciding.failure(deciding.ABORT, "nobody is left", absent)
+            outcome = deciding.failure(statuses.GROUP_CONSTRUCT_ABORT, "nobody is left", absent)
         if outcome is None:
             leader = min([proc for _, part in mine for proc in _leaders_of(part) if proc not in absent], default=None)
             outcome = deciding.formed(mine, members, absent, leader, self._context_id(mine))
         others = [held for held in round.held if held not in offers]
-        if members and outcome.status == SUCCESS:
+        if members and outcome.status == statuses.SUCCESS:
             # Its server has counted it among those who construct the group.
             offers += [held for held in others if held.part.procs and set(members).issuperset(held.part.procs)]
             others = [held for held in others if held not in offers]
@@ -597,7 +596,7 @@ class Coordinator:
         self._end(round, outcome)
         for held in others:
             text = f"nobody has added it to the group {round.name!r}"
-            held.answer(pack_outcome(deciding.failure(ERR_NOT_FOUND, text)), None)
+            held.answer(pack_outcome(deciding.failure(statuses.ERR_NOT_FOUND, text)), None)
 
     def _remember(self, round: Round, outcome: Outcome) -> None:
         """Have servers that come later hear how it has ended."""

@@ -12,26 +12,11 @@ from pypmix.host.exchange.lives import Lives
 from pypmix.host.exchange.places import Places
 from pypmix.host.exchange.psets import Psets
 from pypmix.host.exchange.standing import Standing
-from pypmix.standard import attrs, codes
+from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.enums import EventCode
-from pypmix.standard.errors import (
-    ERR_EXISTS,
-    ERR_PROC_ABORTED,
-    ERROR,
-    NotFound,
-    NotSupported,
-    OperationTimeout,
-    PMIxError,
-)
+from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.ops import DirectModex, Lookup, Notification, NotifyEvent, Publish, QueryInfo, Unpublish
-from pypmix.standard.ops.events import (
-    CUSTOM_RANGE,
-    RANGE_LOCAL,
-    RANGE_NAMESPACE,
-    RANGE_PROC_LOCAL,
-    RANGE_RM,
-    procs_in,
-)
+from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_NAMESPACE, RANGE_PROC_LOCAL, RANGE_RM, procs_in
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 
@@ -79,11 +64,10 @@ DIRECTORY = "pypmix.directory"
 
 REQUIRED_KEY = attrs.REQUIRED_KEY.key
 
-TALK = -3707100
 SAYS_GONE = Info("pypmix.grp.says", Value(codes.STRING, "gone"))
 """What servers of this library tell each other of procs that have ended, as an event that no client hears of."""
 
-LOST = (ERR_PROC_ABORTED, EventCode.PROC_TERMINATED, EventCode.EVENT_PROC_TERMINATED)
+LOST = (statuses.ERR_PROC_ABORTED, EventCode.PROC_TERMINATED, EventCode.EVENT_PROC_TERMINATED)
 """What is raised for a proc that was lost with its server; the end of a proc has an older and a newer code."""
 
 STAYS = frozenset((RANGE_LOCAL, RANGE_PROC_LOCAL, RANGE_RM))
@@ -305,14 +289,14 @@ class Crossing:
         for proc in procs:
             if self._places.where(proc) != self.name:
                 infos = (SAYS_GONE, attrs.EVENT_AFFECTED_PROC(proc), attrs.EVENT_DO_NOT_CACHE(True))
-                self._server.notify(Notification(TALK, self._server.proc, RANGE_LOCAL, infos))
+                self._server.notify(Notification(statuses.TALK, self._server.proc, RANGE_LOCAL, infos))
 
     def _tell_lost(self, procs: Iterable[Proc]) -> None:
         """Raise the events of a failure for procs that were lost with their server: its host raises none any more."""
         for proc in procs:
             affected = (attrs.EVENT_AFFECTED_PROC(proc), attrs.EVENT_NON_DEFAULT(True))
             for code in LOST:
-                infos = affected if code == ERR_PROC_ABORTED else (*affected, attrs.EVENT_DO_NOT_CACHE(True))
+                infos = affected if code == statuses.ERR_PROC_ABORTED else (*affected, attrs.EVENT_DO_NOT_CACHE(True))
                 try:
                     self._server.notify(Notification(code, self._server.proc, RANGE_SESSION, infos))
                 except PMIxError:
@@ -387,7 +371,7 @@ class Crossing:
         try:
             self._server.register_nspace(job, ())
         except PMIxError as error:
-            if error.code != ERR_EXISTS:
+            if error.code != statuses.ERR_EXISTS:
                 raise
             return
         self._borrowed.add(job.nspace)
@@ -480,7 +464,7 @@ class Crossing:
     def _reach(self, op: NotifyEvent, source: Proc) -> set[str] | None:
         """Return the servers that an event is for, None for all."""
         if op.range == RANGE_CUSTOM:
-            named = procs_in(op.infos, CUSTOM_RANGE) or ()
+            named = procs_in(op.infos, keys.EVENT_CUSTOM_RANGE) or ()
         elif op.range == RANGE_NAMESPACE:
             named = (Proc.unchecked(source.nspace, RANK_WILDCARD),)
         else:
@@ -527,4 +511,6 @@ class Crossing:
 
 
 def _pmix_error(error: BaseException) -> PMIxError:
-    return error if isinstance(error, PMIxError) else PMIxError(f"{type(error).__name__}: {error}", status=ERROR)
+    return (
+        error if isinstance(error, PMIxError) else PMIxError(f"{type(error).__name__}: {error}", status=statuses.ERROR)
+    )

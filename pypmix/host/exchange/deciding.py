@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pypmix.host.exchange.errors import listed
 from pypmix.host.exchange.parts import CONNECT, DESTRUCT, DISCONNECT, Outcome
-from pypmix.standard import attrs, codes
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESS, SUCCESSES
+from pypmix.standard import attrs, codes, statuses
+from pypmix.standard.errors import SUCCESSES
 from pypmix.standard.ops.connecting import (
     CONNECT_ASSIGN,
     CONNECT_EARLY_TERM,
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     Parts = Sequence[tuple[str, Part]]
 
-ABORT = -165
-"""`GROUP_CONSTRUCT_ABORT`."""
 
 OPTIONAL = attrs.GROUP_OPTIONAL.key
 FT_COLLECTIVE = attrs.GROUP_FT_COLLECTIVE.key
@@ -141,7 +139,9 @@ def broken(parts: Parts) -> Outcome | None:
     """Return how it ends where a server says that its own part has failed."""
     waits = asked(parts, OPTIONAL)
     for name, part in parts:
-        if part.status not in (*SUCCESSES, ERR_PARTIAL_SUCCESS) and not (waits and part.status == ERR_TIMEOUT):
+        if part.status not in (*SUCCESSES, statuses.ERR_PARTIAL_SUCCESS) and not (
+            waits and part.status == statuses.ERR_TIMEOUT
+        ):
             return failure(part.status, f"it failed on {listed((name,))}", absent_in(parts))
     return None
 
@@ -174,7 +174,7 @@ class Construct:
         if problem is not None:
             return problem
         if any(info.key == GROUP_VERDICT for _, part in parts for info in part.infos):
-            return failure(ABORT, "a participant has given it up", absent)
+            return failure(statuses.GROUP_CONSTRUCT_ABORT, "a participant has given it up", absent)
         headless = self.leader in absent
         new = self._unknown()
         if new and not asked(parts, OPTIONAL) and (asked(parts, NOTIFY_TERMINATION) or self.leader in new):
@@ -185,12 +185,16 @@ class Construct:
         winner = self._winner() if headless else None
         if not tolerant(parts) and winner is None:
             if headless:
-                return failure(ABORT, f"its leader {self.leader} has gone, and nobody leads in its place", absent)
+                return failure(
+                    statuses.GROUP_CONSTRUCT_ABORT,
+                    f"its leader {self.leader} has gone, and nobody leads in its place",
+                    absent,
+                )
             if absent:
-                return failure(ABORT, "some of its members have gone", absent)
-            if any(part.status == ERR_PARTIAL_SUCCESS and not understands(part) for _, part in parts):
-                where = [name for name, part in parts if part.status == ERR_PARTIAL_SUCCESS]
-                return failure(ABORT, f"members on {listed(where)} have gone")
+                return failure(statuses.GROUP_CONSTRUCT_ABORT, "some of its members have gone", absent)
+            if any(part.status == statuses.ERR_PARTIAL_SUCCESS and not understands(part) for _, part in parts):
+                where = [name for name, part in parts if part.status == statuses.ERR_PARTIAL_SUCCESS]
+                return failure(statuses.GROUP_CONSTRUCT_ABORT, f"members on {listed(where)} have gone")
         return None
 
     def _unknown(self) -> set[Proc]:
@@ -279,7 +283,7 @@ def bootstrapped(parts: Parts, gone: set[Proc]) -> tuple[Outcome | None, tuple[P
     leaders = [part for _, part in parts if leads(part)]
     absent = gone | absent_in(parts)
     if gone and not tolerant(parts):
-        return failure(ABORT, "some of its members have gone", absent), (), absent
+        return failure(statuses.GROUP_CONSTRUCT_ABORT, "some of its members have gone", absent), (), absent
     found = [proc for part in leaders for proc in part.procs]
     order = dict.fromkeys([*(found if len(leaders) == 1 else sorted(found)), *added_by(parts)])
     final = next((asked for _, part in parts if (asked := procs_under(part, FINAL_ORDER))), ())
@@ -304,12 +308,12 @@ def together(kind: int, parts: Parts, absent: set[Proc], left: set[Proc]) -> Out
         lost -= left
     goes_on = kind == DISCONNECT or asked(parts, FT_COLLECTIVE) or (kind == CONNECT and asked(parts, CONNECT_OPTIONAL))
     if lost and not goes_on and not (kind == DESTRUCT and asked(parts, NOTIFY_TERMINATION)):
-        return failure(ERR_PARTIAL_SUCCESS, "some of its members have gone", lost)
-    failed = [name for name, part in parts if part.status == ERR_PARTIAL_SUCCESS]
+        return failure(statuses.ERR_PARTIAL_SUCCESS, "some of its members have gone", lost)
+    failed = [name for name, part in parts if part.status == statuses.ERR_PARTIAL_SUCCESS]
     if failed and not goes_on and kind != DESTRUCT:
-        return failure(ERR_PARTIAL_SUCCESS, f"members on {listed(failed)} have gone", lost)
+        return failure(statuses.ERR_PARTIAL_SUCCESS, f"members on {listed(failed)} have gone", lost)
     infos = (named(GROUP_ABSENT, sorted(lost)),) if lost else ()
-    return Outcome(SUCCESS, infos=infos, jobs=jobs_of(parts), data=b"".join([part.data for _, part in parts]))
+    return Outcome(statuses.SUCCESS, infos=infos, jobs=jobs_of(parts), data=b"".join([part.data for _, part in parts]))
 
 
 def assigns(parts: Parts) -> bool:
@@ -330,7 +334,7 @@ def connected(outcome: Outcome, parts: Parts, came: Iterable[Proc], name: str) -
     if name:
         members = sorted(came)
         if not members:
-            return failure(ERR_PARTIAL_SUCCESS, "nobody is left")
+            return failure(statuses.ERR_PARTIAL_SUCCESS, "nobody is left")
         infos += [Info(CONNECT_NAME, Value(codes.STRING, name)), named(CONNECT_PROCS, members)]
     return outcome.replace(infos=(*outcome.infos, *infos))
 
@@ -347,10 +351,12 @@ def connection_in(infos: tuple[Info, ...]) -> Connected | None:
 def overdue(who: Iterable[str], missing: Iterable[Proc]) -> Outcome:
     """Return the end of what some have not come to in time."""
     names = tuple(who)
-    return failure(ERR_TIMEOUT, f"nothing came from {listed(names)} in time" if names else "the time is over", missing)
+    return failure(
+        statuses.ERR_TIMEOUT, f"nothing came from {listed(names)} in time" if names else "the time is over", missing
+    )
 
 
 def different(parts: Parts) -> Outcome:
     """Return the end of a construct whose callers mean different groups."""
     where = [name for name, _ in parts]
-    return failure(ERR_BAD_PARAM, f"{listed(where)} construct it of different procs")
+    return failure(statuses.ERR_BAD_PARAM, f"{listed(where)} construct it of different procs")

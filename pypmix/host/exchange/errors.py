@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pypmix.standard.errors import ERR_TIMEOUT, ERR_UNREACH, ERROR, OperationTimeout, PMIxError, error_for
+from pypmix.standard import statuses
+from pypmix.standard.errors import OperationTimeout, PMIxError, error_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ class ServerLost(PMIxError):
         servers: The names of those that have.
     """
 
-    default_status = ERR_UNREACH
+    default_status = statuses.ERR_UNREACH
 
     def __init__(self, detail: str = "", *, servers: Iterable[str] = (), operation: str = "") -> None:
         super().__init__(detail, operation=operation)
@@ -40,12 +41,12 @@ class ExchangeTimeout(OperationTimeout):
 
 def make(status: int, detail: str, servers: tuple[str, ...], operation: str) -> PMIxError:
     """Return the error that another server has told of."""
-    if status == ERR_TIMEOUT:
+    if status == statuses.ERR_TIMEOUT:
         return ExchangeTimeout(detail, servers=servers, operation=operation)
-    if status == ERR_UNREACH and servers:
+    if status == statuses.ERR_UNREACH and servers:
         return ServerLost(detail, servers=servers, operation=operation)
     # A success is no error that anybody may send.
-    return error_for(status)(detail, status=status or ERROR, operation=operation)
+    return error_for(status)(detail, status=status or statuses.ERROR, operation=operation)
 
 
 def lost(names: Iterable[str], operation: str) -> ServerLost:

@@ -28,13 +28,8 @@ from pypmix.host.exchange.partings import OUT, Partings
 from pypmix.host.exchange.requests import Requests
 from pypmix.host.exchange.rounds import OPERATION, Contribution, Gathered, Rounds
 from pypmix.host.exchange.turns import Turns, log
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_OUT_OF_RESOURCE,
-    PMIxError,
-    RemoteProtocolError,
-    Unreachable,
-)
+from pypmix.standard import statuses
+from pypmix.standard.errors import PMIxError, RemoteProtocolError, Unreachable
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -336,7 +331,7 @@ class Exchange:
         try:
             self._carrier.send(own.coordinator, message)
         except OverflowError as error:
-            self._finish(own, None, PMIxError(str(error), status=ERR_OUT_OF_RESOURCE, operation=OPERATION))
+            self._finish(own, None, PMIxError(str(error), status=statuses.ERR_OUT_OF_RESOURCE, operation=OPERATION))
 
     def _finish(self, own: Gathering, gathered: Gathered | None, error: PMIxError | None) -> None:
         if self._own.pop(own.contribution.number, None) is None:
@@ -359,7 +354,7 @@ class Exchange:
                 try:
                     self._carrier.send(name, fields.pack(GATHERED, fields.number(number), body))
                 except OverflowError as problem:
-                    text = PMIxError(str(problem), status=ERR_OUT_OF_RESOURCE, operation=OPERATION)
+                    text = PMIxError(str(problem), status=statuses.ERR_OUT_OF_RESOURCE, operation=OPERATION)
                     self._carrier.send(name, pack_error(FAILED, number, text))
 
     def _overdue(self, own: Gathering) -> None:
@@ -480,7 +475,7 @@ class Exchange:
         ):
             text = f"{self.name} does not coordinate an allgather of {sender} with {listed(participants)}"
             self._carrier.send(
-                sender, pack_error(FAILED, number, PMIxError(text, status=ERR_BAD_PARAM, operation=OPERATION))
+                sender, pack_error(FAILED, number, PMIxError(text, status=statuses.ERR_BAD_PARAM, operation=OPERATION))
             )
             return
         contribution = Contribution(number, fields.to_number(status), data)

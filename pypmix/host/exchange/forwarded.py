@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pypmix.host.exchange import packing
-from pypmix.standard.errors import ERROR, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,5 +43,5 @@ class Forwarded:
     def fail(self, error: BaseException) -> None:
         """Answer with an error; a `PMIxError` passes its status on."""
         if not isinstance(error, PMIxError):
-            error = PMIxError(f"{type(error).__name__}: {error}", status=ERROR, operation=self.op.name)
+            error = PMIxError(f"{type(error).__name__}: {error}", status=statuses.ERROR, operation=self.op.name)
         self._answer(None, error)

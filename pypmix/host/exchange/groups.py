@@ -32,18 +32,8 @@ from pypmix.host.exchange.parts import (
     unpack_words,
 )
 from pypmix.host.exchange.standing import Record
-from pypmix.standard import attrs
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_LOST_CONNECTION,
-    ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
-    SUCCESS,
-    NotSupported,
-    PMIxError,
-    Unreachable,
-    error_for,
-)
+from pypmix.standard import attrs, statuses
+from pypmix.standard.errors import NotSupported, PMIxError, Unreachable, error_for
 from pypmix.standard.ops import Connect, Disconnect, FenceUpcall, GroupUpcall
 from pypmix.standard.ops.connecting import CONNECT_ID
 from pypmix.standard.ops.events import is_set, number_in, procs_in
@@ -84,9 +74,6 @@ NEWS = "pypmix.group.news"
 GROUP_ID = attrs.GROUP_ID.key
 TIMEOUT = attrs.TIMEOUT.key
 LOCAL_STATUS = attrs.LOCAL_COLLECTIVE_STATUS.key
-GROUP_CONSTRUCT_COMPLETE = -166
-GROUP_LEFT = -160
-GROUP_MEMBERSHIP_UPDATE = -164
 
 ADDRESSED = {FenceUpcall: FENCE, Disconnect: DISCONNECT}
 """What procs do together that may name all of a group."""
@@ -123,7 +110,7 @@ class _Own:
         self.to: str | None = None
         self.skip: set[str] = set()
         self.tries = 0
-        self.cancelled = SUCCESS
+        self.cancelled = statuses.SUCCESS
         self.timer: Timer | None = None
 
 
@@ -247,7 +234,7 @@ class Groups:
         """Carry something out with the servers of its members, and answer its upcall."""
         members, servers = self._where(procs)
         if kind not in (OFFER, CONSTRUCT) and self.name not in servers:
-            raise PMIxError(f"none of its procs are on {self.name}", status=ERR_BAD_PARAM, procs=members)
+            raise PMIxError(f"none of its procs are on {self.name}", status=statuses.ERR_BAD_PARAM, procs=members)
         mine = servers.get(self.name, [])
         life = self._lives.latest(mine)
         if kind != OFFER and mine and all(self._places.is_missing(proc, life) for proc in mine):
@@ -289,7 +276,7 @@ class Groups:
         if kind == DISCONNECT or (kind == DESTRUCT and is_set(directives, deciding.NOTIFY_TERMINATION)):
             upcall.reply(None if kind == DISCONNECT else ())
             return
-        status = deciding.ABORT if kind == CONSTRUCT else ERR_PARTIAL_SUCCESS
+        status = statuses.GROUP_CONSTRUCT_ABORT if kind == CONSTRUCT else statuses.ERR_PARTIAL_SUCCESS
         error = error_for(status)("all members here have gone", status=status, operation=OPERATIONS[kind])
         error.missing = frozenset(gone)
         upcall.fail(error)
@@ -323,9 +310,9 @@ class Groups:
 
     def _end(self, upcall: Upcall, own: _Own, outcome: Outcome) -> None:
         part = own.part
-        if outcome.status != SUCCESS:
+        if outcome.status != statuses.SUCCESS:
             error: PMIxError
-            if outcome.status == ERR_TIMEOUT:
+            if outcome.status == statuses.ERR_TIMEOUT:
                 error = ExchangeTimeout(outcome.detail, servers=self._servers_of(outcome.missing))
             else:
                 error = error_for(outcome.status)(outcome.detail, status=outcome.status)
@@ -432,14 +419,14 @@ class Groups:
     def _send(self, own: _Own) -> None:
         if own.part.number not in self._open:
             return
-        if own.cancelled != SUCCESS:
+        if own.cancelled != statuses.SUCCESS:
             self._finish(own, deciding.failure(own.cancelled, f"{self.name} has given it up"))
             return
         to = self._coordinator_of(own)
         mine = own.servers.get(self.name, ()) if own.skip else ()
         if to is None or (mine and self.coordinator.are_out(own.part, mine)):
             # Those who have not gone do not wait for this server any more.
-            status = deciding.ABORT if own.part.kind == CONSTRUCT else ERR_PARTIAL_SUCCESS
+            status = statuses.GROUP_CONSTRUCT_ABORT if own.part.kind == CONSTRUCT else statuses.ERR_PARTIAL_SUCCESS
             self._finish(own, deciding.failure(status, "all of its members here have gone", own.part.procs))
         elif to in self._exchange.members:
             own.to = to
@@ -473,7 +460,7 @@ class Groups:
                 self.coordinator.ended.add(outcome)
                 self.coordinator.known(outcome)
                 self._finish(own, outcome)
-                if procs_in(outcome.infos, attrs.GROUP_MEMBERSHIP.key) or outcome.status != SUCCESS:
+                if procs_in(outcome.infos, attrs.GROUP_MEMBERSHIP.key) or outcome.status != statuses.SUCCESS:
                     self.coordinator.elsewhere(own.part)
 
     def _move(self, own: _Own, to: str) -> None:
@@ -483,7 +470,9 @@ class Groups:
         if own.part.kind != OFFER:
             own.skip.add(to)
         if own.tries > TRIES:
-            self._finish(own, deciding.failure(deciding.ABORT, "the servers do not agree where they meet"))
+            self._finish(
+                own, deciding.failure(statuses.GROUP_CONSTRUCT_ABORT, "the servers do not agree where they meet")
+            )
         elif self._coordinator_of(own) == to:
             # This server has not heard yet of the one that does.
             self._exchange.later(AGAIN, lambda: self._send(own))
@@ -551,7 +540,7 @@ class Groups:
     def _cancel(self, op: GroupUpcall) -> None:
         """The server gives up what it has begun under a name: all of it, or the offers of some callers."""
         given = number_in(op.directives, LOCAL_STATUS)
-        status = deciding.ABORT if given is None else given
+        status = statuses.GROUP_CONSTRUCT_ABORT if given is None else given
         for own in list(self._open.values()):
             part = own.part
             meant = not op.procs or (part.kind == OFFER and not set(op.procs).isdisjoint(part.procs))
@@ -578,12 +567,12 @@ class Groups:
             procs = [proc for name in late for proc in own.servers[name]]
             self._finish(own, deciding.overdue(late, procs))
         else:
-            self._give_up(own, ERR_TIMEOUT)
+            self._give_up(own, statuses.ERR_TIMEOUT)
 
     def _forsake(self, own: _Own) -> None:
         """The coordinator does not even say who is missing."""
         where = f"{listed((own.to,))} does not answer" if own.to else "no server says how it has ended"
-        self._finish(own, deciding.failure(ERR_TIMEOUT, where))
+        self._finish(own, deciding.failure(statuses.ERR_TIMEOUT, where))
 
     # Who comes and goes
 
@@ -597,12 +586,12 @@ class Groups:
 
     def heard(self, code: int, source: Proc, infos: Iterable[Info]) -> None:
         """An event passes this server, from one of its own procs or from another server."""
-        if code not in (GROUP_LEFT, GROUP_CONSTRUCT_COMPLETE, GROUP_MEMBERSHIP_UPDATE):
+        if code not in (statuses.GROUP_LEFT, statuses.GROUP_CONSTRUCT_COMPLETE, statuses.GROUP_MEMBERSHIP_UPDATE):
             return
         name = next((info.value.data for info in infos if info.key == GROUP_ID), None)
         if not isinstance(name, str):
             return
-        if code == GROUP_LEFT:
+        if code == statuses.GROUP_LEFT:
             for proc in procs_in(infos, attrs.EVENT_AFFECTED_PROC.key) or (source,):
                 self.record.leave((proc,), name)
                 self.coordinator.leave(name, proc)
@@ -631,9 +620,9 @@ def _shown(part: Part) -> tuple[str, str]:
 
 def _status_of(kind: int, directives: Iterable[Info]) -> int:
     """Return how it stands with the members of a server, as that says."""
-    status = number_in(directives, LOCAL_STATUS) or SUCCESS
+    status = number_in(directives, LOCAL_STATUS) or statuses.SUCCESS
     # Native servers from 7.0 on say so of a construct that goes on without members that have ended.
-    return ERR_PARTIAL_SUCCESS if status == ERR_LOST_CONNECTION and kind == CONSTRUCT else status
+    return statuses.ERR_PARTIAL_SUCCESS if status == statuses.ERR_LOST_CONNECTION and kind == CONSTRUCT else status
 
 
 def seconds_in(directives: Iterable[Info]) -> float:

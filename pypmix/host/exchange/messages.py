@@ -5,7 +5,8 @@ from __future__ import annotations
 from pypmix.host.exchange import fields
 from pypmix.host.exchange.errors import make
 from pypmix.host.exchange.rounds import Gathered
-from pypmix.standard.errors import ERROR, LostConnection, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import LostConnection, PMIxError
 
 CONTRIBUTE = 1
 GATHERED = 2
@@ -79,4 +80,4 @@ def as_error(error: BaseException, operation: str) -> PMIxError:
     """Return the error that can be told to others."""
     if isinstance(error, PMIxError):
         return error
-    return PMIxError(f"{type(error).__name__}: {error}", status=ERROR, operation=operation)
+    return PMIxError(f"{type(error).__name__}: {error}", status=statuses.ERROR, operation=operation)

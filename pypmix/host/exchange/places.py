@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_OUT_OF_RESOURCE, NotFound, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.types import RANK_VALID, RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
@@ -62,7 +63,7 @@ class Places:
         job = self._jobs.get(nspace)
         if job is None:
             if len(self._jobs) >= MAX_JOBS:
-                raise PMIxError(f"there are {MAX_JOBS} jobs already", status=ERR_OUT_OF_RESOURCE)
+                raise PMIxError(f"there are {MAX_JOBS} jobs already", status=statuses.ERR_OUT_OF_RESOURCE)
             job = self._jobs[nspace] = _Job()
         job.tellers.add(teller)
         job.places.update(places)
@@ -187,7 +188,9 @@ class Places:
                     raise NotFound(f"no server knows the job {proc.nspace!r}", procs=(proc,))
                 found.update([(Proc.unchecked(proc.nspace, rank), None) for rank in ranks])
             elif proc.rank >= RANK_VALID:
-                raise PMIxError(f"{proc} names no proc that could take part", status=ERR_BAD_PARAM, procs=(proc,))
+                raise PMIxError(
+                    f"{proc} names no proc that could take part", status=statuses.ERR_BAD_PARAM, procs=(proc,)
+                )
             else:
                 found[proc] = None
         return list(found)

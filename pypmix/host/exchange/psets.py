@@ -6,7 +6,8 @@ import os
 
 from pypmix.host.exchange import packing
 from pypmix.host.exchange.turns import log
-from pypmix.standard.errors import ERR_EXISTS, NotFound, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import NotFound, PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Psets:
         except PMIxError as error:
             # What another host has told is noted before the server knows it.
             told = list(self._sets.get(name, {}).values())
-            if error.code != ERR_EXISTS or name in self._mine or members not in told:
+            if error.code != statuses.ERR_EXISTS or name in self._mine or members not in told:
                 raise
             new = False
         mark = self._mine[name] = f"{self._exchange.name} {os.urandom(8).hex()}"
@@ -176,7 +177,7 @@ class Psets:
             # Another thread of this host was faster, and its turn comes.
             return False
         except PMIxError as error:
-            if error.code != ERR_EXISTS:
+            if error.code != statuses.ERR_EXISTS:
                 log.error("a process set of another server could not be taken in: %s", error)
             return False
         return True

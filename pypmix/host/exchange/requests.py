@@ -6,7 +6,8 @@ from pypmix.host.exchange import fields
 from pypmix.host.exchange.errors import ExchangeTimeout, listed, lost
 from pypmix.host.exchange.messages import ANSWER, REFUSED, REQUEST, as_error, left, pack_error
 from pypmix.host.exchange.turns import log
-from pypmix.standard.errors import ERR_OUT_OF_RESOURCE, NotSupported, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import NotSupported, PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Requests:
         """Ask a server that is there."""
         if len(self._asked) >= MAX_ASKED:
             text = f"{MAX_ASKED} requests are unanswered"
-            self._turns(done, None, PMIxError(text, status=ERR_OUT_OF_RESOURCE, operation=topic))
+            self._turns(done, None, PMIxError(text, status=statuses.ERR_OUT_OF_RESOURCE, operation=topic))
             return
         number = next(self._numbers)
         asked = self._asked[number] = Asked(to, topic, done, self._now())
@@ -93,7 +94,7 @@ class Requests:
         try:
             self._carrier.send(to, fields.pack(REQUEST, fields.number(number), fields.text(topic), data))
         except OverflowError as error:
-            self.answered(to, number, None, PMIxError(str(error), status=ERR_OUT_OF_RESOURCE, operation=topic))
+            self.answered(to, number, None, PMIxError(str(error), status=statuses.ERR_OUT_OF_RESOURCE, operation=topic))
 
     def _unanswered(self, number: int) -> None:
         asked = self._asked.get(number)
@@ -124,7 +125,7 @@ class Requests:
             error = NotSupported(f"{self._name} answers nothing about {topic!r}", operation=topic)
         elif load >= MAX_ANSWERING:
             text = f"{load} requests of {sender} are unanswered at {self._name}"
-            error = PMIxError(text, status=ERR_OUT_OF_RESOURCE, operation=topic)
+            error = PMIxError(text, status=statuses.ERR_OUT_OF_RESOURCE, operation=topic)
         if handler is None or error is not None:
             self._deliver(sender, number, None, error)
             return
@@ -159,7 +160,7 @@ class Requests:
             try:
                 self._carrier.send(to, fields.pack(ANSWER, fields.number(number), data or b""))
             except OverflowError as problem:
-                error = PMIxError(str(problem), status=ERR_OUT_OF_RESOURCE)
+                error = PMIxError(str(problem), status=statuses.ERR_OUT_OF_RESOURCE)
         if error is not None:
             self._carrier.send(to, pack_error(REFUSED, number, error))
 

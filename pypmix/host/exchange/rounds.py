@@ -7,7 +7,8 @@ contribution and a departure that cross on their way cannot mean one thing here 
 from __future__ import annotations
 
 from pypmix.host.exchange.errors import ExchangeTimeout, listed, lost
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_OUT_OF_RESOURCE, ERR_TIMEOUT, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -101,12 +102,14 @@ class Rounds:
         if not gone.isdisjoint(participants):
             error = lost(gone.intersection(participants), OPERATION)
         elif self._open.get(name, 0) >= MAX_OPEN or (name, contribution.number) in self._held:
-            error = _refused(ERR_OUT_OF_RESOURCE, f"{MAX_OPEN} contributions of {name} wait already")
+            error = _refused(statuses.ERR_OUT_OF_RESOURCE, f"{MAX_OPEN} contributions of {name} wait already")
         else:
             found = next((round for round in self._rounds.get(signature, ()) if name not in round.got), None)
             if found is not None and found.participants != participants:
                 others = listed(found.participants)
-                error = _refused(ERR_BAD_PARAM, f"{name} gathers with {listed(participants)}, others with {others}")
+                error = _refused(
+                    statuses.ERR_BAD_PARAM, f"{name} gathers with {listed(participants)}, others with {others}"
+                )
         if error is not None:
             self._ended({name: contribution.number}, None, error)
             return
@@ -137,7 +140,7 @@ class Rounds:
 
     def _named(self, round: Round, error: PMIxError) -> PMIxError:
         """Have a timeout say who is missing."""
-        if error.code != ERR_TIMEOUT:
+        if error.code != statuses.ERR_TIMEOUT:
             return error
         missing = self.missing(round)
         return ExchangeTimeout(f"nothing came from {listed(missing)} in time", servers=missing, operation=OPERATION)

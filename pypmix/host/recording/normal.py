@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard import codes
+from pypmix.standard import codes, keys
 from pypmix.standard.asjson import fields
 from pypmix.standard.ops import (
     ClientConnected,
@@ -33,15 +33,11 @@ Which of them a server names as the requestor, if any, means nothing.
 
 VOLATILE = frozenset(
     {
-        "pmix.pid",
-        "pmix.ppid",
-        "pmix.cred.blob",
-        "pmix.log.tstmp",
-        "pmix.srvr.tmpdir",
-        "pmix.srvr.uri",
-        "pmix.time.stamp",
-        "pmix.time.remaining",
-        "pmix.tool.uri",
+        keys.PROC_PID,
+        keys.LOG_TIMESTAMP,
+        keys.SERVER_TMPDIR,
+        keys.SERVER_URI,
+        keys.TIME_REMAINING,
     }
 )
 """Keys whose values differ from run to run: only their types are looked at."""

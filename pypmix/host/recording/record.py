@@ -8,8 +8,9 @@ import threading
 import time
 
 from pypmix._version import __version__
+from pypmix.standard import statuses
 from pypmix.standard.asjson import to_json
-from pypmix.standard.errors import ERROR, PMIxError
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.logtext import get_logger
 
 TYPE_CHECKING = False
@@ -164,6 +165,6 @@ def _written(data: object) -> Any:
 
 
 def _error(error: BaseException) -> dict[str, Any]:
-    status = error.code if isinstance(error, PMIxError) else ERROR
+    status = error.code if isinstance(error, PMIxError) else statuses.ERROR
     detail = error.detail if isinstance(error, PMIxError) else str(error)
     return {"status": status, "detail": detail, "kind": type(error).__name__}

@@ -39,10 +39,6 @@ CONNECT_TOKEN = "pypmix.conn.token"
 CONNECT_MADE = "pypmix.conn.made"
 """A query: what the connect of a token has made."""
 
-PROC_HAS_CONNECTED = -149
-CONNECT_REQUESTED = -150
-PROC_HAS_DISCONNECTED = -3707111
-
 
 class Connected(Record):
     """What a connect has made. A host that assigns an nspace replies this to a `Connect`; engines return it.

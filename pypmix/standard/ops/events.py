@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pypmix.standard import codes as kinds
+from pypmix.standard import keys
 from pypmix.standard.errors import WrongType
 from pypmix.standard.ops.core import Op, instances
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION, RANGES
@@ -20,36 +21,31 @@ RANGE_LOCAL = 2
 RANGE_NAMESPACE = 3
 RANGE_PROC_LOCAL = 7
 
-NAME = "pmix.evname"
-FIRST = "pmix.evfirst"
-LAST = "pmix.evlast"
-FIRST_IN_CATEGORY = "pmix.evfirstcat"
-LAST_IN_CATEGORY = "pmix.evlastcat"
-BEFORE = "pmix.evbefore"
-AFTER = "pmix.evafter"
-PREPEND = "pmix.evprepend"
-APPEND = "pmix.evappend"
-RANGE = "pmix.range"
-CUSTOM_RANGE = "pmix.evrange"
-AFFECTED_PROC = "pmix.evproc"
-AFFECTED_PROCS = "pmix.evaffected"
-ONESHOT = "pmix.evone"
-NON_DEFAULT = "pmix.evnondef"
-DO_NOT_CACHE = "pmix.evnocache"
-STAYS_LOCAL = "pmix.evlocal"
 
-FLAGS = (FIRST, LAST, FIRST_IN_CATEGORY, LAST_IN_CATEGORY, PREPEND, APPEND)
-PLACES = (*FLAGS, BEFORE, AFTER)
+FLAGS = (
+    keys.EVENT_HDLR_FIRST,
+    keys.EVENT_HDLR_LAST,
+    keys.EVENT_HDLR_FIRST_IN_CATEGORY,
+    keys.EVENT_HDLR_LAST_IN_CATEGORY,
+    keys.EVENT_HDLR_PREPEND,
+    keys.EVENT_HDLR_APPEND,
+)
+PLACES = (*FLAGS, keys.EVENT_HDLR_BEFORE, keys.EVENT_HDLR_AFTER)
 """The directives that say where in a chain a handler stands; at most one of them is given."""
 
-DIRECTIVES = frozenset((*PLACES, NAME, RANGE, CUSTOM_RANGE, AFFECTED_PROC, AFFECTED_PROCS, ONESHOT, "pmix.evobject"))
+DIRECTIVES = frozenset(
+    (
+        *PLACES,
+        keys.EVENT_HDLR_NAME,
+        keys.RANGE,
+        keys.EVENT_CUSTOM_RANGE,
+        keys.EVENT_AFFECTED_PROC,
+        keys.EVENT_AFFECTED_PROCS,
+        keys.EVENT_ONESHOT,
+        keys.EVENT_RETURN_OBJECT,
+    )
+)
 """What is between a process and its own library, and says nothing to a server."""
-
-EVENT_NO_ACTION_TAKEN = -331
-EVENT_PARTIAL_ACTION_TAKEN = -332
-EVENT_ACTION_DEFERRED = -333
-EVENT_ACTION_COMPLETE = -334
-"""How a handler answers; the last one ends the chain."""
 
 
 class Notification(Record):
@@ -141,7 +137,7 @@ def place_in(directives: Iterable[Info]) -> tuple[str, str]:
     """
     found: list[tuple[str, str]] = []
     for info in directives:
-        if info.key in (BEFORE, AFTER):
+        if info.key in (keys.EVENT_HDLR_BEFORE, keys.EVENT_HDLR_AFTER):
             if not isinstance(info.value.data, str):
                 raise TypeError(f"{info.key!r} takes the name of a handler, not {info.value!r:.80}")
             found.append((info.key, info.value.data))
@@ -154,7 +150,7 @@ def place_in(directives: Iterable[Info]) -> tuple[str, str]:
 
 def check_range(range: int, infos: tuple[Info, ...]) -> None:
     """Raise where procs are named and the range is not a custom one, or the other way round."""
-    procs = procs_in(infos, CUSTOM_RANGE)
+    procs = procs_in(infos, keys.EVENT_CUSTOM_RANGE)
     if range == RANGE_CUSTOM and not procs:
         raise ValueError("the custom range needs the procs that it consists of, in attrs.EVENT_CUSTOM_RANGE")
     if range != RANGE_CUSTOM and procs is not None:
@@ -189,9 +185,9 @@ class RegisterEventHandler(Op[int]):
         check_codes(self.codes)
         instances("directives", self.directives, Info)
         place_in(self.directives)
-        procs_in(self.directives, CUSTOM_RANGE, AFFECTED_PROC, AFFECTED_PROCS)
+        procs_in(self.directives, keys.EVENT_CUSTOM_RANGE, keys.EVENT_AFFECTED_PROC, keys.EVENT_AFFECTED_PROCS)
         for info in self.directives:
-            if info.key == NAME and not isinstance(info.value.data, str):
+            if info.key == keys.EVENT_HDLR_NAME and not isinstance(info.value.data, str):
                 raise TypeError(f"the name of a handler is a str, not {info.value!r:.80}")
 
 
@@ -219,7 +215,7 @@ class NotifyEvent(Op[None]):
             raise ValueError(f"{self.range!r} is no range to notify")
         instances("infos", self.infos, Info)
         check_range(self.range, self.infos)
-        procs_in(self.infos, AFFECTED_PROC, AFFECTED_PROCS)
+        procs_in(self.infos, keys.EVENT_AFFECTED_PROC, keys.EVENT_AFFECTED_PROCS)
 
 
 class RegisterEvents(Op[None]):

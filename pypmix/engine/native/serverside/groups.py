@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pypmix.engine.native.serverside.reading import infos_of, items_of, merged
 from pypmix.engine.native.structs import string
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_NOT_SUPPORTED, SUCCESS
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import GroupUpcall
 from pypmix.standard.ops.core import instances
 from pypmix.standard.ops.hosting import GROUP_CONSTRUCT
@@ -16,10 +15,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.native.serversession import NativeServer, Upcall
-
-MEMBERSHIP = "pmix.grp.mbrs"
-CONTEXT_ID = "pmix.grp.ctxid"
-ASSIGN_CONTEXT_ID = "pmix.grp.actxid"
 
 
 def asked(server: NativeServer, raw: Any) -> GroupUpcall:
@@ -38,20 +33,20 @@ def answered(server: NativeServer, upcall: Upcall, result: Any, given: Any) -> i
     op: Any = upcall.op
     infos = () if result is None else tuple(result)
     instances("the answer", infos, Info)
-    if op.operation == GROUP_CONSTRUCT and all(info.key != MEMBERSHIP for info in infos):
+    if op.operation == GROUP_CONSTRUCT and all(info.key != keys.GROUP_MEMBERSHIP for info in infos):
         members = DataArray(codes.PROC, tuple(server.expand(op.procs)))
-        infos = (Info.unchecked(MEMBERSHIP, Value.unchecked(codes.DATA_ARRAY, members), 0), *infos)
+        infos = (Info.unchecked(keys.GROUP_MEMBERSHIP, Value.unchecked(codes.DATA_ARRAY, members), 0), *infos)
     given.infos, given.ninfos = server.marshal.infos(infos)
-    return SUCCESS
+    return statuses.SUCCESS
 
 
 def alone(server: NativeServer, upcall: Upcall, status: int) -> tuple[Info, ...]:
     """Return the result of an operation among procs of this server alone, which needs no host."""
     op: Any = upcall.op
-    if status != ERR_NOT_SUPPORTED or not server.all_local(op.procs):
+    if status != statuses.ERR_NOT_SUPPORTED or not server.all_local(op.procs):
         raise LookupError
-    wanted = any(info.key == ASSIGN_CONTEXT_ID and info.value.data is not False for info in op.directives)
+    wanted = any(info.key == keys.GROUP_ASSIGN_CONTEXT_ID and info.value.data is not False for info in op.directives)
     if op.operation != GROUP_CONSTRUCT or not wanted:
         return ()
     server.last_context_id += 1
-    return (Info(CONTEXT_ID, Value(codes.SIZE, server.last_context_id)),)
+    return (Info(keys.GROUP_CONTEXT_ID, Value(codes.SIZE, server.last_context_id)),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard import codes
+from pypmix.standard import codes, keys
 from pypmix.standard.jobinfo import known_infos
 from pypmix.standard.types import DataArray, Info, Value
 
@@ -10,13 +10,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.releases import Release
-
-SESSION_ARRAY = "pmix.ssn.arr"
-NODE_ARRAY = "pmix.node.arr"
-APP_ARRAY = "pmix.app.arr"
-PROC_ARRAY = "pmix.pdata"
-RANK = "pmix.rank"
-JOB_SIZE = "pmix.job.size"
 
 
 def infos_of(job: JobInfo, release: Release) -> list[Info]:
@@ -27,18 +20,22 @@ def infos_of(job: JobInfo, release: Release) -> list[Info]:
     it would add to these what nobody has said.
     """
     found = known_infos(job.job, release)
-    for key, groups in ((SESSION_ARRAY, job.sessions), (NODE_ARRAY, job.nodes), (APP_ARRAY, job.apps)):
+    for key, groups in (
+        (keys.SESSION_INFO_ARRAY, job.sessions),
+        (keys.NODE_INFO_ARRAY, job.nodes),
+        (keys.APP_INFO_ARRAY, job.apps),
+    ):
         found += [_array(key, known_infos(group, release)) for group in groups]
     for rank, group in job.procs:
-        first = Info.unchecked(RANK, Value.unchecked(codes.PROC_RANK, rank), 0)
-        found.append(_array(PROC_ARRAY, [first, *known_infos(group, release)]))
+        first = Info.unchecked(keys.RANK, Value.unchecked(codes.PROC_RANK, rank), 0)
+        found.append(_array(keys.PROC_INFO_ARRAY, [first, *known_infos(group, release)]))
     return found
 
 
 def size_of(job: JobInfo) -> int:
     """Return how many procs a job has."""
     for info in job.job:
-        if info.key == JOB_SIZE and isinstance(info.value.data, int):
+        if info.key == keys.JOB_SIZE and isinstance(info.value.data, int):
             return info.value.data
     return len(job.procs)
 

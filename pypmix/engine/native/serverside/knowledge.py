@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard import codes
+from pypmix.standard import codes, keys
 from pypmix.standard.types import DataArray, Info, Proc, ProcInfo, Value
 
 TYPE_CHECKING = False
@@ -13,11 +13,6 @@ if TYPE_CHECKING:
     from pypmix.engine.native.serversession import NativeServer, Registered
     from pypmix.standard.types import Query
 
-HOSTNAME = "pmix.hname"
-JOB_INFO_ARRAY = "pmix.job.arr"
-NSPACE = "pmix.nspace"
-PROCID = "pmix.procid"
-PSET_NAME = "pmix.pset.nm"
 
 STATE_UNDEF = 0
 STATE_PREPPED = 1
@@ -53,7 +48,7 @@ def _job(server: NativeServer, asker: Proc | None, query: Query) -> Registered |
     """Return the job that a query is about: the one that it names, or the asker's own."""
     named: Any = None
     for info in query.qualifiers:
-        if info.key == NSPACE or (info.key == PROCID and named is None):
+        if info.key == keys.NSPACE or (info.key == keys.PROCID and named is None):
             named = info.value.data
     nspace = named.nspace if isinstance(named, Proc) else named
     return server.jobs.get(nspace or (asker.nspace if asker is not None else ""))
@@ -64,13 +59,15 @@ def _nspaces(server: NativeServer, _job: object, _query: object) -> Value:
 
 
 def _nspace_info(server: NativeServer, job: Registered | None, query: Query) -> Value | None:
-    named = any(info.key == NSPACE for info in query.qualifiers)
+    named = any(info.key == keys.NSPACE for info in query.qualifiers)
     if named and job is None:
         return None
     found = []
     for each in [job] if named and job is not None else server.jobs.values():
-        name = Info(NSPACE, Value.unchecked(codes.STRING, each.info.nspace))
-        found.append(Info(JOB_INFO_ARRAY, _array(codes.INFO, [name, *[i for i in each.info.job if i.key != NSPACE]])))
+        name = Info(keys.NSPACE, Value.unchecked(codes.STRING, each.info.nspace))
+        found.append(
+            Info(keys.JOB_INFO_ARRAY, _array(codes.INFO, [name, *[i for i in each.info.job if i.key != keys.NSPACE]]))
+        )
     return _array(codes.INFO, found)
 
 
@@ -83,7 +80,7 @@ def _local_table(server: NativeServer, job: Registered | None, _query: object) -
 
 
 def _rows(server: NativeServer, job: Registered, ranks: Iterable[int]) -> Value:
-    hosts = {rank: info.value.data for rank, infos in job.info.procs for info in infos if info.key == HOSTNAME}
+    hosts = {rank: info.value.data for rank, infos in job.info.procs for info in infos if info.key == keys.HOSTNAME}
     procs = [Proc.unchecked(job.info.nspace, rank) for rank in ranks]
     rows = [ProcInfo(proc, hosts.get(proc.rank), None, 0, server.states.get(proc, STATE_UNDEF)) for proc in procs]
     return _array(codes.PROC_INFO, rows)
@@ -98,7 +95,7 @@ def _pset_names(server: NativeServer, _job: object, _query: object) -> Value:
 
 
 def _pset_members(server: NativeServer, _job: object, query: Query) -> Value | None:
-    name = next((info.value.data for info in query.qualifiers if info.key == PSET_NAME), None)
+    name = next((info.value.data for info in query.qualifiers if info.key == keys.PSET_NAME), None)
     members = server.psets.get(name) if isinstance(name, str) else None
     return None if members is None else _array(codes.PROC, members)
 
@@ -108,12 +105,12 @@ def _array(type: int, items: Iterable[object]) -> Value:
 
 
 _ANSWERS: dict[str, Callable[[NativeServer, Registered | None, Query], Value | None]] = {
-    "pmix.qry.ns": _nspaces,
-    "pmix.qry.nsinfo": _nspace_info,
-    "pmix.qry.ptable": _table,
-    "pmix.qry.lptable": _local_table,
-    "pmix.qry.psetnum": _pset_count,
-    "pmix.qry.psets": _pset_names,
-    "pmix.qry.pmems": _pset_members,
+    keys.QUERY_NAMESPACES: _nspaces,
+    keys.QUERY_NAMESPACE_INFO: _nspace_info,
+    keys.QUERY_PROC_TABLE: _table,
+    keys.QUERY_LOCAL_PROC_TABLE: _local_table,
+    keys.QUERY_NUM_PSETS: _pset_count,
+    keys.QUERY_PSET_NAMES: _pset_names,
+    keys.QUERY_PSET_MEMBERSHIP: _pset_members,
 }
 """The keys that the server knows, beside those that the library answers from the job info itself."""

@@ -9,8 +9,8 @@ from _socket import MSG_DONTWAIT, SHUT_RDWR
 from pypmix.engine.base import MUNGE
 from pypmix.engine.native.serverside.knowledge import STATE_CONNECTED
 from pypmix.engine.peeruid import NOBODY, strangers
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_INVALID_CRED, SUCCESS, PMIxError
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import ToolConnected
 from pypmix.standard.types import RANK_VALID, Proc
 
@@ -25,16 +25,14 @@ TRIES = 20
 PAUSE = 0.02
 """How often and after how many seconds it is asked again whose a connection is that is nobody's."""
 
-UID = "pmix.euid"
-GID = "pmix.egid"
 SAID: dict[str, Any] = {
-    "pmix.nspace": "",
-    "pmix.rank": 0,
-    "pmix.version": "",
-    "pmix.ppid": None,
-    "pmix.tool.launcher": False,
-    UID: None,
-    GID: None,
+    keys.NSPACE: "",
+    keys.RANK: 0,
+    keys.VERSION_INFO: "",
+    keys.PROC_PID: None,
+    keys.LAUNCHER: False,
+    keys.USERID: None,
+    keys.GRPID: None,
 }
 """What the upcall says elsewhere, and what stands for it where the library does not tell."""
 
@@ -54,7 +52,9 @@ def connected(server: NativeServer, raw: Any) -> ToolConnected:
             rest.append(info)
     nspace, rank, release, pid, launcher, uid, gid = said.values()
     if uid not in (0, server.uid):
-        raise PMIxError(f"a tool of user {uid}, and this server is of user {server.uid}", status=ERR_INVALID_CRED)
+        raise PMIxError(
+            f"a tool of user {uid}, and this server is of user {server.uid}", status=statuses.ERR_INVALID_CRED
+        )
     if server.security != (MUNGE,):
         _check_connections(server)
     server.applicant = uid, gid
@@ -91,7 +91,7 @@ def _check_connections(server: NativeServer) -> None:
             break
     names = ["somebody whom the kernel does not know" if uid == NOBODY else f"user {uid}" for uid in sorted(whose)]
     detail = f"a tool, while a connection of {' and '.join(names)} is open that may be its own"
-    raise PMIxError(detail, status=ERR_INVALID_CRED)
+    raise PMIxError(detail, status=statuses.ERR_INVALID_CRED)
 
 
 def _cut(server: NativeServer, owner: int, connection: socket) -> None:
@@ -119,8 +119,8 @@ def admitted(server: NativeServer, upcall: Upcall, result: object, given: Any) -
         server.last_tool += 1
         name = Proc(f"{server.proc.nspace[:230]}-tool{server.last_tool}", 0)
     if not isinstance(name, Proc) or not name.nspace or name.rank > RANK_VALID:
-        raise PMIxError(f"the host names a tool {name!r}, which is no name", status=ERR_BAD_PARAM)
+        raise PMIxError(f"the host names a tool {name!r}, which is no name", status=statuses.ERR_BAD_PARAM)
     server.users[name] = upcall.uid, upcall.gid
     server.states[name] = STATE_CONNECTED
     server.marshal.fill(given.items, codes.PROC, (name,))
-    return SUCCESS
+    return statuses.SUCCESS

@@ -10,8 +10,8 @@ from pypmix.engine.native.serverside import groups, tools
 from pypmix.engine.native.serverside.knowledge import STATE_CONNECTED, STATE_TERMINATED, completed
 from pypmix.engine.native.serverside.reading import directives_of, infos_of, items_of, merged
 from pypmix.engine.native.structs import get_proc, string
-from pypmix.standard import codes, ops
-from pypmix.standard.errors import ERR_NOT_FOUND, ERR_NOT_SUPPORTED, ERR_PARTIAL_SUCCESS, SUCCESS, RemoteProtocolError
+from pypmix.standard import codes, keys, ops, statuses
+from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.ops.core import instances
 from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_PROC_LOCAL
 from pypmix.standard.ops.publishing import PERSIST_APP, RANGE_SESSION
@@ -29,14 +29,6 @@ if TYPE_CHECKING:
 DEFAULT = -(2**31)
 """The code that stands for all codes: clients name it where a default handler goes."""
 
-RANGE = "pmix.range"
-PERSISTENCE = "pmix.persist"
-PROC_PID = "pmix.ppid"
-VERSION = "pmix.version"
-TIMESTAMP = "pmix.log.tstmp"
-LOG_SOURCE = "pmix.log.source"
-IOF_STOP = "pmix.iof.stop"
-FABRIC_INDEX = "pmix.fab.idx"
 FABRIC_UPDATE = 1
 
 PROC_SIZE = int(lib.pypmix_size_of(codes.PROC))
@@ -85,27 +77,27 @@ def checked(result: Any, kind: type) -> tuple[Any, ...]:
 
 def _infos(server: NativeServer, _upcall: object, result: object, given: Any) -> int:
     given.infos, given.ninfos = server.marshal.infos(checked(result, Info))
-    return SUCCESS
+    return statuses.SUCCESS
 
 
 def _found(server: NativeServer, upcall: Upcall, result: object, given: Any) -> int:
     data = checked(result, Pdata)
     if not data:
-        return ERR_NOT_FOUND
+        return statuses.ERR_NOT_FOUND
     server.marshal.fill(given.items, codes.PDATA, data)
     op: Any = upcall.op
     partial = len(data) < len(op.keys) and server.release >= PARTIAL_LOOKUP
-    return ERR_PARTIAL_SUCCESS if partial else SUCCESS
+    return statuses.ERR_PARTIAL_SUCCESS if partial else statuses.SUCCESS
 
 
 def _answers(server: NativeServer, upcall: Upcall, result: object, given: Any) -> int:
     queries = upcall.op.queries  # type: ignore[attr-defined]
     found = completed(server, upcall.requestor, queries, checked(result, Info))
     if not found:
-        return ERR_NOT_FOUND
+        return statuses.ERR_NOT_FOUND
     given.infos, given.ninfos = server.marshal.infos(found)
     partial = len(found) < sum([len(query.keys) for query in queries]) and server.release >= PARTIAL_QUERY
-    return ERR_PARTIAL_SUCCESS if partial else SUCCESS
+    return statuses.ERR_PARTIAL_SUCCESS if partial else statuses.SUCCESS
 
 
 def _own_answers(server: NativeServer, upcall: Upcall, _status: int) -> object:
@@ -121,7 +113,7 @@ def _nspace(server: NativeServer, _upcall: object, result: object, given: Any) -
     if not isinstance(result, str) or not result:
         raise TypeError(f"the nspace of the new job is wanted, not {result!r:.80}")
     server.marshal.fill(given.items, codes.STRING, (result,))
-    return SUCCESS
+    return statuses.SUCCESS
 
 
 def _credential(server: NativeServer, upcall: object, result: object, given: Any) -> int:
@@ -137,7 +129,7 @@ def _feed(server: NativeServer, upcall: Upcall, result: object, _given: Any) -> 
         number = result if isinstance(result, int) and not isinstance(result, bool) else None
         server.feeds.setdefault((frozenset(op.procs), op.channels), []).append(number)
         server.pulling.remove(op)
-    return SUCCESS
+    return statuses.SUCCESS
 
 
 def _unfed(server: NativeServer, upcall: Upcall, _status: int) -> None:
@@ -148,7 +140,7 @@ def _unfed(server: NativeServer, upcall: Upcall, _status: int) -> None:
 
 def _local(_server: NativeServer, _upcall: object, status: int) -> None:
     """A host need have no opinion about codes, nor anybody else to tell of an event."""
-    if status != ERR_NOT_SUPPORTED:
+    if status != statuses.ERR_NOT_SUPPORTED:
         raise LookupError
 
 
@@ -169,9 +161,9 @@ def _connected(server: NativeServer, raw: Any) -> Op[Any]:
     infos = infos_of(server, raw)
     pid, release, rest = None, "", []
     for info in infos:
-        if info.key == PROC_PID:
+        if info.key == keys.PROC_PID:
             pid = info.value.data
-        elif info.key == VERSION:
+        elif info.key == keys.VERSION_INFO:
             release = info.value.data
         else:
             rest.append(info)
@@ -203,7 +195,7 @@ def _fence(server: NativeServer, raw: Any) -> Op[Any]:
 
 
 def _publish(server: NativeServer, raw: Any) -> Op[Any]:
-    terms = {RANGE: RANGE_SESSION, PERSISTENCE: PERSIST_APP}
+    terms = {keys.RANGE: RANGE_SESSION, keys.PERSISTENCE: PERSIST_APP}
     data: list[Info] = []
     directives: list[Info] = []
     for info in infos_of(server, raw):
@@ -211,7 +203,7 @@ def _publish(server: NativeServer, raw: Any) -> Op[Any]:
             terms[info.key] = info.value.data
         else:
             (directives if info.key.startswith(ops.RESERVED_PREFIX) else data).append(info)
-    return ops.Publish(tuple(data), terms[RANGE], terms[PERSISTENCE], tuple(directives))
+    return ops.Publish(tuple(data), terms[keys.RANGE], terms[keys.PERSISTENCE], tuple(directives))
 
 
 def _keys(server: NativeServer, raw: Any) -> tuple[str, ...]:
@@ -239,9 +231,9 @@ def _log(server: NativeServer, raw: Any) -> Op[Any]:
     timestamp, rest = 0, []
     source = get_proc(raw.source) if raw.sourced else None
     for info in directives_of(server, raw.more):
-        if info.key == TIMESTAMP and isinstance(info.value.data, int):
+        if info.key == keys.LOG_TIMESTAMP and isinstance(info.value.data, int):
             timestamp = max(0, info.value.data)
-        elif info.key != LOG_SOURCE or info.value.data != source:
+        elif info.key != keys.LOG_SOURCE or info.value.data != source:
             rest.append(info)
     return ops.Log(infos_of(server, raw), tuple(rest), timestamp)
 
@@ -249,7 +241,7 @@ def _log(server: NativeServer, raw: Any) -> Op[Any]:
 def _pull(server: NativeServer, raw: Any) -> Op[Any] | None:
     infos = infos_of(server, raw)
     procs = items_of(server, raw.items)
-    if all(info.key != IOF_STOP for info in infos):
+    if all(info.key != keys.IOF_STOP for info in infos):
         op = ops.IOFPull(procs, raw.number, infos)
         server.pulling.append(op)
         return op
@@ -263,14 +255,14 @@ def _pull(server: NativeServer, raw: Any) -> Op[Any] | None:
     number = numbers.pop()
     if not numbers:
         del server.feeds[name]
-    return None if number is None else ops.IOFDeregister(number, tuple([i for i in infos if i.key != IOF_STOP]))
+    return None if number is None else ops.IOFDeregister(number, tuple([i for i in infos if i.key != keys.IOF_STOP]))
 
 
 def _fabric(server: NativeServer, raw: Any) -> Op[Any]:
     infos = infos_of(server, raw)
     if raw.number != FABRIC_UPDATE:
         return ops.FabricRegister(infos)
-    return ops.FabricUpdate(next((info.value.data for info in infos if info.key == FABRIC_INDEX), 0))
+    return ops.FabricUpdate(next((info.value.data for info in infos if info.key == keys.FABRIC_INDEX), 0))
 
 
 ROWS: dict[int, Row] = {

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from pypmix.engine.connects import id_of, refuse_strangers, understood
 from pypmix.engine.python.clientside.exchanges import UNOFFERED, reply, request
-from pypmix.engine.python.datastore import TIMEOUT
-from pypmix.standard import codes
-from pypmix.standard.errors import (
-    ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
-    ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
-    SUCCESSES,
-    PMIxError,
-    RemoteProtocolError,
-)
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import SUCCESSES, PMIxError, RemoteProtocolError
 from pypmix.standard.ops import Connect, Connected, Disconnect
 from pypmix.wire.additions import decode_connected, decode_late
 from pypmix.wire.codec import Unpacker, kvals
@@ -36,11 +27,11 @@ hang in their own finalize. The time runs here as well, so the caller sees no di
 _COMMANDS = {Connect: Command.CONNECTNB, Disconnect: Command.DISCONNECTNB}
 
 _FAILURES = {
-    ERR_NOT_SUPPORTED: UNOFFERED,
-    ERR_TIMEOUT: "not everybody had come when the time ran out",
-    ERR_PARTIAL_SUCCESS: "it ended without some of the procs",
-    -27: "the server does not take these procs: is the caller one of them?",
-    ERR_NOT_FOUND: "the server knows no such connection, or not all of the procs",
+    statuses.ERR_NOT_SUPPORTED: UNOFFERED,
+    statuses.ERR_TIMEOUT: "not everybody had come when the time ran out",
+    statuses.ERR_PARTIAL_SUCCESS: "it ended without some of the procs",
+    statuses.ERR_BAD_PARAM: "the server does not take these procs: is the caller one of them?",
+    statuses.ERR_NOT_FOUND: "the server knows no such connection, or not all of the procs",
 }
 
 
@@ -57,7 +48,7 @@ def _start(client: Client, call: Call) -> None:
             return
     floor, end = TIMEOUT_KEPT
     if floor <= client.release < end:
-        infos = tuple([info for info in infos if info.key != TIMEOUT])
+        infos = tuple([info for info in infos if info.key != keys.TIMEOUT])
     request(client, call, _COMMANDS[type(op)], procs=op.procs, infos=infos)
 
 

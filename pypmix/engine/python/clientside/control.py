@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.engine.python.clientside.exchanges import Exchange, infos, tables
 from pypmix.engine.python.datastore import is_true
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_INVALID_CRED, ERR_NOT_FOUND, ERR_PARTIAL_SUCCESS
+from pypmix.standard import keys, statuses
 from pypmix.standard.ops import (
     AllocationRequest,
     Credential,
@@ -24,13 +24,10 @@ if TYPE_CHECKING:
 
     from pypmix.engine.python.client import Call, Client
 
-GENERATE_TIMESTAMP = "pmix.log.gtstmp"
-SEND_HEARTBEAT = "pmix.monitor.beat"
-
 
 def _log_fields(op: Log) -> dict[str, Any]:
     timestamp = op.timestamp
-    if not timestamp and any(info.key == GENERATE_TIMESTAMP and is_true(info.value) for info in op.directives):
+    if not timestamp and any(info.key == keys.LOG_GENERATE_TIMESTAMP and is_true(info.value) for info in op.directives):
         from time import time
 
         timestamp = int(time())
@@ -54,23 +51,23 @@ STARTS, REPLIES = tables(
             lambda op: {"procs": op.targets, "infos": op.directives},
             infos,
             {
-                ERR_NOT_FOUND: "the server does not know all of the targets",
-                ERR_PARTIAL_SUCCESS: "it could not be done to all of the targets",
+                statuses.ERR_NOT_FOUND: "the server does not know all of the targets",
+                statuses.ERR_PARTIAL_SUCCESS: "it could not be done to all of the targets",
             },
         ),
         AllocationRequest: Exchange(
             Command.ALLOC,
             lambda op: {"directive": op.directive, "infos": op.directives},
             infos,
-            {ERR_PARTIAL_SUCCESS: "only a part of it was granted"},
+            {statuses.ERR_PARTIAL_SUCCESS: "only a part of it was granted"},
         ),
         ProcessMonitor: Exchange(
             Command.MONITOR,
             lambda op: {"monitor": op.monitor, "error": op.error, "infos": op.directives},
             infos,
             {
-                ERR_BAD_PARAM: "the server does not take these directives: is there a time to check after?",
-                ERR_NOT_FOUND: "there is nothing like that to monitor, or no monitor of this id",
+                statuses.ERR_BAD_PARAM: "the server does not take these directives: is there a time to check after?",
+                statuses.ERR_NOT_FOUND: "there is nothing like that to monitor, or no monitor of this id",
             },
         ),
         GetCredential: Exchange(
@@ -82,7 +79,7 @@ STARTS, REPLIES = tables(
             Command.VALIDATE_CRED,
             lambda op: {"credential": op.credential, "infos": op.directives},
             infos,
-            {ERR_INVALID_CRED: "the credential is not valid"},
+            {statuses.ERR_INVALID_CRED: "the credential is not valid"},
         ),
     }
 )
@@ -92,7 +89,7 @@ _monitor = STARTS[ProcessMonitor]
 def _process_monitor(client: Client, call: Call) -> None:
     op = call.op
     assert isinstance(op, ProcessMonitor)
-    if op.monitor.key == SEND_HEARTBEAT:
+    if op.monitor.key == keys.SEND_HEARTBEAT:
         _heartbeat(client, call, ())
     else:
         _monitor(client, call)

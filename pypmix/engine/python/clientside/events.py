@@ -4,25 +4,10 @@ from __future__ import annotations
 
 from pypmix.engine.chain import Handler, Handlers
 from pypmix.engine.raised import Raised
-from pypmix.standard import codes
-from pypmix.standard.errors import (
-    ERR_LOST_CONNECTION,
-    ERR_NOT_SUPPORTED,
-    SUCCESSES,
-    LocalProtocolError,
-    NotInitialized,
-    PMIxError,
-    RemoteProtocolError,
-)
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import SUCCESSES, LocalProtocolError, NotInitialized, PMIxError, RemoteProtocolError
 from pypmix.standard.ops import DeregisterEventHandler, Notification, NotifyEvent, RegisterEventHandler
-from pypmix.standard.ops.events import (
-    AFFECTED_PROC,
-    CUSTOM_RANGE,
-    DIRECTIVES,
-    RANGE_PROC_LOCAL,
-    among,
-    procs_in,
-)
+from pypmix.standard.ops.events import DIRECTIVES, RANGE_PROC_LOCAL, among, procs_in
 from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value, decimal
 from pypmix.wire.frames import TAG_NOTIFY, frame, next_tag
 from pypmix.wire.messages import EVENT, Command, decode_status, request_layout
@@ -35,15 +20,10 @@ if TYPE_CHECKING:
 
 TOPIC = "events"
 
-INTERNAL = "pmix.srvr.internal.notify"
-"""What servers mark events with that have come from a client of theirs."""
 
 DEFAULT = -(2**31)
 """The code that stands for all codes, where a message needs one."""
 
-INVITED = -159
-LEADER_SELECTED = -167
-"""The codes of an invitation to a group, and of the choice of its leader, which the groups take in before handlers."""
 
 NO_CODES_FROM = (7, 0, 0)
 """The first release whose servers take in a registration without codes.
@@ -53,7 +33,7 @@ let a client register like any code.
 """
 
 _FAILURES = {
-    ERR_NOT_SUPPORTED: "the server's host does not report such events",
+    statuses.ERR_NOT_SUPPORTED: "the server's host does not report such events",
 }
 
 
@@ -206,7 +186,7 @@ class Events:
     def raised(self, op: NotifyEvent) -> None:
         """Run this process's own handlers, to which no server brings what the process has raised itself."""
         client = self._client
-        targets = procs_in(op.infos, CUSTOM_RANGE)
+        targets = procs_in(op.infos, keys.EVENT_CUSTOM_RANGE)
         if targets is None or among(client.proc, targets):
             # The server has it for those of us who come late, unless nobody else was meant.
             keep = client.server is None or op.range == RANGE_PROC_LOCAL
@@ -220,12 +200,12 @@ class Events:
         client = self._client
         try:
             event = EVENT.decode(payload, client.buffer_type, client.release)
-            targets = procs_in(event["infos"], CUSTOM_RANGE)
+            targets = procs_in(event["infos"], keys.EVENT_CUSTOM_RANGE)
         except (RemoteProtocolError, TypeError) as error:
             client.pass_on(_complain, error)
             return
         if targets is None or among(client.proc, targets):
-            infos = tuple([info for info in event["infos"] if info.key != INTERNAL])
+            infos = tuple([info for info in event["infos"] if info.key != keys.INTERNAL_NOTIFY])
             if event["source"] == client.proc and not self._raised.heard(event["code"], infos)[0]:
                 return
             notification = Notification(event["code"], event["source"], event["range"], infos)
@@ -237,8 +217,10 @@ class Events:
         error = client.closed() if client.closed is not None and not client._finalizing else None
         if error is not None and not isinstance(error, NotInitialized):
             server = Value.unchecked(codes.PROC, self._server)
-            infos = (Info.unchecked(AFFECTED_PROC, server, 0),)
-            self.handlers.raised(Notification(ERR_LOST_CONNECTION, self._server, RANGE_PROC_LOCAL, infos), False)
+            infos = (Info.unchecked(keys.EVENT_AFFECTED_PROC, server, 0),)
+            self.handlers.raised(
+                Notification(statuses.ERR_LOST_CONNECTION, self._server, RANGE_PROC_LOCAL, infos), False
+            )
             self.handlers.end(error)
         else:
             self.handlers.end(None)
@@ -274,13 +256,13 @@ def _complain(error: Exception) -> None:
 def _register(client: Client, call: Call) -> None:
     op = call.op
     assert isinstance(op, RegisterEventHandler)
-    if client.server is not None and (INVITED in op.codes or LEADER_SELECTED in op.codes):
+    if client.server is not None and (statuses.GROUP_INVITED in op.codes or statuses.GROUP_LEADER_SELECTED in op.codes):
         from pypmix.engine.python.clientside.groups import groups_of
 
         agent = groups_of(client).agent
-        if INVITED in op.codes:
+        if statuses.GROUP_INVITED in op.codes:
             agent.expects_invitations()
-        if LEADER_SELECTED in op.codes:
+        if statuses.GROUP_LEADER_SELECTED in op.codes:
             agent.expects_leaders()
     try:
         events_of(client).register(call, op)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pypmix.standard.errors import ERR_NOT_SUPPORTED, SUCCESSES, NotSupported
+from pypmix.standard import statuses
+from pypmix.standard.errors import SUCCESSES, NotSupported
 from pypmix.wire.messages import reply_layout, request_layout
 
 TYPE_CHECKING = False
@@ -40,7 +41,7 @@ class Exchange:
         self.command = command
         self.fields = fields
         self.result = result
-        self.failures = {ERR_NOT_SUPPORTED: UNOFFERED, **(failures or {})}
+        self.failures = {statuses.ERR_NOT_SUPPORTED: UNOFFERED, **(failures or {})}
 
 
 def infos(reply: dict[str, Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.engine.python.clientside.exchanges import Exchange, infos, tables
-from pypmix.standard.errors import ERR_NOT_FOUND
+from pypmix.standard import statuses
 from pypmix.standard.ops import ComputeDistances, FabricRegister, FabricUpdate
 from pypmix.wire.messages import Command
 
@@ -14,13 +14,13 @@ STARTS, REPLIES = tables(
             Command.FABRIC_UPDATE,
             lambda op: {"index": op.index},
             infos,
-            {ERR_NOT_FOUND: "no fabric of this index is registered"},
+            {statuses.ERR_NOT_FOUND: "no fabric of this index is registered"},
         ),
         ComputeDistances: Exchange(
             Command.COMPUTE_DEVICE_DISTANCES,
             lambda op: {"topology": op.topology, "cpuset": op.cpuset, "infos": op.directives},
             lambda reply: reply["distances"],
-            {ERR_NOT_FOUND: "there are no such devices"},
+            {statuses.ERR_NOT_FOUND: "there are no such devices"},
         ),
     }
 )

@@ -6,6 +6,7 @@ import os
 
 from pypmix.engine.python.client import Call
 from pypmix.engine.python.datastore import is_true
+from pypmix.standard import keys, statuses
 from pypmix.standard.errors import SUCCESSES, NotFound, NotInitialized, NotSupported
 from pypmix.standard.ops import IOFDeregister, IOFPull, IOFPush, Output
 from pypmix.standard.ops.forwarding import STDIN, STDOUT, names_proc
@@ -19,18 +20,15 @@ if TYPE_CHECKING:
 
     from pypmix.engine.python.client import Client
 
-PUSH_STDIN = "pmix.iof.stdin"
 
 FLOW_CONTROL_FROM = (7, 0, 0)
 """The first release whose servers tell those who push input to pause."""
 
-ERR_IOF_XOFF = -405
-"""Taken, but no more for now."""
 
 FORWARDED = 0
 """The handler that servers name for output which a spawn asked them to send; ids of pulls begin above it."""
 
-_FAILURES = {-47: "the server's host forwards no output or input"}
+_FAILURES = {statuses.ERR_NOT_SUPPORTED: "the server's host forwards no output or input"}
 
 
 class _Pull:
@@ -240,7 +238,7 @@ def _push(client: Client, call: Call) -> None:
     if client.server is None:
         client._end(call, error=client._alone(call))
         return
-    if any(info.key == PUSH_STDIN and is_true(info.value) for info in op.directives):
+    if any(info.key == keys.IOF_PUSH_STDIN and is_true(info.value) for info in op.directives):
         raise client._named(NotSupported("this engine does not read the process's own input; push its bytes"), op)
     message = _message(client, Command.IOF_PUSH, procs=op.procs, infos=op.directives, data=op.data)
     gate = _gate(client)
@@ -252,7 +250,7 @@ def _push(client: Client, call: Call) -> None:
 
 def _pushed(client: Client, call: Call, payload: bytes) -> None:
     status = decode_status(payload, client.buffer_type)
-    if status == ERR_IOF_XOFF:
+    if status == statuses.ERR_IOF_XOFF:
         gate = _gate(client)
         if gate is not None:
             gate.shut = True

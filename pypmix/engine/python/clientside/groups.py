@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pypmix.engine.groups.rules import FAILURES, TELLING, results_of, signed
-from pypmix.engine.groups.talk import CONTEXT_ID, MEMBERSHIP
 from pypmix.engine.python.clientside.exchanges import reply, request
 from pypmix.engine.python.clientside.groupport import GroupPort
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESSES
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import SUCCESSES
 from pypmix.standard.ops import (
     GroupConstruct,
     GroupDestruct,
@@ -63,7 +62,7 @@ def _construct(client: Client, call: Call) -> None:
 
 def _constructed(client: Client, call: Call, payload: bytes) -> None:
     status = decode_status(payload, client.buffer_type)
-    partial = status == ERR_PARTIAL_SUCCESS and _adapts(client) and client.release >= PARTIAL
+    partial = status == statuses.ERR_PARTIAL_SUCCESS and _adapts(client) and client.release >= PARTIAL
     if status not in SUCCESSES and not partial:
         _failed(client, call, status, payload)
         return
@@ -71,9 +70,11 @@ def _constructed(client: Client, call: Call, payload: bytes) -> None:
     infos = list(fields.get("group_info", ()))
     members, context_id = fields.get("members"), fields["context_id"]
     if members:
-        infos.append(Info(MEMBERSHIP, Value.unchecked(codes.DATA_ARRAY, DataArray(codes.PROC, tuple(members)))))
+        infos.append(
+            Info(keys.GROUP_MEMBERSHIP, Value.unchecked(codes.DATA_ARRAY, DataArray(codes.PROC, tuple(members))))
+        )
     if context_id is not None:
-        infos.append(Info(CONTEXT_ID, Value.unchecked(codes.SIZE, context_id)))
+        infos.append(Info(keys.GROUP_CONTEXT_ID, Value.unchecked(codes.SIZE, context_id)))
     for item in fields.get("objects", ()):
         unpacker = Unpacker(item, client.buffer_type, client.release)
         nspace = unpacker.one(codes.STRING)
@@ -103,7 +104,7 @@ def _destructed(client: Client, call: Call, payload: bytes) -> None:
 def _failed(client: Client, call: Call, status: int, payload: bytes) -> None:
     op: Any = call.op
     error = client._error(call, status, FAILURES.get(status, "").format(repr(op.group)))
-    if status == ERR_TIMEOUT or _adapts(client):
+    if status == statuses.ERR_TIMEOUT or _adapts(client):
         missing = decode_late(payload, client.buffer_type)
         error.missing = None if missing is None else frozenset(missing)
     client._end(call, error=error)

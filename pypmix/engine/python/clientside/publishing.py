@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_NOT_FOUND, ERR_PARTIAL_SUCCESS, ERR_TIMEOUT, SUCCESSES, NotFound
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import SUCCESSES, NotFound
 from pypmix.standard.ops import Lookup, Publish, Unpublish
 from pypmix.standard.types import Info, Value
 from pypmix.wire.messages import Command, decode_status, reply_layout, request_layout
@@ -17,18 +17,16 @@ if TYPE_CHECKING:
 
     from pypmix.engine.python.client import Call, Client
 
-RANGE = "pmix.range"
-PERSISTENCE = "pmix.persist"
 
 _FAILURES = {
-    -53: "a key is published to this range already",
-    -23: "only who published a key may take it back",
-    ERR_NOT_FOUND: "the caller has published none of these keys",
+    statuses.ERR_DUPLICATE_KEY: "a key is published to this range already",
+    statuses.ERR_NO_PERMISSIONS: "only who published a key may take it back",
+    statuses.ERR_NOT_FOUND: "the caller has published none of these keys",
 }
 
 _LOOKUP_FAILURES = {
-    ERR_TIMEOUT: "it was not published in time",
-    ERR_PARTIAL_SUCCESS: "some of the keys are there, but their values did not come with the answer",
+    statuses.ERR_TIMEOUT: "it was not published in time",
+    statuses.ERR_PARTIAL_SUCCESS: "some of the keys are there, but their values did not come with the answer",
 }
 
 
@@ -45,8 +43,8 @@ def _publish(client: Client, call: Call) -> None:
     op = call.op
     assert isinstance(op, Publish)
     terms = (
-        Info.unchecked(RANGE, Value.unchecked(codes.DATA_RANGE, op.range), 0),
-        Info.unchecked(PERSISTENCE, Value.unchecked(codes.PERSIST, op.persistence), 0),
+        Info.unchecked(keys.RANGE, Value.unchecked(codes.DATA_RANGE, op.range), 0),
+        Info.unchecked(keys.PERSISTENCE, Value.unchecked(codes.PERSIST, op.persistence), 0),
     )
     _send(client, call, Command.PUBLISHNB, infos=(*op.infos, *terms, *op.directives))
 
@@ -77,9 +75,9 @@ def _found(client: Client, call: Call, payload: bytes) -> None:
     # Some servers answer with a success in which values that nobody published are undefined ones.
     data = tuple([item for item in reply["data"] if item.key in op.keys and item.value.type != codes.UNDEF])
     names = ", ".join(map(repr, op.keys))
-    if data and (status in SUCCESSES or status == ERR_PARTIAL_SUCCESS):
+    if data and (status in SUCCESSES or status == statuses.ERR_PARTIAL_SUCCESS):
         client._end(call, data)
-    elif status in SUCCESSES or status == ERR_NOT_FOUND:
+    elif status in SUCCESSES or status == statuses.ERR_NOT_FOUND:
         error = NotFound(f"nobody has published {names} where this proc may look it up" + call.because)
         client._end(call, error=client._named(error, op))
     else:

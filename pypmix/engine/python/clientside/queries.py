@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from pypmix.engine.answers import ATTRIBUTE_SUPPORT, OPEN, completed
+from pypmix.engine.answers import OPEN, completed
 from pypmix.engine.python.clientside.exchanges import UNOFFERED, reply, request
-from pypmix.engine.python.datastore import HOSTNAME, LOCAL_PEERS, NODE_INFO, Wanted, is_true
-from pypmix.standard import codes, types
-from pypmix.standard.errors import (
-    ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
-    ERR_TIMEOUT,
-    SUCCESSES,
-    NotFound,
-    RemoteProtocolError,
-)
+from pypmix.engine.python.datastore import Wanted, is_true
+from pypmix.standard import codes, keys, statuses, types
+from pypmix.standard.errors import SUCCESSES, NotFound, RemoteProtocolError
 from pypmix.standard.ops import RESERVED_PREFIX, QueryInfo, ResolveNodes, ResolvePeers
 from pypmix.standard.types import DataArray, Info, Proc, Query, Value
 from pypmix.wire.messages import Command, encode_get, read_get_object
@@ -24,29 +17,24 @@ if TYPE_CHECKING:
 
     from pypmix.engine.python.client import Call, Client
 
-NSPACE = "pmix.nspace"
-PROCID = "pmix.procid"
-RANK = "pmix.rank"
-REFRESH_CACHE = "pmix.qry.rfsh"
 
 SELECTORS = frozenset(
     {
-        NSPACE,
-        PROCID,
-        RANK,
-        HOSTNAME,
-        NODE_INFO,
-        "pmix.nodeid",
-        "pmix.app.info",
-        "pmix.appnum",
-        "pmix.ssn.info",
-        "pmix.session.id",
-        "pmix.job.info",
+        keys.NSPACE,
+        keys.PROCID,
+        keys.RANK,
+        keys.HOSTNAME,
+        keys.NODE_INFO,
+        keys.NODEID,
+        keys.APP_INFO,
+        keys.APPNUM,
+        keys.SESSION_INFO,
+        keys.SESSION_ID,
+        keys.JOB_INFO,
     }
 )
 """Qualifiers that say whose value is wanted; with others the answer is the server's."""
 
-ERR_INVALID_NAMESPACE = -44
 
 RESOLVING: tuple[int, int, int] = (5, 0, 7)
 """The first release of a server that resolves peers and nodes."""
@@ -55,8 +43,8 @@ TELLING: tuple[int, int, int] = (5, 0, 0)
 """The first release of a server that tells what it supports; earlier ones crash when they are asked."""
 
 _TRUE = Value.unchecked(codes.BOOL, True)
-_NODE_INFO = Info.unchecked(NODE_INFO, _TRUE, 0)
-_IMMEDIATE = Info.unchecked("pmix.immediate", _TRUE, 0)
+_NODE_INFO = Info.unchecked(keys.NODE_INFO, _TRUE, 0)
+_IMMEDIATE = Info.unchecked(keys.IMMEDIATE, _TRUE, 0)
 
 # Queries.
 
@@ -69,7 +57,7 @@ def _query(client: Client, call: Call) -> None:
     for query in op.queries:
         asked = []
         for key in query.keys:
-            if key == ATTRIBUTE_SUPPORT:
+            if key == keys.QUERY_ATTRIBUTE_SUPPORT:
                 value, others = _support(query.qualifiers)
                 if client.release >= TELLING:
                     rest += [Query((key,), qualifiers) for qualifiers in others]
@@ -94,7 +82,9 @@ def _query(client: Client, call: Call) -> None:
 
         client._end(call, error=client._named(error(), op))
     else:
-        client._end(call, error=client._error(call, ERR_NOT_SUPPORTED, "this server does not tell what it supports"))
+        client._end(
+            call, error=client._error(call, statuses.ERR_NOT_SUPPORTED, "this server does not tell what it supports")
+        )
 
 
 def _known(client: Client, key: str, qualifiers: tuple[Info, ...]) -> Value | None:
@@ -102,16 +92,16 @@ def _known(client: Client, key: str, qualifiers: tuple[Info, ...]) -> Value | No
     nspace, rank = client.proc[0], types.RANK_WILDCARD
     directives = []
     for info in qualifiers:
-        if info.key == REFRESH_CACHE and not is_true(info.value):
+        if info.key == keys.QUERY_REFRESH_CACHE and not is_true(info.value):
             continue
         if info.key not in SELECTORS:
             return None
         data = info.value.data
-        if info.key == PROCID:
+        if info.key == keys.PROCID:
             nspace, rank = data
-        elif info.key == NSPACE:
+        elif info.key == keys.NSPACE:
             nspace = data
-        elif info.key == RANK:
+        elif info.key == keys.RANK:
             rank = data
         else:
             directives.append(Info.unchecked(info.key, info.value, 0))
@@ -126,7 +116,7 @@ def _support(qualifiers: tuple[Info, ...]) -> tuple[Value | None, list[tuple[Inf
     """Return what this process tells of its own support, and the qualifiers of what the server is to be asked."""
     from pypmix.engine.python.support import CLIENT, elsewhere, supported
 
-    qualifiers = tuple([info for info in qualifiers if info.key != REFRESH_CACHE])
+    qualifiers = tuple([info for info in qualifiers if info.key != keys.QUERY_REFRESH_CACHE])
     own = supported(CLIENT, qualifiers)
     value = Value.unchecked(codes.DATA_ARRAY, DataArray(codes.INFO, tuple(own))) if own else None
     return value, elsewhere(qualifiers)
@@ -143,13 +133,15 @@ def _answered(client: Client, call: Call, payload: bytes) -> None:
         client._end(call, found)
         return
     names = ", ".join([repr(key) for query in op.queries for key in query.keys])
-    if status in SUCCESSES or status == ERR_NOT_FOUND:
+    if status in SUCCESSES or status == statuses.ERR_NOT_FOUND:
         error = NotFound(f"nobody has an answer to {names}" + call.because)
         client._end(call, error=client._named(error, op))
-    elif status == ERR_NOT_SUPPORTED:
+    elif status == statuses.ERR_NOT_SUPPORTED:
         client._end(call, error=client._error(call, status, f"the server's host does not answer {names}"))
     else:
-        client._end(call, error=client._error(call, status, "it took too long" if status == ERR_TIMEOUT else ""))
+        client._end(
+            call, error=client._error(call, status, "it took too long" if status == statuses.ERR_TIMEOUT else "")
+        )
 
 
 # Peers and nodes.
@@ -188,7 +180,7 @@ def _resolve_here(client: Client, call: Call, nspace: str | None) -> None:
     else:
         call.phase = "job info"
         kind, release = client.buffer_type, client.release
-        client._request(call, encode_get(kind, nspace, types.RANK_WILDCARD, (_IMMEDIATE,), LOCAL_PEERS, release))
+        client._request(call, encode_get(kind, nspace, types.RANK_WILDCARD, (_IMMEDIATE,), keys.LOCAL_PEERS, release))
 
 
 def _end_with(client: Client, call: Call, nspaces: list[str]) -> None:
@@ -201,11 +193,11 @@ def _end_with(client: Client, call: Call, nspaces: list[str]) -> None:
 
 def _peers(client: Client, nspace: str, node: str | None) -> list[Proc]:
     name = client.store.hostname if node is None else node
-    wanted = Wanted((_NODE_INFO, Info.unchecked(HOSTNAME, Value.unchecked(codes.STRING, name), 0)))
+    wanted = Wanted((_NODE_INFO, Info.unchecked(keys.HOSTNAME, Value.unchecked(codes.STRING, name), 0)))
     job = Proc.unchecked(nspace, types.RANK_WILDCARD)
-    value = client.store.find(job, LOCAL_PEERS, wanted)
+    value = client.store.find(job, keys.LOCAL_PEERS, wanted)
     if value is None and name == client.store.hostname:
-        value = client.store.find(job, LOCAL_PEERS, Wanted())
+        value = client.store.find(job, keys.LOCAL_PEERS, Wanted())
     ranks = str(value.data).split(",") if value is not None and value.data else []
     return [Proc(nspace, rank) for rank in sorted([int(rank) for rank in ranks])]
 
@@ -213,7 +205,7 @@ def _peers(client: Client, nspace: str, node: str | None) -> list[Proc]:
 def _unknown(client: Client, call: Call) -> NotFound:
     op = call.op
     assert isinstance(op, ResolvePeers | ResolveNodes)
-    error = NotFound(f"no nspace {op.nspace!r} is known here", status=ERR_INVALID_NAMESPACE)
+    error = NotFound(f"no nspace {op.nspace!r} is known here", status=statuses.ERR_INVALID_NAMESPACE)
     client._named(error, op)
     return error
 
@@ -227,10 +219,10 @@ def _told(client: Client, call: Call, command: int, payload: bytes) -> dict[str,
     status = fields["status"]
     if status in SUCCESSES:
         return fields
-    if status in (ERR_INVALID_NAMESPACE, ERR_NOT_FOUND):
+    if status in (statuses.ERR_INVALID_NAMESPACE, statuses.ERR_NOT_FOUND):
         client._end(call, error=_unknown(client, call))
     else:
-        client._end(call, error=client._error(call, status, UNOFFERED if status == ERR_NOT_SUPPORTED else ""))
+        client._end(call, error=client._error(call, status, UNOFFERED if status == statuses.ERR_NOT_SUPPORTED else ""))
     return None
 
 

@@ -6,7 +6,8 @@ from pypmix.engine.apps import complete, refusal
 from pypmix.engine.python.client import TIMEOUT_GRACE
 from pypmix.engine.python.clientside.forwarding import show_output
 from pypmix.engine.python.datastore import is_true, seconds
-from pypmix.standard.errors import ERROR, SUCCESSES
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import SUCCESSES
 from pypmix.standard.ops import Spawn
 from pypmix.wire.codec import kvals
 from pypmix.wire.messages import Command, reply_layout, request_layout
@@ -17,9 +18,8 @@ if TYPE_CHECKING:
 
     from pypmix.engine.python.client import Call, Client
 
-SPAWN_TIMEOUT = "pmix.sp.time"
 
-FORWARDED = frozenset({"pmix.fwd.stdout", "pmix.fwd.stderr", "pmix.fwd.stddiag"})
+FORWARDED = frozenset({keys.FWD_STDOUT, keys.FWD_STDERR, keys.FWD_STDDIAG})
 """Directives that make the server send the output of the new procs to a tool without being asked again."""
 
 
@@ -34,7 +34,7 @@ def _spawn(client: Client, call: Call) -> None:
     message = layout.encode(client.buffer_type, client.release, infos=op.directives, apps=apps)
     # PMIX_TIMEOUT is no limit of this request: some hosts take it for that of the job.
     for info in op.directives:
-        if info.key == SPAWN_TIMEOUT and seconds(info.value):
+        if info.key == keys.SPAWN_TIMEOUT and seconds(info.value):
             client._set_deadline(call, client._now + seconds(info.value) + TIMEOUT_GRACE)
         elif info.key in FORWARDED and is_true(info.value) and client.server.tool:
             # What launches ranks shows such output itself, for whoever asked for it.
@@ -49,7 +49,7 @@ def _spawned(client: Client, call: Call, payload: bytes) -> None:
         assert isinstance(call.op, Spawn)
         client._end(call, error=client._error(call, status, *refusal(call.op, status)))
     elif not nspace:
-        client._end(call, error=client._error(call, ERROR, "the server does not say which nspace the job has"))
+        client._end(call, error=client._error(call, statuses.ERROR, "the server does not say which nspace the job has"))
     else:
         pairs = kvals(reply["kvals"], 0, client.buffer_type, client.release)
         client.store.add_job_values(nspace, pairs, client.buffer_type, client.release)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from pypmix.engine.base import MUNGE, NATIVE, UNCHECKED
 from pypmix.engine.peeruid import NOBODY
-from pypmix.standard.errors import ERR_INVALID_CRED, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,11 +69,11 @@ class Admission:
             # A credential of munge has been checked; one of `native` is what the client says of itself.
             if module != MUNGE and not (named and UNCHECKED in self._security):
                 detail = "nothing proves its user: the kernel does not tell whose its socket is"
-                raise PMIxError(detail, status=ERR_INVALID_CRED)
+                raise PMIxError(detail, status=statuses.ERR_INVALID_CRED)
         elif owner == NOBODY:
-            raise PMIxError("the kernel does not know its socket any more", status=ERR_INVALID_CRED)
+            raise PMIxError("the kernel does not know its socket any more", status=statuses.ERR_INVALID_CRED)
         elif owner not in (0, uid):
-            raise PMIxError(f"its socket belongs to user {owner}, not {uid}", status=ERR_INVALID_CRED)
+            raise PMIxError(f"its socket belongs to user {owner}, not {uid}", status=statuses.ERR_INVALID_CRED)
 
     def refused(self, uid: int | None) -> None:
         """Note that a connection of this user was refused."""

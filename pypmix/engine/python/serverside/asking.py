@@ -5,15 +5,8 @@ from __future__ import annotations
 from pypmix.engine.base import Pending
 from pypmix.engine.python.serverside.knowledge import Knowledge
 from pypmix.engine.python.serverside.topic import Topic, fields_of, made, refuse, status_of
-from pypmix.standard import codes
-from pypmix.standard.errors import (
-    ERR_NOT_FOUND,
-    ERR_OUT_OF_RESOURCE,
-    ERR_PARTIAL_SUCCESS,
-    ERROR,
-    SUCCESS,
-    PMIxError,
-)
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import (
     PERSIST_APP,
     RANGE_SESSION,
@@ -38,7 +31,7 @@ from pypmix.standard.ops import (
 )
 from pypmix.standard.ops.connecting import CONNECT_MADE
 from pypmix.standard.ops.core import instances
-from pypmix.standard.ops.events import CUSTOM_RANGE, is_set
+from pypmix.standard.ops.events import is_set
 from pypmix.standard.types import DeviceDistance, Info, Pdata, Value
 from pypmix.wire.frames import TAG_HEARTBEAT
 from pypmix.wire.messages import Command, reply_layout
@@ -54,12 +47,6 @@ if TYPE_CHECKING:
     Fields = dict[str, Any]
     Reply = Callable[[Any, Any, Peer], Fields]
 
-ASSIGN_CONTEXT_ID = "pmix.grp.actxid"
-GROUP_ID = "pmix.grp.id"
-PROCID = "pmix.procid"
-QUERY_MEMBERSHIP = "pmix.qry.pgrpmems"
-RANGE = "pmix.range"
-PERSISTENCE = "pmix.persist"
 
 PARTIAL_LOOKUP = (7, 0, 0)
 PARTIAL_QUERY = (5, 0, 7)
@@ -95,9 +82,9 @@ def _infos(_op: Op[Any], result: object, _peer: Peer) -> Fields:
 def _found(op: Lookup, result: object, peer: Peer) -> Fields:
     data = _checked(result, Pdata)
     if not data:
-        return {"status": ERR_NOT_FOUND}
+        return {"status": statuses.ERR_NOT_FOUND}
     partial = len(data) < len(op.keys) and peer.release >= PARTIAL_LOOKUP
-    return {"status": ERR_PARTIAL_SUCCESS if partial else SUCCESS, "data": data}
+    return {"status": statuses.ERR_PARTIAL_SUCCESS if partial else statuses.SUCCESS, "data": data}
 
 
 def _credential(_op: Op[Any], result: object, _peer: Peer) -> Fields:
@@ -114,7 +101,7 @@ def _distances(_op: Op[Any], result: object, _peer: Peer) -> Fields:
 
 
 def _publish(fields: Fields) -> Publish:
-    terms = {RANGE: RANGE_SESSION, PERSISTENCE: PERSIST_APP}
+    terms = {keys.RANGE: RANGE_SESSION, keys.PERSISTENCE: PERSIST_APP}
     data: list[Info] = []
     directives: list[Info] = []
     for info in fields["infos"]:
@@ -122,7 +109,7 @@ def _publish(fields: Fields) -> Publish:
             terms[info.key] = info.value.data
         else:
             (directives if info.key.startswith(RESERVED_PREFIX) else data).append(info)
-    return Publish(tuple(data), terms[RANGE], terms[PERSISTENCE], tuple(directives))
+    return Publish(tuple(data), terms[keys.RANGE], terms[keys.PERSISTENCE], tuple(directives))
 
 
 QUESTIONS: tuple[tuple[int, Callable[[Fields], Op[Any]], Reply], ...] = (
@@ -204,7 +191,7 @@ class Asking(Topic):
                 else:
                     self._send(peer, tag, command, op, lambda: reply(op, result, peer))
 
-            if command == Command.JOB_CONTROL and is_set(op.directives, ASSIGN_CONTEXT_ID):
+            if command == Command.JOB_CONTROL and is_set(op.directives, keys.GROUP_ASSIGN_CONTEXT_ID):
                 self.server.groups.number(peer, answer)
                 return
             self._ask(peer, op, answer)
@@ -217,7 +204,7 @@ class Asking(Topic):
         if "procs" in fields:
             fields["procs"] = tuple(store.ungrouped(store.own(fields["procs"], peer.process.proc)))
         if "infos" in fields:
-            fields["infos"] = store.native(fields["infos"], CUSTOM_RANGE)
+            fields["infos"] = store.native(fields["infos"], keys.EVENT_CUSTOM_RANGE)
 
     def _ask(self, peer: Peer, op: Op[Any], answer: Callable[[Any, BaseException | None], None]) -> None:
         """Ask the host; what it says to who has gone in the meantime is dropped."""
@@ -238,11 +225,11 @@ class Asking(Topic):
         """Send the reply that results from what the host has returned."""
         try:
             layout = reply_layout(command, peer.release)
-            payload = layout.encode(peer.buffer_type, peer.release, **{"status": SUCCESS, **fields()})
+            payload = layout.encode(peer.buffer_type, peer.release, **{"status": statuses.SUCCESS, **fields()})
         except Exception as problem:
             # Hosts are other people's code: what they return may be anything.
             self.server.host.log(f"the host answered {op.name} of {peer.process.proc} with nonsense: {problem!r}")
-            peer.status(tag, ERROR)
+            peer.status(tag, statuses.ERROR)
         else:
             peer.send(tag, payload)
 
@@ -265,14 +252,14 @@ class Asking(Topic):
         if len(queries) == 1 and queries[0].keys == (CONNECT_MADE,):
             infos = self.server.topics.named("connecting").made(peer.process, queries[0].qualifiers)
             layout = reply_layout(Command.QUERY, peer.release)
-            peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=SUCCESS, infos=infos))
+            peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=statuses.SUCCESS, infos=infos))
             return
         if self.server.store.groups:
             native = self.server.store.native
-            queries = tuple([each.replace(qualifiers=native(each.qualifiers, PROCID)) for each in queries])
+            queries = tuple([each.replace(qualifiers=native(each.qualifiers, keys.PROCID)) for each in queries])
         op = made(QueryInfo, queries)
         if sum([len(query.keys) for query in op.queries]) > MAX_KEYS:
-            raise PMIxError(f"a query after more than {MAX_KEYS} keys", status=ERR_OUT_OF_RESOURCE)
+            raise PMIxError(f"a query after more than {MAX_KEYS} keys", status=statuses.ERR_OUT_OF_RESOURCE)
 
         def answer(result: object, error: BaseException | None) -> None:
             fields = None if error is None else self._answers(op, None, error, peer)
@@ -288,9 +275,9 @@ class Asking(Topic):
 
     def _is_of_own_group(self, op: QueryInfo, peer: Peer) -> bool:
         """Tell whether a query is after the members of one of the caller's groups, of which no host knows more."""
-        if len(op.queries) != 1 or op.queries[0].keys != (QUERY_MEMBERSHIP,):
+        if len(op.queries) != 1 or op.queries[0].keys != (keys.QUERY_GROUP_MEMBERSHIP,):
             return False
-        named = [info.value.data for info in op.queries[0].qualifiers if info.key == GROUP_ID]
+        named = [info.value.data for info in op.queries[0].qualifiers if info.key == keys.GROUP_ID]
         own = peer.process.proc
         return any(isinstance(name, str) and self.server.store.key_of(name, own) is not None for name in named)
 
@@ -313,18 +300,18 @@ class Asking(Topic):
                 if value is not None and value.type != codes.UNDEF:
                     found.append(Info.unchecked(key, value, 0))
         if not found:
-            return {"status": status_of(error) if error else ERR_NOT_FOUND}
+            return {"status": status_of(error) if error else statuses.ERR_NOT_FOUND}
         partial = len(found) < slots and peer.release >= PARTIAL_QUERY
-        return {"status": ERR_PARTIAL_SUCCESS if partial else SUCCESS, "infos": tuple(found)}
+        return {"status": statuses.ERR_PARTIAL_SUCCESS if partial else statuses.SUCCESS, "infos": tuple(found)}
 
     def _resolve_peers(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = fields_of(peer, Command.RESOLVE_PEERS, payload)
         procs = self.knowledge.peers(peer.process, fields["node"], fields["nspace"])
         layout = reply_layout(Command.RESOLVE_PEERS, peer.release)
-        peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=SUCCESS, procs=procs))
+        peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=statuses.SUCCESS, procs=procs))
 
     def _resolve_nodes(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = fields_of(peer, Command.RESOLVE_NODE, payload)
         nodes = ",".join(self.knowledge.nodes(fields["nspace"]))
         layout = reply_layout(Command.RESOLVE_NODE, peer.release)
-        peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=SUCCESS, nodes=nodes))
+        peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=statuses.SUCCESS, nodes=nodes))

@@ -9,36 +9,15 @@ from __future__ import annotations
 from collections import Counter
 
 from pypmix.engine.base import Pending
-from pypmix.engine.groups.talk import (
-    ABSENT,
-    ADD_MEMBERS,
-    ASSIGN_CONTEXT_ID,
-    BOOTSTRAP,
-    CONSTRUCT_ABORT,
-    FT_COLLECTIVE,
-    NOTIFY_TERMINATION,
-    OPTIONAL,
-    listed,
-    proc,
-    procs,
-)
+from pypmix.engine.groups.talk import ABSENT, listed, proc, procs
 from pypmix.engine.python.serverside.constructs import OWN, Outcome, group_info, told
 from pypmix.engine.python.serverside.grouprecords import Group
 from pypmix.engine.python.serverside.groups import told_as
 from pypmix.engine.python.serverside.reactions import SPARING
 from pypmix.engine.python.serverside.topic import reason_of, status_of
-from pypmix.engine.python.together import LOCAL_STATUS, absent_of, answer_failure
-from pypmix.standard import codes
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_EXISTS,
-    ERR_NOT_SUPPORTED,
-    ERR_OUT_OF_RESOURCE,
-    ERR_TIMEOUT,
-    ERROR,
-    SUCCESS,
-    PMIxError,
-)
+from pypmix.engine.python.together import absent_of, answer_failure
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops.core import instances
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.hosting import (
@@ -113,7 +92,7 @@ class _Gathering:
 
     @property
     def added(self) -> tuple[Proc, ...]:
-        return tuple(dict.fromkeys([each for info in self.infos for each in listed((info,), ADD_MEMBERS)]))
+        return tuple(dict.fromkeys([each for info in self.infos for each in listed((info,), keys.GROUP_ADD_MEMBERS)]))
 
 
 class Bootstrapping:
@@ -139,17 +118,17 @@ class Bootstrapping:
             PMIxError: It calls for the second time, it names others only, or too many wait already.
         """
         process = peer.process
-        counts = [info.value.data for info in infos if info.key == BOOTSTRAP]
+        counts = [info.value.data for info in infos if info.key == keys.GROUP_BOOTSTRAP]
         count = counts[0] if counts else 0
         if not isinstance(count, int) or isinstance(count, bool) or (counts and not 0 < count <= MAX_LEADERS):
-            raise PMIxError(f"{count!r} is no number of leaders", status=ERR_BAD_PARAM)
+            raise PMIxError(f"{count!r} is no number of leaders", status=statuses.ERR_BAD_PARAM)
         if named and process.proc not in named:
-            raise PMIxError("it is not one of the procs that it names", status=ERR_BAD_PARAM)
+            raise PMIxError("it is not one of the procs that it names", status=statuses.ERR_BAD_PARAM)
         if self._counts[process] >= MAX_OFFERS:
-            raise PMIxError(f"it waits in {MAX_OFFERS} groups already", status=ERR_OUT_OF_RESOURCE)
+            raise PMIxError(f"it waits in {MAX_OFFERS} groups already", status=statuses.ERR_OUT_OF_RESOURCE)
         known = self._gatherings.get(name)
         if known is not None and process in known.offers:
-            raise PMIxError(f"it constructs {name!r} already", status=ERR_EXISTS)
+            raise PMIxError(f"it constructs {name!r} already", status=statuses.ERR_EXISTS)
         gathering = self._gatherings.setdefault(name, _Gathering())
         offer = _Offer(process, (peer, tag), infos, count, self._server.clock.now())
         gathering.offers[process] = offer
@@ -165,7 +144,7 @@ class Bootstrapping:
         def answer(result: object, error: BaseException | None) -> None:
             if self._gatherings.get(name) is not gathering or gathering.offers.get(process) is not offer:
                 return
-            if status_of(error) == ERR_NOT_SUPPORTED:
+            if status_of(error) == statuses.ERR_NOT_SUPPORTED:
                 offer.mine = True
                 self._look(name)
             elif error is not None:
@@ -246,7 +225,7 @@ class Bootstrapping:
         offers = list(gathering.offers.values())
         counts = {offer.count for offer in offers if offer.count}
         if len(counts) > 1:
-            self._fail_all(name, ERR_BAD_PARAM)
+            self._fail_all(name, statuses.ERR_BAD_PARAM)
             return
         leaders = [offer for offer in offers if offer.count]
         if not counts or not all(offer.mine for offer in offers) or len(leaders) + gathering.gone < counts.pop():
@@ -257,7 +236,7 @@ class Bootstrapping:
         missing = [each for each in added if each not in came]
         dead = [each for each in missing if (found := self._server.store.find(each)) is None or found.left]
         if dead and not gathering.sparing:
-            self._fail_all(name, CONSTRUCT_ABORT, tuple(dead))
+            self._fail_all(name, statuses.GROUP_CONSTRUCT_ABORT, tuple(dead))
         elif len(dead) == len(missing):
             members = (*leading, *[each for each in added if each in came])
             self._ask(name, gathering, members, bool(dead or gathering.gone))
@@ -267,7 +246,7 @@ class Bootstrapping:
         gathering.asked = True
         offers = [offer for offer in gathering.offers.values() if offer.process.proc in members]
         shared: Shared = {offer.process.proc: group_info(offer.infos) for offer in offers}
-        skipped = {BOOTSTRAP, ADD_MEMBERS} | OWN
+        skipped = {keys.GROUP_BOOTSTRAP, keys.GROUP_ADD_MEMBERS} | OWN
         plain = {info.key: info for offer in offers for info in offer.infos if info.key not in skipped}
         infos = [told(each, items) for each, items in sorted(shared.items()) if items]
         directives = (*plain.values(), *infos, procs(GROUP_ORDER, members))
@@ -276,17 +255,17 @@ class Bootstrapping:
             if self._gatherings.get(name) is not gathering:
                 return
             status = status_of(error)
-            if status not in (SUCCESS, ERR_NOT_SUPPORTED):
+            if status not in (statuses.SUCCESS, statuses.ERR_NOT_SUPPORTED):
                 self._fail_all(name, status, absent_of(error), reason_of(error))
                 return
             gathering.outcome = None
             outcome = self._read(result if error is None else None, shared, members)
             if outcome is None:
-                self._fail_all(name, ERROR)
+                self._fail_all(name, statuses.ERROR)
                 return
-            if outcome.context_id is None and is_set(gathering.infos, ASSIGN_CONTEXT_ID):
+            if outcome.context_id is None and is_set(gathering.infos, keys.GROUP_ASSIGN_CONTEXT_ID):
                 outcome.context_id = self._groups.constructs.new_context_id()
-            outcome.partial = partial and is_set(gathering.infos, OPTIONAL)
+            outcome.partial = partial and is_set(gathering.infos, keys.GROUP_OPTIONAL)
             callers = {offer.process: offer.ticket for offer in gathering.offers.values() if offer in offers}
             group = self._group(gathering.infos, outcome)
             for offer in offers:
@@ -298,7 +277,7 @@ class Bootstrapping:
         self._server.host.upcall(GroupUpcall(GROUP_CONSTRUCT, name, tuple(sorted(members)), directives), answer)
 
     def _group(self, infos: list[Info], outcome: Outcome) -> Group:
-        flags = is_set(infos, NOTIFY_TERMINATION), is_set(infos, FT_COLLECTIVE)
+        flags = is_set(infos, keys.GROUP_NOTIFY_TERMINATION), is_set(infos, keys.GROUP_FT_COLLECTIVE)
         return Group(outcome.leader, *flags, outcome.context_id)
 
     def _read(self, result: object, shared: Shared, members: tuple[Proc, ...]) -> Outcome | None:
@@ -310,7 +289,7 @@ class Bootstrapping:
             self._server.host.log(f"the host answered a construct with nonsense: {problem}")
             return None
         leader = next((info.value.data for info in infos if info.key == GROUP_LEADER_PROC), None)
-        partial = is_set(infos, OPTIONAL) and any(info.key == ABSENT for info in infos)
+        partial = is_set(infos, keys.GROUP_OPTIONAL) and any(info.key == ABSENT for info in infos)
         return Outcome(members, context_id, shared, leader if isinstance(leader, Proc) else None, partial)
 
     def _made(self, name: str, gathering: _Gathering, offer: _Offer, result: object) -> None:
@@ -321,7 +300,7 @@ class Bootstrapping:
         else:
             outcome = self._read(result, {}, ())
         if outcome is None or process.proc not in outcome.members:
-            self._failed(name, offer, ERROR)
+            self._failed(name, offer, statuses.ERROR)
             return
         first = gathering.outcome is None
         gathering.outcome = outcome
@@ -377,11 +356,11 @@ class Bootstrapping:
         came = {each.proc for each in gathering.offers}
         late = tuple([each for each in gathering.added if each not in came])
         if offer.mine:
-            self._fail_all(name, ERR_TIMEOUT, late)
+            self._fail_all(name, statuses.ERR_TIMEOUT, late)
             return
-        self._withdraw(name, offer, Info(LOCAL_STATUS, Value(codes.STATUS, ERR_TIMEOUT)))
+        self._withdraw(name, offer, Info(keys.LOCAL_COLLECTIVE_STATUS, Value(codes.STATUS, statuses.ERR_TIMEOUT)))
         if gathering.offers.get(offer.process) is offer:
-            self._failed(name, offer, ERR_TIMEOUT, late)
+            self._failed(name, offer, statuses.ERR_TIMEOUT, late)
 
     def departed(self, process: Process) -> None:
         """A proc has ended: it comes to nothing any more."""
@@ -394,7 +373,7 @@ class Bootstrapping:
                 if offer.count:
                     gathering.gone += 1
                 if offer.mine and not sparing:
-                    self._fail_all(name, CONSTRUCT_ABORT, (process.proc,))
+                    self._fail_all(name, statuses.GROUP_CONSTRUCT_ABORT, (process.proc,))
                 self._tidy(name)
             if name in self._gatherings and (offer is not None or process.proc in gathering.added):
                 self._look(name)

@@ -5,24 +5,12 @@ from __future__ import annotations
 from weakref import WeakSet
 
 from pypmix.engine.connects import id_of
-from pypmix.engine.groups.talk import (
-    ABSENT,
-    AFFECTED_PROC,
-    CUSTOM_RANGE,
-    GROUP_ID,
-    NON_DEFAULT,
-    flag,
-    found,
-    listed,
-    proc,
-    text,
-)
+from pypmix.engine.groups.talk import ABSENT, flag, found, listed, proc, text
 from pypmix.engine.groups.talk import procs as listing
 from pypmix.engine.python.serverside.connections import Connection
 from pypmix.engine.python.serverside.grouprecords import MAX_GROUPS
 from pypmix.engine.python.serverside.topic import Topic, fields_of, reason_of, status_of
 from pypmix.engine.python.together import (
-    FT_COLLECTIVE,
     absent_of,
     address_of,
     directives_of,
@@ -32,18 +20,8 @@ from pypmix.engine.python.together import (
     spared,
     timeout_of,
 )
-from pypmix.standard import codes
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_EXISTS,
-    ERR_NOT_FOUND,
-    ERR_OUT_OF_RESOURCE,
-    ERR_PARTIAL_SUCCESS,
-    ERROR,
-    SUCCESS,
-    NotFound,
-    PMIxError,
-)
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import Connect, Connected, Disconnect, Notification, NotifyEvent
 from pypmix.standard.ops.connecting import (
     CONNECT_ASSIGN,
@@ -55,10 +33,7 @@ from pypmix.standard.ops.connecting import (
     CONNECT_NOTIFY_REQ,
     CONNECT_OPTIONAL,
     CONNECT_PROCS,
-    CONNECT_REQUESTED,
     CONNECT_TOKEN,
-    PROC_HAS_CONNECTED,
-    PROC_HAS_DISCONNECTED,
 )
 from pypmix.standard.ops.events import among, is_set
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
@@ -118,7 +93,7 @@ class Connecting(Topic):
         procs, infos = self._addressed(fields["procs"], fields["infos"], peer.process)
         id, timeout = _checked_id(infos), timeout_of(infos)
         if len(self.server.store.groups) >= MAX_GROUPS:
-            raise PMIxError(f"{MAX_GROUPS} groups and connections stand", status=ERR_OUT_OF_RESOURCE)
+            raise PMIxError(f"{MAX_GROUPS} groups and connections stand", status=statuses.ERR_OUT_OF_RESOURCE)
         group, roster = self._meeting(f"{CONNECT} {id}" if id else CONNECT, procs, peer.process)
         collective = self._next(roster, peer.process)
         arrived = () if collective is None else tuple(collective.arrived)
@@ -148,12 +123,12 @@ class Connecting(Topic):
         group, roster = self._meeting(DISCONNECT, procs, peer.process)
         if connection is not None:
             if any(peer.process in each.arrived for each in (*roster.running, *roster.asking)):
-                raise PMIxError("it has called this disconnect already", status=ERR_EXISTS)
+                raise PMIxError("it has called this disconnect already", status=statuses.ERR_EXISTS)
             if connection.each or is_set(infos, CONNECT_NOTIFY_EACH):
                 members = store.groups[connection.nspace]
                 others = [each for each in members if not self._is_here(each)]
                 titles = connection.titles(connection.nspace)
-                self._tell_of(PROC_HAS_DISCONNECTED, peer.process, members, others, titles)
+                self._tell_of(statuses.PROC_HAS_DISCONNECTED, peer.process, members, others, titles)
         # Nobody waits for who has ended, on whatever server it was.
         self._join(roster, group, procs, infos, (peer, tag), timeout, True)
 
@@ -164,10 +139,10 @@ class Connecting(Topic):
 
         Libraries would look it up themselves.
         """
-        name = found(infos, GROUP_ID, str)
+        name = found(infos, keys.GROUP_ID, str)
         if name is None:
             return procs, infos
-        rest = tuple([info for info in infos if info.key != GROUP_ID])
+        rest = tuple([info for info in infos if info.key != keys.GROUP_ID])
         if self.server.store.key_of(name, caller.proc) is None:
             return procs, rest
         return (Proc.unchecked(name, RANK_WILDCARD),), rest
@@ -186,7 +161,7 @@ class Connecting(Topic):
             for each in procs:
                 if each.nspace not in store.groups and store.get(each.nspace) is None:
                     raise NotFound(f"there is no {each.nspace!r}", procs=procs)
-            raise PMIxError("it is not one of the procs that it names", status=ERR_BAD_PARAM)
+            raise PMIxError("it is not one of the procs that it names", status=statuses.ERR_BAD_PARAM)
         group = address_of(self.server, procs)
         roster = collectives.roster(operation, members, others, asks=True)
         if any(each.rank == RANK_WILDCARD for each in others):
@@ -238,7 +213,7 @@ class Connecting(Topic):
     ) -> Collective[Process, Ticket]:
         store = self.server.store
         infos = spared(self.server, group, infos)
-        tolerant = tolerant or is_set(infos, FT_COLLECTIVE)
+        tolerant = tolerant or is_set(infos, keys.GROUP_FT_COLLECTIVE)
         # Each member of a group names all of it: no copy for each.
         own = store.own(procs, ticket[0].process.proc)
         said = store.groups[group] if group else tuple(store.ungrouped(own)), infos
@@ -254,7 +229,7 @@ class Connecting(Topic):
         """Have all others hear that they are to come."""
         _note(self._requested, _kind(roster))
         away = [each.proc for each in roster.members.difference(came)]
-        self._tell(CONNECT_REQUESTED, caller, away, roster.others, (*titles, _everyone(roster)))
+        self._tell(statuses.CONNECT_REQUESTED, caller, away, roster.others, (*titles, _everyone(roster)))
 
     def reported(self, event: Notification) -> Notification:
         """A caller of another server has come to a connect: return what procs of this one hear of that.
@@ -293,12 +268,12 @@ class Connecting(Topic):
         roster = self.server.collectives.roster(f"{CONNECT} {id}" if id else CONNECT, members, others, asks=True)
         _note(self._requested, _kind(roster))
         came = {each.proc for collective in (*roster.running, *roster.asking) for each in collective.arrived}
-        called = listed(event.infos, CUSTOM_RANGE)
+        called = listed(event.infos, keys.EVENT_CUSTOM_RANGE)
         away = [each.proc for each in members if each.proc not in came and among(each.proc, called)]
         if not away:
             return None
-        infos = tuple([info for info in event.infos if info.key != CUSTOM_RANGE])
-        return event.replace(infos=(listing(CUSTOM_RANGE, away), *infos))
+        infos = tuple([info for info in event.infos if info.key != keys.EVENT_CUSTOM_RANGE])
+        return event.replace(infos=(listing(keys.EVENT_CUSTOM_RANGE, away), *infos))
 
     def _come(self, collective: Collective[Process, Ticket]) -> None:
         """A connect has ended: nobody is to come any more, not even who has not heard of it yet."""
@@ -306,7 +281,7 @@ class Connecting(Topic):
         del self._requested[kind]
 
         def over(event: Notification) -> bool:
-            if event.code != CONNECT_REQUESTED or id_of(event.infos) != kind[0]:
+            if event.code != statuses.CONNECT_REQUESTED or id_of(event.infos) != kind[0]:
                 return False
             try:
                 members, others = self.server.store.expand(listed(event.infos, CONNECT_PROCS), strangers=True)
@@ -327,7 +302,7 @@ class Connecting(Topic):
     ) -> None:
         """Tell the participants of a connect of one that has come."""
         members = [each.proc for each in roster.members]
-        self._tell_of(PROC_HAS_CONNECTED, about, members, roster.others, infos, beyond)
+        self._tell_of(statuses.PROC_HAS_CONNECTED, about, members, roster.others, infos, beyond)
 
     def _tell_of(
         self,
@@ -340,7 +315,7 @@ class Connecting(Topic):
     ) -> None:
         """Tell participants of one of them."""
         rest = [each for each in to if each != about.proc]
-        self._tell(code, about, rest, others, (*infos, proc(AFFECTED_PROC, about.proc)), beyond)
+        self._tell(code, about, rest, others, (*infos, proc(keys.EVENT_AFFECTED_PROC, about.proc)), beyond)
 
     def _tell(
         self,
@@ -354,11 +329,11 @@ class Connecting(Topic):
         """Raise an event of a proc for participants here, and for those of other servers, who are told more."""
         here = [each for each in to if self._is_here(each)]
         if here:
-            said = (listing(CUSTOM_RANGE, here), flag(NON_DEFAULT), *infos)
+            said = (listing(keys.EVENT_CUSTOM_RANGE, here), flag(keys.EVENT_NON_DEFAULT), *infos)
             self.server.events.notify(Notification(code, source.proc, RANGE_CUSTOM, said))
         there = tuple(others)
         if there:
-            said = (listing(CUSTOM_RANGE, there), flag(NON_DEFAULT), *infos, *beyond)
+            said = (listing(keys.EVENT_CUSTOM_RANGE, there), flag(keys.EVENT_NON_DEFAULT), *infos, *beyond)
             self.server.host.upcall(NotifyEvent(code, RANGE_CUSTOM, said), _ignore, source)
 
     def _is_here(self, member: Proc) -> bool:
@@ -381,12 +356,12 @@ class Connecting(Topic):
                     made = self._outcomes[collective] = self._read(result, collective)
                     if made.nspace or is_set(made.directives, CONNECT_OPTIONAL):
                         # Participants elsewhere may have said that it goes on without who has ended.
-                        here = SUCCESS
+                        here = statuses.SUCCESS
                 except NotFound as problem:
                     status = problem.code
                 except (TypeError, ValueError) as problem:
                     server.host.log(f"the host answered a connect with nonsense: {problem}")
-                    status = ERROR
+                    status = statuses.ERROR
             collective.absent, collective.reason = absent_of(error), reason_of(error)
             server.collectives.finish(collective, status or here)
 
@@ -409,7 +384,7 @@ class Connecting(Topic):
 
     def _lacks(self, collective: Collective[Process, Ticket]) -> bool:
         """End an operation that lacks procs of this server, where nobody elsewhere takes part."""
-        if collective.status == SUCCESS or collective.roster.others:
+        if collective.status == statuses.SUCCESS or collective.roster.others:
             return False
         collective.absent = gone_from(collective)
         self.server.collectives.finish(collective, collective.status)
@@ -466,8 +441,8 @@ class Connecting(Topic):
         self._loud.discard(collective)
         if self._requested and _kind(collective.roster) in self._requested:
             self._come(collective)
-        if status != SUCCESS:
-            if status == ERR_PARTIAL_SUCCESS and collective.absent is None:
+        if status != statuses.SUCCESS:
+            if status == statuses.ERR_PARTIAL_SUCCESS and collective.absent is None:
                 collective.absent = gone_from(collective) or None
             fail(collective, status)
             return
@@ -479,7 +454,7 @@ class Connecting(Topic):
         given = [*made.directives, *[info for _, infos in collective.said.values() for info in infos]]
         if None in spaces.values() and not is_set(given, CONNECT_OPTIONAL):
             # The host has agreed to it, and has not told what there is to be known of those jobs.
-            fail(collective, ERR_NOT_FOUND)
+            fail(collective, statuses.ERR_NOT_FOUND)
             return
         callers, said = dict(collective.arrived), dict(collective.said)
         if made.nspace:
@@ -500,7 +475,7 @@ class Connecting(Topic):
                 for name, namespace in spaces.items():
                     if namespace is not None and name != process.namespace.name:
                         packer.pack(codes.BYTE_OBJECT, namespace.pack(peer.buffer_type, peer.release).reply)
-                payload = packed[form] = encode_status(peer.buffer_type, SUCCESS) + packer.bytes()
+                payload = packed[form] = encode_status(peer.buffer_type, statuses.SUCCESS) + packer.bytes()
             peer.send(tag, payload)
         if made.nspace:
             # Who has ended in the meantime has left a vacant rank.
@@ -520,7 +495,7 @@ class Connecting(Topic):
 
     def _disconnected(self, collective: Collective[Process, Ticket], status: int) -> None:
         connections = self._of(collective)
-        if status not in (SUCCESS, ERR_PARTIAL_SUCCESS) or collective.absent is not None:
+        if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS) or collective.absent is not None:
             for connection in connections:
                 connection.parting = False
             fail(collective, status)
@@ -591,7 +566,7 @@ def _checked_id(infos: tuple[Info, ...]) -> str:
         return ""
     id = given[0]
     if not isinstance(id, str) or not id or len(id.encode()) > MAX_NSLEN or "\0" in id:
-        raise PMIxError("the id of a connect is a name", status=ERR_BAD_PARAM)
+        raise PMIxError("the id of a connect is a name", status=statuses.ERR_BAD_PARAM)
     return id
 
 

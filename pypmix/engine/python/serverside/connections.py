@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pypmix.engine.groups.talk import text
 from pypmix.engine.python.serverside.grouprecords import Group
+from pypmix.standard import statuses
 from pypmix.standard.errors import NotFound
 from pypmix.standard.ops.connecting import CONNECT_ID, CONNECT_NAME
 from pypmix.standard.types import Proc
@@ -11,9 +12,6 @@ from pypmix.standard.types import Proc
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.standard.types import Info
-
-TERMINATED = -200
-"""`PMIX_ERR_PROC_TERM_WO_SYNC`: a member has ended without a disconnect."""
 
 
 class Connection(Group):
@@ -55,4 +53,4 @@ class Connection(Group):
 
     def loses(self, gone: Proc) -> int | None:
         self.gone.add(gone)
-        return None if self.spares or self.parting else TERMINATED
+        return None if self.spares or self.parting else statuses.ERR_PROC_TERM_WO_SYNC

@@ -3,50 +3,13 @@
 from __future__ import annotations
 
 from pypmix.engine.groups.states import Construction
-from pypmix.engine.groups.talk import (
-    ABSENT,
-    ADD_MEMBERS,
-    ASSIGN_CONTEXT_ID,
-    CONSTRUCT_ABORT,
-    CONTEXT_ID,
-    CUSTOM_RANGE,
-    ENDPOINT,
-    FINAL_ORDER,
-    GROUP_ID,
-    GROUP_INFO,
-    MEMBERSHIP,
-    NON_DEFAULT,
-    NOTIFY_TERMINATION,
-    OPTIONAL,
-    REACTS,
-    VERDICT,
-    flag,
-    found,
-    listed,
-    proc,
-    procs,
-    size,
-    text,
-)
+from pypmix.engine.groups.talk import ABSENT, REACTS, VERDICT, flag, found, listed, proc, procs, size, text
 from pypmix.engine.python.serverside.plans import is_infos, listed_all
 from pypmix.engine.python.serverside.reactions import SPARING, Construct, Reactions
 from pypmix.engine.python.serverside.topic import reason_of, status_of
-from pypmix.engine.python.together import (
-    LOCAL_STATUS,
-    absent_of,
-    directives_of,
-    procs_of,
-)
-from pypmix.standard import codes
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_NOT_SUPPORTED,
-    ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
-    ERROR,
-    SUCCESS,
-    PMIxError,
-)
+from pypmix.engine.python.together import absent_of, directives_of, procs_of
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import NotifyEvent
 from pypmix.standard.ops.core import instances
 from pypmix.standard.ops.events import is_set
@@ -76,8 +39,7 @@ if TYPE_CHECKING:
 
 CONSTRUCT = "group_construct"
 
-PROCID = "pmix.procid"
-OWN = frozenset({GROUP_INFO, ENDPOINT, REACTS, "pmix.pdata"})
+OWN = frozenset({keys.GROUP_INFO, keys.GROUP_ENDPT_DATA, REACTS, keys.PROC_INFO_ARRAY})
 """Directives that each member gives for itself, and of which the host hears nothing, or in another form.
 
 The last is what it has committed, which others get when they ask.
@@ -155,9 +117,11 @@ class Constructs:
                 continue
             if process in roster.members:
                 # Those who wait for it would wait for ever; and those whom it has named, for the others.
-                self._owe(name, (roster.members | members) - {process} - set(self._arrived(construct)), ERR_BAD_PARAM)
-                self._give_up(construct, ERR_BAD_PARAM)
-            raise PMIxError(f"others construct {name!r} of other procs", status=ERR_BAD_PARAM)
+                self._owe(
+                    name, (roster.members | members) - {process} - set(self._arrived(construct)), statuses.ERR_BAD_PARAM
+                )
+                self._give_up(construct, statuses.ERR_BAD_PARAM)
+            raise PMIxError(f"others construct {name!r} of other procs", status=statuses.ERR_BAD_PARAM)
         construct = Construct(name)
         construct.roster = self._server.collectives.own(f"{CONSTRUCT} {name}", members, others, construct)
         return construct
@@ -218,8 +182,8 @@ class Constructs:
     def withdraw(self, construct: Construct, collective: Collective[Process, Ticket], status: int) -> None:
         """Have the other servers told, which wait for this one, that it is over here."""
         construct.cancelled = True
-        status_info = Info(LOCAL_STATUS, Value(codes.STATUS, status))
-        verdict = (text(VERDICT, "abort"),) if status == CONSTRUCT_ABORT else ()
+        status_info = Info(keys.LOCAL_COLLECTIVE_STATUS, Value(codes.STATUS, status))
+        verdict = (text(VERDICT, "abort"),) if status == statuses.GROUP_CONSTRUCT_ABORT else ()
         infos = (status_info, *verdict, size(GROUP_ROUND, construct.round))
         op = GroupUpcall(GROUP_CONSTRUCT, construct.name, procs_of(collective), infos)
         self._server.host.upcall(op, _ignore)
@@ -230,18 +194,18 @@ class Constructs:
         if collective is None or construct.cancelled or not self._server.collectives.is_running(collective):
             return
         construct.aborted = True
-        self._owe(construct.name, set(collective.missing()), CONSTRUCT_ABORT)
+        self._owe(construct.name, set(collective.missing()), statuses.GROUP_CONSTRUCT_ABORT)
         if not quiet:
             self.reactions.aborted(construct)
             if construct.roster.others:
-                to = procs(CUSTOM_RANGE, sorted(construct.roster.others))
-                infos = (to, flag(NON_DEFAULT), text(GROUP_ID, construct.name))
-                self._server.host.upcall(NotifyEvent(CONSTRUCT_ABORT, RANGE_CUSTOM, infos), _ignore)
+                to = procs(keys.EVENT_CUSTOM_RANGE, sorted(construct.roster.others))
+                infos = (to, flag(keys.EVENT_NON_DEFAULT), text(keys.GROUP_ID, construct.name))
+                self._server.host.upcall(NotifyEvent(statuses.GROUP_CONSTRUCT_ABORT, RANGE_CUSTOM, infos), _ignore)
         if not construct.asked or construct.alone:
             if construct.asked:
                 self.cancel(construct.name)
                 construct.step(Construction.ABORTS)
-            self._give_up(construct, CONSTRUCT_ABORT)
+            self._give_up(construct, statuses.GROUP_CONSTRUCT_ABORT)
             return
         # All servers must come to the same end: the host knows whether the group stood before this.
         construct.cancelled = True
@@ -251,9 +215,11 @@ class Constructs:
             if not self.is_running(construct):
                 return
             if error is not None:
-                self._server.collectives.finish(collective, CONSTRUCT_ABORT)
+                self._server.collectives.finish(collective, statuses.GROUP_CONSTRUCT_ABORT)
                 return
-            self._server.clock.call_later(HOST_PATIENCE, lambda: self._expire(collective, CONSTRUCT_ABORT))
+            self._server.clock.call_later(
+                HOST_PATIENCE, lambda: self._expire(collective, statuses.GROUP_CONSTRUCT_ABORT)
+            )
 
         self._server.host.upcall(GroupUpcall(GROUP_CANCEL, construct.name), given_up)
 
@@ -262,17 +228,19 @@ class Constructs:
         if collective.roster.kind != CONSTRUCT:
             return False
         construct = self.of(collective)
-        if OPTIONAL not in construct.flags or construct.extended:
+        if keys.GROUP_OPTIONAL not in construct.flags or construct.extended:
             return False
         construct.extended = True
         if construct.asked:
             construct.step(Construction.LATE)
-            self.cancel(construct.name, (Info(LOCAL_STATUS, Value(codes.STATUS, ERR_TIMEOUT)),))
-            over = self._server.clock.call_later(HOST_PATIENCE, lambda: self._expire(collective, ERR_TIMEOUT))
+            self.cancel(
+                construct.name, (Info(keys.LOCAL_COLLECTIVE_STATUS, Value(codes.STATUS, statuses.ERR_TIMEOUT)),)
+            )
+            over = self._server.clock.call_later(HOST_PATIENCE, lambda: self._expire(collective, statuses.ERR_TIMEOUT))
             collective.timer = over
         else:
             missing = collective.missing()
-            self._owe(construct.name, set(missing), ERR_TIMEOUT)
+            self._owe(construct.name, set(missing), statuses.ERR_TIMEOUT)
             self._server.collectives.without(collective, missing)
             # Where all of them have come, it waits for some that they add.
             self.settle(construct)
@@ -310,7 +278,7 @@ class Constructs:
         absent = construct.absent
         if not construct.roster.others and absent and not construct.sparing:
             collective.absent = absent
-            self._server.collectives.finish(collective, ERR_PARTIAL_SUCCESS)
+            self._server.collectives.finish(collective, statuses.ERR_PARTIAL_SUCCESS)
             return
         added = self.added(construct)
         if added and not construct.roster.others:
@@ -321,7 +289,7 @@ class Constructs:
             construct.lacking = bootstrapping.lacking(construct.name, added)
             if construct.lacking and not construct.sparing:
                 collective.absent = construct.lacking
-                self._server.collectives.finish(collective, ERR_PARTIAL_SUCCESS)
+                self._server.collectives.finish(collective, statuses.ERR_PARTIAL_SUCCESS)
                 return
         self._ask_construct(construct, collective)
 
@@ -334,7 +302,7 @@ class Constructs:
         assert construct.collective is not None
         infos = [info for _, said in construct.collective.said.values() for info in said]
         members = construct.here
-        return tuple(dict.fromkeys([each for each in listed_all(infos, ADD_MEMBERS) if each not in members]))
+        return tuple(dict.fromkeys([each for each in listed_all(infos, keys.GROUP_ADD_MEMBERS) if each not in members]))
 
     def _adds_others(self, construct: Construct) -> bool:
         """Tell whether a construct adds procs of other servers."""
@@ -360,28 +328,32 @@ class Constructs:
         def answer(result: object, error: BaseException | None) -> None:
             if not server.collectives.is_running(collective):
                 return
-            status = SUCCESS if error is None else status_of(error)
-            if status == ERR_NOT_SUPPORTED and not others:
-                status, result = SUCCESS, None
-            if status == SUCCESS:
+            status = statuses.SUCCESS if error is None else status_of(error)
+            if status == statuses.ERR_NOT_SUPPORTED and not others:
+                status, result = statuses.SUCCESS, None
+            if status == statuses.SUCCESS:
                 try:
                     infos: tuple[Info, ...] = () if result is None else tuple(result)  # type: ignore[arg-type]
                     instances("the answer", infos, Info)
-                    if others and listed(infos, ABSENT) and not any(info.key == MEMBERSHIP for info in infos):
+                    if (
+                        others
+                        and listed(infos, ABSENT)
+                        and not any(info.key == keys.GROUP_MEMBERSHIP for info in infos)
+                    ):
                         self._again(construct, infos)
                         return
                     outcome = None if plan is None else self._plain(construct, plan, infos)
                     if outcome is None:
                         outcome = self._outcome(construct, infos, shared, order)
-                        if plan is not None and infos and infos[0].key == MEMBERSHIP:
+                        if plan is not None and infos and infos[0].key == keys.GROUP_MEMBERSHIP:
                             self._remember(construct, plan, infos[0], outcome)
                     self.outcomes[collective] = outcome
                 except (TypeError, ValueError) as problem:
                     server.host.log(f"the host answered construct of {construct.name!r} with nonsense: {problem}")
-                    status = ERROR
-            collective.absent = absent_of(error) if status != SUCCESS else None
+                    status = statuses.ERROR
+            collective.absent = absent_of(error) if status != statuses.SUCCESS else None
             collective.reason = reason_of(error)
-            what = Construction.AGREES if status == SUCCESS else Construction.REFUSES
+            what = Construction.AGREES if status == statuses.SUCCESS else Construction.REFUSES
             construct.state = Construction.step(construct.state, what)
             server.collectives.finish(collective, status)
 
@@ -414,7 +386,7 @@ class Constructs:
             if construct.claims:
                 directives.append(procs(GROUP_CLAIMS, sorted(construct.claims)))
             if construct.extended:
-                directives.append(Info(LOCAL_STATUS, Value(codes.STATUS, ERR_TIMEOUT)))
+                directives.append(Info(keys.LOCAL_COLLECTIVE_STATUS, Value(codes.STATUS, statuses.ERR_TIMEOUT)))
         members = procs_of(collective)
         if guests:
             members = tuple(sorted({*members, *guests}))
@@ -430,7 +402,7 @@ class Constructs:
             return None
         number: int | None = None
         if plan.numbered:
-            if infos[1].key != CONTEXT_ID:
+            if infos[1].key != keys.GROUP_CONTEXT_ID:
                 return None
             number = self._number(infos[1])
         outcome = Outcome(plan.answer[1], number, {}, construct.leader)
@@ -485,8 +457,8 @@ class Constructs:
     def _notifies(construct: Construct, infos: tuple[Info, ...]) -> bool:
         """Tell whether callers hear of members that end: servers come again for that, or for a leader alone."""
         return (
-            NOTIFY_TERMINATION in construct.flags
-            or is_set(infos, NOTIFY_TERMINATION)
+            keys.GROUP_NOTIFY_TERMINATION in construct.flags
+            or is_set(infos, keys.GROUP_NOTIFY_TERMINATION)
             or construct.leader not in listed(infos, ABSENT)
         )
 
@@ -498,7 +470,7 @@ class Constructs:
         """Return the order that the callers here want, nothing where they do not agree."""
         said = collective.said
         for _, infos in said.values():
-            final = listed(infos, FINAL_ORDER)
+            final = listed(infos, keys.GROUP_FINAL_MEMBERSHIP_ORDER)
             if final:
                 return self.flat(final)
         for process, (named, _) in said.items():
@@ -532,7 +504,7 @@ class Constructs:
         assert collective is not None
         absent = (*construct.absent, *construct.lacking) if not roster.others else ()
         members: tuple[Proc, ...] = ()
-        if all(info.key != MEMBERSHIP for info in infos):
+        if all(info.key != keys.GROUP_MEMBERSHIP for info in infos):
             everyone = {*[process.proc for process in roster.members], *roster.others} - {*absent}
             members = tuple([each for each in order if each in everyone])
             members += tuple(sorted(everyone - {*members}))
@@ -559,7 +531,7 @@ class Constructs:
             construct.flags |= {key for key in SPARING if is_set(infos, key)}
             absent = gone
         leader = leader if leader in members else None
-        return Outcome(members, context_id, shared, leader, bool(absent) and OPTIONAL in construct.flags)
+        return Outcome(members, context_id, shared, leader, bool(absent) and keys.GROUP_OPTIONAL in construct.flags)
 
     def read(
         self, infos: tuple[Info, ...], shared: Shared, members: tuple[Proc, ...]
@@ -578,13 +550,13 @@ class Constructs:
         shared = dict(shared)
         for info in infos:
             data = info.value.data
-            if info.key == MEMBERSHIP:
+            if info.key == keys.GROUP_MEMBERSHIP:
                 if not isinstance(data, DataArray) or data.type != codes.PROC:
                     raise ValueError("the membership is no array of procs")
                 members = tuple(dict.fromkeys(data.items))
-            elif info.key == CONTEXT_ID:
+            elif info.key == keys.GROUP_CONTEXT_ID:
                 context_id = self._number(info)
-            elif info.key == GROUP_INFO and is_infos(info.value) and data.items[0].key == PROCID:
+            elif info.key == keys.GROUP_INFO and is_infos(info.value) and data.items[0].key == keys.PROCID:
                 shared[data.items[0].value.data] = tuple(data.items[1:])
         if members and max([each[1] for each in members]) > RANK_VALID:
             raise ValueError("it does not tell which ranks of all are members")
@@ -592,23 +564,23 @@ class Constructs:
 
     @staticmethod
     def _wants_context_id(collective: Collective[Process, Ticket]) -> bool:
-        return any(is_set(infos, ASSIGN_CONTEXT_ID) for _, infos in collective.said.values())
+        return any(is_set(infos, keys.GROUP_ASSIGN_CONTEXT_ID) for _, infos in collective.said.values())
 
 
 def group_info(infos: tuple[Info, ...]) -> tuple[Info, ...]:
     """Return what a member says of itself with a construct."""
     items: list[Info] = []
     for info in infos:
-        if info.key == GROUP_INFO:
-            items += [item for item in info.value.data if item.key != PROCID]
-        elif info.key == ENDPOINT:
+        if info.key == keys.GROUP_INFO:
+            items += [item for item in info.value.data if item.key != keys.PROCID]
+        elif info.key == keys.GROUP_ENDPT_DATA:
             items.append(info)
     return tuple(items)
 
 
 def told(member: Proc, items: tuple[Info, ...]) -> Info:
-    first = Info(PROCID, Value(codes.PROC, member))
-    return Info(GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, (first, *items))))
+    first = Info(keys.PROCID, Value(codes.PROC, member))
+    return Info(keys.GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, (first, *items))))
 
 
 def name_of(collective: Collective[Process, Ticket]) -> str:

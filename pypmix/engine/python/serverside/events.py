@@ -5,24 +5,15 @@ from __future__ import annotations
 from collections import deque
 
 from pypmix.engine.python.serverside.topic import Topic, fields_of, made, refuse, status_of
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_NOT_SUPPORTED,
-    SUCCESS,
-    PMIxError,
-)
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import DeregisterEvents, Notification, NotifyEvent, RegisterEvents
-from pypmix.standard.ops.connecting import CONNECT_REQUESTED, PROC_HAS_CONNECTED
 from pypmix.standard.ops.core import instances
 from pypmix.standard.ops.events import (
-    CUSTOM_RANGE,
-    DO_NOT_CACHE,
-    NON_DEFAULT,
     RANGE_LOCAL,
     RANGE_NAMESPACE,
     RANGE_PROC_LOCAL,
     RANGE_RM,
-    STAYS_LOCAL,
     among,
     check_code,
     check_range,
@@ -47,13 +38,8 @@ if TYPE_CHECKING:
 DEFAULT = -(2**31)
 """The code that stands for all codes: natives name it where a default handler goes."""
 
-INTERNAL = "pmix.srvr.internal.notify"
-"""What a server marks events with that have come from a client of its own, which it must not take a second time."""
 
-LEFT = -160
-"""The event of a member that leaves its group."""
-
-ABOUT_GROUPS = frozenset((*range(-170, -158), -3707100))
+ABOUT_GROUPS = frozenset((*range(statuses.GROUP_MEMBER_FAILED, statuses.GROUP_INVITED + 1), statuses.TALK))
 """The codes of what members and servers say of groups: a host passes it on, and has nothing to watch for it."""
 
 MAX_EVENTS = 512
@@ -99,8 +85,8 @@ class _Event:
         self.sender = sender
         self.number = 0
         self.time = 0.0
-        self.nondefault = is_set(notification.infos, NON_DEFAULT)
-        self.targets = procs_in(notification.infos, CUSTOM_RANGE)
+        self.nondefault = is_set(notification.infos, keys.EVENT_NON_DEFAULT)
+        self.targets = procs_in(notification.infos, keys.EVENT_CUSTOM_RANGE)
         self._named = frozenset(self.targets or ())
         self._wholes = [target for target in self.targets or () if target[1] == RANK_WILDCARD]
         self.nspace = notification.source[0] if notification.range == RANGE_NAMESPACE else None
@@ -228,7 +214,7 @@ class Events(Topic):
 
         def answer(_result: None, error: BaseException | None) -> None:
             # Of most codes it is not the host who raises their events, so it need have no opinion.
-            refused = error is not None and status_of(error) != ERR_NOT_SUPPORTED
+            refused = error is not None and status_of(error) != statuses.ERR_NOT_SUPPORTED
             waiting = [other for code in unheard for other in self._considered.pop(code)]
             if refused:
                 self._decided(registration, error)
@@ -360,28 +346,28 @@ class Events(Topic):
     def _notify(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = fields_of(peer, Command.NOTIFY, payload)
         infos: tuple[Info, ...] = fields["infos"]
-        if any(info.key == INTERNAL for info in infos):
+        if any(info.key == keys.INTERNAL_NOTIFY for info in infos):
             # It has been here before, and a relay has sent it back.
-            peer.status(tag, SUCCESS)
+            peer.status(tag, statuses.SUCCESS)
             return
-        infos = self.server.store.native(infos, CUSTOM_RANGE)
+        infos = self.server.store.native(infos, keys.EVENT_CUSTOM_RANGE)
         if fields["code"] in ABOUT_GROUPS and _is_for_nobody(infos):
             # So says who leaves a group that it is the last member of.
             self.server.groups.happened(Notification(fields["code"], peer.process.proc, RANGE_CUSTOM, infos))
-            peer.status(tag, SUCCESS)
+            peer.status(tag, statuses.SUCCESS)
             return
         op = made(NotifyEvent, fields["code"], fields["range"] or RANGE_SESSION, infos)
         event = Notification(op.code, peer.process.proc, op.range, op.infos)
         if op.code in ABOUT_GROUPS and self.server.groups.heard(event, peer.process):
-            peer.status(tag, SUCCESS)
+            peer.status(tag, statuses.SUCCESS)
             return
-        local = op.range in (RANGE_LOCAL, RANGE_PROC_LOCAL) or is_set(infos, STAYS_LOCAL)
-        leaves = op.code == LEFT and not local
+        local = op.range in (RANGE_LOCAL, RANGE_PROC_LOCAL) or is_set(infos, keys.EVENT_STAYS_LOCAL)
+        leaves = op.code == statuses.GROUP_LEFT and not local
 
         def answer(_result: None, error: BaseException | None) -> None:
             # Those of this node have it, whether or not there is anybody else whom the host could tell.
-            if error is None or status_of(error) == ERR_NOT_SUPPORTED:
-                peer.status_now(tag, SUCCESS)
+            if error is None or status_of(error) == statuses.ERR_NOT_SUPPORTED:
+                peer.status_now(tag, statuses.SUCCESS)
             else:
                 refuse(peer, tag, error)
 
@@ -397,7 +383,7 @@ class Events(Topic):
         if op.code in ABOUT_GROUPS:
             self.server.groups.happened(event)
         if local:
-            peer.status_now(tag, SUCCESS)
+            peer.status_now(tag, statuses.SUCCESS)
         elif not leaves:
             self.server.host.upcall(op, answer, peer.process)
 
@@ -408,12 +394,12 @@ class Events(Topic):
             raise ValueError(f"{notification.range!r} is no range to notify")
         instances("infos", notification.infos, Info)
         check_range(notification.range or RANGE_SESSION, notification.infos)
-        if notification.code == CONNECT_REQUESTED:
+        if notification.code == statuses.CONNECT_REQUESTED:
             there = self.server.topics.named("connecting").requested(notification)
             if there is None:
                 return
             notification = there
-        elif notification.code == PROC_HAS_CONNECTED:
+        elif notification.code == statuses.PROC_HAS_CONNECTED:
             notification = self.server.topics.named("connecting").reported(notification)
         about_groups = notification.code in ABOUT_GROUPS
         if about_groups and self.server.groups.swallowed(notification):
@@ -431,7 +417,7 @@ class Events(Topic):
         try:
             event = _Event(notification, sender.process if sender else None)
         except (TypeError, ValueError, OverflowError) as error:
-            raise PMIxError(f"the event cannot be sent: {error}", status=ERR_BAD_PARAM) from None
+            raise PMIxError(f"the event cannot be sent: {error}", status=statuses.ERR_BAD_PARAM) from None
         self._number += 1
         event.number = self._number
         event.time = self.server.clock.now()
@@ -444,7 +430,7 @@ class Events(Topic):
         self._expire()
         most = self.server.limits.events
         reachable = notification.range not in (RANGE_RM, RANGE_PROC_LOCAL)
-        if reachable and event.size <= most and not is_set(notification.infos, DO_NOT_CACHE):
+        if reachable and event.size <= most and not is_set(notification.infos, keys.EVENT_DO_NOT_CACHE):
             self.recent.append(event)
             self._bytes += event.size
             while len(self.recent) > MAX_EVENTS or self._bytes > most:
@@ -484,7 +470,7 @@ class Events(Topic):
 
 def _is_for_nobody(infos: tuple[Info, ...]) -> bool:
     """Tell whether a custom range is given that has nobody in it."""
-    given = [info.value.data for info in infos if info.key == CUSTOM_RANGE]
+    given = [info.value.data for info in infos if info.key == keys.EVENT_CUSTOM_RANGE]
     return bool(given) and all(isinstance(data, DataArray) and not data.items for data in given)
 
 

@@ -11,7 +11,8 @@ from collections import deque
 from pypmix.engine.python.modex import is_true
 from pypmix.engine.python.serverside.outputform import OutputForm
 from pypmix.engine.python.serverside.topic import Topic, fields_of, made, refuse
-from pypmix.standard.errors import ERR_NOT_FOUND, ERR_OUT_OF_RESOURCE, SUCCESS, PMIxError
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import IOFDeregister, IOFPull, IOFPush
 from pypmix.standard.ops.forwarding import names_proc
 from pypmix.standard.types import RANK_WILDCARD, Proc
@@ -50,9 +51,6 @@ UNASKED = 0x7FFFFFFF
 
 Natives say 0 here, which is also their clients' first pull, and then calls its handler.
 """
-
-CACHE_LIMIT = "pmix.iof.csize"
-DROP_OLDEST = "pmix.iof.old"
 
 
 class _Feed:
@@ -224,7 +222,7 @@ class Forwarding(Topic):
         if len(pulls) >= self.server.limits.pulls:
             raise self.server.limits.reached("pulls", "too much output is pulled already")
         if sum([len(pull.procs) for pull in pulls.values()], len(op.procs)) > MAX_NAMED:
-            raise PMIxError(f"the pulls name more than {MAX_NAMED} procs", status=ERR_OUT_OF_RESOURCE)
+            raise PMIxError(f"the pulls name more than {MAX_NAMED} procs", status=statuses.ERR_OUT_OF_RESOURCE)
         pull = self._add(peer, fields["local_id"], op.procs, op.channels)
         pull.form = OutputForm.wanted(op.directives)
         pull.early = []
@@ -235,7 +233,7 @@ class Forwarding(Topic):
                 refuse(peer, tag, error)
                 return
             layout = reply_layout(Command.IOF_PULL, peer.release)
-            reply = layout.encode(peer.buffer_type, peer.release, status=SUCCESS, remote_id=pull.number)
+            reply = layout.encode(peer.buffer_type, peer.release, status=statuses.SUCCESS, remote_id=pull.number)
             peer.send(tag, reply)
             # Where its client has gone meanwhile, what is kept is for others.
             if pull.number in self._pulls.get(peer, ()):
@@ -278,9 +276,9 @@ class Forwarding(Topic):
         fields = fields_of(peer, Command.IOF_DEREG, payload)
         pull = self._pulls.get(peer, {}).get(fields["remote_id"])
         if pull is None:
-            raise PMIxError("there is no such pull", status=ERR_NOT_FOUND)
+            raise PMIxError("there is no such pull", status=statuses.ERR_NOT_FOUND)
         self._remove(pull, tuple(fields["infos"]))
-        peer.status(tag, SUCCESS)
+        peer.status(tag, statuses.SUCCESS)
 
     def _push(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = fields_of(peer, Command.IOF_PUSH, payload)
@@ -301,9 +299,9 @@ class Forwarding(Topic):
         """A client has started a job, and wants its output on these channels without a pull."""
         cache = _Cache()
         for info in directives:
-            if info.key == CACHE_LIMIT and isinstance(info.value.data, int):
+            if info.key == keys.IOF_CACHE_SIZE and isinstance(info.value.data, int):
                 cache.limit = min(max(0, info.value.data), MAX_CACHE_SIZE)
-            elif info.key == DROP_OLDEST:
+            elif info.key == keys.IOF_DROP_OLDEST:
                 cache.keep_newest = is_true(info)
         if self.server.store.get(nspace) is not None:
             found = self._caches.setdefault(nspace, cache)

@@ -4,36 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from pypmix.engine.groups.talk import (
-    ADDED,
-    AFFECTED_PROC,
-    CONSTRUCT_ABORT,
-    CONSTRUCT_COMPLETE,
-    CONTEXT_ID,
-    CUSTOM_RANGE,
-    DO_NOT_CACHE,
-    FT_COLLECTIVE,
-    GROUP_ID,
-    INVITED,
-    LEADER,
-    LEADER_FAILED,
-    LEADER_SELECTED,
-    LEFT,
-    MEMBER_FAILED,
-    MEMBERSHIP,
-    MEMBERSHIP_UPDATE,
-    NOTIFY_TERMINATION,
-    SAYS,
-    TALK,
-    flag,
-    found,
-    listed,
-    proc,
-    procs,
-    text,
-)
+from pypmix.engine.groups.talk import ADDED, SAYS, flag, found, listed, proc, procs, text
+from pypmix.standard import keys, statuses
 from pypmix.standard.ops import Notification, NotifyEvent
-from pypmix.standard.ops.events import NON_DEFAULT, is_set
+from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Proc
 
@@ -97,14 +71,14 @@ class Group:
 
     def titles(self, name: str) -> tuple[Info, ...]:
         """Return what an event about it calls it."""
-        return (text(GROUP_ID, name.partition("\0")[0]),)
+        return (text(keys.GROUP_ID, name.partition("\0")[0]),)
 
     def loses(self, gone: Proc) -> int | None:
         """A member has ended without leaving; return the event that tells the others, None where they are not told."""
         if gone == self.leader:
             self.leader = None
-            return LEADER_FAILED
-        return MEMBER_FAILED if self.notify else None
+            return statuses.GROUP_LEADER_FAILED
+        return statuses.GROUP_MEMBER_FAILED if self.notify else None
 
 
 class _Invitation:
@@ -155,7 +129,9 @@ class Records:
         if self._events is None:
             self._events = self._server.events
         if self._events.recent and not self._server.store.keys_of(id):
-            self._events.forget(lambda event: found(event.infos, GROUP_ID, str) == id and event.code != INVITED)
+            self._events.forget(
+                lambda event: found(event.infos, keys.GROUP_ID, str) == id and event.code != statuses.GROUP_INVITED
+            )
         if group is None:
             return
         self._kept += group.kept
@@ -183,8 +159,13 @@ class Records:
             if home in invitation.procs and not any(map(self._lives, invitation.procs)):
                 del self._invitations[name]
         if elsewhere:
-            infos = (procs(CUSTOM_RANGE, elsewhere), text(SAYS, GONE), proc(AFFECTED_PROC, home), flag(DO_NOT_CACHE))
-            self._server.host.upcall(NotifyEvent(TALK, RANGE_CUSTOM, infos), _ignore)
+            infos = (
+                procs(keys.EVENT_CUSTOM_RANGE, elsewhere),
+                text(SAYS, GONE),
+                proc(keys.EVENT_AFFECTED_PROC, home),
+                flag(keys.EVENT_DO_NOT_CACHE),
+            )
+            self._server.host.upcall(NotifyEvent(statuses.TALK, RANGE_CUSTOM, infos), _ignore)
 
     def mourn(self, name: str) -> None:
         """Tell of members of this server who have ended, before a group is taken apart because of that."""
@@ -200,7 +181,7 @@ class Records:
         self._change(name, rest)
         code = group.loses(gone)
         if code is not None and rest and name in self._server.store.groups:
-            self._raise(code, rest, (*group.titles(name), proc(AFFECTED_PROC, gone)))
+            self._raise(code, rest, (*group.titles(name), proc(keys.EVENT_AFFECTED_PROC, gone)))
 
     def _change(self, name: str, members: tuple[Proc, ...]) -> None:
         """The membership of a group has changed; one without a member of this server that lives is forgotten."""
@@ -245,26 +226,26 @@ class Records:
 
     def tell(self, code: int, name: str, to: Iterable[Proc], infos: tuple[Info, ...] = ()) -> None:
         """Raise an event of this server about a group, to the procs of this server among some."""
-        self._raise(code, to, (text(GROUP_ID, name.partition("\0")[0]), *infos))
+        self._raise(code, to, (text(keys.GROUP_ID, name.partition("\0")[0]), *infos))
 
     def _raise(self, code: int, to: Iterable[Proc], infos: tuple[Info, ...]) -> None:
         here = [member for member in to if self._lives(member)]
         if here:
-            said = (procs(CUSTOM_RANGE, here), flag(NON_DEFAULT), *infos)
+            said = (procs(keys.EVENT_CUSTOM_RANGE, here), flag(keys.EVENT_NON_DEFAULT), *infos)
             self._server.events.notify(Notification(code, self._server.proc, RANGE_CUSTOM, said))
 
     def happened(self, event: Notification) -> None:
         """An event about groups has been raised, here or on another server, and those in its range know of it."""
-        name = found(event.infos, GROUP_ID, str)
+        name = found(event.infos, keys.GROUP_ID, str)
         action = _ACTIONS.get(event.code)
         if action is not None and name and len(name) <= MAX_NSLEN and name not in self._server.store.connections:
             action(self, name, event)
 
     def swallowed(self, event: Notification) -> bool:
         """Take in what another server says to this one alone; tell whether it was that."""
-        if event.code != TALK or found(event.infos, SAYS, str) != GONE:
+        if event.code != statuses.TALK or found(event.infos, SAYS, str) != GONE:
             return False
-        gone = found(event.infos, AFFECTED_PROC, Proc)
+        gone = found(event.infos, keys.EVENT_AFFECTED_PROC, Proc)
         # Servers say so, and no process does of others.
         if self._server.store.get(event.source.nspace) is None and gone is not None:
             for name, members in list(self._server.store.groups.items()):
@@ -290,10 +271,10 @@ class Records:
             rest = [each for each in self._early if each[0] != name and self._is_coming(each[0])]
             self._early = deque(rest, MAX_EARLY)
             for event in early:
-                if event.code != TALK:
+                if event.code != statuses.TALK:
                     self.happened(event)
                 elif key in self._server.store.groups:
-                    gone = found(event.infos, AFFECTED_PROC, Proc)
+                    gone = found(event.infos, keys.EVENT_AFFECTED_PROC, Proc)
                     if gone in self._server.store.groups[key]:
                         self._lose(key, gone)
 
@@ -303,14 +284,16 @@ class Records:
             while len(self._invitations) >= MAX_INVITATIONS:
                 del self._invitations[next(iter(self._invitations))]
             invitation = self._invitations[name] = _Invitation(event.source, event.infos)
-        for each in (*listed(event.infos, CUSTOM_RANGE), *listed(event.infos, MEMBERSHIP)):
+        for each in (*listed(event.infos, keys.EVENT_CUSTOM_RANGE), *listed(event.infos, keys.GROUP_MEMBERSHIP)):
             if len(invitation.procs) < MAX_INVITED:
                 invitation.procs[each] = None
 
     def _completed(self, name: str, event: Notification) -> None:
         invitation = self._invitations.get(name)
         store = self._server.store
-        members = tuple(dict.fromkeys(listed(event.infos, MEMBERSHIP) or listed(event.infos, CUSTOM_RANGE)))
+        members = tuple(
+            dict.fromkeys(listed(event.infos, keys.GROUP_MEMBERSHIP) or listed(event.infos, keys.EVENT_CUSTOM_RANGE))
+        )
         if event.source not in members:
             members = (event.source, *members)
         if invitation is None and members == (event.source,):
@@ -323,8 +306,8 @@ class Records:
         if taken or any(member.rank > RANK_VALID for member in members) or not any(map(self._lives, members)):
             return
         infos = (*invitation.infos, *event.infos)
-        flags = is_set(infos, NOTIFY_TERMINATION), is_set(infos, FT_COLLECTIVE)
-        self.form(name, members, Group(event.source, *flags, found(event.infos, CONTEXT_ID, int)))
+        flags = is_set(infos, keys.GROUP_NOTIFY_TERMINATION), is_set(infos, keys.GROUP_FT_COLLECTIVE)
+        self.form(name, members, Group(event.source, *flags, found(event.infos, keys.GROUP_CONTEXT_ID, int)))
         for member in members:
             process = store.find(member)
             if process is not None and process.local and process.left:
@@ -335,7 +318,7 @@ class Records:
         invitation = self._invitations.get(name)
         if invitation is None or event.source != invitation.inviter:
             return
-        told = listed(event.infos, CUSTOM_RANGE)
+        told = listed(event.infos, keys.EVENT_CUSTOM_RANGE)
         rest = {each: None for each in invitation.procs if each not in told}
         if told and len(rest) > 1:
             # It goes on without some.
@@ -344,7 +327,10 @@ class Records:
             del self._invitations[name]
             # Who has a handler from now on is to hear of no invitation that is over.
             self._server.events.forget(
-                lambda kept: (kept.code, kept.source, found(kept.infos, GROUP_ID, str)) == (INVITED, event.source, name)
+                lambda kept: (
+                    (kept.code, kept.source, found(kept.infos, keys.GROUP_ID, str))
+                    == (statuses.GROUP_INVITED, event.source, name)
+                )
             )
 
     def _left(self, name: str, event: Notification) -> None:
@@ -356,7 +342,7 @@ class Records:
 
     def _updated(self, name: str, event: Notification) -> None:
         key = self._server.store.key_of(name, event.source)
-        members = tuple(dict.fromkeys(listed(event.infos, MEMBERSHIP)))
+        members = tuple(dict.fromkeys(listed(event.infos, keys.GROUP_MEMBERSHIP)))
         if not members or any(member.rank > RANK_VALID for member in members):
             return
         if key is None:
@@ -383,10 +369,10 @@ class Records:
         free = store.get(name) is None and not store.keys_of(name) and len(store.groups) < MAX_GROUPS
         taken_in = added and {*added} <= {*members} and all(map(self._lives, added))
         if free and taken_in and event.source in members and not self._is_here(event.source):
-            self.form(name, members, Group(context_id=found(event.infos, CONTEXT_ID, int)))
+            self.form(name, members, Group(context_id=found(event.infos, keys.GROUP_CONTEXT_ID, int)))
 
     def _selected(self, name: str, event: Notification) -> None:
-        leader = next(iter(listed(event.infos, LEADER)), None)
+        leader = next(iter(listed(event.infos, keys.GROUP_LEADER)), None)
         key = self._server.store.key_of(name, event.source)
         if key is None:
             self._is_early(name, event)
@@ -395,12 +381,12 @@ class Records:
 
 
 _ACTIONS = {
-    INVITED: Records._invited,
-    LEFT: Records._left,
-    CONSTRUCT_COMPLETE: Records._completed,
-    CONSTRUCT_ABORT: Records._aborted,
-    MEMBERSHIP_UPDATE: Records._updated,
-    LEADER_SELECTED: Records._selected,
+    statuses.GROUP_INVITED: Records._invited,
+    statuses.GROUP_LEFT: Records._left,
+    statuses.GROUP_CONSTRUCT_COMPLETE: Records._completed,
+    statuses.GROUP_CONSTRUCT_ABORT: Records._aborted,
+    statuses.GROUP_MEMBERSHIP_UPDATE: Records._updated,
+    statuses.GROUP_LEADER_SELECTED: Records._selected,
 }
 """What the events about groups that members raise do to the records."""
 

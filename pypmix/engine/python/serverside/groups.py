@@ -6,27 +6,8 @@ from operator import attrgetter, itemgetter
 
 from pypmix.engine.base import Pending
 from pypmix.engine.groups.states import Construction
-from pypmix.engine.groups.talk import (
-    ABSENT,
-    ADD_MEMBERS,
-    AFFECTED_PROC,
-    ASSIGN_CONTEXT_ID,
-    CONSTRUCT_ABORT,
-    CONTEXT_ID,
-    FT_COLLECTIVE,
-    GROUP_ID,
-    NOTIFY_TERMINATION,
-    REACTION,
-    SAYS,
-    TALK,
-    VERDICT,
-    flag,
-    found,
-    proc,
-    procs,
-    size,
-)
-from pypmix.engine.python.serverdata import FLAG_QUALIFIER, QUALIFIED
+from pypmix.engine.groups.talk import ABSENT, REACTION, SAYS, VERDICT, flag, found, proc, procs, size
+from pypmix.engine.python.serverdata import FLAG_QUALIFIER
 from pypmix.engine.python.serverside.constructs import (
     CONSTRUCT,
     Constructs,
@@ -37,29 +18,9 @@ from pypmix.engine.python.serverside.constructs import (
 from pypmix.engine.python.serverside.grouprecords import GONE, MAX_GROUPS, Group, Records
 from pypmix.engine.python.serverside.plans import Plan, Plans, listed_all
 from pypmix.engine.python.serverside.topic import Topic, reason_of, status_of
-from pypmix.engine.python.together import (
-    LOCAL_STATUS,
-    absent_of,
-    answer_failure,
-    directives_of,
-    fail,
-    procs_of,
-    succeed,
-    timeout_of,
-)
-from pypmix.standard import codes
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_EXISTS,
-    ERR_NOT_SUPPORTED,
-    ERR_OUT_OF_RESOURCE,
-    ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
-    ERROR,
-    SUCCESS,
-    NotFound,
-    PMIxError,
-)
+from pypmix.engine.python.together import absent_of, answer_failure, directives_of, fail, procs_of, succeed, timeout_of
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import SCOPE_GLOBAL
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.hosting import (
@@ -97,9 +58,8 @@ INFO_IN_REPLY = (6, 0, 0)
 Earlier ones ask the server for it, by the context id as a qualifier.
 """
 
-NOT_A_MEMBER = -66
 
-ABORTED = (ERR_PARTIAL_SUCCESS, CONSTRUCT_ABORT)
+ABORTED = (statuses.ERR_PARTIAL_SUCCESS, statuses.GROUP_CONSTRUCT_ABORT)
 """How a construct ends that lacks a member, or is aborted; each client is told what its release knows."""
 
 
@@ -169,7 +129,7 @@ class Groups(Topic):
             if not peer.open:
                 return
             context_id: int | None = None
-            if status_of(error) not in (SUCCESS, ERR_NOT_SUPPORTED):
+            if status_of(error) not in (statuses.SUCCESS, statuses.ERR_NOT_SUPPORTED):
                 answer(None, error)
                 return
             if error is None:
@@ -178,9 +138,12 @@ class Groups(Topic):
                     context_id = self.constructs.read(() if result is None else tuple(result), {}, alone)[1]  # type: ignore[arg-type]
                 except (TypeError, ValueError, AttributeError) as problem:
                     self.server.host.log(f"the host answered construct of {name!r} with nonsense: {problem}")
-            answer((size(CONTEXT_ID, self.constructs.new_context_id() if context_id is None else context_id),), None)
+            answer(
+                (size(keys.GROUP_CONTEXT_ID, self.constructs.new_context_id() if context_id is None else context_id),),
+                None,
+            )
 
-        infos = (flag(ASSIGN_CONTEXT_ID), size(GROUP_ROUND, 1))
+        infos = (flag(keys.GROUP_ASSIGN_CONTEXT_ID), size(GROUP_ROUND, 1))
         self.server.host.upcall(GroupUpcall(GROUP_CONSTRUCT, name, alone, infos), done, peer.process)
 
     # Requests
@@ -190,38 +153,38 @@ class Groups(Topic):
         plan = said
         store, process = self.server.store, peer.process
         if not name or len(name) > MAX_NSLEN or "\0" in name:
-            raise PMIxError("a group needs a name", status=ERR_BAD_PARAM)
+            raise PMIxError("a group needs a name", status=statuses.ERR_BAD_PARAM)
         if store.get(name) is not None or name in store.connections:
-            raise PMIxError(f"there is an nspace {name!r} already", status=ERR_EXISTS)
+            raise PMIxError(f"there is an nspace {name!r} already", status=statuses.ERR_EXISTS)
         if plan.adds_all:
             plan = Plan(plan.named, self._with_each_added(plan.infos))
         if self.constructs.owed:
-            owed = self.constructs.owed.get(name, {}).pop(process, SUCCESS)
+            owed = self.constructs.owed.get(name, {}).pop(process, statuses.SUCCESS)
             if owed:
                 raise PMIxError(f"there will be no group {name!r}", status=told_as(owed, peer))
         if len(store.groups) >= MAX_GROUPS:
-            raise PMIxError(f"there are {len(store.groups)} groups", status=ERR_OUT_OF_RESOURCE)
+            raise PMIxError(f"there are {len(store.groups)} groups", status=statuses.ERR_OUT_OF_RESOURCE)
         if store.groups and not store.groups.keys().isdisjoint(plan.nspaces):
             plan = Plan(tuple(store.ungrouped(store.own(plan.named, process.proc))), plan.infos)
         if plan.offers:
             if store.key_of(name, process.proc) is not None:
-                raise PMIxError(f"there is a group {name!r} already", status=ERR_EXISTS)
+                raise PMIxError(f"there is a group {name!r} already", status=statuses.ERR_EXISTS)
             self.bootstrapping.offer(name, peer, tag, plan.named, plan.infos, plan.timeout)
             return
         plan.expand(store)
         members, others = plan.members, plan.others
         if process not in members:
-            raise PMIxError("it is not one of the procs that it names", status=ERR_BAD_PARAM)
+            raise PMIxError("it is not one of the procs that it names", status=statuses.ERR_BAD_PARAM)
         taken = name in store.groups or name in store.namesakes
         for key in store.keys_of(name) if taken else ():
             there = store.groups[key]
             if not others.isdisjoint(there) or any(store.find(each) in members for each in there):
-                raise PMIxError(f"there is a group {name!r} already", status=ERR_EXISTS)
+                raise PMIxError(f"there is a group {name!r} already", status=statuses.ERR_EXISTS)
         construct = self.constructs.meeting(name, process, members, others)
         collective = construct.collective
         if collective is not None and (process in collective.arrived or collective.asked):
             # It has called already, or the others go on without it.
-            raise PMIxError(f"{name!r} is constructed already", status=ERR_EXISTS)
+            raise PMIxError(f"{name!r} is constructed already", status=statuses.ERR_EXISTS)
         under_way = self.constructs.under_way.setdefault(name, [])
         if construct not in under_way:
             under_way.append(construct)
@@ -272,8 +235,8 @@ class Groups(Topic):
 
     def _with_each_added(self, infos: tuple[Info, ...]) -> tuple[Info, ...]:
         """Return infos with the procs of a job, where it is known here, in place of its wildcard among those added."""
-        each = self.constructs.flat(tuple(listed_all(infos, ADD_MEMBERS)))
-        return (*[info for info in infos if info.key != ADD_MEMBERS], procs(ADD_MEMBERS, each))
+        each = self.constructs.flat(tuple(listed_all(infos, keys.GROUP_ADD_MEMBERS)))
+        return (*[info for info in infos if info.key != keys.GROUP_ADD_MEMBERS], procs(keys.GROUP_ADD_MEMBERS, each))
 
     def _destruct(self, peer: Peer, tag: int, payload: bytes) -> None:
         name, plan = self.plans.read(peer, Command.GROUP_DESTRUCT, payload)
@@ -294,15 +257,15 @@ class Groups(Topic):
         if name is None or name in store.connections:
             if name is not None or not store.keys_of(called):
                 raise NotFound(f"there is no group {called!r}")
-            raise PMIxError(f"it is no member of {called!r}", status=NOT_A_MEMBER)
+            raise PMIxError(f"it is no member of {called!r}", status=statuses.ERR_NOT_A_MEMBER)
         group = self.records.get(name)
         tolerant = group.notify or group.tolerant
         if tolerant:
-            for key, on in ((NOTIFY_TERMINATION, group.notify), (FT_COLLECTIVE, group.tolerant)):
+            for key, on in ((keys.GROUP_NOTIFY_TERMINATION, group.notify), (keys.GROUP_FT_COLLECTIVE, group.tolerant)):
                 if on and not is_set(infos, key):
                     infos = (*infos, flag(key))
         elif infos:
-            tolerant = is_set(infos, FT_COLLECTIVE)
+            tolerant = is_set(infos, keys.GROUP_FT_COLLECTIVE)
         members, others = store.address(name)
         roster = self.server.collectives.of_group(f"{DESTRUCT} {name}", name, members, others, process)
         if timeout is None:
@@ -348,12 +311,12 @@ class Groups(Topic):
 
         def answer(_result: object, error: BaseException | None) -> None:
             self._destructing.pop(collective, None)
-            status = SUCCESS if error is None else status_of(error)
-            if status == ERR_NOT_SUPPORTED and not roster.others:
-                status = SUCCESS
-            collective.absent = absent_of(error) if status != SUCCESS else gone or None
+            status = statuses.SUCCESS if error is None else status_of(error)
+            if status == statuses.ERR_NOT_SUPPORTED and not roster.others:
+                status = statuses.SUCCESS
+            collective.absent = absent_of(error) if status != statuses.SUCCESS else gone or None
             collective.reason = reason_of(error)
-            if status == SUCCESS and collective.lost:
+            if status == statuses.SUCCESS and collective.lost:
                 status = collective.status
             server.collectives.finish(collective, status)
 
@@ -367,14 +330,18 @@ class Groups(Topic):
         outcome = self.constructs.outcomes.pop(collective, None)
         if self._bootstrapping is not None and not construct.roster.others:
             self._bootstrapping.over(construct.name, status, outcome)
-        if status != SUCCESS or outcome is None:
+        if status != statuses.SUCCESS or outcome is None:
             if construct.asked:
-                timed = status == ERR_TIMEOUT
+                timed = status == statuses.ERR_TIMEOUT
                 self.constructs.cancel(
-                    construct.name, (Info(LOCAL_STATUS, Value(codes.STATUS, status)),) if timed else ()
+                    construct.name, (Info(keys.LOCAL_COLLECTIVE_STATUS, Value(codes.STATUS, status)),) if timed else ()
                 )
             if construct.state != Construction.OVER:
-                if status == ERR_TIMEOUT and construct.round > 1 and not (construct.asked or construct.cancelled):
+                if (
+                    status == statuses.ERR_TIMEOUT
+                    and construct.round > 1
+                    and not (construct.asked or construct.cancelled)
+                ):
                     # Its callers have not said in time what they make of a failure.
                     self.constructs.withdraw(construct, collective, status)
                 construct.step(Construction.ENDS)
@@ -384,9 +351,9 @@ class Groups(Topic):
                 for peer, tag in collective.arrived.values():
                     answer_failure(peer, tag, told_as(status, peer), collective.absent, collective.reason)
             else:
-                fail(collective, status or ERROR)
+                fail(collective, status or statuses.ERROR)
             return
-        flags = NOTIFY_TERMINATION in construct.flags, FT_COLLECTIVE in construct.flags
+        flags = keys.GROUP_NOTIFY_TERMINATION in construct.flags, keys.GROUP_FT_COLLECTIVE in construct.flags
         group = Group(outcome.leader, *flags, outcome.context_id)
         plan = outcome.plan
         if plan is not None and self._stands_as_asked(construct.name, collective, outcome, plan, group):
@@ -473,7 +440,7 @@ class Groups(Topic):
         for process, (peer, tag) in callers.items():
             if process.proc not in inside:
                 # It has finalized in the meantime.
-                peer.status(tag, told_as(CONSTRUCT_ABORT, peer))
+                peer.status(tag, told_as(statuses.GROUP_CONSTRUCT_ABORT, peer))
                 continue
             form = peer.buffer_type, peer.release, peer.pypmix, process.namespace
             payload = packed.get(form)
@@ -482,7 +449,7 @@ class Groups(Topic):
                     peer.buffer_type,
                     peer.release,
                     # Others than ours drop the membership with any status but success.
-                    status=ERR_PARTIAL_SUCCESS if outcome.partial and peer.pypmix else SUCCESS,
+                    status=statuses.ERR_PARTIAL_SUCCESS if outcome.partial and peer.pypmix else statuses.SUCCESS,
                     members=members,
                     context_id=outcome.context_id,
                     group_info=(*shared, *(leader if peer.pypmix else ())),
@@ -508,11 +475,11 @@ class Groups(Topic):
         process = self.server.store.find(member)
         if process is None or not items:
             return
-        qualifier = Info(CONTEXT_ID, Value(codes.SIZE, context_id), FLAG_QUALIFIER)
+        qualifier = Info(keys.GROUP_CONTEXT_ID, Value(codes.SIZE, context_id), FLAG_QUALIFIER)
         packer = Packer()
         for item in items:
             pair = DataArray(codes.INFO, (item, qualifier))
-            packer.pack_raw(encode_kval(PLAIN, QUALIFIED, Value(codes.DATA_ARRAY, pair)))
+            packer.pack_raw(encode_kval(PLAIN, keys.QUALIFIED_VALUE, Value(codes.DATA_ARRAY, pair)))
         committed, before = process.committed, set(process.data)
         process.commit([(SCOPE_GLOBAL, packer.bytes())], PLAIN, NEWEST)
         group.kept += [(process, key) for key in process.data if key not in before]
@@ -523,14 +490,18 @@ class Groups(Topic):
         name = collective.roster.group
         if collective in self._destructing:
             del self._destructing[collective]
-            timed = (Info(LOCAL_STATUS, Value(codes.STATUS, status)),) if status == ERR_TIMEOUT else ()
+            timed = (
+                (Info(keys.LOCAL_COLLECTIVE_STATUS, Value(codes.STATUS, status)),)
+                if status == statuses.ERR_TIMEOUT
+                else ()
+            )
             self.constructs.cancel(name.partition("\0")[0], timed)
-        if status not in (SUCCESS, ERR_PARTIAL_SUCCESS):
+        if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS):
             fail(collective, status)
             return
         if collective.gone:
             self.records.mourn(name)
-        if status == SUCCESS:
+        if status == statuses.SUCCESS:
             # Who has the answer goes on in the meantime.
             succeed(collective)
             self.records.dissolve(name)
@@ -545,20 +516,20 @@ class Groups(Topic):
         if collective.roster.operation.startswith(CONSTRUCT):
             self.constructs.dropped(collective)
             if self._bootstrapping is not None and not collective.roster.others:
-                self._bootstrapping.over(name_of(collective), CONSTRUCT_ABORT, None)
+                self._bootstrapping.over(name_of(collective), statuses.GROUP_CONSTRUCT_ABORT, None)
 
     # Events
 
     def heard(self, event: Notification, process: Process) -> bool:
         """Take in what a client says to this server alone; tell whether it was that."""
-        if event.code != TALK:
+        if event.code != statuses.TALK:
             return False
         says = found(event.infos, SAYS, str)
         if says != REACTION:
             # Only servers say that somebody has gone.
             return says == GONE
-        failed, verdict = found(event.infos, AFFECTED_PROC, Proc), found(event.infos, VERDICT, str)
-        for construct in self.constructs.under_way.get(found(event.infos, GROUP_ID, str) or "", [])[:]:
+        failed, verdict = found(event.infos, keys.EVENT_AFFECTED_PROC, Proc), found(event.infos, VERDICT, str)
+        for construct in self.constructs.under_way.get(found(event.infos, keys.GROUP_ID, str) or "", [])[:]:
             if process in construct.roster.members:
                 self.constructs.reactions.reacted(construct, process, failed, verdict)
         return True
@@ -569,8 +540,8 @@ class Groups(Topic):
 
     def happened(self, event: Notification) -> None:
         """An event about groups has been raised, and those in its range know of it."""
-        if event.code == CONSTRUCT_ABORT:
-            for construct in self.constructs.under_way.get(found(event.infos, GROUP_ID, str) or "", [])[:]:
+        if event.code == statuses.GROUP_CONSTRUCT_ABORT:
+            for construct in self.constructs.under_way.get(found(event.infos, keys.GROUP_ID, str) or "", [])[:]:
                 process = self.server.store.find(event.source)
                 if process in construct.roster.members:
                     self.constructs.abort(construct, quiet=True)
@@ -591,7 +562,7 @@ class Groups(Topic):
                 if construct.asked:
                     if lost and process in collective.gone and not construct.roster.others and not construct.sparing:
                         if construct.alone:
-                            self.server.collectives.finish(collective, ERR_PARTIAL_SUCCESS)
+                            self.server.collectives.finish(collective, statuses.ERR_PARTIAL_SUCCESS)
                         else:
                             self.constructs.abort(construct, quiet=True)
                     continue
@@ -641,7 +612,7 @@ def told_as(status: int, peer: Peer) -> int:
     """Return how a client is told that a construct has ended with some status."""
     if status not in ABORTED:
         return status
-    return CONSTRUCT_ABORT if peer.release >= INFO_IN_REPLY else ERR_PARTIAL_SUCCESS
+    return statuses.GROUP_CONSTRUCT_ABORT if peer.release >= INFO_IN_REPLY else statuses.ERR_PARTIAL_SUCCESS
 
 
 def _ignore(_result: Any, _error: BaseException | None) -> None:

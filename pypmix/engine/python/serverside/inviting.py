@@ -6,30 +6,10 @@ these answers are requests as well, which become the events that all others know
 
 from __future__ import annotations
 
-from pypmix.engine.groups.talk import (
-    AFFECTED_PROC,
-    CONSTRUCT_ABORT,
-    CONSTRUCT_COMPLETE,
-    CONTEXT_ID,
-    CUSTOM_RANGE,
-    GROUP_ID,
-    INVITE_ACCEPTED,
-    INVITE_DECLINED,
-    INVITE_FAILED,
-    INVITED,
-    MEMBERSHIP,
-    NON_DEFAULT,
-    OPTIONAL,
-    flag,
-    found,
-    listed,
-    proc,
-    procs,
-    size,
-    text,
-)
+from pypmix.engine.groups.talk import flag, found, listed, proc, procs, size, text
 from pypmix.engine.python.serverside.topic import fields_of
-from pypmix.standard.errors import ERR_BAD_PARAM, ERR_EXISTS, ERR_OUT_OF_RESOURCE, SUCCESS, NotFound, PMIxError
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import Notification, NotifyEvent
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import MAX_NSLEN, RANK_VALID
@@ -85,27 +65,27 @@ class Inviting:
         fields = fields_of(peer, Command.GROUP_INVITE, payload)
         name, store, leader = fields["group"], self._server.store, peer.process.proc
         if not name or len(name) > MAX_NSLEN or "\0" in name:
-            raise PMIxError("a group needs a name", status=ERR_BAD_PARAM)
+            raise PMIxError("a group needs a name", status=statuses.ERR_BAD_PARAM)
         if store.get(name) is not None or store.keys_of(name) or name in self._under_way:
-            raise PMIxError(f"there is a group or an nspace {name!r} already", status=ERR_EXISTS)
+            raise PMIxError(f"there is a group or an nspace {name!r} already", status=statuses.ERR_EXISTS)
         if len(self._under_way) >= MAX_INVITATIONS:
-            raise PMIxError(f"there are {MAX_INVITATIONS} invitations", status=ERR_OUT_OF_RESOURCE)
+            raise PMIxError(f"there are {MAX_INVITATIONS} invitations", status=statuses.ERR_OUT_OF_RESOURCE)
         invited = self._groups.constructs.flat(tuple(store.ungrouped(store.own(fields["procs"], leader))))
         order = invited if leader in invited else (leader, *invited)
         if len(order) < 2 or any(each.rank > RANK_VALID for each in order):
-            raise PMIxError("the invited are not known by their ranks", status=ERR_BAD_PARAM)
+            raise PMIxError("the invited are not known by their ranks", status=statuses.ERR_BAD_PARAM)
         invitation = self._under_way[name] = _Invitation(name, peer.process, order, fields["optional"])
-        peer.status(tag, SUCCESS)
+        peer.status(tag, statuses.SUCCESS)
         if fields["timeout"]:
             late = self._server.clock.call_later(fields["timeout"], lambda: self._overdue(invitation))
             invitation.timer = late
         if fields["assign_context_id"]:
             invitation.waits = True
             self._groups.number(peer, lambda infos, error: self._numbered(invitation, infos))
-        infos = [procs(MEMBERSHIP, order)]
+        infos = [procs(keys.GROUP_MEMBERSHIP, order)]
         if invitation.optional:
-            infos.append(flag(OPTIONAL))
-        self._tell(INVITED, invitation, invited, infos)
+            infos.append(flag(keys.GROUP_OPTIONAL))
+        self._tell(statuses.GROUP_INVITED, invitation, invited, infos)
         for each in invited:
             process = store.find(each)
             if process is not None and process.left:
@@ -115,31 +95,33 @@ class Inviting:
         """Carry out a GROUP_JOIN: hand the answer on to who has invited."""
         fields = fields_of(peer, Command.GROUP_JOIN, payload)
         name, code, leader = fields["group"], fields["status"], fields["leader"]
-        if code not in (INVITE_ACCEPTED, INVITE_DECLINED) or not name:
-            raise PMIxError("an invitation is accepted or declined", status=ERR_BAD_PARAM)
+        if code not in (statuses.GROUP_INVITE_ACCEPTED, statuses.GROUP_INVITE_DECLINED) or not name:
+            raise PMIxError("an invitation is accepted or declined", status=statuses.ERR_BAD_PARAM)
         if leader is None:
             leader = self._groups.records.inviter(name)
             if leader is None:
                 raise NotFound(f"nobody has invited to a group {name!r}")
-        peer.status(tag, SUCCESS)
-        self._raise(code, peer.process, (leader,), (text(GROUP_ID, name), flag(NON_DEFAULT)))
+        peer.status(tag, statuses.SUCCESS)
+        self._raise(code, peer.process, (leader,), (text(keys.GROUP_ID, name), flag(keys.EVENT_NON_DEFAULT)))
 
     # What becomes of an invitation
 
     def happened(self, event: Notification) -> None:
         """An event about groups has been raised, here or on another server."""
-        invitation = self._under_way.get(found(event.infos, GROUP_ID, str) or "")
+        invitation = self._under_way.get(found(event.infos, keys.GROUP_ID, str) or "")
         if invitation is None:
             return
-        answered = event.source in invitation.pending and invitation.leader.proc in listed(event.infos, CUSTOM_RANGE)
-        if event.code in (INVITE_ACCEPTED, INVITE_DECLINED) and answered:
+        answered = event.source in invitation.pending and invitation.leader.proc in listed(
+            event.infos, keys.EVENT_CUSTOM_RANGE
+        )
+        if event.code in (statuses.GROUP_INVITE_ACCEPTED, statuses.GROUP_INVITE_DECLINED) and answered:
             invitation.pending.discard(event.source)
-            if event.code == INVITE_DECLINED:
+            if event.code == statuses.GROUP_INVITE_DECLINED:
                 # The library tells its program of either in the same way.
                 self._fail(invitation, event.source)
             else:
                 self._advance(invitation)
-        elif event.code == CONSTRUCT_ABORT and event.source in invitation.order:
+        elif event.code == statuses.GROUP_CONSTRUCT_ABORT and event.source in invitation.order:
             self._abort(invitation)
 
     def departed(self, process: Process) -> None:
@@ -156,7 +138,12 @@ class Inviting:
             return
         invitation.pending.discard(failed)
         invitation.out.add(failed)
-        self._tell(INVITE_FAILED, invitation, (invitation.leader.proc,), (proc(AFFECTED_PROC, failed),))
+        self._tell(
+            statuses.GROUP_INVITE_FAILED,
+            invitation,
+            (invitation.leader.proc,),
+            (proc(keys.EVENT_AFFECTED_PROC, failed),),
+        )
         self._advance(invitation)
 
     def _overdue(self, invitation: _Invitation) -> None:
@@ -165,7 +152,7 @@ class Inviting:
             self._fail(invitation, each)
 
     def _numbered(self, invitation: _Invitation, infos: Iterable[Info] | None) -> None:
-        invitation.context_id = found(infos or (), CONTEXT_ID, int)
+        invitation.context_id = found(infos or (), keys.GROUP_CONTEXT_ID, int)
         invitation.waits = False
         self._advance(invitation)
 
@@ -177,15 +164,15 @@ class Inviting:
         elif not invitation.pending and not invitation.waits:
             self._end(invitation)
             members = [each for each in invitation.order if each not in invitation.out]
-            infos = [procs(MEMBERSHIP, members)]
+            infos = [procs(keys.GROUP_MEMBERSHIP, members)]
             if invitation.context_id is not None:
-                infos.append(size(CONTEXT_ID, invitation.context_id))
-            self._tell(CONSTRUCT_COMPLETE, invitation, members, infos)
+                infos.append(size(keys.GROUP_CONTEXT_ID, invitation.context_id))
+            self._tell(statuses.GROUP_CONSTRUCT_COMPLETE, invitation, members, infos)
 
     def _abort(self, invitation: _Invitation) -> None:
         self._end(invitation)
         # Programs on this library wait for it when they have declined, too.
-        self._tell(CONSTRUCT_ABORT, invitation, invitation.order)
+        self._tell(statuses.GROUP_CONSTRUCT_ABORT, invitation, invitation.order)
 
     def _end(self, invitation: _Invitation) -> None:
         del self._under_way[invitation.name]
@@ -195,11 +182,13 @@ class Inviting:
     # Events
 
     def _tell(self, code: int, invitation: _Invitation, to: Iterable[Proc], infos: Iterable[Info] = ()) -> None:
-        self._raise(code, invitation.leader, to, (text(GROUP_ID, invitation.name), flag(NON_DEFAULT), *infos))
+        self._raise(
+            code, invitation.leader, to, (text(keys.GROUP_ID, invitation.name), flag(keys.EVENT_NON_DEFAULT), *infos)
+        )
 
     def _raise(self, code: int, source: Process, to: Iterable[Proc], infos: tuple[Info, ...]) -> None:
         """Raise an event of a client's, which hears of it itself if it is in the range."""
-        op = NotifyEvent(code, RANGE_CUSTOM, (procs(CUSTOM_RANGE, to), *infos))
+        op = NotifyEvent(code, RANGE_CUSTOM, (procs(keys.EVENT_CUSTOM_RANGE, to), *infos))
         self._server.events.notify(Notification(code, source.proc, RANGE_CUSTOM, op.infos))
         self._server.host.upcall(op, _ignore, source)
 

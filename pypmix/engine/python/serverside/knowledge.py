@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from pypmix.engine.python.datastore import LEVEL_OF
 from pypmix.engine.python.support import SERVER, supported
-from pypmix.standard import codes
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound
-from pypmix.standard.ops.events import (
-    CUSTOM_RANGE,
-    RANGE,
-    RANGE_LOCAL,
-    RANGE_NAMESPACE,
-    RANGE_PROC_LOCAL,
-    among,
-    procs_in,
-)
+from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_NAMESPACE, RANGE_PROC_LOCAL, among, procs_in
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, ProcInfo, Value, decimal
 
@@ -27,23 +19,8 @@ if TYPE_CHECKING:
 
     Table = dict[str, Value]
 
-APPNUM = "pmix.appnum"
-ATTRIBUTE_SUPPORT = "pmix.qry.attrs"
 GROUP_ORDER = "pypmix.grp.order"
-GROUP_ID = "pmix.grp.id"
-HOSTNAME = "pmix.hname"
-HOSTNAME_ALIASES = "pmix.alias"
-JOB_INFO_ARRAY = "pmix.job.arr"
-LOCAL_PEERS = "pmix.lpeers"
-NODEID = "pmix.nodeid"
-NSPACE = "pmix.nspace"
-PROCID = "pmix.procid"
-PSET_NAME = "pmix.pset.nm"
-RANK = "pmix.rank"
-SESSION_ID = "pmix.session.id"
-SUPPORTED_KEYS = "pmix.qry.keys"
 
-ERR_INVALID_NAMESPACE = -44
 
 STATE_UNDEF = 0
 STATE_PREPPED = 1
@@ -60,16 +37,16 @@ class _Asked:
         self.process = process
         self.qualifiers = qualifiers
         given = {info.key: info.value.data for info in qualifiers}
-        proc = given.get(PROCID)
+        proc = given.get(keys.PROCID)
         if not isinstance(proc, Proc):
             proc = Proc.unchecked("", RANK_WILDCARD)
-        nspace, rank = given.get(NSPACE, proc.nspace), given.get(RANK, proc.rank)
+        nspace, rank = given.get(keys.NSPACE, proc.nspace), given.get(keys.RANK, proc.rank)
         self.nspace: str | None = nspace if isinstance(nspace, str) and nspace else None
         self.rank: int | None = rank if isinstance(rank, int) and rank != RANK_WILDCARD else None
-        self.hostname = given.get(HOSTNAME)
-        self.nodeid = given.get(NODEID)
-        self.appnum = given.get(APPNUM)
-        self.session = given.get(SESSION_ID)
+        self.hostname = given.get(keys.HOSTNAME)
+        self.nodeid = given.get(keys.NODEID)
+        self.appnum = given.get(keys.APPNUM)
+        self.session = given.get(keys.SESSION_ID)
 
 
 class Knowledge:
@@ -82,20 +59,20 @@ class Knowledge:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._answers: dict[str, Callable[[_Asked], Value | None]] = {
-            "pmix.qry.ns": self._nspaces,
-            "pmix.qry.nsinfo": self._nspace_info,
-            "pmix.qry.ptable": self._table,
-            "pmix.qry.lptable": self._local_table,
-            "pmix.qry.peers": self._resolved_peers,
-            "pmix.qry.node": self._resolved_nodes,
-            "pmix.qry.psetnum": self._pset_count,
-            "pmix.qry.psets": self._pset_names,
-            "pmix.qry.pmems": self._pset_members,
-            "pmix.qry.pgrpnum": self._group_count,
-            "pmix.qry.pgrp": self._group_names,
-            "pmix.qry.pgrpmems": self._group_members,
-            SUPPORTED_KEYS: self._keys,
-            ATTRIBUTE_SUPPORT: self._support,
+            keys.QUERY_NAMESPACES: self._nspaces,
+            keys.QUERY_NAMESPACE_INFO: self._nspace_info,
+            keys.QUERY_PROC_TABLE: self._table,
+            keys.QUERY_LOCAL_PROC_TABLE: self._local_table,
+            keys.QUERY_RESOLVE_PEERS: self._resolved_peers,
+            keys.QUERY_RESOLVE_NODE: self._resolved_nodes,
+            keys.QUERY_NUM_PSETS: self._pset_count,
+            keys.QUERY_PSET_NAMES: self._pset_names,
+            keys.QUERY_PSET_MEMBERSHIP: self._pset_members,
+            keys.QUERY_NUM_GROUPS: self._group_count,
+            keys.QUERY_GROUP_NAMES: self._group_names,
+            keys.QUERY_GROUP_MEMBERSHIP: self._group_members,
+            keys.QUERY_SUPPORTED_KEYS: self._keys,
+            keys.QUERY_ATTRIBUTE_SUPPORT: self._support,
         }
 
     def answer(self, process: Process, key: str, qualifiers: tuple[Info, ...]) -> Value | None:
@@ -112,12 +89,12 @@ class Knowledge:
 
     def combined(self, process: Process, key: str, qualifiers: tuple[Info, ...], theirs: Value) -> Value:
         """Return the host's answer, with the server's own in it where both tell of themselves."""
-        if key not in (SUPPORTED_KEYS, ATTRIBUTE_SUPPORT):
+        if key not in (keys.QUERY_SUPPORTED_KEYS, keys.QUERY_ATTRIBUTE_SUPPORT):
             return theirs
         own = self.answer(process, key, qualifiers)
         if own is None or own.type != theirs.type:
             return theirs
-        if key == SUPPORTED_KEYS:
+        if key == keys.QUERY_SUPPORTED_KEYS:
             names = dict.fromkeys([*str(theirs.data).split(","), *str(own.data).split(",")])
             return Value.unchecked(codes.STRING, ",".join([name for name in names if name]))
         return _array(codes.INFO, [*theirs.data.items, *own.data.items]) if theirs.data.type == codes.INFO else theirs
@@ -164,7 +141,7 @@ class Knowledge:
             return self._jobs()
         namespace = self._server.store.get(nspace)
         if namespace is None:
-            raise NotFound(f"no nspace {nspace!r} is registered here", status=ERR_INVALID_NAMESPACE)
+            raise NotFound(f"no nspace {nspace!r} is registered here", status=statuses.ERR_INVALID_NAMESPACE)
         return [namespace]
 
     def _namespace(self, asked: _Asked) -> Namespace | None:
@@ -181,9 +158,9 @@ class Knowledge:
         for namespace in spaces:
             if namespace is None:
                 return None
-            name = Info(NSPACE, Value.unchecked(codes.STRING, namespace.name))
-            values = [info for info in namespace.job.job if info.key != NSPACE]
-            found.append(Info(JOB_INFO_ARRAY, _array(codes.INFO, [name, *values])))
+            name = Info(keys.NSPACE, Value.unchecked(codes.STRING, namespace.name))
+            values = [info for info in namespace.job.job if info.key != keys.NSPACE]
+            found.append(Info(keys.JOB_INFO_ARRAY, _array(codes.INFO, [name, *values])))
         return _array(codes.INFO, found)
 
     def _table(self, asked: _Asked) -> Value | None:
@@ -224,10 +201,10 @@ class Knowledge:
     def _groups(self, asked: _Asked) -> dict[str, tuple[Proc, ...]]:
         """Return the groups of the range that a query gives, those of the whole session by default."""
         given = {info.key: info.value.data for info in asked.qualifiers}
-        range = given.get(RANGE, RANGE_SESSION)
+        range = given.get(keys.RANGE, RANGE_SESSION)
         own = asked.process.proc
         try:
-            custom = procs_in(asked.qualifiers, CUSTOM_RANGE) or ()
+            custom = procs_in(asked.qualifiers, keys.EVENT_CUSTOM_RANGE) or ()
         except TypeError:
             custom = ()
         found: dict[str, tuple[Proc, ...]] = {}
@@ -255,7 +232,7 @@ class Knowledge:
         return _array(codes.STRING, self._groups(asked))
 
     def _group_members(self, asked: _Asked) -> Value | None:
-        name = next((info.value.data for info in asked.qualifiers if info.key == GROUP_ID), None)
+        name = next((info.value.data for info in asked.qualifiers if info.key == keys.GROUP_ID), None)
         members = self._groups(asked).get(name) if isinstance(name, str) else None
         if members is None:
             return None
@@ -272,7 +249,7 @@ class Knowledge:
         return Value.unchecked(codes.STRING, ",".join(self._server.store.psets))
 
     def _pset_members(self, asked: _Asked) -> Value | None:
-        name = next((info.value.data for info in asked.qualifiers if info.key == PSET_NAME), None)
+        name = next((info.value.data for info in asked.qualifiers if info.key == keys.PSET_NAME), None)
         members = self._server.store.psets.get(name) if isinstance(name, str) else None
         return None if members is None else _array(codes.PROC, members)
 
@@ -301,9 +278,9 @@ class Knowledge:
             return None if node is None else _find(node, key)
         if level == "app" or asked.appnum is not None:
             appnum = asked.appnum or 0
-            return next((_find(app, key) for app in job.apps if _data(app, APPNUM) in (None, appnum)), None)
+            return next((_find(app, key) for app in job.apps if _data(app, keys.APPNUM) in (None, appnum)), None)
         for session in job.sessions:
-            if asked.session in (None, _data(session, SESSION_ID)):
+            if asked.session in (None, _data(session, keys.SESSION_ID)):
                 value = _find(session, key)
                 if value is not None:
                     return value
@@ -329,21 +306,21 @@ def _data(infos: Iterable[Info], key: str) -> object:
 def _names(node: Iterable[Info]) -> list[str]:
     """Return the name of a node, and its aliases."""
     node = tuple(node)
-    name, aliases = _data(node, HOSTNAME), _data(node, HOSTNAME_ALIASES)
+    name, aliases = _data(node, keys.HOSTNAME), _data(node, keys.HOSTNAME_ALIASES)
     return [*([name] if isinstance(name, str) else ()), *(aliases.split(",") if isinstance(aliases, str) else ())]
 
 
 def _node(namespace: Namespace, name: object, nodeid: object) -> tuple[Info, ...] | None:
     """Return what is registered of a node by its name or its number."""
     for node in namespace.job.nodes:
-        if (name is not None and name in _names(node)) or (nodeid is not None and _data(node, NODEID) == nodeid):
+        if (name is not None and name in _names(node)) or (nodeid is not None and _data(node, keys.NODEID) == nodeid):
             return node
     return None
 
 
 def _local(node: Iterable[Info]) -> list[int]:
     """Return the ranks that are registered as those of a node."""
-    text = _data(node, LOCAL_PEERS)
+    text = _data(node, keys.LOCAL_PEERS)
     found = [decimal(rank) for rank in str(text).split(",")] if text else []
     return sorted([rank for rank in found if rank is not None])
 
@@ -355,10 +332,10 @@ def _hosts(namespace: Namespace) -> dict[int, str]:
     named: dict[object, str] = {}
     for node in job.nodes:
         for name in _names(node)[:1]:
-            named[_data(node, NODEID)] = name
+            named[_data(node, keys.NODEID)] = name
             found.update(dict.fromkeys(_local(node), name))
     for rank, infos in job.procs:
-        host = _data(infos, HOSTNAME) or named.get(_data(infos, NODEID))
+        host = _data(infos, keys.HOSTNAME) or named.get(_data(infos, keys.NODEID))
         if isinstance(host, str):
             found[rank] = host
     return {rank: found[rank] for rank in sorted(found)}

@@ -5,6 +5,15 @@ from __future__ import annotations
 import time
 
 from pypmix.engine.python.modex import is_true
+from pypmix.standard.keys import (
+    IOF_RANK_OUTPUT,
+    IOF_TAG_FULLNAME_OUTPUT,
+    IOF_TAG_OUTPUT,
+    IOF_TIMESTAMP_OUTPUT,
+    IOF_XML_OUTPUT,
+    TAG_OUTPUT,
+    TIMESTAMP_OUTPUT,
+)
 from pypmix.standard.logtext import printable
 from pypmix.standard.ops.forwarding import DIAG, STDERR, STDOUT
 
@@ -18,15 +27,14 @@ if TYPE_CHECKING:
 NAMES = {STDOUT: "stdout", STDERR: "stderr", DIAG: "stddiag"}
 
 TAGS = {
-    "pmix.iof.tag": "[{job},{rank}]<{channel}>: ",
-    "pmix.tagout": "[{job},{rank}]<{channel}>: ",
-    "pmix.iof.tagfull": "[{nspace},{rank}]<{channel}>: ",
-    "pmix.iof.rank": "[{rank}]<{channel}>: ",
+    IOF_TAG_OUTPUT: "[{job},{rank}]<{channel}>: ",
+    TAG_OUTPUT: "[{job},{rank}]<{channel}>: ",
+    IOF_TAG_FULLNAME_OUTPUT: "[{nspace},{rank}]<{channel}>: ",
+    IOF_RANK_OUTPUT: "[{rank}]<{channel}>: ",
 }
 """What stands before each line, by directive; natives' forms."""
 
-XML = "pmix.iof.xml"
-TIMESTAMPS = frozenset({"pmix.iof.ts", "pmix.tsout"})
+TIMESTAMPS = frozenset({IOF_TIMESTAMP_OUTPUT, TIMESTAMP_OUTPUT})
 
 MAX_HELD = 64 << 10
 """The longest line that is kept until its end has come."""
@@ -53,7 +61,7 @@ class OutputForm:
         """Return the form that directives ask for, None if they ask for none."""
         keys = {info.key for info in directives if is_true(info)}
         tag = next((tag for key, tag in TAGS.items() if key in keys), "")
-        timestamp, xml = not keys.isdisjoint(TIMESTAMPS), XML in keys
+        timestamp, xml = not keys.isdisjoint(TIMESTAMPS), IOF_XML_OUTPUT in keys
         return cls(tag, timestamp, xml) if tag or timestamp or xml else None
 
     def apply(self, output: Output) -> bytes:

@@ -6,22 +6,22 @@ procs. To read that each time costs a server more than all else that it does wit
 
 from __future__ import annotations
 
-from pypmix.engine.groups.talk import (
-    ADD_MEMBERS,
-    ASSIGN_CONTEXT_ID,
-    BOOTSTRAP,
-    COMES_ADDED,
-    ENDPOINT,
-    FINAL_ORDER,
-    GROUP_INFO,
-    LEADER,
-    listed,
-)
+from pypmix.engine.groups.talk import COMES_ADDED, listed
 from pypmix.engine.python.serverside.reactions import given_by
 from pypmix.engine.python.serverside.topic import fields_of
-from pypmix.engine.python.together import FT_COLLECTIVE, timeout_of
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_BAD_PARAM, PMIxError
+from pypmix.engine.python.together import timeout_of
+from pypmix.standard import codes, statuses
+from pypmix.standard.errors import PMIxError
+from pypmix.standard.keys import (
+    GROUP_ADD_MEMBERS,
+    GROUP_ASSIGN_CONTEXT_ID,
+    GROUP_BOOTSTRAP,
+    GROUP_ENDPT_DATA,
+    GROUP_FINAL_MEMBERSHIP_ORDER,
+    GROUP_FT_COLLECTIVE,
+    GROUP_INFO,
+    GROUP_LEADER,
+)
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.types import RANK_WILDCARD, DataArray
 from pypmix.wire.codec import PLAIN, Packer
@@ -40,7 +40,7 @@ MAX_PLANS = 64
 MAX_PLAN = 64 << 10
 """How many requests are remembered, and how long ones, in bytes."""
 
-WORKED_OUT = frozenset((GROUP_INFO, ENDPOINT, ADD_MEMBERS, FINAL_ORDER, LEADER))
+WORKED_OUT = frozenset((GROUP_INFO, GROUP_ENDPT_DATA, GROUP_ADD_MEMBERS, GROUP_FINAL_MEMBERSHIP_ORDER, GROUP_LEADER))
 """Directives with which what the host is asked is not the same each time, or what it answers."""
 
 _NOBODY: frozenset[Process] = frozenset()
@@ -96,10 +96,10 @@ class Plan:
         self.nspaces = frozenset([each[0] for each in named])
         self.timeout = timeout_of(infos)
         self.given = given_by(infos)
-        self.tolerant = FT_COLLECTIVE in self.given
-        self.numbered = is_set(infos, ASSIGN_CONTEXT_ID)
-        self.offers = not named or BOOTSTRAP in keys
-        self.adds_all = any(each.rank == RANK_WILDCARD for each in listed_all(infos, ADD_MEMBERS))
+        self.tolerant = GROUP_FT_COLLECTIVE in self.given
+        self.numbered = is_set(infos, GROUP_ASSIGN_CONTEXT_ID)
+        self.offers = not named or GROUP_BOOTSTRAP in keys
+        self.adds_all = any(each.rank == RANK_WILDCARD for each in listed_all(infos, GROUP_ADD_MEMBERS))
         self.plain = keys.isdisjoint(WORKED_OUT)
         self.members: frozenset[Process] = _NOBODY
         self.others: frozenset[Proc] = frozenset()
@@ -164,7 +164,7 @@ class Plans:
         infos = fields["infos"]
         constructs = command == Command.GROUP_CONSTRUCT
         if constructs and not all(is_infos(info.value) for info in infos if info.key == GROUP_INFO):
-            raise PMIxError("group info is an array of infos", status=ERR_BAD_PARAM)
+            raise PMIxError("group info is an array of infos", status=statuses.ERR_BAD_PARAM)
         plan = Plan(fields.get("procs", ()), infos)
         if key is not None:
             if len(self._known) >= MAX_PLANS:

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from pypmix.engine.psets import missing, new_pset
 from pypmix.engine.python.serverside.topic import Topic
-from pypmix.standard import codes
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import Notification
-from pypmix.standard.ops.events import NON_DEFAULT, RANGE_LOCAL
+from pypmix.standard.ops.events import RANGE_LOCAL
 from pypmix.standard.types import DataArray, Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
-
-DEFINED = -55
-DELETED = -56
-
-NAME = "pmix.pset.nm"
-MEMBERS = "pmix.pset.mems"
 
 
 class Psets(Topic):
@@ -29,18 +23,22 @@ class Psets(Topic):
         made = new_pset(name, members, store.psets, self._ranks_of, elsewhere)
         store.psets[name] = made
         array = Value(codes.DATA_ARRAY, DataArray(codes.PROC, tuple(made)))
-        self._tell(DEFINED, name, Info(MEMBERS, array))
+        self._tell(statuses.PROCESS_SET_DEFINE, name, Info(keys.PSET_MEMBERS, array))
 
     def delete(self, name: str) -> None:
         """See `ServerSession.delete_process_set`."""
         if self.server.store.psets.pop(name, None) is None:
             raise missing(name)
-        self._tell(DELETED, name)
+        self._tell(statuses.PROCESS_SET_DELETE, name)
 
     def _ranks_of(self, nspace: str) -> Collection[int] | None:
         namespace = self.server.store.get(nspace)
         return None if namespace is None else namespace.processes
 
     def _tell(self, code: int, name: str, *more: Info) -> None:
-        infos = (Info(NON_DEFAULT, Value(codes.BOOL, True)), Info(NAME, Value(codes.STRING, name)), *more)
+        infos = (
+            Info(keys.EVENT_NON_DEFAULT, Value(codes.BOOL, True)),
+            Info(keys.PSET_NAME, Value(codes.STRING, name)),
+            *more,
+        )
         self.server.events.notify(Notification(code, self.server.proc, RANGE_LOCAL, infos))

@@ -3,24 +3,8 @@
 from __future__ import annotations
 
 from pypmix.engine.groups.states import Construction
-from pypmix.engine.groups.talk import (
-    ABORT,
-    AFFECTED_PROC,
-    CLAIM,
-    CONSTRUCT_ABORT,
-    ERROR_STATUS,
-    FT_COLLECTIVE,
-    LEADER,
-    LEADER_FAILED,
-    LEADER_SELECTED,
-    MEMBER_FAILED,
-    NOTIFY_TERMINATION,
-    OPTIONAL,
-    REACTS,
-    proc,
-)
-from pypmix.standard import codes
-from pypmix.standard.errors import ERR_NOT_FOUND
+from pypmix.engine.groups.talk import ABORT, CLAIM, ERROR_STATUS, REACTS, proc
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.types import Info, Value
 
@@ -41,10 +25,10 @@ if TYPE_CHECKING:
             """End a construct; unless this is quiet, all of its procs are told by an event."""
 
 
-SPARING = frozenset((OPTIONAL, NOTIFY_TERMINATION, FT_COLLECTIVE))
+SPARING = frozenset((keys.GROUP_OPTIONAL, keys.GROUP_NOTIFY_TERMINATION, keys.GROUP_FT_COLLECTIVE))
 """Directives with which a construct goes on without those who end before the group stands."""
 
-FLAGS = SPARING | {LEADER, REACTS}
+FLAGS = SPARING | {keys.GROUP_LEADER, REACTS}
 
 
 def given_by(infos: Iterable[Info]) -> frozenset[str]:
@@ -154,7 +138,7 @@ class Construct:
         if not given:
             return
         self.flags |= given & SPARING
-        if LEADER in given and self.declared is None:
+        if keys.GROUP_LEADER in given and self.declared is None:
             self.declared = process.proc
             if self.leader is None:
                 self.leader = process.proc
@@ -186,9 +170,9 @@ class Reactions:
 
     def matters(self, construct: Construct, failed: Proc) -> bool:
         """Tell whether a failure is news that calls for an event."""
-        if failed in construct.told or OPTIONAL in construct.flags:
+        if failed in construct.told or keys.GROUP_OPTIONAL in construct.flags:
             return False
-        return failed == construct.leader or NOTIFY_TERMINATION in construct.flags
+        return failed == construct.leader or keys.GROUP_NOTIFY_TERMINATION in construct.flags
 
     def failed(self, construct: Construct, failed: Proc) -> None:
         """Tell of the failure of a proc, and wait for what the callers say to it."""
@@ -196,14 +180,14 @@ class Reactions:
         leads = failed == construct.leader
         alone = construct.leader if not leads else None
         targets = construct.here if alone is None else [alone]
-        code = LEADER_FAILED if leads else MEMBER_FAILED
+        code = statuses.GROUP_LEADER_FAILED if leads else statuses.GROUP_MEMBER_FAILED
         assert construct.collective is not None
         callers = construct.collective.arrived
         waiting = {each for each in construct.reacting if each in callers and each.proc in targets and not each.left}
         if waiting:
             construct.due[failed] = waiting
             construct.step(Construction.FAILS)
-        self._records.tell(code, construct.name, targets, (proc(AFFECTED_PROC, failed),))
+        self._records.tell(code, construct.name, targets, (proc(keys.EVENT_AFFECTED_PROC, failed),))
         if leads and not waiting:
             self._choose(construct)
 
@@ -255,11 +239,11 @@ class Reactions:
             construct.rescued = True
             assert construct.collective is not None
             construct.collective.tolerant = True
-            infos: tuple[Info, ...] = (proc(LEADER, winner),)
+            infos: tuple[Info, ...] = (proc(keys.GROUP_LEADER, winner),)
         else:
-            infos = (Info(ERROR_STATUS, Value(codes.STATUS, ERR_NOT_FOUND)),)
-        self._records.tell(LEADER_SELECTED, construct.name, construct.here, infos)
+            infos = (Info(ERROR_STATUS, Value(codes.STATUS, statuses.ERR_NOT_FOUND)),)
+        self._records.tell(statuses.GROUP_LEADER_SELECTED, construct.name, construct.here, infos)
 
     def aborted(self, construct: Construct) -> None:
         """Tell all of this server that take part that there will be no group."""
-        self._records.tell(CONSTRUCT_ABORT, construct.name, construct.here)
+        self._records.tell(statuses.GROUP_CONSTRUCT_ABORT, construct.name, construct.here)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pypmix.engine.base import Pending
 from pypmix.engine.python.modex import is_true
 from pypmix.engine.python.serverside.topic import Topic, fields_of, made, refuse
-from pypmix.standard.errors import ERR_OUT_OF_RESOURCE, ERROR, SUCCESS, PMIxError
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import Spawn
 from pypmix.standard.ops.forwarding import DIAG, STDERR, STDOUT
 from pypmix.wire.messages import Command, encode_status, reply_layout
@@ -14,9 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.engine.python.server import Peer, Server
 
-PARENT = "pmix.parent"
 
-FORWARDED = {"pmix.fwd.stdout": STDOUT, "pmix.fwd.stderr": STDERR, "pmix.fwd.stddiag": DIAG}
+FORWARDED = {keys.FWD_STDOUT: STDOUT, keys.FWD_STDERR: STDERR, keys.FWD_STDDIAG: DIAG}
 
 
 MAX_SPAWNS = 256
@@ -46,26 +46,26 @@ class Spawning(Topic):
 
     def _spawn(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = fields_of(peer, Command.SPAWNNB, payload)
-        infos = self.server.store.native(tuple(fields["infos"]), PARENT)
+        infos = self.server.store.native(tuple(fields["infos"]), keys.PARENT_ID)
         op: Spawn = made(Spawn, tuple(fields["apps"]), infos)
         channels = self._channels(peer, op)
         begun = self._begun.setdefault(peer, {})
         if len(begun) >= MAX_SPAWNS:
-            raise PMIxError("too many jobs are being started already", status=ERR_OUT_OF_RESOURCE)
+            raise PMIxError("too many jobs are being started already", status=statuses.ERR_OUT_OF_RESOURCE)
         begun[tag] = self.server.clock.now()
 
         def answer(nspace: str | None, error: BaseException | None) -> None:
             begun.pop(tag, None)
             if error is not None or not nspace:
-                refuse(peer, tag, error or PMIxError(status=ERROR))
+                refuse(peer, tag, error or PMIxError(status=statuses.ERROR))
                 return
             namespace = self.server.store.get(nspace)
             if namespace is None:
                 layout = reply_layout(Command.SPAWNNB, peer.release)
-                peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=SUCCESS, nspace=nspace))
+                peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=statuses.SUCCESS, nspace=nspace))
             else:
                 job = namespace.pack(peer.buffer_type, peer.release).reply
-                peer.send(tag, encode_status(peer.buffer_type, SUCCESS) + job)
+                peer.send(tag, encode_status(peer.buffer_type, statuses.SUCCESS) + job)
             self.server.forwarding.spawned(peer, nspace, channels, op.directives)
 
         self.server.host.upcall(op, answer, peer.process)

@@ -5,15 +5,8 @@ from __future__ import annotations
 import os
 
 from pypmix.engine.python.serverside.topic import Topic
-from pypmix.standard.errors import (
-    ERR_BAD_PARAM,
-    ERR_EXISTS,
-    ERR_INVALID_CRED,
-    ERR_NOT_SUPPORTED,
-    ERR_OUT_OF_RESOURCE,
-    NotFound,
-    PMIxError,
-)
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import ToolConnected
 from pypmix.standard.releases import release_text
@@ -103,7 +96,7 @@ class Tools(Topic):
             name = proc or assigned or self._assign()
             try:
                 if not isinstance(name, Proc) or not name.nspace or name.rank > RANK_VALID:
-                    raise PMIxError(f"the host names it {name!r}, which is no name", status=ERR_BAD_PARAM)
+                    raise PMIxError(f"the host names it {name!r}, which is no name", status=statuses.ERR_BAD_PARAM)
                 if process is None:
                     tool = self._adopt(name, uid, gid)
                 else:
@@ -119,7 +112,7 @@ class Tools(Topic):
                 reply = encode_tool_reply(ToolReply(given, self.server.proc))
             self.server.admit(stranger, tool, release, hello, reply)
 
-        pid = next((info.value.data for info in hello.infos if info.key == "pmix.ppid"), None)
+        pid = next((info.value.data for info in hello.infos if info.key == keys.PROC_PID), None)
         op = ToolConnected(
             proc,
             pid if isinstance(pid, int) else None,
@@ -147,10 +140,10 @@ class Tools(Topic):
     def _user(self, hello: Hello, release: Release) -> tuple[int, int]:
         """Return whose tool it says to be, if it can be served."""
         if hello.flag in LEGACY:
-            raise PMIxError("it is of a release before 4.0", status=ERR_NOT_SUPPORTED)
+            raise PMIxError("it is of a release before 4.0", status=statuses.ERR_NOT_SUPPORTED)
         uid, gid = self.server.credential(hello, release)
         if hello.uid != uid:
-            raise PMIxError(f"it calls itself user {hello.uid} and user {uid}", status=ERR_INVALID_CRED)
+            raise PMIxError(f"it calls itself user {hello.uid} and user {uid}", status=statuses.ERR_INVALID_CRED)
         return uid, gid
 
     def _brought(self, hello: Hello) -> Proc | None:
@@ -159,9 +152,9 @@ class Tools(Topic):
             return None
         rank = hello.rank or 0
         if not hello.nspace or rank > RANK_VALID:
-            raise PMIxError("the name that it brings is none", status=ERR_BAD_PARAM)
+            raise PMIxError("the name that it brings is none", status=statuses.ERR_BAD_PARAM)
         if hello.nspace == self.server.proc.nspace:
-            raise PMIxError("it brings the name of this server", status=ERR_EXISTS)
+            raise PMIxError("it brings the name of this server", status=statuses.ERR_EXISTS)
         return Proc.unchecked(hello.nspace, rank)
 
     def _process(self, proc: Proc, hello: Hello, uid: int) -> Process | None:
@@ -173,17 +166,19 @@ class Tools(Topic):
             _check_mates(namespace, uid)
             return None
         if hello.flag not in LAUNCHED:
-            raise PMIxError("the name that it brings is that of a job", status=ERR_EXISTS)
+            raise PMIxError("the name that it brings is that of a job", status=statuses.ERR_EXISTS)
         process = namespace.processes.get(proc.rank)
         if process is None or not process.registered:
             raise NotFound("no such process is expected")
         if uid != process.uid:
-            raise PMIxError(f"it is of user {uid}, expected is {process.uid}", status=ERR_INVALID_CRED)
+            raise PMIxError(f"it is of user {uid}, expected is {process.uid}", status=statuses.ERR_INVALID_CRED)
         return process
 
     def _check_owner(self, uid: int) -> None:
         if uid not in (0, self.owner):
-            raise PMIxError(f"it is of user {uid}, and this server of user {self.owner}", status=ERR_INVALID_CRED)
+            raise PMIxError(
+                f"it is of user {uid}, and this server of user {self.owner}", status=statuses.ERR_INVALID_CRED
+            )
 
     def _assign(self) -> Proc:
         while True:
@@ -195,7 +190,7 @@ class Tools(Topic):
     def _adopt(self, proc: Proc, uid: int, gid: int) -> Process:
         """Make a tool known that nobody has registered."""
         if self._known >= MAX_TOOLS:
-            raise PMIxError("there are too many tools", status=ERR_OUT_OF_RESOURCE)
+            raise PMIxError("there are too many tools", status=statuses.ERR_OUT_OF_RESOURCE)
         namespace = self._names.get(proc.nspace)
         if namespace is None:
             namespace = self.server.store.add(JobInfo(proc.nspace, procs=((proc.rank, ()),)))
@@ -221,7 +216,7 @@ class Tools(Topic):
 
 def _check_mates(namespace: Namespace, uid: int) -> None:
     if any(other.uid != uid for other in namespace.processes.values()):
-        raise PMIxError("its name is that of another user's tool", status=ERR_INVALID_CRED)
+        raise PMIxError("its name is that of another user's tool", status=statuses.ERR_INVALID_CRED)
 
 
 def _answered_as_client(hello: Hello, release: Release) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sys import modules
 
-from pypmix.standard.errors import ERR_BAD_PARAM, ERROR, SUCCESS, PMIxError
+from pypmix.standard import statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.wire.additions import encode_late
 from pypmix.wire.frames import TAG_HEARTBEAT
 from pypmix.wire.messages import Command, request_layout
@@ -138,7 +139,7 @@ def made(make: Callable[..., Any], *fields: object) -> Any:
     try:
         return make(*fields)
     except (TypeError, ValueError) as error:
-        raise PMIxError(str(error), status=ERR_BAD_PARAM) from None
+        raise PMIxError(str(error), status=statuses.ERR_BAD_PARAM) from None
 
 
 def refuse(peer: Peer, tag: int, error: BaseException | None) -> None:
@@ -158,5 +159,5 @@ def reason_of(error: BaseException | None) -> str:
 def status_of(error: BaseException | None) -> int:
     """Return the status that tells a client how its request ended."""
     if error is None:
-        return SUCCESS
-    return (error.code if isinstance(error, PMIxError) else ERROR) or ERROR
+        return statuses.SUCCESS
+    return (error.code if isinstance(error, PMIxError) else statuses.ERROR) or statuses.ERROR

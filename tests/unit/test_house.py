@@ -1,0 +1,61 @@
+"""Rules about the source that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from pypmix.standard import attrs, codes, enums, keys, statuses
+from pypmix.standard.attr import Attr
+
+PACKAGE = Path(__file__).resolve().parents[2] / "pypmix"
+GENERATED = {PACKAGE / "standard" / f"{name}.py" for name in ["attrs", "codes", "enums", "keys", "names", "statuses"]}
+SOURCES = sorted({*PACKAGE.rglob("*.py")} - GENERATED)
+
+NO_KEYS = {"pmix.", "pmix.py", "pmix.sched", "pmix.sched.", "pmix.sys", "pmix.sys.", "pmix.sysctrlr", "pmix.qry."}
+"""Parts of names of rendezvous files, a module of the official binding, and the prefix of all queries' keys."""
+
+FIRST_STATUS = 7
+"""Numbers nearer to zero are statuses too, but mostly mean something else."""
+
+
+def literals(text: str) -> list[tuple[int, str]]:
+    """Return the line and the text of each key and status that stands as a literal."""
+    tree = ast.parse(text)
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            if re.fullmatch(r"pmix\.[a-z0-9.]*", node.value) and node.value not in NO_KEYS:
+                found.append((node.lineno, node.value))
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+            number = node.operand.value
+            if isinstance(number, int) and number >= FIRST_STATUS and -number in numbers:
+                found.append((node.lineno, str(-number)))
+    return found
+
+
+numbers = {value for value in vars(statuses).values() if isinstance(value, int)}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_keys_and_statuses_come_from_the_vocabulary(path: Path) -> None:
+    found = literals(path.read_text())
+    assert not found, "write keys.NAME and statuses.NAME, of pypmix.standard"
+
+
+def test_literals_are_seen() -> None:
+    text = 'A = "pmix.timeout"\nif status == -24:\n    """pmix.timeout"""\nfile = f"pmix.{host}"\nlast = all[-1]\n'
+    assert literals(text) == [(1, "pmix.timeout"), (2, "-24")]
+
+
+def test_plain_names_are_the_typed_ones() -> None:
+    typed = {name: attr.key for name, attr in vars(attrs).items() if isinstance(attr, Attr)}
+    assert len(typed) > 600
+    assert typed.items() <= vars(keys).items()
+    for enum, module in ((enums.Status, statuses), (enums.EventCode, statuses), (enums.DataType, codes)):
+        plain = {name: getattr(module, name, 500) for name in enum.__members__}
+        assert plain == {name: int(member) for name, member in enum.__members__.items()}
