@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pypmix.operations.spawning import Spawning
     from pypmix.psets import ProcSets
     from pypmix.requests import Infos, Key, Procs, Target
+    from pypmix.standard.features import Feature
     from pypmix.standard.ops import Op
 
     R = TypeVar("R")
@@ -151,8 +152,18 @@ class ClientBase:
         """The node that the caller runs on."""
         return Node(self._session)
 
-    def supports(self, feature: str) -> bool:
-        """Tell whether a feature, such as `fence.timeout` or `group.bootstrap`, works with this engine and server."""
+    def supports(self, feature: Feature) -> bool:
+        """Tell whether a feature, such as `fence.timeout` or `group.bootstrap`, works with this engine and server.
+
+        Args:
+            feature: A key of `pypmix.standard.features.FEATURES`, which tells what each means.
+
+        Raises:
+            ValueError: There is no feature of this name.
+        """
+        from pypmix.standard.features import check
+
+        check(feature)
         return self._session.supports(feature)
 
     def _open(self) -> None:

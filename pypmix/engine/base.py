@@ -60,6 +60,17 @@ def sleep_for(seconds: float) -> float:
     return 0.0 if seconds < 0 else seconds if seconds < LONGEST_SLEEP else LONGEST_SLEEP
 
 
+_COMMON = """
+    put commit fence fence.collect fence.timeout get get.timeout get.immediate publish lookup lookup.wait unpublish
+    query resolve_peers resolve_nodes log job_control allocation_request process_monitor heartbeat get_credential
+    validate_credential fabric_register fabric_update compute_distances spawn connect disconnect output input
+    group_construct group_destruct events notify abort finalize
+"""
+
+COMMON = frozenset(_COMMON.split())
+"""The features that both engines have with all releases; each engine adds its own."""
+
+
 class EngineInfo(Record):
     """Which engine a session runs on: its name, the release that it speaks, and the library where there is one."""
 

@@ -25,6 +25,13 @@ from pypmix import (
     uint32,
 )
 from pypmix import client as client_module
+from pypmix.engine import slurm
+from pypmix.engine.groups import features as groups
+from pypmix.engine.native import quirks
+from pypmix.engine.python import session as python
+from pypmix.engine.python.session import OURS
+from pypmix.engine.python.toolsession import RECONNECT
+from pypmix.standard.features import FEATURES
 from pypmix.standard.ops import Abort, Commit, Fence, Finalize, Get, Put
 from unit.fake_session import FakeSession
 
@@ -63,6 +70,19 @@ def test_a_client_knows_who_it_is(me: Client, session: FakeSession) -> None:
     assert me.node.local_procs == (Proc("job", 0), Proc("job", 2))
     with pytest.raises(IndexError, match="ranks 0 to 2"):
         me.job[3]
+
+
+def test_a_feature_that_does_not_exist_is_refused(me: Client) -> None:
+    assert me.supports("fence.timeout") and not me.supports("fence")
+    with pytest.raises(ValueError, match="no feature 'fence.timout'; did you mean 'fence.timeout'"):
+        me.supports("fence.timout")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="FEATURES lists them"):
+        me.supports("")  # type: ignore[arg-type]
+
+
+def test_engines_tell_of_features_that_exist() -> None:
+    told = {*python.FEATURES, *python._LONE, *quirks.FEATURES, *quirks.NOT_ALONE, *slurm.LACKS, *groups.FEATURES, *OURS}
+    assert told | {RECONNECT} == FEATURES.keys()
 
 
 def test_a_fence_commits_what_was_put_once(me: Client, session: FakeSession) -> None:

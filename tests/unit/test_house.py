@@ -12,7 +12,9 @@ from pypmix.standard import attrs, codes, enums, keys, statuses
 from pypmix.standard.attr import Attr
 
 PACKAGE = Path(__file__).resolve().parents[2] / "pypmix"
-GENERATED = {PACKAGE / "standard" / f"{name}.py" for name in ["attrs", "codes", "enums", "keys", "names", "statuses"]}
+GENERATED = {
+    PACKAGE / "standard" / f"{name}.py" for name in ["attrs", "codes", "enums", "features", "keys", "names", "statuses"]
+}
 SOURCES = sorted({*PACKAGE.rglob("*.py")} - GENERATED)
 
 NO_KEYS = {"pmix.", "pmix.py", "pmix.sched", "pmix.sched.", "pmix.sys", "pmix.sys.", "pmix.sysctrlr", "pmix.qry."}

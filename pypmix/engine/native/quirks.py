@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypmix.engine.base import COMMON
 from pypmix.engine.native.library import OLDEST
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.values import type_name
@@ -42,44 +43,9 @@ RESOLVING: Release = (5, 0, 7)
 """The first release that asks the server for the procs of a node and the nodes of a job, and does not wait for ever."""
 
 FEATURES: dict[str, Release] = {
-    "put": OLDEST,
-    "commit": OLDEST,
-    "fence": OLDEST,
-    "fence.collect": OLDEST,
-    "fence.timeout": OLDEST,
-    "get": OLDEST,
-    "get.timeout": OLDEST,
-    "get.immediate": OLDEST,
+    **dict.fromkeys(COMMON, OLDEST),
     "get.refresh": (5, 0, 0),
-    "publish": OLDEST,
-    "lookup": OLDEST,
-    "lookup.wait": OLDEST,
-    "unpublish": OLDEST,
-    "query": OLDEST,
     "query.attributes": ATTRIBUTES,
-    "resolve_peers": OLDEST,
-    "resolve_nodes": OLDEST,
-    "log": OLDEST,
-    "job_control": OLDEST,
-    "allocation_request": OLDEST,
-    "process_monitor": OLDEST,
-    "heartbeat": OLDEST,
-    "get_credential": OLDEST,
-    "validate_credential": OLDEST,
-    "fabric_register": OLDEST,
-    "fabric_update": OLDEST,
-    "compute_distances": OLDEST,
-    "spawn": OLDEST,
-    "connect": OLDEST,
-    "disconnect": OLDEST,
-    "group_construct": OLDEST,
-    "group_destruct": OLDEST,
-    "output": OLDEST,
-    "input": OLDEST,
-    "events": OLDEST,
-    "notify": OLDEST,
-    "abort": OLDEST,
-    "finalize": OLDEST,
 }
 """What works with this engine, and the first release of a library with which it does."""
 

@@ -6,7 +6,7 @@ import os
 from time import monotonic
 
 from pypmix._version import __version__
-from pypmix.engine.base import EngineInfo
+from pypmix.engine.base import COMMON, EngineInfo
 from pypmix.engine.python.client import ENGINE, Client, Server
 from pypmix.engine.python.datastore import DataStore
 from pypmix.standard import codes, keys
@@ -52,46 +52,7 @@ OPEN_WAIT = 60.0
 OURS = frozenset(("connect.nspace", "connect.directives"))
 """What works with servers of this engine alone."""
 
-FEATURES: dict[str, Release] = {
-    "put": OLDEST,
-    "commit": OLDEST,
-    "fence": OLDEST,
-    "fence.collect": OLDEST,
-    "fence.timeout": OLDEST,
-    "get": OLDEST,
-    "get.timeout": OLDEST,
-    "get.immediate": OLDEST,
-    "get.refresh": OLDEST,
-    "get.pset_names": (5, 0, 0),
-    "publish": OLDEST,
-    "lookup": OLDEST,
-    "lookup.wait": OLDEST,
-    "unpublish": OLDEST,
-    "spawn": OLDEST,
-    "connect": OLDEST,
-    "disconnect": OLDEST,
-    "output": OLDEST,
-    "input": OLDEST,
-    "query": OLDEST,
-    "resolve_peers": OLDEST,
-    "resolve_nodes": OLDEST,
-    "log": OLDEST,
-    "job_control": OLDEST,
-    "allocation_request": OLDEST,
-    "process_monitor": OLDEST,
-    "heartbeat": OLDEST,
-    "get_credential": OLDEST,
-    "validate_credential": OLDEST,
-    "fabric_register": OLDEST,
-    "fabric_update": OLDEST,
-    "compute_distances": OLDEST,
-    "group_construct": OLDEST,
-    "group_destruct": OLDEST,
-    "events": OLDEST,
-    "notify": OLDEST,
-    "abort": OLDEST,
-    "finalize": OLDEST,
-}
+FEATURES: dict[str, Release] = {**dict.fromkeys(COMMON, OLDEST), "get.refresh": OLDEST, "get.pset_names": (5, 0, 0)}
 """What works with this engine, and the first release of a server with which it does."""
 
 _LONE = frozenset(

@@ -14,7 +14,7 @@ put commit fence fence.collect fence.timeout get get.timeout get.immediate resol
 abort finalize compute_distances publish lookup lookup.wait unpublish query get.pset_names get.group_names log
 job_control allocation_request process_monitor heartbeat get_credential validate_credential output input
 fabric_register spawn connect connect.nspace connect.directives disconnect group_construct group_destruct
-notify group.construct group.bootstrap group.invite group.leave group.request group.leader nonsense
+notify group.construct group.bootstrap group.invite group.leave group.request group.leader
 """
 
 
