@@ -1,10 +1,15 @@
-"""Write `pypmix/operations`, the blocking form of `pypmix/aio/operations`.
+"""Write the blocking form of pypmix from `pypmix/aio`.
 
 Usage: python native/blocking.py [--check]
+
+The async form is the source: `await` and `async` go, and `pypmix.aio.NAME` becomes `pypmix.NAME`. Where threads and an
+event loop wait in ways that have nothing in common, each form has a small module of its own under the same name, which
+is written by hand: `waits`, `mailbox`, `handlers`.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,41 +18,58 @@ from pathlib import Path
 import unasync
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "pypmix" / "aio" / "operations"
-RESULT = ROOT / "pypmix" / "operations"
+SOURCE = ROOT / "pypmix" / "aio"
+RESULT = ROOT / "pypmix"
 
-NOTE = "# Made from pypmix/aio/operations by native/blocking.py: change it there.\n"
+FOLDERS = ("operations",)
+"""Of these each module is generated, and nothing else stands in the result."""
+
+MODULES = ("client.py", "tool.py")
+
+NOTE = "# Made from pypmix/{} by native/blocking.py: change it there.\n"
+
+
+def sources() -> list[str]:
+    """Return the paths below `pypmix/aio` of all that has a blocking form."""
+    return [
+        *MODULES,
+        *(path.relative_to(SOURCE).as_posix() for name in FOLDERS for path in (SOURCE / name).glob("*.py")),
+    ]
 
 
 def made() -> dict[str, str]:
-    """Return the files of the result by their names."""
+    """Return the text of each generated module by its path below `pypmix`."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         rule = unasync.Rule(f"{SOURCE}/", f"{folder}/", {"asynchronous": "blocking"})
-        unasync.unasync_files([str(path) for path in SOURCE.glob("*.py")], [rule])
-        for path in sorted(Path(folder).glob("*.py")):
-            text = path.read_text().replace("pypmix.aio", "pypmix")
-            if path.name == "__init__.py":
+        unasync.unasync_files([str(SOURCE / name) for name in sources()], [rule])
+        for name in sorted(sources()):
+            text = (Path(folder) / name).read_text().replace("pypmix.aio", "pypmix")
+            text = re.sub(r"\bLater\[(\w+)\]", r"\1", text)
+            if name == "operations/__init__.py":
                 text = '"""The operations of a client by topic, in blocking calls."""\n'
-            found[path.name] = NOTE + text
-    names = [f"{RESULT / name}" for name in found]
-    for name, path in zip(found, names, strict=True):
-        for step in (["check", "--select", "I", "--fix-only", "--quiet"], ["format", "--quiet"]):
-            command = ["ruff", *step, "--stdin-filename", path, "-"]
-            found[name] = subprocess.run(command, input=found[name], text=True, capture_output=True, check=True).stdout
+            found[name] = _tidy(NOTE.format(Path("aio", name).parent) + text, str(RESULT / name))
     return found
+
+
+def _tidy(text: str, path: str) -> str:
+    for step in (["check", "--select", "I,F401", "--fix-only", "--quiet"], ["format", "--quiet"]):
+        command = ["ruff", *step, "--stdin-filename", path, "-"]
+        text = subprocess.run(command, input=text, text=True, capture_output=True, check=True).stdout
+    return text
 
 
 def main(arguments: list[str]) -> int:
     files = made()
     stale = [name for name, text in files.items() if not _same(RESULT / name, text)]
-    extra = [path.name for path in RESULT.glob("*.py") if path.name not in files]
+    there = [path.relative_to(RESULT).as_posix() for name in FOLDERS for path in (RESULT / name).glob("*.py")]
+    extra = [name for name in there if name not in files]
     if arguments == ["--check"]:
         if stale or extra:
             print(f"stale, run native/blocking.py: {', '.join([*stale, *extra])}", file=sys.stderr)
         return bool(stale or extra)
-    RESULT.mkdir(exist_ok=True)
     for name in stale:
+        (RESULT / name).parent.mkdir(exist_ok=True)
         (RESULT / name).write_text(files[name])
     for name in extra:
         (RESULT / name).unlink()

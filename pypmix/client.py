@@ -1,39 +1,24 @@
-"""The client: a process's own view of PMIx, in blocking calls."""
+# Made from pypmix/aio by native/blocking.py: change it there.
+"""The client: a process's own view of PMIx."""
 
 from __future__ import annotations
 
-import os
-import sys
-
-from pypmix.engine.select import open_client
-from pypmix.job import Job, Node
+from pypmix.clientbase import ClientBase
 from pypmix.late import TOPICS, late
-from pypmix.requests import (
-    CLOSED,
-    MISSING,
-    NOT_OPEN,
-    Closed,
-    Forked,
-    abort_op,
-    fence_op,
-    get_op,
-    not_found,
-    put_op,
-    target,
-)
+from pypmix.requests import MISSING, Forked, abort_op, fence_op, get_op, not_found, put_op, target
 from pypmix.standard import keys, statuses
-from pypmix.standard.errors import NotFound, PMIxError, Unreachable
+from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import SCOPE_GLOBAL, Commit, Finalize
-from pypmix.standard.types import Proc, Value
+from pypmix.standard.types import Proc
 from pypmix.standard.values import infos, to_python
+from pypmix.waits import attend, later, port, run, shielded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import TracebackType
     from typing import Any, Self, TypeVar
 
-    from pypmix.engine.base import ClientSession, EngineInfo
     from pypmix.operations.connecting import Connecting
     from pypmix.operations.control import Control
     from pypmix.operations.events import Events
@@ -47,159 +32,14 @@ if TYPE_CHECKING:
     from pypmix.operations.spawning import Spawning
     from pypmix.psets import ProcSets
     from pypmix.requests import Infos, Key, Procs, Target
-    from pypmix.standard.features import Feature
     from pypmix.standard.ops import Op
+    from pypmix.standard.types import Value
+    from pypmix.waits import Port
 
     R = TypeVar("R")
 
-SINGLETON = ("allow", "require", "forbid")
-
 CHANGING = frozenset((keys.PSET_NAMES, keys.GROUP_NAMES))
 """The keys whose values change by themselves, process sets' and groups' names: they are asked for anew each time."""
-
-
-_clients: dict[ClientBase, None] = {}
-"""Those that are open, in their order."""
-
-
-def _at_fork() -> None:
-    clients = list(_clients)
-    _clients.clear()
-    for client in clients:
-        session, client._session = client._session, Forked(client._session)
-        session.forked()
-
-
-os.register_at_fork(after_in_child=_at_fork)
-
-
-def _at_exit() -> None:
-    """Finalize what is open still, unless an uncaught exception ends the process, which others are to hear of."""
-    if getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1"):
-        return
-    for client in reversed(list(_clients)):
-        session = client._forget()
-        try:
-            session.run(Finalize(()))
-        except Exception:  # nobody is left to tell, and the exit is not to fail
-            continue
-
-
-class ClientBase:
-    """What the sync and the async client have in common: identity, and the reading of local data."""
-
-    def __init__(
-        self,
-        *,
-        engine: str | None = None,
-        env: Mapping[str, str] | None = None,
-        info: Infos = None,
-        singleton: str = "allow",
-        abort_on_error: bool = False,
-    ) -> None:
-        if singleton not in SINGLETON:
-            raise ValueError(f"singleton is one of {', '.join(SINGLETON)}, not {singleton!r}")
-        self._engine = engine
-        self._env = env
-        self._directives = infos(info)
-        self._singleton = singleton
-        self._abort_on_error = abort_on_error
-        self._session: ClientSession = NOT_OPEN  # type: ignore[assignment]
-        self._dirty: object = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the client is between `open` and `close`."""
-        return not isinstance(self._session, Closed)
-
-    @property
-    def proc(self) -> Proc:
-        """The caller: its nspace and rank."""
-        return self._session.proc
-
-    @property
-    def nspace(self) -> str:
-        """The caller's namespace."""
-        return self._session.proc.nspace
-
-    @property
-    def rank(self) -> int:
-        """The caller's rank in its job."""
-        return self._session.proc.rank
-
-    @property
-    def singleton(self) -> bool:
-        """Whether no server launched this process, so that it is a job of its own."""
-        return self._session.singleton
-
-    @property
-    def engine(self) -> EngineInfo:
-        """The engine that this client runs on; as a string `python 5.0.11` or `native 4.2.2`."""
-        return self._session.info
-
-    @property
-    def server(self) -> str:
-        """The server as the environment names it; empty for a singleton."""
-        return self._session.server
-
-    @property
-    def job(self) -> Job:
-        """The caller's job, a collection of its procs."""
-        return Job(self._session)
-
-    @property
-    def node(self) -> Node:
-        """The node that the caller runs on."""
-        return Node(self._session)
-
-    def supports(self, feature: Feature) -> bool:
-        """Tell whether a feature, such as `fence.timeout` or `group.bootstrap`, works with this engine and server.
-
-        Args:
-            feature: A key of `pypmix.standard.features.FEATURES`, which tells what each means.
-
-        Raises:
-            ValueError: There is no feature of this name.
-        """
-        from pypmix.standard.features import check
-
-        check(feature)
-        return self._session.supports(feature)
-
-    def _open(self) -> None:
-        if self.is_open:
-            raise PMIxError("the client is open already", operation="open", hint="a client is opened once")
-        session = open_client(self._engine, self._env, self._directives)
-        wanted = self._singleton
-        if wanted != "allow" and session.singleton != (wanted == "require"):
-            session.close()
-            found = "no server launched this process" if session.singleton else "a server launched this process"
-            raise Unreachable(
-                f"{found}, and singleton={wanted!r}",
-                operation="open",
-                engine=str(session.info),
-                hint="start it with `pypmix run -n N python ...` or another PMIx launcher" if session.singleton else "",
-            )
-        self._begin(session)
-
-    def _begin(self, session: ClientSession) -> None:
-        self._session = session
-        self._dirty = None
-        if not _clients:
-            import atexit
-
-            atexit.unregister(_at_exit)
-            atexit.register(_at_exit)
-        _clients[self] = None
-
-    def _forget(self) -> ClientSession:
-        session, self._session = self._session, CLOSED  # type: ignore[assignment]
-        _clients.pop(self, None)
-        return session
-
-    def __repr__(self) -> str:
-        name = f"{type(self).__module__}.{type(self).__name__}"
-        return f"<{name} {self.proc} [{self.engine}]>" if self.is_open else f"<{name}, not open>"
 
 
 if TYPE_CHECKING:
@@ -217,9 +57,11 @@ class Client(ClientBase, Operations):
     """A process of a job, connected to the server that launched it.
 
     Use it as a context manager: entering connects (`PMIx_Init`), leaving finalizes (`PMIx_Finalize`). A process that
-    nobody launched is a job of one, a singleton. Blocking calls release the GIL; one client may serve many threads.
-    A client that is open at the end of the process is finalized then, unless an uncaught exception ends it. It is not
-    for the children that the process forks: each opens its own.
+    nobody launched is a job of one, a singleton. A client that is open at the end of the process is finalized then,
+    unless an uncaught exception ends it. It is not for the children that the process forks: each opens its own.
+
+    Blocking calls release the GIL, and one client may serve many threads. An `aio.Client` belongs to the event loop
+    that opened it; cancelling a call stops the waiting, but the server may still carry the operation out.
 
     Args:
         engine: `python`, `native` or `auto`; by default what `PYPMIX_ENGINE` says, else `auto`.
@@ -229,6 +71,8 @@ class Client(ClientBase, Operations):
         abort_on_error: Abort the job when an exception leaves the `with` block.
     """
 
+    _port: Port
+
     def open(self) -> Self:
         """`PMIx_Init`: connect to the server that launched this process; returns the client itself.
 
@@ -237,6 +81,7 @@ class Client(ClientBase, Operations):
             Unreachable: The server cannot be reached or refuses this process.
         """
         self._open()
+        self._port = port(self._session)
         return self
 
     def close(self) -> None:
@@ -256,12 +101,13 @@ class Client(ClientBase, Operations):
         op = Finalize(infos(info))
         if isinstance(self._session, Forked):
             return
-        run = self._session.run
-        session = self._forget()
+        carry_out, close = self._port.run, self._port.close
+        self._forget()
         try:
-            run(op)
+            with shielded(None):
+                carry_out(op)
         finally:
-            session.close()
+            close()
 
     def __enter__(self) -> Self:
         return self if self.is_open else self.open()
@@ -276,7 +122,8 @@ class Client(ClientBase, Operations):
             return
         try:
             if self._abort_on_error:
-                self.abort(statuses.ERROR, f"{type(error).__name__}: {error}")
+                with shielded(None):
+                    self.abort(statuses.ERROR, f"{type(error).__name__}: {error}")
             self.close()
         except PMIxError:
             pass  # the exception that is on its way tells more
@@ -310,7 +157,7 @@ class Client(ClientBase, Operations):
         """
         # A put of another task or thread may come in between, and is not forgotten: it leaves an object of its own.
         put = self._dirty
-        self._session.run(Commit())
+        self._port.run(Commit())
         if self._dirty is put:
             self._dirty = None
 
@@ -342,7 +189,7 @@ class Client(ClientBase, Operations):
         op = fence_op(procs, collect, timeout, info)
         if commit and self._dirty:
             self.commit()
-        self._session.run(op)
+        self._port.run(op)
 
     def get_value(
         self,
@@ -359,7 +206,7 @@ class Client(ClientBase, Operations):
         try:
             if op.key in CHANGING:
                 return self._pset_names(op) if op.key == keys.PSET_NAMES else self._group_names(op)
-            return self._session.run(op)
+            return self._port.run(op)
         except PMIxError as error:
             other = not_found(op, wait, error)
             if other is error:
@@ -428,7 +275,7 @@ class Client(ClientBase, Operations):
 
         PMIx Standard: "Process Sets".
         """
-        return self._psets()
+        return later(self._psets)
 
     def abort(self, code: int = statuses.ERROR, message: str = "", procs: Procs = None) -> None:
         """`PMIx_Abort`: ask the host to end procs; returns when the request is accepted.
@@ -440,10 +287,10 @@ class Client(ClientBase, Operations):
 
         PMIx Standard: "Process termination and abort".
         """
-        self._session.run(abort_op(code, message, procs))
+        self._port.run(abort_op(code, message, procs))
 
     def _run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
-        return self._session.run(op)
+        return run(self._port, op, undo)
 
     def _attend(self) -> None:
-        """The engine takes in by itself what arrives."""
+        attend(self._port)

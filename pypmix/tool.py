@@ -1,15 +1,17 @@
-"""The tool: a process that looks at jobs from outside, in blocking calls."""
+# Made from pypmix/aio by native/blocking.py: change it there.
+"""The tool: a process that looks at jobs from outside."""
 
 from __future__ import annotations
 
-from pypmix.client import Client, ClientBase
+from pypmix.client import Client
 from pypmix.engine.select import open_tool
 from pypmix.operations.servers import Servers
 from pypmix.requests.tools import name, target
-from pypmix.standard import keys
+from pypmix.standard import codes, keys
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import Info, Proc, Value
 from pypmix.standard.values import infos
+from pypmix.waits import aside, port
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,55 +22,8 @@ if TYPE_CHECKING:
     from pypmix.engine.base import ToolSession
     from pypmix.requests import Infos
 
-_BOOL = 1
 
-
-class ToolBase(ClientBase):
-    """What the sync and the async tool have in common: which server is meant, and whether there is one."""
-
-    def __init__(
-        self,
-        *,
-        pid: int | None = None,
-        nspace: str | None = None,
-        uri: str | None = None,
-        file: str | os.PathLike[str] | None = None,
-        system: bool | str = False,
-        host: str | None = None,
-        tmpdir: str | os.PathLike[str] | None = None,
-        wait: float | None = None,
-        proc: Proc | None = None,
-        launcher: bool = False,
-        connect: bool | str = True,
-        engine: str | None = None,
-        env: Mapping[str, str] | None = None,
-        info: Infos = None,
-    ) -> None:
-        super().__init__(engine=engine, env=env)
-        if connect not in (True, False, "optional"):
-            raise ValueError(f"connect is True, False or 'optional', not {connect!r}")
-        where = target(pid, nspace, uri, file, system, host, tmpdir, wait, None)
-        flags = {
-            keys.LAUNCHER: launcher,
-            keys.TOOL_DO_NOT_CONNECT: connect is False,
-            keys.TOOL_CONNECT_OPTIONAL: connect == "optional",
-        }
-        chosen = tuple([Info(key, Value(_BOOL, True)) for key, wanted in flags.items() if wanted])
-        self._directives = (*where, *name(proc), *chosen, *infos(info))
-
-    @property
-    def is_connected(self) -> bool:
-        """`PMIx_tool_is_connected`: whether there is a primary server, and the connection to it stands."""
-        session: ToolSession = self._session  # type: ignore[assignment]
-        return session.connected
-
-    def _open(self) -> None:
-        if self.is_open:
-            raise PMIxError("the tool is open already", operation="open", hint="a tool is opened once")
-        self._begin(open_tool(self._engine, self._env, self._directives))
-
-
-class Tool(ToolBase, Servers, Client):
+class Tool(Servers, Client):
     """A tool: a process that no server needs to have launched, connected to the servers of other people's jobs.
 
     Use it as a context manager: entering finds a server and connects (`PMIx_tool_init`), leaving finalizes
@@ -104,6 +59,47 @@ class Tool(ToolBase, Servers, Client):
     PMIx Standard: "Tools and Debuggers", Connection Mechanisms.
     """
 
+    def __init__(
+        self,
+        *,
+        pid: int | None = None,
+        nspace: str | None = None,
+        uri: str | None = None,
+        file: str | os.PathLike[str] | None = None,
+        system: bool | str = False,
+        host: str | None = None,
+        tmpdir: str | os.PathLike[str] | None = None,
+        wait: float | None = None,
+        proc: Proc | None = None,
+        launcher: bool = False,
+        connect: bool | str = True,
+        engine: str | None = None,
+        env: Mapping[str, str] | None = None,
+        info: Infos = None,
+    ) -> None:
+        super().__init__(engine=engine, env=env)
+        if connect not in (True, False, "optional"):
+            raise ValueError(f"connect is True, False or 'optional', not {connect!r}")
+        where = target(pid, nspace, uri, file, system, host, tmpdir, wait, None)
+        flags = {
+            keys.LAUNCHER: launcher,
+            keys.TOOL_DO_NOT_CONNECT: connect is False,
+            keys.TOOL_CONNECT_OPTIONAL: connect == "optional",
+        }
+        chosen = tuple([Info(key, Value(codes.BOOL, True)) for key, wanted in flags.items() if wanted])
+        self._directives = (*where, *name(proc), *chosen, *infos(info))
+
+    @property
+    def is_connected(self) -> bool:
+        """`PMIx_tool_is_connected`: whether there is a primary server, and the connection to it stands."""
+        session: ToolSession = self._session  # type: ignore[assignment]
+        return session.connected
+
+    def _open(self) -> None:
+        if self.is_open:
+            raise PMIxError("the tool is open already", operation="open", hint="a tool is opened once")
+        self._begin(open_tool(self._engine, self._env, self._directives))
+
     def open(self) -> Self:
         """`PMIx_tool_init`: find the server and connect to it; returns the tool itself.
 
@@ -111,5 +107,7 @@ class Tool(ToolBase, Servers, Client):
             EngineUnavailable: The requested engine has no tools.
             Unreachable: There is no such server, or it does not let this tool in.
         """
-        self._open()
+        # To look for a server and to wait for one takes its time.
+        aside(self._open)
+        self._port = port(self._session)
         return self

@@ -1,22 +1,11 @@
-"""The client in `async` and `await`; the sync one documents each operation in full."""
+"""The client: a process's own view of PMIx."""
 
 from __future__ import annotations
 
-import anyio
-
-from pypmix.aio.pump import Pump
-from pypmix.client import CHANGING, ClientBase
+from pypmix.aio.waits import attend, later, port, run, shielded
+from pypmix.clientbase import ClientBase
 from pypmix.late import TOPICS, late
-from pypmix.requests import (
-    MISSING,
-    Forked,
-    abort_op,
-    fence_op,
-    get_op,
-    not_found,
-    put_op,
-    target,
-)
+from pypmix.requests import MISSING, Forked, abort_op, fence_op, get_op, not_found, put_op, target
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import SCOPE_GLOBAL, Commit, Finalize
@@ -40,12 +29,16 @@ if TYPE_CHECKING:
     from pypmix.aio.operations.publishing import Publishing
     from pypmix.aio.operations.queries import Queries
     from pypmix.aio.operations.spawning import Spawning
+    from pypmix.aio.waits import Later, Port
     from pypmix.psets import ProcSets
     from pypmix.requests import Infos, Key, Procs, Target
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Value
 
     R = TypeVar("R")
+
+CHANGING = frozenset((keys.PSET_NAMES, keys.GROUP_NAMES))
+"""The keys whose values change by themselves, process sets' and groups' names: they are asked for anew each time."""
 
 
 if TYPE_CHECKING:
@@ -60,18 +53,34 @@ else:
 
 @late("pypmix.aio.operations", TOPICS)
 class Client(ClientBase, Operations):
-    """A process of a job, connected to the server that launched it; see `pypmix.Client` for the arguments.
+    """A process of a job, connected to the server that launched it.
 
-    It belongs to the event loop that opened it. Cancelling a call stops the waiting; the server may still carry the
-    operation out.
+    Use it as a context manager: entering connects (`PMIx_Init`), leaving finalizes (`PMIx_Finalize`). A process that
+    nobody launched is a job of one, a singleton. A client that is open at the end of the process is finalized then,
+    unless an uncaught exception ends it. It is not for the children that the process forks: each opens its own.
+
+    Blocking calls release the GIL, and one client may serve many threads. An `aio.Client` belongs to the event loop
+    that opened it; cancelling a call stops the waiting, but the server may still carry the operation out.
+
+    Args:
+        engine: `python`, `native` or `auto`; by default what `PYPMIX_ENGINE` says, else `auto`.
+        env: The environment that the launcher left; the process's own by default.
+        info: Infos or a mapping for `PMIx_Init`.
+        singleton: `allow`, `require` or `forbid` a process without a server.
+        abort_on_error: Abort the job when an exception leaves the `with` block.
     """
 
-    _pump: Pump
+    _port: Port
 
     async def open(self) -> Self:
-        """`PMIx_Init`: connect to the server that launched this process; returns the client itself."""
+        """`PMIx_Init`: connect to the server that launched this process; returns the client itself.
+
+        Raises:
+            EngineUnavailable: The requested engine cannot be used here.
+            Unreachable: The server cannot be reached or refuses this process.
+        """
         self._open()
-        self._pump = Pump(self._session)
+        self._port = port(self._session)
         return self
 
     async def close(self) -> None:
@@ -80,19 +89,24 @@ class Client(ClientBase, Operations):
             await self.finalize()
 
     async def finalize(self, *, info: Infos = None) -> None:
-        """`PMIx_Finalize`: tell the server that this process is done, and disconnect."""
+        """`PMIx_Finalize`: tell the server that this process is done, and disconnect.
+
+        Args:
+            info: Understood: `attrs.EMBED_BARRIER`, a fence of the job before.
+
+        Raises:
+            NotInitialized: The client is not open.
+        """
         op = Finalize(infos(info))
         if isinstance(self._session, Forked):
             return
-        if not self.is_open:
-            self._session.run(op)  # raises NotInitialized
-        session = self._forget()
+        carry_out, close = self._port.run, self._port.close
+        self._forget()
         try:
-            with anyio.CancelScope(shield=True):
-                await self._pump.run(op)
+            with shielded(None):
+                await carry_out(op)
         finally:
-            self._pump.close()
-            session.close()
+            close()
 
     async def __aenter__(self) -> Self:
         return self if self.is_open else await self.open()
@@ -107,22 +121,42 @@ class Client(ClientBase, Operations):
             return
         try:
             if self._abort_on_error:
-                with anyio.CancelScope(shield=True):
+                with shielded(None):
                     await self.abort(statuses.ERROR, f"{type(error).__name__}: {error}")
             await self.close()
         except PMIxError:
             pass  # the exception that is on its way tells more
 
     async def put(self, key: Key, value: object, scope: int = SCOPE_GLOBAL) -> None:
-        """`PMIx_Put`: make a value available to other procs, from the next `commit` (or `fence`) on."""
+        """`PMIx_Put`: make a value available to other procs, from the next `commit` (or `fence`) on.
+
+        A key that is put again replaces its value at the server, but not in processes that have read it: use a new key
+        for each value, such as `f"uid.{round}"`.
+
+        Args:
+            key: At most 511 bytes, or an attribute; keys that start with `pmix` are the Standard's.
+            value: bool, int, float, str, bytes, a list or dict of these, a record, or an explicit type (`uint32(7)`).
+            scope: `Scope.LOCAL` (this node), `REMOTE` (other nodes), `GLOBAL` (all) or `INTERNAL` (this proc).
+                `DEL_LOCAL`, `DEL_REMOTE`, `DEL_GLOBAL` and `DEL_INTERNAL` take the key away again, with the value None;
+                procs that have read it drop it when they next hear from their server.
+
+        Raises:
+            NotSupported: A key is to be deleted, and the server or the library is older than 7.
+            TypeError, OverflowError, ValueError: The key or value is no PMIx key or value; nothing was put.
+
+        PMIx Standard: Process-Related Non-Reserved Keys, "Posting Key/Value Pairs".
+        """
         self._session.run(put_op(key, value, scope))
         self._dirty = object()
 
     async def commit(self) -> None:
-        """`PMIx_Commit`: hand what was put to the server; `fence` does so by itself."""
+        """`PMIx_Commit`: hand what was put to the server; `fence` does so by itself.
+
+        PMIx Standard: Process-Related Non-Reserved Keys, "Posting Key/Value Pairs".
+        """
         # A put of another task or thread may come in between, and is not forgotten: it leaves an object of its own.
         put = self._dirty
-        await self._run(Commit())
+        await self._port.run(Commit())
         if self._dirty is put:
             self._dirty = None
 
@@ -135,11 +169,26 @@ class Client(ClientBase, Operations):
         commit: bool = True,
         info: Infos = None,
     ) -> None:
-        """`PMIx_Fence`: wait until all of the procs have called it."""
+        """`PMIx_Fence`: wait until all of the procs have called it.
+
+        Args:
+            procs: The participants, the caller among them; all of the job by default.
+            collect: Exchange what the participants have committed, so that a later `get` finds it near.
+            timeout: Seconds to wait; no limit by default. Whole seconds on the wire, a fraction is rounded up.
+            commit: Commit pending puts first.
+            info: Further infos or a mapping.
+
+        Raises:
+            OperationTimeout: Not all had come in time; `missing` names them if the server tells.
+            PartialSuccess: The others have come, but a participant ended without coming.
+            LostConnection: The server is gone.
+
+        PMIx Standard: Process-Related Non-Reserved Keys, "Synchronization and data exchange".
+        """
         op = fence_op(procs, collect, timeout, info)
         if commit and self._dirty:
             await self.commit()
-        await self._run(op)
+        await self._port.run(op)
 
     async def get_value(
         self,
@@ -151,12 +200,12 @@ class Client(ClientBase, Operations):
         scope: int | None = None,
         info: Infos = None,
     ) -> Value:
-        """`PMIx_Get`, returning the value with its PMIx type."""
+        """`PMIx_Get`, returning the value with its PMIx type; see `get`."""
         op = get_op(target(proc, self._session.proc), key, wait, optional, scope, info)
         try:
             if op.key in CHANGING:
                 return await (self._pset_names(op) if op.key == keys.PSET_NAMES else self._group_names(op))
-            return await self._run(op)
+            return await self._port.run(op)
         except PMIxError as error:
             other = not_found(op, wait, error)
             if other is error:
@@ -174,7 +223,32 @@ class Client(ClientBase, Operations):
         scope: int | None = None,
         info: Infos = None,
     ) -> Any:
-        """`PMIx_Get`: the value that a proc put under a key, or what the job info says under a reserved one."""
+        """`PMIx_Get`: the value that a proc put under a key, or what the job info says under a reserved one.
+
+        A value that was read once is kept in this process and answers later gets of the same key, also after a fence.
+        The server answers with its current value, which the owner may have put after the last fence. So ranks that
+        re-use a key may read different values. `info={attrs.GET_REFRESH_CACHE: True}` asks the server again.
+
+        Args:
+            key: A key, or an attribute such as `attrs.JOB_SIZE`.
+            proc: Target value: a proc, or a rank of the caller's job; the caller's own by default. A job, or
+                `Proc(nspace, Rank.WILDCARD)`, is the job as a whole.
+            default: Returned instead of raising `NotFound`.
+            wait: Seconds to wait until the proc commits the key; False to take only what the server has by now;
+                None leaves it to the server, which gives a local proc about two seconds.
+            optional: Look only at what this process holds already; never ask the server.
+            scope: Take only a value that was put with this scope.
+            info: Further infos or a mapping.
+
+        Returns:
+            The value as a plain Python object; `get_value` keeps its PMIx type.
+
+        Raises:
+            NotFound: Nobody has it, and no default was given.
+            OperationTimeout: It did not come within `wait` seconds.
+
+        PMIx Standard: "Retrieval rules" of reserved and non-reserved keys.
+        """
         session = self._session
         if wait is None and scope is None and info is None:
             name = key if key.__class__ is str else str(key)
@@ -188,20 +262,34 @@ class Client(ClientBase, Operations):
                 raise
             return default
 
-    async def psets(self) -> ProcSets:
-        """`PMIx_Query_info`: the process sets that the server knows now; in the sync client a property."""
-        return await self._psets()
+    @property
+    def psets(self) -> Later[ProcSets]:
+        """`PMIx_Query_info`: the process sets that the server knows now, a mapping of each name to a `ProcSet`.
+
+        Each time that it is read it asks the server, for the names and then for the members of each; what it returns
+        does not change any more. `watch_psets` tells what comes and goes.
+
+        Raises:
+            NotSupported: The server does not tell of process sets.
+
+        PMIx Standard: "Process Sets".
+        """
+        return later(self._psets)
 
     async def abort(self, code: int = statuses.ERROR, message: str = "", procs: Procs = None) -> None:
-        """`PMIx_Abort`: ask the host to end procs; returns when the request is accepted."""
-        await self._run(abort_op(code, message, procs))
+        """`PMIx_Abort`: ask the host to end procs; returns when the request is accepted.
+
+        Args:
+            code: The exit status to report, a 32-bit int.
+            message: What the host prints.
+            procs: Whom to end; all of the job by default.
+
+        PMIx Standard: "Process termination and abort".
+        """
+        await self._port.run(abort_op(code, message, procs))
 
     async def _run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
-        if not self.is_open:
-            self._session.run(op)  # raises NotInitialized
-        return await self._pump.run(op, undo)
+        return await run(self._port, op, undo)
 
     def _attend(self) -> None:
-        if not self.is_open:
-            self._session.fileno()  # raises NotInitialized
-        self._pump.serve()
+        attend(self._port)

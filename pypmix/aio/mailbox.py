@@ -25,7 +25,7 @@ class Mailbox(Generic[T]):
         self.dropped = 0
         self._limit = limit
         self._items: deque[T] = deque()
-        self._pump: Pump = client._pump
+        self._pump: Pump = client._port
         self._readers: deque[Waiter] = deque()
         self._end: BaseException | None = None
 

@@ -137,7 +137,7 @@ class Pump:
                 return
 
     def close(self) -> None:
-        """Stop watching the session, whose descriptor goes next."""
+        """Stop watching the session, and close it."""
         self._closed = True
         if self._server is not None:
             self._server.settle(None, None)
@@ -145,3 +145,4 @@ class Pump:
         for waiter in self._waiters:
             waiter.wake()
         self._session.detach()
+        self._session.close()

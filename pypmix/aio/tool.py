@@ -1,31 +1,112 @@
-"""The tool in `async` and `await`; the sync one documents each operation in full."""
+"""The tool: a process that looks at jobs from outside."""
 
 from __future__ import annotations
 
-import anyio
-import anyio.to_thread
-
 from pypmix.aio.client import Client
 from pypmix.aio.operations.servers import Servers
-from pypmix.aio.pump import Pump
-from pypmix.tool import ToolBase
+from pypmix.aio.waits import aside, port
+from pypmix.engine.select import open_tool
+from pypmix.requests.tools import name, target
+from pypmix.standard import codes, keys
+from pypmix.standard.errors import PMIxError
+from pypmix.standard.types import Info, Proc, Value
+from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
     from typing import Self
 
+    from pypmix.engine.base import ToolSession
+    from pypmix.requests import Infos
 
-class Tool(ToolBase, Servers, Client):
-    """A tool: a process that no server needs to have launched; see `pypmix.Tool` for the arguments.
 
-    It belongs to the event loop that opened it. Cancelling a call stops the waiting; the server may still carry the
-    operation out.
+class Tool(Servers, Client):
+    """A tool: a process that no server needs to have launched, connected to the servers of other people's jobs.
+
+    Use it as a context manager: entering finds a server and connects (`PMIx_tool_init`), leaving finalizes
+    (`PMIx_tool_finalize`). It has all operations of a `Client`; its primary server carries them out.
+
+    Which server is meant is said by one of `pid`, `nspace`, `uri`, `file` and `system`. Where none of them is given,
+    it is the one that `PMIX_LAUNCHER_RNDZ_URI`, `PMIX_LAUNCHER_RNDZ_FILE` or, in a process of a job, `PMIX_SERVER_URI*`
+    names, and else the newest of this user's servers on this node that lets the tool in.
+
+    Args:
+        pid: The server's process id, such as that of a `pypmix run` or `prterun`.
+        nspace: The server's own nspace.
+        uri: Its URI, `nspace.rank;tcp4://address:port`, or `file:` and the path of a file that holds it.
+        file: Its rendezvous file.
+        system: True (or `"only"`) for the system server of this node, `"first"` to try that one before others.
+        host: The name under which the server knows its node, where that is not its host name.
+        tmpdir: The folder to search for rendezvous files; `PMIX_SERVER_TMPDIR`, `PMIX_SYSTEM_TMPDIR` and `TMPDIR` by
+            default. The folders below it are searched too.
+        wait: Seconds to wait for a server that is not there yet; none by default.
+        proc: The name to connect under. By default a process of a job has the name that it was launched with, to its
+            own server; to all others the tool is who they say it is.
+        launcher: Say that the tool launches jobs itself (`PMIX_LAUNCHER`).
+        connect: False to connect to nobody (`PMIX_TOOL_DO_NOT_CONNECT`), `"optional"` to go on where there is no
+            server (`PMIX_TOOL_CONNECT_OPTIONAL`).
+        engine: `python`, `native` (one tool in a process, and no client beside it) or `auto`, which is `python` here;
+            by default what `PYPMIX_ENGINE` says, else `auto`.
+        env: The environment that tells of servers; the process's own by default.
+        info: Further infos or a mapping for `PMIx_tool_init`.
+
+    Raises:
+        TypeError, ValueError: The arguments make no sense.
+
+    PMIx Standard: "Tools and Debuggers", Connection Mechanisms.
     """
 
+    def __init__(
+        self,
+        *,
+        pid: int | None = None,
+        nspace: str | None = None,
+        uri: str | None = None,
+        file: str | os.PathLike[str] | None = None,
+        system: bool | str = False,
+        host: str | None = None,
+        tmpdir: str | os.PathLike[str] | None = None,
+        wait: float | None = None,
+        proc: Proc | None = None,
+        launcher: bool = False,
+        connect: bool | str = True,
+        engine: str | None = None,
+        env: Mapping[str, str] | None = None,
+        info: Infos = None,
+    ) -> None:
+        super().__init__(engine=engine, env=env)
+        if connect not in (True, False, "optional"):
+            raise ValueError(f"connect is True, False or 'optional', not {connect!r}")
+        where = target(pid, nspace, uri, file, system, host, tmpdir, wait, None)
+        flags = {
+            keys.LAUNCHER: launcher,
+            keys.TOOL_DO_NOT_CONNECT: connect is False,
+            keys.TOOL_CONNECT_OPTIONAL: connect == "optional",
+        }
+        chosen = tuple([Info(key, Value(codes.BOOL, True)) for key, wanted in flags.items() if wanted])
+        self._directives = (*where, *name(proc), *chosen, *infos(info))
+
+    @property
+    def is_connected(self) -> bool:
+        """`PMIx_tool_is_connected`: whether there is a primary server, and the connection to it stands."""
+        session: ToolSession = self._session  # type: ignore[assignment]
+        return session.connected
+
+    def _open(self) -> None:
+        if self.is_open:
+            raise PMIxError("the tool is open already", operation="open", hint="a tool is opened once")
+        self._begin(open_tool(self._engine, self._env, self._directives))
+
     async def open(self) -> Self:
-        """`PMIx_tool_init`: find the server and connect to it; returns the tool itself."""
-        # To look for a server and to wait for one takes its time, and a thread of its own.
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._open)
-        self._pump = Pump(self._session)
+        """`PMIx_tool_init`: find the server and connect to it; returns the tool itself.
+
+        Raises:
+            EngineUnavailable: The requested engine has no tools.
+            Unreachable: There is no such server, or it does not let this tool in.
+        """
+        # To look for a server and to wait for one takes its time.
+        await aside(self._open)
+        self._port = port(self._session)
         return self

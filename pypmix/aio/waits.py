@@ -1,22 +1,76 @@
-"""What waiting needs in an event loop; `pypmix.waits` is the same where calls block."""
+"""Waiting in an event loop; `pypmix.waits` is the same where calls block."""
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 import anyio
+import anyio.to_thread
+
+from pypmix.aio.pump import Pump
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable, Coroutine, Generator
+    from typing import Any, Self
+
+    from pypmix.engine.base import ClientSession
+    from pypmix.standard.ops import Op
+
+R = TypeVar("R")
+
+Port = Pump
+"""What carries out the operations of a session."""
 
 LIMIT = 10.0
 """Seconds for what is to be done although the task that does it is being cancelled."""
 
 
-def shielded() -> anyio.CancelScope:
-    """Return a context manager whose block is carried out in a task that is being cancelled too, for a while."""
-    return anyio.move_on_after(LIMIT, shield=True)
+def shielded(limit: float | None = LIMIT) -> anyio.CancelScope:
+    """Return a context manager whose block goes on in a task that is being cancelled, for so many seconds."""
+    return anyio.move_on_after(limit, shield=True)
 
 
 async def settled(value: Any) -> Any:
     """Return a value, which may be one to be awaited."""
     return await value if hasattr(value, "__await__") else value
+
+
+def port(session: ClientSession) -> Port:
+    """Return what carries out the operations of a session."""
+    return Pump(session)
+
+
+async def run(port: Port, op: Op[R], undo: Callable[[R], Op[None]] | None) -> R:
+    """Carry out an operation; `undo` returns what takes it back if the caller gives up waiting for it."""
+    return await port.run(op, undo)
+
+
+def attend(port: Port) -> None:
+    """From now on take in what arrives also while nothing is waited for."""
+    port.serve()
+
+
+async def aside(function: Callable[[], R]) -> R:
+    """Call a function that blocks, in a thread of its own."""
+    with shielded(None):
+        result = await anyio.to_thread.run_sync(function)
+    return result
+
+
+class Later(Generic[R]):
+    """The value of an attribute that has to be waited for: `await me.psets`; `await me.psets()` is the same."""
+
+    def __init__(self, function: Callable[[], Coroutine[Any, Any, R]]) -> None:
+        self._function = function
+
+    def __call__(self) -> Self:
+        return self
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        return self._function().__await__()
+
+
+def later(function: Callable[[], Coroutine[Any, Any, R]]) -> Later[R]:
+    """Return the value of an attribute, to be awaited."""
+    return Later(function)

@@ -14,7 +14,7 @@ sleep = asyncio.sleep
 
 
 async def psets(me):
-    return await me.psets()
+    return await me.psets
 
 
 async def tell(name: str, text: str = "") -> None:

@@ -96,6 +96,7 @@ def process_sets() -> None:
 
 async def process_sets_awaited() -> None:
     async with aio.Client() as me:
+        assert_type(await me.psets, ProcSets)
         assert_type(await me.psets(), ProcSets)
         async with me.watch_psets() as changes:
             async for change in changes:

@@ -24,7 +24,7 @@ from pypmix import (
     attrs,
     uint32,
 )
-from pypmix import client as client_module
+from pypmix import clientbase as client_module
 from pypmix.engine import slurm
 from pypmix.engine.groups import features as groups
 from pypmix.engine.native import quirks

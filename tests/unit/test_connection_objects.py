@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from pypmix import Client, Connection, NotFound, NotInitialized, NotSupported, Proc, Rank, aio, attrs, uint32
-from pypmix import client as client_module
+from pypmix import clientbase as client_module
 from pypmix.standard import codes
 from pypmix.standard.ops import Connect, Connected, Disconnect, Fence, Finalize, Get, NotifyEvent
 from pypmix.standard.ops import connecting as keys

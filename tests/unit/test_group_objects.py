@@ -36,7 +36,7 @@ from pypmix import (
     attrs,
     uint32,
 )
-from pypmix import client as client_module
+from pypmix import clientbase as client_module
 from pypmix.engine.groups import talk
 from pypmix.engine.groups.features import works
 from pypmix.recipes import Leadership

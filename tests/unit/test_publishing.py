@@ -27,7 +27,7 @@ def text(value):
 @pytest.fixture
 def session(monkeypatch):
     fake = FakeSession()
-    monkeypatch.setattr("pypmix.client.open_client", lambda *_: fake)
+    monkeypatch.setattr("pypmix.clientbase.open_client", lambda *_: fake)
     return fake
 
 

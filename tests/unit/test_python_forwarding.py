@@ -32,7 +32,7 @@ def session(monkeypatch):
     fake = FakeSession()
     fake.answers[ops.IOFPull] = 5
     fake.answers[ops.Get] = NotFound("no")
-    monkeypatch.setattr("pypmix.client.open_client", lambda *_: fake)
+    monkeypatch.setattr("pypmix.clientbase.open_client", lambda *_: fake)
     return fake
 
 

@@ -33,7 +33,7 @@ EXE_NOT_FOUND = -190
 def session(monkeypatch):
     fake = FakeSession()
     fake.answers[ops.Spawn] = "child"
-    monkeypatch.setattr("pypmix.client.open_client", lambda *_: fake)
+    monkeypatch.setattr("pypmix.clientbase.open_client", lambda *_: fake)
     return fake
 
 

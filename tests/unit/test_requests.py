@@ -68,7 +68,7 @@ WHAT = Info("acme.what", text("x"))
 @pytest.fixture
 def session(monkeypatch):
     fake = FakeSession()
-    monkeypatch.setattr("pypmix.client.open_client", lambda *_: fake)
+    monkeypatch.setattr("pypmix.clientbase.open_client", lambda *_: fake)
     return fake
 
 
@@ -156,7 +156,7 @@ class Stopping(FakeSession):
 )
 def test_keys_behind_an_unknown_one_are_found_all_the_same(monkeypatch, failure):
     session = Stopping(failure)
-    monkeypatch.setattr("pypmix.client.open_client", lambda *_: session)
+    monkeypatch.setattr("pypmix.clientbase.open_client", lambda *_: session)
     me = Client().open()
     if failure is not None and not isinstance(failure, NotSupported):
         # Only the whole fails so; single keys have an answer or have none.
