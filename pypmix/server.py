@@ -1,24 +1,26 @@
+# Made from pypmix/aio by native/blocking.py: change it there.
 """The server: what a resource manager runs on each node for the processes of its jobs."""
 
 from __future__ import annotations
 
 import os
-import threading
 
 from pypmix.engine import regex
 from pypmix.engine.select import open_server
 from pypmix.requests import limit, proc_tuple
-from pypmix.standard._typing import Generic, TypeVar
-from pypmix.standard.errors import NotInitialized, NotSupported, OperationTimeout
+from pypmix.requests.serving import MOMENT, Answer, check_nspace, check_proc, check_text, engine_of, identity, path_of
+from pypmix.requests.serving import accept as accept
+from pypmix.standard.errors import NotInitialized, NotSupported
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.limits import Limits
-from pypmix.standard.ops import ClientConnected, ClientFinalized, ClientLost, Notification, Output
+from pypmix.standard.ops import Notification, Output
 from pypmix.standard.ops.core import check_key, instances
 from pypmix.standard.ops.events import check_code
 from pypmix.standard.ops.forwarding import DIAG, STDERR, STDOUT
 from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Info, Proc, check_name
 from pypmix.standard.values import info as make_info
 from pypmix.standard.values import infos
+from pypmix.waits import shielded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,90 +28,13 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Protocol, Self, overload
 
-    from pypmix.engine.base import Done, EngineInfo, OnUpcall, Pending, ServerSession, Upcall
+    from pypmix.engine.base import Done, EngineInfo, OnUpcall, Pending, ServerSession
     from pypmix.requests import Infos, Key, Procs
 
     class Described(Protocol):
         """A job that can tell its job info, as `pypmix.host.Job` does."""
 
         def info(self) -> JobInfo: ...
-
-
-R = TypeVar("R")
-
-_ACCEPTED = (ClientConnected, ClientFinalized, ClientLost)
-
-
-def accept(upcall: Upcall) -> None:
-    """Let every registered client come and go; answer all else with `NotSupported`."""
-    if isinstance(upcall.op, _ACCEPTED):
-        upcall.reply()
-    else:
-        upcall.fail(NotSupported("this host does not offer it", operation=upcall.op.name))
-
-
-def _engine(engine: str | None) -> str:
-    """Return the engine asked for by argument or environment."""
-    name = engine or os.environ.get("PYPMIX_ENGINE") or "auto"
-    return "python" if name == "auto" else name
-
-
-def _text(what: str, text: str | None) -> None:
-    if text is None:
-        return
-    if not isinstance(text, str):
-        raise TypeError(f"{what} must be a str, not {type(text).__name__}")
-    if "\0" in text:
-        raise ValueError(f"{what} must not contain a NUL character: {text!r:.80}")
-
-
-def _path(what: str, path: str | os.PathLike[str] | None) -> str | None:
-    if isinstance(path, os.PathLike):
-        path = os.fspath(path)
-    _text(what, path)
-    return path
-
-
-def _proc(proc: object) -> None:
-    if not isinstance(proc, Proc):
-        raise TypeError(f"a proc is a Proc, not {type(proc).__name__}")
-
-
-def _nspace(nspace: str) -> None:
-    if not check_name(nspace, MAX_NSLEN, "an nspace"):
-        raise ValueError("an nspace must not be empty")
-
-
-def _identity(what: str, number: int) -> int:
-    if type(number) is not int:
-        raise TypeError(f"a {what} is an int, not {type(number).__name__}")
-    if not 0 <= number < 2**32:
-        raise OverflowError(f"{number} is no {what}")
-    return number
-
-
-MOMENT = 0.001
-"""Seconds; for the engine, 0 is no limit."""
-
-
-class Answer(Generic[R]):
-    """The end of a request of the engine, which a thread waits for."""
-
-    def __init__(self) -> None:
-        self._ended = threading.Event()
-        self._result: R | None = None
-        self._error: BaseException | None = None
-
-    def done(self, result: R | None, error: BaseException | None) -> None:
-        self._result, self._error = result, error
-        self._ended.set()
-
-    def wait(self, timeout: float | None, operation: str) -> R:
-        if not self._ended.wait(timeout):
-            raise OperationTimeout(f"there was no answer within {timeout:g} s", operation=operation)
-        if self._error is not None:
-            raise self._error
-        return self._result  # type: ignore[return-value]
 
 
 _servers: dict[Server, None] = {}
@@ -173,8 +98,8 @@ class Server:
     ) -> None:
         if not callable(on_upcall):
             raise TypeError(f"on_upcall is a function that is given each Upcall, not a {type(on_upcall).__name__}")
-        _text("engine", engine)
-        _text("hostname", hostname)
+        check_text("engine", engine)
+        check_text("hostname", hostname)
         if nspace is not None:
             check_name(nspace, MAX_NSLEN, "the server's nspace")
         if type(rank) is not int:
@@ -182,16 +107,16 @@ class Server:
         if not 0 <= rank < RANK_VALID:
             raise OverflowError(f"the server's rank lies between 0 and {RANK_VALID - 1}, not {rank}")
         self._on_upcall = on_upcall
-        self._engine = _engine(engine)
+        self._engine = engine_of(engine)
         self._nspace = nspace
-        self._tmpdir = _path("tmpdir", tmpdir)
-        self._system_tmpdir = _path("system_tmpdir", system_tmpdir)
+        self._tmpdir = path_of("tmpdir", tmpdir)
+        self._system_tmpdir = path_of("system_tmpdir", system_tmpdir)
         self._tool_support = tool_support
         self._system_server = system_server
-        self._rendezvous_file = _path("rendezvous_file", rendezvous_file)
+        self._rendezvous_file = path_of("rendezvous_file", rendezvous_file)
         self._hostname = hostname
         self._rank = rank
-        self._library = _path("library", library)
+        self._library = path_of("library", library)
         if limits is not None and not isinstance(limits, Limits):
             raise TypeError(f"limits are Limits, not {type(limits).__name__}")
         self.limits = Limits.of(os.environ) if limits is None else limits
@@ -208,20 +133,22 @@ class Server:
             PMIxError: A rendezvous file cannot be written, or is that of another server that runs (`ERR_EXISTS`).
         """
         if self._session is None:
-            self._session = open_server(
-                self._on_upcall,
-                engine=self._engine,
-                nspace=self._nspace,
-                tmpdir=self._tmpdir,
-                system_tmpdir=self._system_tmpdir,
-                tool_support=self._tool_support,
-                system_server=self._system_server,
-                rendezvous_file=self._rendezvous_file,
-                hostname=self._hostname,
-                rank=self._rank,
-                library=self._library,
-                limits=self.limits,
-            )
+            # Not to be abandoned: nobody would close what has opened meanwhile.
+            with shielded(None):
+                self._session = open_server(
+                    self._on_upcall,
+                    engine=self._engine,
+                    nspace=self._nspace,
+                    tmpdir=self._tmpdir,
+                    system_tmpdir=self._system_tmpdir,
+                    tool_support=self._tool_support,
+                    system_server=self._system_server,
+                    rendezvous_file=self._rendezvous_file,
+                    hostname=self._hostname,
+                    rank=self._rank,
+                    library=self._library,
+                    limits=self.limits,
+                )
             _servers[self] = None
         return self
 
@@ -230,7 +157,8 @@ class Server:
         session, self._session = self._session, None
         _servers.pop(self, None)
         if session is not None:
-            session.close()
+            with shielded(None):
+                session.close()
 
     def __enter__(self) -> Self:
         return self.open()
@@ -279,7 +207,7 @@ class Server:
         described = job if isinstance(job, JobInfo) else getattr(job, "info", lambda: job)()
         if not isinstance(described, JobInfo):
             raise TypeError(f"an nspace is registered with a JobInfo or a Job, not with a {type(job).__name__}")
-        _nspace(described.nspace)
+        check_nspace(described.nspace)
         ranks = None if local is None else tuple(local)
         for rank in ranks or ():
             if type(rank) is not int or not 0 <= rank < RANK_VALID:
@@ -292,7 +220,7 @@ class Server:
         Args:
             nspace: The job's namespace; clients of it that are still connected lose their connection.
         """
-        _nspace(nspace)
+        check_nspace(nspace)
         self.session.deregister_nspace(nspace)
 
     def register_client(self, proc: Proc, uid: int | None = None, gid: int | None = None) -> None:
@@ -303,9 +231,9 @@ class Server:
             uid: The user that the process runs as; this process's own by default.
             gid: Its group.
         """
-        _proc(proc)
-        uid = os.geteuid() if uid is None else _identity("uid", uid)
-        gid = os.getegid() if gid is None else _identity("gid", gid)
+        check_proc(proc)
+        uid = os.geteuid() if uid is None else identity("uid", uid)
+        gid = os.getegid() if gid is None else identity("gid", gid)
         self.session.register_client(proc, uid, gid)
 
     def deregister_client(self, proc: Proc) -> None:
@@ -314,7 +242,7 @@ class Server:
         Args:
             proc: The proc.
         """
-        _proc(proc)
+        check_proc(proc)
         self.session.deregister_client(proc)
 
     def client_env(self, proc: Proc) -> dict[str, str]:
@@ -327,7 +255,7 @@ class Server:
             Names and values. `PMIX_*` variables of an outer job in the child's environment must be dropped
             first.
         """
-        _proc(proc)
+        check_proc(proc)
         return self.session.client_env(proc)
 
     def define_process_set(self, name: str, members: Procs, *, elsewhere: bool = False) -> None:
@@ -401,7 +329,7 @@ class Server:
             NotFound: There will be none.
             OperationTimeout: There was none in time.
         """
-        _proc(proc)
+        check_proc(proc)
         if key:
             check_key(key)
         seconds = limit(timeout)
@@ -412,7 +340,10 @@ class Server:
             return None
         answer: Answer[bytes] = Answer()
         self.session.dmodex_request(proc, answer.done, key=key, timeout=given)
-        return answer.wait(seconds, "dmodex_request")
+        try:
+            return answer.wait(seconds, "dmodex_request")
+        finally:
+            answer.done(None, None)  # for a thread whose answer nobody waits for any more
 
     def setup_application(self, nspace: str, info: Infos = None) -> tuple[Info, ...]:
         """`PMIx_server_setup_application`: prepare what a job needs on its nodes.
@@ -424,7 +355,7 @@ class Server:
         Returns:
             What the server of each of its nodes is to be given by `setup_local_support`.
         """
-        _nspace(nspace)
+        check_nspace(nspace)
         return self.session.setup_application(nspace, infos(info))
 
     def setup_local_support(self, nspace: str, info: Infos = None) -> None:
@@ -434,7 +365,7 @@ class Server:
             nspace: The job's namespace.
             info: What `setup_application` has returned.
         """
-        _nspace(nspace)
+        check_nspace(nspace)
         self.session.setup_local_support(nspace, infos(info))
 
     def collect_inventory(self, info: Infos = None) -> tuple[Info, ...]:
@@ -484,7 +415,7 @@ class Server:
             key: A key or an attribute, which fixes the value's type.
             value: A Python object or an explicit `Value`.
         """
-        _proc(proc)
+        check_proc(proc)
         made = make_info(key, value)
         check_key(made.key)
         self.session.store_internal(proc, made.key, made.value)
@@ -544,7 +475,7 @@ class Server:
         if not isinstance(event, Notification):
             raise TypeError(f"an event is a Notification, not {type(event).__name__}")
         check_code(event.code)
-        _proc(event.source)
+        check_proc(event.source)
         instances("infos", event.infos, Info)
         self.session.notify(event)
 
@@ -556,7 +487,7 @@ class Server:
         """
         if not isinstance(output, Output):
             raise TypeError(f"a piece of output is an Output, not {type(output).__name__}")
-        _proc(output.source)
+        check_proc(output.source)
         if output.channel not in (STDOUT, STDERR, DIAG):
             raise ValueError(f"{output.channel!r} is no channel that a proc writes to")
         if not isinstance(output.data, bytes):

@@ -11,7 +11,7 @@ from pypmix.standard import codes, keys
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import Info, Proc, Value
 from pypmix.standard.values import infos
-from pypmix.waits import aside, port
+from pypmix.waits import port, shielded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class Tool(Servers, Client):
             Unreachable: There is no such server, or it does not let this tool in.
         """
         # To look for a server and to wait for one takes its time.
-        aside(self._open)
+        with shielded(None):
+            self._open()
         self._port = port(self._session)
         return self

@@ -49,11 +49,6 @@ def attend(port: Port) -> None:
     """Do nothing: the engine takes in by itself what arrives."""
 
 
-def aside(function: Callable[[], R]) -> R:
-    """Call a function that blocks."""
-    return function()
-
-
 def later(function: Callable[[], R]) -> R:
     """Call a function."""
     return function()

@@ -1,44 +1,82 @@
-"""The server in `async` and `await`; the sync one documents each function in full."""
+"""The server: what a resource manager runs on each node for the processes of its jobs."""
 
 from __future__ import annotations
 
 import os
-from functools import partial
 
-import anyio
-import anyio.to_thread
-
-from pypmix.requests import limit
-from pypmix.server import Answer, accept
-from pypmix.server import Server as Blocking
+from pypmix.aio.waits import apart, call, shielded
+from pypmix.engine import regex
+from pypmix.engine.select import open_server
+from pypmix.requests import limit, proc_tuple
+from pypmix.requests.serving import MOMENT, Answer, check_nspace, check_proc, check_text, engine_of, identity, path_of
+from pypmix.requests.serving import accept as accept
+from pypmix.standard.errors import NotInitialized, NotSupported
+from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.limits import Limits
+from pypmix.standard.ops import Notification, Output
+from pypmix.standard.ops.core import check_key, instances
+from pypmix.standard.ops.events import check_code
+from pypmix.standard.ops.forwarding import DIAG, STDERR, STDOUT
+from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Info, Proc, check_name
+from pypmix.standard.values import info as make_info
+from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from types import TracebackType
-    from typing import ParamSpec, Self, TypeVar
+    from typing import Protocol, Self, overload
 
-    from pypmix.engine.base import EngineInfo, OnUpcall, Pending, ServerSession
+    from pypmix.engine.base import Done, EngineInfo, OnUpcall, Pending, ServerSession
     from pypmix.requests import Infos, Key, Procs
-    from pypmix.server import Described
-    from pypmix.standard.jobinfo import JobInfo
-    from pypmix.standard.limits import Limits
-    from pypmix.standard.ops import Notification, Output
-    from pypmix.standard.types import Info, Proc
 
-    P = ParamSpec("P")
-    R = TypeVar("R")
+    class Described(Protocol):
+        """A job that can tell its job info, as `pypmix.host.Job` does."""
+
+        def info(self) -> JobInfo: ...
 
 
-async def _call(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Run what waits for the engine on a thread; the wait itself can be cancelled, what was asked for cannot."""
-    return await anyio.to_thread.run_sync(partial(function, *args, **kwargs), abandon_on_cancel=True)
+_servers: dict[Server, None] = {}
+"""Those that are open."""
+
+
+def _at_fork() -> None:
+    servers = list(_servers)
+    _servers.clear()
+    for server in servers:
+        session, server._session = server._session, None
+        if session is not None:
+            session.forked()
+
+
+os.register_at_fork(after_in_child=_at_fork)
 
 
 class Server:
-    """A server of this node, for local processes; see `pypmix.Server` for the arguments.
+    """`PMIx_server_init` to `PMIx_server_finalize`: a server of this node, for local processes.
 
-    `on_upcall` is called on the engine's thread as there. `pypmix.host.Host` has methods for upcalls instead.
+    Use it in a `with` block, or call `open` and `close`. It belongs to the process that opened it: a child that this
+    forks has a server that is not open.
+
+    Args:
+        on_upcall: Called with each request to the host as an `Upcall`, on the engine's thread: it must not
+            block, and answers now or later, from any thread. By default clients are accepted and nothing else
+            is offered.
+        engine: The engine to run on: `python`, or `native` for the site's libpmix, which has one server in the life
+            of a process. None asks `PYPMIX_ENGINE`, and is `python` without it.
+        nspace: The server's own nspace; made from the pid if None.
+        tmpdir: The folder that clients are told for temporary files; the system's by default.
+        system_tmpdir: The folder for what is not of one job; that of the system by default.
+        tool_support: Let tools of this user find the server (`PMIX_SERVER_TOOL_SUPPORT`): write its rendezvous
+            files into `tmpdir`. `on_upcall` admits each tool, or not, by its answer to `ToolConnected`.
+        system_server: Be the one system server of this node (`PMIX_SERVER_SYSTEM_SUPPORT`), and write that rendezvous
+            file into `system_tmpdir`.
+        rendezvous_file: A further rendezvous file to write (`PMIX_LAUNCHER_RENDEZVOUS_FILE`).
+        hostname: The name of this node (`PMIX_HOSTNAME`); the system's by default.
+        rank: The server's own rank in its nspace (`PMIX_SERVER_RANK`), where a session has several servers.
+        library: The path of the libpmix that the native engine runs on; that of `PYPMIX_LIBPMIX`, or what is found
+            as for clients, by default.
+        limits: What one peer may take of a server of the Python engine; what `PYPMIX_LIMITS` says by default.
     """
 
     def __init__(
@@ -57,32 +95,70 @@ class Server:
         library: str | os.PathLike[str] | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self._server = Blocking(
-            on_upcall,
-            engine=engine,
-            nspace=nspace,
-            tmpdir=tmpdir,
-            system_tmpdir=system_tmpdir,
-            tool_support=tool_support,
-            system_server=system_server,
-            rendezvous_file=rendezvous_file,
-            hostname=hostname,
-            rank=rank,
-            library=library,
-            limits=limits,
-        )
+        if not callable(on_upcall):
+            raise TypeError(f"on_upcall is a function that is given each Upcall, not a {type(on_upcall).__name__}")
+        check_text("engine", engine)
+        check_text("hostname", hostname)
+        if nspace is not None:
+            check_name(nspace, MAX_NSLEN, "the server's nspace")
+        if type(rank) is not int:
+            raise TypeError(f"the server's rank must be an int, not {type(rank).__name__}")
+        if not 0 <= rank < RANK_VALID:
+            raise OverflowError(f"the server's rank lies between 0 and {RANK_VALID - 1}, not {rank}")
+        self._on_upcall = on_upcall
+        self._engine = engine_of(engine)
+        self._nspace = nspace
+        self._tmpdir = path_of("tmpdir", tmpdir)
+        self._system_tmpdir = path_of("system_tmpdir", system_tmpdir)
+        self._tool_support = tool_support
+        self._system_server = system_server
+        self._rendezvous_file = path_of("rendezvous_file", rendezvous_file)
+        self._hostname = hostname
+        self._rank = rank
+        self._library = path_of("library", library)
+        if limits is not None and not isinstance(limits, Limits):
+            raise TypeError(f"limits are Limits, not {type(limits).__name__}")
+        self.limits = Limits.of(os.environ) if limits is None else limits
+        self._session: ServerSession | None = None
 
     async def open(self) -> Self:
-        """`PMIx_server_init`: start to serve; returns the server itself."""
-        # Not to be abandoned: nobody would close what has opened meanwhile.
-        with anyio.CancelScope(shield=True):
-            await _call(self._server.open)
+        """`PMIx_server_init`: start to serve.
+
+        Returns:
+            The server itself.
+
+        Raises:
+            EngineUnavailable: The engine cannot serve here.
+            PMIxError: A rendezvous file cannot be written, or is that of another server that runs (`ERR_EXISTS`).
+        """
+        if self._session is None:
+            # Not to be abandoned: nobody would close what has opened meanwhile.
+            with shielded(None):
+                self._session = await call(
+                    open_server,
+                    self._on_upcall,
+                    engine=self._engine,
+                    nspace=self._nspace,
+                    tmpdir=self._tmpdir,
+                    system_tmpdir=self._system_tmpdir,
+                    tool_support=self._tool_support,
+                    system_server=self._system_server,
+                    rendezvous_file=self._rendezvous_file,
+                    hostname=self._hostname,
+                    rank=self._rank,
+                    library=self._library,
+                    limits=self.limits,
+                )
+            _servers[self] = None
         return self
 
     async def close(self) -> None:
         """`PMIx_server_finalize`: drop all clients and remove the server's files; may be called twice."""
-        with anyio.CancelScope(shield=True):
-            await _call(self._server.close)
+        session, self._session = self._session, None
+        _servers.pop(self, None)
+        if session is not None:
+            with shielded(None):
+                await call(session.close)
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -94,108 +170,357 @@ class Server:
 
     @property
     def session(self) -> ServerSession:
-        """The engine's session."""
-        return self._server.session
+        """The engine's session.
+
+        Raises:
+            NotInitialized: The server is not open.
+        """
+        if self._session is None:
+            hint = "use `with Server() as server:`; a child that was forked opens its own"
+            raise NotInitialized("the server is not open", operation="server", hint=hint)
+        return self._session
 
     @property
     def proc(self) -> Proc:
         """The server's own proc."""
-        return self._server.proc
+        return self.session.proc
 
     @property
     def engine(self) -> EngineInfo:
         """The engine that serves."""
-        return self._server.engine
+        return self.session.info
+
+    # Jobs and their procs
 
     async def register_nspace(self, job: JobInfo | Described, local: Iterable[int] | None = None) -> None:
-        """`PMIx_server_register_nspace`: take in a job's info, so that its clients can connect."""
-        await _call(self._server.register_nspace, job, local)
+        """`PMIx_server_register_nspace`: take in a job's info, so that its clients can connect.
+
+        Args:
+            job: A `pypmix.host.Job`, or the job info, level by level.
+            local: The ranks that this server serves, none where it only has to know of the job; all by default.
+                What concerns others too is put to the host: `FenceUpcall`, `DirectModex`, `GroupUpcall`, `Connect`.
+
+        Raises:
+            TypeError, ValueError: The job is no description of one, or a rank is none.
+            PMIxError: The nspace is registered already (`ERR_EXISTS`).
+        """
+        described = job if isinstance(job, JobInfo) else getattr(job, "info", lambda: job)()
+        if not isinstance(described, JobInfo):
+            raise TypeError(f"an nspace is registered with a JobInfo or a Job, not with a {type(job).__name__}")
+        check_nspace(described.nspace)
+        ranks = None if local is None else tuple(local)
+        for rank in ranks or ():
+            if type(rank) is not int or not 0 <= rank < RANK_VALID:
+                raise ValueError(f"{rank!r} is no rank")
+        await call(self.session.register_nspace, described, ranks)
 
     async def deregister_nspace(self, nspace: str) -> None:
-        """`PMIx_server_deregister_nspace`: forget a job and all data of its procs."""
-        await _call(self._server.deregister_nspace, nspace)
+        """`PMIx_server_deregister_nspace`: forget a job and all data of its procs.
+
+        Args:
+            nspace: The job's namespace; clients of it that are still connected lose their connection.
+        """
+        check_nspace(nspace)
+        await call(self.session.deregister_nspace, nspace)
 
     async def register_client(self, proc: Proc, uid: int | None = None, gid: int | None = None) -> None:
-        """`PMIx_server_register_client`: expect a process of this node under the name of `proc`."""
-        await _call(self._server.register_client, proc, uid, gid)
+        """`PMIx_server_register_client`: expect a process of this node under the name of `proc`.
+
+        Args:
+            proc: The proc; its nspace must be registered.
+            uid: The user that the process runs as; this process's own by default.
+            gid: Its group.
+        """
+        check_proc(proc)
+        uid = os.geteuid() if uid is None else identity("uid", uid)
+        gid = os.getegid() if gid is None else identity("gid", gid)
+        await call(self.session.register_client, proc, uid, gid)
 
     async def deregister_client(self, proc: Proc) -> None:
-        """`PMIx_server_deregister_client`: a process has ended; what waits for it goes on without it."""
-        await _call(self._server.deregister_client, proc)
+        """`PMIx_server_deregister_client`: a process has ended; what waits for it goes on without it.
+
+        Args:
+            proc: The proc.
+        """
+        check_proc(proc)
+        await call(self.session.deregister_client, proc)
 
     async def client_env(self, proc: Proc) -> dict[str, str]:
-        """`PMIx_server_setup_fork`: the environment variables that make a process the client `proc`."""
-        return await _call(self._server.client_env, proc)
+        """`PMIx_server_setup_fork`: the environment variables that make a process the client `proc`.
+
+        Args:
+            proc: A registered proc.
+
+        Returns:
+            Names and values. `PMIX_*` variables of an outer job in the child's environment must be dropped
+            first.
+        """
+        check_proc(proc)
+        return await call(self.session.client_env, proc)
 
     async def define_process_set(self, name: str, members: Procs, *, elsewhere: bool = False) -> None:
-        """`PMIx_server_define_process_set`: make a process set known to this server's clients."""
-        await _call(self._server.define_process_set, name, members, elsewhere=elsewhere)
+        """`PMIx_server_define_process_set`: make a process set known to this server's clients.
+
+        They hear of it by `PMIX_PROCESS_SET_DEFINE`, also those that register for it later. It does not change any
+        more, and keeps its members when these end; `delete_process_set` forgets it. Where a session has several
+        servers, the host defines it on all of them.
+
+        Args:
+            name: Its name, at most 255 bytes, without a comma.
+            members: Its procs, at least one; `Rank.WILDCARD` stands for all of a job that is registered.
+            elsewhere: Let procs of nspaces that are not registered here be members, as those of other servers.
+
+        Raises:
+            TypeError, ValueError: The name or the members are none.
+            NotFound: A member is not known.
+            PMIxError: There is a set of that name, or an nspace (`ERR_EXISTS`), or it is no name (`ERR_BAD_PARAM`).
+        """
+        if not check_name(name, MAX_NSLEN, "a process set's name"):
+            raise ValueError("a process set's name must not be empty")
+        found = proc_tuple(members)
+        instances("members", found, Proc)
+        if not found:
+            raise ValueError("a process set needs members")
+        await call(self.session.define_process_set, name, found, elsewhere)
 
     async def delete_process_set(self, name: str) -> None:
-        """`PMIx_server_delete_process_set`: forget a process set."""
-        await _call(self._server.delete_process_set, name)
+        """`PMIx_server_delete_process_set`: forget a process set.
 
-    async def dmodex_request(self, proc: Proc, *, key: str = "", timeout: float | None = None) -> bytes:
-        """`PMIx_server_dmodex_request`: what a proc of this server has committed for others."""
+        Args:
+            name: Its name.
+
+        Raises:
+            NotFound: There is no such set.
+        """
+        if not check_name(name, MAX_NSLEN, "a process set's name"):
+            raise ValueError("a process set's name must not be empty")
+        await call(self.session.delete_process_set, name)
+
+    # What nodes and other servers need
+
+    if TYPE_CHECKING:
+
+        @overload
+        async def dmodex_request(
+            self, proc: Proc, done: None = None, *, key: str = "", timeout: float | None = None
+        ) -> bytes: ...
+
+        @overload
+        async def dmodex_request(
+            self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float | None = None
+        ) -> None: ...
+
+    async def dmodex_request(
+        self, proc: Proc, done: Done[bytes] | None = None, *, key: str = "", timeout: float | None = None
+    ) -> bytes | None:
+        """`PMIx_server_dmodex_request`: what a proc of this server has committed for others.
+
+        It is the answer to the upcall `DirectModex` of another server, and made to be handed on as it is.
+
+        Args:
+            proc: A proc that was registered as a client, or will be.
+            done: Called once with the data and None, or with None and the error, on any thread; it must not block. This
+                returns None at once then.
+            key: The key that a reader waits for (`PMIX_REQUIRED_KEY`): there is no answer before the proc has committed
+                it, unless it goes without. Anything by default.
+            timeout: Seconds to wait for that; None waits for ever.
+
+        Raises:
+            NotFound: There will be none.
+            OperationTimeout: There was none in time.
+        """
+        check_proc(proc)
+        if key:
+            check_key(key)
         seconds = limit(timeout)
+        # One who does not wait at all is no reason for the engine to wait for ever.
+        given = 0.0 if seconds is None else max(seconds, MOMENT)
+        if done is not None:
+            await call(self.session.dmodex_request, proc, done, key=key, timeout=given)
+            return None
         answer: Answer[bytes] = Answer()
-        await _call(self._server.dmodex_request, proc, answer.done, key=key, timeout=timeout)
-        # A thread of its own: any number may wait for data that what waits for a thread would bring.
-        wait = partial(answer.wait, seconds, "dmodex_request")
+        await call(self.session.dmodex_request, proc, answer.done, key=key, timeout=given)
         try:
-            return await anyio.to_thread.run_sync(wait, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
+            return await apart(answer.wait, seconds, "dmodex_request")
         finally:
-            answer.done(None, None)
+            answer.done(None, None)  # for a thread whose answer nobody waits for any more
 
     async def setup_application(self, nspace: str, info: Infos = None) -> tuple[Info, ...]:
-        """`PMIx_server_setup_application`: prepare what a job needs on its nodes."""
-        return await _call(self._server.setup_application, nspace, info)
+        """`PMIx_server_setup_application`: prepare what a job needs on its nodes.
+
+        Args:
+            nspace: The job's namespace.
+            info: Directives, such as `attrs.SETUP_APP_ENVARS`.
+
+        Returns:
+            What the server of each of its nodes is to be given by `setup_local_support`.
+        """
+        check_nspace(nspace)
+        return await call(self.session.setup_application, nspace, infos(info))
 
     async def setup_local_support(self, nspace: str, info: Infos = None) -> None:
-        """`PMIx_server_setup_local_support`: take in what a job needs on this node."""
-        await _call(self._server.setup_local_support, nspace, info)
+        """`PMIx_server_setup_local_support`: take in what a job needs on this node.
+
+        Args:
+            nspace: The job's namespace.
+            info: What `setup_application` has returned.
+        """
+        check_nspace(nspace)
+        await call(self.session.setup_local_support, nspace, infos(info))
 
     async def collect_inventory(self, info: Infos = None) -> tuple[Info, ...]:
-        """`PMIx_server_collect_inventory`: what this node has."""
-        return await _call(self._server.collect_inventory, info)
+        """`PMIx_server_collect_inventory`: what this node has.
+
+        Args:
+            info: Directives.
+        """
+        return await call(self.session.collect_inventory, infos(info))
 
     async def deliver_inventory(self, inventory: Infos, info: Infos = None) -> None:
-        """`PMIx_server_deliver_inventory`: take in what another node has."""
-        await _call(self._server.deliver_inventory, inventory, info)
+        """`PMIx_server_deliver_inventory`: take in what another node has.
+
+        Args:
+            inventory: What `collect_inventory` has returned there.
+            info: Directives.
+        """
+        await call(self.session.deliver_inventory, infos(inventory), infos(info))
 
     async def register_resources(self, resources: Infos) -> None:
-        """`PMIx_server_register_resources`: take in info that is of no nspace; clients find it with a get."""
-        await _call(self._server.register_resources, resources)
+        """`PMIx_server_register_resources`: take in info that is of no nspace; clients find it with a get.
+
+        Args:
+            resources: The info.
+
+        Raises:
+            NotSupported: The library has no such function (before 5.0).
+        """
+        await call(self.session.register_resources, infos(resources))
 
     async def deregister_resources(self, resources: Infos) -> None:
-        """`PMIx_server_deregister_resources`: forget such info."""
-        await _call(self._server.deregister_resources, resources)
+        """`PMIx_server_deregister_resources`: forget such info.
+
+        Args:
+            resources: Its keys; their values mean nothing.
+
+        Raises:
+            NotSupported: The library has no such function (before 5.0).
+        """
+        await call(self.session.deregister_resources, infos(resources))
 
     async def store_internal(self, proc: Proc, key: Key, value: object) -> None:
-        """`PMIx_Store_internal`: keep a value of a proc for what is asked on this side."""
-        await _call(self._server.store_internal, proc, key, value)
+        """`PMIx_Store_internal`: keep a value of a proc for what is asked on this side.
 
-    generate_regex = staticmethod(Blocking.generate_regex)
-    generate_ppn = staticmethod(Blocking.generate_ppn)
-    parse_regex = staticmethod(Blocking.parse_regex)
-    parse_ppn = staticmethod(Blocking.parse_ppn)
+        Args:
+            proc: Whose value it is to be.
+            key: A key or an attribute, which fixes the value's type.
+            value: A Python object or an explicit `Value`.
+        """
+        check_proc(proc)
+        made = make_info(key, value)
+        check_key(made.key)
+        await call(self.session.store_internal, proc, made.key, made.value)
+
+    # Lists of nodes and ranks
+
+    @staticmethod
+    def generate_regex(nodes: Iterable[str]) -> str:
+        """`PMIx_generate_regex`: the value of `attrs.NODE_MAP`, in a form that all releases read.
+
+        Args:
+            nodes: The names of the nodes.
+
+        Raises:
+            TypeError, ValueError: A name is none.
+        """
+        return regex.generate_nodes(nodes)
+
+    @staticmethod
+    def generate_ppn(ranks: Iterable[Iterable[int]]) -> str:
+        """`PMIx_generate_ppn`: the value of `attrs.PROC_MAP`, in a form that all releases read.
+
+        Args:
+            ranks: For each node the ranks on it.
+
+        Raises:
+            TypeError, ValueError: A rank is none.
+        """
+        return regex.generate_ppn(ranks)
+
+    @staticmethod
+    def parse_regex(given: str | bytes) -> list[str]:
+        """Return the names in a value of `attrs.NODE_MAP`, as a server of any release makes it.
+
+        Raises:
+            ValueError: It is no such list.
+        """
+        return regex.parse_nodes(given)
+
+    @staticmethod
+    def parse_ppn(given: str | bytes) -> list[list[int]]:
+        """Return the ranks on each node in a value of `attrs.PROC_MAP`, as a server of any release makes it.
+
+        Raises:
+            ValueError: It is no such list.
+        """
+        return regex.parse_ppn(given)
+
+    # Events and output
 
     async def notify(self, event: Notification) -> None:
-        """`PMIx_Notify_event`: raise an event."""
-        await _call(self._server.notify, event)
+        """`PMIx_Notify_event`: raise an event.
+
+        Args:
+            event: The event; its range says which clients and tools of this server hear of it.
+        """
+        if not isinstance(event, Notification):
+            raise TypeError(f"an event is a Notification, not {type(event).__name__}")
+        check_code(event.code)
+        check_proc(event.source)
+        instances("infos", event.infos, Info)
+        await call(self.session.notify, event)
 
     async def deliver_output(self, output: Output) -> None:
-        """`PMIx_server_IOF_deliver`: pass on what a proc wrote to all who have asked for it."""
-        await _call(self._server.deliver_output, output)
+        """`PMIx_server_IOF_deliver`: pass on what a proc wrote to all who have asked for it.
+
+        Args:
+            output: A piece of output; one without data ends its channel.
+        """
+        if not isinstance(output, Output):
+            raise TypeError(f"a piece of output is an Output, not {type(output).__name__}")
+        check_proc(output.source)
+        if output.channel not in (STDOUT, STDERR, DIAG):
+            raise ValueError(f"{output.channel!r} is no channel that a proc writes to")
+        if not isinstance(output.data, bytes):
+            raise TypeError(f"output is bytes, not {type(output.data).__name__}")
+        instances("infos", output.infos, Info)
+        await call(self.session.deliver_output, output)
 
     async def groups(self) -> tuple[tuple[str, tuple[Proc, ...]], ...]:
-        """See `pypmix.Server.groups`."""
-        return await _call(self._server.groups)
+        """Return the groups that members on this server are in, each with its members by group rank.
+
+        Several groups may have one name where they have no member in common.
+
+        Raises:
+            NotSupported: The native library does not tell of its groups.
+        """
+        listed = getattr(self.session, "groups", None)
+        if listed is None:
+            raise NotSupported("the library does not tell of its groups", operation="groups")
+        found: tuple[tuple[str, tuple[Proc, ...]], ...] = await call(listed)
+        return found
 
     async def connections(self) -> tuple[tuple[str, tuple[Proc, ...]], ...]:
-        """See `pypmix.Server.connections`."""
-        return await _call(self._server.connections)
+        """Return the connections that procs of this server are in, each by its nspace with those who are still in it.
+
+        Raises:
+            NotSupported: The native library knows of no connections.
+        """
+        listed = getattr(self.session, "connections", None)
+        if listed is None:
+            raise NotSupported("the library knows of no connections", operation="connections")
+        found: tuple[tuple[str, tuple[Proc, ...]], ...] = await call(listed)
+        return found
 
     async def pending(self) -> list[Pending]:
         """Return what is under way, oldest first, with who has arrived and who is missing in each."""
-        return await _call(self._server.pending)
+        return await call(self.session.pending)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.aio.client import Client
 from pypmix.aio.operations.servers import Servers
-from pypmix.aio.waits import aside, port
+from pypmix.aio.waits import call, port, shielded
 from pypmix.engine.select import open_tool
 from pypmix.requests.tools import name, target
 from pypmix.standard import codes, keys
@@ -107,6 +107,7 @@ class Tool(Servers, Client):
             Unreachable: There is no such server, or it does not let this tool in.
         """
         # To look for a server and to wait for one takes its time.
-        await aside(self._open)
+        with shielded(None):
+            await call(self._open)
         self._port = port(self._session)
         return self

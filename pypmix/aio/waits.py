@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Generic, ParamSpec, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import ClientSession
     from pypmix.standard.ops import Op
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 Port = Pump
@@ -51,11 +53,15 @@ def attend(port: Port) -> None:
     port.serve()
 
 
-async def aside(function: Callable[[], R]) -> R:
-    """Call a function that blocks, in a thread of its own."""
-    with shielded(None):
-        result = await anyio.to_thread.run_sync(function)
-    return result
+async def call(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function that blocks, on a thread. The wait can be cancelled, the call cannot."""
+    return await anyio.to_thread.run_sync(partial(function, *args, **kwargs), abandon_on_cancel=True)
+
+
+async def apart(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Do the same on a thread that counts for no limit: any number may wait for what others on threads bring."""
+    waiting = partial(function, *args, **kwargs)
+    return await anyio.to_thread.run_sync(waiting, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
 
 
 class Later(Generic[R]):
