@@ -1,4 +1,4 @@
-"""What queries and requests return."""
+"""The results of queries and requests."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ else:
 
 
 class Answers(Base):
-    """What a server has told: a dict of keys and plain values. Attributes stand for their keys.
+    """The answer of a server: a dict of keys and plain values. Attributes stand for their keys.
 
     Attributes:
         infos: The same as it came, with the PMIx type of each value, in the order of the questions.
-        missing: The keys that were asked for and that nobody has an answer to.
+        missing: The keys that were asked for and that have no answer.
     """
 
     def __init__(self, infos: Iterable[Info] = (), keys: Iterable[str] = ()) -> None:
@@ -44,7 +44,7 @@ class Credential(ops.Credential):
 
     @property
     def info(self) -> Answers:
-        """What came with it, such as its kind under `attrs.CRED_TYPE`."""
+        """Further results, such as its kind under `attrs.CRED_TYPE`."""
         return Answers(self.infos)
 
     def __bytes__(self) -> bytes:

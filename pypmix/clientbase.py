@@ -50,7 +50,7 @@ def _at_exit() -> None:
         session = client._forget()
         try:
             session.run(Finalize(()))
-        except Exception:  # nobody is left to tell, and the exit is not to fail
+        except Exception:  # the exit must not fail, and there is no caller to tell
             continue
 
 

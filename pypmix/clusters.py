@@ -36,7 +36,7 @@ def check_cluster(cluster: str) -> str:
     """Return the name of a cluster if it can be one.
 
     Raises:
-        TypeError: It is no text.
+        TypeError: It is not a text.
         ValueError: It is empty or too long, or holds a colon, a slash, or a NUL character.
     """
     check_name(cluster, MAX_NSLEN // 2, "a cluster's name")

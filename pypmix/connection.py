@@ -1,4 +1,4 @@
-"""What a participant reads of its connection."""
+"""A connection as one of its participants reads it."""
 
 from __future__ import annotations
 

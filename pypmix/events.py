@@ -20,7 +20,7 @@ GROUP_REASON = "pypmix.grp.reason"
 
 
 class Answer(Record):
-    """How a handler has dealt with an event; `Event.done` and its like make one."""
+    """The result of a handler, returned by `Event.done` and its like."""
 
     status: int
     results: tuple[Info, ...] = ()
@@ -48,7 +48,7 @@ class Event:
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """What came with it, as plain Python values by their keys."""
+        """The event's infos, as plain Python values by their keys."""
         if self._info is None:
             self._info = {info.key: to_python(info.value) for info in self.infos}
         return self._info
@@ -67,7 +67,7 @@ class Event:
 
     @property
     def results(self) -> Mapping[str, Any]:
-        """What the handlers before this one have handed on."""
+        """The results of the handlers that ran before this one."""
         return {info.key: to_python(info.value) for info in self._passed}
 
     def done(self, results: Infos = None) -> Answer:

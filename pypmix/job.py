@@ -1,4 +1,4 @@
-"""What a process can read about its job and its node; all of it is in the process since it connected."""
+"""The job and the node of a process, as it has known them since it connected."""
 
 from __future__ import annotations
 

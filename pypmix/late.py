@@ -1,4 +1,4 @@
-"""Methods that are imported when somebody uses them.
+"""Methods that are imported on their first use.
 
 Every rank pays for what `import pypmix` and opening a client load, and most ranks use few of PMIx's operations. So the
 operations stand in modules by topic, and a client's class has placeholders that put the real function in their place.

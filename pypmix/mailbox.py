@@ -14,7 +14,7 @@ class Ended(Exception):
 
 
 class Mailbox(Generic[T]):
-    """What has come and nobody has taken yet.
+    """Items that have arrived and were not read yet.
 
     Args:
         client: Whose it is.

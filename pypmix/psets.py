@@ -182,7 +182,7 @@ def _procs(procs: object) -> tuple[Proc, ...]:
 
 
 def _operand(other: object) -> tuple[Proc, ...] | None:
-    """Return the other operand's procs, None where it is no collection."""
+    """Return the other operand's procs, None where it is not a collection."""
     if isinstance(other, str | bytes) or not hasattr(other, "__iter__"):
         return None
     return _procs(other)

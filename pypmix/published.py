@@ -1,4 +1,4 @@
-"""What a lookup returns."""
+"""The results of a lookup."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Published(Record):
 
 
 class PublishedData(Base):
-    """What a lookup of several keys has found: a dict of keys and `Published` values, in the order asked for.
+    """The result of a lookup of several keys: a dict of keys and `Published` values, in the order asked for.
 
     Attributes:
         missing: The keys that nobody has published where the caller may look them up.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _servers: dict[Server, None] = {}
-"""Those that are open."""
+"""The open servers."""
 
 
 def _at_fork() -> None:
@@ -201,7 +201,7 @@ class Server:
                 What concerns others too is put to the host: `FenceUpcall`, `DirectModex`, `GroupUpcall`, `Connect`.
 
         Raises:
-            TypeError, ValueError: The job is no description of one, or a rank is none.
+            TypeError, ValueError: The job does not describe one, or a rank is invalid.
             PMIxError: The nspace is registered already (`ERR_EXISTS`).
         """
         described = job if isinstance(job, JobInfo) else getattr(job, "info", lambda: job)()
@@ -211,7 +211,7 @@ class Server:
         ranks = None if local is None else tuple(local)
         for rank in ranks or ():
             if type(rank) is not int or not 0 <= rank < RANK_VALID:
-                raise ValueError(f"{rank!r} is no rank")
+                raise ValueError(f"invalid rank {rank!r}")
         self.session.register_nspace(described, ranks)
 
     def deregister_nspace(self, nspace: str) -> None:
@@ -271,9 +271,9 @@ class Server:
             elsewhere: Let procs of nspaces that are not registered here be members, as those of other servers.
 
         Raises:
-            TypeError, ValueError: The name or the members are none.
+            TypeError, ValueError: The name or a member is invalid.
             NotFound: A member is not known.
-            PMIxError: There is a set of that name, or an nspace (`ERR_EXISTS`), or it is no name (`ERR_BAD_PARAM`).
+            PMIxError: There is a set of that name, or an nspace (`ERR_EXISTS`), or it is not a name (`ERR_BAD_PARAM`).
         """
         if not check_name(name, MAX_NSLEN, "a process set's name"):
             raise ValueError("a process set's name must not be empty")
@@ -333,7 +333,7 @@ class Server:
         if key:
             check_key(key)
         seconds = limit(timeout)
-        # One who does not wait at all is no reason for the engine to wait for ever.
+        # A caller that does not wait at all must not make the engine wait for ever.
         given = 0.0 if seconds is None else max(seconds, MOMENT)
         if done is not None:
             self.session.dmodex_request(proc, done, key=key, timeout=given)
@@ -430,7 +430,7 @@ class Server:
             nodes: The names of the nodes.
 
         Raises:
-            TypeError, ValueError: A name is none.
+            TypeError, ValueError: A name is invalid.
         """
         return regex.generate_nodes(nodes)
 
@@ -442,7 +442,7 @@ class Server:
             ranks: For each node the ranks on it.
 
         Raises:
-            TypeError, ValueError: A rank is none.
+            TypeError, ValueError: A rank is invalid.
         """
         return regex.generate_ppn(ranks)
 
@@ -451,7 +451,7 @@ class Server:
         """Return the names in a value of `attrs.NODE_MAP`, as a server of any release makes it.
 
         Raises:
-            ValueError: It is no such list.
+            ValueError: It is not such a list.
         """
         return regex.parse_nodes(given)
 
@@ -460,7 +460,7 @@ class Server:
         """Return the ranks on each node in a value of `attrs.PROC_MAP`, as a server of any release makes it.
 
         Raises:
-            ValueError: It is no such list.
+            ValueError: It is not such a list.
         """
         return regex.parse_ppn(given)
 
@@ -489,7 +489,7 @@ class Server:
             raise TypeError(f"a piece of output is an Output, not {type(output).__name__}")
         check_proc(output.source)
         if output.channel not in (STDOUT, STDERR, DIAG):
-            raise ValueError(f"{output.channel!r} is no channel that a proc writes to")
+            raise ValueError(f"{output.channel!r} is not a channel that a proc writes to")
         if not isinstance(output.data, bytes):
             raise TypeError(f"output is bytes, not {type(output.data).__name__}")
         instances("infos", output.infos, Info)
@@ -522,5 +522,5 @@ class Server:
         return found
 
     def pending(self) -> list[Pending]:
-        """Return what is under way, oldest first, with who has arrived and who is missing in each."""
+        """Return the calls under way, oldest first, each with the procs that have arrived and those missing."""
         return self.session.pending()

@@ -1,4 +1,4 @@
-"""What is known of jobs that a client has spawned."""
+"""The state of jobs that a client has spawned."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _plain = _Plain()
 
 
 def shielded(limit: float | None = LIMIT) -> _Plain:
-    """Return a context manager whose block is carried out whatever happens: nobody cancels a thread."""
+    """Return a context manager whose block is carried out in any case: threads are not cancelled."""
     return _plain
 
 
@@ -41,7 +41,7 @@ def port(session: ClientSession) -> Port:
 
 
 def run(port: Port, op: Op[R], undo: Callable[[R], Op[None]] | None) -> R:
-    """Carry out an operation; nobody gives up waiting for it, so that it is never undone."""
+    """Carry out an operation; a blocking caller cannot give up waiting, so it is never undone."""
     return port.run(op)
 
 

@@ -142,7 +142,7 @@ class Client(ClientBase, Operations):
 
         Raises:
             NotSupported: A key is to be deleted, and the server or the library is older than 7.
-            TypeError, OverflowError, ValueError: The key or value is no PMIx key or value; nothing was put.
+            TypeError, OverflowError, ValueError: The key or value is not one of PMIx; nothing was put.
 
         PMIx Standard: Process-Related Non-Reserved Keys, "Posting Key/Value Pairs".
         """

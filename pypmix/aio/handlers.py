@@ -80,6 +80,6 @@ class Handler(Generic[F]):
         except Exception as error:
             failed(delivery, self.function, error)
         except BaseException:
-            # Its task was cancelled, or all of the program ends; nobody is to wait for this handler.
+            # Its task was cancelled, or all of the program ends: the event must not wait for this handler.
             delivery.done(statuses.ERROR)
             raise

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Mailbox(Generic[T]):
-    """What has come and nobody has taken yet; see `pypmix.mailbox.Mailbox`. All of it runs in the loop's thread."""
+    """Items that have arrived and were not read yet; see `pypmix.mailbox.Mailbox`. It runs in the loop's thread."""
 
     def __init__(self, client: Any, limit: int) -> None:
         self.dropped = 0

@@ -1,4 +1,4 @@
-"""Waiting for operations without a thread: whoever waits also takes in what arrives, for all.
+"""Waiting for operations without a thread: the task that waits reads the session for all tasks.
 
 Every session has a descriptor that is readable when there is something to take in, so that completions run in the
 event loop's thread, and no other thread ever waits for it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import anyio
 
 from pypmix.aio.background import background
+from pypmix.engine.base import ignore
 from pypmix.standard.errors import NotInitialized
 
 TYPE_CHECKING = False
@@ -47,10 +48,6 @@ class Waiter:
             self.wakeup.set()
 
 
-def _ignore(_result: object, _error: BaseException | None) -> None:
-    """What is told of the end of an operation that nobody waits for."""
-
-
 class Pump:
     """Runs a session's operations for the tasks of one event loop."""
 
@@ -69,7 +66,7 @@ class Pump:
 
         Args:
             op: The operation.
-            undo: Returns what takes it back, where it shall not last without somebody who waits for it.
+            undo: Returns the operation that takes it back, which is run if the caller gives up waiting.
         """
         waiter = Waiter()
         self._session.submit(op, waiter.settle)
@@ -77,7 +74,7 @@ class Pump:
             await self.wait(waiter)
         except BaseException:
             if undo is not None and not waiter.done:
-                waiter.late = lambda result: self._session.submit(undo(result), _ignore)
+                waiter.late = lambda result: self._session.submit(undo(result), ignore)
             raise
         if waiter.error is not None:
             raise waiter.error

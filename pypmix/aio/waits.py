@@ -22,7 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Port = Pump
-"""What carries out the operations of a session."""
+"""Carries out the operations of a session."""
 
 LIMIT = 10.0
 """Seconds for what is to be done although the task that does it is being cancelled."""

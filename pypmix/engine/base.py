@@ -28,6 +28,10 @@ R = TypeVar("R")
 Rc = TypeVar("Rc", contravariant=True)
 
 
+def ignore(_result: object, _error: BaseException | None) -> None:
+    """Take the end of an operation or an upcall that nothing waits for."""
+
+
 NATIVE = "native"
 MUNGE = "munge"
 

@@ -1,4 +1,4 @@
-"""What programs build again and again of the operations, ready-made: on a group of `pypmix` or of `pypmix.aio`."""
+"""Ready-made protocols on top of the operations, for a group of `pypmix` or of `pypmix.aio`."""
 
 from __future__ import annotations
 

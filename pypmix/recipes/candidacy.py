@@ -1,4 +1,4 @@
-"""Who leads a group, as one of its members sees it: no I/O, no clock, no threads."""
+"""The leader of a group, as one of its members sees it: no I/O, no clock, no threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import GroupChange, GroupState
 
     class Told(Protocol):
-        """Who is told of terms."""
+        """The listener that is told of terms."""
 
         def begins(self, epoch: int, leader: Proc) -> None:
             """A term begins; the one before has ended."""

@@ -1,4 +1,4 @@
-"""What the sync and the async client share: turning the arguments of a call into an operation."""
+"""Turns the arguments of a client's call into an operation, for the blocking and the async form."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def connect_op(
             raise ValueError("a connect id must not be empty")
         directives.append(Info(CONNECT_ID, Value(codes.STRING, connect_id)))
     if exchange_only and early_termination:
-        raise ValueError("exchange_only makes no connection that somebody could end early: leave one of them out")
+        raise ValueError("exchange_only makes no connection that could end early: leave one of the two out")
     flags = (
         (optional, CONNECT_OPTIONAL),
         (early_termination, CONNECT_EARLY_TERM),

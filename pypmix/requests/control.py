@@ -35,7 +35,7 @@ CHANNELS: dict[str, Attr[str]] = {
     "local syslog": attrs.LOG_LOCAL_SYSLOG,
     "global syslog": attrs.LOG_GLOBAL_SYSLOG,
 }
-"""What `to` of a log may name."""
+"""The channels that `to` of a log may name."""
 
 
 _numbers = iter(range(1, 1 << 62))
@@ -94,7 +94,7 @@ def _channel(channel: Channel) -> Attr[Any]:
         return channel
     found = CHANNELS.get(channel)
     if found is None:
-        raise ValueError(f"{channel!r} is no channel to log to: {', '.join(CHANNELS)}, or an attribute")
+        raise ValueError(f"{channel!r} is not a channel to log to: {', '.join(CHANNELS)}, or an attribute")
     return found
 
 
@@ -106,7 +106,7 @@ def signal_op(procs: Procs, signum: int, info: Infos) -> JobControl:
     if isinstance(signum, bool) or not isinstance(signum, int):
         raise TypeError(f"a signal is an int or a signal.Signals, not {type(signum).__name__}")
     if not 0 < signum < 65:
-        raise ValueError(f"{signum} is no signal")
+        raise ValueError(f"{signum} is not a signal")
     return control_op(_somebody(procs), info, None, attrs.JOB_CTRL_SIGNAL(int(signum)))
 
 

@@ -91,7 +91,7 @@ def handler_op(
         raise ValueError("of order, before and after only one can be given")
     if order is not None:
         if order not in ORDERS:
-            raise ValueError(f"{order!r} is no order of handlers: it is one of {', '.join(ORDERS)}")
+            raise ValueError(f"{order!r} is not an order of handlers, which is one of {', '.join(ORDERS)}")
         directives += (Info(ORDERS[order], _TRUE),)
     for key, text in ((keys.EVENT_HDLR_NAME, name), (keys.EVENT_HDLR_BEFORE, before), (keys.EVENT_HDLR_AFTER, after)):
         if text is not None:

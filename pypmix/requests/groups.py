@@ -139,7 +139,9 @@ def construct_op(
     added = () if add is None or add == () else proc_tuple(add)
     if added:
         if procs is None:
-            raise ValueError("who is added to a group by others adds nobody: name the procs, or the number of leaders")
+            raise ValueError(
+                "a proc that others add to a group cannot add members: name the procs, or the number of leaders"
+            )
         directives += (Info(keys.GROUP_ADD_MEMBERS, Value(codes.DATA_ARRAY, DataArray(codes.PROC, added))),)
     return GroupConstruct(name, proc_tuple(procs), directives)
 
@@ -164,7 +166,7 @@ def invite_op(
         raise ValueError("there are no procs: name all who are invited")
     invited = proc_tuple(procs)
     if all(proc == caller for proc in invited):
-        raise ValueError("nobody is invited but the caller, who is a member anyway")
+        raise ValueError("an invitation names procs besides the caller, who is a member anyway")
     directives = _flags(
         info, timeout, context_id=context_id, optional=optional, ft=ft, notify_termination=notify_termination
     )

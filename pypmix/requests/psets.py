@@ -1,4 +1,4 @@
-"""What servers say of process sets, in one form."""
+"""Requests about process sets, and the answers of all kinds of servers in one form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 MAX_EARLY = 65536
-"""How many events are taken in while a stream begins."""
+"""Events that are kept while a stream begins."""
 
 _REFRESH = Info(keys.QUERY_REFRESH_CACHE, Value.unchecked(codes.BOOL, True))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pypmix.requests import Infos, Key
 
 UNANSWERED = (NotFound, NotSupported)
-"""How a server says that nobody has an answer to any of the keys."""
+"""The statuses by which a server says that no key has an answer."""
 
 
 def query_op(

@@ -63,7 +63,7 @@ def identity(what: str, number: int) -> int:
     if type(number) is not int:
         raise TypeError(f"a {what} is an int, not {type(number).__name__}")
     if not 0 <= number < 2**32:
-        raise OverflowError(f"{number} is no {what}")
+        raise OverflowError(f"{number} is not a {what}")
     return number
 
 

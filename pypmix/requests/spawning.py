@@ -46,7 +46,7 @@ def app(
         info: Infos or a mapping for this application, such as `attrs.HOST`.
 
     Raises:
-        TypeError, ValueError, OverflowError: It is no command, or no number of procs.
+        TypeError, ValueError, OverflowError: It is not a command, or not a number of procs.
     """
     if isinstance(command, str | bytes | os.PathLike):
         raise TypeError(f"a command is a list of words such as ['./worker', '--fast'], not {command!r}")
@@ -74,7 +74,7 @@ def _text(word: object, what: str) -> str:
 
 def _variable(name: str, value: str) -> str:
     if not _text(name, "a variable's name") or "=" in name:
-        raise ValueError(f"{name!r} is no name of an environment variable")
+        raise ValueError(f"{name!r} is not the name of an environment variable")
     return f"{name}={_text(value, 'a variable')}"
 
 

@@ -1,4 +1,4 @@
-"""What the sync and the async tool share: which server is meant, as directives."""
+"""Turns a tool's arguments into the directives that name its server."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def target(
         if isinstance(pid, bool) or not isinstance(pid, int):
             raise TypeError(f"a pid is an int, not {type(pid).__name__}")
         if not 0 < pid < 2**31:
-            raise ValueError(f"{pid} is no process id")
+            raise ValueError(f"{pid} is not a process id")
         directives.append(Info(keys.SERVER_PIDINFO, Value(codes.PID, pid)))
     if nspace is not None:
         check_name(nspace, MAX_NSLEN, "an nspace")

@@ -1,1 +1,1 @@
-"""What the PMIx Standard defines, as Python: names, types, values, errors and operations. No I/O, no engine."""
+"""The definitions of the PMIx Standard as Python: names, types, values, errors and operations. No I/O, no engine."""

@@ -107,7 +107,7 @@ def _value(value: Value) -> dict[str, Any]:
 
 
 def _held(type: int, data: Any) -> Any:
-    """Return data that a value of this type holds; what a type that nobody knows holds is as good as any."""
+    """Return data that a value of this type holds; data of an unknown type are taken as they are."""
     return check(type, data) if type in NAMES else data
 
 

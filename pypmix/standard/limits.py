@@ -1,4 +1,4 @@
-"""How much of a server one peer may take: the limits, their defaults, and how they are set."""
+"""Limits of the resources that one peer may take of a server, their defaults, and the reader of settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST = 1 << 40
 
 
 class Limits(Record):
-    """How much of a server and its host one peer may take.
+    """Limits of what one peer may take of a server and its host.
 
     Args:
         committed: Bytes that a rank may have committed, each value counted once.
@@ -99,7 +99,7 @@ class Limits(Record):
         return cls.read(env.get(VARIABLE, ""))
 
     def reached(self, name: str, what: str, operation: str = "") -> PMIxError:
-        """Return the error of who has reached a limit.
+        """Return the error for a peer that has reached a limit.
 
         Args:
             name: The limit.

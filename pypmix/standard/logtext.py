@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from logging import Logger, LogRecord
 
 MOST = 4096
-"""How many characters of a text are shown."""
+"""The number of characters of a text that are shown."""
 
 LINES = 20
 WINDOW = 60.0

@@ -121,7 +121,7 @@ _BY_CLASS = {cls: number for number, cls in RECORDS.items()}
 _BY_ENUM = {name: number for number, name in ENUMS.items()} | {"EventCode": codes.STATUS}
 
 INFLATE_LIMIT = 64 << 20
-"""What a compressed value may grow to, in bytes."""
+"""The most bytes that a compressed value may grow to."""
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _LZ4 = b"\x04\x22\x4d\x18"
@@ -131,7 +131,7 @@ _JUST_PROCS = {Proc}
 
 
 def type_name(number: int) -> str:
-    """Return the Standard's name of a data type without `PMIX_`, or `type 104` for one that nobody knows."""
+    """Return the Standard's name of a data type without `PMIX_`, or `type 104` for an unknown one."""
     return NAMES.get(number, f"type {int(number)}")
 
 

@@ -48,7 +48,7 @@ class Over:
 
 
 class Scope:
-    """What runs in it is cancelled when the term ends, and the program goes on behind it; `Term.scope` makes one."""
+    """A block that is cancelled when the term ends; the program goes on behind it. `Term.scope` makes one."""
 
     def __init__(self, term: Term) -> None:
         self._term = term

@@ -11,6 +11,7 @@ passes on all that there was.
 
 from __future__ import annotations
 
+from pypmix.engine.base import ignore
 from pypmix.engine.groups.membership import Admission
 from pypmix.engine.groups.requesting import ANSWER, ASK, HEED, HERE, SEEK, SILENCE, TURN, WITHDRAW
 from pypmix.engine.groups.standing import said_in
@@ -592,7 +593,7 @@ class Admitting:
         return group
 
     def _say(self, says: str, name: str, to: Iterable[Proc], infos: Iterable[Info]) -> None:
-        self._port.submit(say(says, name, to, infos), _ignore)
+        self._port.submit(say(says, name, to, infos), ignore)
 
 
 def _verdict(status: int, results: tuple[Info, ...]) -> tuple[Info, ...]:
@@ -603,7 +604,3 @@ def _verdict(status: int, results: tuple[Info, ...]) -> tuple[Info, ...]:
             reason = found(results, REASON, str) or ""
             return Info(ERROR_STATUS, Value(codes.STATUS, each)), text(REASON, reason)
     return ()
-
-
-def _ignore(_result: object, _error: BaseException | None) -> None:
-    """What hears of the end of what nobody waits for."""

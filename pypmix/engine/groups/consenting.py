@@ -6,6 +6,7 @@ with the leaver, and cannot keep it. Who ends or leaves has confirmed.
 
 from __future__ import annotations
 
+from pypmix.engine.base import ignore
 from pypmix.engine.groups.talk import LIFE, flag, found, number, proc, say, size, text
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError
@@ -166,8 +167,4 @@ class Consenting:
             self._answer(AT_IT, name, leaver, life)
 
     def _answer(self, says: str, name: str, leaver: Proc, life: int) -> None:
-        self._port.submit(say(says, name, (leaver,), (size(LIFE, life), flag(keys.EVENT_DO_NOT_CACHE))), _ignore)
-
-
-def _ignore(_result: object, _error: BaseException | None) -> None:
-    """What hears of the end of what nobody waits for."""
+        self._port.submit(say(says, name, (leaver,), (size(LIFE, life), flag(keys.EVENT_DO_NOT_CACHE))), ignore)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypmix.engine.base import ignore
 from pypmix.engine.groups.addresses import Addresses
 from pypmix.engine.groups.collecting import SOON, collect, missing
 from pypmix.engine.groups.rules import (
@@ -506,7 +507,7 @@ class Constructing:
             text(VERDICT, verdict(event.code, status, results)),
             flag(keys.EVENT_DO_NOT_CACHE),
         )
-        self._port.submit(NotifyEvent(TALK, RANGE_LOCAL, infos), _ignore)
+        self._port.submit(NotifyEvent(TALK, RANGE_LOCAL, infos), ignore)
 
     def _aborted(self, event: Notification) -> None:
         """Somebody aborts a construct whose server does not know how to."""
@@ -583,10 +584,6 @@ def _failure(status: int, name: str, whose: tuple[Proc, ...]) -> PMIxError:
 
 def _only_hear(event: Notification) -> None:
     """What has the server tell of an event that no part acts on before the handlers have."""
-
-
-def _ignore(_result: object, _error: BaseException | None) -> None:
-    """What hears of the end of what nobody waits for."""
 
 
 _GATHER_HINT = "name all procs in the call of each of them"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from itertools import count
 
+from pypmix.engine.base import ignore
 from pypmix.engine.groups.membership import Admission
 from pypmix.engine.groups.standing import said_in
 from pypmix.engine.groups.states import Request as States
@@ -338,7 +339,7 @@ class Requesting:
                 text(keys.GROUP_ID, name),
                 size(LIFE, life),
             )
-            self._port.submit(NotifyEvent(statuses.GROUP_LEFT, RANGE_CUSTOM, infos), _ignore)
+            self._port.submit(NotifyEvent(statuses.GROUP_LEFT, RANGE_CUSTOM, infos), ignore)
 
     # The end
 
@@ -346,7 +347,7 @@ class Requesting:
         request.limit = None
         if request.asked is not None:
             said = say(WITHDRAW, request.name, (request.asked,), (size(LIFE, request.number),))
-            self._port.submit(said, _ignore)
+            self._port.submit(said, ignore)
         error = OperationTimeout(f"the members have not decided within {limit} s")
         self._end(request, None, error, States.EXPIRES)
 
@@ -381,8 +382,4 @@ class Requesting:
         infos = procs(keys.GROUP_MEMBERSHIP, members), proc(keys.EVENT_AFFECTED_PROC, self._me)
         for key, code in ((NOTIFY_REQUEST, statuses.REQUESTED), (NOTIFY_EACH, statuses.HAS_JOINED)):
             if others and is_set(op.directives, key):
-                self._port.submit(event(code, op.group, others, infos), _ignore)
-
-
-def _ignore(_result: object, _error: BaseException | None) -> None:
-    """What hears of the end of what nobody waits for."""
+                self._port.submit(event(code, op.group, others, infos), ignore)

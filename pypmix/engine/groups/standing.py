@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from pypmix.engine.base import ignore
 from pypmix.engine.groups.membership import Admission, Membership
 from pypmix.engine.groups.states import Standing as States
 from pypmix.engine.groups.talk import ADDED, LIFE, PLACE, flag, found, listed, number, proc, say, size, text
@@ -264,7 +265,7 @@ class Standing:
         """Tell the other members that this process leads: few servers tell who has declared itself in a construct."""
         others = [member for member in self.members(name) if member != self._me]
         if others:
-            self._port.submit(say(LEADS, name, others), _ignore)
+            self._port.submit(say(LEADS, name, others), ignore)
 
     def admit(self, group: Group, member: Proc, admission: Admission, infos: tuple[Info, ...] = ()) -> bool:
         """Take a proc in as a member; tell whether that is news."""
@@ -679,10 +680,6 @@ def said_in(infos: Iterable[Info]) -> tuple[Info, ...]:
 
 def _not_in(name: str) -> NotFound:
     return NotFound(f"the caller is not in a group {name!r}")
-
-
-def _ignore(_result: object, _error: BaseException | None) -> None:
-    """What hears of the end of what nobody waits for."""
 
 
 def _only_hear(event: Notification) -> None:

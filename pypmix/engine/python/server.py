@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 
-from pypmix.engine.base import MUNGE, NATIVE, UNCHECKED, Pending
+from pypmix.engine.base import MUNGE, NATIVE, UNCHECKED, Pending, ignore
 from pypmix.engine.faults import traced
 from pypmix.engine.peeruid import NOBODY
 from pypmix.engine.python.collectives import Collectives
@@ -749,7 +749,7 @@ class Server:
             self.collectives.withdraw(process, lambda ticket: ticket[0] is peer)
             return
         self._depart(process, lost=True)
-        self.host.upcall(ClientLost(process.proc), _ignore, process)
+        self.host.upcall(ClientLost(process.proc), ignore, process)
 
     def form(self, buffer_type: int, release: Release) -> Form:
         """Return how some clients pack what they send, as one object for all that pack it the same way."""
@@ -872,10 +872,6 @@ class Server:
 def _never(_peer: Peer, _tag: int) -> bool:
     """Nothing is repeated yet."""
     return False
-
-
-def _ignore(_result: None, _error: BaseException | None) -> None:
-    """What answers an upcall that nobody waits for."""
 
 
 def _heeded(error: BaseException, release: Release) -> int:

@@ -41,7 +41,7 @@ CONNECT_MADE = "pypmix.conn.made"
 
 
 class Connected(Record):
-    """What a connect has made. A host that assigns an nspace replies this to a `Connect`; engines return it.
+    """The result of a connect. A host that assigns an nspace replies this to a `Connect`; engines return it.
 
     Args:
         nspace: The nspace that stands for the participants from now on; empty where none was assigned.

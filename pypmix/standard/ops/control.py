@@ -1,4 +1,4 @@
-"""What a process asks of the resource manager: logs, job control, allocations, monitors, credentials."""
+"""Requests to the resource manager: logs, job control, allocations, monitors, credentials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Log(Op[None]):
     `attrs.LOG_TAG_OUTPUT`, `attrs.LOG_TIMESTAMP_OUTPUT`, `attrs.LOG_XML_OUTPUT`, `attrs.LOG_ONCE`.
 
     Attributes:
-        timestamp: When it was asked for, in seconds since 1970; 0 where nobody has said. Engines fill it in for a
+        timestamp: When it was asked for, in seconds since 1970; 0 where it was not given. Engines fill it in for a
             client that gives `attrs.LOG_GENERATE_TIMESTAMP`.
     """
 

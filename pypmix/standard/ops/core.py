@@ -1,4 +1,4 @@
-"""What every rank uses: put, commit, fence, get, abort, finalize; and what a server tells of its clients."""
+"""The operations that every rank uses, and a server's notices of its clients that come and go."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ class Put(Op[None]):
         if not isinstance(self.value, Value):
             raise TypeError(f"the value of {self.key!r} must be a Value, not {type(self.value).__name__}")
         if self.scope not in (SCOPE_LOCAL, SCOPE_REMOTE, SCOPE_GLOBAL, SCOPE_INTERNAL, *DELETES):
-            raise ValueError(f"{self.scope!r} is no scope to put with: LOCAL, REMOTE, GLOBAL, INTERNAL or a DEL_ one")
+            raise ValueError(
+                f"{self.scope!r} is not a scope to put with: LOCAL, REMOTE, GLOBAL, INTERNAL or a DEL_ one"
+            )
 
 
 class Commit(Op[None]):

@@ -45,7 +45,7 @@ DIRECTIVES = frozenset(
         keys.EVENT_RETURN_OBJECT,
     )
 )
-"""What is between a process and its own library, and says nothing to a server."""
+"""Directives between a process and its own library, which a server does not get."""
 
 
 class Notification(Record):
@@ -65,7 +65,7 @@ class Notification(Record):
 
 
 def check_codes(codes: object) -> None:
-    """Raise where these are no event codes."""
+    """Raise where one of these is not an event code."""
     if not isinstance(codes, tuple):
         raise TypeError(f"codes must be a tuple, not {type(codes).__name__}")
     for code in codes:
@@ -73,7 +73,7 @@ def check_codes(codes: object) -> None:
 
 
 def check_code(code: object) -> None:
-    """Raise where this is no event code."""
+    """Raise where this is not an event code."""
     if not isinstance(code, int) or isinstance(code, bool):
         raise TypeError(f"an event code is an int, not {type(code).__name__}")
     if not -(2**31) <= code < 2**31:
@@ -112,7 +112,7 @@ def number_in(infos: Iterable[Info], key: str) -> int | None:
     """Return the first number that these give under a key, which is a status or a count; None if they give none.
 
     Raises:
-        WrongType: The value is no number of 32 bits.
+        WrongType: The value is not a number of 32 bits.
     """
     for info in infos:
         if info.key == key:
@@ -132,7 +132,7 @@ def place_in(directives: Iterable[Info]) -> tuple[str, str]:
     """Return where a handler wants to stand, as one of `PLACES` or nothing, and the name that it refers to.
 
     Raises:
-        TypeError: A name is no string.
+        TypeError: A name is not a string.
         ValueError: It wants to stand in two places.
     """
     found: list[tuple[str, str]] = []
@@ -212,7 +212,7 @@ class NotifyEvent(Op[None]):
     def __validate__(self) -> None:
         check_code(self.code)
         if self.range not in RANGES:
-            raise ValueError(f"{self.range!r} is no range to notify")
+            raise ValueError(f"{self.range!r} is not a range to notify")
         instances("infos", self.infos, Info)
         check_range(self.range, self.infos)
         procs_in(self.infos, keys.EVENT_AFFECTED_PROC, keys.EVENT_AFFECTED_PROCS)

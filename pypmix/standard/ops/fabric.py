@@ -24,7 +24,7 @@ class FabricUpdate(Op[tuple[Info, ...]]):
         if not isinstance(self.index, int) or isinstance(self.index, bool):
             raise TypeError(f"a fabric's index is an int, not {type(self.index).__name__}")
         if not 0 <= self.index < 2**64:
-            raise OverflowError(f"{self.index} is no index of a fabric")
+            raise OverflowError(f"{self.index} is not the index of a fabric")
 
 
 class ComputeDistances(Op[tuple[DeviceDistance, ...]]):

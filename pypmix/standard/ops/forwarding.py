@@ -1,4 +1,4 @@
-"""Output of procs to whoever asks for it, and input to procs."""
+"""Output of procs for those that ask for it, and input to procs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def names_proc(procs: tuple[Proc, ...] | frozenset[Proc], proc: Proc) -> bool:
 
 def _channels(channels: object, allowed: int) -> None:
     if not isinstance(channels, int) or channels <= 0 or channels & ~allowed:
-        raise ValueError(f"{channels!r} is no sum of IOFChannel values")
+        raise ValueError(f"{channels!r} is not a sum of IOFChannel values")
 
 
 class IOFPull(Op[int]):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 ACCEPTED = "accepted"
 DECLINED = "declined"
 FAILED = "failed"
-"""How an invited proc may answer: the last is for one that has ended, or has let its time run out."""
+"""The answers of an invited proc; the last is for one that has ended, or has let its time run out."""
 
 JOINED = "joined"
 LEFT = "left"
@@ -21,11 +21,11 @@ MEMBER_FAILED = "member failed"
 LEADER_FAILED = "leader failed"
 LEADER_SELECTED = "leader selected"
 DESTRUCTED = "destructed"
-"""What may happen to a group that stands."""
+"""The changes of a group that stands."""
 
 
 class GroupResults(Record):
-    """What a construct has made of a group.
+    """The result of a construct.
 
     Args:
         members: The final membership; the group rank of each is its place. Empty where the library does not tell.
@@ -37,7 +37,7 @@ class GroupResults(Record):
     context_id: int | None = None
     infos: tuple[Info, ...] = ()
     partial: bool = False
-    """Whether somebody who was named is not a member, in an operation that allows it."""
+    """Whether a proc that was named is not a member, in an operation that allows it."""
 
 
 class GroupState(Record):
@@ -47,7 +47,7 @@ class GroupState(Record):
         name: The group's name.
         members: The members now; the group rank of each is its place.
         context_id: The context id, None where none was assigned.
-        leader: Its leader, None where nobody is.
+        leader: Its leader, None if it has none.
         epoch: How often the membership has changed, counted from 1.
         term: How many leaders it has had.
         infos: What else was told of it when it was formed.
@@ -68,7 +68,7 @@ class GroupChange(Record):
     Args:
         kind: `JOINED`, `LEFT`, `MEMBER_FAILED`, `LEADER_FAILED`, `LEADER_SELECTED` or `DESTRUCTED`.
         state: The group afterwards.
-        procs: Who has joined, left, failed, or leads now; none where nobody wanted to lead.
+        procs: Who has joined, left, failed, or leads now; none if no member wanted to lead.
     """
 
     kind: str
@@ -77,7 +77,7 @@ class GroupChange(Record):
 
 
 class GroupAnswer(Record):
-    """What has become of an invitation.
+    """The outcome of an invitation.
 
     Args:
         kind: `ACCEPTED`, `DECLINED` or `FAILED`.

@@ -1,4 +1,4 @@
-"""What a server asks of its host and no client asks in this form: the halves of operations that cross servers."""
+"""Upcalls that are not a client's own request: a server's half of an operation that crosses servers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GROUP_VERDICT = "pypmix.grp.verdict"
 """In the directives: "abort" where one of the procs wants no such group."""
 
 GROUP_GUEST = "pypmix.grp.guest"
-"""In the directives: the only caller that it speaks for, where nobody knows yet who takes part."""
+"""In the directives: the only caller that it speaks for, while the participants are not known yet."""
 
 
 class FenceUpcall(Op[bytes]):

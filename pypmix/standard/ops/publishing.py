@@ -8,13 +8,13 @@ from pypmix.standard.types import Info, Pdata
 RANGE_SESSION = 4
 RANGE_CUSTOM = 6
 RANGES = range(1, 8)
-"""What data can be published to: `Range.RM` to `Range.PROC_LOCAL`."""
+"""The ranges of published data: `Range.RM` to `Range.PROC_LOCAL`."""
 
 PERSIST_FIRST_READ = 1
 PERSIST_PROC = 2
 PERSIST_APP = 3
 PERSISTENCES = range(5)
-"""How long published data can last: `Persist.INDEF` to `Persist.SESSION`."""
+"""The lifetimes of published data: `Persist.INDEF` to `Persist.SESSION`."""
 
 
 def _published_key(key: str) -> None:
@@ -50,9 +50,9 @@ class Publish(Op[None]):
             raise ValueError("there is nothing to publish")
         _keys(tuple([info.key for info in self.infos]))
         if self.range not in RANGES:
-            raise ValueError(f"{self.range!r} is no range to publish to")
+            raise ValueError(f"{self.range!r} is not a range to publish to")
         if self.persistence not in PERSISTENCES:
-            raise ValueError(f"{self.persistence!r} is no persistence to publish with")
+            raise ValueError(f"{self.persistence!r} is not a persistence to publish with")
         instances("directives", self.directives, Info)
 
 

@@ -1,4 +1,4 @@
-"""What can be asked about the system, its jobs and their procs."""
+"""Queries about the system, its jobs and their procs."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pypmix.engine.base import Pending
+from pypmix.engine.base import Pending, ignore
 from pypmix.engine.groups.talk import ABSENT, listed, proc, procs
 from pypmix.engine.python.serverside.constructs import OWN, Outcome, group_info, told
 from pypmix.engine.python.serverside.grouprecords import Group
@@ -328,7 +328,7 @@ class Bootstrapping:
 
     def _withdraw(self, name: str, offer: _Offer, *infos: Info) -> None:
         if not offer.mine:
-            self._server.host.upcall(GroupUpcall(GROUP_CANCEL, name, (offer.process.proc,), infos), _ignore)
+            self._server.host.upcall(GroupUpcall(GROUP_CANCEL, name, (offer.process.proc,), infos), ignore)
 
     def _tidy(self, name: str) -> None:
         gathering = self._gatherings.get(name)
@@ -404,7 +404,3 @@ class Bootstrapping:
             label = f"{leaders} leaders" if leaders else "to be added"
             found.append(Pending(f"group_construct {name}", label, arrived, missing, since))
         return found
-
-
-def _ignore(_result: object, _error: BaseException | None) -> None:
-    """What answers an upcall that nobody waits for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weakref import WeakSet
 
+from pypmix.engine.base import ignore
 from pypmix.engine.connects import id_of
 from pypmix.engine.groups.talk import ABSENT, flag, found, listed, proc, text
 from pypmix.engine.groups.talk import procs as listing
@@ -334,7 +335,7 @@ class Connecting(Topic):
         there = tuple(others)
         if there:
             said = (listing(keys.EVENT_CUSTOM_RANGE, there), flag(keys.EVENT_NON_DEFAULT), *infos, *beyond)
-            self.server.host.upcall(NotifyEvent(code, RANGE_CUSTOM, said), _ignore, source)
+            self.server.host.upcall(NotifyEvent(code, RANGE_CUSTOM, said), ignore, source)
 
     def _is_here(self, member: Proc) -> bool:
         process = self.server.store.find(member)
@@ -568,7 +569,3 @@ def _checked_id(infos: tuple[Info, ...]) -> str:
     if not isinstance(id, str) or not id or len(id.encode()) > MAX_NSLEN or "\0" in id:
         raise PMIxError("the id of a connect is a name", status=statuses.ERR_BAD_PARAM)
     return id
-
-
-def _ignore(_result: object, _error: BaseException | None) -> None:
-    """What answers an upcall that nobody waits for."""

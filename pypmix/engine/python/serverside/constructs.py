@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypmix.engine.base import ignore
 from pypmix.engine.groups.states import Construction
 from pypmix.engine.groups.talk import ABSENT, REACTS, VERDICT, flag, found, listed, proc, procs, size, text
 from pypmix.engine.python.serverside.plans import is_infos, listed_all
@@ -27,8 +28,6 @@ from pypmix.standard.types import RANK_VALID, RANK_WILDCARD, DataArray, Info, Pr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from pypmix.engine.python.collectives import Collective
     from pypmix.engine.python.server import Server, Ticket
     from pypmix.engine.python.serverdata import Process
@@ -186,7 +185,7 @@ class Constructs:
         verdict = (text(VERDICT, "abort"),) if status == statuses.GROUP_CONSTRUCT_ABORT else ()
         infos = (status_info, *verdict, size(GROUP_ROUND, construct.round))
         op = GroupUpcall(GROUP_CONSTRUCT, construct.name, procs_of(collective), infos)
-        self._server.host.upcall(op, _ignore)
+        self._server.host.upcall(op, ignore)
 
     def abort(self, construct: Construct, quiet: bool = False) -> None:
         """Somebody wants no such group, or nobody leads it: it ends so for all."""
@@ -200,7 +199,7 @@ class Constructs:
             if construct.roster.others:
                 to = procs(keys.EVENT_CUSTOM_RANGE, sorted(construct.roster.others))
                 infos = (to, flag(keys.EVENT_NON_DEFAULT), text(keys.GROUP_ID, construct.name))
-                self._server.host.upcall(NotifyEvent(statuses.GROUP_CONSTRUCT_ABORT, RANGE_CUSTOM, infos), _ignore)
+                self._server.host.upcall(NotifyEvent(statuses.GROUP_CONSTRUCT_ABORT, RANGE_CUSTOM, infos), ignore)
         if not construct.asked or construct.alone:
             if construct.asked:
                 self.cancel(construct.name)
@@ -464,7 +463,7 @@ class Constructs:
 
     def cancel(self, name: str, infos: tuple[Info, ...] = ()) -> None:
         """Tell the host that this server gives up what it is asked, or what other servers wait for."""
-        self._server.host.upcall(GroupUpcall(GROUP_CANCEL, name, (), infos), _ignore)
+        self._server.host.upcall(GroupUpcall(GROUP_CANCEL, name, (), infos), ignore)
 
     def _order(self, construct: Construct, collective: Collective[Process, Ticket]) -> tuple[Proc, ...]:
         """Return the order that the callers here want, nothing where they do not agree."""
@@ -595,7 +594,3 @@ def _alike(some: frozenset[Proc], others: frozenset[Proc]) -> bool:
     whole = {each.nspace for each in some | others if each.rank == RANK_WILDCARD}
     rest = [each for each in some ^ others if each.nspace not in whole]
     return not rest and all(any(each.nspace == name for each in side) for name in whole for side in (some, others))
-
-
-def _ignore(_result: Any, _error: BaseException | None) -> None:
-    """What answers an upcall that nobody waits for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from pypmix.engine.base import ignore
 from pypmix.engine.python.serverside.topic import Topic, fields_of, made, refuse, status_of
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
@@ -320,10 +321,10 @@ class Events(Topic):
     def _over(self, codes: list[int], process: Process) -> None:
         """Tell the host that nobody is interested in some codes any more."""
         if DEFAULT in codes:
-            self.server.host.upcall(DeregisterEvents(), _ignore, process)
+            self.server.host.upcall(DeregisterEvents(), ignore, process)
         rest = tuple([code for code in codes if code != DEFAULT and code not in ABOUT_GROUPS])
         if rest:
-            self.server.host.upcall(DeregisterEvents(rest), _ignore, process)
+            self.server.host.upcall(DeregisterEvents(rest), ignore, process)
 
     def _trim(self) -> None:
         """Remember of what procs have heard only what can still matter, if it has become much."""
@@ -472,7 +473,3 @@ def _is_for_nobody(infos: tuple[Info, ...]) -> bool:
     """Tell whether a custom range is given that has nobody in it."""
     given = [info.value.data for info in infos if info.key == keys.EVENT_CUSTOM_RANGE]
     return bool(given) and all(isinstance(data, DataArray) and not data.items for data in given)
-
-
-def _ignore(_result: None, _error: BaseException | None) -> None:
-    """What answers an upcall that nobody waits for."""

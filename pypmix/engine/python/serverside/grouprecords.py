@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from pypmix.engine.base import ignore
 from pypmix.engine.groups.talk import ADDED, SAYS, flag, found, listed, proc, procs, text
 from pypmix.standard import keys, statuses
 from pypmix.standard.ops import Notification, NotifyEvent
@@ -165,7 +166,7 @@ class Records:
                 proc(keys.EVENT_AFFECTED_PROC, home),
                 flag(keys.EVENT_DO_NOT_CACHE),
             )
-            self._server.host.upcall(NotifyEvent(statuses.TALK, RANGE_CUSTOM, infos), _ignore)
+            self._server.host.upcall(NotifyEvent(statuses.TALK, RANGE_CUSTOM, infos), ignore)
 
     def mourn(self, name: str) -> None:
         """Tell of members of this server who have ended, before a group is taken apart because of that."""
@@ -389,7 +390,3 @@ _ACTIONS = {
     statuses.GROUP_LEADER_SELECTED: Records._selected,
 }
 """What the events about groups that members raise do to the records."""
-
-
-def _ignore(_result: object, _error: BaseException | None) -> None:
-    """What answers an upcall that nobody waits for."""

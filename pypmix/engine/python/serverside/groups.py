@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import attrgetter, itemgetter
 
-from pypmix.engine.base import Pending
+from pypmix.engine.base import Pending, ignore
 from pypmix.engine.groups.states import Construction
 from pypmix.engine.groups.talk import ABSENT, REACTION, SAYS, VERDICT, flag, found, proc, procs, size
 from pypmix.engine.python.serverdata import FLAG_QUALIFIER
@@ -133,7 +133,7 @@ class Groups(Topic):
                 answer(None, error)
                 return
             if error is None:
-                self.server.host.upcall(GroupUpcall(GROUP_DESTRUCT, name, alone), _ignore)
+                self.server.host.upcall(GroupUpcall(GROUP_DESTRUCT, name, alone), ignore)
                 try:
                     context_id = self.constructs.read(() if result is None else tuple(result), {}, alone)[1]  # type: ignore[arg-type]
                 except (TypeError, ValueError, AttributeError) as problem:
@@ -613,7 +613,3 @@ def told_as(status: int, peer: Peer) -> int:
     if status not in ABORTED:
         return status
     return statuses.GROUP_CONSTRUCT_ABORT if peer.release >= INFO_IN_REPLY else statuses.ERR_PARTIAL_SUCCESS
-
-
-def _ignore(_result: Any, _error: BaseException | None) -> None:
-    """What answers an upcall that nobody waits for."""

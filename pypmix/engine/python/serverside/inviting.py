@@ -6,6 +6,7 @@ these answers are requests as well, which become the events that all others know
 
 from __future__ import annotations
 
+from pypmix.engine.base import ignore
 from pypmix.engine.groups.talk import flag, found, listed, proc, procs, size, text
 from pypmix.engine.python.serverside.topic import fields_of
 from pypmix.standard import keys, statuses
@@ -190,8 +191,4 @@ class Inviting:
         """Raise an event of a client's, which hears of it itself if it is in the range."""
         op = NotifyEvent(code, RANGE_CUSTOM, (procs(keys.EVENT_CUSTOM_RANGE, to), *infos))
         self._server.events.notify(Notification(code, source.proc, RANGE_CUSTOM, op.infos))
-        self._server.host.upcall(op, _ignore, source)
-
-
-def _ignore(_result: object, _error: BaseException | None) -> None:
-    """Those of this server have heard of it, whether or not there are others whom the host could tell."""
+        self._server.host.upcall(op, ignore, source)
