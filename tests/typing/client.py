@@ -218,6 +218,11 @@ def controlled(me: Client) -> None:
     assert_type(me.compute_distances("0-3"), tuple[DeviceDistance, ...])
 
 
+def features(me: Client) -> None:
+    assert_type(me.supports("fence.timeout"), bool)
+    me.supports("fence.timout")  # type: ignore[arg-type]
+
+
 def errors(me: Client) -> None:
     try:
         me.fence(timeout=1)

@@ -80,6 +80,15 @@ def test_a_feature_that_does_not_exist_is_refused(me: Client) -> None:
         me.supports("")  # type: ignore[arg-type]
 
 
+async def test_an_attribute_to_await_may_be_called_first(session: FakeSession, anyio_backend: str) -> None:
+    async def psets() -> dict[str, object]:
+        return {"gpu": ()}
+
+    async with aio.Client() as me:
+        me._psets = psets  # type: ignore[method-assign, assignment]
+        assert await me.psets == {"gpu": ()} == await me.psets()
+
+
 def test_engines_tell_of_features_that_exist() -> None:
     told = {*python.FEATURES, *python._LONE, *quirks.FEATURES, *quirks.NOT_ALONE, *slurm.LACKS, *groups.FEATURES, *OURS}
     assert told | {RECONNECT} == FEATURES.keys()
