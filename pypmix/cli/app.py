@@ -1,145 +1,215 @@
-"""The typer application: every command's help, and the commands that may take the time to import it."""
+"""The commands beside `pypmix run`: their options, and what carries them out, which is imported when it is called."""
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import os
 import sys
-from typing import Annotated, Any
-
-import typer
+from argparse import ArgumentError, ArgumentTypeError, Namespace
 
 from pypmix._version import __version__
-from pypmix.cli.options import FLAG, NUMBER, OPTIONS, SECONDS, SETTING
-from pypmix.cli.tools import COMMANDS as TOOLS
+from pypmix.cli.parser import USAGE, Parser, UsageError, add_help
+from pypmix.cli.reach import Reach, add_reach
 
-_TYPES: dict[str, Any] = {FLAG: bool, NUMBER: int | None, SECONDS: float | None, SETTING: list[str] | None}
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
-_RUN_HELP = """Run a job on this node: ranks, their PMIx server, and the clean-up after them.
+    Carry = Callable[[Namespace], int | None]
 
-pypmix run -n 4 python hello.py
-
-pypmix run -n 1 ./leader : -n 8 -x DEPTH=3 ./worker --fast
-
-Options end at the program's name; what follows belongs to the program, up to a ':' that starts the next
-application. Standard input goes to rank 0. Output is passed on by whole lines, except that a lone rank writes
-to this command's own output.
-
-The exit code is that of the first rank that fails, 128 + n where signal n ended it or the job, 124 where the
-time ran out, 126 or 127 where a program cannot be executed or found."""
-
-# typer would keep the line breaks inside of a paragraph.
-RUN_HELP = "\n\n".join([paragraph.replace("\n", " ") for paragraph in _RUN_HELP.split("\n\n")])
-
-app = typer.Typer(
-    name="pypmix",
-    help="Pythonic PMIx: run jobs, and see what this machine offers them.",
-    no_args_is_help=True,
-    add_completion=False,
-    context_settings={"help_option_names": ["--help", "-h"]},
-)
+JSON = "Print JSON instead of text."
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        print(f"pypmix {__version__}")
-        raise typer.Exit
+def app(words: Sequence[str]) -> int:
+    """Carry out a command line and return its exit code."""
+    command = "pypmix"
+    parser, commands = _parsers()
+    try:
+        if words and words[0] in commands:
+            # Read by its own parser, so that an error names the command.
+            command = f"pypmix {words[0]}"
+            given = commands[words[0]].parse_intermixed_args(words[1:])
+            carry: Carry = given.carry
+            return carry(given) or 0
+        if words:
+            parser.parse_args(words)
+        parser.print_help()
+        return USAGE
+    except (UsageError, ArgumentError) as error:
+        print(f"{command}: {error}\nTry '{command} --help'.", file=sys.stderr)
+        return USAGE
 
 
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    pass
-
-
-def _run(**_options: object) -> None:
-    raise AssertionError("`pypmix run` is carried out by pypmix.cli.run; this is its help")
-
-
-def _run_signature() -> inspect.Signature:
-    parameters = [
-        inspect.Parameter(
-            option.field,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=False if option.kind == FLAG else None,
-            annotation=Annotated[
-                _TYPES.get(option.kind, str | None),
-                typer.Option(
-                    *option.names,
-                    help=option.help,
-                    metavar=option.metavar or None,
-                    show_default=False,
-                    rich_help_panel="Options of an application" if option.per_app else "Options of the job",
-                ),
-            ],
-        )
-        for option in OPTIONS
-    ]
-    program = inspect.Parameter(
-        "program",
-        inspect.Parameter.KEYWORD_ONLY,
-        annotation=Annotated[
-            str,
-            typer.Argument(metavar="PROGRAM [ARGUMENT...] [: ...]", help="What the ranks run.", show_default=False),
-        ],
+def _parsers() -> tuple[Parser, dict[str, Parser]]:
+    """Return the parser of all, for its help, and those of the commands by name."""
+    root = Parser(
+        "pypmix",
+        description="Pythonic PMIx: run jobs, and see what this machine offers them.",
+        usage="pypmix [OPTION] COMMAND [ARGUMENT]...",
     )
-    return inspect.Signature([*parameters, program])
+    root.add_argument("--version", action="version", version=f"pypmix {__version__}", help="Print the version.")
+    add_help(root)
+    listed = root.add_subparsers(title="commands", metavar="COMMAND")
+    commands: dict[str, Parser] = {}
+
+    def add(carry: Carry, help: str, more: str = "", usage: str | None = None) -> Callable[..., object]:
+        name = carry.__name__.strip("_")
+        parser = listed.add_parser(name, prog=f"pypmix {name}", help=help, description=help + more, usage=usage)
+        parser.set_defaults(carry=carry)
+        commands[name] = parser
+        add_help(parser)
+        return parser.add_argument
+
+    def add_tool(carry: Carry, help: str) -> Callable[..., object]:
+        option = add(carry, help)
+        add_reach(commands[carry.__name__.strip("_")])
+        return option
+
+    listed.add_parser("run", prog="pypmix run", help="Run a job on this node, with a PMIx server.")
+    option = add(
+        _doctor,
+        "Say which engines and libraries can be used here, which one a client takes and why, and what to change.",
+        "\n\nThe exit code is 0 where a client would find a usable engine, 1 otherwise.",
+    )
+    option("--json", action="store_true", help=JSON)
+    option = add(
+        _compat,
+        "Run a program that was written for the official binding (`import pmix`) on pypmix.",
+        "\n\n`pypmix run -n 4 python -m pypmix.compat script.py` does the same for the ranks of a job.",
+        "pypmix compat (SCRIPT | -m MODULE) [ARGUMENT]...\n"
+        "       pypmix compat (--check SCRIPT... | --install | --uninstall)",
+    )
+    option("scripts", metavar="SCRIPT", nargs="*", help="The program, or with -m its module.")
+    option("--check", action="store_true", help="Only say which calls of the scripts behave differently.")
+    option("--install", action="store_true", help="Make `import pmix` work for all of this environment.")
+    option("--uninstall", action="store_true", help="Take --install back.")
+
+    option = add_tool(_ps, "Show the jobs of this user's servers on this node: their procs, pids and states.")
+    option("--json", action="store_true", help=JSON)
+    option = add_tool(
+        _top,
+        "Watch jobs: their procs, and for each pending operation the procs that it waits for, with pid and age.",
+    )
+    option("--once", action="store_true", help="Print it once, as for anything but a terminal.")
+    option("--json", action="store_true", help="Print it once, as JSON.")
+    option(
+        "--interval",
+        metavar="SECONDS",
+        type=_interval,
+        default=1.0,
+        help="How often to look again, at least every 0.1 s; 1 if not given.",
+    )
+    option = add_tool(
+        _query, "Ask a server for values by their attributes; the exit code is 1 where one of them has no answer."
+    )
+    option("keys", metavar="KEY", nargs="+", help="Attributes, such as QUERY_NAMESPACES.")
+    option("--job", metavar="NSPACE", help="The job that is asked about.")
+    option("--rank", metavar="RANK", type=int, help="The rank of that job.")
+    option("--node", metavar="NAME", help="The node that is asked about.")
+    option(
+        "--qualifier", "-q", metavar="NAME=VALUE", action="append", default=[], help="A further qualifier. Repeatable."
+    )
+    option("--json", action="store_true", help=JSON)
+    option = add_tool(_events, "Print the events that a server raises, until Ctrl-C or the end of the server.")
+    option(
+        "--code",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="Only these events: a name, a pattern such as 'GROUP_*', or a number. Repeatable.",
+    )
+    option("--count", metavar="N", type=_count, help="Stop after so many events, at least 1.")
+    option("--timeout", metavar="SECONDS", type=float, help="Stop after this time.")
+    option("--json", action="store_true", help="Print one JSON object per event and line.")
+    option = add_tool(_lookup, "Look up published values; the exit code is 1 where one of them is missing.")
+    option("keys", metavar="KEY", nargs="+", help="The keys to look up.")
+    option("--wait", metavar="SECONDS", type=float, help="How long to wait until all are there.")
+    option("--json", action="store_true", help=JSON)
+    option = add_tool(_publish, "Publish values, for any process of this user to look up.")
+    option("items", metavar="KEY=TEXT", nargs="+", help="A key and its value; KEY:=JSON for numbers and the like.")
+    option("--range", metavar="local|session|global", default="session", help="Who may look it up; session by default.")
+    option(
+        "--persist",
+        metavar="session|first-read|indef",
+        default="session",
+        help="How long it stays; session by default.",
+    )
+    option("--timeout", metavar="SECONDS", type=float, help="How long to wait for the server.")
+    option = add_tool(_unpublish, "Take back what `pypmix publish` of this user has published.")
+    option("keys", metavar="KEY", nargs="*", help="The keys to take back; all if not given.")
+    return root, commands
 
 
-_run.__signature__ = _run_signature()  # type: ignore[attr-defined]
-_run.__annotations__ = {name: each.annotation for name, each in _run_signature().parameters.items()}
-app.command("run", help=RUN_HELP)(_run)
+def _interval(text: str) -> float:
+    seconds = float(text)
+    if not seconds >= 0.1:
+        raise ArgumentTypeError(f"{text} is less than 0.1")
+    return seconds
 
 
-def show_run_help() -> None:
-    """Print the help of `pypmix run`."""
-    app(["run", "--help"], prog_name="pypmix", standalone_mode=False)
-    with contextlib.suppress(BrokenPipeError):
-        sys.stdout.flush()
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ArgumentTypeError(f"{text} is less than 1")
+    return number
 
 
-@app.command()
-def doctor(
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
-) -> None:
-    """Say which engines and libraries can be used here, which one a client takes and why, and what to change.
+def _reach(given: Namespace) -> Reach:
+    command = given.carry.__name__.strip("_")
+    return Reach(command, given.pid, given.nspace, given.uri, given.file, given.system, given.patience)
 
-    The exit code is 0 where a client would find a usable engine, 1 otherwise.
-    """
-    from pypmix.cli import doctor as show
+
+def _doctor(given: Namespace) -> int:
+    from pypmix.cli import doctor
     from pypmix.cli.diagnosis import diagnose
 
     diagnosis = diagnose(os.environ)
-    sys.stdout.write(show.as_json(diagnosis) if json else show.as_text(diagnosis, sys.stdout))
-    raise typer.Exit(0 if diagnosis.usable else 1)
+    sys.stdout.write(doctor.as_json(diagnosis) if given.json else doctor.as_text(diagnosis, sys.stdout))
+    return 0 if diagnosis.usable else 1
 
 
-@app.command()
-def compat(
-    scripts: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="SCRIPT [ARGUMENT...]", help="The program, or with -m its module.", show_default=False),
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Only say which calls of the scripts behave differently.")
-    ] = False,
-    install: Annotated[
-        bool, typer.Option("--install", help="Make `import pmix` work for all of this environment.")
-    ] = False,
-    uninstall: Annotated[bool, typer.Option("--uninstall", help="Take --install back.")] = False,
-) -> None:
-    """Run a program that was written for the official binding (`import pmix`), with pypmix in that one's place.
-
-    pypmix run -n 4 python -m pypmix.compat script.py does the same for the ranks of a job.
-    """
+def _compat(given: Namespace) -> int:
     from pypmix.cli.compat import compat
 
-    raise typer.Exit(compat(scripts or [], install, uninstall, check))
+    return compat(given.scripts, given.install, given.uninstall, given.check)
 
 
-for function in TOOLS:
-    app.command()(function)
+def _ps(given: Namespace) -> None:
+    from pypmix.cli.ps import ps
+
+    ps(_reach(given), given.json)
+
+
+def _top(given: Namespace) -> None:
+    from pypmix.cli.top import top
+
+    top(_reach(given), given.once, given.json, given.interval)
+
+
+def _query(given: Namespace) -> None:
+    from pypmix.cli.query import query
+
+    query(_reach(given), given.keys, given.job, given.rank, given.node, given.qualifier, given.json)
+
+
+def _events(given: Namespace) -> None:
+    from pypmix.cli.events import events
+
+    events(_reach(given), given.code, given.count, given.timeout, given.json)
+
+
+def _lookup(given: Namespace) -> None:
+    from pypmix.cli.publishing import lookup
+
+    lookup(_reach(given), given.keys, given.wait, given.json)
+
+
+def _publish(given: Namespace) -> None:
+    from pypmix.cli.publishing import publish
+
+    publish(_reach(given), given.items, given.range, given.persist, given.timeout)
+
+
+def _unpublish(given: Namespace) -> None:
+    from pypmix.cli.publishing import unpublish
+
+    unpublish(_reach(given), given.keys)

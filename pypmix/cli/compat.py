@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 
+from pypmix.cli.parser import USAGE
 from pypmix.compat import loader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-OPTIONS = ("--install", "--uninstall", "--check", "--help", "-h")
-USAGE = 2
 
 
 def is_program(words: Sequence[str]) -> bool:
@@ -20,7 +18,7 @@ def is_program(words: Sequence[str]) -> bool:
 
 
 def compat(scripts: Sequence[str], install: bool, uninstall: bool, check: bool) -> int:
-    """Carry out what is no run of a program; returns the exit code."""
+    """Check scripts, install or uninstall; returns the exit code."""
     if install + uninstall + check != 1 or bool(scripts) != check:
         print(
             "pypmix compat: name a script to run, or one of --check SCRIPT..., --install, --uninstall", file=sys.stderr

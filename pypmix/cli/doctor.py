@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import platform
 import sys
 from typing import TextIO
 
 from pypmix._version import __version__
 from pypmix.cli.diagnosis import Diagnosis
-from pypmix.standard.logtext import printable
+from pypmix.cli.show import grid
 from pypmix.standard.releases import release_text
 
 GROUPS_NOTE = (
@@ -106,42 +104,20 @@ def _native_reason(diagnosis: Diagnosis) -> str:
 
 def as_text(diagnosis: Diagnosis, out: TextIO) -> str:
     """Return the diagnosis as text for `out`: fitted to a terminal, unwrapped for anything else."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    terminal = out.isatty()
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column(overflow="fold")
-    for label, line, style in _lines(diagnosis):
-        table.add_row(label, Text(printable(line), style=style))
-    # Paths that are folded at 80 columns can neither be read by grep nor copied.
-    width = _columns(out) if terminal else 100_000
-    console = Console(file=io.StringIO(), width=width, force_terminal=terminal, highlight=False)
-    with console.capture() as capture:
-        console.print(table)
-    return "".join([line.rstrip() + "\n" for line in capture.get().splitlines()])
-
-
-def _columns(out: TextIO) -> int:
-    try:
-        # The terminals that launchers give to their ranks say 0.
-        return os.get_terminal_size(out.fileno()).columns or 80
-    except OSError:
-        return 80
+    lines = _lines(diagnosis)
+    return grid([(label, line) for label, line, _style in lines], [style for _label, _line, style in lines], out)
 
 
 def _lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     """Return label, text and style of each line."""
-    good, bad, plain = "green", "red", ""
+    good, bad, odd, plain = "good", "bad", "odd", ""
     lines = [
         ("pypmix", f"{__version__}, Python {platform.python_version()} ({sys.executable})", plain),
         ("python engine", f"usable: {_python_reason()}", good),
         (
             "native engine",
             f"usable: {_native_reason(diagnosis)}" if diagnosis.report.native.usable else _native_reason(diagnosis),
-            good if diagnosis.report.native.usable else "yellow",
+            good if diagnosis.report.native.usable else odd,
         ),
     ]
     label = "libraries"
@@ -149,12 +125,12 @@ def _lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
         lines.append((label, f"{library.path}  {library.version}, found by {library.origin}", plain))
         label = ""
     for refusal in diagnosis.report.native.refused:
-        lines.append((label, f"{refusal.path}  refused: {refusal.reason} (found by {refusal.origin})", "yellow"))
+        lines.append((label, f"{refusal.path}  refused: {refusal.reason} (found by {refusal.origin})", odd))
         label = ""
     if label:
         lines.append((label, "no libpmix.so.2 was found", plain))
     lines.append(
-        ("kernel", f"does not tell whose a TCP connection is: {diagnosis.trouble}", "yellow")
+        ("kernel", f"does not tell whose a TCP connection is: {diagnosis.trouble}", odd)
         if diagnosis.trouble
         else ("kernel", "tells whose a connection is (sock_diag)", plain)
     )
@@ -171,7 +147,7 @@ def _lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     else:
         lines.append(("verdict", f"a client here cannot run: {diagnosis.report.trouble}", bad))
     lines.append(("", GROUPS_NOTE, "dim"))
-    lines += [("WARNING", text, "yellow") for text in diagnosis.warnings]
+    lines += [("WARNING", text, odd) for text in diagnosis.warnings]
     lines += [("fix", text, "bold") for text in diagnosis.fixes]
     return lines
 
@@ -198,4 +174,4 @@ def _launcher_lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     for name, uri in here.uris:
         names.setdefault(uri, []).append(name)
     lines += [("", f"{uri} in {', '.join(same)}", "") for uri, same in names.items()]
-    return lines + [("", text, "yellow") for text in diagnosis.lacks]
+    return lines + [("", text, "odd") for text in diagnosis.lacks]

@@ -6,8 +6,7 @@ import fnmatch
 import signal
 import time
 
-import typer
-
+from pypmix.cli.parser import UsageError
 from pypmix.cli.reach import Reach
 from pypmix.cli.show import as_json, as_text
 from pypmix.events import Event
@@ -28,7 +27,7 @@ def events(reach: Reach, patterns: list[str], count: int | None, timeout: float 
         with reach.failures(), reach.tool() as tool:
             _print(reach, tool, wanted, count, timeout, json)
     except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED) from None
 
 
 def _print(
@@ -63,7 +62,7 @@ def codes(patterns: list[str]) -> tuple[int, ...]:
         name = pattern.upper().removeprefix("PMIX_")
         named = [int(code) for code in EventCode if fnmatch.fnmatchcase(code.name, name)]
         if not named:
-            raise typer.BadParameter(f"no event is called {pattern}")
+            raise UsageError(f"no event is called {pattern}")
         found.update(dict.fromkeys(named))
     return tuple(found)
 

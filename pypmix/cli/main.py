@@ -1,7 +1,8 @@
-"""The entry point: hands `run` over before anything slow is imported."""
+"""The entry point: hands `run` and programs of `compat` over before the other commands are imported."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -13,16 +14,14 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Carry out a `pypmix` command line and exit with its code.
-
-    typer and rich take longer to import than `pypmix run` takes to start a small job, so that one command is
-    read by a table of its own (`pypmix.cli.options`).
-    """
+    """Carry out a `pypmix` command line and exit with its code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Until a job is under way, Ctrl-C ends this as it ends any command: without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments and arguments[0] == "run":
+        # What is imported stays: to look through it for garbage would only cost time.
+        gc.disable()
         from pypmix.cli.run import run
 
         code = run(arguments[1:])
@@ -34,10 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if is_program(arguments[1:]):
             from pypmix.compat.loader import run as run_program
 
-            # Outside of typer, so that what the program raises is shown as Python shows it.
             run_program(arguments[1:])
             sys.exit(0)
     from pypmix.cli.app import app
 
-    app(arguments, prog_name="pypmix")
-    sys.exit(0)
+    sys.exit(app(arguments))

@@ -7,8 +7,7 @@ import json as json_module
 import os
 from collections.abc import Iterator
 
-import typer
-
+from pypmix.cli.parser import UsageError
 from pypmix.cli.reach import Reach
 from pypmix.cli.show import as_json, as_text
 from pypmix.standard import attrs
@@ -45,6 +44,10 @@ def _publishing(reach: Reach) -> Iterator[Tool]:
 
 def publish(reach: Reach, items: list[str], range: str, persist: str, timeout: float | None) -> None:
     """Publish values under keys."""
+    if range not in RANGES:
+        raise UsageError(f"a range is one of {', '.join(RANGES)}, not {range!r}")
+    if persist not in PERSISTENCES:
+        raise UsageError(f"a persistence is one of {', '.join(PERSISTENCES)}, not {persist!r}")
     values = dict([_item(text) for text in items])
     with reach.failures(), _publishing(reach) as tool:
         tool.publish(values, range=RANGES[range], persist=PERSISTENCES[persist], timeout=timeout)
@@ -63,7 +66,7 @@ def lookup(reach: Reach, keys: list[str], wait: float | None, json: bool) -> Non
             found = tool.lookup_all(keys, wait=wait)
         except (OperationTimeout, NotFound):
             reach.say(f"nobody has published {' or '.join(keys)}" + (f" within {wait:g} s" if wait else ""))
-            raise typer.Exit(1) from None
+            raise SystemExit(1) from None
     if json:
         print(as_json({key: {"value": item.value, "by": item.by} for key, item in found.items()}))
     else:
@@ -72,17 +75,17 @@ def lookup(reach: Reach, keys: list[str], wait: float | None, json: bool) -> Non
     for key in [key for key in keys if key in found.missing]:
         reach.say(f"nobody has published {key}")
     if found.missing:
-        raise typer.Exit(1)
+        raise SystemExit(1)
 
 
 def _item(text: str) -> tuple[str, object]:
     """Return key and value of `KEY=TEXT` or `KEY:=JSON`."""
     key, equals, value = text.partition("=")
     if not equals or not key.rstrip(":"):
-        raise typer.BadParameter(f"what is published is KEY=TEXT or KEY:=JSON, not {text!r}")
+        raise UsageError(f"what is published is KEY=TEXT or KEY:=JSON, not {text!r}")
     if not key.endswith(":"):
         return key, value
     try:
         return key[:-1], json_module.loads(value)
     except ValueError as error:
-        raise typer.BadParameter(f"{value!r} is no JSON: {error}") from None
+        raise UsageError(f"{value!r} is not JSON: {error}") from None

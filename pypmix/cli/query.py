@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-import typer
-
+from pypmix.cli.parser import UsageError
 from pypmix.cli.reach import Reach
 from pypmix.cli.show import as_json, as_text
 from pypmix.standard import attrs
@@ -26,7 +25,7 @@ def query(
 ) -> None:
     """Print the answers to questions; exit with 1 where one of them has none."""
     if rank is not None and job is None:
-        raise typer.BadParameter("a rank is one of a job: --job NSPACE --rank RANK")
+        raise UsageError("a rank is one of a job: --job NSPACE --rank RANK")
     wanted = [attribute(key) for key in keys]
     infos = [_qualifier(text) for text in qualifiers]
     proc = None if job is None or rank is None else Proc(job, rank)
@@ -42,7 +41,7 @@ def query(
     for key in sorted(found.missing):
         reach.say(f"the server has no answer for {by_key.get(key, key)}")
     if found.missing:
-        raise typer.Exit(1)
+        raise SystemExit(1)
 
 
 def attribute(text: str) -> Attr[object] | str:
@@ -58,7 +57,7 @@ def attribute(text: str) -> Attr[object] | str:
         return found
     names = [each for each in dir(attrs) if isinstance(getattr(attrs, each), Attr)]
     near = difflib.get_close_matches(name, names, 3)
-    raise typer.BadParameter(f"there is no attribute {text}" + (f"; is it {' or '.join(near)}?" if near else ""))
+    raise UsageError(f"there is no attribute {text}" + (f"; is it {' or '.join(near)}?" if near else ""))
 
 
 def _name(key: Attr[object] | str) -> str:
@@ -68,7 +67,7 @@ def _name(key: Attr[object] | str) -> str:
 def _qualifier(text: str) -> Info:
     name, equals, value = text.partition("=")
     if not equals:
-        raise typer.BadParameter(f"a qualifier is NAME=VALUE, not {text!r}")
+        raise UsageError(f"a qualifier is NAME=VALUE, not {text!r}")
     key = attribute(name)
     if isinstance(key, str):
         return Info(key, from_python(value))
@@ -82,7 +81,7 @@ def _qualifier(text: str) -> Info:
             return key(candidate)
         except (TypeError, ValueError, OverflowError):
             continue
-    raise typer.BadParameter(f"{key.name} takes {' or '.join(_types(key))}, not {value!r}")
+    raise UsageError(f"{key.name} takes {' or '.join(_types(key))}, not {value!r}")
 
 
 def _types(key: Attr[object]) -> list[str]:

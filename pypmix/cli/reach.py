@@ -3,51 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import sys
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any
 
-import typer
-
+from pypmix.cli.parser import UsageError
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.logtext import printable_lines
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
     from pypmix.tool import Tool
 
-_PANEL = "Which server"
 
-_OPTIONS: dict[str, Any] = {
-    "pid": Annotated[
-        int | None,
-        typer.Option(
-            "--pid", metavar="PID", help="The server of this pid, such as a launcher's.", rich_help_panel=_PANEL
-        ),
-    ],
-    "nspace": Annotated[
-        str | None,
-        typer.Option("--nspace", metavar="NSPACE", help="The server of this nspace.", rich_help_panel=_PANEL),
-    ],
-    "uri": Annotated[
-        str | None,
-        typer.Option("--uri", metavar="URI", help="The server at this URI, or in file:PATH.", rich_help_panel=_PANEL),
-    ],
-    "file": Annotated[
-        str | None,
-        typer.Option("--file", metavar="PATH", help="The server of this rendezvous file.", rich_help_panel=_PANEL),
-    ],
-    "system": Annotated[bool, typer.Option("--system", help="The system server of this node.", rich_help_panel=_PANEL)],
-    "patience": Annotated[
-        float | None,
-        typer.Option(
-            "--wait-for-server", metavar="SECONDS", help="How long to wait until it is there.", rich_help_panel=_PANEL
-        ),
-    ],
-}
+def add_reach(parser: argparse.ArgumentParser) -> None:
+    """Add the options to a command's parser."""
+    group = parser.add_argument_group("which server")
+    group.add_argument("--pid", metavar="PID", type=int, help="The server of this pid, such as a launcher's.")
+    group.add_argument("--nspace", metavar="NSPACE", help="The server of this nspace.")
+    group.add_argument("--uri", metavar="URI", help="The server at this URI, or in file:PATH.")
+    group.add_argument("--file", metavar="PATH", help="The server of this rendezvous file.")
+    group.add_argument("--system", action="store_true", help="The system server of this node.")
+    group.add_argument(
+        "--wait-for-server",
+        dest="patience",
+        metavar="SECONDS",
+        type=float,
+        help="How long to wait until it is there.",
+    )
 
 
 class Reach(Record):
@@ -80,7 +65,7 @@ class Reach(Record):
                 wait=self.patience,
             )
         except (TypeError, ValueError) as error:
-            raise typer.BadParameter(str(error)) from None
+            raise UsageError(str(error)) from None
 
     def say(self, text: object) -> None:
         """Write a message of the command's own to standard error."""
@@ -93,30 +78,8 @@ class Reach(Record):
             yield
         except PMIxError as error:
             self.say(error)
-            raise typer.Exit(1) from None
+            raise SystemExit(1) from None
         except BrokenPipeError:
             # Nobody reads our output any more: what SIGPIPE does to a program.
             sys.stdout = None
-            raise typer.Exit(141) from None
-
-
-def reaching(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options to a command, which is given them as its first argument."""
-    command = function.__name__.strip("_").replace("_", "-")
-    own = inspect.signature(function, eval_str=True)
-    parameters = list(own.parameters.values())[1:]
-    parameters += [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=False if name == "system" else None, annotation=annotation
-        )
-        for name, annotation in _OPTIONS.items()
-    ]
-
-    @functools.wraps(function)
-    def wrapped(**options: Any) -> None:
-        reach = Reach(command, **{name: options.pop(name) for name in _OPTIONS})
-        function(reach, **options)
-
-    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {each.name: each.annotation for each in parameters}
-    return wrapped
+            raise SystemExit(141) from None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 
-from pypmix.cli.options import UsageError, parse
+from pypmix.cli.options import parse
+from pypmix.cli.parser import USAGE, UsageError
 from pypmix.host.local import LocalHost
 from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND
 from pypmix.standard.errors import EngineUnavailable, PMIxError
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
 
     from pypmix.host.nodes import Wrap
 
-USAGE = 2
-
 
 def run(words: Sequence[str]) -> int:
     """Carry out `pypmix run` and return the job's exit code.
@@ -29,11 +29,6 @@ def run(words: Sequence[str]) -> int:
     """
     try:
         request = parse(words, os.environ)
-        if request.help:
-            from pypmix.cli.app import show_run_help
-
-            show_run_help()
-            return 0
         _occupy_standard_descriptors()
         host = LocalHost(
             request.apps,
@@ -56,6 +51,7 @@ def run(words: Sequence[str]) -> int:
     except OSError as error:
         say(f"what servers ask cannot be recorded: {error}")
         return 1
+    gc.enable()
     try:
         outcome = host.run()
     except OSError as error:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
+import os
 import re
 import sys
+import textwrap
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, TextIO
 
+from pypmix.cli.parser import columns
 from pypmix.standard.logtext import printable
 from pypmix.standard.record import Record
 from pypmix.standard.types import Info, Proc, Value
@@ -67,22 +69,28 @@ def as_text(value: object) -> str:
     return printable(found, sys.maxsize) if isinstance(found, str) else as_json(found, None)
 
 
+STYLES = {"good": "32", "bad": "31", "odd": "33", "dim": "2", "bold": "1"}
+"""The styles that a terminal shows, by what they are for."""
+
+
 def table(headings: tuple[str, ...], rows: list[tuple[str, ...]], out: TextIO | None = None) -> str:
     """Return a table for `out`: fitted to a terminal, unwrapped for anything else."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    return grid([headings, *rows], ["bold"], out or sys.stdout)
 
-    out = out or sys.stdout
-    grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for number, heading in enumerate(headings):
-        last = number == len(headings) - 1
-        grid.add_column(heading, no_wrap=not last, overflow="fold" if last else "ellipsis")
-    for row in rows:
-        grid.add_row(*[Text(printable(cell)) for cell in row])
-    terminal = out.isatty()
-    # Lines that are folded at 80 columns can neither be read by grep nor copied.
-    console = Console(file=io.StringIO(), width=None if terminal else 100_000, force_terminal=terminal, highlight=False)
-    with console.capture() as capture:
-        console.print(grid)
-    return "".join([line.rstrip() + "\n" for line in capture.get().splitlines()])
+
+def grid(rows: list[tuple[str, ...]], styles: list[str], out: TextIO) -> str:
+    """Return rows as columns, of which a terminal folds the last one; the first rows have the styles."""
+    cells = [[printable(cell) for cell in row] for row in rows]
+    starts = [max(map(len, column)) + 2 for column in zip(*cells, strict=True)][:-1]
+    room = max(20, columns(out.fileno()) - sum(starts)) if out.isatty() else 0
+    styled = out.isatty() and not os.environ.get("NO_COLOR")
+    lines = []
+    for number, row in enumerate(cells):
+        # Lines that are folded can neither be read by grep nor copied.
+        folded = (textwrap.wrap(row[-1], room, break_on_hyphens=False) if room else [row[-1]]) or [""]
+        style = STYLES.get(styles[number], "") if styled and number < len(styles) else ""
+        for first, text in enumerate(folded):
+            start = "".join([cell.ljust(width) for cell, width in zip(row, starts, strict=False)])
+            line = (" " * sum(starts) if first else start) + text
+            lines.append(f"\x1b[{style}m{line.rstrip()}\x1b[0m\n" if style else line.rstrip() + "\n")
+    return "".join(lines)

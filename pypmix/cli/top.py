@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
+import textwrap
 import time
 from typing import Any
 
@@ -120,23 +122,33 @@ def _text(servers: list[dict[str, Any]], rows: int | None = None) -> str:
     return text + "".join([f"{line}\n" for line in ("", *lines)] if lines else [])
 
 
-def _live(reach: Reach, tool: Tool, servers: list[Proc], interval: float) -> None:
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
+ENTER, REDRAW, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[H", "\x1b[?25h\x1b[?1049l"
+"""What a terminal is told: to show a second screen without a cursor, to begin at its top again, to show the first."""
 
+
+def _live(reach: Reach, tool: Tool, servers: list[Proc], interval: float) -> None:
     # The terminal has to be given back as it was, and commands die of Ctrl-C otherwise.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    console = Console(highlight=False)
-    with Live(console=console, auto_refresh=False, screen=True) as live:
-        try:
-            while True:
-                title = f"pypmix top — {time.strftime('%H:%M:%S')}, {len(servers)} server{'s'[: len(servers) != 1]}\n\n"
-                shown = _text(_all(tool, servers), console.height - 2)
-                live.update(Text.from_ansi(title + shown), refresh=True)
-                time.sleep(interval)
-        except KeyboardInterrupt:
-            return
-        except (LostConnection, Unreachable):
-            pass
+    try:
+        sys.stdout.write(ENTER)
+        while True:
+            size = shutil.get_terminal_size()
+            title = f"pypmix top — {time.strftime('%H:%M:%S')}, {len(servers)} server{'s'[: len(servers) != 1]}\n\n"
+            text = title + _text(_all(tool, servers), size.lines - 2)
+            lines = [part for line in text.splitlines() for part in _folded(line, size.columns)]
+            sys.stdout.write(REDRAW + "\n".join([f"{line}\x1b[K" for line in lines[: size.lines]]) + "\x1b[J")
+            sys.stdout.flush()
+            time.sleep(interval)
+    except KeyboardInterrupt:
+        return
+    except (LostConnection, Unreachable):
+        pass
+    finally:
+        sys.stdout.write(LEAVE)
+        sys.stdout.flush()
     reach.say(ENDED)
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """Return a line as the lines that a terminal shows; what is styled fits already."""
+    return [line] if line.startswith("\x1b") else textwrap.wrap(line, width, drop_whitespace=False) or [""]

@@ -112,8 +112,11 @@ class Owners:
         try:
             with (
                 socket.create_server(("127.0.0.1", 0)) as listener,
-                socket.create_connection(listener.getsockname(), PROBE_SECONDS) as here,
+                # create_connection would look the address up, for which Python imports the tables of IDNA.
+                socket.socket() as here,
             ):
+                here.settimeout(PROBE_SECONDS)
+                here.connect(listener.getsockname())
                 # The one at hand is this process's own, whoever else connects here meanwhile.
                 uid = self._ask(here.family, here.getsockname(), here.getpeername(), ESTABLISHED)
         except OSError as error:

@@ -1,12 +1,14 @@
-"""The `pypmix` command as a whole: its version, its help, its mistakes, and what `run` must not import."""
+"""The `pypmix` command as a whole: version, help, mistakes, dependencies, and modules that `run` must not import."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 from cli.command import Command
+from packaging.requirements import Requirement
 
 from pypmix import __version__
 
@@ -35,11 +37,67 @@ def test_an_unknown_command(command: Command) -> None:
     assert b"fly" in ended.err
 
 
-@pytest.mark.parametrize("words", [["doctor", "--help"], ["run", "--help"]])
-def test_each_command_has_a_help(command: Command, words: list[str]) -> None:
-    ended = command(*words)
+COMMANDS = ["run", "doctor", "compat", "ps", "top", "query", "events", "lookup", "publish", "unpublish"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_a_help(command: Command, name: str) -> None:
+    ended = command(name, "--help")
     assert ended.code == 0
-    assert b"Usage: pypmix " in ended.out
+    assert f"usage: pypmix {name} " in ended.out.decode()
+    assert max(map(len, ended.lines)) <= 80
+    assert not any(line.endswith(" ") for line in ended.lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["ps", "x"], "pypmix ps: unrecognized arguments: x"),
+        (["query"], "pypmix query: the following arguments are required: KEY"),
+        (["query", "JOB_SIZE", "--rank", "one"], "pypmix query: argument --rank: invalid int value: 'one'"),
+        (["top", "--interval", "0"], "pypmix top: argument --interval: 0 is less than 0.1"),
+        (["events", "--count", "0"], "pypmix events: argument --count: 0 is less than 1"),
+        (["publish", "x=1", "--rang", "local"], "pypmix publish: unrecognized arguments: --rang"),
+    ],
+)
+def test_a_mistake_names_the_command_and_where_its_help_is(command: Command, words: list[str], text: str) -> None:
+    ended = command(*words)
+    assert ended.code == 2
+    message, hint = ended.err.decode().splitlines()
+    assert message.startswith(text)
+    assert hint == f"Try 'pypmix {words[0]} --help'."
+
+
+def test_options_may_stand_among_the_keys() -> None:
+    from pypmix.cli import app
+
+    _, commands = app._parsers()
+    given = commands["query"].parse_intermixed_args(["A", "--json", "B", "--rank", "0", "-q", "x=y", "C"])
+    assert (given.keys, given.json, given.rank, given.qualifier) == (["A", "B", "C"], True, 0, ["x=y"])
+
+
+def test_a_plain_install_brings_nothing_compiled_but_cffi() -> None:
+    found: set[str] = set()
+    wanted = ["pypmix"]
+    while wanted:
+        name = wanted.pop()
+        found.add(name)
+        needed = [Requirement(line) for line in metadata.requires(name) or ()]
+        names = {each.name.lower() for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})}
+        wanted += names - found
+    # typing_extensions is of Python 3.12 and before.
+    assert found - {"typing-extensions", "typing_extensions"} == {"pypmix", "anyio", "idna", "cffi", "pycparser"}
+
+
+def test_every_command_runs_on_a_plain_install(command: Command) -> None:
+    """Each module of the commands can be imported where none but the plain distributions are."""
+    program = (
+        "import sys\nfor name in ('typer', 'rich', 'click', 'pydantic'):\n    sys.modules[name] = None\n"
+        "import pkgutil, importlib, pypmix.cli\n"
+        "for each in pkgutil.iter_modules(pypmix.cli.__path__):\n"
+        "    importlib.import_module('pypmix.cli.' + each.name)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], env=command.environment, timeout=30, check=True)
 
 
 def test_run_imports_nothing_slow(command: Command) -> None:
@@ -50,5 +108,5 @@ def test_run_imports_nothing_slow(command: Command) -> None:
     ended = subprocess.run(
         [sys.executable, "-S", "-c", program], env=command.environment, capture_output=True, timeout=30, check=True
     )
-    slow = "typer rich click argparse asyncio subprocess shutil tempfile logging inspect dataclasses typing"
+    slow = "asyncio subprocess shutil tempfile logging inspect dataclasses typing"
     assert not set(slow.split()) & set(ended.stdout.decode().split())

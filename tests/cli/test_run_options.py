@@ -8,7 +8,8 @@ import pytest
 from cli.command import Command
 
 from pypmix import Rank
-from pypmix.cli.options import OPTIONS, Request, UsageError, parse
+from pypmix.cli.options import OPTIONS, Request, parse
+from pypmix.cli.parser import UsageError
 from pypmix.host import Application
 from pypmix.host.terms import Terms
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import pypmix
-from pypmix.cli.options import UsageError, parse
+from pypmix.cli.options import parse
+from pypmix.cli.parser import UsageError
 from pypmix.engine.python.server import TURN
 from pypmix.host import Application, Host, LocalHost
 from pypmix.host.directory import Directory, Who

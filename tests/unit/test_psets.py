@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pypmix import Client, EventCode, Job, NotFound, Proc, ProcSet, ProcSets, PsetChange, attrs
-from pypmix.cli.options import UsageError, parse
+from pypmix.cli.options import parse
+from pypmix.cli.parser import UsageError
 from pypmix.engine.psets import names_of, new_pset
 from pypmix.host import Application
 from pypmix.host.job import Job as HostJob

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pypmix.cli.options import UsageError, parse
+from pypmix.cli.options import parse
+from pypmix.cli.parser import UsageError
 from pypmix.engine.alarms import Alarms
 from pypmix.engine.base import LONGEST_SLEEP, sleep_for
 from pypmix.engine.native.background import _Limits

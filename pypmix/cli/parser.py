@@ -1,0 +1,81 @@
+"""The parser of every `pypmix` command: argparse, with our own words for mistakes and for the layout of a help."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+USAGE = 2
+"""The exit code of a command line that cannot be carried out."""
+
+
+class UsageError(Exception):
+    """A command line that cannot be carried out; the text says why."""
+
+
+class Help(argparse.HelpFormatter):
+    """A help as wide as the terminal, whose description keeps its paragraphs."""
+
+    def __init__(self, prog: str) -> None:
+        # argparse would import shutil to find the width, which is slow, even if no help is printed.
+        super().__init__(prog, max_help_position=26, width=columns() - 2)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        return "\n\n".join([fill(paragraph, width, indent) for paragraph in text.split("\n\n")])
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises an error instead of ending the process, and takes no abbreviations."""
+
+    def __init__(self, prog: str, **settings: Any) -> None:
+        super().__init__(
+            prog,
+            formatter_class=Help,
+            allow_abbrev=False,
+            exit_on_error=False,
+            add_help=False,
+            **settings,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Raise `UsageError`."""
+        raise UsageError(message)
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help; nobody may be there to read it."""
+        try:
+            super().print_help(file)
+        except BrokenPipeError:
+            return
+
+
+def add_help(group: Any) -> None:
+    """Add the option that shows the help."""
+    group.add_argument("-h", "--help", action="help", help="Show this message and exit.")
+
+
+class Read(argparse.Action):
+    """An option whose value is read by a function, which is told by which of its names the option was given."""
+
+    def __init__(self, read: Callable[[str, str], object], **settings: Any) -> None:
+        super().__init__(**settings)
+        self.read = read
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        """Set the field."""
+        setattr(namespace, self.dest, self.read(option_string or "", values))
+
+
+def columns(out: int = 1) -> int:
+    """Return the width of the terminal that a descriptor is, 80 if it is not one or does not tell."""
+    try:
+        # The terminals that launchers give to their ranks say 0.
+        return os.get_terminal_size(out).columns or 80
+    except (OSError, ValueError):
+        return 80
