@@ -1,4 +1,4 @@
-"""What `pypmix doctor` finds out: engines, libraries, the launcher's environment, the verdict, and what to change."""
+"""The findings of `pypmix doctor`: engines, libraries, the launcher's environment, the verdict, and what to change."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Diagnosis(Record):
 
     @property
     def warnings(self) -> list[str]:
-        """What is odd here and breaks nothing yet."""
+        """Oddities that break nothing yet."""
         return [
             f'the official binding\'s metadata "pypmix {entry.version}" is visible in {entry.path}: pip takes it for '
             f'this package; install with `pip install "pypmix>={FIRST_CALENDAR_YEAR}"`'
@@ -79,7 +79,7 @@ class Diagnosis(Record):
 
     @property
     def fixes(self) -> list[str]:
-        """What would change the verdict for the better, most important first."""
+        """Changes that would improve the verdict, most important first."""
         fixes = []
         engine = self.settings.get("PYPMIX_ENGINE", "")
         if engine and engine not in ENGINES:
@@ -91,7 +91,7 @@ class Diagnosis(Record):
         if self.trouble:
             fixes.append(
                 "over TCP: for servers PYPMIX_SECURITY=munge, where munged runs; for clients PYPMIX_SERVER_OWNER=any, "
-                "where nobody else can have taken the server's port"
+                "where no other user can have taken the server's port"
             )
         native = self._native_fix()
         return [*fixes, f"for the native engine: {native}"] if native else fixes

@@ -208,7 +208,7 @@ OPTIONS = (
 
 
 class Request(Record):
-    """What a command line of `pypmix run` asks for."""
+    """A command line of `pypmix run`, as it was read."""
 
     apps: tuple[Application, ...] = ()
     terms: Terms = Terms()

@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
     def print_help(self, file: Any = None) -> None:
-        """Print the help; nobody may be there to read it."""
+        """Print the help; a reader that has gone is not an error."""
         try:
             super().print_help(file)
         except BrokenPipeError:

@@ -26,7 +26,7 @@ PERSISTENCES = {
 
 
 def publisher() -> Proc:
-    """Return the name under which a user's commands publish: only who has published something takes it back."""
+    """Return the name under which a user's commands publish: only a value's publisher can take it back."""
     return Proc(f"pypmix-publish-{os.geteuid()}", 0)
 
 

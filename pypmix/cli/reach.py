@@ -80,6 +80,6 @@ class Reach(Record):
             self.say(error)
             raise SystemExit(1) from None
         except BrokenPipeError:
-            # Nobody reads our output any more: what SIGPIPE does to a program.
+            # The reader of our output has gone: end as SIGPIPE ends a program.
             sys.stdout = None
             raise SystemExit(141) from None

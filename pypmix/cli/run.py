@@ -94,7 +94,7 @@ def say(text: str) -> None:
     try:
         print(f"pypmix run: {printable_lines(text)}", file=sys.stderr, flush=True)
     except (OSError, AttributeError):
-        # Nobody is there to read it.
+        # Its reader has gone.
         return
 
 

@@ -1,4 +1,4 @@
-"""How commands print PMIx's values: as text for people, as JSON for programs."""
+"""The output of commands: PMIx's values as text for people, as JSON for programs."""
 
 from __future__ import annotations
 

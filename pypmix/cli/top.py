@@ -1,4 +1,4 @@
-"""`pypmix top`: jobs while they run: their procs, and what is pending and who is waited for."""
+"""`pypmix top`: jobs while they run: their procs, pending operations, and the procs that these wait for."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _proc(row: ProcInfo) -> dict[str, Any]:
 
 
 def waiting(item: dict[str, Any]) -> str:
-    """Return a line about a pending operation: how many have come, and who is waited for, with pid, since when."""
+    """Return a line about a pending operation: how many procs have come, and the missing ones."""
     operation, arrived, missing = item["operation"], item["arrived"], item["missing"]
     if not missing:
         return f"{operation} — {_names(arrived, item['seconds'])} waits for the server's host"
@@ -123,7 +123,7 @@ def _text(servers: list[dict[str, Any]], rows: int | None = None) -> str:
 
 
 ENTER, REDRAW, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[H", "\x1b[?25h\x1b[?1049l"
-"""What a terminal is told: to show a second screen without a cursor, to begin at its top again, to show the first."""
+"""Sequences for a terminal: show a second screen without a cursor, begin at its top again, show the first."""
 
 
 def _live(reach: Reach, tool: Tool, servers: list[Proc], interval: float) -> None:

@@ -1,4 +1,4 @@
-"""What each method asks, as an operation, and what it returns: by the arguments and results of the official binding."""
+"""The operation that each method asks for, and the value that it returns, in the forms of the official binding."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ GROUP_ACCEPT = 1
 
 ABI = frozenset({keys.QUERY_STABLE_ABI_VERSION, keys.QUERY_PROVISIONAL_ABI_VERSION})
 NO_ABI = "0.0"
-"""What OpenPMIx answers as well: no version of an ABI is promised."""
+"""The answer of OpenPMIx as well: no version of an ABI is promised."""
 
 
 class Shape(NamedTuple):
-    """What a method returns beside its status.
+    """The value that a method returns beside its status.
 
     Attributes:
         told: Makes the status and what comes with it from the operation and its result.
@@ -75,7 +75,7 @@ def _query(op: ops.QueryInfo, found: tuple[Info, ...]) -> tuple[int, list[dict[s
 
 def _group(op: object, found: ops.GroupResults | None) -> tuple[int, list[dict[str, Any]]]:
     if found is None:
-        return statuses.SUCCESS, []  # who declines an invitation is told nothing
+        return statuses.SUCCESS, []  # a proc that declines an invitation gets no results
     told: list[Info] = []
     if found.members:
         told.append(

@@ -169,7 +169,7 @@ def findings(source: str | bytes, path: str = "<program>") -> list[Finding]:
         path: Where it is, for errors.
 
     Raises:
-        SyntaxError: It is no program.
+        SyntaxError: It is not a program.
     """
     program = Program(source, path)
     if not program.uses:

@@ -1,4 +1,4 @@
-"""What can be read from a program without running it: which objects are of the bindings, and what it does with them."""
+"""Reading a program without running it: which objects are of the bindings, and what it does with them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Program:
         constants: The `PMIX_` names that it reads, with their first place.
 
     Raises:
-        SyntaxError: It is no program.
+        SyntaxError: It is not a program.
     """
 
     def __init__(self, source: str | bytes, path: str) -> None:

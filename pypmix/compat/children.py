@@ -1,4 +1,4 @@
-"""How the programs that a program starts find `import pmix` too, for as long as it runs."""
+"""`import pmix` for the programs that a program starts, for as long as it runs."""
 
 from __future__ import annotations
 

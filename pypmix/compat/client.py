@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 MODELS = frozenset({keys.PROGRAMMING_MODEL, keys.MODEL_LIBRARY_NAME, keys.MODEL_LIBRARY_VERSION, keys.THREADING_MODEL})
-"""What a process says of its programming model when it is initialized."""
+"""The directives of `init` that describe the process's programming model."""
 
 
 def _declare(facade: Client, directives: tuple[Info, ...]) -> None:
@@ -54,14 +54,14 @@ class Shared:
         self._users = 0
         self.facade: Client | None = None
         self.own: dict[tuple[Proc, str], Value] = {}
-        """What `store_internal` has kept."""
+        """The values that `store_internal` has kept."""
 
     def enter(self, directives: tuple[Info, ...]) -> Client:
-        """Return the open client, which is opened if nobody uses it yet."""
+        """Return the open client, which the first user opens."""
         with self._lock:
             if self.facade is None:
                 self.facade = Client(info=directives).open()
-                # Who is connected is so, whatever becomes of an event that nobody may listen for.
+                # The client is connected, whether or not this event, which may have no handler, can be raised.
                 attempt(_declare, self.facade, directives)
             self._users += 1
             return self.facade
@@ -178,7 +178,7 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
     def init(self, dicts: object = None) -> tuple[int, dict[str, Any]]:
         """`PMIx_Init`: connect; returns the status and the caller's name.
 
-        A process that nobody launched is a job of one, with `PMIX_SUCCESS` and a name.
+        A process without a launcher is a job of one, with `PMIX_SUCCESS` and a name.
         """
         status, facade = attempt(lambda: _shared.enter(to_infos(dicts)))
         return status, {} if facade is None else from_proc(facade.proc)
@@ -386,7 +386,7 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
         return self._begin(INFOS, cbfunc, cbdata, asking.monitor, pymonitor_info, code, pydirs)
 
     def heartbeat(self, dicts: object = None) -> int:
-        """`PMIx_Heartbeat`; before `init` there is nobody to tell, which is no error."""
+        """`PMIx_Heartbeat`; before `init` it does nothing, with success."""
         return self._do(Heartbeat) if self.initialized() else statuses.SUCCESS
 
     def get_credential(self, pyinfo: object = None) -> tuple[int, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What is different from the official binding: the source of `pypmix compat --check` and of the reference's table."""
+"""The differences from the official binding: the source of `pypmix compat --check` and of the reference's table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HANDLER = "handler"
 COMPARED = "compared"
 UNKNOWN = "unknown"
 NONE = ""
-"""How the checker finds a difference in a program, `NONE` where it shows in no line of it."""
+"""The ways in which the checker finds a difference in a program, `NONE` where it shows in no line of it."""
 
 
 class Difference(Record):
@@ -105,7 +105,7 @@ TABLE: tuple[Difference, ...] = (
     Difference(
         "",
         "values",
-        "Some values are stored altered with status 0, or come back as None: strings that are no ASCII, integers near "
+        "Some values are stored altered with status 0, or come back as None: strings that are not ASCII, integers near "
         "or beyond the ends of their range, `PMIX_TIME`, separators of `PMIX_ENVAR`, `PMIX_PERSIST`, "
         "`PMIX_DATA_RANGE`, `PMIX_LINK_STATE`, `PMIX_JOB_STATE`, `PMIX_DEVTYPE`, `PMIX_LOCTYPE`, `PMIX_PROC_NSPACE`, "
         "arrays of `PMIX_UINT64`.",
@@ -153,7 +153,7 @@ TABLE: tuple[Difference, ...] = (
     Difference(
         "",
         "values",
-        "A string that is no ASCII comes back as `bytes`, raises an exception, or is stored as another one.",
+        "A string that is not ASCII comes back as `bytes`, raises an exception, or is stored as another one.",
         "It comes back as `str` where it is UTF-8, as `bytes` where it is not.",
     ),
     Difference(
@@ -166,7 +166,7 @@ TABLE: tuple[Difference, ...] = (
     Difference(
         "init",
         "client",
-        "A process that nobody launched gets `PMIX_ERR_UNREACH` and an empty name.",
+        "A process without a launcher gets `PMIX_ERR_UNREACH` and an empty name.",
         "It is a job of one, with `PMIX_SUCCESS` and a name.",
         "A program that tells by this status whether it was launched asks for `PMIX_JOB_SIZE` instead.",
         COMPARED,
@@ -270,9 +270,9 @@ TABLE: tuple[Difference, ...] = (
     Difference(
         "group_construct group_construct_nb",
         "groups",
-        "An empty list of procs is nobody at 4.2 and 5.0, and on master the caller's whole job, though its "
-        "own examples mean nobody.",
-        "Nobody: others add the caller (`PMIX_GROUP_ADD_MEMBERS`). None is the whole job.",
+        "An empty list of procs is none at 4.2 and 5.0, and on master the caller's whole job, though its "
+        "own examples mean none.",
+        "None of them: others add the caller (`PMIX_GROUP_ADD_MEMBERS`). None is the whole job.",
         "Give None where the whole job is meant.",
         CALL,
         "nobody",
@@ -286,7 +286,7 @@ TABLE: tuple[Difference, ...] = (
     Difference(
         "register_event_handler",
         "groups",
-        "The leader hears of a refused invitation by `PMIX_GROUP_INVITE_FAILED`.",
+        "The leader gets a refused invitation as `PMIX_GROUP_INVITE_FAILED`.",
         "A handler for it hears so, too, unless it is one for the Standard's `PMIX_GROUP_INVITE_DECLINED` as well.",
     ),
     # Events and callbacks
@@ -442,7 +442,7 @@ TABLE: tuple[Difference, ...] = (
         "iof_flow_control",
         "server",
         "Asks those who push input to wait.",
-        "`PMIX_SUCCESS`, and nobody is made to wait.",
+        "`PMIX_SUCCESS`, without an effect.",
         "Keep what comes too fast.",
         CALL,
     ),
@@ -450,7 +450,7 @@ TABLE: tuple[Difference, ...] = (
         "register_attributes",
         "server",
         "Clients can query which attributes the host supports.",
-        "They are kept, and nobody is told.",
+        "They are kept, and clients are not told.",
         "Answer `PMIX_QUERY_ATTRIBUTE_SUPPORT` in the handler `query`.",
         CALL,
     ),

@@ -1,4 +1,4 @@
-"""What the methods of a topic need of the class that they are methods of."""
+"""The interface that the methods of a topic need of the class that they are methods of."""
 
 from __future__ import annotations
 

@@ -21,17 +21,34 @@ if TYPE_CHECKING:
 
 
 class Registration:
-    """A handler on its way to being registered: what comes before its number is known waits for that."""
+    """A handler of events or output: the calls that come before its number is known wait for it."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-        self.id = -1
-        self.known = threading.Event()
+    def __init__(self, function: object) -> None:
+        self._function = function
+        self._id = -1
+        self._known = threading.Event()
 
-    def settle(self, number: int) -> None:
-        """Its number is known, or will never be."""
-        self.id = number
-        self.known.set()
+    def call(self, *args: object) -> Any:
+        """Call the program's function with its number and these."""
+        self._known.wait()
+        assert callable(self._function)
+        return self._function(self._id, *args)
+
+    def register(self, run: Callable[[], int]) -> tuple[int, int]:
+        """Register it by `run`, which returns its number; returns the status and the number, -1 without one."""
+        status = statuses.ERROR
+        try:
+            if callable(self._function):
+                status, number = attempt(run)
+                self._id = -1 if number is None else number
+            else:
+                status, _ = attempt(self._refuse)
+        finally:
+            self._known.set()
+        return status, self._id
+
+    def _refuse(self) -> None:
+        raise refused(f"a handler is a function, not {self._function!r:.80}")
 
 
 def answer_of(returned: object) -> tuple[int, tuple[Info, ...]]:
@@ -61,34 +78,29 @@ class Events(Doors):
         The handler is called as `hdlr(number, status, source, infos, results)` and returns a status such as
         `PMIX_EVENT_ACTION_COMPLETE` and a list of results, which may be None.
         """
-        if not callable(hdlr):
-            return attempt(_no_handler, hdlr)[0], -1
-        status, wanted = attempt(code_list, pycodes)
-        if wanted is None:
-            return status, -1
         registration = Registration(hdlr)
-        refusals = statuses.GROUP_INVITE_FAILED in wanted and statuses.GROUP_INVITE_DECLINED not in wanted
-        heard = (*wanted, statuses.GROUP_INVITE_DECLINED) if refusals else wanted
 
-        def handle(delivery: Delivery) -> None:
-            told = delivery.notification
-            if refusals and told.code == statuses.GROUP_INVITE_DECLINED:
-                told = _failed(told)
+        def register() -> int:
+            wanted = code_list(pycodes)
+            refusals = statuses.GROUP_INVITE_FAILED in wanted and statuses.GROUP_INVITE_DECLINED not in wanted
 
-            def call() -> None:
-                registration.known.wait()
-                source, infos = from_proc(told.source), from_infos(told.infos)
-                args = registration.id, int(told.code), source, infos, from_infos(delivery.results)
-                delivery.done(*answer_of(registration.function(*args)))
+            def handle(delivery: Delivery) -> None:
+                told = delivery.notification
+                if refusals and told.code == statuses.GROUP_INVITE_DECLINED:
+                    told = _failed(told)
 
-            answered(named_after(hdlr, call), (), lambda error: delivery.done(statuses.ERROR))
+                def call() -> None:
+                    source, infos = from_proc(told.source), from_infos(told.infos)
+                    answer = registration.call(int(told.code), source, infos, from_infos(delivery.results))
+                    delivery.done(*answer_of(answer))
 
-        status, number = statuses.ERROR, None
-        try:
-            status, number = attempt(lambda: self._run(RegisterEventHandler(handle, heard, to_infos(pyinfo))))
-        finally:
-            registration.settle(-1 if number is None else number)
-        return status, registration.id
+                answered(named_after(hdlr, call), (), lambda error: delivery.done(statuses.ERROR))
+
+            heard = (*wanted, statuses.GROUP_INVITE_DECLINED) if refusals else wanted
+            number: int = self._run(RegisterEventHandler(handle, heard, to_infos(pyinfo)))
+            return number
+
+        return registration.register(register)
 
     def deregister_event_handler(self, ref: object, cbfunc: object = None, cbdata: object = None) -> int:
         """`PMIx_Deregister_event_handler`; with a function, `cbfunc(status, cbdata)` tells the end of it."""
@@ -129,7 +141,3 @@ def _failed(declined: Notification) -> Notification:
         declined.range,
         (*infos, Info(keys.EVENT_AFFECTED_PROC, Value(codes.PROC, declined.source))),
     )
-
-
-def _no_handler(given: object) -> None:
-    raise refused(f"a handler is a function, not {given!r:.80}")

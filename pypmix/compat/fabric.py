@@ -70,7 +70,7 @@ class Fabrics(Doors):
         )
 
     def fabric_deregister(self, idx: object = None) -> int:
-        """`PMIx_Fabric_deregister`: forget the fabric, which no server needs to hear of."""
+        """`PMIx_Fabric_deregister`: forget the fabric, without a request to the server."""
         if self._fabric is None:
             return statuses.ERR_INIT
         self._fabric = None

@@ -22,7 +22,7 @@ LEVELS = {
     "SK": Locality.SHARE_PACKAGE,
     "NM": Locality.SHARE_NUMA,
 }
-"""What the words of a locality string name, in the order in which the binding lists what is shared."""
+"""The hardware that the words of a locality string name, in the order of the binding."""
 
 
 def _places(given: object) -> dict[str, set[int]]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 pmix_int_types = (int,)
 pynbcbs: dict[int, Any] = {}
-"""What is in flight, as the official binding shows it; nothing is kept here."""
+"""The callbacks in flight in the official binding; always empty here."""
 
 
 def pmix_bool_convert(f: object) -> int:

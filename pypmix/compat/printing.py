@@ -1,4 +1,4 @@
-"""What the library says in words: the names of statuses and other numbers, and structures as lines of text.
+"""Names of statuses and other numbers, and structures as lines of text.
 
 The words are the Standard's own names, without `PMIX_` for all but statuses and data types; those of libpmix differ
 from release to release.

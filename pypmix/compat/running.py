@@ -1,4 +1,4 @@
-"""How the calls of the official binding run over pypmix: errors as status ints, callbacks on a thread of their own."""
+"""Running the calls of the official binding over pypmix: errors as status ints, callbacks on a thread of their own."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Callbacks:
                 except Exception:
                     raise
                 except BaseException as error:
-                    # As for any thread: it ends nothing but the call, which the program has to hear of.
+                    # As for any thread: it ends nothing but the call, and the program is told of it.
                     what = "called sys.exit" if isinstance(error, SystemExit) else f"raised {type(error).__name__}"
                     raise RuntimeError(f"a callback {what}") from error
             except Exception as error:

@@ -36,7 +36,7 @@ def to_text(given: object) -> str:
 
 
 def from_text(text: str | None) -> str | bytes | None:
-    """Return a string as the binding gives it; as bytes where it is no UTF-8."""
+    """Return a string as the binding gives it; as bytes where it is not UTF-8."""
     if text is None or text.isascii():
         return text
     try:

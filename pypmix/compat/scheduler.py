@@ -26,7 +26,7 @@ CONNECTING = frozenset(
         attrs.TOOL_CONNECT_OPTIONAL,
     )
 )
-"""What says which server is meant, or whether one is."""
+"""The keys of infos that name a server."""
 
 
 class PMIxScheduler(PMIxTool):

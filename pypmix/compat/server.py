@@ -60,7 +60,7 @@ def handlers(given: object) -> dict[str, Handler] | None:
         return None
     for key, function in given.items():
         if setmodulefn(key, function) != statuses.SUCCESS:
-            log.error("%r is no upcall, or %r no function to handle it", key, function)
+            log.error("%r is not an upcall, or %r not a function to handle it", key, function)
             return None
     return {key: Handler(key, function) for key, function in given.items()}
 
@@ -231,7 +231,7 @@ class PMIxServer(PMIxClient):
         cbfunc: object = None,
         cbdata: object = None,
     ) -> int:
-        """`PMIx_server_IOF_flow_control`: ask those who push input to wait; nobody is made to."""
+        """`PMIx_server_IOF_flow_control`: ask those who push input to wait; it has no effect."""
 
         def control() -> None:
             self._host()
@@ -244,7 +244,7 @@ class PMIxServer(PMIxClient):
         return self._optional(cbfunc, cbdata, control)
 
     def session_control(self, sessionID: int, ilist: object, cbfunc: object = None, cbdata: object = None) -> int:
-        """`PMIx_Session_control`: act on a session; a server without a handler for it has nobody to ask.
+        """`PMIx_Session_control`: act on a session; a server without a handler for it has no scheduler to ask.
 
         `cbfunc` is called with a status, infos and `cbdata`.
         """
@@ -300,7 +300,7 @@ class PMIxServer(PMIxClient):
         return status, from_infos(found or ())
 
     def register_attributes(self, function: object, attrs: object) -> int:
-        """`PMIx_Register_attributes`: say which attributes a function supports; nobody is told."""
+        """`PMIx_Register_attributes`: say which attributes a function supports; clients are not told."""
 
         def register() -> None:
             if function is None:

@@ -1,4 +1,4 @@
-"""How a program answers the upcalls that its server module is given: the completion functions, and what it returns.
+"""The answers of a program to the upcalls that its server module gets: the completion functions, and what it returns.
 
 Programs of three generations are understood, by how many arguments their handlers take. Those for the master of
 OpenPMIx take `(args, cbfunc, cbdata)`, and return a status that says whether the answer comes by `cbfunc`. Those for
@@ -17,13 +17,13 @@ from pypmix.compat.values import to_bytes, to_infos, to_pdata, to_proc, to_text
 from pypmix.standard import statuses
 from pypmix.standard.errors import SUCCESSES, PMIxError, error_for
 from pypmix.standard.ops import Credential
+from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from pypmix.compat.serverupcalls import Row
     from pypmix.engine.base import Upcall
 
 log = logging.getLogger("pypmix.compat")
@@ -149,7 +149,7 @@ class Asked:
         return self.token in _open
 
     def drop(self) -> None:
-        """Nobody waits for its answer any more."""
+        """Its answer is not needed any more."""
         _open.pop(self.token, None)
 
     def begin(self, handler: Handler) -> None:
@@ -190,7 +190,7 @@ class Asked:
         try:
             result = self.row.result(*values) if values else self.row.nothing
         except (PMIxError, TypeError) as error:
-            log.error("the host's %r was answered with %r, which is no result of it: %s", name, values, error)
+            log.error("the host's %r was answered with %r, which is not a result of it: %s", name, values, error)
             status = error.code if isinstance(error, PMIxError) else statuses.ERR_BAD_PARAM
             self.upcall.fail(PMIxError("the host's answer makes no sense", status=status, operation=name))
         else:
@@ -288,5 +288,29 @@ def credential_result(credential: Any, infos: Any = None, *_more: Any) -> Creden
 
 
 def validation_result(*values: Any) -> Any:
-    """What a credential says."""
+    """The claims of a credential."""
     return to_infos(values[-1])
+
+
+class Row(Record):
+    """One kind of upcall.
+
+    Attributes:
+        keys: The handlers that it may go to, the first that there is.
+        args: Makes the dict for the handler of the operation and the upcall.
+        complete: The completion function that the handler is given.
+        result: Makes the result of what the handler tells.
+        nothing: The result where it tells nothing.
+        void: Whether it need not return anything.
+        done: Whether it is at an end when the handler returns `PMIX_SUCCESS`.
+        free: Whether it is answered with a success where there is no handler.
+    """
+
+    keys: tuple[str, ...]
+    args: Callable[[Any, Upcall], dict[str, Any]]
+    complete: Callable[..., None] = pypmix_op_cbfunc
+    result: Callable[..., Any] = no_result
+    nothing: Any = None
+    void: bool = False
+    done: bool = False
+    free: bool = False

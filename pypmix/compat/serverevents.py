@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ServerEvents:
-    """The handlers of a server, in the chains that those of a client are in; a server need ask nobody for events."""
+    """The handlers of a server, in the chains that those of a client are in; a server need not register for events."""
 
     def __init__(self, proc: Proc) -> None:
         self._lock = threading.Lock()
@@ -72,4 +72,4 @@ class ServerEvents:
 
 
 def _dropped(handler: Handler) -> None:
-    """Nobody has to be told that a handler is gone."""
+    """A server tells no other that a handler is gone."""

@@ -1,4 +1,4 @@
-"""What is behind a server object of the bindings: the `pypmix.Server`, its jobs, and the program's handlers."""
+"""The parts behind a server object of the bindings: the `pypmix.Server`, its jobs, and the program's handlers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pypmix.compat")
 
 IN_FLIGHT = 256
-"""How many upcalls of one client may be unanswered; further ones are refused with `ERR_RESOURCE_BUSY`."""
+"""The most unanswered upcalls of one client; further ones are refused with `ERR_RESOURCE_BUSY`."""
 
 REQUIRED = 1
 """The flag of an info that must be understood (`PMIX_INFO_REQD`)."""
@@ -47,10 +47,10 @@ OPTIONS = {
     attrs.LAUNCHER_RENDEZVOUS_FILE.key: "rendezvous_file",
     attrs.HOSTNAME.key: "hostname",
 }
-"""What `init` is told, as arguments of `pypmix.Server`; all else is left to the server."""
+"""The infos of `init` that are arguments of `pypmix.Server`; all others are left to the server."""
 
 TOOL_OPTIONS = frozenset({*OPTIONS, attrs.SERVER_SCHEDULER.key} - {attrs.SERVER_NSPACE.key, attrs.SERVER_RANK.key})
-"""What of that a tool is told for a server of its own."""
+"""Those that a tool passes on to a server of its own."""
 
 HOSTED = (
     ops.QueryInfo,
@@ -65,11 +65,11 @@ HOSTED = (
     ops.Log,
     ops.SessionControl,
 )
-"""What a server that asks it itself puts to its own host, as libpmix does."""
+"""The operations that a server passes to its own host when it calls them itself, as libpmix does."""
 
 
 class Door:
-    """What the engine calls; it outlives the server object where the library is started once in a process."""
+    """The function that the engine calls; it outlives its server where a library starts only once in a process."""
 
     def __init__(self) -> None:
         self.owner: Hosting | None = None
@@ -92,7 +92,7 @@ def _close_idle() -> None:
 
 
 class _Request:
-    """What a server asks its own host; see `pypmix.engine.base.Upcall`."""
+    """A server's request to its own host; see `pypmix.engine.base.Upcall`."""
 
     def __init__(self, op: Op[Any], requestor: Proc, done: Done[Any]) -> None:
         self.op = op
@@ -418,4 +418,4 @@ _OWN: dict[type[Any], Callable[[Hosting, Any], Any]] = {
     ops.DeregisterEventHandler: lambda hosting, op: hosting.events.deregister(op.id),
     ops.Heartbeat: lambda _hosting, _op: None,
 }
-"""What a server carries out itself."""
+"""The operations that a server carries out itself."""

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 NODE_KEYS = frozenset(
     attr.key for attr in (attrs.LOCAL_PEERS, attrs.LOCAL_PROCS, attrs.LOCAL_SIZE, attrs.LOCALLDR, attrs.NODE_SIZE)
 )
-"""What stands alone among the infos of a job, and is of the node of the server."""
+"""Keys that may stand alone among the infos of a job, and then describe the server's node."""
 
 RANKS = 1 << 20
-"""How many ranks a job may have, so that a typing error in its size does not fill the memory."""
+"""The most ranks that a job may have, so that a typing error in its size does not fill the memory."""
 
 Infos = dict[str, Info]
 
@@ -67,7 +67,7 @@ def ranks_of(text: str) -> list[int]:
         first, _, last = part.partition("-")
         low, high = decimal(first, RANKS - 1), decimal(last or first, RANKS - 1)
         if low is None or high is None:
-            raise refused(f"{part!r:.40} is no rank")
+            raise refused(f"{part!r:.40} is not a rank")
         found.extend(range(low, high + 1))
     return found
 
@@ -79,7 +79,7 @@ class Layout:
         nspace: The job's namespace.
         infos: What the program says of it.
         hostname: The name of the server's node.
-        least: How many procs it has at least, where nobody says how many there are.
+        least: How many procs it has at least, where its size is not given.
     """
 
     def __init__(self, nspace: str, infos: Iterable[Info], hostname: str, least: int = 0) -> None:
@@ -322,7 +322,7 @@ class Job:
         return found
 
     def nodes(self) -> list[str]:
-        """Return the names of the nodes that it has procs on, or all where nobody says which."""
+        """Return the names of the nodes that it has procs on, or all of them if it is not known which."""
         used = {_text(infos, attrs.HOSTNAME.key) for infos in self._layout.procs.values()}
         names = [name for node in self._layout.nodes if (name := _text(node, attrs.HOSTNAME.key)) is not None]
         return [name for name in names if name in used] or names

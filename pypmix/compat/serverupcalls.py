@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pypmix.compat import serveranswers as answers
 from pypmix.compat.names import Key
+from pypmix.compat.serveranswers import Row
 from pypmix.compat.values import (
     from_apps,
     from_bytes,
@@ -16,7 +17,6 @@ from pypmix.compat.values import (
 )
 from pypmix.standard import attrs, ops
 from pypmix.standard.ops import Credential, Op
-from pypmix.standard.record import Record
 from pypmix.standard.types import Info
 
 TYPE_CHECKING = False
@@ -27,34 +27,10 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Upcall
 
 OWN = "pypmix."
-"""How the directives begin that a Python server adds for hosts of pypmix."""
+"""The prefix of the directives that a Python server adds for hosts of pypmix."""
 
 REQUEST_INFO = 0
 UPDATE_INFO = 1
-
-
-class Row(Record):
-    """One kind of upcall.
-
-    Attributes:
-        keys: The handlers that it may go to, the first that there is.
-        args: Makes the dict for the handler of the operation and the upcall.
-        complete: The completion function that the handler is given.
-        result: Makes the result of what the handler tells.
-        nothing: The result where it tells nothing.
-        void: Whether it need not return anything.
-        done: Whether it is at an end when the handler returns `PMIX_SUCCESS`.
-        free: Whether it is answered with a success where there is no handler.
-    """
-
-    keys: tuple[str, ...]
-    args: Callable[[Any, Upcall], dict[str, Any]]
-    complete: Callable[..., None] = answers.pypmix_op_cbfunc
-    result: Callable[..., Any] = answers.no_result
-    nothing: Any = None
-    void: bool = False
-    done: bool = False
-    free: bool = False
 
 
 def _given(infos: Iterable[Info]) -> list[dict[str, Any]]:

@@ -87,7 +87,7 @@ def to_coord(given: object) -> types.Coord:
     else:
         data = to_bytes(found)
         if len(data) % 4:
-            raise refused(f"coordinates have four bytes each, {len(data)} are no whole number of them")
+            raise refused(f"coordinates have four bytes each, and {len(data)} bytes are not a whole number of them")
         numbers = array("I", data).tolist()
     dims = given.get("dims", len(numbers)) if isinstance(given, dict) else len(numbers)
     if to_int(codes.SIZE, dims) > len(numbers):
@@ -221,9 +221,9 @@ def cpus_of(ranges: str) -> list[int]:
         try:
             low, high = int(first), int(last or first)
         except ValueError as error:
-            raise refused(f"{part!r:.40} is no range of cpus") from error
+            raise refused(f"{part!r:.40} is not a range of cpus") from error
         if not 0 <= low <= high or high - low >= MOST_CPUS or len(cpus) > MOST_CPUS:
-            raise refused(f"{part!r:.40} is no range of cpus")
+            raise refused(f"{part!r:.40} is not a range of cpus")
         cpus.extend(range(low, high + 1))
     return cpus
 

@@ -12,7 +12,6 @@ from pypmix.compat.values import (
     from_bytes,
     from_infos,
     from_proc,
-    refused,
     to_bytes,
     to_infos,
     to_int,
@@ -38,9 +37,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from pypmix.engine.base import Done
-    from pypmix.standard.ops import Op
-    from pypmix.standard.types import Info, Proc
+    from pypmix.standard.types import Info
 
 
 class PMIxTool(PMIxServer):
@@ -62,14 +59,12 @@ class PMIxTool(PMIxServer):
             raise NotInitialized("the tool is not initialized", operation="compat", hint="call init first")
         return facade
 
-    def _me(self) -> Proc:
-        return PMIxClient._me(self)
-
-    def _run(self, op: Op[Any]) -> Any:
-        return PMIxClient._run(self, op)
-
-    def _start(self, op: Op[Any], done: Done[Any]) -> None:
-        PMIxClient._start(self, op, done)
+    # What is asked goes to the primary server, as a client's questions do, not to the host of the tool's own server.
+    _me = PMIxClient._me
+    _run = PMIxClient._run
+    _start = PMIxClient._start
+    notify_event = PMIxClient.notify_event
+    store_internal = PMIxClient.store_internal
 
     def initialized(self) -> int:
         """`PMIx_Initialized`: 1 between `init` and `finalize`, else 0."""
@@ -104,22 +99,6 @@ class PMIxTool(PMIxServer):
                 tool.finalize(info=to_infos(dicts))
 
         return attempt(leave)[0]
-
-    def notify_event(
-        self,
-        status: object,
-        pysrc: object,
-        range: object,
-        pyinfo: object = None,
-        cbfunc: object = None,
-        cbdata: object = None,
-    ) -> int:
-        """`PMIx_Notify_event`, by way of the primary server."""
-        return PMIxClient.notify_event(self, status, pysrc, range, pyinfo, cbfunc, cbdata)
-
-    def store_internal(self, pyproc: object, pykey: object, pyval: object) -> int:
-        """`PMIx_Store_internal`: keep a value of a proc for the gets of this tool."""
-        return PMIxClient.store_internal(self, pyproc, pykey, pyval)
 
     def is_connected(self) -> bool:
         """`PMIx_tool_is_connected`: whether there is a primary server, and the connection to it stands."""
@@ -173,33 +152,21 @@ class PMIxTool(PMIxServer):
 
         The handler is called as `hdlr(number, channel, source, payload, infos)` with each piece of output.
         """
-        registration = Registration(hdlr) if callable(hdlr) else None
-
-        def pass_on(output: Output) -> None:
-            callback(named_after(hdlr, call), output)
+        registration = Registration(hdlr)
 
         def call(output: Output) -> None:
-            assert registration is not None
-            registration.known.wait()
             payload, infos = from_bytes(output.data), from_infos(output.infos)
-            registration.function(registration.id, int(output.channel), from_proc(output.source), payload, infos)
+            registration.call(int(output.channel), from_proc(output.source), payload, infos)
 
         def pull() -> int:
-            if registration is None:
-                raise refused(f"a handler is a function, not {hdlr!r:.80}")
-            channels = to_int(codes.IOF_CHANNEL, iof_channel)
+            channels, procs = to_int(codes.IOF_CHANNEL, iof_channel), to_whom(pyprocs, self._me().nspace)
+            handler = named_after(hdlr, call)
             number: int = self._run(
-                IOFPull(to_whom(pyprocs, self._me().nspace), channels, to_infos(pydirs), handler=pass_on)
+                IOFPull(procs, channels, to_infos(pydirs), handler=lambda output: callback(handler, output))
             )
             return number
 
-        status, number = statuses.ERROR, None
-        try:
-            status, number = attempt(pull)
-        finally:
-            if registration is not None:
-                registration.settle(-1 if number is None else number)
-        return status, -1 if number is None else number
+        return registration.register(pull)
 
     def iof_deregister(self, regid: object, pydirs: object = None, cbfunc: object = None, cbdata: object = None) -> int:
         """`PMIx_IOF_deregister`; with a function, `cbfunc(status, cbdata)` tells the end of it."""
