@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Carry = Callable[[Namespace], int | None]
+    Option = Callable[..., object]
+    Adder = Callable[[Carry, str], Option]
 
 JSON = "Print JSON instead of text."
 
@@ -51,7 +53,7 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     listed = root.add_subparsers(title="commands", metavar="COMMAND")
     commands: dict[str, Parser] = {}
 
-    def add(carry: Carry, help: str, more: str = "", usage: str | None = None) -> Callable[..., object]:
+    def add(carry: Carry, help: str, more: str = "", usage: str | None = None) -> Option:
         name = carry.__name__.strip("_")
         parser = listed.add_parser(name, prog=f"pypmix {name}", help=help, description=help + more, usage=usage)
         parser.set_defaults(carry=carry)
@@ -59,7 +61,7 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
         add_help(parser)
         return parser.add_argument
 
-    def add_tool(carry: Carry, help: str) -> Callable[..., object]:
+    def add_tool(carry: Carry, help: str) -> Option:
         option = add(carry, help)
         add_reach(commands[carry.__name__.strip("_")])
         return option
@@ -82,7 +84,12 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     option("--check", action="store_true", help="Only say which calls of the scripts behave differently.")
     option("--install", action="store_true", help="Make `import pmix` work for all of this environment.")
     option("--uninstall", action="store_true", help="Take --install back.")
+    _add_looking(add_tool)
+    _add_publishing(add_tool)
+    return root, commands
 
+
+def _add_looking(add_tool: Adder) -> None:
     option = add_tool(_ps, "Show the jobs of this user's servers on this node: their procs, pids and states.")
     option("--json", action="store_true", help=JSON)
     option = add_tool(
@@ -120,6 +127,9 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     option("--count", metavar="N", type=_count, help="Stop after so many events, at least 1.")
     option("--timeout", metavar="SECONDS", type=float, help="Stop after this time.")
     option("--json", action="store_true", help="Print one JSON object per event and line.")
+
+
+def _add_publishing(add_tool: Adder) -> None:
     option = add_tool(_lookup, "Look up published values; the exit code is 1 where one of them is missing.")
     option("keys", metavar="KEY", nargs="+", help="The keys to look up.")
     option("--wait", metavar="SECONDS", type=float, help="How long to wait until all are there.")
@@ -136,7 +146,6 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     option("--timeout", metavar="SECONDS", type=float, help="How long to wait for the server.")
     option = add_tool(_unpublish, "Take back what `pypmix publish` of this user has published.")
     option("keys", metavar="KEY", nargs="*", help="The keys to take back; all if not given.")
-    return root, commands
 
 
 def _interval(text: str) -> float:
