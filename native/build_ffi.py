@@ -20,6 +20,7 @@ SHIM = (
     "asks.c",
     "topology.c",
     "apart.c",
+    "fork.c",
     "watch.c",
     "inbox.c",
     "events.c",

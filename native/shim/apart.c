@@ -30,41 +30,12 @@ static pypmix_call *next;
 /* Of the threads that stay there is one more than that commit needs. */
 static bool idle;
 
-/* A child has none of the threads. */
-static void forked(void)
+void pypmix_renew_apart(void)
 {
-    lock = (pthread_mutex_t) PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_init(&lock, NULL);
     sem_init(&given, 0, 0);
     next = NULL;
     idle = false;
-}
-
-__attribute__((constructor)) static void prepare(void)
-{
-    sem_init(&given, 0, 0);
-    pthread_atfork(NULL, NULL, forked);
-}
-
-void pypmix_condition(pthread_cond_t *condition)
-{
-    pthread_condattr_t clock;
-
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &clock);
-    pthread_condattr_destroy(&clock);
-}
-
-struct timespec pypmix_after(double seconds)
-{
-    struct timespec until;
-    double fraction;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    fraction = (double) until.tv_nsec * 1e-9 + seconds;
-    until.tv_sec += (time_t) fraction;
-    until.tv_nsec = (long) ((fraction - (double) (time_t) fraction) * 1e9);
-    return until;
 }
 
 /* Start a thread that nobody joins. */

@@ -28,10 +28,15 @@ struct pypmix_queue {
     void (*wake)(void); /* instead of the pipe; NULL for none */
 };
 
-PYPMIX_LOCK(lock)
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* all queues, linked by other */
 static pypmix_queue *queues;
+
+void pypmix_renew_calls(void)
+{
+    pthread_mutex_init(&lock, NULL);
+}
 
 /* `served` says that there is a server; for a singleton the library must not be asked about its connection. */
 pypmix_queue *pypmix_queue_new(bool served)

@@ -1,7 +1,16 @@
 /*
- * Events. Each code that a session has handlers for is one handler of the library's, which copies what comes into the
- * session's inbox. It has a name of the session's own: by that, which the library puts among the results of a chain, it
- * knows an event that another handler of the session has had already.
+ * Events.
+ *
+ * Theory of operation. Each code that a session has handlers for is one handler of the library's, `on_event`. It runs
+ * on the progress thread (up to release 6, also on the thread that raises an event), copies what comes into the
+ * session's inbox, and returns: the library's chain stands still until Python has run its own handlers and drops the
+ * letter, which calls the library back (`inbox.c`). A handler of ours has a name of its session's own: by that, which
+ * the library puts among the results of a chain, it knows an event that another handler of the session has had already,
+ * and its object is the number of the inbox, so that nothing is read that is gone when an event comes late.
+ *
+ * An event that this process raises goes to the library on the caller's thread, or is shifted to the progress thread
+ * (`shift`) for releases that do not look after their lists otherwise. While the library is finalized nothing is
+ * shifted, and it is finalized when nothing is on its way: see `pypmix_end_raised`.
  */
 
 #include "shim.h"
@@ -200,21 +209,16 @@ static pmix_status_t notify(pypmix_call *call)
  * event that is raised there meanwhile would have both wait for ever. So what has come before the end is raised before
  * it, and what comes during it waits for it.
  */
-PYPMIX_LOCK(lock)
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed;
 static unsigned shifting;
 static unsigned finalizing;
 
-/* A child has none of the threads that wait or shift. */
-static void forked(void)
+void pypmix_renew_events(void)
 {
-    changed = (pthread_cond_t) PTHREAD_COND_INITIALIZER;
+    pthread_mutex_init(&lock, NULL);
+    pypmix_condition(&changed);
     shifting = finalizing = 0;
-}
-
-__attribute__((constructor)) static void prepare(void)
-{
-    pthread_atfork(NULL, NULL, forked);
 }
 
 static void one_less(unsigned *count)
@@ -288,15 +292,9 @@ pmix_status_t pypmix_ask_notify_event(pypmix_call *call)
     return call->given.number & RAISED_ANYWHERE ? shift(call) : notify(call);
 }
 
-static void ignore(pmix_status_t status, void *cbdata)
-{
-    (void) status;
-    (void) cbdata;
-}
-
 void pypmix_deregister_event_handler(size_t id)
 {
     if (NULL != pypmix_lib.Deregister_event_handler) {
-        (void) pypmix_lib.Deregister_event_handler(id, ignore, NULL);
+        (void) pypmix_lib.Deregister_event_handler(id, pypmix_ignore, NULL);
     }
 }

@@ -11,7 +11,6 @@
 
 #define ERR_PAST_END -50
 #define ERR_COMM_FAILURE -49
-#define ERR_LOST_CONNECTION -61
 
 /* Where in the number of what is asked stand the channels (from bit 0 on), the inbox, and Python's own for a pull. */
 #define INBOX_SHIFT 8
@@ -28,11 +27,16 @@ struct pull {
     pull *next;
 };
 
-PYPMIX_LOCK(lock)
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pull *pulls;
 static pypmix_letter *early; /* oldest first */
 static size_t early_count;
 static size_t pending;
+
+void pypmix_renew_forwarding(void)
+{
+    pthread_mutex_init(&lock, NULL);
+}
 
 /* With the lock held; the newest, since the library uses the ids of pulls that are over again. */
 static const pull *find(size_t id)
@@ -137,7 +141,7 @@ static void pulled(pmix_status_t status, size_t id, void *cbdata)
     sort_early();
     pthread_mutex_unlock(&lock);
     /* what it says when the connection breaks, to an answer that it finds empty */
-    pypmix_op_done(ERR_PAST_END == status ? ERR_LOST_CONNECTION : status, call);
+    pypmix_op_done(ERR_PAST_END == status ? PMIX_ERR_LOST_CONNECTION : status, call);
 }
 
 /* `items` are the procs. */
@@ -191,7 +195,7 @@ pmix_status_t pypmix_ask_iof_deregister(pypmix_call *call)
 
 static void pushed(pmix_status_t status, void *cbdata)
 {
-    pypmix_op_done(ERR_COMM_FAILURE == status ? ERR_LOST_CONNECTION : status, cbdata);
+    pypmix_op_done(ERR_COMM_FAILURE == status ? PMIX_ERR_LOST_CONNECTION : status, cbdata);
 }
 
 /* `items` are the procs, `more` is a byte object, an empty one for the end. */

@@ -31,9 +31,14 @@ typedef void (*answer_t)(
     pmix_status_t status, pmix_info_t *results, size_t nresults, pmix_op_cbfunc_t cbfunc, void *thiscbdata,
     void *notification_cbdata);
 
-PYPMIX_LOCK(lock)
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pypmix_inbox *inboxes;
 static uint64_t last_number;
+
+void pypmix_renew_inbox(void)
+{
+    pthread_mutex_init(&lock, NULL);
+}
 
 pypmix_inbox *pypmix_inbox_new(pypmix_queue *queue)
 {
@@ -104,7 +109,7 @@ bool pypmix_copy_infos_but(
     return true;
 }
 
-static bool is_nothing(const pmix_info_t *info)
+bool pypmix_is_nothing(const pmix_info_t *info)
 {
     (void) info;
     return false;
@@ -112,7 +117,7 @@ static bool is_nothing(const pmix_info_t *info)
 
 bool pypmix_copy_infos(pmix_data_array_t *target, const pmix_info_t *infos, size_t count)
 {
-    return pypmix_copy_infos_but(target, infos, count, is_nothing);
+    return pypmix_copy_infos_but(target, infos, count, pypmix_is_nothing);
 }
 
 pypmix_letter *pypmix_letter_new(int what, const pmix_proc_t *source, const pmix_info_t *infos, size_t ninfos)

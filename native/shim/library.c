@@ -70,7 +70,7 @@ pmix_status_t pypmix_finalize(void)
     return NULL == pypmix_lib.Finalize ? PMIX_ERR_NOT_SUPPORTED : pypmix_end_raised(finalize);
 }
 
-static void ignore(pmix_status_t status, void *cbdata)
+void pypmix_ignore(pmix_status_t status, void *cbdata)
 {
     (void) status;
     (void) cbdata;
@@ -79,7 +79,8 @@ static void ignore(pmix_status_t status, void *cbdata)
 /* Every release looks at its connection before it looks at the arguments of a fence, and sends nothing for bad ones. */
 bool pypmix_connected(void)
 {
-    return NULL != pypmix_lib.Fence_nb && PMIX_ERR_BAD_PARAM == pypmix_lib.Fence_nb(NULL, 1, NULL, 0, ignore, NULL);
+    return NULL != pypmix_lib.Fence_nb
+        && PMIX_ERR_BAD_PARAM == pypmix_lib.Fence_nb(NULL, 1, NULL, 0, pypmix_ignore, NULL);
 }
 
 pmix_status_t pypmix_put(pmix_scope_t scope, const char *key, pmix_value_t *value)

@@ -209,22 +209,16 @@ struct pypmix_table {
 
 extern struct pypmix_table pypmix_lib;
 
-/*
- * A lock of a file. A child that is forked has it anew, since the thread that may have held it is not there; what it
- * guards belongs to the parent, and Python uses none of it in the child.
- */
-#define PYPMIX_LOCK(name)                                                                                          \
-    static pthread_mutex_t name = PTHREAD_MUTEX_INITIALIZER;                                                       \
-    static void renew_##name(void)                                                                                 \
-    {                                                                                                              \
-        name = (pthread_mutex_t) PTHREAD_MUTEX_INITIALIZER;                                                        \
-    }                                                                                                              \
-    __attribute__((constructor)) static void keep_##name(void)                                                     \
-    {                                                                                                              \
-        pthread_atfork(NULL, NULL, renew_##name);                                                                  \
-    }
+/* For fork.c: each file's locks and conditions are made, and none of its threads runs. */
+void pypmix_renew_apart(void);
+void pypmix_renew_calls(void);
+void pypmix_renew_events(void);
+void pypmix_renew_forwarding(void);
+void pypmix_renew_inbox(void);
+void pypmix_renew_upcalls(void);
+void pypmix_renew_watch(void);
 
-/* apart.c: a condition whose waits go by the monotonic clock, and that clock so many seconds from now. */
+/* fork.c: a condition whose waits go by the monotonic clock, and that clock so many seconds from now. */
 void pypmix_condition(pthread_cond_t *condition);
 struct timespec pypmix_after(double seconds);
 
@@ -291,6 +285,7 @@ void pypmix_fail(pmix_status_t status);
  * then it has to be returned.
  */
 pypmix_letter *pypmix_letter_new(int what, const pmix_proc_t *source, const pmix_info_t *infos, size_t ninfos);
+bool pypmix_is_nothing(const pmix_info_t *info);
 bool pypmix_copy_infos(pmix_data_array_t *target, const pmix_info_t *infos, size_t count);
 bool pypmix_copy_infos_but(
     pmix_data_array_t *target, const pmix_info_t *infos, size_t count, bool (*left_out)(const pmix_info_t *info));
@@ -343,6 +338,9 @@ pmix_status_t pypmix_ask_deregister_resources(pypmix_call *call);
 pmix_status_t pypmix_ask_define_process_set(pypmix_call *call);
 pmix_status_t pypmix_ask_delete_process_set(pypmix_call *call);
 pmix_status_t pypmix_ask_store_internal(pypmix_call *call);
+
+/* library.c: what is told of an end that nobody waits for. */
+void pypmix_ignore(pmix_status_t status, void *cbdata);
 
 /* watch.c: a call that has a server has begun, and the library does not know of it yet. */
 void pypmix_watch(void);

@@ -1,13 +1,28 @@
 /*
- * Upcalls: what the library asks the host of a server. It does so on its progress thread, or on that of somebody who
- * uses the library in the server's process. Each upcall is copied and put into a list, and who waits for it is woken.
+ * Upcalls: what the library asks the host of a server.
  *
- * Most answers go back on the progress thread only. Every release lets a host call back from any thread, but many of the
- * functions that it hands out for that (of publish, lookup, queries, credentials, job control, ...) put their reply
- * into the client's queue of messages there and then, without a lock, while the progress thread sends from it. It also
- * spares us that an answer comes before the library has dealt with the upcall being taken. Those of fences and direct
- * modexes do nothing but shift themselves to the progress thread, in every release from 4.2 to 7: these are called at
- * once, since to shift twice costs each fence of a job some microseconds.
+ * Theory of operation. An upcall is made by a trampoline (`on_...`), on the library's progress thread or on that of
+ * somebody who uses the library in the server's process. The trampoline copies it and `put`s it into the list of those
+ * that wait; it never waits itself, and refuses what is too much. Who takes it is either the engine's thread, which
+ * sleeps in `pypmix_upcall_next`, or somebody who watches the descriptor of a queue (`pypmix_upcalls_watch`), with
+ * `pypmix_upcall_take`. Somebody who watches is looked after by the thread, as long as upcalls come: where he does not
+ * come for STALL seconds although some wait, the thread takes them in his place until he does.
+ *
+ * An upcall waits (first ... last), then is open (taken: `opened`), then answered. Its taker answers it exactly once,
+ * from any thread, by which it is the shim's again. An upcall of which the host is only told has no callback: the
+ * library has been told success at once. `pypmix_upcalls_close` answers all that wait or are open with an error before
+ * the library is finalized; an open one stays its taker's, whose answer is dropped then (`server` says which server it
+ * was of).
+ *
+ * Most answers go back on the progress thread only (`first_answer` ... `last_answer`, brought there by `pypmix_shift`).
+ * Every release lets a host call back from any thread, but many of the functions that it hands out for that (of
+ * publish, lookup, queries, credentials, job control, ...) put their reply into the client's queue of messages there
+ * and then, without a lock, while the progress thread sends from it. It also spares us that an answer comes before the
+ * library has dealt with the upcall being taken. Those of fences and direct modexes do nothing but shift themselves to
+ * the progress thread, in every release from 4.2 to 7: these are called at once, since to shift twice costs each fence
+ * of a job some microseconds.
+ *
+ * One lock guards all of this. Nothing of the library is called with it held.
  */
 
 #include "shim.h"
@@ -36,20 +51,15 @@ enum {
 /* How long an upcall may wait for somebody who watches the queue, in seconds, before the thread steps in. */
 #define STALL 0.25
 
-PYPMIX_LOCK(lock)
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t answered;
 static pthread_cond_t arrived;
 
-/* A child has none of the threads that wait. */
-__attribute__((constructor)) static void renew(void)
+void pypmix_renew_upcalls(void)
 {
+    pthread_mutex_init(&lock, NULL);
     pypmix_condition(&answered);
     pypmix_condition(&arrived);
-}
-
-__attribute__((constructor)) static void prepare(void)
-{
-    pthread_atfork(NULL, NULL, renew);
 }
 
 static bool hosted; /* whether there is a server */
@@ -116,7 +126,7 @@ static void destroy_all(pypmix_upcall *upcall)
     }
 }
 
-/* What follows makes an upcall. Each takes it, and returns it, or NULL if there was no memory and it is no more. */
+/* These make an upcall: each adds something to it and returns it, or frees it and returns NULL without memory. */
 
 static pypmix_upcall *upcall_of(int what, const pmix_proc_t *source)
 {
@@ -133,7 +143,7 @@ static pypmix_upcall *upcall_of(int what, const pmix_proc_t *source)
     return upcall;
 }
 
-/* Have the upcall be no more unless all is well. */
+/* Free the upcall unless all is well. */
 static pypmix_upcall *provided(pypmix_upcall *upcall, bool well)
 {
     if (well) {
@@ -174,12 +184,6 @@ static size_t weight_of(const pmix_info_t *infos, size_t count)
     return sum;
 }
 
-static bool is_nothing(const pmix_info_t *info)
-{
-    (void) info;
-    return false;
-}
-
 /*
  * What libraries add: who asks, which the upcall says, and notes to themselves. How the local part of a collective went
  * is said only where it went wrong, since the others have to know that.
@@ -216,7 +220,7 @@ static pypmix_upcall *with_infos(pypmix_upcall *upcall, const pmix_info_t *infos
         return NULL;
     }
     tool = PYPMIX_UP_TOOL_CONNECTED == upcall->what || PYPMIX_UP_TOOL_CONNECTED2 == upcall->what;
-    return provided(upcall, copy_infos(upcall, &upcall->infos, infos, count, tool ? is_nothing : is_internal));
+    return provided(upcall, copy_infos(upcall, &upcall->infos, infos, count, tool ? pypmix_is_nothing : is_internal));
 }
 
 static pypmix_upcall *with_more(pypmix_upcall *upcall, const pmix_info_t *infos, size_t count)
@@ -322,7 +326,7 @@ static bool copy_owned(
 {
     pmix_data_array_t copies = {0};
 
-    if (!copy_infos(upcall, &copies, infos, count, is_nothing)) {
+    if (!copy_infos(upcall, &copies, infos, count, pypmix_is_nothing)) {
         return false;
     }
     *target = copies.array;
@@ -459,6 +463,19 @@ static pmix_status_t put(int what, pypmix_upcall *upcall, void *callback, void *
     return status;
 }
 
+/*
+ * The library's table takes functions of many types. Each makes its upcall and puts it into the list: which, the
+ * function's name, how it is made, and what the library calls it with, all but the last argument.
+ */
+#define OF(source) upcall_of(what, source)
+#define TAKE_IN(kind, name, made, ...)                   \
+    static pmix_status_t name(__VA_ARGS__, void *cbdata) \
+    {                                                    \
+        const int what = PYPMIX_UP_##kind;               \
+                                                         \
+        return put(what, made, (void *) cbfunc, cbdata); \
+    }
+
 static pmix_status_t on_client_connected(const pmix_proc_t *proc, void *object, pmix_op_cbfunc_t cbfunc, void *cbdata)
 {
     const int what = PYPMIX_UP_CLIENT_CONNECTED;
@@ -513,84 +530,33 @@ static pmix_status_t on_fence(
     return put(what, upcall, (void *) cbfunc, cbdata);
 }
 
-static pmix_status_t on_direct_modex(
-    const pmix_proc_t *proc, const pmix_info_t info[], size_t ninfo, pmix_modex_cbfunc_t cbfunc, void *cbdata)
-{
-    const int what = PYPMIX_UP_DIRECT_MODEX;
+TAKE_IN(DIRECT_MODEX, on_direct_modex, with_infos(OF(proc), info, ninfo),
+    const pmix_proc_t *proc, const pmix_info_t info[], size_t ninfo, pmix_modex_cbfunc_t cbfunc)
 
-    return put(what, with_infos(upcall_of(what, proc), info, ninfo), (void *) cbfunc, cbdata);
-}
+TAKE_IN(PUBLISH, on_publish, with_infos(OF(proc), info, ninfo),
+    const pmix_proc_t *proc, const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc)
 
-static pmix_status_t on_publish(
-    const pmix_proc_t *proc, const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc, void *cbdata)
-{
-    const int what = PYPMIX_UP_PUBLISH;
+TAKE_IN(LOOKUP, on_lookup, with_infos(with_keys(OF(proc), keys), info, ninfo),
+    const pmix_proc_t *proc, char **keys, const pmix_info_t info[], size_t ninfo, pmix_lookup_cbfunc_t cbfunc)
 
-    return put(what, with_infos(upcall_of(what, proc), info, ninfo), (void *) cbfunc, cbdata);
-}
+TAKE_IN(UNPUBLISH, on_unpublish, with_infos(with_keys(OF(proc), keys), info, ninfo),
+    const pmix_proc_t *proc, char **keys, const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc)
 
-static pmix_status_t on_lookup(
-    const pmix_proc_t *proc, char **keys, const pmix_info_t info[], size_t ninfo, pmix_lookup_cbfunc_t cbfunc,
-    void *cbdata)
-{
-    const int what = PYPMIX_UP_LOOKUP;
-
-    return put(what, with_infos(with_keys(upcall_of(what, proc), keys), info, ninfo), (void *) cbfunc, cbdata);
-}
-
-static pmix_status_t on_unpublish(
-    const pmix_proc_t *proc, char **keys, const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc,
-    void *cbdata)
-{
-    const int what = PYPMIX_UP_UNPUBLISH;
-
-    return put(what, with_infos(with_keys(upcall_of(what, proc), keys), info, ninfo), (void *) cbfunc, cbdata);
-}
-
-static pmix_status_t on_spawn(
+TAKE_IN(SPAWN, on_spawn, with_apps(with_infos(OF(proc), info, ninfo), apps, napps),
     const pmix_proc_t *proc, const pmix_info_t info[], size_t ninfo, const pmix_app_t apps[], size_t napps,
-    pmix_spawn_cbfunc_t cbfunc, void *cbdata)
-{
-    const int what = PYPMIX_UP_SPAWN;
+    pmix_spawn_cbfunc_t cbfunc)
 
-    return put(what, with_apps(with_infos(upcall_of(what, proc), info, ninfo), apps, napps), (void *) cbfunc, cbdata);
-}
+TAKE_IN(CONNECT, on_connect, with_infos(with_items(OF(NULL), PROC, procs, nprocs), info, ninfo),
+    const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc)
 
-static pmix_status_t on_connect(
-    const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc,
-    void *cbdata)
-{
-    const int what = PYPMIX_UP_CONNECT;
-    pypmix_upcall *upcall = with_items(upcall_of(what, NULL), PROC, procs, nprocs);
+TAKE_IN(DISCONNECT, on_disconnect, with_infos(with_items(OF(NULL), PROC, procs, nprocs), info, ninfo),
+    const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc)
 
-    return put(what, with_infos(upcall, info, ninfo), (void *) cbfunc, cbdata);
-}
+TAKE_IN(REGISTER_EVENTS, on_register_events, with_infos(with_items(OF(NULL), STATUS, codes, ncodes), info, ninfo),
+    pmix_status_t *codes, size_t ncodes, const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc)
 
-static pmix_status_t on_disconnect(
-    const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc,
-    void *cbdata)
-{
-    const int what = PYPMIX_UP_DISCONNECT;
-    pypmix_upcall *upcall = with_items(upcall_of(what, NULL), PROC, procs, nprocs);
-
-    return put(what, with_infos(upcall, info, ninfo), (void *) cbfunc, cbdata);
-}
-
-static pmix_status_t on_register_events(
-    pmix_status_t *codes, size_t ncodes, const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t cbfunc, void *cbdata)
-{
-    const int what = PYPMIX_UP_REGISTER_EVENTS;
-    pypmix_upcall *upcall = with_items(upcall_of(what, NULL), STATUS, codes, ncodes);
-
-    return put(what, with_infos(upcall, info, ninfo), (void *) cbfunc, cbdata);
-}
-
-static pmix_status_t on_deregister_events(pmix_status_t *codes, size_t ncodes, pmix_op_cbfunc_t cbfunc, void *cbdata)
-{
-    const int what = PYPMIX_UP_DEREGISTER_EVENTS;
-
-    return put(what, with_items(upcall_of(what, NULL), STATUS, codes, ncodes), (void *) cbfunc, cbdata);
-}
+TAKE_IN(DEREGISTER_EVENTS, on_deregister_events, with_items(OF(NULL), STATUS, codes, ncodes),
+    pmix_status_t *codes, size_t ncodes, pmix_op_cbfunc_t cbfunc)
 
 static pmix_status_t on_notify_event(
     pmix_status_t code, const pmix_proc_t *source, uint8_t range, pmix_info_t info[], size_t ninfo,
@@ -603,21 +569,11 @@ static pmix_status_t on_notify_event(
         what, with_infos(with_number(upcall_of(what, source), number), info, ninfo), (void *) cbfunc, cbdata);
 }
 
-static pmix_status_t on_query(
-    pmix_proc_t *proc, pmix_query_t *queries, size_t nqueries, pmix_info_cbfunc_t cbfunc, void *cbdata)
-{
-    const int what = PYPMIX_UP_QUERY;
+TAKE_IN(QUERY, on_query, with_queries(OF(proc), queries, nqueries),
+    pmix_proc_t *proc, pmix_query_t *queries, size_t nqueries, pmix_info_cbfunc_t cbfunc)
 
-    return put(what, with_queries(upcall_of(what, proc), queries, nqueries), (void *) cbfunc, cbdata);
-}
-
-static pmix_status_t on_tool_connected2(
-    pmix_info_t *info, size_t ninfo, pmix_tool_connection_cbfunc_t cbfunc, void *cbdata)
-{
-    const int what = PYPMIX_UP_TOOL_CONNECTED2;
-
-    return put(what, with_infos(upcall_of(what, NULL), info, ninfo), (void *) cbfunc, cbdata);
-}
+TAKE_IN(TOOL_CONNECTED2, on_tool_connected2, with_infos(OF(NULL), info, ninfo),
+    pmix_info_t *info, size_t ninfo, pmix_tool_connection_cbfunc_t cbfunc)
 
 /*
  * Two return nothing, so that the library hears of a refusal as of an answer. Not at once: it may hold a lock here that
@@ -656,124 +612,56 @@ static void on_log(
     refuse(what, status, (void *) cbfunc, cbdata);
 }
 
-static pmix_status_t on_log2(
+TAKE_IN(LOG2, on_log2, with_more(with_infos(OF(proc), data, ndata), directives, ndirs),
     const pmix_proc_t *proc, const pmix_info_t data[], size_t ndata, const pmix_info_t directives[], size_t ndirs,
-    pmix_op_cbfunc_t cbfunc, void *cbdata)
-{
-    const int what = PYPMIX_UP_LOG2;
-    pypmix_upcall *upcall = with_infos(upcall_of(what, proc), data, ndata);
+    pmix_op_cbfunc_t cbfunc)
 
-    return put(what, with_more(upcall, directives, ndirs), (void *) cbfunc, cbdata);
-}
+TAKE_IN(ALLOCATE, on_allocate, with_infos(with_number(OF(proc), directive), info, ninfo),
+    const pmix_proc_t *proc, uint8_t directive, const pmix_info_t info[], size_t ninfo, pmix_info_cbfunc_t cbfunc)
 
-static pmix_status_t on_allocate(
-    const pmix_proc_t *proc, uint8_t directive, const pmix_info_t info[], size_t ninfo, pmix_info_cbfunc_t cbfunc,
-    void *cbdata)
-{
-    const int what = PYPMIX_UP_ALLOCATE;
-
-    return put(
-        what, with_infos(with_number(upcall_of(what, proc), directive), info, ninfo), (void *) cbfunc, cbdata);
-}
-
-static pmix_status_t on_job_control(
+TAKE_IN(JOB_CONTROL, on_job_control,
+    with_infos(with_items(OF(proc), PROC, targets, ntargets), info, ninfo),
     const pmix_proc_t *proc, const pmix_proc_t targets[], size_t ntargets, const pmix_info_t info[], size_t ninfo,
-    pmix_info_cbfunc_t cbfunc, void *cbdata)
-{
-    const int what = PYPMIX_UP_JOB_CONTROL;
-    pypmix_upcall *upcall = with_items(upcall_of(what, proc), PROC, targets, ntargets);
+    pmix_info_cbfunc_t cbfunc)
 
-    return put(what, with_infos(upcall, info, ninfo), (void *) cbfunc, cbdata);
-}
+TAKE_IN(MONITOR, on_monitor,
+    with_infos(with_more(with_number(OF(proc), error), monitor, NULL == monitor ? 0 : 1), info, ninfo),
+    const pmix_proc_t *proc, const pmix_info_t *monitor, pmix_status_t error, const pmix_info_t info[], size_t
+    ninfo, pmix_info_cbfunc_t cbfunc)
 
-static pmix_status_t on_monitor(
-    const pmix_proc_t *proc, const pmix_info_t *monitor, pmix_status_t error, const pmix_info_t info[], size_t ninfo,
-    pmix_info_cbfunc_t cbfunc, void *cbdata)
-{
-    const int what = PYPMIX_UP_MONITOR;
-    pypmix_upcall *upcall = with_more(with_number(upcall_of(what, proc), error), monitor, NULL == monitor ? 0 : 1);
+TAKE_IN(GET_CREDENTIAL, on_get_credential, with_infos(OF(proc), info, ninfo),
+    const pmix_proc_t *proc, const pmix_info_t info[], size_t ninfo, pmix_credential_cbfunc_t cbfunc)
 
-    return put(what, with_infos(upcall, info, ninfo), (void *) cbfunc, cbdata);
-}
-
-static pmix_status_t on_get_credential(
-    const pmix_proc_t *proc, const pmix_info_t info[], size_t ninfo, pmix_credential_cbfunc_t cbfunc, void *cbdata)
-{
-    const int what = PYPMIX_UP_GET_CREDENTIAL;
-
-    return put(what, with_infos(upcall_of(what, proc), info, ninfo), (void *) cbfunc, cbdata);
-}
-
-static pmix_status_t on_validate_credential(
+TAKE_IN(VALIDATE_CREDENTIAL, on_validate_credential, with_infos(with_bytes(OF(proc), credential), info, ninfo),
     const pmix_proc_t *proc, const pmix_byte_object_t *credential, const pmix_info_t info[], size_t ninfo,
-    pmix_validation_cbfunc_t cbfunc, void *cbdata)
-{
-    const int what = PYPMIX_UP_VALIDATE_CREDENTIAL;
-    pypmix_upcall *upcall = with_bytes(upcall_of(what, proc), credential);
+    pmix_validation_cbfunc_t cbfunc)
 
-    return put(what, with_infos(upcall, info, ninfo), (void *) cbfunc, cbdata);
-}
-
-static pmix_status_t on_iof_pull(
+TAKE_IN(IOF_PULL, on_iof_pull,
+    with_infos(with_items(with_number(OF(NULL), channels), PROC, procs, nprocs), info, ninfo),
     const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo, uint16_t channels,
-    pmix_op_cbfunc_t cbfunc, void *cbdata)
-{
-    const int what = PYPMIX_UP_IOF_PULL;
-    pypmix_upcall *upcall = with_items(with_number(upcall_of(what, NULL), channels), PROC, procs, nprocs);
+    pmix_op_cbfunc_t cbfunc)
 
-    return put(what, with_infos(upcall, info, ninfo), (void *) cbfunc, cbdata);
-}
-
-static pmix_status_t on_push_stdin(
+TAKE_IN(PUSH_STDIN, on_push_stdin,
+    with_infos(with_bytes(with_items(OF(source), PROC, targets, ntargets), bytes), info, ninfo),
     const pmix_proc_t *source, const pmix_proc_t targets[], size_t ntargets, const pmix_info_t info[], size_t ninfo,
-    const pmix_byte_object_t *bytes, pmix_op_cbfunc_t cbfunc, void *cbdata)
-{
-    const int what = PYPMIX_UP_PUSH_STDIN;
-    pypmix_upcall *upcall = with_bytes(with_items(upcall_of(what, source), PROC, targets, ntargets), bytes);
+    const pmix_byte_object_t *bytes, pmix_op_cbfunc_t cbfunc)
 
-    return put(what, with_infos(upcall, info, ninfo), (void *) cbfunc, cbdata);
-}
+TAKE_IN(GROUP, on_group,
+    with_infos(with_items(with_text(with_number(OF(NULL), operation), name), PROC, procs, nprocs), info, ninfo),
+    uint8_t operation, char name[], const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t
+    ninfo, pmix_info_cbfunc_t cbfunc)
 
-static pmix_status_t on_group(
-    uint8_t operation, char name[], const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo,
-    pmix_info_cbfunc_t cbfunc, void *cbdata)
-{
-    const int what = PYPMIX_UP_GROUP;
-    pypmix_upcall *upcall = with_text(with_number(upcall_of(what, NULL), operation), name);
+TAKE_IN(FABRIC, on_fabric, with_infos(with_number(OF(proc), operation), info, ninfo),
+    const pmix_proc_t *proc, uint8_t operation, const pmix_info_t info[], size_t ninfo, pmix_info_cbfunc_t cbfunc)
 
-    return put(
-        what, with_infos(with_items(upcall, PROC, procs, nprocs), info, ninfo), (void *) cbfunc, cbdata);
-}
+TAKE_IN(SESSION_CONTROL, on_session_control, with_infos(with_number(OF(proc), session), info, ninfo),
+    const pmix_proc_t *proc, uint32_t session, const pmix_info_t info[], size_t ninfo, pmix_info_cbfunc_t cbfunc)
 
-static pmix_status_t on_fabric(
-    const pmix_proc_t *proc, uint8_t operation, const pmix_info_t info[], size_t ninfo, pmix_info_cbfunc_t cbfunc,
-    void *cbdata)
-{
-    const int what = PYPMIX_UP_FABRIC;
-
-    return put(
-        what, with_infos(with_number(upcall_of(what, proc), operation), info, ninfo), (void *) cbfunc, cbdata);
-}
-
-static pmix_status_t on_session_control(
-    const pmix_proc_t *proc, uint32_t session, const pmix_info_t info[], size_t ninfo, pmix_info_cbfunc_t cbfunc,
-    void *cbdata)
-{
-    const int what = PYPMIX_UP_SESSION_CONTROL;
-
-    return put(what, with_infos(with_number(upcall_of(what, proc), session), info, ninfo), (void *) cbfunc, cbdata);
-}
-
-static pmix_status_t on_resource_block(
+TAKE_IN(RESOURCE_BLOCK, on_resource_block,
+    with_infos(
+        with_items(with_text(with_number(OF(proc), directive), name), RESOURCE_UNIT, units, nunits), info, ninfo),
     const pmix_proc_t *proc, uint8_t directive, const char *name, const pmix_resource_unit_t *units, size_t nunits,
-    const pmix_info_t *info, size_t ninfo, pmix_op_cbfunc_t cbfunc, void *cbdata)
-{
-    const int what = PYPMIX_UP_RESOURCE_BLOCK;
-    pypmix_upcall *upcall = with_text(with_number(upcall_of(what, proc), directive), name);
-
-    return put(
-        what, with_infos(with_items(upcall, RESOURCE_UNIT, units, nunits), info, ninfo), (void *) cbfunc, cbdata);
-}
+    const pmix_info_t *info, size_t ninfo, pmix_op_cbfunc_t cbfunc)
 
 /* how the library is called back */
 enum { OP, MODEX, LOOKED_UP, SPAWNED, INFOS, NAMED, CREDENTIAL, VALIDATION };

@@ -19,7 +19,7 @@
 /* instead of a number of seconds */
 #define UNTIL_ROUSED -1.0
 
-PYPMIX_LOCK(lock)
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t roused;
 static bool running;
 
@@ -85,18 +85,12 @@ static void *watch(void *unused)
     return unused;
 }
 
-/* A child has not the thread. */
-static void forked(void)
+void pypmix_renew_watch(void)
 {
+    pthread_mutex_init(&lock, NULL);
+    pypmix_condition(&roused);
     running = false;
     atomic_store(&drowsy, true);
-    pypmix_condition(&roused);
-}
-
-__attribute__((constructor)) static void prepare(void)
-{
-    pypmix_condition(&roused);
-    pthread_atfork(NULL, NULL, forked);
 }
 
 /* After the call is among those that pypmix_fail ends, before the library hears of it. */
