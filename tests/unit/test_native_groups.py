@@ -27,7 +27,7 @@ def test_the_library_itself_hears_of_events_before_any_handler(lone) -> None:  #
     lone(
         EVENTS
         + """
-events = me._topic_named("events")
+events = me.topic("events")
 inside = events._inbox.enter
 watched = []
 watcher = watched.append

@@ -279,13 +279,14 @@ def test_integers_take_exactly_their_range(kind: int) -> None:
 def test_what_there_is_no_memory_for_is_told_and_nothing_is_left_behind(monkeypatch):
     from types import SimpleNamespace
 
+    from pypmix.engine.native import marshal as made
     from pypmix.engine.native import session, structs
     from pypmix.standard.ops import Fence
     from pypmix.standard.types import Regex2
 
     monkeypatch.setattr(structs, "lib", SimpleNamespace(pypmix_copy=lambda *_: structs.NULL))
     for put in (
-        lambda: structs.put_regex2(None, SimpleNamespace(), Regex2("pmix", b"x")),
+        lambda: made._put_regex2(None, SimpleNamespace(), Regex2("pmix", b"x")),
         lambda: structs.put_object(SimpleNamespace(), b"x"),
         lambda: structs.copy_text("x"),
     ):
@@ -303,7 +304,7 @@ def test_what_there_is_no_memory_for_is_told_and_nothing_is_left_behind(monkeypa
 
     marshal = Marshal()
     marshal.procs = procs
-    opened = SimpleNamespace(_marshal=marshal, proc=("job", 0), slurm=False)
+    opened = SimpleNamespace(marshal=marshal, proc=("job", 0), slurm=False)
     with pytest.raises(ValueError, match="no proc"):
         session.NativeSession._fence_arguments(opened, Fence(collect=True))
     assert freed == [("infos", 1)]

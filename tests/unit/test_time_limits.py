@@ -13,7 +13,6 @@ from pypmix.cli.options import parse
 from pypmix.cli.parser import UsageError
 from pypmix.engine.alarms import Alarms
 from pypmix.engine.base import LONGEST_SLEEP, sleep_for
-from pypmix.engine.native.background import _Limits
 from pypmix.engine.native.quirks import deadline
 from pypmix.engine.python.reactor import Reactor
 from pypmix.engine.python.session import open_client
@@ -69,17 +68,6 @@ def test_alarms_ring_although_one_is_far(far: float) -> None:
         assert rung.wait(20)
     finally:
         alarms.close()
-
-
-@pytest.mark.parametrize("far", FAR)
-def test_the_native_engine_waits_although_a_limit_is_far(far: float) -> None:
-    limits = _Limits(None)
-    limits.add(far, 1)
-    time.sleep(0.05)
-    assert limits.thread.is_alive()
-    limits.stop()
-    limits.thread.join(20)
-    assert not limits.thread.is_alive()
 
 
 def test_a_limit_in_the_library_is_one_that_threads_can_wait_for() -> None:

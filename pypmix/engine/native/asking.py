@@ -2,11 +2,17 @@
 
 A row says how an operation's arguments become C structures, and how what the library answered becomes its result. The
 rest is the same for all: both ways to ask, the wait, the errors, and whose memory is whose.
+
+Theory of operation. `steps` is an operation as a generator: it yields what the library is to be asked, is sent the
+ended call (which it frees), and returns the result. `run` drives it on the caller's thread and waits in C for each
+call; `submit` drives it from one completion to the next, on the thread that completes operations.
 """
 
 from __future__ import annotations
 
-from pypmix.engine.native._ffi import ffi, lib
+from pypmix.engine.faults import fault
+from pypmix.engine.native._ffi import lib
+from pypmix.engine.native.connection import arguments
 from pypmix.engine.native.quirks import check_types, deadline
 from pypmix.engine.native.structs import string
 from pypmix.standard import statuses
@@ -15,11 +21,16 @@ from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
     from typing import Any
 
     from pypmix.engine.base import Done
-    from pypmix.engine.native.session import NativeSession
+    from pypmix.engine.native.connection import Connection
+
+    Ask = tuple[int, Any, float]
+    """What the shim calls it, its arguments, and the seconds that it may last."""
+
+    Steps = Generator[Ask, Any, Any]
 
 
 def _nothing(topic: Any, call: Any) -> None:
@@ -38,6 +49,11 @@ def text_of(topic: Any, call: Any) -> str | None:
 
 def no_arguments(topic: Asking, op: Any, given: Any) -> None:
     """Give what an operation has beside its directives: nothing."""
+
+
+def items(kind: int, field: str) -> Callable[[Asking, Any, Any], None]:
+    """Return what gives a field of an operation, as elements of a type."""
+    return lambda topic, op, given: topic.marshal.fill(given.items, kind, getattr(op, field))
 
 
 class Row(Record):
@@ -67,34 +83,70 @@ class Asking:
 
     rows: Mapping[type, Row]
 
-    def __init__(self, session: NativeSession) -> None:
+    def __init__(self, session: Connection) -> None:
         self.session = session
-        self.marshal = session._marshal
+        self.marshal = session.marshal
 
     def run(self, op: Any) -> Any:
         """Carry out an operation, wait for its end, and return its result."""
-        row = self._row(op)
-        given, limit = self._given(row, op)
-        session = self.session
+        steps = self.steps(op)
         try:
-            call = session._call()
-        except MemoryError:
-            lib.pypmix_given_free(given)
+            ask = next(steps)
+            while True:
+                try:
+                    call = self.session.ask(*ask)
+                except BaseException as error:
+                    ask = steps.throw(error)
+                else:
+                    ask = steps.send(call)
+        except StopIteration as end:
+            return end.value
+        except PMIxError as error:
+            if not error.operation:
+                self.session.named(error, op.name)
             raise
-        lib.pypmix_ask(call, session._queue, self.what(op, row), given, limit)
-        session._waited(call, limit)
-        return self._outcome(op, call)
 
     def submit(self, op: Any, done: Done[Any]) -> None:
-        """Start an operation, whose end `done` hears of."""
-        row = self._row(op)
-        given, limit = self._given(row, op)
-        what = self.what(op, row)
+        """Start an operation, whose end `done` is told of."""
+        self.drive(op, self.steps(op), done)
 
-        def begin(queue: Any, token: int) -> int:
-            return int(lib.pypmix_ask_submit(queue, token, what, given))
+    def drive(self, op: Any, steps: Steps, done: Done[Any], call: Any = None) -> None:
+        """Take steps, from one completion to the next; `done` is told of their end."""
+        result: Any = None
+        problem: BaseException | None = None
+        try:
+            what, given, limit = steps.send(call)
+        except StopIteration as end:
+            result = end.value
+        except PMIxError as error:
+            problem = error if error.operation else self.session.named(error, op.name)
+        except Exception as error:
+            # Before the first call, it is a mistake in the arguments.
+            problem = error if call is None else fault(f"the answer to {op.name}", error)
+        else:
 
-        self.session._behind().start(op, done, begin, self._outcome, limit)
+            def begin(queue: Any, token: int) -> int:
+                return int(lib.pypmix_ask_submit(queue, token, what, given))
+
+            def ended(call: Any, error: BaseException | None) -> None:
+                if error is None:
+                    self.drive(op, steps, done, call)
+                else:
+                    steps.close()
+                    done(None, error)
+
+            self.session.background.start(op, ended, begin, _itself, limit)
+            return
+        done(result, problem)
+
+    def steps(self, op: Any) -> Steps:
+        """Yield what an operation asks of the library, and return its result; it is sent each ended call."""
+        row, limit = self.row(op), self.limit(op)
+        call = yield self.what(op, row), self.given(row, op), limit
+        try:
+            return self.outcome(op, call)
+        finally:
+            lib.pypmix_call_free(call)
 
     def what(self, op: Any, row: Row) -> int:
         """Return what the shim calls an operation."""
@@ -112,54 +164,48 @@ class Asking:
         """Return the status with which an operation has failed, 0 if it has not."""
         return int(call.status)
 
-    def _row(self, op: Any) -> Row:
+    def row(self, op: Any) -> Row:
+        """Return the row of an operation, if it can be asked at all."""
         row = self.rows.get(type(op))
         if row is None:
-            raise self.session._not_offered(op)
+            raise self.session.not_offered(op)
         if self.session.singleton and not row.alone:
-            raise self.session._alone_error(op.name, _procs(op))
+            raise self.session.alone(op.name, _procs(op))
         return row
 
-    def _given(self, row: Row, op: Any) -> tuple[Any, float]:
-        """Return an operation's arguments in memory that the call takes over, and the seconds it may last."""
-        given = ffi.new("pypmix_given *")
-        try:
+    def given(self, row: Row, op: Any) -> Any:
+        """Return an operation's arguments in memory that the call takes over."""
+
+        def fill(given: Any) -> None:
             directives = self.directives(op)
             check_types(directives)
             given.infos, given.ninfos = self.marshal.infos(directives)
             row.give(self, op, given)
-        except PMIxError as error:
-            lib.pypmix_given_free(given)
-            raise self.session._with_context(error, op.name) from None
-        except BaseException:
-            lib.pypmix_given_free(given)
-            raise
-        return given, self.limit(op)
 
-    def _outcome(self, op: Any, call: Any) -> Any:
+        return arguments(fill)
+
+    def outcome(self, op: Any, call: Any) -> Any:
         """Return the result of an operation that has ended, or raise its error."""
-        session, row = self.session, self.rows[type(op)]
-        try:
-            status = self.fault(op, call)
-            if status and not (row.partial and status == statuses.ERR_PARTIAL_SUCCESS):
-                raise self.error(op, status)
-            try:
-                result = row.take(self, call)
-            except PMIxError as error:
-                raise session._with_context(error, op.name) from None
-            if status and not result:
-                raise self.error(op, status)
-            return result
-        finally:
-            lib.pypmix_call_free(call)
+        row = self.rows[type(op)]
+        status = self.fault(op, call)
+        if status and not (row.partial and status == statuses.ERR_PARTIAL_SUCCESS):
+            raise self.error(op, status)
+        result = row.take(self, call)
+        if status and not result:
+            raise self.error(op, status)
+        return result
 
     def error(self, op: Any, status: int) -> PMIxError:
         """Return the error of an operation that has failed."""
         session, row = self.session, self.rows[type(op)]
         if session.singleton and status == statuses.ERR_UNREACH:
-            return session._alone_error(op.name, _procs(op))
+            return session.alone(op.name, _procs(op))
         detail = row.failures.get(status, "")
-        return session._error(op.name, status, detail.format(row.about(op)) if detail else "", _procs(op))
+        return session.failed(op.name, status, detail.format(row.about(op)) if detail else "", _procs(op))
+
+
+def _itself(_op: object, call: Any) -> Any:
+    return call
 
 
 def _procs(op: Any) -> tuple[Any, ...]:

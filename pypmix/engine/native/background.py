@@ -1,22 +1,33 @@
-"""Operations that nobody waits for in C: how their outcomes reach `done`, and what runs on threads.
+"""Operations that nobody waits for in C: how they end, on which thread, and what else is called there.
 
-Threads are started by the first operation that needs one and are daemons that sleep in C without the GIL, so a
-process that forgets to finalize ends all the same.
+Theory of operation. A submitted operation gets a token. Its callback comes on libpmix's progress thread, which puts the
+call into the session's queue (`calls.c`) and wakes the queue's descriptor; it touches no Python. `poll` takes ended
+calls out, reads their outcome, and calls `done`. Whoever attached calls `poll` when the descriptor is readable (an
+event loop); without one, the thread "pypmix-completions" sleeps on the descriptor and calls it. It starts with the
+first operation that needs it, ends when somebody attaches, and starts again after `detach` if anything is left to
+complete.
+
+`poll` does these in order: it takes ended calls from the queue; has the listeners (the inboxes) take in what came
+unasked; makes the calls that were requested by `tell`; tells the ends of operations; and makes the calls that these
+have led to. So what came unasked before an operation ended is handed on before that end is told. It may also come
+before the end of what was over earlier, which its readers allow for: they know a registration by the time it is asked
+for.
+
+Two more threads start when they are needed: "pypmix-calls" carries out, one after the other, operations that the
+library has in a blocking form only, and the alarms end operations whose time is over where the library does not. All
+are daemons, so that a process which forgets to finalize ends all the same. A fault on one of them ends the operation
+that it belongs to with an error, is logged, and the thread goes on: whoever waits for it would wait for ever otherwise.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from heapq import heappop, heappush
 from queue import SimpleQueue
-from time import monotonic
 
-from pypmix.engine.base import sleep_for
+from pypmix.engine.alarms import Alarms
 from pypmix.engine.faults import fault
 from pypmix.engine.native._ffi import lib
-from pypmix.engine.native.quirks import deadline, ordered
-from pypmix.engine.native.structs import text
 from pypmix.standard.errors import PMIxError
 
 TYPE_CHECKING = False
@@ -24,10 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from pypmix.engine.native.session import NativeSession
+    from pypmix.engine.alarms import Alarm
     from pypmix.standard.ops import Op
 
     Report = Callable[[Any, BaseException | None], None]
+    Begin = Callable[[Any, int], int]
     Outcome = Callable[[Any, Any], Any]
 
 
@@ -35,94 +47,143 @@ JOIN = 2.0
 """Seconds that a thread has to end; one that a call of the library holds is left behind, as a daemon."""
 
 
-def _thread(name: str, target: Callable[..., None], *args: object) -> threading.Thread:
-    thread = threading.Thread(target=target, args=args, name=name, daemon=True)
+def _thread(name: str, target: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=target, name=name, daemon=True)
     thread.start()
     return thread
 
 
 class Background:
-    """The submitted operations of one session."""
+    """The submitted operations of one session.
 
-    def __init__(self, session: NativeSession) -> None:
-        self._session = session
-        self._queue = session._queue
+    Args:
+        queue: The session's queue, which outlives this.
+        run: Carries out an operation that the library has in a blocking form only.
+    """
+
+    def __init__(self, queue: Any, run: Callable[[Op[Any]], Any]) -> None:
+        self._queue = queue
+        self._run = run
         self._lock = threading.Lock()
-        self._pending: dict[int, tuple[Op[Any], Report, Outcome]] = {}
+        self._pending: dict[int, tuple[Op[Any], Report, Outcome, Alarm | None]] = {}
         self._last_token = 0
         self._finished: deque[tuple[Report, Any, BaseException | None]] = deque()
         self._ended: deque[tuple[Report | None, Any, BaseException | None]] = deque()
+        self._due: deque[tuple[Callable[[Any], object], Any]] = deque()
+        self._poller = 0
         self._attached = False
         self._closed = False
         self._completer: threading.Thread | None = None
         self._caller: threading.Thread | None = None
-        self._work: SimpleQueue[tuple[Op[Any], Report] | None] | None = None
-        self._limits: _Limits | None = None
-        self._listeners: list[Callable[[], None]] = []
+        self._work: SimpleQueue[tuple[Op[Any], Report] | None] = SimpleQueue()
+        self._limits = Alarms()
+        self._listeners: list[Callable[[], bool]] = []
 
-    def get(self, op: Any, done: Report) -> None:
-        """Start a get."""
-        proc, directives = op.proc, op.directives
-        nspace, key, limit = text(proc[0]), text(op.key), deadline(directives)
-        infos, count = self._session._marshal.infos(ordered(directives))
-        token = self._enter(op, done, self._session._outcome)
-        status = lib.pypmix_get_submit(self._queue, token, nspace, proc[1], key, infos, count)
-        self._entered(token, status, limit)
-
-    def fence(self, op: Any, done: Report) -> None:
-        """Start a fence."""
-        procs, count, infos, ninfos, limit = self._session._fence_arguments(op)
-        token = self._enter(op, done, self._session._outcome)
-        status = lib.pypmix_fence_submit(self._queue, token, procs, count, infos, ninfos)
-        self._entered(token, status, limit)
-
-    def start(self, op: Any, done: Report, begin: Callable[[Any, int], int], outcome: Outcome, limit: float) -> None:
-        """Start any other operation.
+    def start(self, op: Op[Any], done: Report, begin: Begin, outcome: Outcome, limit: float) -> None:
+        """Start an operation.
 
         Args:
             op: The operation.
-            done: What hears of its end.
+            done: Told of its end.
             begin: Puts it to the library, for a queue and under a token, and returns 0 or that there is no memory.
             outcome: Returns the result of the operation and its ended call, which it frees, or raises the error.
             limit: The seconds that it may last; -1 for no limit.
         """
-        token = self._enter(op, done, outcome)
-        self._entered(token, begin(self._queue, token), limit)
+        with self._lock:
+            self._last_token += 1
+            token = self._last_token
+        alarm = self._limits.later(limit, lambda: self._expire(token)) if limit >= 0 else None
+        self._pending[token] = (op, done, outcome, alarm)
+        self._completions()
+        if begin(self._queue, token):
+            self._taken(token)
+            done(None, MemoryError("no memory for an operation"))
 
     def call(self, op: Op[Any], done: Report) -> None:
         """Run an operation that the library only has in a blocking form, on a thread that does these in order."""
         with self._lock:
-            if self._work is None:
-                self._work = SimpleQueue()
-                self._caller = _thread("pypmix-calls", self._run_calls, self._work)
+            if self._caller is None:
+                self._caller = _thread("pypmix-calls", self._run_calls)
         self._completions()
         self._work.put((op, done))
 
-    def poll(self) -> None:
-        """Report everything that has ended.
+    def tell(self, function: Callable[[Any], object], argument: Any) -> None:
+        """Have a function called with an argument by `poll`, after those of earlier requests."""
+        self._due.append((function, argument))
+        if self._poller != threading.get_ident():
+            self._wake()
 
-        What came unasked before an operation ended is handed on before that end is told. It may also come before the
-        end of what was over earlier, which its readers allow for: they know a registration by the time it is asked for.
+    def listen(self, listener: Callable[[], bool]) -> None:
+        """Have somebody called with each `poll` who looks for more; from now on there is always one to call it.
+
+        It returns whether calls may be made: not where this thread has been interrupted inside of the session.
         """
+        self._listeners.append(listener)
+        self._completions()
+
+    def poll(self) -> None:
+        """Report everything that has ended."""
         lib.pypmix_queue_drain(self._queue)
         ended = self._ended
         while call := lib.pypmix_queue_pop(self._queue):
             ended.append((None, call, None))
         while self._finished:
             ended.append(self._finished.popleft())
-        for listener in self._listeners:
-            try:
-                listener()
-            except Exception as error:
-                fault("to take in what has come", error)
-        while ended:
-            self._end(*ended.popleft())
+        before, self._poller = self._poller, threading.get_ident()
+        try:
+            held = [listener for listener in self._listeners if not self._listened(listener)]
+            while self._due and not held:
+                self._make_call()
+            while ended:
+                self._end(*ended.popleft())
+            while self._due and not held:
+                self._make_call()
+        finally:
+            self._poller = before
+
+    def attach(self) -> None:
+        """Somebody watches the queue's descriptor and calls `poll`."""
+        self._attached = True
+        lib.pypmix_queue_wake(self._queue)
+
+    def detach(self) -> None:
+        """Nobody does any more."""
+        self._attached = False
+        if self._pending or self._finished or self._due or self._listeners:
+            self._completions()
+
+    def close(self) -> None:
+        """Report what is left, and end the threads."""
+        with self._lock:
+            self._closed = True
+            lib.pypmix_queue_wake(self._queue)
+        self._work.put(None)
+        self._limits.close()
+        for thread in (self._completer, self._caller):
+            if thread is not None and thread is not threading.current_thread():
+                thread.join(JOIN)
+        self.poll()
+
+    def _listened(self, listener: Callable[[], bool]) -> bool:
+        try:
+            return listener()
+        except Exception as error:
+            fault("to take in what has come", error)
+            return True
+
+    def _make_call(self) -> None:
+        function, argument = self._due.popleft()
+        try:
+            function(argument)
+        except Exception as error:
+            # Others wait for what is due behind it.
+            fault("what an event or an answer leads to", error)
 
     def _end(self, done: Report | None, result: Any, problem: BaseException | None) -> None:
         try:
             if done is None:
                 call = result
-                op, done, outcome = self._pending.pop(call.token)
+                op, done, outcome = self._taken(call.token)
                 try:
                     result = outcome(op, call)
                 except PMIxError as error:
@@ -134,58 +195,21 @@ class Background:
             # Others wait for what has ended behind it.
             fault("to tell of the end of an operation", error)
 
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Have somebody called who looks for more, with each `poll`; from now on there is always one to call it."""
-        self._listeners.append(listener)
-        self._completions()
+    def _taken(self, token: int) -> tuple[Op[Any], Report, Outcome]:
+        op, done, outcome, alarm = self._pending.pop(token)
+        if alarm is not None:
+            alarm.cancel()
+        return op, done, outcome
 
-    def wake(self) -> None:
-        """Have `poll` called soon."""
+    def _wake(self) -> None:
         with self._lock:
             if not self._closed:
                 lib.pypmix_queue_wake(self._queue)
 
-    def attach(self) -> None:
-        self._attached = True
-        lib.pypmix_queue_wake(self._queue)
-
-    def detach(self) -> None:
-        self._attached = False
-        if self._pending or self._finished or self._listeners:
-            self._completions()
-
-    def close(self) -> None:
-        """Report what is left, and end the threads."""
+    def _expire(self, token: int) -> None:
         with self._lock:
-            self._closed = True
-            lib.pypmix_queue_wake(self._queue)
-        if self._work is not None:
-            self._work.put(None)
-        if self._limits is not None:
-            self._limits.stop()
-        threads = [self._completer, self._caller, None if self._limits is None else self._limits.thread]
-        for thread in threads:
-            if thread is not None and thread is not threading.current_thread():
-                thread.join(JOIN)
-        self.poll()
-
-    def _enter(self, op: Op[Any], done: Report, outcome: Outcome) -> int:
-        with self._lock:
-            self._last_token += 1
-            token = self._last_token
-        self._pending[token] = (op, done, outcome)
-        self._completions()
-        return token
-
-    def _entered(self, token: int, status: int, limit: float) -> None:
-        if status:
-            _op, done, _outcome = self._pending.pop(token)
-            done(None, MemoryError("no memory for an operation"))
-        elif limit >= 0:
-            with self._lock:
-                if self._limits is None:
-                    self._limits = _Limits(self._queue)
-            self._limits.add(limit, token)
+            if not self._closed:
+                lib.pypmix_queue_expire(self._queue, token)
 
     def _completions(self) -> None:
         """See to it that somebody completes operations."""
@@ -206,50 +230,17 @@ class Background:
             try:
                 self.poll()
             except BaseException as error:
-                # Whoever waits for this thread would wait for ever.
                 fault("the thread that completes operations", error)
 
-    def _run_calls(self, work: SimpleQueue[tuple[Op[Any], Report] | None]) -> None:
-        while True:
-            item = work.get()
-            if item is None:
-                return
+    def _run_calls(self) -> None:
+        while (item := self._work.get()) is not None:
             op, done = item
+            result, problem = None, None
             try:
-                result, problem = self._session.run(op), None
+                result = self._run(op)
             except Exception as error:
-                result, problem = None, error
+                problem = error
+            except BaseException as error:
+                problem = fault(f"the thread that runs {op.name}", error)
             self._finished.append((done, result, problem))
-            with self._lock:
-                if not self._closed:
-                    lib.pypmix_queue_wake(self._queue)
-
-
-class _Limits:
-    """Ends operations whose time is over, where the library does not."""
-
-    def __init__(self, queue: Any) -> None:
-        self._queue = queue
-        self._due: list[tuple[float, int]] = []
-        self._changed = threading.Condition()
-        self._stopped = False
-        self.thread = _thread("pypmix-timeouts", self._run)
-
-    def add(self, seconds: float, token: int) -> None:
-        with self._changed:
-            heappush(self._due, (monotonic() + seconds, token))
-            self._changed.notify()
-
-    def stop(self) -> None:
-        with self._changed:
-            self._stopped = True
-            self._changed.notify()
-
-    def _run(self) -> None:
-        with self._changed:
-            while not self._stopped:
-                left = self._due[0][0] - monotonic() if self._due else None
-                if left is None or left > 0:
-                    self._changed.wait(None if left is None else sleep_for(left))
-                    continue
-                lib.pypmix_queue_expire(self._queue, heappop(self._due)[1])
+            self._wake()

@@ -7,8 +7,9 @@ import os
 from pypmix.engine.connects import id_of, refuse_strangers, understood
 from pypmix.engine.groups.talk import found, listed
 from pypmix.engine.native._ffi import lib
-from pypmix.engine.native.asking import Asking, Row
+from pypmix.engine.native.asking import Asking, Row, items
 from pypmix.engine.native.groupport import adapts, own_named
+from pypmix.engine.native.queries import Topic as Queries
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import Connect, Connected, Disconnect, QueryInfo
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from pypmix.engine.base import Done
-    from pypmix.engine.native.session import NativeSession
+    from pypmix.engine.native.asking import Steps
+    from pypmix.engine.native.connection import Connection
 
 SPINNING = (4, 2, 0), (6, 0, 0)
 """Releases, from and before, of servers that are told of no timeout.
@@ -45,20 +46,17 @@ _FAILURES = {
 }
 
 
-def _procs(topic: Asking, op: Any, given: Any) -> None:
-    topic.marshal.fill(given.items, codes.PROC, op.procs)
-
-
 class Topic(Asking):
     """These operations of one session."""
 
     rows: Mapping[type, Row] = {
-        Connect: Row(lib.PYPMIX_CONNECT, _procs, failures=_FAILURES),
-        Disconnect: Row(lib.PYPMIX_DISCONNECT, _procs, failures=_FAILURES),
+        Connect: Row(lib.PYPMIX_CONNECT, items(codes.PROC, "procs"), failures=_FAILURES),
+        Disconnect: Row(lib.PYPMIX_DISCONNECT, items(codes.PROC, "procs"), failures=_FAILURES),
     }
 
-    def __init__(self, session: NativeSession) -> None:
+    def __init__(self, session: Connection) -> None:
         super().__init__(session)
+        self._queries = Queries(session)
         self._adapts = adapts(session)
 
     def directives(self, op: Any) -> tuple[Info, ...]:
@@ -69,46 +67,17 @@ class Topic(Asking):
             return tuple([info for info in given if info.key != keys.TIMEOUT])
         return given
 
-    def run(self, op: Any) -> Any:
-        """Carry out an operation, wait for its end, and return its result."""
+    def steps(self, op: Any) -> Steps:
         asked = self._asked(op)
-        super().run(asked)
+        yield from super().steps(asked)
         infos: tuple[Info, ...] = ()
         question = _question(asked)
         if question is not None:
             try:
-                infos = self.session._topic(question).run(question)
+                infos = yield from self._queries.steps(question)
             except NotFound:
                 pass
         return self._made(op, infos)
-
-    def submit(self, op: Any, done: Done[Any]) -> None:
-        """Start an operation, whose end `done` hears of."""
-        try:
-            asked = self._asked(op)
-        except PMIxError as error:
-            done(None, error)
-            return
-
-        def told(infos: Any, error: BaseException | None) -> None:
-            if error is None or isinstance(error, NotFound):
-                done(self._made(op, infos or ()), None)
-            else:
-                done(None, error)
-
-        def ended(_result: Any, error: BaseException | None) -> None:
-            question = _question(asked)
-            if error is not None:
-                done(None, error)
-            elif question is None:
-                done(self._made(op, ()), None)
-            else:
-                try:
-                    self.session._topic(question).submit(question, told)
-                except Exception as problem:
-                    done(None, problem)
-
-        super().submit(asked, ended)
 
     def _asked(self, op: Any) -> Any:
         """Return an operation with what its caller will ask by, if it asks for an nspace: a library returns none.
@@ -124,10 +93,10 @@ class Topic(Asking):
                 op = op.replace(directives=understood(op.directives))
                 refuse_strangers(session.proc, op)
             except PMIxError as error:
-                error.operation, error.engine, error.procs = op.name, str(session.info), op.procs
+                error.procs = op.procs
                 raise
         if type(op) is Disconnect and self._adapts and all(proc[0] != session.proc[0] for proc in op.procs):
-            raise session._error(op.name, statuses.ERR_NOT_FOUND, _FAILURES[statuses.ERR_NOT_FOUND], op.procs)
+            raise session.failed(op.name, statuses.ERR_NOT_FOUND, _FAILURES[statuses.ERR_NOT_FOUND], op.procs)
         if type(op) is not Connect or not self._adapts or not is_set(op.directives, CONNECT_ASSIGN):
             return op
         token = Info(CONNECT_TOKEN, Value(codes.UINT64, int.from_bytes(os.urandom(8), "big")))
@@ -146,8 +115,7 @@ class Topic(Asking):
         infos = made.items if made is not None and made.type == codes.INFO else ()
         nspace, procs = found(infos, CONNECT_NAME, str) or "", listed(infos, CONNECT_PROCS) or op.procs
         if nspace:
-            topic: Any = session._topic_named("groups")
-            topic.port.addresses.connected(nspace, procs, id_of(op.directives))
+            session.with_groups().addresses.connected(nspace, procs, id_of(op.directives))
         foreign = dict.fromkeys([proc.nspace for proc in procs if proc.nspace != session.proc.nspace])
         return Connected(nspace, procs, tuple(foreign))
 

@@ -10,14 +10,13 @@ for several codes, for all, and the one declared last come after them.
 from __future__ import annotations
 
 from pypmix.engine.chain import Handler, Handlers
-from pypmix.engine.native._ffi import ffi, lib
+from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row
-from pypmix.engine.native.inbox import NO_LIMIT
-from pypmix.engine.native.quirks import EVENTS_OF_THE_LIBRARY, SHIFTED
+from pypmix.engine.native.connection import NO_LIMIT, arguments
+from pypmix.engine.native.quirks import ANSWERED_TWICE, EVENTS_OF_THE_LIBRARY, RAISED_ANYWHERE, SHIFTED
 from pypmix.engine.native.structs import get_proc
 from pypmix.engine.raised import Raised
 from pypmix.standard import codes, keys, statuses
-from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import DeregisterEventHandler, Notification, NotifyEvent, RegisterEventHandler
 from pypmix.standard.ops.events import DIRECTIVES, RANGE_PROC_LOCAL, among, procs_in
 from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value, decimal
@@ -28,23 +27,21 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Done
-    from pypmix.engine.native.groupport import GroupPort
-    from pypmix.engine.native.session import NativeSession
+    from pypmix.engine.native.asking import Steps
+    from pypmix.engine.native.connection import Connection
 
-
-ANSWERED_TWICE = 1 << 40
-RAISED_ANYWHERE = 1 << 41
-"""What the shim is told of the library, with an event."""
 
 AGAIN = Info("pypmix.again", Value(codes.BOOL, True))
 """A directive that the library does not know, which has it tell the server of a code that it has told another of."""
-
 
 DEFAULT = -(2**31)
 """The code that stands for all codes with servers.
 
 Those before 7 forget who registers without codes, but look for this one, which they let a client register like any.
 """
+
+TAKEN_IN = frozenset({statuses.GROUP_INVITED, statuses.GROUP_LEADER_SELECTED})
+"""The codes of an invitation to a group, and of the choice of its leader."""
 
 _FAILURES = {statuses.ERR_NOT_SUPPORTED: "the server's host does not report such events"}
 
@@ -67,78 +64,44 @@ class _Interest:
 class Topic(Asking):
     """The events of one session."""
 
-    def __init__(self, session: NativeSession) -> None:
+    def __init__(self, session: Connection) -> None:
         super().__init__(session)
         self._interests: dict[int | None, _Interest] = {}
         self._raised = Raised()
         nspace, _, rank = session.server.partition(" ")[0].rpartition(".")
         self._server = Proc.unchecked(nspace, RANK_UNDEF if (number := decimal(rank)) is None else number)
-        self._inbox = inbox = session._letters()
+        self._inbox = inbox = session.inbox
         self.handlers = Handlers(session.proc, nspace, inbox.enter, inbox.tell, self._dropped)
-        self.handlers.last_id = session._last_handler
+        self.handlers.last_id = session.last_handler
         inbox.readers[lib.PYPMIX_EVENT] = self._arrived
         inbox.enders.append(self._ended)
 
     # What is asked
 
-    def run(self, op: Any) -> Any:
-        """Carry out an operation, and wait for its end."""
+    def steps(self, op: Any) -> Steps:
+        if type(op) is RegisterEventHandler:
+            return self._register(op)
         if type(op) is DeregisterEventHandler:
             return self._deregister(op)
-        if type(op) is not RegisterEventHandler:
-            if type(op) is NotifyEvent:
-                self.note(op)
-            return super().run(op)
+        if type(op) is NotifyEvent:
+            self.note(op)
+        return super().steps(op)
+
+    def _register(self, op: RegisterEventHandler) -> Steps:
         handler, missing = self._begun(op)
         try:
             for code in missing:
-                call = self.session._call()
-                lib.pypmix_ask(
-                    call, self.session._queue, lib.PYPMIX_REGISTER_EVENT_HANDLER, self._asked(op, code), -1.0
-                )
-                self.session._waited(call, NO_LIMIT)
-                self._registered(op, code, call)
+                yield from self._register_code(op, code)
         except BaseException:
             self._inbox.enter(lambda: self._given_up(handler))
             raise
         self._inbox.enter(lambda: self.handlers.activate(handler))
         return handler.id
 
-    def submit(self, op: Any, done: Done[Any]) -> None:
-        """Start an operation, whose end `done` hears of."""
-        if type(op) is DeregisterEventHandler:
-            self._deregister(op)
-            done(None, None)
-            return
-        if type(op) is not RegisterEventHandler:
-            if type(op) is NotifyEvent:
-                self.note(op)
-            super().submit(op, done)
-            return
-        handler, missing = self._begun(op)
-        errors: list[BaseException] = []
-        left = [len(missing) or 1]
-
-        def ended(_: object, error: BaseException | None) -> None:
-            if error is not None:
-                errors.append(error)
-            left[0] -= 1
-            if left[0]:
-                return
-            if errors:
-                self._inbox.enter(lambda: self._given_up(handler))
-                done(None, errors[0])
-            else:
-                done(handler.id, None)
-                self._inbox.enter(lambda: self.handlers.activate(handler))
-
-        for code in missing:
-            try:
-                self._start(op, code, ended)
-            except Exception as error:
-                ended(None, error)
-        if not missing:
-            ended(None, None)
+    def _deregister(self, op: DeregisterEventHandler) -> Steps:
+        self._inbox.enter(lambda: self.handlers.remove(op.id))
+        return
+        yield  # which makes it steps
 
     def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
         """See `Handlers.watch`; under the inbox's lock. Nobody waits for the library to know of the code."""
@@ -146,7 +109,8 @@ class Topic(Asking):
         interest = self._interests.setdefault(code, _Interest())
         interest.handlers += 1
         if interest.id is None:
-            self._start(RegisterEventHandler(_nobody, (code,)), code, _unasked)
+            op = RegisterEventHandler(_nobody, (code,))
+            self.drive(op, self._register_code(op, code), _unasked)
 
     def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
         """Take `watch` back."""
@@ -174,13 +138,14 @@ class Topic(Asking):
     def _begun(self, op: RegisterEventHandler) -> tuple[Handler, list[int | None]]:
         """Give a handler its place; return it, and the codes that the library is to be told of."""
         found: list[tuple[Handler, list[int | None]]] = []
-        groups = self._concerned(op)
+        groups = None
+        if not self.session.singleton and not TAKEN_IN.isdisjoint(op.codes):
+            # Groups have to take these in before a handler does.
+            groups = self.session.with_groups()
 
         def step() -> None:
-            if groups is not None and statuses.GROUP_INVITED in op.codes:
-                groups.agent.expects_invitations()
-            if groups is not None and statuses.GROUP_LEADER_SELECTED in op.codes:
-                groups.agent.expects_leaders()
+            if groups is not None:
+                groups.expect(op)
             handler = self.handlers.add(op)
             missing = []
             for code in self._told(handler):
@@ -190,62 +155,30 @@ class Topic(Asking):
                     missing.append(code)
             found.append((handler, missing))
 
-        try:
-            self._inbox.enter(step)
-        except PMIxError as error:
-            raise self.session._with_context(error, op.name) from None
+        self._inbox.enter(step)
         return found[0]
-
-    def _concerned(self, op: RegisterEventHandler) -> GroupPort | None:
-        """Return the groups of the session where a handler is for what they have to take in before it."""
-        if self.session.singleton or (
-            statuses.GROUP_INVITED not in op.codes and statuses.GROUP_LEADER_SELECTED not in op.codes
-        ):
-            return None
-        topic: Any = self.session._topic_named("groups")
-        port: GroupPort = topic.port
-        return port
 
     def _given_up(self, handler: Handler) -> None:
         if not handler.gone:
             self.handlers.remove(handler.id)
 
-    def _start(self, op: RegisterEventHandler, code: int | None, ended: Done[Any]) -> None:
-        given = self._asked(op, code)
+    def _register_code(self, op: RegisterEventHandler, code: int | None) -> Steps:
+        """Have the library's own handler of a code; one more that two calls at once have made of it is given up."""
 
-        def begin(queue: Any, token: int) -> int:
-            return int(lib.pypmix_ask_submit(queue, token, lib.PYPMIX_REGISTER_EVENT_HANDLER, given))
-
-        def outcome(op: Any, call: Any) -> None:
-            self._registered(op, code, call)
-
-        self.session._behind().start(op, ended, begin, outcome, NO_LIMIT)
-
-    def _asked(self, op: RegisterEventHandler, code: int | None) -> Any:
-        """Return the arguments of one registration."""
-        given = ffi.new("pypmix_given *")
-        given.number = self._inbox.number
-        try:
+        def fill(given: Any) -> None:
+            given.number = self._inbox.number
             if code is not None:
                 self.marshal.fill(given.items, codes.STATUS, (code,))
             told = tuple([info for info in op.directives if info.key not in DIRECTIVES])
-            if self.session._again:
+            if self.session.again:
                 told = (*told, AGAIN)
             given.infos, given.ninfos = self.marshal.infos(told)
-        except PMIxError as error:
-            lib.pypmix_given_free(given)
-            raise self.session._with_context(error, op.name) from None
-        except BaseException:
-            lib.pypmix_given_free(given)
-            raise
-        return given
 
-    def _registered(self, op: RegisterEventHandler, code: int | None, call: Any) -> None:
-        """The library has answered; a second handler that two calls at once have made of a code is one too many."""
+        call = yield lib.PYPMIX_REGISTER_EVENT_HANDLER, arguments(fill), NO_LIMIT
         status, id = call.status, call.word
         lib.pypmix_call_free(call)
         if status:
-            raise self.session._error(op.name, status, _FAILURES.get(status, ""))
+            raise self.session.failed(op.name, status, _FAILURES.get(status, ""))
 
         def step() -> None:
             interest = self._interests.get(code)
@@ -255,15 +188,6 @@ class Topic(Asking):
                 interest.id = id
 
         self._inbox.enter(step)
-
-    def _deregister(self, op: DeregisterEventHandler) -> None:
-        def step() -> None:
-            self.handlers.remove(op.id)
-
-        try:
-            self._inbox.enter(step)
-        except PMIxError as error:
-            raise self.session._with_context(error, op.name) from None
 
     def _dropped(self, handler: Handler) -> None:
         self._less(self._told(handler))
@@ -327,7 +251,7 @@ def _notification(topic: Asking, op: NotifyEvent, given: Any) -> None:
     span = RANGE_PROC_LOCAL if topic.session.singleton else op.range
     topic.marshal.fill(given.items, codes.PROC, (topic.session.proc,))
     session = topic.session
-    flags = (ANSWERED_TWICE if session._answers_twice else 0) | (RAISED_ANYWHERE if session._release < SHIFTED else 0)
+    flags = (ANSWERED_TWICE if session.answers_twice else 0) | (RAISED_ANYWHERE if session.release < SHIFTED else 0)
     given.number = span << 32 | op.code & 0xFFFFFFFF | flags
 
 

@@ -6,10 +6,10 @@ from itertools import count
 
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.asking import Asking, Row
-from pypmix.engine.native.inbox import NO_LIMIT
+from pypmix.engine.native.connection import NO_LIMIT, arguments
 from pypmix.engine.native.structs import get_proc
 from pypmix.standard import codes, keys, statuses
-from pypmix.standard.errors import NotFound, NotSupported, PMIxError
+from pypmix.standard.errors import NotFound, NotSupported
 from pypmix.standard.ops import IOFDeregister, IOFPull, IOFPush, Output
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.forwarding import names_proc
@@ -18,8 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from pypmix.engine.base import Done
-    from pypmix.engine.native.session import NativeSession
+    from pypmix.engine.native.asking import Steps
+    from pypmix.engine.native.connection import Connection
 
 
 _FAILURES = {statuses.ERR_NOT_SUPPORTED: "the server's host forwards no output or input"}
@@ -35,43 +35,26 @@ _numbers = count(1)
 class Topic(Asking):
     """The output and input of one session."""
 
-    def __init__(self, session: NativeSession) -> None:
+    def __init__(self, session: Connection) -> None:
         super().__init__(session)
         self._pulls: dict[int, IOFPull] = {}
         self._standing: set[int] = set()
-        self._inbox = inbox = session._letters()
+        self._inbox = inbox = session.inbox
         inbox.readers[lib.PYPMIX_OUTPUT] = self._arrived
         inbox.enders.append(self._ended)
 
-    def run(self, op: Any) -> Any:
-        if type(op) is not IOFPull:
-            self._check(op)
-            return super().run(op)
-        number, given = self._begun(op)
-        try:
-            call = self.session._call()
-        except MemoryError:
-            lib.pypmix_given_free(given)
-            raise
-        lib.pypmix_ask(call, self.session._queue, lib.PYPMIX_IOF_PULL, given, NO_LIMIT)
-        try:
-            self.session._waited(call, NO_LIMIT)
-        except BaseException:
-            self._pulls.pop(number, None)
-            raise
-        return self._pulled(op, number, call)
-
-    def submit(self, op: Any, done: Done[Any]) -> None:
-        if type(op) is not IOFPull:
-            self._check(op)
-            super().submit(op, done)
-            return
-        number, given = self._begun(op)
-
-        def begin(queue: Any, token: int) -> int:
-            return int(lib.pypmix_ask_submit(queue, token, lib.PYPMIX_IOF_PULL, given))
-
-        self.session._behind().start(op, done, begin, lambda op, call: self._pulled(op, number, call), NO_LIMIT)
+    def steps(self, op: Any) -> Steps:
+        if type(op) is IOFPull:
+            return self._pull(op)
+        if type(op) is IOFDeregister:
+            if op.id not in self._standing:
+                raise self.session.named(NotFound(f"there is no pull with the id {op.id}"), op.name)
+            self._standing.discard(op.id)
+            self._pulls.pop(op.id, None)
+        elif type(op) is IOFPush and is_set(op.directives, keys.IOF_PUSH_STDIN):
+            detail = "this engine does not read the process's own input; push its bytes"
+            raise self.session.named(NotSupported(detail), op.name)
+        return super().steps(op)
 
     def has(self, id: int) -> bool:
         """Tell whether a pull of that number stands."""
@@ -84,44 +67,28 @@ class Topic(Asking):
             return status if status in _LOST else 0
         return 0 if status == statuses.ERR_IOF_XOFF else status
 
-    def _begun(self, op: IOFPull) -> tuple[int, Any]:
-        """Give a pull its number; return that and its arguments."""
-        self._row(op)
+    def _pull(self, op: IOFPull) -> Steps:
+        self.row(op)
         number = next(_numbers)
-        given = ffi.new("pypmix_given *")
-        given.number = op.channels | self._inbox.number << _INBOX_SHIFT | number << _NUMBER_SHIFT
-        try:
+
+        def fill(given: Any) -> None:
+            given.number = op.channels | self._inbox.number << _INBOX_SHIFT | number << _NUMBER_SHIFT
             self.marshal.fill(given.items, codes.PROC, op.procs)
             given.infos, given.ninfos = self.marshal.infos(op.directives)
-        except PMIxError as error:
-            lib.pypmix_given_free(given)
-            raise self.session._with_context(error, op.name) from None
-        except BaseException:
-            lib.pypmix_given_free(given)
-            raise
-        self._pulls[number] = op
-        return number, given
 
-    def _pulled(self, op: IOFPull, number: int, call: Any) -> int:
-        status = call.status
-        lib.pypmix_call_free(call)
-        if status:
+        given = arguments(fill)
+        self._pulls[number] = op
+        try:
+            call = yield lib.PYPMIX_IOF_PULL, given, NO_LIMIT
+            status = call.status
+            lib.pypmix_call_free(call)
+            if status:
+                raise self.error(op, status)
+        except BaseException:
             self._pulls.pop(number, None)
-            raise self.error(op, status)
+            raise
         self._standing.add(number)
         return number
-
-    def _check(self, op: Any) -> None:
-        session = self.session
-        if type(op) is IOFDeregister:
-            if op.id not in self._standing:
-                raise session._with_context(NotFound(f"there is no pull with the id {op.id}"), op.name)
-            self._standing.discard(op.id)
-            self._pulls.pop(op.id, None)
-        elif type(op) is IOFPush and is_set(op.directives, keys.IOF_PUSH_STDIN):
-            raise session._with_context(
-                NotSupported("this engine does not read the process's own input; push its bytes"), op.name
-            )
 
     def _arrived(self, letter: Any) -> None:
         pull = self._pulls.get(letter.id)

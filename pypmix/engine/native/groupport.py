@@ -7,7 +7,7 @@ import os
 from pypmix.engine.faults import Steps
 from pypmix.engine.groups.addresses import Addresses, check_fence
 from pypmix.engine.groups.agent import Agent
-from pypmix.standard import keys, ops
+from pypmix.standard import keys, ops, statuses
 from pypmix.standard.errors import LostConnection, PMIxError
 from pypmix.standard.types import RANK_WILDCARD, Proc
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pypmix.engine.alarms import Alarm, Alarms
     from pypmix.engine.base import Done
     from pypmix.engine.chain import Handlers
+    from pypmix.engine.native.connection import Connection
     from pypmix.engine.native.events import Topic as Events
-    from pypmix.engine.native.session import NativeSession
-    from pypmix.standard.ops import GroupState, Notification, Op
+    from pypmix.standard.ops import GroupState, Notification, Op, RegisterEventHandler
     from pypmix.standard.types import Value
 
 
@@ -46,12 +46,18 @@ class Timer:
 
 
 class GroupPort:
-    """The groups of one session, and the session as they see it; see `pypmix.engine.groups.port.Port`."""
+    """The groups of one session, and the session as they see it; see `pypmix.engine.groups.port.Port`.
 
-    def __init__(self, session: NativeSession) -> None:
+    Args:
+        session: The session.
+        put: Puts a construct or a destruct to the library; under the inbox's lock.
+    """
+
+    def __init__(self, session: Connection, put: Callable[[Any, Done[Any]], None]) -> None:
         self._session = session
-        self._inbox = session._letters()
-        self._events: Events = session._topic_named("events")  # type: ignore[assignment]
+        self._put = put
+        self._inbox = session.inbox
+        self._events: Events = session.topic("events")
         self._alarms: Alarms | None = None
         self._outside: dict[int, tuple[Op[Any], Done[Any]]] = {}
         self._last = 0
@@ -113,7 +119,7 @@ class GroupPort:
         try:
             return self.addresses.answer(op), self.addresses.translated(op)
         except PMIxError as error:
-            raise self._session._with_context(error, op.name) from None
+            raise self._session.named(error, op.name) from None
 
     def takes(self, op: Any) -> bool:
         """Tell whether an operation is one of the groups themselves, although its kind is not."""
@@ -125,13 +131,21 @@ class GroupPort:
         self._inbox.enter(lambda: found.append(self.agent.state(name)))
         return found[0]
 
+    def expect(self, op: RegisterEventHandler) -> None:
+        """A handler is about to be registered for events that the groups take in themselves; under the lock."""
+        if statuses.GROUP_INVITED in op.codes:
+            self.agent.expects_invitations()
+        if statuses.GROUP_LEADER_SELECTED in op.codes:
+            self.agent.expects_leaders()
+
     def leave(self) -> None:
         """The session goes on with another server, without these groups."""
-        if not self._inbox._lock._is_owned():  # type: ignore[attr-defined]
-            self._inbox.enter(self.leave)
-            return
-        self._inbox.enders.remove(self._ended)
-        self._ended(LostConnection(self._session._loss()))
+
+        def step() -> None:
+            self._inbox.enders.remove(self._ended)
+            self._ended(self._session.loss())
+
+        self._inbox.within(step)
 
     def _ended(self, error: BaseException | None) -> None:
         if self._alarms is not None:
@@ -159,29 +173,21 @@ class GroupPort:
         self._events.unwatch(code, watcher)
 
     def submit(self, op: Op[Any], done: Done[Any]) -> None:
-        session, inbox = self._session, self._inbox
         done = self.steps.ended(done)
 
         def ended(result: Any, error: BaseException | None) -> None:
-            if inbox._lock._is_owned():  # type: ignore[attr-defined]
-                done(result, error)
-            else:
-                inbox.enter(lambda: done(result, error))
+            self._inbox.within(lambda: done(result, error))
 
         asked: Any = op
         try:
-            if inbox.over:
+            if self._inbox.over:
                 raise LostConnection("the client was closed")
             if type(asked) is ops.NotifyEvent:
                 self._events.inside(asked, ended)
-            elif type(asked) is ops.Fence:
-                session._behind().fence(asked, ended)
-            elif type(asked) is ops.Get:
-                session._behind().get(asked, ended)
             elif type(asked) in (ops.GroupConstruct, ops.GroupDestruct):
-                session._topics["groups"].put(asked, ended)  # type: ignore[attr-defined]
+                self._put(asked, ended)
             else:
-                session._topic(asked).submit(asked, ended)
+                self._session.start(asked, ended)
         except Exception as error:
             done(None, error)
 
@@ -196,14 +202,14 @@ class GroupPort:
         return None if self._inbox.over else self._session.fetch_local(proc, key)
 
 
-def adapts(session: NativeSession) -> bool:
+def adapts(session: Connection) -> bool:
     """Tell whether the server is one of the Python engine, as the environment says."""
     nspace = session.server.partition(" ")[0].rpartition(".")[0]
     ours = os.environ.get("PYPMIX_SERVER", "").partition(" ")[0] == nspace
     return ours and os.environ.get("PYPMIX_SERVER_ENGINE") == "python"
 
 
-def own_named(session: NativeSession, procs: tuple[Proc, ...]) -> tuple[Proc, ...]:
+def own_named(session: Connection, procs: tuple[Proc, ...]) -> tuple[Proc, ...]:
     """Return procs with the own job's plain name, where they call it as other clusters do."""
     nspace = session.proc.nspace
     if not any(proc.nspace.endswith(f":{nspace}") for proc in procs):
@@ -213,13 +219,13 @@ def own_named(session: NativeSession, procs: tuple[Proc, ...]) -> tuple[Proc, ..
     return tuple([Proc(nspace, proc.rank) if proc.nspace == name else proc for proc in procs])
 
 
-def refuse_fence(session: NativeSession, procs: tuple[Proc, ...]) -> None:
+def refuse_fence(session: Connection, op: ops.Fence) -> None:
     """Refuse a fence that no server can end; see `check_fence`."""
 
     def knows(name: str) -> bool:
         return name == session.proc.nspace or session.fetch_local(Proc(name, RANK_WILDCARD), keys.JOB_SIZE) is not None
 
     try:
-        check_fence(session.proc, procs, knows)
+        check_fence(session.proc, op.procs, knows)
     except PMIxError as error:
-        raise session._with_context(error, "fence") from None
+        raise session.named(error, op.name) from None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Done
-    from pypmix.engine.native.session import NativeSession
+    from pypmix.engine.native.connection import Connection
 
 UNSORTED: Release = (7, 0, 0)
 """The first release that tells of the members in the server's order; those before 4.2.4 tell of none at all."""
@@ -57,22 +57,12 @@ class Topic(Asking):
         GroupDestruct: Row(lib.PYPMIX_GROUP_DESTRUCT, _destruct, failures=FAILURES, about=_name),
     }
 
-    def __init__(self, session: NativeSession) -> None:
+    def __init__(self, session: Connection) -> None:
         super().__init__(session)
-        self._port: GroupPort | None = None
-
-    @property
-    def port(self) -> GroupPort:
-        """The groups of the session; made by the first operation on one."""
-        if self._port is None:
-            with self.session._making:
-                if self._port is None:
-                    self._port = self.session.groups = GroupPort(self.session)
-        return self._port
+        self.port = session.groups = GroupPort(session, self.put)
 
     def run(self, op: Any) -> Any:
         """Carry out an operation, wait for its end, and return its result."""
-        self._check_launched(op)
         waiting = allocate_lock()
         waiting.acquire()
         outcome: list[tuple[Any, BaseException | None]] = []
@@ -81,7 +71,7 @@ class Topic(Asking):
             outcome.append((result, error))
             waiting.release()
 
-        self.port.start(op, done)
+        self.submit(op, done)
         waiting.acquire()
         result, error = outcome[0]
         if error is not None:
@@ -89,13 +79,14 @@ class Topic(Asking):
         return result
 
     def submit(self, op: Any, done: Done[Any]) -> None:
-        """Start an operation, whose end `done` hears of."""
-        self._check_launched(op)
+        """Start an operation, whose end `done` is told of."""
+        if self.session.singleton:
+            raise self.session.alone(op.name, getattr(op, "procs", ()))
         self.port.start(op, done)
 
     def put(self, op: GroupConstruct | GroupDestruct, done: Done[Any]) -> None:
         """Put a construct or a destruct to the library; under the inbox's lock."""
-        if isinstance(op, GroupConstruct) and self.port.adapts and self.session._release < UNSORTED:
+        if isinstance(op, GroupConstruct) and self.port.adapts and self.session.release < UNSORTED:
             ended = self.port.steps.ended(lambda result, error: self._ordered(op, result, error, done))
             super().submit(op, ended)
         else:
@@ -118,13 +109,13 @@ class Topic(Asking):
 
     def stands_alone(self, op: Any) -> bool:
         """Tell whether one who is added has to call with itself, as the library does not let it name nobody."""
-        return not getattr(op, "procs", True) and self.session._release < GATHERING
+        return not getattr(op, "procs", True) and self.session.release < GATHERING
 
     def directives(self, op: Any) -> tuple[Any, ...]:
         given: tuple[Any, ...] = op.directives
         if self.stands_alone(op):
             given = (*given, flag(COMES_ADDED))
-        return kept(given) if self.session._release < TELLING else given
+        return kept(given) if self.session.release < TELLING else given
 
     def limit(self, op: Any) -> float:
         # The time runs where the group is constructed: what the library still waits for is not over then.
@@ -137,14 +128,10 @@ class Topic(Asking):
             NotSupported: It has no way to add the caller, or takes the server's answers for something else; the server
                 of the Python engine answers each release as that one expects.
         """
-        release, server = self.session._release, self.session.server_release
+        release, server = self.session.release, self.session.server_release
         if self.stands_alone(op) and not self.port.adapts:
             raise NotSupported(f"libpmix {release_text(release)} lets nobody be added to a group")
         if any(server) and not self.port.adapts and answer_form(server) != answer_form(release):
             raise NotSupported(
                 f"libpmix {release_text(release)} misreads how a server of {release_text(server)} answers"
             )
-
-    def _check_launched(self, op: Any) -> None:
-        if self.session.singleton:
-            raise self.session._alone_error(op.name, getattr(op, "procs", ()))

@@ -161,6 +161,33 @@ def identify(candidate: Candidate) -> Library | Refusal:
     return Library(path, origin, version, release)
 
 
+class Usage:
+    """What has happened to libpmix in this process.
+
+    Attributes:
+        opened: How many clients are open.
+        spent: Why it cannot be initialised any more; empty if it can.
+        tool: Whether this process is a tool.
+    """
+
+    opened = 0
+    spent = ""
+    tool = False
+
+
+usage = Usage()
+
+
+def same_environment(env: Mapping[str, str]) -> None:
+    """Raise `ValueError` if an environment says something else to PMIx than the process's own, which libpmix reads."""
+    for name in sorted({*env, *os.environ}):
+        if name.startswith("PMIX_") and env.get(name) != os.environ.get(name):
+            raise ValueError(
+                f"libpmix reads {name} from this process's environment, which is not what env says; "
+                "set os.environ, or use the python engine"
+            )
+
+
 def open_library(library: Library) -> str:
     """Load a library into this process, unless that has been done, and return what it calls itself.
 

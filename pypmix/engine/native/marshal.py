@@ -19,10 +19,11 @@ from pypmix.standard.values import RANGES, inflate, type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
-    from pypmix.engine.native.structs import Get, Put
+    Put = Callable[[Any, Any, Any], None]
+    Get = Callable[[Any, Any], Any]
 
 NULL = ffi.NULL
 
@@ -113,7 +114,7 @@ class Marshal:
         kind, count = source.type, source.size
         if not count:
             return ()
-        found = self._get_array(source).items
+        found = self.elements(kind, source.array, count)
         if kind == codes.PDATA:
             return tuple([item.replace(value=plain(item.value)) for item in found if item.value.type != codes.UNDEF])
         if kind == codes.INFO:
@@ -124,7 +125,7 @@ class Marshal:
         """Return a `pmix_value_t` in memory that Python owns; `clear` frees what it points to."""
         made = ffi.new("pmix_value_t *")
         try:
-            self._put_value(made, value)
+            self.put_value(made, value)
         except BaseException:
             lib.pypmix_value_clear(made)
             raise
@@ -155,10 +156,8 @@ class Marshal:
             return Value.unchecked(kind, data.dval)
         if kind == codes.FLOAT:
             return Value.unchecked(kind, data.fval)
-        if kind == codes.TIMEVAL:
-            return Value.unchecked(kind, structs.get_timeval(data.tv))
-        if kind == codes.ENVAR:
-            return Value.unchecked(kind, structs.get_envar(data.envar))
+        if kind in _INLINE:
+            return Value.unchecked(kind, _ELEMENTS[kind][2](self, getattr(data, _INLINE[kind])))
         if kind == codes.UNDEF:
             return Value.unchecked(kind, None)
         element = _ELEMENTS.get(kind)
@@ -168,7 +167,7 @@ class Marshal:
             raise PMIxError(f"the library returned a {type_name(kind)} without contents")
         return Value.unchecked(kind, element[2](self, ffi.cast(element[0], data.ptr)[0]))
 
-    def _put_value(self, target: Any, value: Value) -> None:
+    def put_value(self, target: Any, value: Value) -> None:
         kind, data = value
         self.check(kind)
         target.type = kind
@@ -191,10 +190,8 @@ class Marshal:
         elif kind == codes.FLOAT:
             precision(kind, (data,))
             union.fval = data
-        elif kind == codes.TIMEVAL:
-            structs.put_timeval(union.tv, data)
-        elif kind == codes.ENVAR:
-            structs.put_envar(union.envar, data)
+        elif kind in _INLINE:
+            _ELEMENTS[kind][1](self, getattr(union, _INLINE[kind]), data)
         elif kind != codes.UNDEF:
             pointer, put, _get = _ELEMENTS[kind]
             union.ptr = structs.alloc(kind, 1, "void *")
@@ -203,7 +200,7 @@ class Marshal:
     def _put_info(self, target: Any, info: Info) -> None:
         structs.put_name(target.key, info[0])
         target.flags = info[2]
-        self._put_value(target.value, info[1])
+        self.put_value(target.value, info[1])
 
     def _get_info(self, source: Any) -> Info:
         return Info.unchecked(structs.get_name(source.key), self.read(source.value), source.flags)
@@ -213,21 +210,27 @@ class Marshal:
             raise self._unknown(f"an array of {type_name(data.type)}")
         self.fill(target, data.type, data.items)
 
+    def _get_array(self, source: Any) -> DataArray:
+        return DataArray(source.type, self.elements(source.type, source.array, source.size))
+
     def fill(self, target: Any, kind: int, items: Sequence[Any]) -> None:
         """Make a `pmix_data_array_t` of elements; strings have a NULL behind them, as some functions want it."""
         target.type = kind
         target.size = len(items)
-        if not items:
-            return
-        target.array = structs.alloc(kind, len(items) + (kind == codes.STRING), "void *")
+        if items:
+            target.array = structs.alloc(kind, len(items) + (kind == codes.STRING), "void *")
+            self.put_elements(kind, target.array, items)
+
+    def put_elements(self, kind: int, memory: Any, items: Sequence[Any]) -> None:
+        """Write elements into an array that is large enough."""
         code = PACKED.get(kind)
         if code is not None:
             if kind == codes.DOUBLE or kind == codes.FLOAT:
                 precision(kind, items)
             packed = struct.pack(f"{len(items)}{code}", *items)
-            ffi.memmove(target.array, packed, len(packed))
+            ffi.memmove(memory, packed, len(packed))
         elif kind == codes.STRING:
-            strings = ffi.cast("char **", target.array)
+            strings = ffi.cast("char **", memory)
             for n, item in enumerate(items):
                 if item is None:
                     # some releases copy such an array without clearing the slots that they skip
@@ -235,64 +238,26 @@ class Marshal:
                 strings[n] = structs.copy_text(item)
         else:
             pointer, put, _get = _ELEMENTS[kind]
-            elements = ffi.cast(pointer, target.array)
+            elements = ffi.cast(pointer, memory)
             for n, item in enumerate(items):
                 put(self, elements[n], item)
 
-    def _get_array(self, source: Any) -> DataArray:
-        kind, count = source.type, source.size
-        if not count or not source.array:
-            return DataArray(kind, ())
+    def elements(self, kind: int, memory: Any, count: int) -> tuple[Any, ...]:
+        """Return the elements of an array."""
+        if not count or not memory:
+            return ()
         code = PACKED.get(kind)
         if code is not None:
-            size = count * lib.pypmix_size_of(kind)
-            return DataArray(kind, struct.unpack(f"{count}{code}", ffi.buffer(source.array, size)))
+            return struct.unpack(f"{count}{code}", ffi.buffer(memory, count * lib.pypmix_size_of(kind)))
         if kind == codes.STRING:
-            strings = ffi.cast("char **", source.array)
-            return DataArray(kind, tuple([structs.string(strings[n]) for n in range(count)]))
+            strings = ffi.cast("char **", memory)
+            return tuple([structs.string(strings[n]) for n in range(count)])
         element = _ELEMENTS.get(kind)
         if element is None:
             raise NotSupported(f"the library returned an array of {type_name(kind)}, which has no form in Python")
         pointer, _put, get = element
-        elements = ffi.cast(pointer, source.array)
-        return DataArray(kind, tuple([get(self, elements[n]) for n in range(count)]))
-
-    def _put_pdata(self, target: Any, data: types.Pdata) -> None:
-        structs.put_proc(target.proc, data.proc)
-        structs.put_name(target.key, data.key)
-        self._put_value(target.value, data.value)
-
-    def _get_pdata(self, source: Any) -> types.Pdata:
-        return types.Pdata(structs.get_proc(source.proc), structs.get_name(source.key), self.read(source.value))
-
-    def _put_app(self, target: Any, data: types.App) -> None:
-        target.cmd = structs.copy_text(data.cmd)
-        # a list without a string is a mistake to some releases, so it is none
-        if data.argv:
-            structs.fill_strings(target, "argv", data.argv)
-        if data.env:
-            structs.fill_strings(target, "env", data.env)
-        target.cwd = structs.copy_text(data.cwd)
-        target.maxprocs = data.maxprocs
-        target.info, target.ninfo = self.infos(data.info)
-
-    def _get_app(self, source: Any) -> types.App:
-        return types.App(
-            structs.string(source.cmd),
-            structs.get_strings(source.argv),
-            structs.get_strings(source.env),
-            structs.string(source.cwd),
-            source.maxprocs,
-            tuple([self._get_info(source.info[n]) for n in range(source.ninfo)]),
-        )
-
-    def _put_query(self, target: Any, data: types.Query) -> None:
-        structs.fill_strings(target, "keys", data.keys)
-        target.qualifiers, target.nqual = self.infos(data.qualifiers)
-
-    def _get_query(self, source: Any) -> types.Query:
-        qualifiers = tuple([self._get_info(source.qualifiers[n]) for n in range(source.nqual)])
-        return types.Query(structs.get_strings(source.keys), qualifiers)
+        elements = ffi.cast(pointer, memory)
+        return tuple([get(self, elements[n]) for n in range(count)])
 
     def check(self, kind: int) -> None:
         """Raise `NotSupported` if the library takes no value of this type."""
@@ -303,49 +268,145 @@ class Marshal:
         return NotSupported(f"libpmix {release_text(self._release)} does not take {what}")
 
 
-_ELEMENTS: dict[int, tuple[str, Put, Get]] = {
-    codes.VALUE: ("pmix_value_t *", Marshal._put_value, Marshal.read),
-    codes.PROC: ("pmix_proc_t *", structs.plain_put(structs.put_proc), structs.plain_get(structs.get_proc)),
-    codes.APP: ("pmix_app_t *", Marshal._put_app, Marshal._get_app),
-    codes.INFO: ("pmix_info_t *", Marshal._put_info, Marshal._get_info),
-    codes.PDATA: ("pmix_pdata_t *", Marshal._put_pdata, Marshal._get_pdata),
-    codes.QUERY: ("pmix_query_t *", Marshal._put_query, Marshal._get_query),
-    codes.DATA_ARRAY: ("pmix_data_array_t *", Marshal._put_array, Marshal._get_array),
-    codes.TIMEVAL: ("struct timeval *", structs.plain_put(structs.put_timeval), structs.plain_get(structs.get_timeval)),
-    codes.ENVAR: ("pmix_envar_t *", structs.plain_put(structs.put_envar), structs.plain_get(structs.get_envar)),
-    codes.COORD: ("pmix_coord_t *", structs.put_coord, structs.get_coord),
-    codes.REGATTR: ("pmix_regattr_t *", structs.put_regattr, structs.get_regattr),
-    codes.PROC_CPUSET: ("pmix_cpuset_t *", structs.put_cpuset, structs.get_cpuset),
-    codes.TOPO: ("pmix_topology_t *", structs.put_topology, structs.get_topology),
-    codes.GEOMETRY: ("pmix_geometry_t *", structs.put_geometry, structs.get_geometry),
-    codes.PROC_NSPACE: ("pmix_nspace_t *", structs.plain_put(structs.put_name), structs.plain_get(structs.get_name)),
-    codes.REGEX2: ("pmix_regex2_t *", structs.put_regex2, structs.get_regex2),
-    codes.NODE_STATS: ("pmix_node_stats_t *", structs.put_node_stats, structs.get_node_stats),
-    codes.DISK_STATS: ("pmix_disk_stats_t *", structs.put_disk_stats, structs.get_disk_stats),
-    codes.NET_STATS: ("pmix_net_stats_t *", structs.put_net_stats, structs.get_net_stats),
-    **{
-        kind: ("pmix_byte_object_t *", structs.plain_put(structs.put_object), structs.plain_get(structs.get_object))
-        for kind in _BYTES
-    },
-    codes.PROC_INFO: (
-        "pmix_proc_info_t *",
-        *structs.record_layout(types.ProcInfo, "proc:p hostname:s executable_name:s pid state exit_code"),
-    ),
-    codes.DEVICE_DIST: (
-        "pmix_device_distance_t *",
-        *structs.record_layout(types.DeviceDistance, "uuid:s osname:s type mindist maxdist"),
-    ),
-    codes.ENDPOINT: ("pmix_endpoint_t *", *structs.record_layout(types.Endpoint, "uuid:s osname:s endpt:b")),
-    codes.DEVICE: ("pmix_device_t *", *structs.record_layout(types.Device, "uuid:s osname:s type")),
-    codes.RESOURCE_UNIT: ("pmix_resource_unit_t *", *structs.record_layout(types.ResourceUnit, "type count")),
-    codes.NODE_PID: ("pmix_node_pid_t *", *structs.record_layout(types.NodePid, "hostname:s nodeid pid")),
+def _alone(put: Callable[[Any, Any], None], get: Callable[[Any], Any]) -> tuple[Put, Get]:
+    """Return writer and reader of what holds no values."""
+    return lambda _marshal, target, data: put(target, data), lambda _marshal, source: get(source)
+
+
+def _record(record: type, layout: str) -> tuple[Put, Get]:
+    """Return writer and reader of a structure for a record.
+
+    The layout names the structure's fields in the record's order. A field is a number unless a letter follows: string
+    (s), name (n), list of strings (l), proc (p), time (t), bytes (b), one character (c), value (v); or `=`, the type of
+    an array's elements, and the field with their number.
+    """
+    fields: tuple[str, ...] = record.__fields__  # type: ignore[attr-defined]
+    plan = []
+    for here, word in zip(fields, layout.split(), strict=True):
+        there, _, letter = word.partition(":")
+        there, _, array = there.partition("=")
+        kind, _, count = array.partition(",")
+        plan.append((there, here, letter, int(kind or 0), count))
+
+    def put(marshal: Marshal, target: Any, data: Any) -> None:
+        for there, here, letter, kind, count in plan:
+            item = getattr(data, here)
+            if count:
+                if item:
+                    memory = structs.alloc(kind, len(item), "void *")
+                    setattr(target, there, memory)
+                    setattr(target, count, len(item))
+                    marshal.put_elements(kind, memory, item)
+            elif letter == "s":
+                setattr(target, there, structs.copy_text(item))
+            elif letter == "l":
+                structs.fill_strings(target, there, item)
+            elif letter == "c":
+                structs.put_separator(target, there, item)
+            elif letter:
+                _PIECES[letter][0](marshal, getattr(target, there), item)
+            else:
+                setattr(target, there, item)
+
+    def get(marshal: Marshal, source: Any) -> Any:
+        items: list[Any] = []
+        for there, _here, letter, kind, count in plan:
+            item = getattr(source, there)
+            if count:
+                item = marshal.elements(kind, item, getattr(source, count))
+            elif letter == "s":
+                item = structs.string(item)
+            elif letter == "l":
+                item = structs.get_strings(item)
+            elif letter == "c":
+                item = item.decode("latin-1").rstrip("\0")
+            elif letter:
+                item = _PIECES[letter][1](marshal, item)
+            items.append(item)
+        return record(*items)
+
+    return put, get
+
+
+def _put_regex2(_marshal: Any, target: Any, data: types.Regex2) -> None:
+    target.type = structs.copy_text(data.encoding)
+    target.bytes = ffi.cast("uint8_t *", structs.copy_bytes(data.data))
+    target.len = len(data.data)
+
+
+def _get_regex2(_marshal: Any, source: Any) -> types.Regex2:
+    data = bytes(ffi.buffer(source.bytes, source.len)) if source.bytes else b""
+    return types.Regex2(structs.string(source.type), data)
+
+
+_PIECES: dict[str, tuple[Put, Get]] = {
+    "n": _alone(structs.put_name, structs.get_name),
+    "p": _alone(structs.put_proc, structs.get_proc),
+    "b": _alone(structs.put_object, structs.get_object),
+    "t": _record(types.Timeval, "tv_sec tv_usec"),
+    "v": (Marshal.put_value, Marshal.read),
+}
+
+_INLINE = {codes.TIMEVAL: "tv", codes.ENVAR: "envar"}
+"""Structures that stand in a value itself, and where."""
+
+_LAYOUTS: dict[int, tuple[str, type, str]] = {
+    codes.PDATA: ("pdata", types.Pdata, "proc:p key:n value:v"),
+    codes.APP: ("app", types.App, f"cmd:s argv:l env:l cwd:s maxprocs info={codes.INFO},ninfo"),
+    codes.QUERY: ("query", types.Query, f"keys:l qualifiers={codes.INFO},nqual"),
+    codes.ENVAR: ("envar", types.Envar, "envar:s value:s separator:c"),
+    codes.COORD: ("coord", types.Coord, f"view coord={codes.UINT32},dims"),
+    codes.REGATTR: ("regattr", types.RegAttr, "name:s string:n type description:l"),
+    codes.GEOMETRY: ("geometry", types.Geometry, f"fabric uuid:s osname:s coordinates={codes.COORD},ncoords"),
+    codes.PROC_INFO: ("proc_info", types.ProcInfo, "proc:p hostname:s executable_name:s pid state exit_code"),
+    codes.DEVICE_DIST: ("device_distance", types.DeviceDistance, "uuid:s osname:s type mindist maxdist"),
+    codes.ENDPOINT: ("endpoint", types.Endpoint, "uuid:s osname:s endpt:b"),
+    codes.DEVICE: ("device", types.Device, "uuid:s osname:s type"),
+    codes.RESOURCE_UNIT: ("resource_unit", types.ResourceUnit, "type count"),
+    codes.NODE_PID: ("node_pid", types.NodePid, "hostname:s nodeid pid"),
     codes.PROC_STATS: (
-        "pmix_proc_stats_t *",
-        *structs.record_layout(
-            types.ProcStats,
+        "proc_stats",
+        types.ProcStats,
+        (
             "node:s proc:p pid cmd:s state time:t percent_cpu priority num_threads pss vsize rss peak_vsize processor "
-            "sample_time:t",
+            "sample_time:t"
         ),
     ),
+    codes.NODE_STATS: (
+        "node_stats",
+        types.NodeStats,
+        (
+            "node:s la la5 la15 total_mem free_mem buffers cached swap_cached swap_total swap_free mapped "
+            f"sample_time:t diskstats={codes.DISK_STATS},ndiskstats netstats={codes.NET_STATS},nnetstats"
+        ),
+    ),
+    codes.DISK_STATS: (
+        "disk_stats",
+        types.DiskStats,
+        (
+            "disk:s num_reads_completed num_reads_merged num_sectors_read milliseconds_reading num_writes_completed "
+            "num_writes_merged num_sectors_written milliseconds_writing num_ios_in_progress milliseconds_io "
+            "weighted_milliseconds_io"
+        ),
+    ),
+    codes.NET_STATS: (
+        "net_stats",
+        types.NetStats,
+        "net_interface:s num_bytes_recvd num_packets_recvd num_recv_errs num_bytes_sent num_packets_sent num_send_errs",
+    ),
+}
+
+_ELEMENTS: dict[int, tuple[str, Put, Get]] = {
+    codes.VALUE: ("pmix_value_t *", Marshal.put_value, Marshal.read),
+    codes.INFO: ("pmix_info_t *", Marshal._put_info, Marshal._get_info),
+    codes.DATA_ARRAY: ("pmix_data_array_t *", Marshal._put_array, Marshal._get_array),
+    codes.PROC: ("pmix_proc_t *", *_PIECES["p"]),
+    codes.PROC_NSPACE: ("pmix_nspace_t *", *_PIECES["n"]),
+    codes.TIMEVAL: ("struct timeval *", *_PIECES["t"]),
+    codes.PROC_CPUSET: ("pmix_cpuset_t *", *_alone(structs.put_cpuset, structs.get_cpuset)),
+    codes.TOPO: ("pmix_topology_t *", *_alone(structs.put_topology, structs.get_topology)),
+    codes.REGEX2: ("pmix_regex2_t *", _put_regex2, _get_regex2),
+    **dict.fromkeys(_BYTES, ("pmix_byte_object_t *", *_PIECES["b"])),
+    **{kind: (f"pmix_{name}_t *", *_record(record, layout)) for kind, (name, record, layout) in _LAYOUTS.items()},
 }
 """For every type with a structure: the C pointer to it, the writer, and the reader."""

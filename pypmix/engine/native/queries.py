@@ -53,7 +53,7 @@ def _place(topic: Asking, op: ResolvePeers | ResolveNodes, given: Any) -> None:
     topic.marshal.fill(given.items, codes.PROC, (Proc(op.nspace or "", 0),))
     assert isinstance(topic, Topic)
     node = op.node if isinstance(op, ResolvePeers) else None
-    if node is None and topic.session._release < RESOLVING:
+    if node is None and topic.session.release < RESOLVING:
         node = topic.hostname()
     if node is not None:
         topic.marshal.fill(given.more, codes.STRING, (node,))
@@ -100,12 +100,12 @@ class Topic(Asking):
         if not found:
             from pypmix.engine.slurm import error
 
-            raise self.session._with_context(error(), op.name)
+            raise self.session.named(error(), op.name)
         return found
 
     def submit(self, op: Any, done: Done[Any]) -> None:
         if self._here(op):
-            self.session._behind().call(op, done)
+            self.session.background.call(op, done)
         else:
             super().submit(op, done)
 
@@ -114,13 +114,13 @@ class Topic(Asking):
         if type(op) is QueryInfo:
             return self.session.slurm or all(info.value is not OPEN for info in self._answers(op))
         # without a server, and with releases that wait for ever for the job info of unknown nspaces
-        return self.session.singleton or (self.session._release < RESOLVING and op.nspace is not None)
+        return self.session.singleton or (self.session.release < RESOLVING and op.nspace is not None)
 
     # Queries
 
     def questions(self, op: QueryInfo) -> list[Query]:
         """Return the queries that are the library's, in a form that does no harm to its release."""
-        release = self.session._release
+        release = self.session.release
         made = []
         answers = iter(self._answers(op))
         for query in op.queries:
@@ -189,8 +189,8 @@ class Topic(Asking):
             return 0
         return status or statuses.ERR_NOT_FOUND
 
-    def _outcome(self, op: Any, call: Any) -> Any:
-        result = super()._outcome(op, call)
+    def outcome(self, op: Any, call: Any) -> Any:
+        result = super().outcome(op, call)
         if type(op) is not QueryInfo:
             return result
         result = completed(self._answers(op), result)

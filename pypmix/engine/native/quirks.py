@@ -91,6 +91,10 @@ It comes to the tool's own handlers twice, and the call is called back twice.
 SHIFTED: Release = (7, 0, 0)
 """The first release that raises events on its progress thread, where nobody else looks at its handlers."""
 
+ANSWERED_TWICE = 1 << 40
+RAISED_ANYWHERE = 1 << 41
+"""What the shim is told of the library with an event: see `events.c`."""
+
 ENDS_ALONE: Release = (7, 0, 0)
 """The first release that finalizes a tool that has left its last server; those before free itself twice."""
 

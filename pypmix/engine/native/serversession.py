@@ -1,9 +1,23 @@
 """The native engine's server: one node's `PMIx_server_*` of the library, and its upcalls.
 
-Upcalls come on libpmix's progress thread, which leaves them in a list of the shim's and touches no Python. One thread
-of the engine sleeps in C until there are some, reads them, and calls the host; or somebody else does who watches a
-descriptor (`attach`), and the thread looks after him. The host's answer goes to the library from whatever thread it
-comes on. libpmix is one per process: so is the server.
+Theory of operation. Four kinds of threads meet here:
+
+- libpmix's progress thread makes the upcalls. It leaves each in a list of the shim's (`upcalls.c`), touches no Python,
+  and waits for nobody. It leaves the loss of a client, which the library tells as an event, in the server's inbox.
+- The thread "pypmix-upcalls" sleeps in C in `pypmix_upcall_next` until there is an upcall, or something in the server's
+  queue or inbox. In each turn it reads one upcall and calls the host, or else takes in losses and ended calls.
+- Somebody who watches `fileno` (`attach`) may call the host in its place by `poll`: that saves each upcall the way over
+  the thread, which then only steps in when he does not come for some time (`STALL` in `upcalls.c`); the host may be
+  called by two threads at a time then.
+- Any thread may call the library for the host (`register_nspace`, ...), and answer upcalls. The shim brings answers to
+  the progress thread, except for those that every release takes on any thread.
+
+Order: an upcall's host is called in the order of the upcalls. The loss of a client is told after all that it was asked
+for before: a turn takes losses only when no upcall waits. A mark (`catch_up`) is passed by the same rule.
+
+A fault on the thread of the upcalls is logged, the upcall that it belongs to is answered with an error, and the thread
+goes on, since all clients of the node need it. Who waits for a call of the library waits for a limited time: `LIMIT`,
+and `STUCK` for calls after one that has not come back. libpmix is one per process: so is the server.
 """
 
 from __future__ import annotations
@@ -19,17 +33,16 @@ from pypmix.engine.alarms import Alarms
 from pypmix.engine.base import MUNGE, UNCHECKED, EngineInfo, security_modules
 from pypmix.engine.faults import fault, traced
 from pypmix.engine.native._ffi import ffi, lib
-from pypmix.engine.native.events import RAISED_ANYWHERE
-from pypmix.engine.native.library import open_library
-from pypmix.engine.native.marshal import Marshal
-from pypmix.engine.native.quirks import SHIFTED
+from pypmix.engine.native.connection import arguments
+from pypmix.engine.native.library import open_library, usage
+from pypmix.engine.native.quirks import RAISED_ANYWHERE, SHIFTED
 from pypmix.engine.native.serverside.again import Again
+from pypmix.engine.native.serverside.asked import Asked, Told, answer, status_of
 from pypmix.engine.native.serverside.jobinfo import infos_of, size_of
-from pypmix.engine.native.serverside.knowledge import STATE_PREPPED, STATE_TERMINATED
 from pypmix.engine.native.serverside.lingering import HASTY, Lingering
+from pypmix.engine.native.serverside.node import STATE_PREPPED, STATE_TERMINATED, Node, Registered
 from pypmix.engine.native.serverside.slots import slots
 from pypmix.engine.native.serverside.upcalls import ROWS
-from pypmix.engine.native.session import _library
 from pypmix.engine.native.structs import get_proc, get_strings, put_proc
 from pypmix.engine.psets import missing, new_pset
 from pypmix.standard import attrs, codes, keys, statuses
@@ -41,18 +54,17 @@ from pypmix.standard.ops.events import check_code, check_range
 from pypmix.standard.ops.publishing import RANGE_SESSION, RANGES
 from pypmix.standard.record import Record
 from pypmix.standard.releases import release_text
-from pypmix.standard.types import MAX_NSLEN, RANK_LOCAL_PEERS, RANK_WILDCARD, Info, Proc, check_name
+from pypmix.standard.types import MAX_NSLEN, Info, Proc, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
-    from pypmix.engine.base import Done, OnUpcall, Pending
+    from pypmix.engine.base import Done, OnUpcall, Pending, Upcall
     from pypmix.engine.native.library import Library
-    from pypmix.engine.native.serverside.upcalls import Row
     from pypmix.standard.jobinfo import JobInfo
-    from pypmix.standard.ops import FenceUpcall, Notification, Op, Output
+    from pypmix.standard.ops import Notification, Output
     from pypmix.standard.types import Value
 
 NULL = ffi.NULL
@@ -81,164 +93,32 @@ FINALIZE = 10.0
 """Seconds that the library has to finalize; one that does not come back is left behind."""
 
 
-class Upcall:
-    """One question to the host; see `pypmix.engine.base.Upcall`."""
-
-    __slots__ = ("_raw", "_row", "_server", "gid", "op", "requestor", "uid")
-
-    def __init__(self, server: NativeServer, raw: Any, row: Row) -> None:
-        self._server = server
-        self._row = row
-        self._raw = [raw]
-        self.op: Op[Any]
-        self.requestor: Proc | None = None
-        self.uid: int | None = None
-        self.gid: int | None = None
-
-    def reply(self, result: object = None) -> None:
-        """Answer with a result. Only the first answer counts; a second one is a fault of the host, and logged."""
-        try:
-            raw = self._raw.pop()
-        except IndexError:
-            self._again()
-            return
-        row = self._row
-        if row.data:
-            self._give_data(raw, result)
-        elif row.write is None:
-            self._server._answer(raw, statuses.SUCCESS, NULL)
-        else:
-            self._give(raw, result)
-
-    def fail(self, error: BaseException) -> None:
-        """Answer with an error; a `PMIxError` passes its status on to the client."""
-        try:
-            raw = self._raw.pop()
-        except IndexError:
-            self._again()
-            return
-        status = (error.code if isinstance(error, PMIxError) else statuses.ERROR) or statuses.ERROR
-        if self._row.refused is not None:
-            try:
-                result = self._row.refused(self._server, self, status)
-            except LookupError:
-                pass
-            else:
-                self._give(raw, result)
-                return
-        self._server._answer(raw, status, NULL)
-
-    def _again(self) -> None:
-        whose = f" of {self.requestor}" if self.requestor else ""
-        self._server.log(f"the host replied twice to {self.op.name}{whose}: only the first reply counts")
-
-    def _give(self, raw: Any, result: object) -> None:
-        server, write = self._server, self._row.write
-        given = ffi.new("pypmix_given *")
-        try:
-            status = statuses.SUCCESS if write is None else write(server, self, result, given)
-        except Exception as problem:
-            # Hosts are other people's code: what they return may be anything.
-            lib.pypmix_given_free(given)
-            self._nonsense(problem)
-            status = statuses.ERROR
-        server._answer(raw, status, given)
-
-    def _give_data(self, raw: Any, result: object) -> None:
-        data = b"" if result is None else result
-        if not isinstance(data, bytes):
-            self._nonsense(TypeError(f"bytes are wanted, not {type(data).__name__}"))
-            self._server._answer(raw, statuses.ERROR, NULL)
-        elif lib.pypmix_upcall_answer_bytes(raw, statuses.SUCCESS, data, len(data)):
-            self._server._answer(raw, statuses.ERR_NOMEM, NULL)
-
-    def _nonsense(self, problem: Exception) -> None:
-        self._server.log(f"the host answered {self.op.name} of {self.requestor} with nonsense: {problem!r}")
-
-
-class _Told(Upcall):
-    """What a host is only told."""
-
-    __slots__ = ()
-
-    def _again(self) -> None:
-        """There is nothing to answer."""
-
-    def __init__(self, op: Op[Any], requestor: Proc | None, uid: int | None, gid: int | None) -> None:
-        self._raw = []
-        self.op = op
-        self.requestor = requestor
-        self.uid = uid
-        self.gid = gid
-
-
-class Registered(Record):
-    """A job that this server knows: its info, how many procs it has, and which of them are here."""
-
-    info: JobInfo
-    size: int
-    local: frozenset[int]
-
-
 class NativeServer:
-    """A running server of this node; see `pypmix.engine.base.ServerSession`.
-
-    Attributes:
-        marshal: What reads and makes the library's structures.
-        release: The library's.
-        uid: The user whose tools are admitted, besides those of root.
-        security: The security modules of which clients may use one.
-        cut: The numbers of connections of others that were ended, and that the library has not closed.
-        users: The user and the group of each proc that is expected, and of each tool.
-        applicant: The user and the group of the tool whose upcall is being read.
-        states: How far each proc is that was registered: PMIx's process states.
-        jobs: What was registered, by nspace.
-        psets: The members of process sets, in their order.
-        feeds: What the host delivers, and the ids that it gave it, one for each pull.
-        pulling: The pulls that the host has not answered yet.
-        fences: Fences that exchange nothing, by their procs as the library writes them.
-        last_tool: How many names of tools were made up.
-        last_context_id: How many context ids were made up.
-    """
+    """A running server of this node; see `pypmix.engine.base.ServerSession`."""
 
     def __init__(
         self,
         library: Library,
         on_upcall: OnUpcall,
-        nspace: str | None,
-        host: str | None,
-        tmpdir: str | None,
+        proc: Proc,
+        hostname: str,
+        infos: Sequence[Info],
+        settings: dict[str, str],
         on_log: Callable[[str], None] | None,
-        system_tmpdir: str | None,
-        tool_support: bool,
-        system_server: bool,
-        rendezvous_file: str | None,
-        rank: int,
     ) -> None:
         self.info = EngineInfo("native", release_text(library.release), library.path)
         self.release = library.release
-        self.marshal = Marshal(library.release)
-        self.proc = Proc(check_name(nspace or f"pypmix-{os.getpid()}", MAX_NSLEN, "the server's nspace"), rank)
-        self.hostname = host or socket.gethostname()
-        self.uid = os.geteuid()
-        self.security = security_modules(os.environ.get("PYPMIX_SECURITY", "").split(","))
-        self.cut: set[int] = set()
+        self.proc = proc
+        self.hostname = hostname
+        security = security_modules(os.environ.get("PYPMIX_SECURITY", "").split(","))
+        self.node = node = Node(proc, library.release, os.geteuid(), security, self._listened_on)
+        self.marshal = node.marshal
         self._ports: frozenset[int] = frozenset()
-        self.users: dict[Proc, tuple[int | None, int | None]] = {}
-        self.applicant: tuple[int | None, int | None] = None, None
-        self.states: dict[Proc, int] = {}
-        self.jobs: dict[str, Registered] = {}
-        self.psets: dict[str, dict[Proc, None]] = {}
-        self.feeds: dict[tuple[frozenset[Proc], int], list[int | None]] = {}
-        self.pulling: list[Op[Any]] = []
-        self.fences: dict[bytes, FenceUpcall] = {}
-        self.last_tool = 0
-        self.last_context_id = 0
         self._on_upcall = on_upcall
         self._on_log = on_log
         self._lines = Limit()
         self._lock = threading.Lock()
-        # Reading an upcall leaves traces in this object, and `poll` may be on another thread than the engine's.
+        # Reading an upcall leaves traces in the node's state, and `poll` may be on another thread than the engine's.
         self._reading = threading.Lock()
         self._attached = False
         self._marks: deque[threading.Event] = deque()
@@ -250,39 +130,28 @@ class NativeServer:
         self._again = Again(self._ask_modex, self._alarms, self.log)
         self._lingering = Lingering(self._deregister, self._alarms, self.log)
         self._last_token = 0
-        infos = [attrs.SERVER_NSPACE(self.proc.nspace), attrs.SERVER_RANK(rank), attrs.HOSTNAME(self.hostname)]
-        infos.append(attrs.SERVER_TMPDIR(tmpdir or os.environ.get("TMPDIR") or "/tmp"))
-        # Output goes to those who ask for it; by default releases write it to this process's own stdout, too.
-        infos.append(attrs.IOF_LOCAL_OUTPUT(False))
-        if system_tmpdir:
-            infos.append(attrs.SYSTEM_TMPDIR(system_tmpdir))
-        if tool_support:
-            infos.append(attrs.SERVER_TOOL_SUPPORT(True))
-        if system_server:
-            infos.append(attrs.SERVER_SYSTEM_SUPPORT(True))
-        settings = {AT_ONCE: "0", **({RENDEZVOUS: rendezvous_file} if rendezvous_file else {})}
         if os.environ.get("PYPMIX_SECURITY"):
             # The library offers to clients what it has, and takes a module's name for what is to be had.
-            settings[SECURITY] = ",".join([name for name in self.security if name != UNCHECKED])
+            settings = {**settings, SECURITY: ",".join([name for name in security if name != UNCHECKED])}
         self._queue = lib.pypmix_queue_new(False)
         if not self._queue:
             raise MemoryError("no memory or no descriptor for a server")
         status = self._init(infos, settings)
         if status:
             lib.pypmix_queue_free(self._queue)
-            _library.spent = "it could not be initialised as a server"
-            lacking = f"has this libpmix {MUNGE}, and does munged run?" if MUNGE in self.security else ""
+            usage.spent = "it could not be initialised as a server"
+            lacking = f"has this libpmix {MUNGE}, and does munged run?" if MUNGE in security else ""
             raise error_for(status)(
                 "PMIx_server_init failed", status=status, operation="open", engine=str(self.info), hint=lacking
             )
-        _library.spent = "this process is a PMIx server"
+        usage.spent = "this process is a PMIx server"
         self._box = lib.pypmix_inbox_new(self._queue)
         self._thread = threading.Thread(target=self._serve, name="pypmix-upcalls", daemon=True)
         self._thread.start()
         self._watch_clients()
 
     def _init(self, infos: Sequence[Info], settings: dict[str, str]) -> int:
-        """Initialise the library; what it takes from the environment alone is there for that long."""
+        """Initialise the library; it takes some settings from the environment alone, where they are for that long."""
         before = {name: os.environ.get(name) for name in settings}
         array, count = self.marshal.infos(infos)
         os.environ.update(settings)
@@ -314,7 +183,7 @@ class NativeServer:
         # The loss of a client comes after all that it was asked for before, and so does a mark.
         marks = len(self._marks)
         try:
-            lost = self._letters()
+            lost = self._losses()
             if self._attached:
                 self._departed.extend(lost)
                 if lost:
@@ -374,29 +243,26 @@ class NativeServer:
                 self.log(f"the end of a call failed because of a fault here: {traced(error)}")
 
     def _upcall(self, raw: Any) -> None:
-        row = ROWS[raw.what]
-        upcall = Upcall(self, raw, row)
+        row, node = ROWS[raw.what], self.node
+        upcall = Asked(node, raw, row, self.log)
         try:
             with self._reading:
-                self.applicant = None, None
-                op = row.read(self, raw)
-                applicant = self.applicant
+                node.applicant = None, None
+                op = row.read(node, raw)
+                applicant = node.applicant
             if op is None:
-                upcall.op = None  # type: ignore[assignment]
                 upcall.reply()
                 return
             upcall.op = op
             if row.asks and raw.sourced:
                 upcall.requestor = requestor = get_proc(raw.source)
-                upcall.uid, upcall.gid = self.users.get(requestor, applicant)
+                upcall.uid, upcall.gid = node.users.get(requestor, applicant)
             elif row.asks:
                 upcall.requestor = getattr(op, "proc", None)
                 upcall.uid, upcall.gid = applicant
         except Exception as error:
             self.log(f"an upcall of the library could not be read: {traced(error)}")
-            status = (error.code if isinstance(error, PMIxError) else statuses.ERROR) or statuses.ERROR
-            upcall._raw.clear()
-            self._answer(raw, status, NULL)
+            answer(raw, status_of(error))
             return
         self._ask(upcall)
 
@@ -409,26 +275,23 @@ class NativeServer:
             if not isinstance(error, Exception):
                 raise
 
-    def _answer(self, raw: Any, status: int, given: Any) -> None:
-        lib.pypmix_upcall_answer(raw, status, given)
-
     # Clients that are lost: the library tells by an event of this process alone.
 
     def _watch_clients(self) -> None:
-        def give(given: Any) -> None:
-            given.number = int(lib.pypmix_inbox_number(self._box))
-            self.marshal.fill(given.items, codes.STATUS, (statuses.ERR_LOST_CONNECTION,))
+        number = int(lib.pypmix_inbox_number(self._box))
+        self._call(
+            lib.PYPMIX_REGISTER_EVENT_HANDLER, "open", Parts((codes.STATUS, (statuses.ERR_LOST_CONNECTION,)), number)
+        )
 
-        self._call(lib.PYPMIX_REGISTER_EVENT_HANDLER, "open", give)
-
-    def _letters(self) -> list[Proc]:
+    def _losses(self) -> list[Proc]:
+        """Take letters out of the inbox; return the clients that they tell the loss of."""
         found = []
         while letter := lib.pypmix_inbox_take(self._box):
             try:
                 if letter.code == statuses.ERR_LOST_CONNECTION:
                     found.append(get_proc(letter.source))
                     # One event tells of several that were lost at once.
-                    infos = self.marshal.results(letter.infos) if letter.infos.size else ()
+                    infos = self.marshal.results(letter.infos)
                     found += [info.value.data for info in infos if info.key == keys.PROCID]
             except Exception as error:
                 self.log(f"the loss of a client cannot be read: {traced(error)}")
@@ -437,9 +300,10 @@ class NativeServer:
         return found
 
     def _lost(self, proc: Proc) -> None:
-        if proc in self.users and self.states.get(proc) != STATE_TERMINATED:
-            self.states[proc] = STATE_TERMINATED
-            self._ask(_Told(ClientLost(proc), proc, *self.users[proc]))
+        node = self.node
+        if proc in node.users and node.states.get(proc) != STATE_TERMINATED:
+            node.states[proc] = STATE_TERMINATED
+            self._ask(Told(ClientLost(proc), proc, *node.users[proc]))
 
     def log(self, text: str) -> None:
         """Note something for a person."""
@@ -459,91 +323,59 @@ class NativeServer:
 
         logging.getLogger("pypmix.server").warning("%s: %s", self.proc, text)
 
-    # Who is where.
-
-    def expand(self, procs: Iterable[Proc]) -> Iterator[Proc]:
-        """Yield the procs that these name, with a wildcard as all of its nspace where that is known."""
-        for proc in procs:
-            if proc.rank in (RANK_WILDCARD, RANK_LOCAL_PEERS) and proc.nspace in self.jobs:
-                for rank in range(self.jobs[proc.nspace].size):
-                    yield Proc.unchecked(proc.nspace, rank)
-            else:
-                yield proc
-
-    def all_local(self, procs: Iterable[Proc]) -> bool:
-        """Tell whether procs are all of this server."""
-        return all(
-            proc.nspace in self.jobs and proc.rank in self.jobs[proc.nspace].local for proc in self.expand(procs)
-        )
-
     # What hosts call, from any thread.
 
     def register_nspace(self, job: JobInfo, local: tuple[int, ...] | None = None) -> None:
         """`PMIx_server_register_nspace`: take in the job info of an nspace; see `ServerSession`."""
-        size = size_of(job)
+        size, jobs = size_of(job), self.node.jobs
         here = frozenset(range(size) if local is None else local)
         with self._lock:
             self._check("register_nspace")
-            if job.nspace in self.jobs:
+            if job.nspace in jobs:
                 raise PMIxError(
                     f"the nspace {job.nspace!r} is registered already",
                     status=statuses.ERR_EXISTS,
                     operation="register_nspace",
                 )
-            self.jobs[job.nspace] = Registered(job, size, here)
-
-        def give(given: Any) -> None:
-            self._proc(given, Proc.unchecked(job.nspace, 0))
-            given.number = len(here)
-            given.infos, given.ninfos = self.marshal.infos(infos_of(job, self.release))
-
+            jobs[job.nspace] = Registered(job, size, here)
         try:
-            self._call(lib.PYPMIX_REGISTER_NSPACE, "register_nspace", give)
+            parts = Parts(_proc(Proc.unchecked(job.nspace, 0)), len(here), infos_of(job, self.release))
+            self._call(lib.PYPMIX_REGISTER_NSPACE, "register_nspace", parts)
         except BaseException:
-            del self.jobs[job.nspace]
+            del jobs[job.nspace]
             raise
 
     def deregister_nspace(self, nspace: str) -> None:
         """`PMIx_server_deregister_nspace`: forget an nspace."""
-        self.jobs.pop(nspace, None)
-        for proc in [proc for proc in list(self.users) if proc.nspace == nspace]:
-            self.users.pop(proc, None)
-            self.states.pop(proc, None)
+        self.node.forget(nspace)
         self._lingering.drop(nspace)
-        self._tell(
-            lib.PYPMIX_DEREGISTER_NSPACE,
-            "deregister_nspace",
-            lambda given: self._proc(given, Proc.unchecked(nspace, 0)),
-        )
+        self._tell(lib.PYPMIX_DEREGISTER_NSPACE, "deregister_nspace", Parts(_proc(Proc.unchecked(nspace, 0))))
 
     def register_client(self, proc: Proc, uid: int, gid: int) -> None:
         """`PMIx_server_register_client`: expect a process of this node, of this user and group."""
-        if proc.nspace not in self.jobs:
+        node = self.node
+        if proc.nspace not in node.jobs:
             raise NotFound(f"no nspace {proc.nspace!r} is registered here", procs=(proc,), operation="register_client")
-
-        def give(given: Any) -> None:
-            self._proc(given, proc)
-            given.number = uid | gid << 32
-
         if self._lingering.take(proc):
             self._deregister(proc)
-        self.users[proc] = uid, gid
-        self.states[proc] = STATE_PREPPED
-        self._call(lib.PYPMIX_REGISTER_CLIENT, "register_client", give)
+        node.users[proc] = uid, gid
+        node.states[proc] = STATE_PREPPED
+        self._call(lib.PYPMIX_REGISTER_CLIENT, "register_client", Parts(_proc(proc), uid | gid << 32))
 
     def deregister_client(self, proc: Proc) -> None:
         """`PMIx_server_deregister_client`: a process has ended; what waits for it goes on without it."""
         self._check("deregister_client")
-        connected = self.states.get(proc) not in (None, STATE_PREPPED)
-        if self.states.get(proc) == STATE_PREPPED:
-            self.states[proc] = STATE_TERMINATED
+        states = self.node.states
+        connected = states.get(proc) not in (None, STATE_PREPPED)
+        if states.get(proc) == STATE_PREPPED:
+            states[proc] = STATE_TERMINATED
         if connected and self.release < HASTY:
             self._lingering.add(proc)
         else:
             self._deregister(proc)
 
     def _deregister(self, proc: Proc) -> None:
-        self._tell(lib.PYPMIX_DEREGISTER_CLIENT, "deregister_client", lambda given: self._proc(given, proc))
+        self._tell(lib.PYPMIX_DEREGISTER_CLIENT, "deregister_client", Parts(_proc(proc)))
 
     def client_env(self, proc: Proc) -> dict[str, str]:
         """`PMIx_server_setup_fork`: return the environment variables that make a process the client `proc`."""
@@ -559,9 +391,8 @@ class NativeServer:
         # With the nspace, because a process passes it on to the clients of another server that it starts.
         return {**env, "PYPMIX_SERVER": f"{self.proc.nspace} {__version__}", "PYPMIX_SERVER_ENGINE": "native"}
 
-    @property
-    def ports(self) -> frozenset[int]:
-        """The ports that the library listens on, as it tells its clients."""
+    def _listened_on(self) -> frozenset[int]:
+        """Return the ports that the library listens on, as it tells its clients."""
         if not self._ports:
             env = self.client_env(self.proc)
             ports = [text.rpartition(":")[2] for name, text in env.items() if name.startswith("PMIX_SERVER_URI")]
@@ -577,24 +408,15 @@ class NativeServer:
         span = event.range or RANGE_SESSION
         check_range(span, event.infos)
 
-        def give(given: Any) -> None:
-            self._proc(given, event.source)
-            flag = RAISED_ANYWHERE if self.release < SHIFTED else 0
-            given.number = span << 32 | event.code & 0xFFFFFFFF | flag
-            given.infos, given.ninfos = self.marshal.infos(event.infos)
-
-        self._tell(lib.PYPMIX_NOTIFY_EVENT, "notify", give)
+        flag = RAISED_ANYWHERE if self.release < SHIFTED else 0
+        number = span << 32 | event.code & 0xFFFFFFFF | flag
+        self._tell(lib.PYPMIX_NOTIFY_EVENT, "notify", Parts(_proc(event.source), number, event.infos))
 
     def deliver_output(self, output: Output) -> None:
         """`PMIx_server_IOF_deliver`: pass on what a proc wrote."""
-
-        def give(given: Any) -> None:
-            self._proc(given, output.source)
-            given.number = output.channel
-            self.marshal.fill(given.more, codes.BYTE_OBJECT, (output.data,))
-            given.infos, given.ninfos = self.marshal.infos(output.infos)
-
-        self._call(lib.PYPMIX_IOF_DELIVER, "deliver_output", give)
+        data = codes.BYTE_OBJECT, (output.data,)
+        parts = Parts(_proc(output.source), output.channel, output.infos, data)
+        self._call(lib.PYPMIX_IOF_DELIVER, "deliver_output", parts)
 
     def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:
         """`PMIx_server_dmodex_request`: ask what a proc of this server has committed for others.
@@ -607,10 +429,8 @@ class NativeServer:
             self._ask_modex(proc, done)
 
     def _ask_modex(self, proc: Proc, done: Done[bytes]) -> None:
-        given = ffi.new("pypmix_given *")
-        self._proc(given, proc)
+        given = self._given("dmodex_request", Parts(_proc(proc)))
         with self._lock:
-            self._check("dmodex_request")
             self._last_token += 1
             token = self._last_token
             self._asked[token] = done
@@ -641,74 +461,55 @@ class NativeServer:
 
         The library takes any, even one that there is already, so that it is looked at before.
         """
+        psets = self.node.psets
         with self._lock:
             self._check("define_process_set")
-            made = new_pset(name, members, self.psets, self._ranks_of, elsewhere)
-            self.psets[name] = made
-
-        def give(given: Any) -> None:
-            self.marshal.fill(given.items, codes.PROC, tuple(made))
-            self.marshal.fill(given.more, codes.STRING, (name,))
-
+            made = psets[name] = new_pset(name, members, psets, self.node.ranks_of, elsewhere)
         try:
-            self._call(lib.PYPMIX_DEFINE_PROCESS_SET, "define_process_set", give)
+            parts = Parts((codes.PROC, tuple(made)), more=(codes.STRING, (name,)))
+            self._call(lib.PYPMIX_DEFINE_PROCESS_SET, "define_process_set", parts)
         except BaseException:
-            self.psets.pop(name, None)
+            psets.pop(name, None)
             raise
-
-    def _ranks_of(self, nspace: str) -> range | None:
-        job = self.jobs.get(nspace)
-        return None if job is None else range(job.size)
 
     def delete_process_set(self, name: str) -> None:
         """`PMIx_server_delete_process_set`: forget a process set; the library has nothing to say of unknown ones."""
         with self._lock:
             self._check("delete_process_set")
-            if self.psets.pop(name, None) is None:
+            if self.node.psets.pop(name, None) is None:
                 raise missing(name)
-        self._call(
-            lib.PYPMIX_DELETE_PROCESS_SET,
-            "delete_process_set",
-            lambda given: self.marshal.fill(given.more, codes.STRING, (name,)),
-        )
+        self._call(lib.PYPMIX_DELETE_PROCESS_SET, "delete_process_set", Parts(more=(codes.STRING, (name,))))
 
     def setup_application(self, nspace: str, directives: tuple[Info, ...]) -> tuple[Info, ...]:
         """`PMIx_server_setup_application`: prepare what a job needs on its nodes."""
-        return self._infos(lib.PYPMIX_SETUP_APPLICATION, "setup_application", directives, Proc.unchecked(nspace, 0))
+        parts = Parts(_proc(Proc.unchecked(nspace, 0)), infos=directives)
+        return self._call(lib.PYPMIX_SETUP_APPLICATION, "setup_application", parts)
 
     def setup_local_support(self, nspace: str, infos: tuple[Info, ...]) -> None:
         """`PMIx_server_setup_local_support`: take in what a job needs on this node."""
-        self._infos(lib.PYPMIX_SETUP_LOCAL_SUPPORT, "setup_local_support", infos, Proc.unchecked(nspace, 0))
+        parts = Parts(_proc(Proc.unchecked(nspace, 0)), infos=infos)
+        self._call(lib.PYPMIX_SETUP_LOCAL_SUPPORT, "setup_local_support", parts)
 
     def collect_inventory(self, directives: tuple[Info, ...]) -> tuple[Info, ...]:
         """`PMIx_server_collect_inventory`: return what this node has."""
-        return self._infos(lib.PYPMIX_COLLECT_INVENTORY, "collect_inventory", directives)
+        return self._call(lib.PYPMIX_COLLECT_INVENTORY, "collect_inventory", Parts(infos=directives))
 
     def deliver_inventory(self, infos: tuple[Info, ...], directives: tuple[Info, ...]) -> None:
         """`PMIx_server_deliver_inventory`: take in what other nodes have."""
-
-        def give(given: Any) -> None:
-            self.marshal.fill(given.items, codes.INFO, infos)
-            given.infos, given.ninfos = self.marshal.infos(directives)
-
-        self._call(lib.PYPMIX_DELIVER_INVENTORY, "deliver_inventory", give)
+        parts = Parts((codes.INFO, infos), infos=directives)
+        self._call(lib.PYPMIX_DELIVER_INVENTORY, "deliver_inventory", parts)
 
     def register_resources(self, infos: tuple[Info, ...]) -> None:
         """`PMIx_server_register_resources`: take in info that is of no nspace."""
-        self._infos(lib.PYPMIX_REGISTER_RESOURCES, "register_resources", infos)
+        self._call(lib.PYPMIX_REGISTER_RESOURCES, "register_resources", Parts(infos=infos))
 
     def deregister_resources(self, infos: tuple[Info, ...]) -> None:
         """`PMIx_server_deregister_resources`: forget such info."""
-        self._infos(lib.PYPMIX_DEREGISTER_RESOURCES, "deregister_resources", infos)
+        self._call(lib.PYPMIX_DEREGISTER_RESOURCES, "deregister_resources", Parts(infos=infos))
 
     def store_internal(self, proc: Proc, key: str, value: Value) -> None:
         """`PMIx_Store_internal`: keep a value of a proc for what is asked on this side."""
-
-        def give(given: Any) -> None:
-            self._proc(given, proc)
-            given.infos, given.ninfos = self.marshal.infos((Info(key, value),))
-
-        self._call(lib.PYPMIX_STORE_INTERNAL, "store_internal", give)
+        self._call(lib.PYPMIX_STORE_INTERNAL, "store_internal", Parts(_proc(proc), infos=(Info(key, value),)))
 
     def pending(self) -> list[Pending]:
         """Return nothing: the library does not tell what is under way."""
@@ -736,7 +537,7 @@ class NativeServer:
         while self._marks:
             self._marks.popleft().set()
         # No release starts a second time after that: they abort, or answer their clients with errors.
-        _library.spent = "it has been a server before, and that was finalized"
+        usage.spent = "it has been a server before, and that was finalized"
         if finalizer.is_alive():
             self.log("PMIx_server_finalize does not come back")
 
@@ -747,86 +548,57 @@ class NativeServer:
 
     # How the library is called.
 
-    def _tell(self, what: int, operation: str, give: Callable[[Any], None]) -> None:
+    def _tell(self, what: int, operation: str, parts: Parts) -> None:
         """Put a call that only ever succeeds to the library, behind those before it, and do not wait for its end.
 
         It is what hosts call from their loops when processes end, which is when some releases get stuck, or forget to
         say that an event has been told to all.
         """
-        given = self._given(operation, give)
-        if lib.pypmix_ask_submit(self._queue, 0, what, given):
+        if lib.pypmix_ask_submit(self._queue, 0, what, self._given(operation, parts)):
             raise MemoryError("no memory for an operation")
 
-    def _call(self, what: int, operation: str, give: Callable[[Any], None]) -> None:
-        """Put a call to the library, and wait for its end."""
-        call = self._asked_call(what, operation, give)
-        lib.pypmix_call_free(call)
-
-    def _infos(self, what: int, operation: str, infos: Sequence[Info], proc: Proc | None = None) -> tuple[Info, ...]:
-        """Put a call with infos to the library, and return the infos that it has for an answer."""
-
-        def give(given: Any) -> None:
-            if proc is not None:
-                self._proc(given, proc)
-            given.infos, given.ninfos = self.marshal.infos(infos)
-
-        call = self._asked_call(what, operation, give)
-        try:
-            return self.marshal.results(call.results)
-        finally:
-            lib.pypmix_call_free(call)
-
-    def _given(self, operation: str, give: Callable[[Any], None]) -> Any:
-        """Return what a call is given, which is freed by it."""
-        given = ffi.new("pypmix_given *")
-        try:
-            self._check(operation)
-            give(given)
-        except PMIxError as error:
-            lib.pypmix_given_free(given)
-            raise type(error)(
-                error.detail, status=error.code, operation=operation, engine=str(self.info)
-            ) from error.__cause__
-        except BaseException:
-            lib.pypmix_given_free(given)
-            raise
-        return given
-
-    def _asked_call(self, what: int, operation: str, give: Callable[[Any], None]) -> Any:
-        given = self._given(operation, give)
+    def _call(self, what: int, operation: str, parts: Parts) -> tuple[Info, ...]:
+        """Put a call to the library, wait for its end, and return the infos that it has for an answer."""
+        given = self._given(operation, parts)
         call = lib.pypmix_call_new()
         if not call:
             lib.pypmix_given_free(given)
             raise MemoryError("no memory for an operation")
-        limit = self._limit
-        end = time.monotonic() + limit
-        lib.pypmix_ask(call, self._queue, what, given, limit)
-        status = self._waited(call, end)
-        if status == statuses.ERR_TIMEOUT and end <= time.monotonic():
-            lib.pypmix_call_free(call)
-            if limit == LIMIT:
-                self.log(f"{self.info} does not come back from {operation}: it hangs, and so do its clients")
-            # Whoever calls it from a loop is not to wait as long for each of the calls that follow.
-            self._limit = STUCK
-            raise OperationTimeout("the library does not come back", operation=operation, engine=str(self.info))
-        self._limit = LIMIT
-        if status:
-            lib.pypmix_call_free(call)
-            self._raise_for(status, operation)
-        return call
-
-    def _waited(self, call: Any, end: float) -> int:
-        """Return the status of a call; the wait goes on after a signal whose handler returned."""
         try:
+            limit = self._limit
+            end = time.monotonic() + limit
+            lib.pypmix_ask(call, self._queue, what, given, limit)
             while call.status == PENDING:
+                # A signal has ended the wait, and its handler has returned.
                 lib.pypmix_wait(call, max(end - time.monotonic(), 0.0))
-        except BaseException:
+            if call.status == statuses.ERR_TIMEOUT and end <= time.monotonic():
+                if limit == LIMIT:
+                    self.log(f"{self.info} does not come back from {operation}: it hangs, and so do its clients")
+                # Whoever calls it from a loop is not to wait as long for each of the calls that follow.
+                self._limit = STUCK
+                raise OperationTimeout("the library does not come back", operation=operation, engine=str(self.info))
+            self._limit = LIMIT
+            self._raise_for(call.status, operation)
+            return self.marshal.results(call.results)
+        finally:
             lib.pypmix_call_free(call)
-            raise
-        return int(call.status)
 
-    def _proc(self, given: Any, proc: Proc) -> None:
-        self.marshal.fill(given.items, codes.PROC, (proc,))
+    def _given(self, operation: str, parts: Parts) -> Any:
+        """Return what a call is given, which is freed by it."""
+
+        def fill(given: Any) -> None:
+            self._check(operation)
+            for array, (kind, items) in ((given.items, parts.items), (given.more, parts.more)):
+                if kind:
+                    self.marshal.fill(array, kind, items)
+            given.number = parts.number
+            given.infos, given.ninfos = self.marshal.infos(parts.infos)
+
+        try:
+            return arguments(fill)
+        except PMIxError as error:
+            error.operation, error.engine = operation, str(self.info)
+            raise
 
     def _check(self, operation: str) -> None:
         if self._closed:
@@ -839,6 +611,19 @@ class NativeServer:
     def _error(self, status: int, operation: str, procs: Sequence[Proc] = ()) -> PMIxError:
         detail = "the server was closed meanwhile" if self._closed else "the library refused it"
         return error_for(status)(detail, status=status, operation=operation, procs=procs, engine=str(self.info))
+
+
+class Parts(Record):
+    """What a call is given: elements of a type, a number, infos, and more elements."""
+
+    items: tuple[int, Sequence[Any]] = (0, ())
+    number: int = 0
+    infos: Sequence[Info] = ()
+    more: tuple[int, Sequence[Any]] = (0, ())
+
+
+def _proc(proc: Proc) -> tuple[int, tuple[Proc]]:
+    return codes.PROC, (proc,)
 
 
 def open_server(
@@ -878,9 +663,9 @@ def open_server(
     """
     assert library is not None
     open_library(library)
-    reason = _library.spent
-    if _library.opened or _library.tool:
-        reason = f"this process is a PMIx {'tool' if _library.tool else 'client'}"
+    reason = usage.spent
+    if usage.opened or usage.tool:
+        reason = f"this process is a PMIx {'tool' if usage.tool else 'client'}"
     if reason:
         raise EngineUnavailable(
             f"libpmix {release_text(library.release)} cannot serve in this process: {reason}",
@@ -888,16 +673,21 @@ def open_server(
             engine=f"native {release_text(library.release)}",
             hint="start one server per process, or use PYPMIX_ENGINE=python",
         )
-    return NativeServer(
-        library,
-        on_upcall,
-        nspace,
-        host,
-        tmpdir,
-        on_log,
-        system_tmpdir,
-        tool_support,
-        system_server,
-        rendezvous_file,
-        rank,
-    )
+    proc = Proc(check_name(nspace or f"pypmix-{os.getpid()}", MAX_NSLEN, "the server's nspace"), rank)
+    hostname = host or socket.gethostname()
+    infos = [
+        attrs.SERVER_NSPACE(proc.nspace),
+        attrs.SERVER_RANK(rank),
+        attrs.HOSTNAME(hostname),
+        attrs.SERVER_TMPDIR(tmpdir or os.environ.get("TMPDIR") or "/tmp"),
+        # Output goes to those who ask for it; by default releases write it to this process's own stdout, too.
+        attrs.IOF_LOCAL_OUTPUT(False),
+    ]
+    if system_tmpdir:
+        infos.append(attrs.SYSTEM_TMPDIR(system_tmpdir))
+    if tool_support:
+        infos.append(attrs.SERVER_TOOL_SUPPORT(True))
+    if system_server:
+        infos.append(attrs.SERVER_SYSTEM_SUPPORT(True))
+    settings = {AT_ONCE: "0", **({RENDEZVOUS: rendezvous_file} if rendezvous_file else {})}
+    return NativeServer(library, on_upcall, proc, hostname, infos, settings, on_log)

@@ -39,4 +39,4 @@ class Topic(Asking):
         if self.session.singleton:
             return super().error(op, status)
         text, hint = refusal(op, status)
-        return self.session._error(op.name, status, text, hint=hint)
+        return self.session.failed(op.name, status, text, hint=hint)

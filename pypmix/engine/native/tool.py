@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.asking import Asking, Row
-from pypmix.engine.native.library import open_library
+from pypmix.engine.native.library import open_library, same_environment, usage
 from pypmix.engine.native.quirks import ENDS_ALONE, SERVER_BY_SERVER, raises_twice
-from pypmix.engine.native.session import _MAYBE_LOST, NativeSession, _library, _same_environment
+from pypmix.engine.native.session import NativeSession
 from pypmix.engine.native.structs import get_name
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import (
     EngineUnavailable,
-    LostConnection,
     NotSupported,
     OperationTimeout,
     PMIxError,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Done, R
+    from pypmix.engine.native.asking import Steps
     from pypmix.engine.native.library import Library
     from pypmix.standard.ops import Op
 
@@ -64,11 +64,11 @@ def open_tool(env: Mapping[str, str], library: Library, directives: Sequence[Inf
         Unreachable: There is no such server, or it does not let this tool in.
         ValueError: `env` tells of other servers than the process's environment.
     """
-    _same_environment(env)
+    same_environment(env)
     open_library(library)
     engine = f"native {release_text(library.release)}"
-    if _library.opened or _library.spent:
-        reason = _library.spent or "it is in use already, and has one identity in a process"
+    if usage.opened or usage.spent:
+        reason = usage.spent or "it is in use already, and has one identity in a process"
         raise EngineUnavailable(
             f"libpmix {release_text(library.release)} cannot be a tool in this process: {reason}",
             operation="open",
@@ -76,7 +76,7 @@ def open_tool(env: Mapping[str, str], library: Library, directives: Sequence[Inf
             hint="use attach_to_server() of the tool that is open, or PYPMIX_ENGINE=python",
         )
     session = ToolSession(env, library, directives)
-    _library.tool = True
+    usage.tool = True
     return session
 
 
@@ -88,14 +88,14 @@ class ToolSession(NativeSession):
         self._servers = Servers(self)
         self._earlier: list[Any] = []
         self._led = True
-        self._stands = not self.singleton
-        self._answers_twice = raises_twice(library.release)
+        self.stands = not self.singleton
+        self.answers_twice = raises_twice(library.release)
         self.server = ""
-        self._name_server(self._servers.there() if self._stands else ())
+        self._name_server(self._servers.there() if self.stands else ())
 
     @property
     def connected(self) -> bool:
-        return self._open and self._stands and bool(lib.pypmix_connected())
+        return self.open and self.stands and bool(lib.pypmix_connected())
 
     def run(self, op: Op[R]) -> R:
         if type(op) in _OWN:
@@ -122,21 +122,14 @@ class ToolSession(NativeSession):
         else:
             owner.submit(op, done)
 
-    def supports(self, feature: str) -> bool:
-        return super().supports(feature)
-
     # What is another than a client's
 
-    def _init(self, env: Mapping[str, str], directives: Sequence[Info]) -> tuple[Proc, bool]:
+    def _init(self, env: Mapping[str, str], infos: Any, count: int) -> tuple[Proc, bool]:
         here = ffi.new("pmix_proc_t *")
-        infos, count = self._marshal.infos(directives)
-        try:
-            status = lib.pypmix_tool_init(here, infos, count)
-        finally:
-            lib.pypmix_infos_free(infos, count)
+        status = lib.pypmix_tool_init(here, infos, count)
         if status == 0:
             return Proc(get_name(here.nspace), here.rank), not lib.pypmix_connected()
-        _library.spent = "its first connection failed"
+        usage.spent = "its first connection failed"
         kind: type[PMIxError] = Unreachable
         text = "there is no such server on this node, or it does not let this tool in"
         if status == statuses.ERR_BAD_PARAM:
@@ -144,41 +137,33 @@ class ToolSession(NativeSession):
         raise kind(text, status=status, operation="open", engine=str(self.info), hint="does it run, and admit tools?")
 
     def _stop(self) -> int:
-        _library.tool = False
-        if self._release < ENDS_ALONE and not self._led:
-            _library.spent = "its last server was left before it was finalized, which would corrupt its memory"
+        usage.tool = False
+        if self.release < ENDS_ALONE and not self._led:
+            usage.spent = "its last server was left before it was finalized, which would corrupt its memory"
             return 0
         return int(lib.pypmix_tool_finalize())
 
     def _finalize(self, op: Finalize) -> None:
-        if self._stands and not lib.pypmix_connected():
+        if self.stands and not lib.pypmix_connected():
             self._down()
-        if self._open and not self._stands:
+        if self.open and not self.stands:
             servers = self._servers.there()
             if servers:
                 self._servers.run(ToolSetServer(servers[0]))
             self._led = bool(servers)
         super()._finalize(op)
 
-    def _leave(self, *, lost: bool = False) -> None:
-        if lost:
-            self._down()
-            return
-        super()._leave()
-        for inbox, _topics in self._earlier:
-            inbox.end(False)
+    def lose(self) -> None:
+        self._down()
 
-    def _error(
-        self, operation: str, status: int, detail: str = "", procs: Sequence[Proc] = (), hint: str = ""
-    ) -> PMIxError:
-        if self._open and not self.singleton and status in _MAYBE_LOST and not lib.pypmix_connected():
-            self._down()
-            return LostConnection(self._loss(), operation=operation, procs=procs or (self.proc,), engine=str(self.info))
-        return super()._error(operation, status, detail, procs, hint)
+    def leave(self, *, lost: bool = False) -> None:
+        super().leave(lost=lost)
+        for inbox, _topics in self._earlier:
+            inbox.end(None)
 
     def _check_open(self, op: Op[Any]) -> None:
-        if not self._open:
-            self._closed(op.name)
+        if not self.open:
+            self.closed(op.name)
 
     # Servers that come and go
 
@@ -187,9 +172,9 @@ class ToolSession(NativeSession):
 
     def _down(self) -> None:
         """The primary server is lost: what it was asked has failed, and nothing more comes from it."""
-        if self._stands:
-            self._stands = False
-            lib.pypmix_queue_serve(self._queue, False)
+        if self.stands:
+            self.stands = False
+            lib.pypmix_queue_serve(self.queue, False)
             self._part(True)
 
     def _part(self, lost: bool | None) -> None:
@@ -201,7 +186,7 @@ class ToolSession(NativeSession):
             self._topics.pop("groups", None)
         topics: dict[str, Any] = {name: self._topics.pop(name) for name in _UNASKED if name in self._topics}
         if "events" in topics:
-            self._last_handler = topics["events"].handlers.last_id
+            self.last_handler = topics["events"].handlers.last_id
         gone = {*topics, "groups"}
         for asked in [kind for kind in self._runners if kind.__module__.rpartition(".")[2] in gone]:
             del self._runners[asked]
@@ -209,7 +194,7 @@ class ToolSession(NativeSession):
             if lost is None:
                 self._earlier.append((inbox, topics))
             else:
-                inbox.end(lost)
+                inbox.end(self.loss(procs=(self.proc,)) if lost else None)
 
     def _owner(self, op: Op[Any]) -> Any:
         """Return the topic of an earlier server that an operation takes an id of."""
@@ -227,13 +212,13 @@ class ToolSession(NativeSession):
                 if "events" in topics:
                     topics["events"].note(op)
 
-    def _lead(self, server: Proc | None, *, dropped: bool = False) -> None:
+    def lead(self, server: Proc | None, *, dropped: bool = False) -> None:
         """Another server is the primary one, or none is any more."""
         was, self.singleton = self.singleton, server is None
-        self._part(False if dropped else True if not self._stands else None)
-        self._stands = server is not None
-        self._again = not was and self._release < SERVER_BY_SERVER
-        lib.pypmix_queue_serve(self._queue, self._stands)
+        self._part(False if dropped else True if not self.stands else None)
+        self.stands = server is not None
+        self.again = not was and self.release < SERVER_BY_SERVER
+        lib.pypmix_queue_serve(self.queue, self.stands)
         self._name_server((server,) if server else ())
 
 
@@ -242,28 +227,34 @@ class Servers(Asking):
 
     session: ToolSession
 
-    def run(self, op: Any) -> Any:
-        return self._done(op, super().run(op))
-
-    def submit(self, op: Any, done: Done[Any]) -> None:
-        def ended(result: Any, error: BaseException | None) -> None:
-            if error is None:
-                try:
-                    result = self._done(op, result)
-                except Exception as failure:
-                    result, error = None, failure
-            done(result, error)
-
-        super().submit(op, ended)
+    def steps(self, op: Any) -> Steps:
+        """Ask the library, and take in what has become of the servers."""
+        result = yield from super().steps(op)
+        session = self.session
+        if type(op) is ToolGetServers:
+            return self._real(result)
+        if type(op) is ToolAttachToServer:
+            (server,) = result
+            if is_set(op.directives, keys.PRIMARY_SERVER) or not session.connected:
+                yield from super().steps(ToolSetServer(server))
+                session.lead(server)
+            return server
+        if type(op) is ToolSetServer:
+            if session.server != _text(op.server) or not session.stands:
+                session.lead(op.server)
+        elif type(op) is ToolDisconnect and session.server == _text(op.server):
+            session.lead(None, dropped=True)
+        return result
 
     def there(self) -> tuple[Proc, ...]:
         """Return the servers, the primary one first."""
-        return self._real(super().run(ToolGetServers()))
+        found: tuple[Proc, ...] = self.run(ToolGetServers())
+        return found
 
     def _real(self, found: tuple[Proc, ...]) -> tuple[Proc, ...]:
         """Leave out what the library names although it is no server, or one that is lost."""
         session = self.session
-        lost = "" if session._stands else session.server
+        lost = "" if session.stands else session.server
         return tuple([each for each in found if each.nspace and each != session.proc and _text(each) != lost])
 
     def directives(self, op: Any) -> tuple[Info, ...]:
@@ -289,8 +280,8 @@ class Servers(Asking):
     def error(self, op: Any, status: int) -> PMIxError:
         session = self.session
         engine, procs = str(session.info), _named(op)
-        if not session._open:
-            return session._error(op.name, statuses.ERR_LOST_CONNECTION)
+        if not session.open:
+            return session.failed(op.name, statuses.ERR_LOST_CONNECTION)
         if type(op) is ToolSetServer and status == statuses.ERR_NOT_FOUND:
             text = f"the tool was not connected to {op.server} in time"
             return OperationTimeout(text, status=statuses.ERR_TIMEOUT, operation=op.name, engine=engine, procs=procs)
@@ -303,7 +294,7 @@ class Servers(Asking):
             return Unreachable(text, status=status, operation=op.name, engine=engine, procs=procs, hint=hint)
         return error_for(status)("the library refused it", status=status, operation=op.name, engine=engine, procs=procs)
 
-    def _row(self, op: Any) -> Row:
+    def row(self, op: Any) -> Row:
         if type(op) is ToolSetServer and op.server == self.session.proc:
             raise NotSupported(
                 "libpmix takes a tool for connected that is its own server; disconnect from the others instead",
@@ -318,24 +309,6 @@ class Servers(Asking):
                 engine=str(self.session.info),
             )
         return self.rows[type(op)]
-
-    def _done(self, op: Any, result: Any) -> Any:
-        """Take in what has become of the servers."""
-        session = self.session
-        if type(op) is ToolGetServers:
-            return self._real(result)
-        if type(op) is ToolAttachToServer:
-            (server,) = result
-            if is_set(op.directives, keys.PRIMARY_SERVER) or not session.connected:
-                super().run(ToolSetServer(server))
-                session._lead(server)
-            return server
-        if type(op) is ToolSetServer:
-            if session.server != _text(op.server) or not session._stands:
-                session._lead(op.server)
-        elif type(op) is ToolDisconnect and session.server == _text(op.server):
-            session._lead(None, dropped=True)
-        return result
 
 
 def _text(server: Proc) -> str:

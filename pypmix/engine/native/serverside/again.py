@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
 
 from pypmix.standard.errors import LostConnection, OperationTimeout
 from pypmix.standard.ops import RESERVED_PREFIX
@@ -21,18 +20,6 @@ LONGEST_PAUSE = 1.0
 """Seconds between two questions: the library tells nobody when a proc that has committed something commits more."""
 
 
-class Demand:
-    """What another server waits for."""
-
-    __slots__ = ("done", "key", "pause", "proc")
-
-    def __init__(self, proc: Proc, done: Done[bytes], key: str) -> None:
-        self.proc = proc
-        self.done: Done[bytes] | None = done
-        self.key = key
-        self.pause = FIRST_PAUSE
-
-
 class Again:
     """The direct modex requests of a server that wait for a key or have a time limit; used from any thread.
 
@@ -47,52 +34,58 @@ class Again:
         self._alarms = alarms
         self._log = log
         self._lock = threading.Lock()
-        self._timed: set[Demand] = set()
+        self._waiting: dict[object, Done[bytes]] = {}
         self._closed = False
 
     def request(self, proc: Proc, done: Done[bytes], key: str, timeout: float) -> None:
         """See `ServerSession.dmodex_request`."""
-        demand = Demand(proc, done, "" if key.startswith(RESERVED_PREFIX) else key)
-        self._put(demand)
+        demand = object()
+        # The data is the library's own, but the keys stand in it as they are.
+        wanted = b"" if key.startswith(RESERVED_PREFIX) or not key else key.encode() + b"\0"
+
+        def ask(pause: float) -> None:
+            self._ask(proc, lambda data, error: answered(data, error, pause))
+
+        def answered(data: bytes | None, error: BaseException | None, pause: float) -> None:
+            if error is not None or wanted in (data or b""):
+                self._end(demand, data, error)
+            elif demand in self._waiting:
+                self._alarms.later(pause, lambda: repeat(pause))
+
+        def repeat(pause: float) -> None:
+            if demand in self._waiting:
+                try:
+                    ask(min(2 * pause, LONGEST_PAUSE))
+                except Exception as error:
+                    self._end(demand, None, error)
+
+        def expire() -> None:
+            text = f"{proc} has not committed {key or 'anything'} in time"
+            self._end(demand, None, OperationTimeout(text, procs=(proc,), missing=(proc,)))
+
+        with self._lock:
+            self._waiting[demand] = done
+        try:
+            ask(FIRST_PAUSE)
+        except BaseException:
+            self._waiting.pop(demand, None)
+            raise
+        if self._closed:
+            # Meanwhile, after those who waited had been told.
+            self._end(demand, None, _closed())
         if timeout:
-            self._later(timeout, self._expire, demand)
+            self._alarms.later(timeout, expire)
 
     def close(self) -> None:
-        """Ask nothing any more; who waits is told. May be called twice."""
+        """Ask nothing any more, and tell those who wait. May be called twice."""
         with self._lock:
             self._closed = True
-            left = list(self._timed)
-        for demand in left:
-            self._end(demand, None, LostConnection("the server is closed", operation="dmodex_request"))
+        for demand in list(self._waiting):
+            self._end(demand, None, _closed())
 
-    def _put(self, demand: Demand) -> None:
-        self._ask(demand.proc, lambda data, error: self._answered(demand, data, error))
-
-    def _answered(self, demand: Demand, data: bytes | None, error: BaseException | None) -> None:
-        # The data is the library's own, but the keys stand in it as they are.
-        if error is None and demand.key and demand.key.encode() + b"\0" not in (data or b""):
-            if demand.done is not None:
-                self._later(demand.pause, self._repeat, demand)
-                demand.pause = min(2 * demand.pause, LONGEST_PAUSE)
-            return
-        self._end(demand, data, error)
-
-    def _repeat(self, demand: Demand) -> None:
-        if demand.done is not None:
-            try:
-                self._put(demand)
-            except Exception as error:
-                self._end(demand, None, error)
-
-    def _expire(self, demand: Demand) -> None:
-        what = demand.key or "anything"
-        text = f"{demand.proc} has not committed {what} in time"
-        self._end(demand, None, OperationTimeout(text, procs=(demand.proc,), missing=(demand.proc,)))
-
-    def _end(self, demand: Demand, data: bytes | None, error: BaseException | None) -> None:
+    def _end(self, demand: object, data: bytes | None, error: BaseException | None) -> None:
         with self._lock:
-            done, demand.done = demand.done, None
-            self._timed.discard(demand)
+            done = self._waiting.pop(demand, None)
         if done is None:
             return
         try:
@@ -100,11 +93,6 @@ class Again:
         except Exception as failure:
             self._log(f"the host failed over the answer to dmodex_request: {failure!r}")
 
-    def _later(self, seconds: float, call: Callable[[Demand], None], demand: Demand) -> None:
-        with self._lock:
-            closed = self._closed
-            if not closed and demand.done is not None:
-                self._timed.add(demand)
-                self._alarms.later(seconds, partial(call, demand))
-        if closed:
-            self._end(demand, None, LostConnection("the server is closed", operation="dmodex_request"))
+
+def _closed() -> LostConnection:
+    return LostConnection("the server is closed", operation="dmodex_request")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.engine.native.serverside.reading import infos_of, items_of, merged
+from pypmix.engine.native.serverside.node import merged
 from pypmix.engine.native.structs import string
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import GroupUpcall
@@ -14,18 +14,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from pypmix.engine.native.serversession import NativeServer, Upcall
+    from pypmix.engine.base import Upcall
+    from pypmix.engine.native.serverside.node import Node
 
 
-def asked(server: NativeServer, raw: Any) -> GroupUpcall:
+def asked(node: Node, raw: Any) -> GroupUpcall:
     """Return what is to be done with a group.
 
     The members' group info and endpoint data stay among the directives, since the other servers need them.
     """
-    return GroupUpcall(raw.number, string(raw.text) or "", items_of(server, raw.items), merged(infos_of(server, raw)))
+    return GroupUpcall(raw.number, string(raw.text) or "", node.items(raw), merged(node.infos(raw)))
 
 
-def answered(server: NativeServer, upcall: Upcall, result: Any, given: Any) -> int:
+def answered(node: Node, upcall: Upcall, result: Any, given: Any) -> int:
     """Give the library what the host returned for a group.
 
     Releases 5.0 cannot do without the membership of a new group, so it is there for all.
@@ -34,19 +35,19 @@ def answered(server: NativeServer, upcall: Upcall, result: Any, given: Any) -> i
     infos = () if result is None else tuple(result)
     instances("the answer", infos, Info)
     if op.operation == GROUP_CONSTRUCT and all(info.key != keys.GROUP_MEMBERSHIP for info in infos):
-        members = DataArray(codes.PROC, tuple(server.expand(op.procs)))
+        members = DataArray(codes.PROC, tuple(node.expand(op.procs)))
         infos = (Info.unchecked(keys.GROUP_MEMBERSHIP, Value.unchecked(codes.DATA_ARRAY, members), 0), *infos)
-    given.infos, given.ninfos = server.marshal.infos(infos)
+    given.infos, given.ninfos = node.marshal.infos(infos)
     return statuses.SUCCESS
 
 
-def alone(server: NativeServer, upcall: Upcall, status: int) -> tuple[Info, ...]:
+def alone(node: Node, upcall: Upcall, status: int) -> tuple[Info, ...]:
     """Return the result of an operation among procs of this server alone, which needs no host."""
     op: Any = upcall.op
-    if status != statuses.ERR_NOT_SUPPORTED or not server.all_local(op.procs):
+    if status != statuses.ERR_NOT_SUPPORTED or not node.all_local(op.procs):
         raise LookupError
     wanted = any(info.key == keys.GROUP_ASSIGN_CONTEXT_ID and info.value.data is not False for info in op.directives)
     if op.operation != GROUP_CONSTRUCT or not wanted:
         return ()
-    server.last_context_id += 1
-    return (Info(keys.GROUP_CONTEXT_ID, Value(codes.SIZE, server.last_context_id)),)
+    node.last_context_id += 1
+    return (Info(keys.GROUP_CONTEXT_ID, Value(codes.SIZE, node.last_context_id)),)

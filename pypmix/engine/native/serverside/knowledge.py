@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypmix.engine.native.serverside.node import STATE_UNDEF
 from pypmix.standard import codes, keys
 from pypmix.standard.types import DataArray, Info, Proc, ProcInfo, Value
 
@@ -10,17 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from pypmix.engine.native.serversession import NativeServer, Registered
+    from pypmix.engine.native.serverside.node import Node, Registered
     from pypmix.standard.types import Query
 
 
-STATE_UNDEF = 0
-STATE_PREPPED = 1
-STATE_CONNECTED = 6
-STATE_TERMINATED = 20
-
-
-def completed(server: NativeServer, asker: Proc | None, queries: Iterable[Query], theirs: Iterable[Info]) -> list[Info]:
+def completed(node: Node, asker: Proc | None, queries: Iterable[Query], theirs: Iterable[Info]) -> list[Info]:
     """Return the host's answers to queries, in their order, with the server's own where the host has none.
 
     A host that has no answer to one of several questions after the same key holds its place with an info without a
@@ -36,7 +31,7 @@ def completed(server: NativeServer, asker: Proc | None, queries: Iterable[Query]
             value: Value | None = values.pop(0) if values else None
             if value is None or value.type == codes.UNDEF:
                 known = _ANSWERS.get(key)
-                value = None if known is None else known(server, _job(server, asker, query), query)
+                value = None if known is None else known(node, _job(node, asker, query), query)
             if value is not None:
                 found.append(Info.unchecked(key, value, 0))
     # what nobody has asked for may still mean something to who has asked
@@ -44,26 +39,26 @@ def completed(server: NativeServer, asker: Proc | None, queries: Iterable[Query]
     return found
 
 
-def _job(server: NativeServer, asker: Proc | None, query: Query) -> Registered | None:
+def _job(node: Node, asker: Proc | None, query: Query) -> Registered | None:
     """Return the job that a query is about: the one that it names, or the asker's own."""
     named: Any = None
     for info in query.qualifiers:
         if info.key == keys.NSPACE or (info.key == keys.PROCID and named is None):
             named = info.value.data
     nspace = named.nspace if isinstance(named, Proc) else named
-    return server.jobs.get(nspace or (asker.nspace if asker is not None else ""))
+    return node.jobs.get(nspace or (asker.nspace if asker is not None else ""))
 
 
-def _nspaces(server: NativeServer, _job: object, _query: object) -> Value:
-    return Value.unchecked(codes.STRING, ",".join(server.jobs))
+def _nspaces(node: Node, _job: object, _query: object) -> Value:
+    return Value.unchecked(codes.STRING, ",".join(node.jobs))
 
 
-def _nspace_info(server: NativeServer, job: Registered | None, query: Query) -> Value | None:
+def _nspace_info(node: Node, job: Registered | None, query: Query) -> Value | None:
     named = any(info.key == keys.NSPACE for info in query.qualifiers)
     if named and job is None:
         return None
     found = []
-    for each in [job] if named and job is not None else server.jobs.values():
+    for each in [job] if named and job is not None else node.jobs.values():
         name = Info(keys.NSPACE, Value.unchecked(codes.STRING, each.info.nspace))
         found.append(
             Info(keys.JOB_INFO_ARRAY, _array(codes.INFO, [name, *[i for i in each.info.job if i.key != keys.NSPACE]]))
@@ -71,32 +66,32 @@ def _nspace_info(server: NativeServer, job: Registered | None, query: Query) -> 
     return _array(codes.INFO, found)
 
 
-def _table(server: NativeServer, job: Registered | None, _query: object) -> Value | None:
-    return None if job is None else _rows(server, job, range(job.size))
+def _table(node: Node, job: Registered | None, _query: object) -> Value | None:
+    return None if job is None else _rows(node, job, range(job.size))
 
 
-def _local_table(server: NativeServer, job: Registered | None, _query: object) -> Value | None:
-    return None if job is None else _rows(server, job, sorted(job.local))
+def _local_table(node: Node, job: Registered | None, _query: object) -> Value | None:
+    return None if job is None else _rows(node, job, sorted(job.local))
 
 
-def _rows(server: NativeServer, job: Registered, ranks: Iterable[int]) -> Value:
+def _rows(node: Node, job: Registered, ranks: Iterable[int]) -> Value:
     hosts = {rank: info.value.data for rank, infos in job.info.procs for info in infos if info.key == keys.HOSTNAME}
     procs = [Proc.unchecked(job.info.nspace, rank) for rank in ranks]
-    rows = [ProcInfo(proc, hosts.get(proc.rank), None, 0, server.states.get(proc, STATE_UNDEF)) for proc in procs]
+    rows = [ProcInfo(proc, hosts.get(proc.rank), None, 0, node.states.get(proc, STATE_UNDEF)) for proc in procs]
     return _array(codes.PROC_INFO, rows)
 
 
-def _pset_count(server: NativeServer, _job: object, _query: object) -> Value:
-    return Value.unchecked(codes.SIZE, len(server.psets))
+def _pset_count(node: Node, _job: object, _query: object) -> Value:
+    return Value.unchecked(codes.SIZE, len(node.psets))
 
 
-def _pset_names(server: NativeServer, _job: object, _query: object) -> Value:
-    return Value.unchecked(codes.STRING, ",".join(list(server.psets)))
+def _pset_names(node: Node, _job: object, _query: object) -> Value:
+    return Value.unchecked(codes.STRING, ",".join(list(node.psets)))
 
 
-def _pset_members(server: NativeServer, _job: object, query: Query) -> Value | None:
+def _pset_members(node: Node, _job: object, query: Query) -> Value | None:
     name = next((info.value.data for info in query.qualifiers if info.key == keys.PSET_NAME), None)
-    members = server.psets.get(name) if isinstance(name, str) else None
+    members = node.psets.get(name) if isinstance(name, str) else None
     return None if members is None else _array(codes.PROC, members)
 
 
@@ -104,7 +99,7 @@ def _array(type: int, items: Iterable[object]) -> Value:
     return Value.unchecked(codes.DATA_ARRAY, DataArray(type, tuple(items)))
 
 
-_ANSWERS: dict[str, Callable[[NativeServer, Registered | None, Query], Value | None]] = {
+_ANSWERS: dict[str, Callable[[Node, Registered | None, Query], Value | None]] = {
     keys.QUERY_NAMESPACES: _nspaces,
     keys.QUERY_NAMESPACE_INFO: _nspace_info,
     keys.QUERY_PROC_TABLE: _table,

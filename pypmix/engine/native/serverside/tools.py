@@ -7,7 +7,7 @@ import time
 from _socket import MSG_DONTWAIT, SHUT_RDWR
 
 from pypmix.engine.base import MUNGE
-from pypmix.engine.native.serverside.knowledge import STATE_CONNECTED
+from pypmix.engine.native.serverside.node import STATE_CONNECTED
 from pypmix.engine.peeruid import NOBODY, strangers
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import PMIxError
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from _socket import socket
     from typing import Any
 
-    from pypmix.engine.native.serversession import NativeServer, Upcall
+    from pypmix.engine.base import Upcall
+    from pypmix.engine.native.serverside.node import Node
 
 TRIES = 20
 PAUSE = 0.02
@@ -37,36 +38,36 @@ SAID: dict[str, Any] = {
 """What the upcall says elsewhere, and what stands for it where the library does not tell."""
 
 
-def connected(server: NativeServer, raw: Any) -> ToolConnected:
+def connected(node: Node, raw: Any) -> ToolConnected:
     """Return a tool's wish to connect, if it is of this server's user or of root.
 
     Raises:
-        PMIxError: It is of somebody else (`ERR_INVALID_CRED`).
+        PMIxError: It is of somebody else (`statuses.ERR_INVALID_CRED`).
     """
     said = dict(SAID)
     rest = []
-    for info in server.marshal.results(raw.infos) if raw.infos.size else ():
+    for info in node.infos(raw):
         if info.key in said:
             said[info.key] = info.value.data
         else:
             rest.append(info)
     nspace, rank, release, pid, launcher, uid, gid = said.values()
-    if uid not in (0, server.uid):
+    if uid not in (0, node.uid):
         raise PMIxError(
-            f"a tool of user {uid}, and this server is of user {server.uid}", status=statuses.ERR_INVALID_CRED
+            f"a tool of user {uid}, and this server is of user {node.uid}", status=statuses.ERR_INVALID_CRED
         )
-    if server.security != (MUNGE,):
-        _check_connections(server)
-    server.applicant = uid, gid
+    if node.security != (MUNGE,):
+        _check_connections(node)
+    node.applicant = uid, gid
     proc = Proc(nspace, rank) if nspace else None
     return ToolConnected(proc, pid, launcher is True, release or "", tuple(rest))
 
 
-def _check_connections(server: NativeServer) -> None:
+def _check_connections(node: Node) -> None:
     """See that nobody else is connected: the library takes a tool's word, and does not tell which connection is its.
 
     Raises:
-        PMIxError: Somebody is (`ERR_INVALID_CRED`).
+        PMIxError: Somebody is (`statuses.ERR_INVALID_CRED`).
     """
     for trial in range(TRIES):
         if trial:
@@ -74,17 +75,17 @@ def _check_connections(server: NativeServer) -> None:
             time.sleep(PAUSE)
         whose: set[int] = set()
         present: set[int] = set()
-        for owner, connection in strangers(server.ports, (0, server.uid)):
+        for owner, connection in strangers(node.ports(), (0, node.uid)):
             # The library never closes those that it was told to refuse.
             number = os.fstat(connection.fileno()).st_ino
             present.add(number)
-            if number not in server.cut:
+            if number not in node.cut:
                 whose.add(owner)
                 if trial == TRIES - 1 or owner != NOBODY:
-                    _cut(server, owner, connection)
+                    _cut(node, owner, connection)
             connection.close()
         # The number of one that is gone may be that of another one's next.
-        server.cut &= present
+        node.cut &= present
         if not whose:
             return
         if whose != {NOBODY}:
@@ -94,11 +95,11 @@ def _check_connections(server: NativeServer) -> None:
     raise PMIxError(detail, status=statuses.ERR_INVALID_CRED)
 
 
-def _cut(server: NativeServer, owner: int, connection: socket) -> None:
+def _cut(node: Node, owner: int, connection: socket) -> None:
     """End a connection, unless it is of a user whose clients are expected; nobody reads any more what it has sent."""
-    if any(owner == uid for uid, _gid in server.users.values()):
+    if any(owner == uid for uid, _gid in node.users.values()):
         return
-    server.cut.add(os.fstat(connection.fileno()).st_ino)
+    node.cut.add(os.fstat(connection.fileno()).st_ino)
     try:
         connection.shutdown(SHUT_RDWR)
     except OSError:
@@ -111,16 +112,16 @@ def _cut(server: NativeServer, owner: int, connection: socket) -> None:
         return
 
 
-def admitted(server: NativeServer, upcall: Upcall, result: object, given: Any) -> int:
+def admitted(node: Node, upcall: Upcall, result: object, given: Any) -> int:
     """Tell a tool its name: its own, the host's, or one that is made up."""
     op: Any = upcall.op
     name = op.proc or result
     if name is None:
-        server.last_tool += 1
-        name = Proc(f"{server.proc.nspace[:230]}-tool{server.last_tool}", 0)
+        node.last_tool += 1
+        name = Proc(f"{node.proc.nspace[:230]}-tool{node.last_tool}", 0)
     if not isinstance(name, Proc) or not name.nspace or name.rank > RANK_VALID:
         raise PMIxError(f"the host names a tool {name!r}, which is no name", status=statuses.ERR_BAD_PARAM)
-    server.users[name] = upcall.uid, upcall.gid
-    server.states[name] = STATE_CONNECTED
-    server.marshal.fill(given.items, codes.PROC, (name,))
+    node.users[name] = upcall.uid, upcall.gid
+    node.states[name] = STATE_CONNECTED
+    node.marshal.fill(given.items, codes.PROC, (name,))
     return statuses.SUCCESS

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.serverside import groups, tools
-from pypmix.engine.native.serverside.knowledge import STATE_CONNECTED, STATE_TERMINATED, completed
-from pypmix.engine.native.serverside.reading import directives_of, infos_of, items_of, merged
+from pypmix.engine.native.serverside.knowledge import completed
+from pypmix.engine.native.serverside.node import STATE_CONNECTED, STATE_TERMINATED, merged
 from pypmix.engine.native.structs import get_proc, string
 from pypmix.standard import codes, keys, ops, statuses
 from pypmix.standard.errors import RemoteProtocolError
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from pypmix.engine.native.serversession import NativeServer, Upcall
+    from pypmix.engine.base import Upcall
+    from pypmix.engine.native.serverside.node import Node
     from pypmix.standard.ops import Op
 
 DEFAULT = -(2**31)
@@ -58,9 +59,9 @@ class Row(Record):
         data: Whether the answer is bytes.
     """
 
-    read: Callable[[NativeServer, Any], Op[Any] | None]
-    write: Callable[[NativeServer, Upcall, Any, Any], int] | None = None
-    refused: Callable[[NativeServer, Upcall, int], object] | None = None
+    read: Callable[[Node, Any], Op[Any] | None]
+    write: Callable[[Node, Upcall, Any, Any], int] | None = None
+    refused: Callable[[Node, Upcall, int], object] | None = None
     asks: bool = True
     data: bool = False
 
@@ -75,70 +76,70 @@ def checked(result: Any, kind: type) -> tuple[Any, ...]:
     return items
 
 
-def _infos(server: NativeServer, _upcall: object, result: object, given: Any) -> int:
-    given.infos, given.ninfos = server.marshal.infos(checked(result, Info))
+def _infos(node: Node, _upcall: object, result: object, given: Any) -> int:
+    given.infos, given.ninfos = node.marshal.infos(checked(result, Info))
     return statuses.SUCCESS
 
 
-def _found(server: NativeServer, upcall: Upcall, result: object, given: Any) -> int:
+def _found(node: Node, upcall: Upcall, result: object, given: Any) -> int:
     data = checked(result, Pdata)
     if not data:
         return statuses.ERR_NOT_FOUND
-    server.marshal.fill(given.items, codes.PDATA, data)
+    node.marshal.fill(given.items, codes.PDATA, data)
     op: Any = upcall.op
-    partial = len(data) < len(op.keys) and server.release >= PARTIAL_LOOKUP
+    partial = len(data) < len(op.keys) and node.release >= PARTIAL_LOOKUP
     return statuses.ERR_PARTIAL_SUCCESS if partial else statuses.SUCCESS
 
 
-def _answers(server: NativeServer, upcall: Upcall, result: object, given: Any) -> int:
+def _answers(node: Node, upcall: Upcall, result: object, given: Any) -> int:
     queries = upcall.op.queries  # type: ignore[attr-defined]
-    found = completed(server, upcall.requestor, queries, checked(result, Info))
+    found = completed(node, upcall.requestor, queries, checked(result, Info))
     if not found:
         return statuses.ERR_NOT_FOUND
-    given.infos, given.ninfos = server.marshal.infos(found)
-    partial = len(found) < sum([len(query.keys) for query in queries]) and server.release >= PARTIAL_QUERY
+    given.infos, given.ninfos = node.marshal.infos(found)
+    partial = len(found) < sum([len(query.keys) for query in queries]) and node.release >= PARTIAL_QUERY
     return statuses.ERR_PARTIAL_SUCCESS if partial else statuses.SUCCESS
 
 
-def _own_answers(server: NativeServer, upcall: Upcall, _status: int) -> object:
+def _own_answers(node: Node, upcall: Upcall, _status: int) -> object:
     """A host that has no answers leaves the server its own."""
     queries = upcall.op.queries  # type: ignore[attr-defined]
-    found = completed(server, upcall.requestor, queries, ())
+    found = completed(node, upcall.requestor, queries, ())
     if not found:
         raise LookupError
     return found
 
 
-def _nspace(server: NativeServer, _upcall: object, result: object, given: Any) -> int:
+def _nspace(node: Node, _upcall: object, result: object, given: Any) -> int:
     if not isinstance(result, str) or not result:
         raise TypeError(f"the nspace of the new job is wanted, not {result!r:.80}")
-    server.marshal.fill(given.items, codes.STRING, (result,))
+    node.marshal.fill(given.items, codes.STRING, (result,))
     return statuses.SUCCESS
 
 
-def _credential(server: NativeServer, upcall: object, result: object, given: Any) -> int:
+def _credential(node: Node, upcall: object, result: object, given: Any) -> int:
     if not isinstance(result, ops.Credential) or not isinstance(result.data, bytes):
         raise TypeError(f"a Credential is wanted, not {type(result).__name__}")
-    server.marshal.fill(given.items, codes.BYTE_OBJECT, (result.data,))
-    return _infos(server, upcall, result.infos, given)
+    node.marshal.fill(given.items, codes.BYTE_OBJECT, (result.data,))
+    return _infos(node, upcall, result.infos, given)
 
 
-def _feed(server: NativeServer, upcall: Upcall, result: object, _given: Any) -> int:
+def _feed(node: Node, upcall: Upcall, result: object, _given: Any) -> int:
     op = upcall.op
     if isinstance(op, ops.IOFPull):
         number = result if isinstance(result, int) and not isinstance(result, bool) else None
-        server.feeds.setdefault((frozenset(op.procs), op.channels), []).append(number)
-        server.pulling.remove(op)
+        node.feeds.setdefault((frozenset(op.procs), op.channels), []).append(number)
+        node.pulling.remove(op)
     return statuses.SUCCESS
 
 
-def _unfed(server: NativeServer, upcall: Upcall, _status: int) -> None:
+def _unfed(node: Node, upcall: Upcall, _status: int) -> None:
     if isinstance(upcall.op, ops.IOFPull):
-        server.pulling.remove(upcall.op)
+        node.pulling.remove(upcall.op)
     raise LookupError
 
 
-def _local(_server: NativeServer, _upcall: object, status: int) -> None:
+def _local(_node: Node, _upcall: object, status: int) -> None:
     """A host need have no opinion about codes, nor anybody else to tell of an event."""
     if status != statuses.ERR_NOT_SUPPORTED:
         raise LookupError
@@ -157,8 +158,8 @@ def _bytes(raw: Any) -> bytes:
     return bytes(ffi.buffer(raw.bytes, raw.size)) if raw.size else b""
 
 
-def _connected(server: NativeServer, raw: Any) -> Op[Any]:
-    infos = infos_of(server, raw)
+def _connected(node: Node, raw: Any) -> Op[Any]:
+    infos = node.infos(raw)
     pid, release, rest = None, "", []
     for info in infos:
         if info.key == keys.PROC_PID:
@@ -168,37 +169,37 @@ def _connected(server: NativeServer, raw: Any) -> Op[Any]:
         else:
             rest.append(info)
     proc = _source(raw)
-    server.states[proc] = STATE_CONNECTED
+    node.states[proc] = STATE_CONNECTED
     return ops.ClientConnected(proc, pid, release, tuple(rest))
 
 
-def _finalized(server: NativeServer, raw: Any) -> Op[Any]:
+def _finalized(node: Node, raw: Any) -> Op[Any]:
     proc = _source(raw)
-    server.states[proc] = STATE_TERMINATED
+    node.states[proc] = STATE_TERMINATED
     return ops.ClientFinalized(proc)
 
 
-def _fence(server: NativeServer, raw: Any) -> Op[Any]:
+def _fence(node: Node, raw: Any) -> Op[Any]:
     array = raw.items
     size = array.size * PROC_SIZE
     if raw.infos.size or raw.size or size > MOST_PROCS * PROC_SIZE:
-        return ops.FenceUpcall(items_of(server, array), merged(infos_of(server, raw)), _bytes(raw))
+        return ops.FenceUpcall(node.items(raw), merged(node.infos(raw)), _bytes(raw))
     # A job does the same fence again and again.
     key = bytes(ffi.buffer(array.array, size))
-    op = server.fences.get(key)
+    op = node.fences.get(key)
     if op is None:
-        op = ops.FenceUpcall(items_of(server, array))
-        if len(server.fences) >= MOST_FENCES:
-            server.fences.clear()
-        server.fences[key] = op
+        op = ops.FenceUpcall(node.items(raw))
+        if len(node.fences) >= MOST_FENCES:
+            node.fences.clear()
+        node.fences[key] = op
     return op
 
 
-def _publish(server: NativeServer, raw: Any) -> Op[Any]:
+def _publish(node: Node, raw: Any) -> Op[Any]:
     terms = {keys.RANGE: RANGE_SESSION, keys.PERSISTENCE: PERSIST_APP}
     data: list[Info] = []
     directives: list[Info] = []
-    for info in infos_of(server, raw):
+    for info in node.infos(raw):
         if info.key in terms:
             terms[info.key] = info.value.data
         else:
@@ -206,60 +207,60 @@ def _publish(server: NativeServer, raw: Any) -> Op[Any]:
     return ops.Publish(tuple(data), terms[keys.RANGE], terms[keys.PERSISTENCE], tuple(directives))
 
 
-def _keys(server: NativeServer, raw: Any) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(items_of(server, raw.items)))
+def _keys(node: Node, raw: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(node.items(raw)))
 
 
-def _events(server: NativeServer, raw: Any) -> Op[Any]:
-    return ops.RegisterEvents(_codes(server, raw), infos_of(server, raw))
+def _events(node: Node, raw: Any) -> Op[Any]:
+    return ops.RegisterEvents(_codes(node, raw), node.infos(raw))
 
 
-def _codes(server: NativeServer, raw: Any) -> tuple[int, ...]:
-    found = tuple(dict.fromkeys(items_of(server, raw.items)))
+def _codes(node: Node, raw: Any) -> tuple[int, ...]:
+    found = tuple(dict.fromkeys(node.items(raw)))
     return () if DEFAULT in found else found
 
 
-def _event(server: NativeServer, raw: Any) -> Op[Any] | None:
+def _event(node: Node, raw: Any) -> Op[Any] | None:
     code, range = raw.number & 0xFFFFFFFF, raw.number >> 32
-    if range in (RANGE_LOCAL, RANGE_PROC_LOCAL) or (raw.sourced and get_proc(raw.source) == server.proc):
+    if range in (RANGE_LOCAL, RANGE_PROC_LOCAL) or (raw.sourced and get_proc(raw.source) == node.proc):
         # Nobody else is to hear of it, or the host has raised it itself.
         return None
-    return ops.NotifyEvent(code - ((code & 1 << 31) << 1), range or RANGE_SESSION, infos_of(server, raw))
+    return ops.NotifyEvent(code - ((code & 1 << 31) << 1), range or RANGE_SESSION, node.infos(raw))
 
 
-def _log(server: NativeServer, raw: Any) -> Op[Any]:
+def _log(node: Node, raw: Any) -> Op[Any]:
     timestamp, rest = 0, []
     source = get_proc(raw.source) if raw.sourced else None
-    for info in directives_of(server, raw.more):
+    for info in node.marshal.results(raw.more):
         if info.key == keys.LOG_TIMESTAMP and isinstance(info.value.data, int):
             timestamp = max(0, info.value.data)
         elif info.key != keys.LOG_SOURCE or info.value.data != source:
             rest.append(info)
-    return ops.Log(infos_of(server, raw), tuple(rest), timestamp)
+    return ops.Log(node.infos(raw), tuple(rest), timestamp)
 
 
-def _pull(server: NativeServer, raw: Any) -> Op[Any] | None:
-    infos = infos_of(server, raw)
-    procs = items_of(server, raw.items)
+def _pull(node: Node, raw: Any) -> Op[Any] | None:
+    infos = node.infos(raw)
+    procs = node.items(raw)
     if all(info.key != keys.IOF_STOP for info in infos):
         op = ops.IOFPull(procs, raw.number, infos)
-        server.pulling.append(op)
+        node.pulling.append(op)
         return op
     name = frozenset(procs), int(raw.number)
-    if not procs and len(server.feeds) == 1 and not server.pulling:
+    if not procs and len(node.feeds) == 1 and not node.pulling:
         # Releases do not say which, and there is only one that it can be.
-        (name,) = server.feeds
-    numbers = server.feeds.get(name)
+        (name,) = node.feeds
+    numbers = node.feeds.get(name)
     if not numbers:
         return None
     number = numbers.pop()
     if not numbers:
-        del server.feeds[name]
+        del node.feeds[name]
     return None if number is None else ops.IOFDeregister(number, tuple([i for i in infos if i.key != keys.IOF_STOP]))
 
 
-def _fabric(server: NativeServer, raw: Any) -> Op[Any]:
-    infos = infos_of(server, raw)
+def _fabric(node: Node, raw: Any) -> Op[Any]:
+    infos = node.infos(raw)
     if raw.number != FABRIC_UPDATE:
         return ops.FabricRegister(infos)
     return ops.FabricUpdate(next((info.value.data for info in infos if info.key == keys.FABRIC_INDEX), 0))
@@ -269,64 +270,50 @@ ROWS: dict[int, Row] = {
     lib.PYPMIX_UP_CLIENT_CONNECTED2: Row(_connected),
     lib.PYPMIX_UP_CLIENT_FINALIZED: Row(_finalized),
     lib.PYPMIX_UP_ABORT: Row(
-        lambda server, raw: ops.ClientAborted(
-            _source(raw), raw.number, string(raw.text) or "", items_of(server, raw.items)
-        )
+        lambda node, raw: ops.ClientAborted(_source(raw), raw.number, string(raw.text) or "", node.items(raw))
     ),
     lib.PYPMIX_UP_FENCE: Row(_fence, asks=False, data=True),
     lib.PYPMIX_UP_DIRECT_MODEX: Row(
-        lambda server, raw: ops.DirectModex(_source(raw), infos_of(server, raw)), asks=False, data=True
+        lambda node, raw: ops.DirectModex(_source(raw), node.infos(raw)), asks=False, data=True
     ),
     lib.PYPMIX_UP_PUBLISH: Row(_publish),
-    lib.PYPMIX_UP_LOOKUP: Row(lambda server, raw: ops.Lookup(_keys(server, raw), infos_of(server, raw)), _found),
-    lib.PYPMIX_UP_UNPUBLISH: Row(lambda server, raw: ops.Unpublish(_keys(server, raw), infos_of(server, raw))),
-    lib.PYPMIX_UP_SPAWN: Row(
-        lambda server, raw: ops.Spawn(items_of(server, raw.items), infos_of(server, raw)), _nspace
-    ),
-    lib.PYPMIX_UP_CONNECT: Row(
-        lambda server, raw: ops.Connect(items_of(server, raw.items), merged(infos_of(server, raw)))
-    ),
-    lib.PYPMIX_UP_DISCONNECT: Row(
-        lambda server, raw: ops.Disconnect(items_of(server, raw.items), merged(infos_of(server, raw)))
-    ),
+    lib.PYPMIX_UP_LOOKUP: Row(lambda node, raw: ops.Lookup(_keys(node, raw), node.infos(raw)), _found),
+    lib.PYPMIX_UP_UNPUBLISH: Row(lambda node, raw: ops.Unpublish(_keys(node, raw), node.infos(raw))),
+    lib.PYPMIX_UP_SPAWN: Row(lambda node, raw: ops.Spawn(node.items(raw), node.infos(raw)), _nspace),
+    lib.PYPMIX_UP_CONNECT: Row(lambda node, raw: ops.Connect(node.items(raw), merged(node.infos(raw)))),
+    lib.PYPMIX_UP_DISCONNECT: Row(lambda node, raw: ops.Disconnect(node.items(raw), merged(node.infos(raw)))),
     lib.PYPMIX_UP_REGISTER_EVENTS: Row(_events, refused=_local),
-    lib.PYPMIX_UP_DEREGISTER_EVENTS: Row(lambda server, raw: ops.DeregisterEvents(_codes(server, raw)), refused=_local),
+    lib.PYPMIX_UP_DEREGISTER_EVENTS: Row(lambda node, raw: ops.DeregisterEvents(_codes(node, raw)), refused=_local),
     lib.PYPMIX_UP_NOTIFY_EVENT: Row(_event, refused=_local),
-    lib.PYPMIX_UP_QUERY: Row(lambda server, raw: ops.QueryInfo(items_of(server, raw.items)), _answers, _own_answers),
+    lib.PYPMIX_UP_QUERY: Row(lambda node, raw: ops.QueryInfo(node.items(raw)), _answers, _own_answers),
     lib.PYPMIX_UP_TOOL_CONNECTED: Row(tools.connected, tools.admitted),
     lib.PYPMIX_UP_TOOL_CONNECTED2: Row(tools.connected, tools.admitted),
     lib.PYPMIX_UP_LOG: Row(_log),
     lib.PYPMIX_UP_LOG2: Row(_log),
-    lib.PYPMIX_UP_ALLOCATE: Row(lambda server, raw: ops.AllocationRequest(raw.number, infos_of(server, raw)), _infos),
-    lib.PYPMIX_UP_JOB_CONTROL: Row(
-        lambda server, raw: ops.JobControl(items_of(server, raw.items), infos_of(server, raw)), _infos
-    ),
+    lib.PYPMIX_UP_ALLOCATE: Row(lambda node, raw: ops.AllocationRequest(raw.number, node.infos(raw)), _infos),
+    lib.PYPMIX_UP_JOB_CONTROL: Row(lambda node, raw: ops.JobControl(node.items(raw), node.infos(raw)), _infos),
     lib.PYPMIX_UP_MONITOR: Row(
-        lambda server, raw: ops.ProcessMonitor(directives_of(server, raw.more)[0], raw.number, infos_of(server, raw)),
+        lambda node, raw: ops.ProcessMonitor(node.marshal.results(raw.more)[0], raw.number, node.infos(raw)),
         _infos,
     ),
-    lib.PYPMIX_UP_GET_CREDENTIAL: Row(lambda server, raw: ops.GetCredential(infos_of(server, raw)), _credential),
+    lib.PYPMIX_UP_GET_CREDENTIAL: Row(lambda node, raw: ops.GetCredential(node.infos(raw)), _credential),
     lib.PYPMIX_UP_VALIDATE_CREDENTIAL: Row(
-        lambda server, raw: ops.ValidateCredential(_bytes(raw), infos_of(server, raw)),
+        lambda node, raw: ops.ValidateCredential(_bytes(raw), node.infos(raw)),
         _infos,
     ),
     lib.PYPMIX_UP_IOF_PULL: Row(_pull, _feed, _unfed),
     lib.PYPMIX_UP_PUSH_STDIN: Row(
-        lambda server, raw: ops.IOFPush(
-            items_of(server, raw.items),
+        lambda node, raw: ops.IOFPush(
+            node.items(raw),
             _bytes(raw),
-            infos_of(server, raw),
+            node.infos(raw),
         )
     ),
     lib.PYPMIX_UP_GROUP: Row(groups.asked, groups.answered, groups.alone),
     lib.PYPMIX_UP_FABRIC: Row(_fabric, _infos),
-    lib.PYPMIX_UP_SESSION_CONTROL: Row(
-        lambda server, raw: ops.SessionControl(raw.number, infos_of(server, raw)), _infos
-    ),
+    lib.PYPMIX_UP_SESSION_CONTROL: Row(lambda node, raw: ops.SessionControl(raw.number, node.infos(raw)), _infos),
     lib.PYPMIX_UP_RESOURCE_BLOCK: Row(
-        lambda server, raw: ops.ResourceBlock(
-            raw.number, string(raw.text) or "", items_of(server, raw.items), infos_of(server, raw)
-        )
+        lambda node, raw: ops.ResourceBlock(raw.number, string(raw.text) or "", node.items(raw), node.infos(raw))
     ),
 }
 """Each upcall that a host of ours is asked."""

@@ -1,0 +1,341 @@
+"""A client's use of libpmix: its calls and how they are waited for, its errors, and the loss of its server.
+
+Theory of operation. Each module of the native client imports those before it in this list only:
+
+1. `library`, `quirks`, `kinds`, `structs`, `marshal`: the library, its releases, and Python values as C structures.
+2. `background` (operations that nobody waits for in C) and `inbox` (events and output).
+3. this module: one client of the process, on which all that follows rests.
+4. `asking` and the topics (`events`, `queries`, `connecting`, ...): the operations beyond put, get and fence.
+5. `session` and `tool`: what the API calls.
+
+A blocking operation waits in C without the GIL, on the semaphore of its call, and the library's progress thread posts
+it: no other thread takes part. The wait ends early for a signal, so that Python runs its handlers. A submitted one ends
+in the session's queue; `background` tells by whom it is completed from there. `pypmix_call` in the shim's `shim.h` says
+whose a call is.
+
+States: open; then lost (the server is gone: operations fail with `LostConnection`, `Finalize` is still possible), or
+closed by `leave`, both for good; forked in a child, where nothing of the library is touched any more.
+"""
+
+from __future__ import annotations
+
+from _thread import RLock
+
+from pypmix.engine.base import EngineInfo
+from pypmix.engine.native._ffi import ffi, lib
+from pypmix.engine.native.marshal import Marshal
+from pypmix.standard import codes, statuses
+from pypmix.standard.errors import (
+    LostConnection,
+    NotFound,
+    NotInitialized,
+    NotSupported,
+    PMIxError,
+    Unreachable,
+    error_for,
+)
+from pypmix.standard.releases import release_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, NoReturn, Protocol
+
+    from pypmix.engine.base import Done
+    from pypmix.engine.groups.addresses import Addresses
+    from pypmix.engine.native.background import Background
+    from pypmix.engine.native.inbox import Inbox
+    from pypmix.engine.native.library import Library
+    from pypmix.standard.ops import GroupState, Op, RegisterEventHandler
+    from pypmix.standard.releases import Release
+    from pypmix.standard.types import Proc, Value
+
+    class Groups(Protocol):
+        """The groups of a session, as the session and its other topics see them."""
+
+        addresses: Addresses
+
+        def takes(self, op: Any) -> bool: ...
+
+        def translate(self, op: Any) -> tuple[Any, Any]: ...
+
+        def expect(self, op: RegisterEventHandler) -> None: ...
+
+        def state(self, name: str) -> GroupState | None: ...
+
+        def leave(self) -> None: ...
+
+
+PENDING = lib.PYPMIX_PENDING
+
+MAYBE_LOST = frozenset(
+    {
+        statuses.ERR_UNREACH,
+        statuses.ERR_LOST_CONNECTION,
+        statuses.ERR_NOT_FOUND,
+        statuses.ERR_TIMEOUT,
+        statuses.ERROR,
+        statuses.ERR_COMM_FAILURE,
+        statuses.ERR_UNPACK_READ_PAST_END_OF_BUFFER,
+    }
+)
+"""The statuses with which operations fail when the server is lost, among other reasons."""
+
+NO_LIMIT = -1.0
+
+
+class Connection:
+    """One client of this process, as the topics see it.
+
+    Attributes:
+        release: The library's.
+        queue: The shim's queue of submitted operations; None once the session was closed.
+        open: Whether operations are taken.
+        again: Whether the library knows of event registrations with an earlier server.
+        answers_twice: Whether the library calls back twice for an event that is raised.
+        slurm: Whether Slurm's plugin is the server's host; see `pypmix.engine.slurm`.
+        last_handler: The last id of an event handler of an earlier server; ids go on from there.
+        groups: The groups, once there has been an operation on one.
+    """
+
+    again = False
+    answers_twice = False
+    slurm = False
+    last_handler = 0
+    proc: Proc
+    singleton: bool
+    server: str
+    server_release: Release
+
+    def __init__(self, library: Library) -> None:
+        self.info = EngineInfo("native", release_text(library.release), library.path)
+        self.release = library.release
+        self.marshal = Marshal(library.release)
+        self.queue: Any = None
+        self.open = False
+        self.groups: Groups | None = None
+        self._lost = False
+        self._forked = False
+        self._topics: dict[str, Any] = {}
+        self._spare: list[Any] = []
+        self._making: Any = RLock()
+        """Held while something is made that a session has one of: several threads may want it first."""
+        self._background: Background | None = None
+        self._inbox: Inbox | None = None
+
+    def run(self, op: Op[Any]) -> Any:
+        """Carry out an operation; see `ClientSession.run`."""
+        raise NotImplementedError
+
+    def start(self, op: Op[Any], done: Done[Any]) -> None:
+        """Start an operation of the engine itself: names of groups in it are not looked at."""
+        raise NotImplementedError
+
+    def fetch_local(self, proc: Proc, key: str) -> Value | None:
+        """Return what this process holds; see `ClientSession.fetch_local`."""
+        raise NotImplementedError
+
+    # Parts that are made when they are needed
+
+    def topic(self, name: str) -> Any:
+        """Return the operations of one module of this package; it is imported when the first of them is asked."""
+        topic = self._topics.get(name)
+        if topic is None:
+            from sys import modules
+
+            module = f"pypmix.engine.native.{name}"
+            __import__(module)
+            with self._making:
+                topic = self._topics.get(name)
+                if topic is None:
+                    topic = self._topics[name] = modules[module].Topic(self)
+        return topic
+
+    def with_groups(self) -> Groups:
+        """Return the groups of this session."""
+        if self.groups is None:
+            self.topic("groups")
+        assert self.groups is not None
+        return self.groups
+
+    @property
+    def background(self) -> Background:
+        """The operations that nobody waits for in C."""
+        if self._background is None:
+            from pypmix.engine.native.background import Background
+
+            with self._making:
+                if self._background is None:
+                    self._background = Background(self.queue, self.run)
+        return self._background
+
+    @property
+    def inbox(self) -> Inbox:
+        """Where events and output arrive."""
+        if self._inbox is None:
+            from pypmix.engine.native.inbox import Inbox
+
+            with self._making:
+                if self._inbox is None:
+                    made = Inbox(self.queue, self.background, self.marshal, str(self.info), self)
+                    if not self.singleton:
+                        self._watch_server(made.number)
+                    self._inbox = made
+        return self._inbox
+
+    def _watch_server(self, inbox: int) -> None:
+        """Have the library tell an inbox when the server is lost; it need not tell the server of that wish."""
+
+        def fill(given: Any) -> None:
+            given.number = -inbox
+            self.marshal.fill(given.items, codes.STATUS, (statuses.ERR_LOST_CONNECTION,))
+
+        call = self.ask(lib.PYPMIX_REGISTER_EVENT_HANDLER, arguments(fill), NO_LIMIT)
+        lib.pypmix_call_free(call)
+
+    # Calls
+
+    def ask(self, what: int, given: Any, limit: float) -> Any:
+        """Put an operation of the table `asks.h` to the library, wait for its end, and return the ended call.
+
+        The shim takes the arguments over. The caller frees the call.
+        """
+        try:
+            call = self.call()
+        except MemoryError:
+            lib.pypmix_given_free(given)
+            raise
+        lib.pypmix_ask(call, self.queue, what, given, limit)
+        self.waited(call, limit)
+        return call
+
+    def call(self) -> Any:
+        """Return a call to carry an operation, a used one if there is one."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            call = lib.pypmix_call_new()
+            if not call:
+                raise MemoryError("no memory for an operation") from None
+            return call
+
+    def ended(self, call: Any, limit: float) -> int:
+        """Return the status of a call that was waited for; one that has failed is freed."""
+        status: int = call.status
+        if status == 0:
+            return 0
+        status = self.waited(call, limit)
+        if status:
+            lib.pypmix_call_free(call)
+        return status
+
+    def waited(self, call: Any, limit: float) -> int:
+        """Return the status of a call that was waited for.
+
+        The wait goes on after a signal whose handler returned, and is given up when it raised.
+        """
+        status: int = call.status
+        if status == PENDING:
+            import time
+
+            end = time.monotonic() + limit
+            try:
+                while status == PENDING:
+                    lib.pypmix_wait(call, -1.0 if limit < 0 else max(end - time.monotonic(), 0.0))
+                    status = call.status
+            except BaseException:
+                lib.pypmix_call_free(call)
+                raise
+        return status
+
+    # Errors, and the end
+
+    def failed(
+        self, operation: str, status: int, detail: str = "", procs: Sequence[Proc] = (), hint: str = ""
+    ) -> PMIxError:
+        """See whether a failure shows the loss of the server, which ends the session; return the operation's error."""
+        lost = self._lost
+        if status in MAYBE_LOST and self.open and self.server_is_lost():
+            lost = True
+            self.lose()
+        if lost:
+            return self.loss(operation, procs or (self.proc,))
+        if status == statuses.ERR_LOST_CONNECTION and not self.open:
+            detail = "the client was closed while this was under way"
+        kind = NotFound if status == statuses.ERR_EXISTS_OUTSIDE_SCOPE else error_for(status)
+        return kind(
+            detail or "the library or its server refused it",
+            status=status,
+            operation=operation,
+            procs=procs or (self.proc,),
+            engine=str(self.info),
+            hint=hint,
+        )
+
+    def server_is_lost(self) -> bool:
+        """Tell whether there was a server, and the connection to it is gone."""
+        return not self.singleton and not lib.pypmix_connected()
+
+    def loss(self, operation: str = "", procs: Sequence[Proc] = ()) -> LostConnection:
+        """Return the error of what is asked of a server that is lost."""
+        detail = f"the connection to the server {self.server} is gone"
+        return LostConnection(detail, operation=operation, procs=procs, engine=str(self.info))
+
+    def named(self, error: PMIxError, operation: str) -> PMIxError:
+        """Return an error with the operation and the engine in it."""
+        error.operation, error.engine = operation, str(self.info)
+        return error
+
+    def alone(self, operation: str, procs: Sequence[Proc]) -> Unreachable:
+        """Return the error of what a singleton cannot do."""
+        return Unreachable(
+            "this process is a singleton: no server launched it, so there is nobody else",
+            operation=operation,
+            procs=procs or (self.proc,),
+            engine=str(self.info),
+            hint="start it with a launcher, such as `pypmix run`",
+        )
+
+    def not_offered(self, op: Op[Any]) -> NotSupported:
+        """Return the error of an operation that a session of this kind does not have."""
+        return NotSupported("a client has no such operation", operation=op.name, engine=str(self.info))
+
+    def closed(self, operation: str) -> NoReturn:
+        """Raise the error of what is asked once the session takes no operations."""
+        if self._forked:
+            raise NotInitialized(
+                "this process was forked from the one that opened the client, which stays that one's",
+                operation=operation,
+                engine=str(self.info),
+                hint="open a client of its own in the child",
+            )
+        if self._lost:
+            raise self.loss(operation, (self.proc,))
+        raise NotInitialized(
+            "the client is finalized", operation=operation, engine=str(self.info), hint="open a new one"
+        )
+
+    def lose(self) -> None:
+        """The server is lost: end what is under way, and take no more operations."""
+        if self.open:
+            self.leave(lost=True)
+
+    def leave(self, *, lost: bool = False) -> None:
+        """Take no more operations and end those under way."""
+        self._lost = lost
+        if self.open:
+            self.open = False
+            lib.pypmix_queue_fail(self.queue, statuses.ERR_LOST_CONNECTION)
+            if self._inbox is not None:
+                self._inbox.end(self.loss(procs=(self.proc,)) if lost else None)
+
+
+def arguments(fill: Callable[[Any], None]) -> Any:
+    """Return arguments of a call as a function fills them in; they are freed if that fails."""
+    given = ffi.new("pypmix_given *")
+    try:
+        fill(given)
+    except BaseException:
+        lib.pypmix_given_free(given)
+        raise
+    return given

@@ -1,0 +1,177 @@
+"""Operations that are one question each: publishing, log, job control, monitors, credentials, fabrics."""
+
+from __future__ import annotations
+
+from pypmix.engine.native._ffi import ffi, lib
+from pypmix.engine.native.asking import Asking, Row, found, items
+from pypmix.engine.native.quirks import FABRIC_ERRORS
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.ops import (
+    AllocationRequest,
+    ComputeDistances,
+    Credential,
+    FabricRegister,
+    FabricUpdate,
+    GetCredential,
+    Heartbeat,
+    JobControl,
+    Log,
+    Lookup,
+    ProcessMonitor,
+    Publish,
+    Unpublish,
+    ValidateCredential,
+)
+from pypmix.standard.types import Info, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+_BEAT = Info.unchecked(keys.SEND_HEARTBEAT, Value.unchecked(codes.BOOL, True), 0)
+
+_PUBLISHING = {
+    statuses.ERR_DUPLICATE_KEY: "a key is published to this range already",
+    statuses.ERR_NO_PERMISSIONS: "only who published a key may take it back",
+    statuses.ERR_NOT_FOUND: "the caller has published none of these keys",
+}
+_UNOFFERED = {statuses.ERR_NOT_SUPPORTED: "the server's host does not offer it"}
+
+
+def _named(op: Lookup) -> str:
+    return ", ".join(map(repr, op.keys))
+
+
+def _directive(topic: Asking, op: AllocationRequest, given: Any) -> None:
+    given.number = op.directive
+
+
+def _monitor(topic: Asking, op: ProcessMonitor, given: Any) -> None:
+    topic.marshal.fill(given.items, codes.INFO, (op.monitor,))
+    given.number = op.error
+
+
+def _beat(topic: Asking, op: Heartbeat, given: Any) -> None:
+    topic.marshal.fill(given.items, codes.INFO, (_BEAT,))
+
+
+def _credential(topic: Asking, op: ValidateCredential, given: Any) -> None:
+    topic.marshal.fill(given.items, codes.BYTE_OBJECT, (op.credential,))
+
+
+def _issued(topic: Asking, call: Any) -> Credential:
+    return Credential(topic.marshal.read(call.value).data if call.value else b"", found(topic, call))
+
+
+def _index(topic: Asking, op: FabricUpdate, given: Any) -> None:
+    given.number = int(ffi.cast("int64_t", op.index))
+
+
+def _place(topic: Asking, op: ComputeDistances, given: Any) -> None:
+    if op.topology.xml is not None:
+        topic.marshal.fill(given.items, codes.TOPO, (op.topology,))
+    if op.cpuset.cpus is not None:
+        topic.marshal.fill(given.more, codes.PROC_CPUSET, (op.cpuset,))
+
+
+class Topic(Asking):
+    """These operations of one session."""
+
+    rows: Mapping[type, Row] = {
+        Publish: Row(lib.PYPMIX_PUBLISH, failures=_PUBLISHING),
+        Lookup: Row(
+            lib.PYPMIX_LOOKUP,
+            items(codes.STRING, "keys"),
+            found,
+            {
+                statuses.ERR_NOT_FOUND: "nobody has published {} where this proc may look it up",
+                statuses.ERR_TIMEOUT: "{} was not published in time",
+                statuses.ERR_PARTIAL_SUCCESS: (
+                    "some of the keys are there, but their values did not come with the answer"
+                ),
+            },
+            _named,
+            partial=True,
+        ),
+        Unpublish: Row(lib.PYPMIX_UNPUBLISH, items(codes.STRING, "keys"), failures=_PUBLISHING),
+        Log: Row(lib.PYPMIX_LOG, items(codes.INFO, "data"), failures=_UNOFFERED),
+        JobControl: Row(
+            lib.PYPMIX_JOB_CONTROL,
+            items(codes.PROC, "targets"),
+            found,
+            {
+                **_UNOFFERED,
+                statuses.ERR_NOT_FOUND: "the server does not know all of the targets",
+                statuses.ERR_PARTIAL_SUCCESS: "it could not be done to all of the targets",
+            },
+        ),
+        AllocationRequest: Row(
+            lib.PYPMIX_ALLOCATION_REQUEST,
+            _directive,
+            found,
+            {**_UNOFFERED, statuses.ERR_PARTIAL_SUCCESS: "only a part of it was granted"},
+        ),
+        ProcessMonitor: Row(
+            lib.PYPMIX_PROCESS_MONITOR,
+            _monitor,
+            found,
+            {
+                **_UNOFFERED,
+                statuses.ERR_BAD_PARAM: "the server does not take these directives: is there a time to check after?",
+                statuses.ERR_NOT_FOUND: "there is nothing like that to monitor, or no monitor of this id",
+            },
+        ),
+        Heartbeat: Row(lib.PYPMIX_HEARTBEAT, _beat, failures=_UNOFFERED),
+        GetCredential: Row(lib.PYPMIX_GET_CREDENTIAL, take=_issued, failures=_UNOFFERED),
+        ValidateCredential: Row(
+            lib.PYPMIX_VALIDATE_CREDENTIAL,
+            _credential,
+            found,
+            {**_UNOFFERED, statuses.ERR_INVALID_CRED: "the credential is not valid"},
+        ),
+        FabricRegister: Row(lib.PYPMIX_FABRIC_REGISTER, take=found, failures=_UNOFFERED),
+        FabricUpdate: Row(
+            lib.PYPMIX_FABRIC_UPDATE,
+            _index,
+            found,
+            {**_UNOFFERED, statuses.ERR_NOT_FOUND: "no fabric of this index is registered"},
+        ),
+        ComputeDistances: Row(
+            lib.PYPMIX_COMPUTE_DISTANCES,
+            _place,
+            found,
+            {**_UNOFFERED, statuses.ERR_NOT_FOUND: "there are no such devices"},
+            alone=True,
+        ),
+    }
+
+    def what(self, op: Any, row: Row) -> int:
+        # the library sends it and calls nobody back
+        if type(op) is ProcessMonitor and op.monitor.key == keys.SEND_HEARTBEAT:
+            return int(lib.PYPMIX_HEARTBEAT)
+        return row.what
+
+    def directives(self, op: Any) -> tuple[Info, ...]:
+        given: tuple[Info, ...] = super().directives(op)
+        if type(op) is not Publish:
+            return given
+        terms = Value(codes.DATA_RANGE, op.range), Value(codes.PERSIST, op.persistence)
+        return (*op.infos, Info(keys.RANGE, terms[0]), Info(keys.PERSISTENCE, terms[1]), *given)
+
+    def fault(self, op: Any, call: Any) -> int:
+        status = super().fault(op, call)
+        if type(op) not in (FabricRegister, FabricUpdate):
+            return status
+        if status == statuses.ERR_UNPACK_READ_PAST_END_OF_BUFFER:
+            # a server that has nothing to tell ends its answer early
+            return 0
+        if status == 0 and not call.results.size and self.session.release < FABRIC_ERRORS:
+            return statuses.ERR_NOT_SUPPORTED
+        return status
+
+    def outcome(self, op: Any, call: Any) -> Any:
+        result = super().outcome(op, call)
+        if type(op) is Lookup and not result:
+            raise self.error(op, statuses.ERR_NOT_FOUND)
+        return result

@@ -1,0 +1,118 @@
+"""What a native server knows of its node: jobs, procs, users, process sets, and who reads output."""
+
+from __future__ import annotations
+
+from pypmix.engine.native.marshal import Marshal
+from pypmix.standard.record import Record
+from pypmix.standard.types import RANK_LOCAL_PEERS, RANK_WILDCARD, Info, Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
+
+    from pypmix.standard.jobinfo import JobInfo
+    from pypmix.standard.ops import FenceUpcall, Op
+    from pypmix.standard.releases import Release
+
+STATE_UNDEF = 0
+STATE_PREPPED = 1
+STATE_CONNECTED = 6
+STATE_TERMINATED = 20
+
+
+class Registered(Record):
+    """A job that this server knows: its info, how many procs it has, and which of them are here."""
+
+    info: JobInfo
+    size: int
+    local: frozenset[int]
+
+
+class Node:
+    """The state of a native server, as the rows of its upcalls see it.
+
+    Attributes:
+        proc: The server itself.
+        marshal: Reads and makes the library's structures.
+        release: The library's.
+        uid: The user whose tools are admitted, besides those of root.
+        security: The security modules of which clients may use one.
+        ports: Returns the ports that the library listens on.
+        cut: The numbers of connections of others that were ended, and that the library has not closed.
+        users: The user and the group of each proc that is expected, and of each tool.
+        applicant: The user and the group of the tool whose upcall is being read.
+        states: How far each proc is that was registered: PMIx's process states.
+        jobs: What was registered, by nspace.
+        psets: The members of process sets, in their order.
+        feeds: What the host delivers, and the ids that it gave it, one for each pull.
+        pulling: The pulls that the host has not answered yet.
+        fences: Fences that exchange nothing, by their procs as the library writes them.
+        last_tool: How many names of tools were made up.
+        last_context_id: How many context ids were made up.
+    """
+
+    def __init__(
+        self, proc: Proc, release: Release, uid: int, security: tuple[str, ...], ports: Callable[[], frozenset[int]]
+    ) -> None:
+        self.proc = proc
+        self.marshal = Marshal(release)
+        self.release = release
+        self.uid = uid
+        self.security = security
+        self.ports = ports
+        self.cut: set[int] = set()
+        self.users: dict[Proc, tuple[int | None, int | None]] = {}
+        self.applicant: tuple[int | None, int | None] = None, None
+        self.states: dict[Proc, int] = {}
+        self.jobs: dict[str, Registered] = {}
+        self.psets: dict[str, dict[Proc, None]] = {}
+        self.feeds: dict[tuple[frozenset[Proc], int], list[int | None]] = {}
+        self.pulling: list[Op[Any]] = []
+        self.fences: dict[bytes, FenceUpcall] = {}
+        self.last_tool = 0
+        self.last_context_id = 0
+
+    def infos(self, raw: Any) -> tuple[Info, ...]:
+        """Return the infos of an upcall."""
+        return self.marshal.results(raw.infos)
+
+    def items(self, raw: Any) -> tuple[Any, ...]:
+        """Return the items of an upcall."""
+        return self.marshal.results(raw.items)
+
+    def forget(self, nspace: str) -> None:
+        """An nspace was deregistered."""
+        self.jobs.pop(nspace, None)
+        for proc in [proc for proc in list(self.users) if proc.nspace == nspace]:
+            self.users.pop(proc, None)
+            self.states.pop(proc, None)
+
+    def ranks_of(self, nspace: str) -> range | None:
+        """Return the ranks of a job, None where it is not known."""
+        job = self.jobs.get(nspace)
+        return None if job is None else range(job.size)
+
+    def expand(self, procs: Iterable[Proc]) -> Iterator[Proc]:
+        """Yield the procs that these name, with a wildcard as all of its nspace where that is known."""
+        for proc in procs:
+            ranks = self.ranks_of(proc.nspace) if proc.rank in (RANK_WILDCARD, RANK_LOCAL_PEERS) else None
+            if ranks is None:
+                yield proc
+            else:
+                yield from [Proc.unchecked(proc.nspace, rank) for rank in ranks]
+
+    def all_local(self, procs: Iterable[Proc]) -> bool:
+        """Tell whether procs are all of this server."""
+        return all(
+            proc.nspace in self.jobs and proc.rank in self.jobs[proc.nspace].local for proc in self.expand(procs)
+        )
+
+
+def merged(infos: Iterable[Info]) -> tuple[Info, ...]:
+    """Return each info once: the library hands over those of all local participants, one after the other."""
+    found: list[Info] = []
+    for info in infos:
+        if info not in found:
+            found.append(info)
+    return tuple(found)
