@@ -1,8 +1,12 @@
 """Tests on servers that nobody here wrote, some of which fail now and then: they get a second try, and never unseen.
 
-A server of libpmix, PRRTE, Open MPI or Slurm has races of its own, and on a busy machine one of thousands of jobs meets
-one. A test of such a server that fails is run once more. Where it passes then, the summary shows what had failed, and a
-session with more than `MOST` such tests fails as a whole: so many are no accident. Tests of our servers get one try.
+PRRTE, Open MPI and Slurm have races of their own, and on a busy machine one of thousands of jobs meets one. A test of
+such a server that fails is run once more. Where it passes then, the summary shows what had failed, and a session with
+more than `MOST` such tests fails as a whole: so many are no accident.
+
+Tests of our servers get one try. That goes for those on a libpmix as well: most of what can go wrong there is in our
+shim and our host. What was traced to a race of libpmix's is in `RACES`, with its stack, and nothing else gets a second
+try there.
 """
 
 from __future__ import annotations
@@ -14,17 +18,26 @@ import pytest
 MOST = 8
 """How many tests of a session may pass at the second try."""
 
-FOREIGN = re.compile(r"\b(prterun|mpirun|native-server|slurm)-\d|^native-\d[^/]*/")
-"""What is in the parameters of a test of such a server; those of the host suite begin with it.
+FOREIGN = re.compile(r"\b(prterun|mpirun|slurm)-\d")
+"""What is in the parameters of a test of such a server."""
 
-One of the races: now and then a server of libpmix 4.2 answers at once that there is no such data when a client waits
-for what another one of its node commits just then.
-"""
+RACES: dict[str, str] = {
+    r"test_connecting\.py::test_somebody_never_comes\[native-server-5\.0\.": (
+        "SIGSEGV in PMIx_server_finalize, called by pypmix_server_finalize in pypmix-finalize; about 1 in 60 "
+        "on a busy machine. The core shows why: the length of the list of collectives is -1. A connect waits for rank "
+        "1; both ranks finalize and close. The loss of rank 1 completes the tracker by its callback, which is shifted; "
+        "the loss of rank 0 comes first, and takes the tracker from the list as empty; then the shifted one takes it "
+        "from there again. It is openpmix #4112, mended there by #4127."
+    ),
+}
+"""Tests on libpmix's server that meet a race of its own, and the proof."""
+
+_RACES = re.compile("|".join(RACES))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if FOREIGN.search(item.nodeid.partition("[")[2]):
+        if FOREIGN.search(item.nodeid.partition("[")[2]) or _RACES.search(item.nodeid):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
