@@ -5,11 +5,12 @@ Everything here is imported when it is first used, so that `import pypmix` costs
 
 from __future__ import annotations
 
-from pypmix._version import __version__
+from pypmix.lazy import names as _names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix import aio as aio
+    from pypmix._version import __version__ as __version__
     from pypmix.answers import Answers as Answers
     from pypmix.answers import Credential as Credential
     from pypmix.answers import Fabric as Fabric
@@ -140,6 +141,8 @@ if TYPE_CHECKING:
     from pypmix.tool import Tool as Tool
 
 _HOME = {
+    "pypmix._version": "__version__",
+    "pypmix.aio": "aio",
     "pypmix.answers": "Answers Credential Fabric",
     "pypmix.client": "Client",
     "pypmix.clusters": "cluster_nspace split_nspace",
@@ -162,6 +165,7 @@ _HOME = {
     "pypmix.requests.spawning": "app",
     "pypmix.server": "Server",
     "pypmix.standard.attr": "Attr",
+    "pypmix.standard.attrs": "attrs",
     "pypmix.standard.enums": (
         "AllocDirective AllocInheritance BindEnvelope CoordView DataType DeviceType EventCode GroupOperation "
         "GroupOpt InfoFlags IOFChannel JobState LinkState Locality Persist ProcState Range Rank ResBlockDirective "
@@ -185,25 +189,7 @@ _HOME = {
     ),
     "pypmix.tool": "Tool",
 }
-_NAMES = {name: module for module, names in _HOME.items() for name in names.split()}
-_NAMES["aio"] = "pypmix.aio"
-_NAMES["attrs"] = "pypmix.standard.attrs"
-
-__all__ = ["__version__", *_NAMES]  # noqa: PLE0604
-
-
-def __getattr__(name: str) -> object:
-    module = _NAMES.get(name)
-    if module is None:
-        raise AttributeError(f"module 'pypmix' has no attribute {name!r}")
-    from sys import modules
-
-    __import__(module)
-    found = modules[module]
-    value = found if module.endswith("." + name) else getattr(found, name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+if not TYPE_CHECKING:
+    # A type checker is to know the names above and no others.
+    __getattr__, __dir__, _lazy = _names(__name__, _HOME)
+    __all__ = [*_lazy]  # noqa: PLE0604

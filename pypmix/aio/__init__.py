@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pypmix.aio.client import Client
+from pypmix.aio.client import Client as Client
+from pypmix.lazy import names as _names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,17 +37,7 @@ _HOME = {
     "pypmix.group": "Change Destructed GroupEvent Joined LeaderFailed LeaderSelected Left MemberFailed",
     "pypmix.invitation": "Accepted Declined Failed InviteAnswer",
 }
-_NAMES = {name: module for module, names in _HOME.items() for name in names.split()}
-
-__all__ = ["Client", *_NAMES]  # noqa: PLE0604
-
-
-def __getattr__(name: str) -> object:
-    module = _NAMES.get(name)
-    if module is None:
-        raise AttributeError(f"module 'pypmix.aio' has no attribute {name!r}")
-    from sys import modules
-
-    __import__(module)
-    found = globals()[name] = getattr(modules[module], name)
-    return found
+if not TYPE_CHECKING:
+    # A type checker is to know the names above and no others.
+    __getattr__, __dir__, _lazy = _names(__name__, _HOME)
+    __all__ = ["Client", *_lazy]  # noqa: PLE0604

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.aio.waits import attend, later, port, run, shielded
 from pypmix.clientbase import ClientBase
-from pypmix.late import TOPICS, late
+from pypmix.lazy import TOPICS, late
 from pypmix.requests import MISSING, Forked, abort_op, fence_op, get_op, not_found, put_op, target
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from pypmix.lazy import names as _names
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.compat.client import PMIxClient as PMIxClient
@@ -30,49 +32,33 @@ if TYPE_CHECKING:
     from pypmix.compat.tool import PMIxTool as PMIxTool
 
 _HOME = {
-    "PMIxClient": "client",
-    "PMIxScheduler": "scheduler",
-    "PMIxServer": "server",
-    "PMIxTool": "tool",
-    "pmix_bool_convert": "helpers",
-    "pmix_cpuset_from_string": "helpers",
-    "pmix_cpuset_to_string": "helpers",
-    "pmix_int_types": "helpers",
-    "pmix_value_roundtrip": "helpers",
-    "pynbcbs": "helpers",
-    "pmixservermodule": "serveranswers",
-    "pypmix_credential_cbfunc": "serveranswers",
-    "pypmix_info_cbfunc": "serveranswers",
-    "pypmix_lookup_cbfunc": "serveranswers",
-    "pypmix_modex_cbfunc": "serveranswers",
-    "pypmix_op_cbfunc": "serveranswers",
-    "pypmix_spawn_cbfunc": "serveranswers",
-    "pypmix_tool_connection_cbfunc": "serveranswers",
-    "pypmix_validation_cbfunc": "serveranswers",
-    "setmodulefn": "serveranswers",
+    ".client": "PMIxClient",
+    ".helpers": (
+        "pmix_bool_convert pmix_cpuset_from_string pmix_cpuset_to_string pmix_int_types pmix_value_roundtrip pynbcbs"
+    ),
+    ".scheduler": "PMIxScheduler",
+    ".server": "PMIxServer",
+    ".serveranswers": (
+        "pmixservermodule pypmix_credential_cbfunc pypmix_info_cbfunc pypmix_lookup_cbfunc pypmix_modex_cbfunc "
+        "pypmix_op_cbfunc pypmix_spawn_cbfunc pypmix_tool_connection_cbfunc pypmix_validation_cbfunc setmodulefn"
+    ),
+    ".tool": "PMIxTool",
 }
+_find, _, _lazy = _names(__name__, _HOME)
 
 
 def __getattr__(name: str) -> object:
-    from sys import modules
+    if name != "__all__" and not name.startswith("PMIX_"):
+        return _find(name)
+    from pypmix.compat.names import table
 
     if name == "__all__":
-        from pypmix.compat.names import table
-
-        value: object = sorted([*_HOME, *table()])
-    elif name in _HOME:
-        module = f"pypmix.compat.{_HOME[name]}"
-        __import__(module)
-        value = getattr(modules[module], name)
-    elif name.startswith("PMIX_"):
-        from pypmix.compat.names import table
-
+        value: object = sorted([*_lazy, *table()])
+    else:
         try:
             value = table()[name]
         except KeyError:
             raise AttributeError(f"PMIx has no {name!r}") from None
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
 
@@ -80,4 +66,4 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     from pypmix.compat.names import table
 
-    return sorted({*globals(), *_HOME, *table()})
+    return sorted({*globals(), *_lazy, *table()})

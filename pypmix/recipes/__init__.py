@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import overload
 
+from pypmix.lazy import load
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,9 +47,5 @@ def Leadership(
         A context manager, to be entered with `with` or `async with`; see there for what it does.
     """
     # A group knows which form it is of; what is not used is not imported.
-    from sys import modules
-
-    module = type(group)._recipes
-    __import__(module)
-    made: AsyncLeadership | BlockingLeadership = modules[module].Leadership(group, elect, patience)
+    made: AsyncLeadership | BlockingLeadership = load(type(group)._recipes, "Leadership")(group, elect, patience)
     return made

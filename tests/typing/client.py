@@ -306,3 +306,8 @@ async def hearing_of_events_in_a_loop(me: aio.Client) -> None:
 
     await handler.ready()
     await me.connect(me.job.procs, timeout=3)
+
+
+def names_that_do_not_exist() -> None:
+    pypmix.Clinet  # type: ignore[attr-defined]  # noqa: B018
+    aio.Clinet  # type: ignore[attr-defined]  # noqa: B018

@@ -15,6 +15,7 @@ from pypmix.engine.base import SLURM
 from pypmix.engine.faults import fault, struck
 from pypmix.engine.python import datastore
 from pypmix.engine.python.datastore import PLAIN, DataStore, Wanted, is_true, seconds
+from pypmix.lazy import load
 from pypmix.standard import codes, keys, statuses, types
 from pypmix.standard.errors import (
     SUCCESSES,
@@ -1153,14 +1154,10 @@ _FENCE_FAILURES = {
 def _late(kind: type) -> Callable[[Client, Call], None] | None:
     """Import what carries out operations that not every rank uses."""
     topic = kind.__module__.rpartition(".")[2]
-    if topic not in TOPICS:
-        return None
-    from sys import modules
-
-    name = f"pypmix.engine.python.clientside.{topic}"
-    __import__(name)
-    _STARTS.update(modules[name].STARTS)
-    _REPLIES.update(modules[name].REPLIES)
+    if topic in TOPICS:
+        module = f"pypmix.engine.python.clientside.{topic}"
+        _STARTS.update(load(module, "STARTS"))
+        _REPLIES.update(load(module, "REPLIES"))
     return _STARTS.get(kind)
 
 

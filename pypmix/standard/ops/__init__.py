@@ -7,6 +7,8 @@ the call and no engine sees it. What a rank does not use is not imported: only `
 
 from __future__ import annotations
 
+from pypmix.lazy import names as _names
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.standard.ops.connecting import Connect as Connect
@@ -90,45 +92,29 @@ if TYPE_CHECKING:
     from pypmix.standard.ops.tools import ToolSetServer as ToolSetServer
 
 _HOME = {
-    "connecting": "Connect Connected Disconnect",
-    "control": (
+    ".connecting": "Connect Connected Disconnect",
+    ".control": (
         "AllocationRequest Credential GetCredential Heartbeat JobControl Log ProcessMonitor ValidateCredential"
     ),
-    "core": (
+    ".core": (
         "DEL_INTERNAL DEL_LOCAL DEL_REMOTE DELETES "
         "RESERVED_PREFIX SCOPE_GLOBAL SCOPE_INTERNAL SCOPE_LOCAL SCOPE_REMOTE Abort ClientAborted ClientConnected "
         "ClientFinalized ClientLost Commit Fence Finalize Get Op Put"
     ),
-    "events": ("DeregisterEventHandler DeregisterEvents Notification NotifyEvent RegisterEventHandler RegisterEvents"),
-    "fabric": "ComputeDistances FabricRegister FabricUpdate",
-    "forwarding": "IOFDeregister IOFPull IOFPush Output",
-    "groups": (
+    ".events": ("DeregisterEventHandler DeregisterEvents Notification NotifyEvent RegisterEventHandler RegisterEvents"),
+    ".fabric": "ComputeDistances FabricRegister FabricUpdate",
+    ".forwarding": "IOFDeregister IOFPull IOFPush Output",
+    ".groups": (
         "GroupAnswer GroupChange GroupConstruct GroupDestruct GroupInvite GroupInviteControl GroupJoin GroupLeave "
         "GroupRequest GroupResults GroupState GroupUnwatch GroupWatch"
     ),
-    "hosting": "DirectModex FenceUpcall GroupUpcall ResourceBlock SessionControl",
-    "publishing": ("PERSIST_APP PERSIST_FIRST_READ PERSIST_PROC RANGE_CUSTOM RANGE_SESSION Lookup Publish Unpublish"),
-    "queries": "QueryInfo ResolveNodes ResolvePeers",
-    "spawning": "Spawn",
-    "tools": "ToolAttachToServer ToolConnected ToolDisconnect ToolGetServers ToolSetServer",
+    ".hosting": "DirectModex FenceUpcall GroupUpcall ResourceBlock SessionControl",
+    ".publishing": ("PERSIST_APP PERSIST_FIRST_READ PERSIST_PROC RANGE_CUSTOM RANGE_SESSION Lookup Publish Unpublish"),
+    ".queries": "QueryInfo ResolveNodes ResolvePeers",
+    ".spawning": "Spawn",
+    ".tools": "ToolAttachToServer ToolConnected ToolDisconnect ToolGetServers ToolSetServer",
 }
-_NAMES = {name: module for module, names in _HOME.items() for name in names.split()}
-
-__all__ = [*_NAMES]  # noqa: PLE0604
-
-
-def __getattr__(name: str) -> object:
-    module = _NAMES.get(name)
-    if module is None:
-        raise AttributeError(f"module 'pypmix.standard.ops' has no attribute {name!r}")
-    from sys import modules
-
-    full = f"pypmix.standard.ops.{module}"
-    __import__(full)
-    value: object = getattr(modules[full], name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+if not TYPE_CHECKING:
+    # A type checker is to know the names above and no others.
+    __getattr__, __dir__, _lazy = _names(__name__, _HOME)
+    __all__ = [*_lazy]  # noqa: PLE0604

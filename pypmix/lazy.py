@@ -1,10 +1,20 @@
-"""Methods that are imported on their first use.
+"""The one place where modules are imported by name, when something of them is used first.
 
-Every rank pays for what `import pypmix` and opening a client load, and most ranks use few of PMIx's operations. So the
-operations stand in modules by topic, and a client's class has placeholders that put the real function in their place.
+Every rank pays for what `import pypmix` and opening a client load, and most ranks use few of PMIx's operations. Three
+things are lazy, and what each gives has a type that mypy sees:
+
+- A name of a package: `names` makes the package's `__getattr__` and `__dir__`. The package imports the same names under
+  `TYPE_CHECKING`.
+- A method of a client's class: `late` puts placeholders there, which put the real function in their place. The class
+  declares the methods under `TYPE_CHECKING`.
+- What a table of names chooses at run time: `load`. The caller annotates the variable that it assigns the result to.
+
+Where only one thing is meant, an import statement in a function does it.
 """
 
 from __future__ import annotations
+
+from sys import modules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,6 +22,35 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     T = TypeVar("T")
+
+
+def load(module: str, name: str = "") -> Any:
+    """Import a module, and return what it has under a name, or the module itself where that is empty."""
+    __import__(module)
+    return getattr(modules[module], name) if name else modules[module]
+
+
+def names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return the `__getattr__`, the `__dir__` and the names of a package whose names are imported when they are used.
+
+    Args:
+        package: The package.
+        homes: The names that each module has, separated by spaces; a name that is the module's own is the module. What
+            begins with a dot is a module of the package.
+    """
+    home = {
+        name: package + module if module[0] == "." else module for module in homes for name in homes[module].split()
+    }
+
+    def find(name: str) -> Any:
+        module = home.get(name)
+        if module is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = load(module, "" if module.endswith("." + name) else name)
+        setattr(modules[package], name, found)
+        return found
+
+    return find, lambda: sorted(modules[package].__all__), [*home]
 
 
 class Late:
@@ -25,11 +64,7 @@ class Late:
         self._name = name
 
     def __get__(self, instance: object, kind: type | None = None) -> Any:
-        from sys import modules
-
-        module, name = self._home
-        __import__(module)
-        function: Any = getattr(modules[module], name).__dict__[self._name]
+        function: Any = load(*self._home).__dict__[self._name]
         setattr(self._owner, self._name, function)
         return function.__get__(instance, kind)
 
