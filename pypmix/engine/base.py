@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.ops import GroupState, Notification, Op, Output
+    from pypmix.standard.ops.events import Delivery as Delivery
     from pypmix.standard.types import Info, Value
 else:
     from pypmix.standard._typing import Generic as Protocol
@@ -157,26 +158,6 @@ class ToolSession(ClientSession, Protocol):
     @property
     def connected(self) -> bool:
         """Whether there is a primary server, and the connection to it stands."""
-
-
-class Delivery(Protocol):
-    """An event at one handler of its process; answered once, now or later, from any thread.
-
-    Attributes:
-        notification: The event.
-        results: What the handlers before this one have handed on.
-    """
-
-    notification: Notification
-    results: tuple[Info, ...]
-
-    def done(self, status: int = statuses.EVENT_NO_ACTION_TAKEN, results: tuple[Info, ...] = ()) -> None:
-        """Let the chain of handlers go on, or end it with `EVENT_ACTION_COMPLETE`.
-
-        Args:
-            status: How it was handled: `EVENT_NO_ACTION_TAKEN` by default, another of these, or an error.
-            results: What the handlers that follow, and a server that waits for the outcome, are told.
-        """
 
 
 class Upcall(Protocol):

@@ -36,7 +36,8 @@ class RecordType(type):
     """The metaclass: annotated names become slots, their assigned values become defaults."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> RecordType:
-        own = [field for field in namespace.get("__annotations__", ()) if not field.startswith("__")]
+        declared = namespace["__declared__"] = dict(namespace.get("__annotations__", {}))
+        own = [field for field in declared if not field.startswith("__")]
         fields = tuple(own)
         defaults: dict[str, Any] = {}
         for base in bases:

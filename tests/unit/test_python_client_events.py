@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypmix.engine.base import Delivery
 from pypmix.engine.python import open_client
 from pypmix.engine.python.client import Call
 from pypmix.engine.python.clientside.events import DEFAULT, events_of
@@ -36,6 +35,7 @@ from pypmix.standard.ops import (
     NotifyEvent,
     RegisterEventHandler,
 )
+from pypmix.standard.ops.events import Delivery
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc
 from pypmix.standard.values import from_python
 from pypmix.wire.frames import TAG_NOTIFY, frame

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard.ops.core import Op, instances
+from pypmix.standard.ops.core import Op
 from pypmix.standard.record import Record
 from pypmix.standard.types import Info, Proc
 
@@ -57,13 +57,6 @@ class Connected(Record):
     directives: tuple[Info, ...] = ()
 
 
-def _check(op: Connect | Disconnect) -> None:
-    instances("procs", op.procs, Proc)
-    if not op.procs:
-        raise ValueError("there are no procs")
-    instances("directives", op.directives, Info)
-
-
 class Connect(Op[Connected]):
     """`PMIx_Connect`: treat procs as one application; all of them call it. Also an upcall.
 
@@ -76,7 +69,9 @@ class Connect(Op[Connected]):
     directives: tuple[Info, ...] = ()
 
     def __validate__(self) -> None:
-        _check(self)
+        super().__validate__()
+        if not self.procs:
+            raise ValueError("there are no procs")
 
 
 class Disconnect(Op[None]):
@@ -86,4 +81,6 @@ class Disconnect(Op[None]):
     directives: tuple[Info, ...] = ()
 
     def __validate__(self) -> None:
-        _check(self)
+        super().__validate__()
+        if not self.procs:
+            raise ValueError("there are no procs")

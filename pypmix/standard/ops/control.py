@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard.ops.core import Op, instances
+from pypmix.standard.ops.core import Op
 from pypmix.standard.ops.events import check_code
 from pypmix.standard.record import Record
 from pypmix.standard.types import Info, Proc
@@ -24,10 +24,9 @@ class Log(Op[None]):
     timestamp: int = 0
 
     def __validate__(self) -> None:
-        instances("data", self.data, Info)
+        super().__validate__()
         if not self.data:
             raise ValueError("there is nothing to log")
-        instances("directives", self.directives, Info)
 
 
 class JobControl(Op[tuple[Info, ...]]):
@@ -40,10 +39,6 @@ class JobControl(Op[tuple[Info, ...]]):
     targets: tuple[Proc, ...] = ()
     directives: tuple[Info, ...] = ()
 
-    def __validate__(self) -> None:
-        instances("targets", self.targets, Proc)
-        instances("directives", self.directives, Info)
-
 
 class AllocationRequest(Op[tuple[Info, ...]]):
     """`PMIx_Allocation_request`: new resources, more or fewer of them (`AllocDirective`). Also an upcall."""
@@ -52,9 +47,9 @@ class AllocationRequest(Op[tuple[Info, ...]]):
     directives: tuple[Info, ...] = ()
 
     def __validate__(self) -> None:
+        super().__validate__()
         if not isinstance(self.directive, int) or not 0 <= self.directive < 256:
             raise ValueError(f"{self.directive!r} is no AllocDirective")
-        instances("directives", self.directives, Info)
 
 
 class ProcessMonitor(Op[tuple[Info, ...]]):
@@ -65,10 +60,10 @@ class ProcessMonitor(Op[tuple[Info, ...]]):
     directives: tuple[Info, ...] = ()
 
     def __validate__(self) -> None:
+        super().__validate__()
         if not isinstance(self.monitor, Info):
             raise TypeError(f"what to monitor is an Info, not {type(self.monitor).__name__}")
         check_code(self.error)
-        instances("directives", self.directives, Info)
 
 
 class Heartbeat(Op[None]):
@@ -90,9 +85,6 @@ class GetCredential(Op[Credential]):
 
     directives: tuple[Info, ...] = ()
 
-    def __validate__(self) -> None:
-        instances("directives", self.directives, Info)
-
 
 class ValidateCredential(Op[tuple[Info, ...]]):
     """`PMIx_Validate_credential`: whose credential this is; an error if it is not valid. Also an upcall."""
@@ -101,6 +93,6 @@ class ValidateCredential(Op[tuple[Info, ...]]):
     directives: tuple[Info, ...] = ()
 
     def __validate__(self) -> None:
+        super().__validate__()
         if not isinstance(self.credential, bytes):
             raise TypeError(f"a credential is bytes, not {type(self.credential).__name__}")
-        instances("directives", self.directives, Info)

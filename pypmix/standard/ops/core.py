@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.standard import types
 from pypmix.standard._typing import Generic, TypeVar
 from pypmix.standard.record import Record, RecordType
-from pypmix.standard.types import Info, Proc, Value, check_name
+from pypmix.standard.types import App, Info, Proc, Query, Value, check_name
 
 R = TypeVar("R", covariant=True)
 
@@ -23,8 +23,22 @@ DELETES = {DEL_LOCAL: SCOPE_LOCAL, DEL_REMOTE: SCOPE_REMOTE, DEL_GLOBAL: SCOPE_G
 RESERVED_PREFIX = "pmix"
 
 
+_TUPLES: dict[str, type] = {f"tuple[{kind.__name__}, ...]": kind for kind in (App, Info, Proc, Query)}
+
+
 class Op(Record, Generic[R], metaclass=RecordType):
-    """Base of all operations; the type parameter is what the operation returns."""
+    """Base of all operations; the type parameter is what the operation returns.
+
+    Fields that are declared as tuples of infos, procs, applications or queries are checked for it.
+    """
+
+    def __init_subclass__(cls) -> None:
+        declared = cls.__declared__  # type: ignore[attr-defined]
+        tuples = [(field, _TUPLES[kind]) for field, kind in declared.items() if kind in _TUPLES]
+        cls.__tuples__ = tuple(tuples)  # type: ignore[attr-defined]
+        if not tuples and cls.__validate__ is Op.__validate__:
+            # Nothing to check, which making one takes less time without.
+            cls.__validate__ = Record.__validate__  # type: ignore[method-assign]
 
     @property
     def name(self) -> str:
@@ -36,6 +50,16 @@ class Op(Record, Generic[R], metaclass=RecordType):
                 for n, c in enumerate(name)
             ]
         ).lower()
+
+    def __validate__(self) -> None:
+        for name, kind in type(self).__tuples__:  # type: ignore[attr-defined]
+            instances(name, getattr(self, name), kind)
+
+
+class HostOp(Op[R]):
+    """Base of the operations that only servers make, for their hosts, of what they have checked already."""
+
+    __validate__ = Record.__validate__
 
 
 def check_key(key: str) -> None:
@@ -118,11 +142,11 @@ class Abort(Op[None]):
     procs: tuple[Proc, ...] = ()
 
     def __validate__(self) -> None:
+        super().__validate__()
         if not isinstance(self.code, int) or not -(2**31) <= self.code < 2**31:
             raise ValueError(f"an abort status is a 32-bit int, not {self.code!r}")
         if "\0" in self.message:
             raise ValueError("an abort message must not contain a NUL character")
-        instances("procs", self.procs, Proc)
 
 
 class Finalize(Op[None]):
@@ -133,11 +157,8 @@ class Finalize(Op[None]):
 
     directives: tuple[Info, ...] = ()
 
-    def __validate__(self) -> None:
-        instances("directives", self.directives, Info)
 
-
-class ClientConnected(Op[None]):
+class ClientConnected(HostOp[None]):
     """Upcall `client_connected2`: a client has connected; an error refuses it."""
 
     proc: Proc
@@ -146,19 +167,19 @@ class ClientConnected(Op[None]):
     directives: tuple[Info, ...] = ()
 
 
-class ClientFinalized(Op[None]):
+class ClientFinalized(HostOp[None]):
     """Upcall `client_finalized`: a client has called finalize."""
 
     proc: Proc
 
 
-class ClientLost(Op[None]):
+class ClientLost(HostOp[None]):
     """A client's connection ended without finalize; natives tell their hosts by an event, not an upcall."""
 
     proc: Proc
 
 
-class ClientAborted(Op[None]):
+class ClientAborted(HostOp[None]):
     """Upcall `abort`: a client asks to end procs; none named means all of its nspace."""
 
     proc: Proc

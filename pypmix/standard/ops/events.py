@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pypmix.standard import codes as kinds
-from pypmix.standard import keys
+from pypmix.standard import keys, statuses
 from pypmix.standard.errors import WrongType
-from pypmix.standard.ops.core import Op, instances
+from pypmix.standard.ops.core import HostOp, Op
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION, RANGES
 from pypmix.standard.record import Record
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc
@@ -13,8 +13,9 @@ from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from pypmix.engine.base import Delivery
+    from typing import Protocol
+else:
+    from pypmix.standard._typing import Generic as Protocol
 
 RANGE_RM = 1
 RANGE_LOCAL = 2
@@ -62,6 +63,26 @@ class Notification(Record):
     source: Proc
     range: int | None = None
     infos: tuple[Info, ...] = ()
+
+
+class Delivery(Protocol):
+    """An event at one handler of its process; answered once, now or later, from any thread.
+
+    Attributes:
+        notification: The event.
+        results: What the handlers before this one have handed on.
+    """
+
+    notification: Notification
+    results: tuple[Info, ...]
+
+    def done(self, status: int = statuses.EVENT_NO_ACTION_TAKEN, results: tuple[Info, ...] = ()) -> None:
+        """Let the chain of handlers go on, or end it with `EVENT_ACTION_COMPLETE`.
+
+        Args:
+            status: How it was handled: `EVENT_NO_ACTION_TAKEN` by default, another of these, or an error.
+            results: What the handlers that follow, and a server that waits for the outcome, are told.
+        """
 
 
 def check_codes(codes: object) -> None:
@@ -180,10 +201,10 @@ class RegisterEventHandler(Op[int]):
     ended: Callable[[BaseException | None], None] | None = None
 
     def __validate__(self) -> None:
+        super().__validate__()
         if not callable(self.handler):
             raise TypeError(f"a handler is called with each event, which a {type(self.handler).__name__} cannot be")
         check_codes(self.codes)
-        instances("directives", self.directives, Info)
         place_in(self.directives)
         procs_in(self.directives, keys.EVENT_CUSTOM_RANGE, keys.EVENT_AFFECTED_PROC, keys.EVENT_AFFECTED_PROCS)
         for info in self.directives:
@@ -210,22 +231,22 @@ class NotifyEvent(Op[None]):
     infos: tuple[Info, ...] = ()
 
     def __validate__(self) -> None:
+        super().__validate__()
         check_code(self.code)
         if self.range not in RANGES:
             raise ValueError(f"{self.range!r} is not a range to notify")
-        instances("infos", self.infos, Info)
         check_range(self.range, self.infos)
         procs_in(self.infos, keys.EVENT_AFFECTED_PROC, keys.EVENT_AFFECTED_PROCS)
 
 
-class RegisterEvents(Op[None]):
+class RegisterEvents(HostOp[None]):
     """Upcall `register_events`: a client is interested in these codes, which the host may raise; none means all."""
 
     codes: tuple[int, ...] = ()
     directives: tuple[Info, ...] = ()
 
 
-class DeregisterEvents(Op[None]):
+class DeregisterEvents(HostOp[None]):
     """Upcall `deregister_events`: no client of this server is interested in these codes any more."""
 
     codes: tuple[int, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard.ops.core import Op, instances
+from pypmix.standard.ops.core import Op
 from pypmix.standard.types import Cpuset, DeviceDistance, Info, Topology
 
 
@@ -11,9 +11,6 @@ class FabricRegister(Op[tuple[Info, ...]]):
 
     directives: tuple[Info, ...] = ()
 
-    def __validate__(self) -> None:
-        instances("directives", self.directives, Info)
-
 
 class FabricUpdate(Op[tuple[Info, ...]]):
     """`PMIx_Fabric_update`: what is new of a registered fabric. Also an upcall."""
@@ -21,6 +18,7 @@ class FabricUpdate(Op[tuple[Info, ...]]):
     index: int
 
     def __validate__(self) -> None:
+        super().__validate__()
         if not isinstance(self.index, int) or isinstance(self.index, bool):
             raise TypeError(f"a fabric's index is an int, not {type(self.index).__name__}")
         if not 0 <= self.index < 2**64:
@@ -35,8 +33,8 @@ class ComputeDistances(Op[tuple[DeviceDistance, ...]]):
     directives: tuple[Info, ...] = ()
 
     def __validate__(self) -> None:
+        super().__validate__()
         if not isinstance(self.topology, Topology):
             raise TypeError(f"a topology is a Topology, not a {type(self.topology).__name__}")
         if not isinstance(self.cpuset, Cpuset):
             raise TypeError(f"a binding is a Cpuset, not a {type(self.cpuset).__name__}")
-        instances("directives", self.directives, Info)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard.ops.core import Op, instances
+from pypmix.standard.ops.core import Op
 from pypmix.standard.record import Record
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc
 
@@ -74,11 +74,10 @@ class IOFPull(Op[int]):
     ended: Callable[[BaseException | None], None] | None = None
 
     def __validate__(self) -> None:
-        instances("procs", self.procs, Proc)
+        super().__validate__()
         if not self.procs:
             raise ValueError("there are no procs to pull the output of")
         _channels(self.channels, STDOUT | STDERR | DIAG)
-        instances("directives", self.directives, Info)
 
 
 class IOFDeregister(Op[None]):
@@ -86,9 +85,6 @@ class IOFDeregister(Op[None]):
 
     id: int
     directives: tuple[Info, ...] = ()
-
-    def __validate__(self) -> None:
-        instances("directives", self.directives, Info)
 
 
 class IOFPush(Op[None]):
@@ -102,7 +98,6 @@ class IOFPush(Op[None]):
     directives: tuple[Info, ...] = ()
 
     def __validate__(self) -> None:
-        instances("procs", self.procs, Proc)
+        super().__validate__()
         if not isinstance(self.data, bytes):
             raise TypeError(f"input is bytes, not {type(self.data).__name__}")
-        instances("directives", self.directives, Info)

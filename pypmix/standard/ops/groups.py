@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard.ops.core import Op, instances
+from pypmix.standard.ops.core import Op, R
 from pypmix.standard.record import Record
 from pypmix.standard.types import MAX_NSLEN, Info, Proc, check_name
 
@@ -92,12 +92,18 @@ class GroupAnswer(Record):
     infos: tuple[Info, ...] = ()
 
 
-def _check_group(name: str) -> None:
-    if not check_name(name, MAX_NSLEN, "a group's name"):
-        raise ValueError("a group's name must not be empty")
+class _GroupOp(Op[R]):
+    """Base of the operations on a group of some name."""
+
+    group: str
+
+    def __validate__(self) -> None:
+        super().__validate__()
+        if not check_name(self.group, MAX_NSLEN, "a group's name"):
+            raise ValueError("a group's name must not be empty")
 
 
-class GroupConstruct(Op[GroupResults]):
+class GroupConstruct(_GroupOp[GroupResults]):
     """`PMIx_Group_construct`: make a group of procs; all of them call it.
 
     No procs means that others add the caller (`attrs.GROUP_ADD_MEMBERS`). Understood directives:
@@ -106,31 +112,20 @@ class GroupConstruct(Op[GroupResults]):
     `GROUP_INFO`, `GROUP_ENDPT_DATA`, `TIMEOUT`.
     """
 
-    group: str
     procs: tuple[Proc, ...] = ()
     directives: tuple[Info, ...] = ()
 
-    def __validate__(self) -> None:
-        _check_group(self.group)
-        instances("procs", self.procs, Proc)
-        instances("directives", self.directives, Info)
 
-
-class GroupDestruct(Op[None]):
+class GroupDestruct(_GroupOp[None]):
     """`PMIx_Group_destruct`: take a group apart; all of its members call it.
 
     Understood directives: `attrs.TIMEOUT`, `attrs.GROUP_FT_COLLECTIVE`.
     """
 
-    group: str
     directives: tuple[Info, ...] = ()
 
-    def __validate__(self) -> None:
-        _check_group(self.group)
-        instances("directives", self.directives, Info)
 
-
-class GroupInvite(Op[GroupResults]):
+class GroupInvite(_GroupOp[GroupResults]):
     """`PMIx_Group_invite`: invite procs to a group, whose leader the caller is; it ends when the group stands.
 
     Understood directives: `attrs.GROUP_OPTIONAL`, `GROUP_FT_COLLECTIVE`, `GROUP_NOTIFY_TERMINATION`,
@@ -144,18 +139,12 @@ class GroupInvite(Op[GroupResults]):
             not complete before that says so. None leaves it to the Standard's rules. It must not block.
     """
 
-    group: str
     procs: tuple[Proc, ...] = ()
     directives: tuple[Info, ...] = ()
     answers: Callable[[GroupAnswer], None] | None = None
 
-    def __validate__(self) -> None:
-        _check_group(self.group)
-        instances("procs", self.procs, Proc)
-        instances("directives", self.directives, Info)
 
-
-class GroupInviteControl(Op[None]):
+class GroupInviteControl(_GroupOp[None]):
     """Go on with an invitation of the caller's own that is under way.
 
     Args:
@@ -167,19 +156,13 @@ class GroupInviteControl(Op[None]):
         abort: Give it up, for all who were invited (`PMIX_GROUP_CONSTRUCT_ABORT`).
     """
 
-    group: str
     drop: tuple[Proc, ...] = ()
     invite: tuple[Proc, ...] = ()
     complete: bool = False
     abort: bool = False
 
-    def __validate__(self) -> None:
-        _check_group(self.group)
-        instances("drop", self.drop, Proc)
-        instances("invite", self.invite, Proc)
 
-
-class GroupJoin(Op[GroupResults]):
+class GroupJoin(_GroupOp[GroupResults]):
     """`PMIx_Group_join`: accept or decline an invitation; an accepted one ends when the group stands.
 
     Understood directives: `attrs.GROUP_INFO`, `GROUP_ENDPT_DATA`, `TIMEOUT`.
@@ -192,20 +175,18 @@ class GroupJoin(Op[GroupResults]):
         reason: Why not, in words.
     """
 
-    group: str
     leader: Proc
     accept: bool = True
     directives: tuple[Info, ...] = ()
     reason: str = ""
 
     def __validate__(self) -> None:
-        _check_group(self.group)
+        super().__validate__()
         if not isinstance(self.leader, Proc):
             raise TypeError(f"leader must be a Proc, not {type(self.leader).__name__}")
-        instances("directives", self.directives, Info)
 
 
-class GroupLeave(Op[None]):
+class GroupLeave(_GroupOp[None]):
     """`PMIx_Group_leave`: leave a group that stands; the others are told (`PMIX_GROUP_LEFT`).
 
     Args:
@@ -214,30 +195,20 @@ class GroupLeave(Op[None]):
         confirm: Ask all others first, and wait until they have confirmed (the RFC's early draft).
     """
 
-    group: str
     directives: tuple[Info, ...] = ()
     confirm: bool = False
 
-    def __validate__(self) -> None:
-        _check_group(self.group)
-        instances("directives", self.directives, Info)
 
-
-class GroupRequest(Op[GroupResults]):
+class GroupRequest(_GroupOp[GroupResults]):
     """Ask to join a group that stands, whose members have to approve (the RFC's early draft; no C function).
 
     Understood directives: `attrs.GROUP_INFO`, `GROUP_ENDPT_DATA`, `TIMEOUT`.
     """
 
-    group: str
     directives: tuple[Info, ...] = ()
 
-    def __validate__(self) -> None:
-        _check_group(self.group)
-        instances("directives", self.directives, Info)
 
-
-class GroupWatch(Op[int]):
+class GroupWatch(_GroupOp[int]):
     """Have a function called with each change of a group that the caller is a member of; returns a number.
 
     Args:
@@ -250,14 +221,10 @@ class GroupWatch(Op[int]):
             of `PMIX_GROUP_LEADER_FAILED` are asked then, too, and the other members that want it.
     """
 
-    group: str
     changed: Callable[[GroupChange], None]
     ended: Callable[[BaseException | None], None] | None = None
     past: bool = False
     elects: bool = False
-
-    def __validate__(self) -> None:
-        _check_group(self.group)
 
 
 class GroupUnwatch(Op[None]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard.ops.core import Op
+from pypmix.standard.ops.core import HostOp
 from pypmix.standard.types import Info, Proc, ResourceUnit
 
 GROUP_CONSTRUCT = 0
@@ -32,7 +32,7 @@ GROUP_GUEST = "pypmix.grp.guest"
 """In the directives: the only caller that it speaks for, while the participants are not known yet."""
 
 
-class FenceUpcall(Op[bytes]):
+class FenceUpcall(HostOp[bytes]):
     """Upcall `fence_nb`: all procs of a fence that are this server's have called it, and others are not.
 
     The result is the data of all servers that take part, each one's as it gave it, one after the other; that of this
@@ -54,7 +54,7 @@ class FenceUpcall(Op[bytes]):
         return "fence"
 
 
-class DirectModex(Op[bytes]):
+class DirectModex(HostOp[bytes]):
     """Upcall `direct_modex`: a client wants what a proc of another server has committed for others.
 
     The result is what that server answers to `dmodex_request`.
@@ -68,7 +68,7 @@ class DirectModex(Op[bytes]):
     directives: tuple[Info, ...] = ()
 
 
-class GroupUpcall(Op[tuple[Info, ...]]):
+class GroupUpcall(HostOp[tuple[Info, ...]]):
     """Upcall `group`: all procs of this server that construct or destruct a group have called it.
 
     The result of a construct is `attrs.GROUP_MEMBERSHIP` with all members in the order of their group ranks,
@@ -99,14 +99,14 @@ class GroupUpcall(Op[tuple[Info, ...]]):
         return "group"
 
 
-class SessionControl(Op[tuple[Info, ...]]):
+class SessionControl(HostOp[tuple[Info, ...]]):
     """Upcall `session_control`: act on a session; releases from 5.0 on."""
 
     session: int
     directives: tuple[Info, ...] = ()
 
 
-class ResourceBlock(Op[None]):
+class ResourceBlock(HostOp[None]):
     """Upcall `resource_block`: define or change a block of resources; releases from 6.0 on.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard.ops.core import RESERVED_PREFIX, Op, check_key, instances
+from pypmix.standard.ops.core import RESERVED_PREFIX, Op, check_key
 from pypmix.standard.types import Info, Pdata
 
 RANGE_SESSION = 4
@@ -45,7 +45,7 @@ class Publish(Op[None]):
     directives: tuple[Info, ...] = ()
 
     def __validate__(self) -> None:
-        instances("infos", self.infos, Info)
+        super().__validate__()
         if not self.infos:
             raise ValueError("there is nothing to publish")
         _keys(tuple([info.key for info in self.infos]))
@@ -53,7 +53,6 @@ class Publish(Op[None]):
             raise ValueError(f"{self.range!r} is not a range to publish to")
         if self.persistence not in PERSISTENCES:
             raise ValueError(f"{self.persistence!r} is not a persistence to publish with")
-        instances("directives", self.directives, Info)
 
 
 class Lookup(Op[tuple[Pdata, ...]]):
@@ -67,10 +66,10 @@ class Lookup(Op[tuple[Pdata, ...]]):
     directives: tuple[Info, ...] = ()
 
     def __validate__(self) -> None:
+        super().__validate__()
         _keys(self.keys)
         if not self.keys:
             raise ValueError("there is no key to look up")
-        instances("directives", self.directives, Info)
 
 
 class Unpublish(Op[None]):
@@ -83,5 +82,5 @@ class Unpublish(Op[None]):
     directives: tuple[Info, ...] = ()
 
     def __validate__(self) -> None:
+        super().__validate__()
         _keys(self.keys)
-        instances("directives", self.directives, Info)

@@ -16,7 +16,7 @@ class QueryInfo(Op[tuple[Info, ...]]):
     queries: tuple[Query, ...]
 
     def __validate__(self) -> None:
-        instances("queries", self.queries, Query)
+        super().__validate__()
         if not self.queries:
             raise ValueError("there is nothing to query")
         for query in self.queries:
@@ -41,6 +41,7 @@ class ResolvePeers(Op[tuple[Proc, ...]]):
     nspace: str | None = None
 
     def __validate__(self) -> None:
+        super().__validate__()
         _names(self.node, self.nspace)
 
 
@@ -50,4 +51,5 @@ class ResolveNodes(Op[tuple[str, ...]]):
     nspace: str | None = None
 
     def __validate__(self) -> None:
+        super().__validate__()
         _names(None, self.nspace)

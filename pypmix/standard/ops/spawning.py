@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard.ops.core import Op, instances
+from pypmix.standard.ops.core import Op
 from pypmix.standard.types import App, Info
 
 
@@ -17,7 +17,7 @@ class Spawn(Op[str]):
     directives: tuple[Info, ...] = ()
 
     def __validate__(self) -> None:
-        instances("apps", self.apps, App)
+        super().__validate__()
         if not self.apps:
             raise ValueError("there is no application to spawn")
         for app in self.apps:
@@ -25,4 +25,3 @@ class Spawn(Op[str]):
                 raise ValueError("an application needs a command")
             if not isinstance(app.maxprocs, int) or app.maxprocs < 1:
                 raise ValueError(f"an application has at least one process, not {app.maxprocs!r}")
-        instances("directives", self.directives, Info)

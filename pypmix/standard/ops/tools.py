@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard.ops.core import Op, instances
+from pypmix.standard.ops.core import HostOp, Op
 from pypmix.standard.types import Info, Proc
 
 
@@ -22,9 +22,6 @@ class ToolAttachToServer(Op[Proc]):
 
     directives: tuple[Info, ...]
 
-    def __validate__(self) -> None:
-        instances("directives", self.directives, Info)
-
 
 class ToolSetServer(Op[None]):
     """`PMIx_tool_set_server`: have a server that the tool is connected to carry out what it asks from now on.
@@ -36,8 +33,8 @@ class ToolSetServer(Op[None]):
     directives: tuple[Info, ...] = ()
 
     def __validate__(self) -> None:
+        super().__validate__()
         _server(self.server)
-        instances("directives", self.directives, Info)
 
 
 class ToolGetServers(Op[tuple[Proc, ...]]):
@@ -50,10 +47,11 @@ class ToolDisconnect(Op[None]):
     server: Proc
 
     def __validate__(self) -> None:
+        super().__validate__()
         _server(self.server)
 
 
-class ToolConnected(Op[Proc | None]):
+class ToolConnected(HostOp[Proc | None]):
     """Upcall `tool_connected2`: a tool wants to connect; the answer is its name, an error refuses it.
 
     A tool that brings a name keeps it, whatever the answer says; where neither it nor the host has one, the server
