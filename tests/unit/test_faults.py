@@ -20,7 +20,7 @@ from pypmix.engine.faults import struck
 from pypmix.engine.groups.agent import Agent
 from pypmix.engine.python import client as client_module
 from pypmix.engine.python import modex, open_client, transport
-from pypmix.engine.python.clientside.groupport import Timer
+from pypmix.engine.python.client import Operation, Timer
 from pypmix.engine.python.collectives import Collectives
 from pypmix.engine.python.reactor import Link
 from pypmix.engine.python.serversession import open_server
@@ -32,7 +32,7 @@ from pypmix.host.job import Application, Job, Node
 from pypmix.host.loop import READ, Loop
 from pypmix.recipes.leadership import Leadership
 from pypmix.standard import ops
-from pypmix.standard.errors import LostConnection, PMIxError
+from pypmix.standard.errors import LostConnection, PMIxError, RemoteProtocolError
 from pypmix.standard.ops import Commit, Fence, Get, GroupConstruct, Put
 from pypmix.standard.types import Proc, Query
 from pypmix.standard.values import uint32
@@ -97,7 +97,8 @@ def test_a_fault_over_an_answer_ends_that_operation_and_blames_nobody(monkeypatc
     ((got, _),) = wire.sent().items()
     follower = wire.start(Get(PEER, "b"))
     assert not wire.sent()
-    monkeypatch.setitem(client_module._REPLIES, Get, lambda *_: {}["no such key"])
+    row = client_module.OPERATIONS[Get]
+    monkeypatch.setitem(client_module.OPERATIONS, Get, Operation(row.start, row.read, lambda *_: {}["no such key"]))
     # In one piece with an answer that is in order.
     wire.feed(frame(0, got, encode_status(1, 0)) + frame(0, fenced, encode_status(1, 0)))
     for call in (get, follower):
@@ -111,9 +112,34 @@ def test_a_fault_over_an_answer_ends_that_operation_and_blames_nobody(monkeypatc
     assert again.outcome == (uint32(1), None)
 
 
+def test_an_answer_that_makes_no_sense_is_the_servers_fault(monkeypatch, logged):
+    wire = Wire()
+    fence = wire.start(Fence())
+    ((tag, _),) = wire.sent().items()
+    row = client_module.OPERATIONS[Fence]
+    monkeypatch.setitem(client_module.OPERATIONS, Fence, Operation(row.start, lambda *_: int("one"), row.act))
+    wire.reply(tag, encode_status(1, 0))
+    assert type(fence.outcome[1]) is RemoteProtocolError and "makes no sense" in fence.outcome[1].detail
+    assert wire.machine.closed is not None and logged() == 0
+
+
+@pytest.mark.parametrize("of", ["read", "act"])
+def test_a_fault_of_ours_over_an_answer_is_not_the_servers(monkeypatch, logged, of):
+    wire = Wire()
+    fence = wire.start(Fence())
+    ((tag, _),) = wire.sent().items()
+    row = client_module.OPERATIONS[Fence]
+    faulty = Operation(row.start, row.read, row.act)
+    setattr(faulty, of, lambda *_: {}["no such key"])
+    monkeypatch.setitem(client_module.OPERATIONS, Fence, faulty)
+    wire.reply(tag, encode_status(1, 0))
+    is_ours(fence.outcome[1], fence.op)
+    assert wire.machine.closed is None and logged() == 1
+
+
 def test_a_fault_of_what_follows_an_answer_leaves_the_rest_alone(logged):
     wire = Wire()
-    wire.machine.begin_inside(Fence(), broken, {})
+    wire.machine.begin_inside(Fence(), broken)
     ((tag, _),) = wire.sent().items()
     wire.reply(tag, encode_status(1, 0))
     assert logged() == 1
@@ -131,8 +157,8 @@ def test_a_fault_over_what_came_unasked_leaves_the_rest_alone(logged):
 def test_a_fault_in_a_timer_and_at_the_end_leaves_the_rest_alone(logged):
     wire = Wire()
     ended = []
-    Timer(wire.machine, wire.now + 1, broken)
-    Timer(wire.machine, wire.now + 1, lambda: ended.append("timer"))
+    Timer(wire.machine.timers, wire.now + 1, broken)
+    Timer(wire.machine.timers, wire.now + 1, lambda: ended.append("timer"))
     wire.machine.tick(wire.now + 2)
     assert ended == ["timer"] and logged() == 1
     committed(wire)

@@ -1,15 +1,35 @@
 """The client's side of the protocol as a state machine: no sockets, threads or clocks.
 
-Operations, received bytes and the time go in; bytes to send (`out`), ended calls (`Call.outcome`, `finished`) and the
-next moment to look at the clock (`deadline`) come out. The caller serialises the calls.
+Theory of operation
+-------------------
+Operations (`start`), received bytes (`intake.chunks`, then `take`) and the time (`tick`) go in. Bytes to send (`out`),
+ended calls (`Call.outcome`; `finished` for those that want a function called) and the next moment to look at the clock
+(`deadline`) come out. The transport serialises all of it under its lock: no two threads are in here at a time, and
+nothing waits.
+
+A `Call` is one operation under way. `OPERATIONS` has for each kind of operation how it begins (`start`), how the bytes
+of its answer are read (`read`) and what follows from that (`act`). Those that every rank uses stand here; the others in
+`clientside`, a module for each module of `standard.ops`, imported by the first that it serves. They use the public
+methods of `Client` alone: `ask` or `request` to send, and `end`, `fail`, `refuse` or `settle` to end a call.
+
+- Connecting: `connect` (handshake, then the request for the job info) or `begin` (the job info alone, for tools, whose
+  handshake is another one). Until the handshake has ended, all bytes are its own.
+- Open: an answer belongs to the call of its tag. What has the tag of no call goes to the listener of the tag, or is
+  dropped: the answer to a call that was given up comes late.
+- Finalizing: `Finalize` sends a fence first where one was asked for ("barrier"), then the farewell ("leave"), and waits
+  a moment for the server to close its end ("part").
+- Closed (`closed` is set): by `Finalize`, `close`, the loss of the server, bytes that break the protocol, or `give_up`.
+  All that was under way has ended with an error then, and `at_loss` has been called.
+
+Whose fault an exception is: what `read` finds wrong with the bytes is the server's and closes the connection with a
+`RemoteProtocolError`. What `act`, a listener, a timer or a step of the groups raises is ours: it is logged with its
+traceback, ends that operation with an internal error that says so, and the rest goes on.
 
 An exception of a signal handler can strike between any two steps of Python code. So that it loses nobody's reply, each
 change that matters is one assignment or one call of a C function, and `resume` does over what was cut short.
 """
 
 from __future__ import annotations
-
-from _operator import call as _invoke
 
 from pypmix.engine.base import SLURM
 from pypmix.engine.faults import fault, struck
@@ -65,14 +85,48 @@ from pypmix.wire.messages import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any, Protocol
 
     from pypmix.engine.base import Done
-    from pypmix.engine.python.clientside.groupport import GroupPort, Timer
+    from pypmix.standard.ops import Connected, GroupState
     from pypmix.standard.releases import Release
 
     Outcome = tuple[Any, BaseException | None]
+    JobValues = tuple[str, list[tuple[str, Value]]]
+    Ended = tuple[int, frozenset[Proc] | None]
+    Got = tuple[int, list[tuple[Proc, list[tuple[str, Value]], RemoteProtocolError | None]]]
+    Start = Callable[["Client", "Call", Any], None]
+    Read = Callable[["Client", "Call", bytes], Any]
+    Act = Callable[["Client", "Call", Any, Any], None]
+
+    class Groups(Protocol):
+        """The groups of a process, as its machine sees them; see `clientside.groups.GroupPort`."""
+
+        def translate(self, call: Call) -> bool:
+            """Put procs in the places of groups' names in an operation; tell whether there is anything left to do."""
+
+        def begin(self, call: Call) -> None:
+            """Begin an operation on groups."""
+
+        def knows(self, name: str) -> bool:
+            """Tell whether the caller is in a group or a connection of this name."""
+
+        def state(self, name: str) -> GroupState | None:
+            """Return how a group stands."""
+
+        def enter(self, step: Callable[[], None]) -> None:
+            """Take a step of the machine."""
+
+        def expect(self, codes: Iterable[int]) -> None:
+            """A handler for these codes is about to be registered: take in what it is to be told from now on."""
+
+        def connected(self, made: Connected, id: str) -> None:
+            """The caller is a member of a connection that has an nspace of its own."""
+
+        def disconnected(self, procs: tuple[Proc, ...], id: str) -> None:
+            """A connection of the caller has ended."""
+
 
 ENGINE = "python"
 
@@ -87,6 +141,8 @@ TOPICS = frozenset(
 )
 """The modules of `pypmix.standard.ops`, and of `clientside`, that are imported when they are needed."""
 
+
+UNOFFERED = "the server's host does not offer it"
 
 FINALIZE_WAIT = 2.0
 """Seconds that the server's answer to a finalize is waited for; natives take the same."""
@@ -121,14 +177,31 @@ class Open(Op[None]):
 
 
 class _Told(Op[None]):
-    """What somebody is told without having asked."""
+    """What the transport is to tell somebody, such as an event."""
 
 
 _TOLD = _Told()
 
 
+class Operation:
+    """How one kind of operation is carried out.
+
+    Attributes:
+        start: Begins it: sends its request, or ends the call at once.
+        read: Returns what the bytes of the answer say, and has no effect.
+        act: Does what follows from that.
+    """
+
+    __slots__ = ("act", "read", "start")
+
+    def __init__(self, start: Start, read: Read | None = None, act: Act | None = None) -> None:
+        self.start = start
+        self.read: Read = read or _status
+        self.act: Act = act or _settle
+
+
 class Server(Record):
-    """What the environment tells of the server.
+    """The server, as the environment tells of it.
 
     Attributes:
         name: Its `nspace.rank`.
@@ -153,10 +226,10 @@ class Call:
 
     Attributes:
         op: The operation.
-        done: What to call when it has ended; None where somebody waits for `outcome` instead.
+        done: Called when it has ended; None where somebody waits for `outcome` instead.
         outcome: Its result and its error, once it has ended.
         deadline: When to give up, on the clock of the caller; None for never.
-        inside: What is told of the end at once, inside of the machine, where this is an operation of its own.
+        inside: Told of the end at once, inside of the machine, where this is an operation of its own.
         reason: Why it failed, in the words of the server's host.
         guided: Whether what happens elsewhere in the machine may end it, and not an answer to its request.
     """
@@ -213,8 +286,31 @@ class _Intake:
     def __init__(self) -> None:
         self.chunks: list[bytes] = []
         self.fed = 0
-        self.handled: list[None] = []
+        self.handled: list[object] = []
         self.reader = FrameReader()
+
+
+class Timer:
+    """A call that is due at a time of the machine's clock."""
+
+    __slots__ = ("_timers", "call", "due")
+
+    def __init__(self, timers: list[Timer], due: float, call: Callable[[], None]) -> None:
+        self._timers = timers
+        self.due = due
+        self.call = call
+        timers.append(self)
+
+    def run(self) -> None:
+        """Make the call, once."""
+        if self in self._timers:
+            self._timers.remove(self)
+            self.call()
+
+    def cancel(self) -> None:
+        """Have the call not happen."""
+        if self in self._timers:
+            self._timers.remove(self)
 
 
 class Client:
@@ -233,6 +329,8 @@ class Client:
         self.release: Release = server.release if server else (0, 0, 0)
         self.engine = f"{ENGINE} {release_text(self.release)}" if server else ENGINE
         self.buffer_type = server.buffer_type if server else 1
+        self.adapts = server is not None and server.adapts
+        """Whether the server is one of this engine."""
         self.slurm = server is not None and proc[0].startswith(SLURM)
         """Whether Slurm's plugin is the server's host; see `pypmix.engine.slurm`."""
         self.out: tuple[bytes, list[int]] = (b"", [])
@@ -253,20 +351,19 @@ class Client:
         self._opening: Call | None = None
         self._parting: Call | None = None
         self._reply_reader = ReplyReader()
-        self._finalizing = False
-        self._now = 0.0
+        self.finalizing = False
+        self.now = 0.0
         self.listeners: dict[int, Callable[[bytes], None]] = {}
         """Who takes messages that answer no request, by their tag; see `effect` for how not to take one twice."""
         self.at_resume: list[Callable[[], None]] = []
         """What to do first when an exception of a signal handler may have cut a listener short."""
         self.at_loss: list[Callable[[], None]] = []
         """What to do when there can be no further operations."""
-        self.topics: dict[str, Any] = {}
+        self.topics: dict[str, object] = {}
         """What the modules of `clientside` keep, each under its own name."""
-        self.groups: GroupPort | None = None
+        self.groups: Groups | None = None
         """The groups of this process, once it has asked for one."""
         self.timers: list[Timer] = []
-        """What is to be called at a time."""
         self.enter: Callable[[Callable[[], None]], None] = lambda step: step()
         """Takes a step of this machine from any thread that is not in it already; the transport sets it."""
         self.misdirected = False
@@ -290,7 +387,7 @@ class Client:
         """
         call = Call(Open(), None)
         self._set_deadline(call, deadline)
-        self._request(call, request_layout(Command.REQ, self.release).encode(self.buffer_type, self.release))
+        self.request(call, self.encode(Command.REQ))
         if rest:
             self.intake.chunks.append(rest)
         return call
@@ -303,23 +400,21 @@ class Client:
             LocalProtocolError: The operation cannot be expressed to this server.
         """
         if self.closed is not None:
-            raise self._named(self.closed(), op)
-        if self._finalizing:
-            raise self._named(NotInitialized("the client is being finalized"), op)
+            raise self.named(self.closed(), op)
+        if self.finalizing:
+            raise self.named(NotInitialized("the client is being finalized"), op)
         call = Call(op, done)
-        self._now = now
+        self.now = now
         if self.slurm and type(op).__module__ != CORE and self._refused_by_slurm(call):
             return call
         if self.groups is not None and not self.groups.translate(call):
             return call
-        start = _STARTS.get(type(op)) or _late(type(op))
-        if start is None:
-            raise self._named(NotSupported(f"this engine has no {op.name}"), op)
+        operation = OPERATIONS.get(type(op)) or _late(op, self)
         try:
-            start(self, call)
+            operation.start(self, call, call.op)
         except RemoteProtocolError as error:
             # What the server told of a proc is unpacked when somebody asks for it.
-            self._end(call, error=self._named(error, op))
+            self.fail(call, error)
         return call
 
     def abandon(self, call: Call) -> None:
@@ -340,7 +435,7 @@ class Client:
         That the message is dealt with is noted in the same step, so that no exception of a signal handler can have it
         dealt with twice, or not at all.
         """
-        any(map(_invoke, (function, self.intake.handled.append), (argument, None)))  # type: ignore[arg-type]
+        self.intake.handled.extend(map(function, (argument,)))
 
     def pass_on(self, function: Callable[[Any], None], argument: object) -> None:
         """`tell`, where that is all the effect of a message; see `effect`."""
@@ -362,35 +457,41 @@ class Client:
 
     def look(self, now: float) -> None:
         """Look at the clock, before a step that does not bring the time with it."""
-        self._now = now
+        self.now = now
 
-    def begin_inside(
-        self, op: Op[Any], inside: Done[Any], starts: Mapping[type, Callable[[Client, Call], None]]
-    ) -> None:
+    def begin_inside(self, op: Op[Any], inside: Done[Any], start: Start | None = None) -> None:
         """Begin an operation of the machine's own, in a step of it; errors go to `inside`, which is called in one too.
 
         Args:
             op: The operation.
-            inside: What is told of the end.
-            starts: How some operations begin, if not as when they are asked for from outside.
+            inside: Told of the end.
+            start: How it begins, if not as when it is asked for from outside.
         """
         call = Call(op, None)
         call.inside = inside
         try:
             if self.closed is not None:
                 raise self.closed()
-            start = starts.get(type(op)) or _STARTS.get(type(op)) or _late(type(op))
-            if start is None:
-                raise NotSupported(f"this engine has no {op.name}")
-            start(self, call)
+            begin = start or (OPERATIONS.get(type(op)) or _late(op, self)).start
+            begin(self, call, op)
         except PMIxError as error:
-            self._end(call, error=self._named(error, op))
+            self.fail(call, error)
+
+    def grouped(self) -> Groups:
+        """Return the groups of this process, which has a server."""
+        if self.groups is None:
+            self.groups = load("pypmix.engine.python.clientside.groups", "GroupPort")(self)
+        return self.groups
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Timer:
+        """Have a function called in a step of the machine after some seconds."""
+        return Timer(self.timers, self.now + seconds, call)
 
     # What happens
 
     def take(self, now: float) -> None:
         """Deal with the chunks that have been appended to `intake.chunks`; an empty one is the end of the stream."""
-        self._now = now
+        self.now = now
         intake = self.intake
         if self._opening is not None:
             self._take_opening(intake)
@@ -418,7 +519,7 @@ class Client:
         """Do over what an exception of a signal handler has cut short in `take`."""
         for call in self._everyone():
             if call.outcome is not None and (call.done is not None or call.inside is not None):
-                self._end(call)
+                self.end(call)
         for step in list(self.at_resume):
             self._guarded("to go on after a signal", step)
         old = self.intake
@@ -447,7 +548,7 @@ class Client:
 
     def tick(self, now: float) -> None:
         """Give up what has waited too long."""
-        self._now = now
+        self.now = now
         for call in list(self._timed):
             if call.deadline is not None and now >= call.deadline:
                 self._timed.remove(call)
@@ -487,24 +588,50 @@ class Client:
         data, sent = self.out
         return memoryview(data)[sum(sent) :]
 
-    # Inside
-
     def _everyone(self) -> list[Call]:
         calls = list(self._calls.values())
         for call in list(calls):
             calls += call.followers
         return calls + [call for call in (self._opening, self._parting) if call is not None]
 
-    def _push(self, data: bytes) -> None:
-        old, sent = self.out
-        left = len(old) - sum(sent)
-        self.out = (data if not left else old[len(old) - left :] + data), []
+    # What operations do
 
-    def _request(self, call: Call, payload: bytes) -> None:
+    def ask(self, call: Call, command: int, *, unbound: bool = False, **fields: Any) -> None:
+        """Send a request; without a server, or with one that has no such command, the call ends with an error.
+
+        Args:
+            call: The call.
+            command: The command of the request.
+            unbound: Whether somebody else looks after the operation's own timeout.
+            fields: The fields of the request.
+        """
+        if self.server is None:
+            self.alone(call)
+            return
+        try:
+            payload = self.encode(command, **fields)
+        except NotSupported as error:
+            self.fail(call, error)
+            return
+        self.request(call, payload)
+        if not unbound:
+            self.limit(call, _timeout_of(call.op))
+
+    def encode(self, command: int, **fields: Any) -> bytes:
+        """Return a request; `NotSupported` where a server of this release has no such command."""
+        return request_layout(command, self.release).encode(self.buffer_type, self.release, **fields)
+
+    def decode(self, command: int, payload: bytes) -> dict[str, Any]:
+        """Return the fields of an answer."""
+        return reply_layout(command, self.release).decode(payload, self.buffer_type, self.release)
+
+    def status(self, payload: bytes) -> int:
+        """Return the status of an answer."""
+        return decode_status(payload, self.buffer_type)
+
+    def request(self, call: Call, payload: bytes) -> None:
+        """Send a request, to whose answer the call listens from now on."""
         old = call.tag
-        tag = self._tag = next_tag(self._tag)
-        while tag in self._calls:
-            tag = self._tag = next_tag(tag)
         if len(payload) > MAX_MESSAGE and self.release >= (6, 0, 0):
             raise LocalProtocolError(
                 f"a message of {len(payload)} bytes is longer than this server accepts, {MAX_MESSAGE}",
@@ -513,23 +640,30 @@ class Client:
                 procs=self._procs_of(call.op),
                 hint="put less before each commit" if isinstance(call.op, Commit) else "",
             )
+        tag = self._free_tag()
         message = frame(self._pindex, tag, payload)
         self._calls[tag] = call
         self._push(message)
         call.tag = tag
         self._calls.pop(old, None)
 
-    def _set_deadline(self, call: Call, deadline: float | None) -> None:
-        if deadline is not None:
-            call.deadline = deadline
-            self._timed.append(call)
+    def send(self, payload: bytes, tag: int = 0) -> None:
+        """Send a message to whose answer, if there is one, nobody listens."""
+        self._push(frame(self._pindex, tag or self._free_tag(), payload))
 
-    def _bound(self, call: Call) -> None:
-        """Give up when the operation's own timeout has passed and the server has not answered."""
-        limit = _timeout_of(call.op)
-        self._set_deadline(call, self._now + limit + TIMEOUT_GRACE if limit else None)
+    def _free_tag(self) -> int:
+        tag = self._tag = next_tag(self._tag)
+        while tag in self._calls:
+            tag = self._tag = next_tag(tag)
+        return tag
 
-    def _end(self, call: Call, result: object = None, error: BaseException | None = None) -> None:
+    def _push(self, data: bytes) -> None:
+        old, sent = self.out
+        left = len(old) - sum(sent)
+        self.out = (data if not left else old[len(old) - left :] + data), []
+
+    def end(self, call: Call, result: object = None, error: BaseException | None = None) -> None:
+        """End a call, with a result or an error."""
         if call.outcome is None:
             call.outcome = result, error
         if call.done is not None:
@@ -539,6 +673,56 @@ class Client:
         if call.inside is not None:
             inside, call.inside = call.inside, None
             self._guarded(f"what follows {call.op.name}", inside, *call.outcome)
+
+    def fail(self, call: Call, error: PMIxError) -> None:
+        """End a call with an error, which is told whose it is."""
+        self.end(call, error=self.named(error, call.op))
+
+    def refuse(self, call: Call, status: int, detail: str = "", hint: str = "") -> None:
+        """End a call with the error of a status."""
+        self.end(call, error=self.error(call, status, detail, hint))
+
+    def settle(self, call: Call, status: int, result: object = None, failures: Mapping[int, str] | None = None) -> None:
+        """End a call by the status of its answer: with the result, or with an error and what that status means here."""
+        if status in SUCCESSES:
+            self.end(call, result)
+        else:
+            self.refuse(call, status, failures.get(status, "") if failures else "")
+
+    def alone(self, call: Call) -> None:
+        """End a call that needs others, where this process has nobody."""
+        error = Unreachable("this process is a singleton: no server launched it, so there is nobody else")
+        error.hint = "start it with a launcher, such as `pypmix run`"
+        self.fail(call, error)
+
+    def limit(self, call: Call, seconds: int) -> None:
+        """Give up when a server has not answered in the time that it was given, and a moment more; 0 sets no limit."""
+        self._set_deadline(call, self.now + seconds + TIMEOUT_GRACE if seconds else None)
+
+    def learn(self, objects: Iterable[JobValues]) -> tuple[str, ...]:
+        """Take in job info that came with an answer, as `read_jobs` returns it; return the nspaces."""
+        found = []
+        for nspace, pairs in objects:
+            self.store.add_job_values(nspace, pairs, self.buffer_type, self.release)
+            found.append(nspace)
+        return tuple(found)
+
+    def read_jobs(self, objects: Iterable[bytes]) -> list[JobValues]:
+        """Return the job info that an answer brings of other jobs; the caller's own it holds already."""
+        found = []
+        for item in objects:
+            unpacker = Unpacker(item, self.buffer_type, self.release)
+            nspace = unpacker.one(codes.STRING)
+            if nspace and nspace != self.proc.nspace:
+                found.append((nspace, kvals(item, unpacker.position, self.buffer_type, self.release)))
+        return found
+
+    # Inside
+
+    def _set_deadline(self, call: Call, deadline: float | None) -> None:
+        if deadline is not None:
+            call.deadline = deadline
+            self._timed.append(call)
 
     def _guarded(self, what: str, step: Callable[..., object], *arguments: object) -> None:
         """Take a step that is nobody's who is here: a fault in it is logged and leaves them alone."""
@@ -556,7 +740,7 @@ class Client:
             if each.outcome is None and each.tag in (0, call.tag):
                 own = PMIxError(failure.detail, hint=failure.hint)
                 own.__cause__ = error
-                self._end(each, error=self._named(own, each.op))
+                self.end(each, error=self.named(own, each.op))
         call.followers.clear()
         self._gets = {proc: get for proc, get in self._gets.items() if get is not call}
 
@@ -578,21 +762,39 @@ class Client:
                     fault("an event or a piece of output", error)
             return
         if not payload:
-            self._end(call, error=self._error(call, statuses.ERR_LOST_CONNECTION, "the server answered nothing"))
+            self.refuse(call, statuses.ERR_LOST_CONNECTION, "the server answered nothing")
         else:
-            try:
-                if payload[:2] != PLAIN_SUCCESS and self.server is not None and self.server.adapts:
-                    payload, call.reason = split_reason(payload, self.buffer_type)
-                _REPLIES[type(call.op)](self, call, payload)
-            except RemoteProtocolError:
-                raise
-            except Exception as error:
-                # Bytes that make no sense are a RemoteProtocolError by now, so that this is our own fault.
-                if struck(error):
-                    raise
-                self._failed(call, error)
+            self._answered(call, payload)
         if call.tag == tag:
             self._calls.pop(tag, None)
+
+    def _answered(self, call: Call, payload: bytes) -> None:
+        """Read an answer, then act on it: what goes wrong in the first is the server's fault, in the second ours."""
+        operation = OPERATIONS[type(call.op)]
+        try:
+            if payload[:2] != PLAIN_SUCCESS and self.adapts:
+                payload, call.reason = split_reason(payload, self.buffer_type)
+            reply = operation.read(self, call, payload)
+        except (ValueError, OverflowError) as error:
+            if struck(error):
+                raise
+            raise RemoteProtocolError(f"the answer to {call.op.name} makes no sense: {error}") from error
+        except RemoteProtocolError:
+            raise
+        except Exception as error:
+            if struck(error):
+                raise
+            self._failed(call, error)
+            return
+        try:
+            operation.act(self, call, call.op, reply)
+        except RemoteProtocolError:
+            # What a server tells of procs stays packed until it is needed.
+            raise
+        except Exception as error:
+            if struck(error):
+                raise
+            self._failed(call, error)
 
     def _broken(self, error: RemoteProtocolError) -> None:
         detail = error.detail
@@ -613,10 +815,10 @@ class Client:
         for call in self._everyone():
             if call.outcome is None:
                 if _ends_by_loss(call):
-                    self._end(call, error=call.failure)
+                    self.end(call, error=call.failure)
                 else:
                     error = pending() if pending else LostConnection(f"{reason} while this was under way")
-                    self._end(call, error=self._named(error, call.op))
+                    self.fail(call, error)
         self._calls.clear()
         self._gets.clear()
         self._timed.clear()
@@ -629,7 +831,7 @@ class Client:
         op = call.op
         if isinstance(op, Finalize):
             if call.phase == "barrier":
-                call.failure = self._error(
+                call.failure = self.error(
                     call, statuses.ERR_TIMEOUT, f"no answer to the barrier within {_timeout_of(op)} s"
                 )
                 self._leave(call)
@@ -641,12 +843,13 @@ class Client:
         elif isinstance(op, Open):
             detail = "the server accepted the connection and did not finish the handshake in time"
             hint = "is it alive? `attrs.TIMEOUT` sets how long to wait for it"
-            self._end(call, error=self._named(Unreachable(detail, hint=hint), op))
+            self.fail(call, Unreachable(detail, hint=hint))
         else:
             detail = f"no answer of the server within {_timeout_of(op)} s"
-            self._end(call, error=self._error(call, statuses.ERR_TIMEOUT, detail))
+            self.refuse(call, statuses.ERR_TIMEOUT, detail)
 
-    def _named(self, error: PMIxError, op: Op[Any]) -> PMIxError:
+    def named(self, error: PMIxError, op: Op[Any]) -> PMIxError:
+        """Return an error that tells whose it is."""
         error.operation = op.name
         error.engine = self.engine
         error.procs = error.procs or self._procs_of(op)
@@ -659,16 +862,17 @@ class Client:
             return op.procs or (Proc.unchecked(self.proc.nspace, types.RANK_WILDCARD),)
         return getattr(op, "procs", ()) or getattr(op, "targets", ()) or (self.proc,)
 
-    def _error(self, call: Call, status: int, detail: str = "", hint: str = "") -> PMIxError:
+    def error(self, call: Call, status: int, detail: str = "", hint: str = "") -> PMIxError:
+        """Return the error of a status: why, in the words of the server's host, or else what it means here."""
         kind = error_for(status)
-        return self._named(kind(call.reason or detail or "the server refused it", status=status, hint=hint), call.op)
+        return self.named(kind(call.reason or detail or "the server refused it", status=status, hint=hint), call.op)
 
     def _refused_by_slurm(self, call: Call) -> bool:
         from pypmix.engine.slurm import refusal
 
         error = refusal(call.op)
         if error is not None:
-            self._end(call, error=self._named(error, call.op))
+            self.fail(call, error)
         return error is not None
 
     # The handshake
@@ -700,8 +904,8 @@ class Client:
             self.intake.chunks += rest + left
             # Servers up to 6.x keep one data store per nspace: whoever connects last decides in which form this
             # request is answered, so it must follow the handshake at once.
-            self._request(call, request_layout(Command.REQ, self.release).encode(self.buffer_type, self.release))
-            self.take(self._now)
+            self.request(call, self.encode(Command.REQ))
+            self.take(self.now)
             return
 
     def _refused(self, call: Call, status: int = 0) -> None:
@@ -725,43 +929,41 @@ class Client:
             + ", and has to be of the user for whom it was launched"
         )
         error = Unreachable(detail, hint=hint)
-        self._end(call, error=self._named(error, call.op))
+        self.fail(call, error)
         self._opening = None
         self._shut(detail, lambda: Unreachable(detail, hint=hint))
 
-    def _opened(self, call: Call, payload: bytes) -> None:
+    def _read_job(self, call: Call, payload: bytes) -> JobValues | int:
         unpacker = Unpacker(payload, self.buffer_type, self.release)
         try:
             nspace = unpacker.one(codes.STRING)
         except RemoteProtocolError:
-            status = decode_status(payload, self.buffer_type)
-            error = self._error(call, status, "the server has no job info for this nspace")
-            self._end(call, error=error)
-            return
+            return self.status(payload)
         if not nspace:
             raise RemoteProtocolError("job info names no nspace")
-        pairs = kvals(payload, unpacker.position, self.buffer_type, self.release)
-        if any(key.startswith("PMIX_GDS_SHMEM") for key, _ in pairs):
+        return nspace, kvals(payload, unpacker.position, self.buffer_type, self.release)
+
+    def _opened(self, call: Call, op: Op[Any], job: JobValues | int) -> None:
+        if isinstance(job, int):
+            self.refuse(call, job, "the server has no job info for this nspace")
+        elif any(key.startswith("PMIX_GDS_SHMEM") for key, _ in job[1]):
             # Somebody of this nspace connected in between and took the server's choice of store with them.
             self.misdirected = True
-            error = RemoteProtocolError(
-                "the server describes its job info in shared memory",
-                hint="set PMIX_MCA_gds=hash for the server",
-            )
-            self._end(call, error=self._named(error, call.op))
-            return
-        self.store.add_job_values(nspace, pairs, self.buffer_type, self.release)
-        if self._to_stop():
-            error = NotSupported(
-                "the launcher wants this process to stop in PMIx_Init for a debugger, which this engine does not do",
-                hint="set PYPMIX_ENGINE=native, or start the job without stopping it",
-            )
-            self._end(call, error=self._named(error, call.op))
-            return
-        self._end(call)
+            detail = "the server describes its job info in shared memory"
+            self.fail(call, RemoteProtocolError(detail, hint="set PMIX_MCA_gds=hash for the server"))
+        else:
+            self.learn([job])
+            if self._to_stop():
+                error = NotSupported(
+                    "the launcher wants this process to stop in PMIx_Init for a debugger, which this engine cannot",
+                    hint="set PYPMIX_ENGINE=native, or start the job without stopping it",
+                )
+                self.fail(call, error)
+            else:
+                self.end(call)
 
     def _to_stop(self) -> bool:
-        """Whether the launcher wants this process to wait in PMIx_Init for a debugger."""
+        """Whether the launcher wants this process to stop in PMIx_Init for a debugger."""
         for proc in (self.proc, Proc.unchecked(self.proc[0], types.RANK_WILDCARD)):
             value = self.store.find(proc, keys.DEBUG_STOP_IN_INIT, PLAIN)
             if value is not None:
@@ -775,26 +977,24 @@ class Client:
 
     # Put, commit
 
-    def _put(self, call: Call) -> None:
-        op = call.op
-        assert isinstance(op, Put)
+    def _put(self, call: Call, op: Put) -> None:
         private = op.scope == SCOPE_INTERNAL or op.key.startswith(RESERVED_PREFIX) or self.server is None
         if op.scope in DELETES:
             self._delete(call, op, private)
             return
         packed = b"" if private else encode_kval(self.buffer_type, op.key, op.value, self.release)
         self.store.put(op.key, op.value, op.scope, packed)
-        self._end(call)
+        self.end(call)
 
     def _delete(self, call: Call, op: Put, private: bool) -> None:
         shared = not private and DELETES[op.scope] != SCOPE_INTERNAL
         if shared and self.release < DELETION:
             detail = f"a server of release {release_text(self.release)} does not delete keys: this needs 7.0"
-            self._end(call, error=self._named(NotSupported(detail), op))
+            self.fail(call, NotSupported(detail))
             return
         packed = encode_kval(self.buffer_type, op.key, op.value, self.release) if shared else b""
         self.store.delete(op.key, op.scope, packed)
-        self._end(call)
+        self.end(call)
 
     def _deleted(self, payload: bytes) -> None:
         """A proc of this node has deleted a key, which this process may have read."""
@@ -804,38 +1004,31 @@ class Client:
         key = unpacker.one(codes.STRING)
         self.store.drop(proc, key or "")
 
-    def _commit(self, call: Call) -> None:
+    def _commit(self, call: Call, op: Commit) -> None:
         if self.server is None:
-            self._end(call)
+            self.end(call)
             return
-        call.sent = self.store.unsent()
-        parts = call.sent
-        if self.server.adapts and [scope for scope, _ in parts[-2:]] == _BOTH and parts[-2][1] == parts[-1][1]:
-            # What all may read is the same for the readers of this node and for others; natives want it twice.
+        call.sent = parts = self.store.unsent()
+        if self.adapts and [scope for scope, _ in parts[-2:]] == _BOTH and parts[-2][1] == parts[-1][1]:
+            # All may read the same: readers of this node and others have it once, where natives want it twice.
             parts = [*parts[:-2], (SCOPE_GLOBAL, parts[-1][1])]
         blocks = [(scope, b"".join(values.values())) for scope, values in parts]
-        self._request(call, encode_commit(self.buffer_type, blocks))
+        self.request(call, encode_commit(self.buffer_type, blocks))
 
-    def _committed(self, call: Call, payload: bytes) -> None:
-        status = decode_status(payload, self.buffer_type)
+    def _committed(self, call: Call, op: Commit, status: int) -> None:
         if status in SUCCESSES:
             self.store.delivered(call.sent)
-        self._end_with(call, status)
-
-    def _end_with(self, call: Call, status: int) -> None:
-        self._end(call, error=None if status in SUCCESSES else self._error(call, status))
+        self.settle(call, status)
 
     # Fence
 
-    def _fence(self, call: Call) -> None:
-        op = call.op
-        assert isinstance(op, Fence)
+    def _fence(self, call: Call, op: Fence) -> None:
         if self.server is None:
             everybody = (self.proc.nspace, types.RANK_WILDCARD)
             if all(proc in (self.proc, everybody) for proc in op.procs):
-                self._end(call)
+                self.end(call)
             else:
-                self._end(call, error=self._alone(call))
+                self.alone(call)
             return
         if op.procs and all(proc[0] != self.proc[0] for proc in op.procs) and self._refused_fence(call, op.procs):
             return
@@ -847,15 +1040,15 @@ class Client:
             try:
                 procs = fence_procs(self.proc, procs, self.store.lookup)
             except NotSupported as error:
-                self._end(call, error=self._named(error, op))
+                self.fail(call, error)
                 return
             # Without data, its fence ends before all have come.
             infos = (_COLLECT, *[info for info in infos if info.key != keys.COLLECT_DATA])
         elif op.collect and not any(info.key == keys.COLLECT_DATA for info in infos):
             infos = (_COLLECT, *infos)
         call.infos = infos
-        self._bound(call)
-        self._request(call, encode_fence(self.buffer_type, procs, infos, self.release))
+        self.limit(call, _timeout_of(op))
+        self.request(call, encode_fence(self.buffer_type, procs, infos, self.release))
 
     def _refused_fence(self, call: Call, procs: tuple[Proc, ...]) -> bool:
         """End a fence that no server can: one of a group, perhaps, that the caller is not in any more."""
@@ -869,32 +1062,33 @@ class Client:
         try:
             check_fence(self.proc, procs, knows)
         except NotFound as error:
-            self._end(call, error=self._named(error, call.op))
+            self.fail(call, error)
             return True
         return False
 
-    def _fenced(self, call: Call, payload: bytes) -> None:
-        status = decode_status(payload, self.buffer_type)
-        if status in SUCCESSES:
+    def _fenced(self, call: Call, op: Fence, reply: Ended) -> None:
+        if reply[0] in SUCCESSES:
             if any(info.key == keys.COLLECT_DATA and is_true(info.value) for info in call.infos):
                 self.collected = True
-            self._end(call)
+            self.end(call)
         else:
-            error = self._error(call, status, _FENCE_FAILURES.get(status, ""))
-            missing = decode_late(payload, self.buffer_type)
-            error.missing = None if missing is None else frozenset(missing)
-            self._end(call, error=error)
+            self.miss(call, reply, _FENCE_FAILURES.get(reply[0], ""))
 
-    def _alone(self, call: Call) -> PMIxError:
-        error = Unreachable("this process is a singleton: no server launched it, so there is nobody else")
-        error.hint = "start it with a launcher, such as `pypmix run`"
-        return self._named(error, call.op)
+    def read_missing(self, call: Call, payload: bytes) -> Ended:
+        """Return the status of the answer to a collective, and who had not come to one that failed."""
+        status = decode_status(payload, self.buffer_type)
+        missing = None if status in SUCCESSES else decode_late(payload, self.buffer_type)
+        return status, None if missing is None else frozenset(missing)
+
+    def miss(self, call: Call, reply: Ended, detail: str) -> None:
+        """End a collective that failed; the error names who had not come."""
+        error = self.error(call, reply[0], detail)
+        error.missing = reply[1]
+        self.end(call, error=error)
 
     # Get
 
-    def _get(self, call: Call) -> None:
-        op = call.op
-        assert isinstance(op, Get)
+    def _get(self, call: Call, op: Get) -> None:
         wanted = call.wanted = Wanted(op.directives) if op.directives else PLAIN
         proc = op.proc if op.proc[0] else Proc.unchecked(self.proc[0], op.proc[1])
         own = proc == self.proc
@@ -904,18 +1098,18 @@ class Client:
         if not changing and (own or not (wanted.refresh or wanted.scoped)):
             value = self.store.find(proc, op.key, wanted)
             if value is not None:
-                self._end(call, value)
+                self.end(call, value)
                 return
         if own and wanted.scoped:
             other = self.store.outside_scope(op.key, wanted.scope)
             if other:
                 detail = f"{op.key!r} was put with scope {other}, not {_SCOPE_NAMES[wanted.scope]}"
-                self._end(call, error=self._named(NotFound(detail, status=statuses.ERR_EXISTS_OUTSIDE_SCOPE), op))
+                self.fail(call, NotFound(detail, status=statuses.ERR_EXISTS_OUTSIDE_SCOPE))
                 return
         if wanted.optional or self.server is None:
-            self._end(call, error=self._not_found(call, statuses.ERR_NOT_FOUND))
+            self._not_found(call, op)
             return
-        self._set_deadline(call, self._now + wanted.timeout + TIMEOUT_GRACE if wanted.timeout else None)
+        self.limit(call, wanted.timeout)
         call.infos = op.directives
         rank = proc[1]
         if op.key.startswith(RESERVED_PREFIX):
@@ -932,28 +1126,28 @@ class Client:
                 first.followers.append(call)
                 return
             self._gets[proc] = call
-        self._ask(call, Proc.unchecked(proc[0], rank))
+        self._ask(call, op, Proc.unchecked(proc[0], rank))
 
-    def _ask(self, call: Call, proc: Proc) -> None:
-        op = call.op
-        assert isinstance(op, Get)
-        self._request(call, encode_get(self.buffer_type, proc[0], proc[1], call.infos, op.key, self.release))
+    def _ask(self, call: Call, op: Get, proc: Proc) -> None:
+        self.request(call, encode_get(self.buffer_type, proc[0], proc[1], call.infos, op.key, self.release))
 
-    def _got(self, call: Call, payload: bytes) -> None:
-        op = call.op
-        assert isinstance(op, Get)
+    def read_get(self, call: Call, payload: bytes) -> Got:
+        """Return the status of the answer to a get, and the values of each proc as far as they parse, and why not."""
+        reply = self.decode(Command.GETNB, payload)
+        objects = reply["objects"] if reply["status"] in SUCCESSES else ()
+        return reply["status"], [read_get_object(item, self.buffer_type, self.release) for item in objects]
+
+    def _got(self, call: Call, op: Get, reply: Got) -> None:
         wanted = call.wanted
-        reply = reply_layout(Command.GETNB, self.release).decode(payload, self.buffer_type, self.release)
-        status = reply["status"]
+        status, objects = reply
         proc = op.proc if op.proc[0] else Proc.unchecked(self.proc[0], op.proc[1])
         value: Value | None = None
         trouble: RemoteProtocolError | None = None
         changing = op.key in datastore.CHANGING
         if status in SUCCESSES:
-            if wanted.refresh and reply["objects"]:
+            if wanted.refresh and objects:
                 self.store.forget(proc)
-            for item in reply["objects"]:
-                source, values, error = read_get_object(item, self.buffer_type, self.release)
+            for source, values, error in objects:
                 if error is not None and source == proc:
                     # What one rank has committed keeps nobody from what others have, and the reply as such is whole.
                     trouble = error
@@ -961,17 +1155,17 @@ class Client:
                     value = next((found for key, found in values if key == op.key), value)
                 self.store.add(source, [pair for pair in values if pair[0] != op.key] if changing else values)
             # What is here may be what the refresh is to replace.
-            stale = wanted.refresh and not reply["objects"]
+            stale = wanted.refresh and not objects
             if not wanted.scoped and not changing and (call.tried or not stale):
                 value = self.store.find(proc, op.key, wanted)
         if value is not None:
-            self._end(call, value)
+            self.end(call, value)
         elif trouble is not None:
-            self._end(call, error=self._error(call, trouble.code, f"what {proc} has committed: {trouble.detail}"))
-        elif call.outcome is None and self._ask_again(call, proc, status):
+            self.refuse(call, trouble.code, f"what {proc} has committed: {trouble.detail}")
+        elif call.outcome is None and self._ask_again(call, op, proc, status):
             return
         else:
-            self._end(call, error=self._get_failure(call, status))
+            self._get_failed(call, op, status)
         if self._gets.get(proc) is call:
             del self._gets[proc]
         for follower in list(call.followers):
@@ -979,21 +1173,19 @@ class Client:
         call.followers.clear()
 
     def _follow(self, call: Call, proc: Proc) -> None:
-        if call.outcome is not None or call.tag:
-            return
         op = call.op
-        assert isinstance(op, Get)
+        if call.outcome is not None or call.tag or not isinstance(op, Get):
+            return
         value = self.store.find(proc, op.key, call.wanted)
         if value is not None:
-            self._end(call, value)
+            self.end(call, value)
         else:
-            self._ask(call, proc)
+            self._ask(call, op, proc)
 
-    def _ask_again(self, call: Call, proc: Proc, status: int) -> bool:
+    def _ask_again(self, call: Call, op: Get, proc: Proc, status: int) -> bool:
         """Ask once more where a server is known to answer the first question badly."""
-        op = call.op
         wanted = call.wanted
-        assert isinstance(op, Get) and self.server is not None
+        assert self.server is not None
         if call.tried:
             return False
         if wanted.refresh and status in SUCCESSES:
@@ -1012,30 +1204,26 @@ class Client:
             call.infos = (*call.infos, _REMOTE)
         else:
             return False
-        self._ask(call, proc)
+        self._ask(call, op, proc)
         return True
 
-    def _get_failure(self, call: Call, status: int) -> PMIxError:
-        op = call.op
-        assert isinstance(op, Get)
+    def _get_failed(self, call: Call, op: Get, status: int) -> None:
         if status in SUCCESSES or status == statuses.ERR_NOT_FOUND:
-            return self._not_found(call, statuses.ERR_NOT_FOUND)
-        if status == statuses.ERR_TIMEOUT:
+            self._not_found(call, op)
+        elif status == statuses.ERR_TIMEOUT:
             waited = f"within {call.wanted.timeout} s" if call.wanted.timeout else "before the server gave up"
-            return self._error(
+            self.refuse(
                 call,
                 status,
                 f"{op.key!r} did not come {waited} ({self._circumstances(call)})",
                 "has the proc put and committed it? `wait=` sets how long to wait, `wait=False` not to wait at all",
             )
-        return self._error(call, status, f"the server could not answer for {op.key!r}")
+        else:
+            self.refuse(call, status, f"the server could not answer for {op.key!r}")
 
-    def _not_found(self, call: Call, status: int) -> PMIxError:
-        op = call.op
-        assert isinstance(op, Get)
+    def _not_found(self, call: Call, op: Get) -> None:
         hint = ""
-        nspace = op.proc[0] or self.proc[0]
-        job = Proc.unchecked(nspace, types.RANK_WILDCARD)
+        job = Proc.unchecked(op.proc[0] or self.proc[0], types.RANK_WILDCARD)
         if op.proc[1] != types.RANK_WILDCARD and self.store.find(job, op.key, PLAIN) is not None:
             hint = "this is a value of the job: ask for it with Rank.WILDCARD"
         elif self.server is None:
@@ -1045,7 +1233,7 @@ class Client:
         elif not op.key.startswith(RESERVED_PREFIX) and not self.collected:
             hint = "has the proc committed it, and has there been a fence with collect=True?"
         detail = f"nobody has {op.key!r} of {op.proc} ({self._circumstances(call)})" + call.because
-        return self._named(NotFound(detail, status=status, hint=hint), op)
+        self.fail(call, NotFound(detail, hint=hint))
 
     def _circumstances(self, call: Call) -> str:
         scope = _SCOPE_NAMES.get(call.wanted.scope, "any")
@@ -1053,60 +1241,44 @@ class Client:
 
     # Abort, finalize
 
-    def _abort(self, call: Call) -> None:
-        op = call.op
-        assert isinstance(op, Abort)
-        if self.server is None:
-            self._end(call, error=self._alone(call))
-            return
-        layout = request_layout(Command.ABORT, self.release)
-        self._request(
-            call,
-            layout.encode(self.buffer_type, self.release, code=op.code, message=op.message or None, procs=op.procs),
-        )
+    def _abort(self, call: Call, op: Abort) -> None:
+        self.ask(call, Command.ABORT, unbound=True, code=op.code, message=op.message or None, procs=op.procs)
 
-    def _answered(self, call: Call, payload: bytes) -> None:
-        self._end_with(call, decode_status(payload, self.buffer_type))
-
-    def _finalize(self, call: Call) -> None:
-        op = call.op
-        assert isinstance(op, Finalize)
-        self._finalizing = True
+    def _finalize(self, call: Call, op: Finalize) -> None:
+        self.finalizing = True
         if self.server is None:
             self._finalized(call)
         elif any(info.key == keys.EMBED_BARRIER and is_true(info.value) for info in op.directives):
             call.phase = "barrier"
-            self._bound(call)
+            self.limit(call, _timeout_of(op))
             procs = (Proc.unchecked(self.proc.nspace, types.RANK_WILDCARD),)
             infos = (_COLLECT,) if self.slurm else ()
-            self._request(call, encode_fence(self.buffer_type, procs, infos, self.release))
+            self.request(call, encode_fence(self.buffer_type, procs, infos, self.release))
         else:
             self._leave(call)
 
     def _leave(self, call: Call) -> None:
         call.phase = "leave"
         self._wait(call, FINALIZE_WAIT)
-        layout = request_layout(Command.FINALIZE, self.release)
-        self._request(call, layout.encode(self.buffer_type, self.release))
+        self.request(call, self.encode(Command.FINALIZE))
 
-    def _left(self, call: Call, payload: bytes) -> None:
+    def _left(self, call: Call, op: Finalize, status: int) -> None:
         if call.phase != "barrier":
             self._parting = call
-            if self.server is None or self.server.adapts:
+            if self.server is None or self.adapts:
                 self._part(call)
             else:
                 call.phase = "pause"
                 self._wait(call, CLOSE_PAUSE)
             return
-        status = decode_status(payload, self.buffer_type)
         if status not in SUCCESSES:
-            call.failure = self._error(call, status, "the barrier before it failed")
+            call.failure = self.error(call, status, "the barrier before it failed")
         self._leave(call)
 
     def _wait(self, call: Call, limit: float) -> None:
         if call not in self._timed:
             self._timed.append(call)
-        call.deadline = self._now + limit
+        call.deadline = self.now + limit
 
     def _part(self, call: Call) -> None:
         call.phase = "part"
@@ -1114,15 +1286,23 @@ class Client:
         self.parting = True
 
     def _finalized(self, call: Call) -> None:
-        self._end(call, error=call.failure)
+        self.end(call, error=call.failure)
         self._shut(
             "the client was finalized",
             lambda: NotInitialized("the client is finalized", hint="open a new one"),
         )
 
 
+def _status(client: Client, call: Call, payload: bytes) -> int:
+    return decode_status(payload, client.buffer_type)
+
+
+def _settle(client: Client, call: Call, op: Op[Any], status: int) -> None:
+    client.settle(call, status)
+
+
 def _told(function: Callable[[Any], None], argument: object) -> Call:
-    """Return what has the transport call a function."""
+    """Return a call by which the transport calls a function."""
     call = Call(_TOLD, lambda result, _error: function(result))
     call.outcome = argument, None
     return call
@@ -1151,30 +1331,53 @@ _FENCE_FAILURES = {
 }
 
 
-def _late(kind: type) -> Callable[[Client, Call], None] | None:
+def _late(op: Op[Any], client: Client) -> Operation:
     """Import what carries out operations that not every rank uses."""
-    topic = kind.__module__.rpartition(".")[2]
+    topic = type(op).__module__.rpartition(".")[2]
     if topic in TOPICS:
-        module = f"pypmix.engine.python.clientside.{topic}"
-        _STARTS.update(load(module, "STARTS"))
-        _REPLIES.update(load(module, "REPLIES"))
-    return _STARTS.get(kind)
+        OPERATIONS.update(load(f"pypmix.engine.python.clientside.{topic}", "OPERATIONS"))
+    found = OPERATIONS.get(type(op))
+    if found is None:
+        raise client.named(NotSupported(f"this engine has no {op.name}"), op)
+    return found
 
 
-_STARTS: dict[type, Callable[[Client, Call], None]] = {
-    Put: Client._put,
-    Commit: Client._commit,
-    Fence: Client._fence,
-    Get: Client._get,
-    Abort: Client._abort,
-    Finalize: Client._finalize,
+def exchange(
+    command: int,
+    fields: Callable[[Any], dict[str, Any]],
+    result: Callable[[dict[str, Any]], Any] = lambda reply: None,
+    failures: Mapping[int, str] | None = None,
+) -> Operation:
+    """Return an operation that is one request and one answer.
+
+    Args:
+        command: The command of the request.
+        fields: Returns the request's fields.
+        result: Returns the operation's result from the fields of the answer.
+        failures: What statuses mean, in words.
+    """
+    meant = {statuses.ERR_NOT_SUPPORTED: UNOFFERED, **(failures or {})}
+
+    def start(client: Client, call: Call, op: Any) -> None:
+        client.ask(call, command, **fields(op))
+
+    def read(client: Client, call: Call, payload: bytes) -> tuple[int, Any]:
+        reply = client.decode(command, payload)
+        return reply["status"], result(reply) if reply["status"] in SUCCESSES else None
+
+    def act(client: Client, call: Call, op: Any, reply: tuple[int, Any]) -> None:
+        client.settle(call, reply[0], reply[1], meant)
+
+    return Operation(start, read, act)
+
+
+OPERATIONS: dict[type, Operation] = {
+    Open: Operation(lambda client, call, op: None, Client._read_job, Client._opened),
+    Put: Operation(Client._put),
+    Commit: Operation(Client._commit, act=Client._committed),
+    Fence: Operation(Client._fence, Client.read_missing, Client._fenced),
+    Get: Operation(Client._get, Client.read_get, Client._got),
+    Abort: Operation(Client._abort),
+    Finalize: Operation(Client._finalize, act=Client._left),
 }
-
-_REPLIES: dict[type, Callable[[Client, Call, bytes], None]] = {
-    Open: Client._opened,
-    Commit: Client._committed,
-    Fence: Client._fenced,
-    Get: Client._got,
-    Abort: Client._answered,
-    Finalize: Client._left,
-}
+"""How each kind of operation is carried out; `_late` adds those of `clientside`."""

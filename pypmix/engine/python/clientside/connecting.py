@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pypmix.engine.connects import id_of, refuse_strangers, understood
-from pypmix.engine.python.clientside.exchanges import UNOFFERED, reply, request
+from pypmix.engine.python.client import UNOFFERED, Client, Operation
 from pypmix.standard import codes, keys, statuses
-from pypmix.standard.errors import SUCCESSES, PMIxError, RemoteProtocolError
+from pypmix.standard.errors import (
+    SUCCESSES,
+    PMIxError,
+    RemoteProtocolError,
+)
 from pypmix.standard.ops import Connect, Connected, Disconnect
-from pypmix.wire.additions import decode_connected, decode_late
-from pypmix.wire.codec import Unpacker, kvals
-from pypmix.wire.messages import Command, decode_status
+from pypmix.wire.additions import decode_connected
+from pypmix.wire.codec import Unpacker
+from pypmix.wire.messages import Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pypmix.engine.python.client import Call, Ended, JobValues
 
-    from pypmix.engine.python.client import Call, Client
+    Made = tuple[Connected | None, list[JobValues]]
 
 TIMEOUT_KEPT = (4, 2, 0), (6, 0, 0)
 """Releases, from and before, of servers that are not told of a timeout.
@@ -23,8 +27,6 @@ TIMEOUT_KEPT = (4, 2, 0), (6, 0, 0)
 Each caller's timeout starts the same timer anew, which ruins their list of timers: they spin for ever after that, or
 hang in their own finalize. The time runs here as well, so the caller sees no difference.
 """
-
-_COMMANDS = {Connect: Command.CONNECTNB, Disconnect: Command.DISCONNECTNB}
 
 _FAILURES = {
     statuses.ERR_NOT_SUPPORTED: UNOFFERED,
@@ -35,63 +37,58 @@ _FAILURES = {
 }
 
 
-def _start(client: Client, call: Call) -> None:
-    op = call.op
-    assert isinstance(op, Connect | Disconnect)
+def _start(client: Client, call: Call, op: Connect | Disconnect) -> None:
     infos = op.directives
-    if client.server is not None and not client.server.adapts:
+    if client.server is not None and not client.adapts:
         try:
             infos = understood(infos)
             refuse_strangers(client.proc, op)
         except PMIxError as error:
-            client._end(call, error=client._named(error, op))
+            client.fail(call, error)
             return
     floor, end = TIMEOUT_KEPT
     if floor <= client.release < end:
         infos = tuple([info for info in infos if info.key != keys.TIMEOUT])
-    request(client, call, _COMMANDS[type(op)], procs=op.procs, infos=infos)
+    command = Command.CONNECTNB if isinstance(op, Connect) else Command.DISCONNECTNB
+    client.ask(call, command, procs=op.procs, infos=infos)
 
 
-def _taken(client: Client, call: Call, payload: bytes) -> None:
-    op = call.op
-    status = decode_status(payload, client.buffer_type)
-    if status not in SUCCESSES:
-        error = client._error(call, status, _FAILURES.get(status, ""))
-        missing = decode_late(payload, client.buffer_type)
-        error.missing = None if missing is None else frozenset(missing)
-        client._end(call, error=error)
-        return
-    if isinstance(op, Disconnect):
-        if client.groups is not None:
-            client.groups.addresses.disconnected(op.procs, id_of(op.directives))
-        client._end(call)
-        return
-    assert isinstance(op, Connect)
-    made = Connected("", op.procs)
-    foreign = []
-    for item in reply(client, Command.CONNECTNB, payload)["objects"]:
+def _read_connected(client: Client, call: Call, payload: bytes) -> tuple[Ended, Made]:
+    ended = client.read_missing(call, payload)
+    if ended[0] not in SUCCESSES:
+        return ended, (None, [])
+    objects = client.decode(Command.CONNECTNB, payload)["objects"]
+    made = None
+    for item in objects if client.adapts else ():
         unpacker = Unpacker(item, client.buffer_type, client.release)
-        nspace = unpacker.one(codes.STRING)
-        if not nspace and _adapts(client):
+        if not unpacker.one(codes.STRING):
             made = Connected(*decode_connected(unpacker))
             if client.proc not in made.procs:
-                raise RemoteProtocolError("a connection has the one that has asked for it", operation="unpack")
-        # A server may send what the caller holds already along with the rest.
-        elif nspace and nspace != client.proc.nspace:
-            pairs = kvals(item, unpacker.position, client.buffer_type, client.release)
-            client.store.add_job_values(nspace, pairs, client.buffer_type, client.release)
-            foreign.append(nspace)
-    if made.nspace:
-        from pypmix.engine.python.clientside.groups import groups_of
-
-        groups_of(client).addresses.connected(made.nspace, made.procs, id_of(op.directives))
-    client._end(call, made.replace(foreign=tuple(foreign)))
+                raise RemoteProtocolError("a connection lacks the proc that asked for it", operation="unpack")
+    return ended, (made, client.read_jobs(objects))
 
 
-def _adapts(client: Client) -> bool:
-    return client.server is not None and client.server.adapts
+def _connected(client: Client, call: Call, op: Connect, reply: tuple[Ended, Made]) -> None:
+    ended, (made, jobs) = reply
+    if ended[0] not in SUCCESSES:
+        client.miss(call, ended, _FAILURES.get(ended[0], ""))
+        return
+    foreign = client.learn(jobs)
+    if made is not None:
+        client.grouped().connected(made, id_of(op.directives))
+    client.end(call, (made or Connected("", op.procs)).replace(foreign=foreign))
 
 
-STARTS: dict[type, Callable[[Client, Call], None]] = {Connect: _start, Disconnect: _start}
+def _disconnected(client: Client, call: Call, op: Disconnect, ended: Ended) -> None:
+    if ended[0] not in SUCCESSES:
+        client.miss(call, ended, _FAILURES.get(ended[0], ""))
+        return
+    if client.groups is not None:
+        client.groups.disconnected(op.procs, id_of(op.directives))
+    client.end(call)
 
-REPLIES: dict[type, Callable[[Client, Call, bytes], None]] = {Connect: _taken, Disconnect: _taken}
+
+OPERATIONS = {
+    Connect: Operation(_start, _read_connected, _connected),
+    Disconnect: Operation(_start, Client.read_missing, _disconnected),
+}

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from pypmix.engine.chain import Handler, Handlers
+from pypmix.engine.python.client import Operation
 from pypmix.engine.raised import Raised
 from pypmix.standard import codes, keys, statuses
-from pypmix.standard.errors import SUCCESSES, LocalProtocolError, NotInitialized, PMIxError, RemoteProtocolError
+from pypmix.standard.errors import (
+    SUCCESSES,
+    LocalProtocolError,
+    NotInitialized,
+    PMIxError,
+    RemoteProtocolError,
+)
 from pypmix.standard.ops import DeregisterEventHandler, Notification, NotifyEvent, RegisterEventHandler
-from pypmix.standard.ops.events import DIRECTIVES, RANGE_PROC_LOCAL, among, procs_in
+from pypmix.standard.ops.events import (
+    DIRECTIVES,
+    RANGE_PROC_LOCAL,
+    among,
+    procs_in,
+)
 from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value, decimal
-from pypmix.wire.frames import TAG_NOTIFY, frame, next_tag
-from pypmix.wire.messages import EVENT, Command, decode_status, request_layout
+from pypmix.wire.frames import TAG_NOTIFY
+from pypmix.wire.messages import EVENT, Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,8 +106,7 @@ class Events:
             self._advance(call)
         else:
             self.handlers.remove(self._registering.pop(call).id)
-            detail = _FAILURES.get(status, "")
-            self._client._end(call, error=self._client._error(call, status, detail))
+            self._client.settle(call, status, failures=_FAILURES)
         followers = call.followers[:]
         call.followers.clear()
         for follower in followers:
@@ -110,7 +121,7 @@ class Events:
             if not interest.known and interest.leader is None:
                 interest.known = True
                 self._client.listeners[TAG_NOTIFY] = self._arrived
-                self._send(_request(self._client, (code,), ()))
+                self._client.send(_request(self._client, (code,), ()))
 
     def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
         """Take `watch` back."""
@@ -134,7 +145,7 @@ class Events:
         if new:
             client.listeners[TAG_NOTIFY] = self._arrived
             directives = tuple([info for info in op.directives if info.key not in DIRECTIVES])
-            client._request(call, _request(client, new, directives))
+            client.request(call, _request(client, new, directives))
             for code in new:
                 interests[code].leader = call
             return
@@ -147,7 +158,7 @@ class Events:
             # Whoever asked for it has given up, and could never take it back.
             self.handlers.remove(handler.id)
             return
-        client._end(call, handler.id)
+        client.end(call, handler.id)
         self.handlers.activate(handler)
 
     def _release(self, handler: Handler) -> None:
@@ -167,19 +178,9 @@ class Events:
         if client.closed is not None:
             return
         if over:
-            layout = request_layout(Command.DEREGEVENTS, client.release)
-            self._send(layout.encode(client.buffer_type, client.release, codes=over))
+            client.send(client.encode(Command.DEREGEVENTS, codes=over))
         if not self._interests:
             client.listeners.pop(TAG_NOTIFY, None)
-
-    def _send(self, payload: bytes) -> None:
-        """Send a message whose answer, if there is one, nobody waits for."""
-        client = self._client
-        tag = next_tag(client._tag)
-        while tag in client._calls:
-            tag = next_tag(tag)
-        client._tag = tag
-        client._push(frame(client._pindex, tag, payload))
 
     # Events
 
@@ -214,7 +215,7 @@ class Events:
     def _lost(self) -> None:
         client = self._client
         self._registering.clear()
-        error = client.closed() if client.closed is not None and not client._finalizing else None
+        error = client.closed() if client.closed is not None and not client.finalizing else None
         if error is not None and not isinstance(error, NotInitialized):
             server = Value.unchecked(codes.PROC, self._server)
             infos = (Info.unchecked(keys.EVENT_AFFECTED_PROC, server, 0),)
@@ -243,8 +244,7 @@ def _server_of(client: Client) -> Proc:
 def _request(client: Client, told: list[int] | tuple[int, ...], directives: tuple[Info, ...]) -> bytes:
     if client.release >= NO_CODES_FROM and DEFAULT in told:
         told = ()
-    layout = request_layout(Command.REGEVENTS, client.release)
-    return layout.encode(client.buffer_type, client.release, codes=told, infos=directives)
+    return client.encode(Command.REGEVENTS, codes=told, infos=directives)
 
 
 def _complain(error: Exception) -> None:
@@ -253,64 +253,40 @@ def _complain(error: Exception) -> None:
     get_logger("pypmix.events").warning("the server sent an event that makes no sense, which is dropped: %s", error)
 
 
-def _register(client: Client, call: Call) -> None:
-    op = call.op
-    assert isinstance(op, RegisterEventHandler)
+def _register(client: Client, call: Call, op: RegisterEventHandler) -> None:
     if client.server is not None and (statuses.GROUP_INVITED in op.codes or statuses.GROUP_LEADER_SELECTED in op.codes):
-        from pypmix.engine.python.clientside.groups import groups_of
-
-        agent = groups_of(client).agent
-        if statuses.GROUP_INVITED in op.codes:
-            agent.expects_invitations()
-        if statuses.GROUP_LEADER_SELECTED in op.codes:
-            agent.expects_leaders()
+        client.grouped().expect(op.codes)
     try:
         events_of(client).register(call, op)
     except LocalProtocolError:
         raise
     except PMIxError as error:
-        client._end(call, error=client._named(error, op))
+        client.fail(call, error)
 
 
-def _registered(client: Client, call: Call, payload: bytes) -> None:
-    events_of(client).registered(call, decode_status(payload, client.buffer_type))
+def _registered(client: Client, call: Call, op: RegisterEventHandler, status: int) -> None:
+    events_of(client).registered(call, status)
 
 
-def _deregister(client: Client, call: Call) -> None:
-    op = call.op
-    assert isinstance(op, DeregisterEventHandler)
+def _deregister(client: Client, call: Call, op: DeregisterEventHandler) -> None:
     try:
         events_of(client).handlers.remove(op.id)
     except PMIxError as error:
-        client._end(call, error=client._named(error, op))
-        return
-    client._end(call)
-
-
-def _notify(client: Client, call: Call) -> None:
-    op = call.op
-    assert isinstance(op, NotifyEvent)
-    if client.server is None or op.range == RANGE_PROC_LOCAL:
-        client._end(call)
+        client.fail(call, error)
     else:
-        layout = request_layout(Command.NOTIFY, client.release)
-        message = layout.encode(client.buffer_type, client.release, code=op.code, range=op.range, infos=op.infos)
-        client._request(call, message)
+        client.end(call)
+
+
+def _notify(client: Client, call: Call, op: NotifyEvent) -> None:
+    if client.server is None or op.range == RANGE_PROC_LOCAL:
+        client.end(call)
+    else:
+        client.request(call, client.encode(Command.NOTIFY, code=op.code, range=op.range, infos=op.infos))
     events_of(client).raised(op)
 
 
-def _notified(client: Client, call: Call, payload: bytes) -> None:
-    status = decode_status(payload, client.buffer_type)
-    client._end(call, error=None if status in SUCCESSES else client._error(call, status))
-
-
-STARTS: dict[type, Callable[[Client, Call], None]] = {
-    RegisterEventHandler: _register,
-    DeregisterEventHandler: _deregister,
-    NotifyEvent: _notify,
-}
-
-REPLIES: dict[type, Callable[[Client, Call, bytes], None]] = {
-    RegisterEventHandler: _registered,
-    NotifyEvent: _notified,
+OPERATIONS = {
+    RegisterEventHandler: Operation(_register, act=_registered),
+    DeregisterEventHandler: Operation(_deregister),
+    NotifyEvent: Operation(_notify),
 }

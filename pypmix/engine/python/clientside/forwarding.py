@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 
-from pypmix.engine.python.client import Call
+from pypmix.engine.python.client import Call, Operation
 from pypmix.engine.python.datastore import is_true
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import SUCCESSES, NotFound, NotInitialized, NotSupported
 from pypmix.standard.ops import IOFDeregister, IOFPull, IOFPush, Output
 from pypmix.standard.ops.forwarding import STDIN, STDOUT, names_proc
 from pypmix.wire.frames import TAG_IOF, TAG_IOF_CONTROL
-from pypmix.wire.messages import IOF, IOF_CONTROL, Command, decode_status, reply_layout, request_layout
+from pypmix.wire.messages import IOF, IOF_CONTROL, Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from pypmix.engine.python.client import Client
@@ -121,7 +120,7 @@ class _Gate:
         while self._held and not self.shut:
             call, message = self._held[0]
             if call.outcome is None:
-                client._request(call, message)
+                client.request(call, message)
             self._held.pop(0)
 
     def send(self, call: Call, message: bytes) -> None:
@@ -129,14 +128,14 @@ class _Gate:
         if self.shut or self._held:
             self._held.append((call, message))
         else:
-            self._client._request(call, message)
+            self._client.request(call, message)
 
     def _lost(self) -> None:
         assert self._client.closed is not None
         held, self._held = self._held, []
         for call, _ in held:
             if call.outcome is None:
-                self._client._end(call, error=self._client._named(self._client.closed(), call.op))
+                self._client.fail(call, self._client.closed())
 
 
 def show_output(client: Client) -> None:
@@ -165,109 +164,89 @@ def _show(output: Output) -> None:
         pass  # nobody reads it
 
 
-def _message(client: Client, command: int, **values: Any) -> bytes:
-    return request_layout(command, client.release).encode(client.buffer_type, client.release, **values)
-
-
-def _failed(client: Client, call: Call, status: int) -> None:
-    client._end(call, error=client._error(call, status, _FAILURES.get(status, "")))
-
-
-def _pull(client: Client, call: Call) -> None:
-    op = call.op
-    assert isinstance(op, IOFPull)
+def _pull(client: Client, call: Call, op: IOFPull) -> None:
     if client.server is None:
-        client._end(call, error=client._alone(call))
+        client.alone(call)
         return
     readers = _readers(client)
     number = readers.add(op)
     call.phase = str(number)
     fields = {"procs": op.procs, "infos": op.directives, "channels": op.channels, "local_id": number}
     try:
-        client._request(call, _message(client, Command.IOF_PULL, **fields))
+        client.request(call, client.encode(Command.IOF_PULL, **fields))
     except BaseException:
         readers.leave(number)
         readers.left()
         raise
 
 
-def _pulled(client: Client, call: Call, payload: bytes) -> None:
-    reply = reply_layout(Command.IOF_PULL, client.release).decode(payload, client.buffer_type, client.release)
+def _read_pulled(client: Client, call: Call, payload: bytes) -> dict[str, Any]:
+    return client.decode(Command.IOF_PULL, payload)
+
+
+def _pulled(client: Client, call: Call, op: IOFPull, reply: dict[str, Any]) -> None:
     number = int(call.phase)
     readers = _readers(client)
     pull = readers.find(number)
     if reply["status"] not in SUCCESSES or pull is None:
         readers.leave(number)
         readers.left()
-        _failed(client, call, reply["status"])
+        client.refuse(call, reply["status"], _FAILURES.get(reply["status"], ""))
     elif call.outcome is not None:
         # Whoever asked has given up, and nobody else knows of it.
         readers.leave(number)
         stray = Call(IOFDeregister(number), None)
-        client._request(stray, _message(client, Command.IOF_DEREG, infos=(), remote_id=reply["remote_id"]))
+        client.request(stray, client.encode(Command.IOF_DEREG, infos=(), remote_id=reply["remote_id"]))
     else:
         pull.remote_id = reply["remote_id"]
-        client._end(call, number)
+        client.end(call, number)
 
 
-def _deregister(client: Client, call: Call) -> None:
-    op = call.op
-    assert isinstance(op, IOFDeregister)
+def _deregister(client: Client, call: Call, op: IOFDeregister) -> None:
     readers = client.listeners.get(TAG_IOF)
     pull = readers.find(op.id) if isinstance(readers, _Readers) else None
     if pull is None or pull.remote_id is None or not isinstance(readers, _Readers):
-        client._end(call, error=client._named(NotFound(f"there is no pull with the id {op.id}"), op))
+        client.fail(call, NotFound(f"there is no pull with the id {op.id}"))
         return
-    message = _message(client, Command.IOF_DEREG, infos=op.directives, remote_id=pull.remote_id)
+    message = client.encode(Command.IOF_DEREG, infos=op.directives, remote_id=pull.remote_id)
     readers.leave(op.id)
-    client._request(call, message)
+    client.request(call, message)
 
 
-def _deregistered(client: Client, call: Call, payload: bytes) -> None:
+def _deregistered(client: Client, call: Call, op: IOFDeregister, status: int) -> None:
     readers = client.listeners.get(TAG_IOF)
     if isinstance(readers, _Readers):
         readers.left()
     # It is over in any case, and native servers answer with a status that nobody has set.
-    decode_status(payload, client.buffer_type)
-    client._end(call)
+    client.end(call)
 
 
-def _push(client: Client, call: Call) -> None:
-    op = call.op
-    assert isinstance(op, IOFPush)
+def _push(client: Client, call: Call, op: IOFPush) -> None:
     if client.server is None:
-        client._end(call, error=client._alone(call))
+        client.alone(call)
         return
     if any(info.key == keys.IOF_PUSH_STDIN and is_true(info.value) for info in op.directives):
-        raise client._named(NotSupported("this engine does not read the process's own input; push its bytes"), op)
-    message = _message(client, Command.IOF_PUSH, procs=op.procs, infos=op.directives, data=op.data)
+        raise client.named(NotSupported("this engine does not read the process's own input; push its bytes"), op)
+    message = client.encode(Command.IOF_PUSH, procs=op.procs, infos=op.directives, data=op.data)
     gate = _gate(client)
     if gate is None:
-        client._request(call, message)
+        client.request(call, message)
     else:
         gate.send(call, message)
 
 
-def _pushed(client: Client, call: Call, payload: bytes) -> None:
-    status = decode_status(payload, client.buffer_type)
+def _pushed(client: Client, call: Call, op: IOFPush, status: int) -> None:
     if status == statuses.ERR_IOF_XOFF:
         gate = _gate(client)
         if gate is not None:
             gate.shut = True
-    elif status not in SUCCESSES:
-        _failed(client, call, status)
-        return
-    client._end(call)
+        client.end(call)
+    else:
+        client.settle(call, status, failures=_FAILURES)
 
 
-STARTS: dict[type, Callable[[Client, Call], None]] = {
-    IOFPull: _pull,
-    IOFDeregister: _deregister,
-    IOFPush: _push,
-}
-
-REPLIES: dict[type, Callable[[Client, Call, bytes], None]] = {
-    IOFPull: _pulled,
-    IOFDeregister: _deregistered,
-    IOFPush: _pushed,
+OPERATIONS = {
+    IOFPull: Operation(_pull, _read_pulled, _pulled),
+    IOFDeregister: Operation(_deregister, act=_deregistered),
+    IOFPush: Operation(_push, act=_pushed),
 }

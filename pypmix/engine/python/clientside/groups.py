@@ -1,12 +1,20 @@
-"""The client's side of groups: which operations they are, and those that the server itself carries out."""
+"""The groups of a client: what they need of its machine, and the operations that go by way of them.
+
+An operation on groups that a program asks for is begun in `GroupPort.begin` and carried out by `pypmix.engine.groups`,
+which submits operations of its own: a construct, for one, that this server is to carry out. Those come here again by
+`submit`, and go to the server.
+"""
 
 from __future__ import annotations
 
+from pypmix.engine.faults import Steps
+from pypmix.engine.groups.addresses import Addresses
+from pypmix.engine.groups.agent import Agent
 from pypmix.engine.groups.rules import FAILURES, TELLING, results_of, signed
-from pypmix.engine.python.clientside.exchanges import reply, request
-from pypmix.engine.python.clientside.groupport import GroupPort
+from pypmix.engine.python.client import Operation
+from pypmix.engine.python.clientside.events import events_of
 from pypmix.standard import codes, keys, statuses
-from pypmix.standard.errors import SUCCESSES
+from pypmix.standard.errors import SUCCESSES, LostConnection, NotFound, PMIxError
 from pypmix.standard.ops import (
     GroupConstruct,
     GroupDestruct,
@@ -19,16 +27,20 @@ from pypmix.standard.ops import (
     GroupWatch,
 )
 from pypmix.standard.types import DataArray, Info, Value
-from pypmix.wire.additions import decode_late
-from pypmix.wire.codec import Unpacker, kvals
-from pypmix.wire.messages import Command, decode_status
+from pypmix.wire.messages import Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
-    from pypmix.engine.python.client import Call, Client
+    from pypmix.engine.base import Done
+    from pypmix.engine.chain import Handlers
+    from pypmix.engine.python.client import Call, Client, Ended, JobValues, Start, Timer
+    from pypmix.standard.ops import Connected, GroupResults, GroupState, Notification, Op
+    from pypmix.standard.types import Proc
+
+    Formed = tuple[GroupResults | None, list[JobValues]]
 
 PARTIAL: tuple[int, int, int] = (6, 0, 0)
 """The first release as which a server of this engine brings a group with a partial success.
@@ -37,36 +49,159 @@ To clients of earlier ones that is how a construct fails.
 """
 
 
-def _start(client: Client, call: Call) -> None:
+class GroupPort:
+    """The groups of one client, and its machine as they see it; see `pypmix.engine.groups.port.Port`.
+
+    Args:
+        client: The machine.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._outside: set[Call] = set()
+        self._steps = Steps(self._fail)
+        self.proc = client.proc
+        self.server_release = client.release
+        self.adapts = client.adapts
+        self.agent = Agent(self)
+        self.addresses = Addresses(self.proc, self.agent.standing, keeps=self.adapts)
+        self.handlers.failed = self._steps.failed
+        client.at_loss.append(self._lost)
+
+    # What the machine asks; see `pypmix.engine.python.client.Groups`
+
+    def begin(self, call: Call) -> None:
+        client, op = self._client, call.op
+
+        def ended(result: Any, error: BaseException | None) -> None:
+            self._outside.discard(call)
+            if isinstance(error, PMIxError):
+                client.named(error, op)
+            client.end(call, result, error)
+
+        call.guided = True
+        self._outside.add(call)
+
+        def start() -> None:
+            group = self.addresses.whole(op)
+            if group:
+                self.agent.fencing.fence(group, op, ended)
+            else:
+                self.agent.start(op, ended)
+
+        self._steps.begin(call, start)
+
+    def _fail(self, whose: object, error: PMIxError) -> None:
+        for call in [each for each in self._outside if whose is None or each is whose]:
+            self._outside.discard(call)
+            self._client.fail(call, PMIxError(error.detail, hint=error.hint))
+
+    def translate(self, call: Call) -> bool:
+        client, op = self._client, call.op
+        if not self.adapts and self.addresses.whole(op):
+            self.begin(call)
+            return False
+        try:
+            answer = self.addresses.answer(op)
+            if answer is None:
+                call.op = self.addresses.translated(op)
+                return True
+        except NotFound as error:
+            client.fail(call, error)
+            return False
+        client.end(call, answer)
+        return False
+
+    def state(self, name: str) -> GroupState | None:
+        return self.agent.state(name)
+
+    def knows(self, name: str) -> bool:
+        return bool(self.addresses.members(name))
+
+    def expect(self, codes: Iterable[int]) -> None:
+        if statuses.GROUP_INVITED in codes:
+            self.agent.expects_invitations()
+        if statuses.GROUP_LEADER_SELECTED in codes:
+            self.agent.expects_leaders()
+
+    def connected(self, made: Connected, id: str) -> None:
+        self.addresses.connected(made.nspace, made.procs, id)
+
+    def disconnected(self, procs: tuple[Proc, ...], id: str) -> None:
+        self.addresses.disconnected(procs, id)
+
+    def _lost(self) -> None:
+        client = self._client
+        client.timers.clear()
+        self.agent.lost(None if client.closed is None else client.closed())
+        for call in list(self._outside):
+            client.fail(call, LostConnection("the client was closed meanwhile"))
+
+    # What the groups ask
+
+    @property
+    def handlers(self) -> Handlers:
+        return events_of(self._client).handlers
+
+    def enter(self, step: Callable[[], None]) -> None:
+        self._client.enter(step)
+
+    def tell(self, function: Callable[[Any], None], argument: object) -> None:
+        self._client.tell(function, argument)
+
+    def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
+        events_of(self._client).watch(code, watcher)
+
+    def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
+        events_of(self._client).unwatch(code, watcher)
+
+    def submit(self, op: Op[Any], done: Done[Any]) -> None:
+        start: Start | None = None
+        if isinstance(op, GroupConstruct):
+            start = self._construct
+        elif isinstance(op, GroupDestruct):
+            start = self._destruct
+        self._client.begin_inside(op, self._steps.ended(done), start)
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Timer:
+        return self._client.later(seconds, self._steps.later(call))
+
+    def fetch(self, proc: Proc, key: str) -> Value | None:
+        return self._client.store.lookup(proc, key)
+
+    # What the server carries out
+
+    def _construct(self, client: Client, call: Call, op: GroupConstruct) -> None:
+        infos = op.directives
+        if client.release >= TELLING and not self.adapts:
+            infos = tuple([signed(info, client.proc) for info in infos])
+        client.ask(call, Command.GROUP_CONSTRUCT, unbound=True, group=op.group, procs=op.procs, infos=infos)
+
+    def _destruct(self, client: Client, call: Call, op: GroupDestruct) -> None:
+        # In the order that servers have them in, whatever that of the group is.
+        members = tuple(sorted(self.agent.standing.members(op.group)))
+        client.ask(call, Command.GROUP_DESTRUCT, unbound=True, group=op.group, members=members, infos=op.directives)
+
+
+def _start(client: Client, call: Call, op: Op[Any]) -> None:
     if client.server is None:
-        client._end(call, error=client._alone(call))
-        return
-    groups_of(client).begin(call)
+        client.alone(call)
+    else:
+        client.grouped().begin(call)
 
 
-def groups_of(client: Client) -> GroupPort:
-    """Return the groups of a client that has a server."""
-    if client.groups is None:
-        client.groups = GroupPort(client, {GroupConstruct: _construct, GroupDestruct: _destruct})
-    return client.groups
+def _read_failure(client: Client, call: Call, payload: bytes) -> Ended:
+    status = client.status(payload)
+    tells = status == statuses.ERR_TIMEOUT or client.adapts
+    return client.read_missing(call, payload) if tells else (status, None)
 
 
-def _construct(client: Client, call: Call) -> None:
-    op = call.op
-    assert isinstance(op, GroupConstruct)
-    infos = op.directives
-    if client.release >= TELLING and not _adapts(client):
-        infos = tuple([signed(info, client.proc) for info in infos])
-    request(client, call, Command.GROUP_CONSTRUCT, unbound=True, group=op.group, procs=op.procs, infos=infos)
-
-
-def _constructed(client: Client, call: Call, payload: bytes) -> None:
-    status = decode_status(payload, client.buffer_type)
-    partial = status == statuses.ERR_PARTIAL_SUCCESS and _adapts(client) and client.release >= PARTIAL
+def _read_formed(client: Client, call: Call, payload: bytes) -> tuple[Ended, Formed]:
+    status = client.status(payload)
+    partial = status == statuses.ERR_PARTIAL_SUCCESS and client.adapts and client.release >= PARTIAL
     if status not in SUCCESSES and not partial:
-        _failed(client, call, status, payload)
-        return
-    fields = reply(client, Command.GROUP_CONSTRUCT, payload)
+        return _read_failure(client, call, payload), (None, [])
+    fields = client.decode(Command.GROUP_CONSTRUCT, payload)
     infos = list(fields.get("group_info", ()))
     members, context_id = fields.get("members"), fields["context_id"]
     if members:
@@ -75,61 +210,28 @@ def _constructed(client: Client, call: Call, payload: bytes) -> None:
         )
     if context_id is not None:
         infos.append(Info(keys.GROUP_CONTEXT_ID, Value.unchecked(codes.SIZE, context_id)))
-    for item in fields.get("objects", ()):
-        unpacker = Unpacker(item, client.buffer_type, client.release)
-        nspace = unpacker.one(codes.STRING)
-        if nspace and nspace != client.proc.nspace:
-            pairs = kvals(item, unpacker.position, client.buffer_type, client.release)
-            client.store.add_job_values(nspace, pairs, client.buffer_type, client.release)
-    client._end(call, results_of(infos, partial))
+    return (status, None), (results_of(infos, partial), client.read_jobs(fields.get("objects", ())))
 
 
-def _destruct(client: Client, call: Call) -> None:
-    op = call.op
-    assert isinstance(op, GroupDestruct) and client.groups is not None
-    # In the order that servers have them in, whatever that of the group is.
-    members = tuple(sorted(client.groups.agent.standing.members(op.group)))
-    infos = op.directives
-    request(client, call, Command.GROUP_DESTRUCT, unbound=True, group=op.group, members=members, infos=infos)
-
-
-def _destructed(client: Client, call: Call, payload: bytes) -> None:
-    status = decode_status(payload, client.buffer_type)
-    if status in SUCCESSES:
-        client._end(call)
+def _constructed(client: Client, call: Call, op: GroupConstruct, reply: tuple[Ended, Formed]) -> None:
+    failure, (results, jobs) = reply
+    if results is None:
+        _destructed(client, call, op, failure)
     else:
-        _failed(client, call, status, payload)
+        client.learn(jobs)
+        client.end(call, results)
 
 
-def _failed(client: Client, call: Call, status: int, payload: bytes) -> None:
-    op: Any = call.op
-    error = client._error(call, status, FAILURES.get(status, "").format(repr(op.group)))
-    if status == statuses.ERR_TIMEOUT or _adapts(client):
-        missing = decode_late(payload, client.buffer_type)
-        error.missing = None if missing is None else frozenset(missing)
-    client._end(call, error=error)
+def _destructed(client: Client, call: Call, op: GroupConstruct | GroupDestruct, failure: Ended) -> None:
+    status = failure[0]
+    if status in SUCCESSES:
+        client.end(call)
+    else:
+        client.miss(call, failure, FAILURES.get(status, "").format(repr(op.group)))
 
 
-def _adapts(client: Client) -> bool:
-    return client.server is not None and client.server.adapts
-
-
-STARTS: dict[type, Callable[[Client, Call], None]] = dict.fromkeys(
-    (
-        GroupConstruct,
-        GroupDestruct,
-        GroupInvite,
-        GroupInviteControl,
-        GroupJoin,
-        GroupLeave,
-        GroupRequest,
-        GroupUnwatch,
-        GroupWatch,
-    ),
-    _start,
+OPERATIONS: dict[type, Operation] = dict.fromkeys(
+    (GroupInvite, GroupInviteControl, GroupJoin, GroupLeave, GroupRequest, GroupUnwatch, GroupWatch), Operation(_start)
 )
-
-REPLIES: dict[type, Callable[[Client, Call, bytes], None]] = {
-    GroupConstruct: _constructed,
-    GroupDestruct: _destructed,
-}
+OPERATIONS[GroupConstruct] = Operation(_start, _read_formed, _constructed)
+OPERATIONS[GroupDestruct] = Operation(_start, _read_failure, _destructed)

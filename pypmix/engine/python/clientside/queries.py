@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pypmix.engine.answers import OPEN, completed
-from pypmix.engine.python.clientside.exchanges import UNOFFERED, reply, request
+from pypmix.engine.python.client import UNOFFERED, Operation
 from pypmix.engine.python.datastore import Wanted, is_true
 from pypmix.standard import codes, keys, statuses, types
-from pypmix.standard.errors import SUCCESSES, NotFound, RemoteProtocolError
+from pypmix.standard.errors import (
+    SUCCESSES,
+    NotFound,
+    RemoteProtocolError,
+)
 from pypmix.standard.ops import RESERVED_PREFIX, QueryInfo, ResolveNodes, ResolvePeers
-from pypmix.standard.types import DataArray, Info, Proc, Query, Value
-from pypmix.wire.messages import Command, encode_get, read_get_object
+from pypmix.standard.types import DataArray, Info, Proc, Query, Value, decimal
+from pypmix.wire.messages import Command, encode_get
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import Any
 
     from pypmix.engine.python.client import Call, Client
 
@@ -49,9 +53,7 @@ _IMMEDIATE = Info.unchecked(keys.IMMEDIATE, _TRUE, 0)
 # Queries.
 
 
-def _query(client: Client, call: Call) -> None:
-    op = call.op
-    assert isinstance(op, QueryInfo)
+def _query(client: Client, call: Call, op: QueryInfo) -> None:
     answers: list[Info] = []
     rest: list[Query] = []
     for query in op.queries:
@@ -70,21 +72,19 @@ def _query(client: Client, call: Call) -> None:
             rest.append(Query(tuple(asked), query.qualifiers))
     call.infos = tuple(answers)
     if rest and client.server is not None and not client.slurm:
-        request(client, call, Command.QUERY, queries=tuple(rest))
+        client.ask(call, Command.QUERY, queries=tuple(rest))
         return
     found = completed(call.infos, ())
     if found:
-        client._end(call, found)
+        client.end(call, found)
     elif client.server is None:
-        client._end(call, error=client._alone(call))
+        client.alone(call)
     elif client.slurm:
         from pypmix.engine.slurm import error
 
-        client._end(call, error=client._named(error(), op))
+        client.fail(call, error())
     else:
-        client._end(
-            call, error=client._error(call, statuses.ERR_NOT_SUPPORTED, "this server does not tell what it supports")
-        )
+        client.refuse(call, statuses.ERR_NOT_SUPPORTED, "this server does not tell what it supports")
 
 
 def _known(client: Client, key: str, qualifiers: tuple[Info, ...]) -> Value | None:
@@ -122,26 +122,23 @@ def _support(qualifiers: tuple[Info, ...]) -> tuple[Value | None, list[tuple[Inf
     return value, elsewhere(qualifiers)
 
 
-def _answered(client: Client, call: Call, payload: bytes) -> None:
-    op = call.op
-    assert isinstance(op, QueryInfo)
-    fields = reply(client, Command.QUERY, payload)
+def _read_query(client: Client, call: Call, payload: bytes) -> tuple[int, tuple[Info, ...]]:
+    fields = client.decode(Command.QUERY, payload)
     # Servers tell of a partial success in many ways: with that status, with one for what they lack, or with -1.
-    found = completed(call.infos, fields["infos"])
-    status = fields["status"]
-    if found:
-        client._end(call, found)
-        return
+    return fields["status"], completed(call.infos, fields["infos"])
+
+
+def _answered(client: Client, call: Call, op: QueryInfo, reply: tuple[int, tuple[Info, ...]]) -> None:
+    status, found = reply
     names = ", ".join([repr(key) for query in op.queries for key in query.keys])
-    if status in SUCCESSES or status == statuses.ERR_NOT_FOUND:
-        error = NotFound(f"nobody has an answer to {names}" + call.because)
-        client._end(call, error=client._named(error, op))
+    if found:
+        client.end(call, found)
+    elif status in SUCCESSES or status == statuses.ERR_NOT_FOUND:
+        client.fail(call, NotFound(f"nobody has an answer to {names}" + call.because))
     elif status == statuses.ERR_NOT_SUPPORTED:
-        client._end(call, error=client._error(call, status, f"the server's host does not answer {names}"))
+        client.refuse(call, status, f"the server's host does not answer {names}")
     else:
-        client._end(
-            call, error=client._error(call, status, "it took too long" if status == statuses.ERR_TIMEOUT else "")
-        )
+        client.refuse(call, status, "it took too long" if status == statuses.ERR_TIMEOUT else "")
 
 
 # Peers and nodes.
@@ -152,43 +149,33 @@ def _resolves(client: Client) -> bool:
     return client.server is not None and client.release >= RESOLVING and not client.slurm
 
 
-def _resolve_peers(client: Client, call: Call) -> None:
-    op = call.op
-    assert isinstance(op, ResolvePeers)
-    if _resolves(client):
-        request(client, call, Command.RESOLVE_PEERS, node=op.node, nspace=op.nspace)
+def _resolve(client: Client, call: Call, op: ResolvePeers | ResolveNodes) -> None:
+    if not _resolves(client):
+        _resolve_here(client, call, op)
+    elif isinstance(op, ResolvePeers):
+        client.ask(call, Command.RESOLVE_PEERS, node=op.node, nspace=op.nspace)
     else:
-        _resolve_here(client, call, op.nspace)
+        client.ask(call, Command.RESOLVE_NODE, nspace=op.nspace)
 
 
-def _resolve_nodes(client: Client, call: Call) -> None:
-    op = call.op
-    assert isinstance(op, ResolveNodes)
-    if _resolves(client):
-        request(client, call, Command.RESOLVE_NODE, nspace=op.nspace)
-    else:
-        _resolve_here(client, call, op.nspace)
-
-
-def _resolve_here(client: Client, call: Call, nspace: str | None) -> None:
+def _resolve_here(client: Client, call: Call, op: ResolvePeers | ResolveNodes) -> None:
     """Answer from the job info, which has to be fetched first where it is another job's."""
     known = client.store.nspaces()
-    if nspace is None or nspace in known:
-        _end_with(client, call, [nspace] if nspace else known)
+    if op.nspace is None or op.nspace in known:
+        _end_with(client, call, op, [op.nspace] if op.nspace else known)
     elif client.server is None:
-        client._end(call, error=_unknown(client, call))
+        _unknown(client, call, op)
     else:
         call.phase = "job info"
         kind, release = client.buffer_type, client.release
-        client._request(call, encode_get(kind, nspace, types.RANK_WILDCARD, (_IMMEDIATE,), keys.LOCAL_PEERS, release))
+        client.request(call, encode_get(kind, op.nspace, types.RANK_WILDCARD, (_IMMEDIATE,), keys.LOCAL_PEERS, release))
 
 
-def _end_with(client: Client, call: Call, nspaces: list[str]) -> None:
-    op = call.op
+def _end_with(client: Client, call: Call, op: ResolvePeers | ResolveNodes, nspaces: list[str]) -> None:
     if isinstance(op, ResolvePeers):
-        client._end(call, tuple([proc for name in nspaces for proc in _peers(client, name, op.node)]))
+        client.end(call, tuple([proc for name in nspaces for proc in _peers(client, name, op.node)]))
     else:
-        client._end(call, tuple(dict.fromkeys([node for name in nspaces for node in client.store.nodes(name)])))
+        client.end(call, tuple(dict.fromkeys([node for name in nspaces for node in client.store.nodes(name)])))
 
 
 def _peers(client: Client, nspace: str, node: str | None) -> list[Proc]:
@@ -199,69 +186,47 @@ def _peers(client: Client, nspace: str, node: str | None) -> list[Proc]:
     if value is None and name == client.store.hostname:
         value = client.store.find(job, keys.LOCAL_PEERS, Wanted())
     ranks = str(value.data).split(",") if value is not None and value.data else []
-    return [Proc(nspace, rank) for rank in sorted([int(rank) for rank in ranks])]
+    return [Proc.unchecked(nspace, rank) for rank in sorted([each for each in map(decimal, ranks) if each is not None])]
 
 
-def _unknown(client: Client, call: Call) -> NotFound:
-    op = call.op
-    assert isinstance(op, ResolvePeers | ResolveNodes)
-    error = NotFound(f"no nspace {op.nspace!r} is known here", status=statuses.ERR_INVALID_NAMESPACE)
-    client._named(error, op)
-    return error
+def _unknown(client: Client, call: Call, op: ResolvePeers | ResolveNodes) -> None:
+    client.fail(call, NotFound(f"no nspace {op.nspace!r} is known here", status=statuses.ERR_INVALID_NAMESPACE))
 
 
-def _told(client: Client, call: Call, command: int, payload: bytes) -> dict[str, object] | None:
-    """Return the fields of a reply that brings an answer; see to the others."""
+def _read_resolved(client: Client, call: Call, payload: bytes) -> tuple[int, Any]:
+    """Return the status, and with it the procs or nodes; those of a job whose info was fetched are not known yet."""
     if call.phase:
-        _job_info(client, call, payload)
-        return None
-    fields = reply(client, command, payload)
-    status = fields["status"]
-    if status in SUCCESSES:
-        return fields
-    if status in (statuses.ERR_INVALID_NAMESPACE, statuses.ERR_NOT_FOUND):
-        client._end(call, error=_unknown(client, call))
+        return client.read_get(call, payload)
+    peers = isinstance(call.op, ResolvePeers)
+    fields = client.decode(Command.RESOLVE_PEERS if peers else Command.RESOLVE_NODE, payload)
+    if peers or fields["status"] not in SUCCESSES:
+        return fields["status"], fields.get("procs")
+    nodes = fields["nodes"] or ""
+    if not isinstance(nodes, str):
+        raise RemoteProtocolError("the names of the nodes are not a string")
+    return fields["status"], tuple([name for name in nodes.split(",") if name])
+
+
+def _resolved(client: Client, call: Call, op: ResolvePeers | ResolveNodes, reply: tuple[int, Any]) -> None:
+    status, found = reply
+    if call.phase:
+        assert op.nspace is not None
+        for proc, values, _ in found:
+            client.store.add(proc, values)
+        if op.nspace in client.store.nspaces():
+            _end_with(client, call, op, [op.nspace])
+        else:
+            _unknown(client, call, op)
+    elif status in SUCCESSES:
+        client.end(call, found)
+    elif status in (statuses.ERR_INVALID_NAMESPACE, statuses.ERR_NOT_FOUND):
+        _unknown(client, call, op)
     else:
-        client._end(call, error=client._error(call, status, UNOFFERED if status == statuses.ERR_NOT_SUPPORTED else ""))
-    return None
+        client.refuse(call, status, UNOFFERED if status == statuses.ERR_NOT_SUPPORTED else "")
 
 
-def _job_info(client: Client, call: Call, payload: bytes) -> None:
-    op = call.op
-    assert isinstance(op, ResolvePeers | ResolveNodes) and op.nspace is not None
-    fields = reply(client, Command.GETNB, payload)
-    if fields["status"] in SUCCESSES:
-        for item in fields["objects"]:
-            client.store.add(*read_get_object(item, client.buffer_type, client.release)[:2])
-    if op.nspace in client.store.nspaces():
-        _end_with(client, call, [op.nspace])
-    else:
-        client._end(call, error=_unknown(client, call))
-
-
-def _peers_resolved(client: Client, call: Call, payload: bytes) -> None:
-    fields = _told(client, call, Command.RESOLVE_PEERS, payload)
-    if fields is not None:
-        client._end(call, fields["procs"])
-
-
-def _nodes_resolved(client: Client, call: Call, payload: bytes) -> None:
-    fields = _told(client, call, Command.RESOLVE_NODE, payload)
-    if fields is not None:
-        nodes = fields["nodes"] or ""
-        if not isinstance(nodes, str):
-            raise RemoteProtocolError("the names of the nodes are no string")
-        client._end(call, tuple([name for name in nodes.split(",") if name]))
-
-
-STARTS: dict[type, Callable[[Client, Call], None]] = {
-    QueryInfo: _query,
-    ResolvePeers: _resolve_peers,
-    ResolveNodes: _resolve_nodes,
-}
-
-REPLIES: dict[type, Callable[[Client, Call, bytes], None]] = {
-    QueryInfo: _answered,
-    ResolvePeers: _peers_resolved,
-    ResolveNodes: _nodes_resolved,
+OPERATIONS = {
+    QueryInfo: Operation(_query, _read_query, _answered),
+    ResolvePeers: Operation(_resolve, _read_resolved, _resolved),
+    ResolveNodes: Operation(_resolve, _read_resolved, _resolved),
 }

@@ -3,59 +3,59 @@
 from __future__ import annotations
 
 from pypmix.engine.apps import complete, refusal
-from pypmix.engine.python.client import TIMEOUT_GRACE
-from pypmix.engine.python.clientside.forwarding import show_output
+from pypmix.engine.python.client import Operation
 from pypmix.engine.python.datastore import is_true, seconds
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import SUCCESSES
 from pypmix.standard.ops import Spawn
 from pypmix.wire.codec import kvals
-from pypmix.wire.messages import Command, reply_layout, request_layout
+from pypmix.wire.messages import Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pypmix.engine.python.client import Call, Client
+    from pypmix.standard.types import Value
+
+    Reply = tuple[int, str, list[tuple[str, Value]]]
 
 
 FORWARDED = frozenset({keys.FWD_STDOUT, keys.FWD_STDERR, keys.FWD_STDDIAG})
 """Directives that make the server send the output of the new procs to a tool without being asked again."""
 
 
-def _spawn(client: Client, call: Call) -> None:
-    op = call.op
-    assert isinstance(op, Spawn)
+def _spawn(client: Client, call: Call, op: Spawn) -> None:
     if client.server is None:
-        client._end(call, error=client._alone(call))
+        client.alone(call)
         return
-    apps = tuple([complete(app) for app in op.apps])
-    layout = request_layout(Command.SPAWNNB, client.release)
-    message = layout.encode(client.buffer_type, client.release, infos=op.directives, apps=apps)
+    message = client.encode(Command.SPAWNNB, infos=op.directives, apps=tuple([complete(app) for app in op.apps]))
     # PMIX_TIMEOUT is no limit of this request: some hosts take it for that of the job.
     for info in op.directives:
-        if info.key == keys.SPAWN_TIMEOUT and seconds(info.value):
-            client._set_deadline(call, client._now + seconds(info.value) + TIMEOUT_GRACE)
+        if info.key == keys.SPAWN_TIMEOUT:
+            client.limit(call, seconds(info.value))
         elif info.key in FORWARDED and is_true(info.value) and client.server.tool:
             # What launches ranks shows such output itself, for whoever asked for it.
+            from pypmix.engine.python.clientside.forwarding import show_output
+
             show_output(client)
-    client._request(call, message)
+    client.request(call, message)
 
 
-def _spawned(client: Client, call: Call, payload: bytes) -> None:
-    reply = reply_layout(Command.SPAWNNB, client.release).decode(payload, client.buffer_type, client.release)
-    status, nspace = reply["status"], reply["nspace"]
+def _read(client: Client, call: Call, payload: bytes) -> Reply:
+    reply = client.decode(Command.SPAWNNB, payload)
+    named = reply["status"] in SUCCESSES and reply["nspace"]
+    pairs = kvals(reply["kvals"], 0, client.buffer_type, client.release) if named else []
+    return reply["status"], reply["nspace"], pairs
+
+
+def _spawned(client: Client, call: Call, op: Spawn, reply: Reply) -> None:
+    status, nspace, pairs = reply
     if status not in SUCCESSES:
-        assert isinstance(call.op, Spawn)
-        client._end(call, error=client._error(call, status, *refusal(call.op, status)))
+        client.refuse(call, status, *refusal(op, status))
     elif not nspace:
-        client._end(call, error=client._error(call, statuses.ERROR, "the server does not say which nspace the job has"))
+        client.refuse(call, statuses.ERROR, "the server does not say which nspace the job has")
     else:
-        pairs = kvals(reply["kvals"], 0, client.buffer_type, client.release)
-        client.store.add_job_values(nspace, pairs, client.buffer_type, client.release)
-        client._end(call, nspace)
+        client.learn([(nspace, pairs)])
+        client.end(call, nspace)
 
 
-STARTS: dict[type, Callable[[Client, Call], None]] = {Spawn: _spawn}
-
-REPLIES: dict[type, Callable[[Client, Call, bytes], None]] = {Spawn: _spawned}
+OPERATIONS = {Spawn: Operation(_spawn, _read, _spawned)}
