@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from pypmix.requests import Infos
     from pypmix.standard.ops import Notification
+    from pypmix.standard.values import Infos
 
 GROUP_REASON = "pypmix.grp.reason"
 

@@ -9,8 +9,8 @@ from time import monotonic
 
 from pypmix.engine.faults import fault
 from pypmix.mailbox import Ended, Mailbox
-from pypmix.recipes.candidacy import LEADER_FAILED, Candidacy, check
 from pypmix.requests import limit
+from pypmix.requests.candidacy import LEADER_FAILED, Candidacy, check
 from pypmix.standard.errors import LostConnection, NotFound, NotInitialized, OperationTimeout, PMIxError
 from pypmix.standard.ops import DeregisterEventHandler, GroupUnwatch, GroupWatch, RegisterEventHandler
 

@@ -11,13 +11,13 @@ from pypmix.standard.values import from_python, infos
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from typing import Any, NoReturn
 
     from pypmix.engine.base import ClientSession
     from pypmix.job import Job
+    from pypmix.standard.values import Infos as Infos
 
-    Infos = Mapping[Any, object] | Iterable[Info] | None
     Procs = Proc | Job | Iterable[Proc] | None
     Key = str | Attr[Any]
     Target = Proc | Job | int | None

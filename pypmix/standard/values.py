@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
+    Infos = Mapping[Any, object] | Iterable[Info] | None
+
 NAMES: dict[int, str] = {number: name for name, number in vars(codes).items() if name.isupper() and name[0] != "_"}
 
 RANGES: dict[int, tuple[int, int]] = {

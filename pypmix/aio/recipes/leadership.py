@@ -6,8 +6,8 @@ import anyio
 
 from pypmix.aio.background import background
 from pypmix.aio.mailbox import Ended, Mailbox
-from pypmix.recipes.candidacy import LEADER_FAILED, Candidacy, check
 from pypmix.requests import limit
+from pypmix.requests.candidacy import LEADER_FAILED, Candidacy, check
 from pypmix.standard.errors import LostConnection, NotFound, NotInitialized, OperationTimeout, PMIxError
 from pypmix.standard.ops import DeregisterEventHandler, GroupUnwatch, GroupWatch, RegisterEventHandler
 
