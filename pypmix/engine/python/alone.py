@@ -1,10 +1,10 @@
-"""What drives the machine of a singleton: there is no socket, and every operation ends at once."""
+"""Drives the machine of a singleton: there is no socket, and every operation ends at once."""
 
 from __future__ import annotations
 
 import _thread
-import sys
 
+from pypmix.engine.base import owned
 from pypmix.standard.errors import WouldDeadlock
 
 TYPE_CHECKING = False
@@ -44,7 +44,7 @@ class Alone:
 
     def enter(self, step: Callable[[], object]) -> None:
         """Take a step of the machine, and call those who are to be told."""
-        if self._lock._is_owned():
+        if owned(self._lock):
             raise WouldDeadlock(
                 "this thread is inside of the client: this is a signal handler",
                 hint="set a flag here and act on it later",
@@ -53,24 +53,10 @@ class Alone:
             with self._lock:
                 step()
         finally:
-            self._deliver()
+            while self._machine.finished:
+                self._machine.deliver()
 
     def _start(self, op: Op[Any], done: Done[Any] | None) -> tuple[Any, BaseException | None]:
         outcome = self._machine.start(op, done, 0.0).outcome
         assert outcome is not None
         return outcome
-
-    def _deliver(self) -> None:
-        finished = self._machine.finished
-        while finished:
-            try:
-                call = finished.pop(0)
-            except IndexError:
-                return
-            done, call.done = call.done, None
-            if done is not None:
-                assert call.outcome is not None
-                try:
-                    done(*call.outcome)
-                except Exception:
-                    sys.excepthook(*sys.exc_info())

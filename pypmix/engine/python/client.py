@@ -31,6 +31,8 @@ change that matters is one assignment or one call of a C function, and `resume` 
 
 from __future__ import annotations
 
+import sys
+
 from pypmix.engine.base import SLURM
 from pypmix.engine.faults import fault, struck
 from pypmix.engine.python import datastore
@@ -437,6 +439,21 @@ class Client:
         """
         self.intake.handled.extend(map(function, (argument,)))
 
+    def deliver(self) -> None:
+        """Call the first of those who are to be told, if there is one; for the transport, outside of its lock."""
+        try:
+            call = self.finished.pop(0)
+        except IndexError:
+            return
+        done, call.done = call.done, None
+        if done is not None:
+            assert call.outcome is not None
+            try:
+                done(*call.outcome)
+            except Exception:
+                # It is nobody's fault here, and the operation of whoever reads must not end by it.
+                sys.excepthook(*sys.exc_info())
+
     def pass_on(self, function: Callable[[Any], None], argument: object) -> None:
         """`tell`, where that is all the effect of a message; see `effect`."""
         self.effect(self.finished.append, _told(function, argument))
@@ -563,11 +580,11 @@ class Client:
         else:
             self._shut(reason, lambda: LostConnection(reason))
 
-    def give_up(self, error: BaseException) -> None:
-        """End because what drives this machine has failed."""
+    def give_up(self, what: str, error: BaseException) -> None:
+        """End because `what` drives this machine has failed."""
         if self.closed is not None:
             return
-        failure = fault("the client", error)
+        failure = fault(what, error)
         self._shut(failure.detail, lambda: LostConnection(failure.detail, hint=failure.hint))
 
     def close(self) -> None:

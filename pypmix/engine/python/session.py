@@ -12,7 +12,6 @@ from pypmix.engine.python.datastore import DataStore
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotSupported, Unreachable
 from pypmix.standard.jobinfo import JobInfo
-from pypmix.standard.ops import Get
 from pypmix.standard.releases import parse_release, release_text
 from pypmix.standard.types import MAX_NSLEN, Info, Proc, Value, decimal
 from pypmix.wire.additions import greeting
@@ -21,7 +20,6 @@ from pypmix.wire.handshake import FLAG_CLIENT, Hello, native_credential
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from pypmix.engine.base import Done
     from pypmix.engine.python.alone import Alone
@@ -102,11 +100,6 @@ class Session:
             self._alone.submit(op, done)
 
     def run(self, op: Op[R]) -> R:
-        machine = self._machine
-        if type(op) is Get and not op.directives and machine.closed is None:
-            value: Any = self._fetch(op.proc, op.key)
-            if value is not None:
-                return value  # type: ignore[no-any-return]
         if self._connection is not None:
             return self._connection.run(op)  # type: ignore[no-any-return]
         assert self._alone is not None

@@ -1,14 +1,30 @@
-"""A client's socket, and who reads it.
+"""A client's socket, and which thread reads it.
 
-A blocking call in a one-threaded program uses no thread: the caller sends its request and reads until its reply is
-there, one send and one wake-up. Where several threads call, one of them reads for all and hands the reader's role on
-when it leaves. Operations that nobody waits for are completed by `poll`, if somebody has promised to call it, or by a
-thread that is started when it is first needed.
+Theory of operation
+-------------------
+The state machine (`pypmix.engine.python.client`) does nothing by itself. Three kinds of threads drive it, each under
+`Connection.lock`, which is never held in a system call that may block nor while somebody else's function is called:
 
-That thread sleeps in an epoll set from which the socket is taken while a blocking call reads, so that a reply wakes
-one thread only. Measured on two cores against a server in another process: a round trip takes 26 us without the
-thread, 32 us beside it, and 48 us where the thread is the only reader. With both of them asleep on the socket the
-median is no worse than this, but now and then they wait for each other for milliseconds.
+- A thread in a blocking call (`run`) starts its operation and sends what can be sent. Then it is the reader, which
+  waits for bytes and hands them to the machine, for all (`_lead`), or it waits until the reader wakes it (`_follow`).
+  A reader whose own call has ended hands its role to another waiter, or to the helper (`_elect`). So a blocking call
+  in a program of one thread uses no other thread: one send and one wake-up.
+- An event loop that has promised to watch `fileno` (`attach`) calls `poll`. Other threads ring for it (`Front`).
+- The helper, a daemon thread that is started when it is first needed, looks after what nobody waits for: operations
+  that were submitted, events, and time limits. `_arrange` decides after each step whether it is needed.
+
+After each step `_settle` wakes the waiters whose calls have ended, and `_deliver` calls those who asked to be called,
+one at a time and without the lock, for they may call back.
+
+The helper sleeps in an epoll set from which the socket is taken while a blocking call reads, so that a reply wakes one
+thread only. Measured on two cores against a server in another process: a round trip takes 26 us without the helper,
+32 us beside it, and 48 us where the helper is the only reader. With both of them asleep on the socket the median is no
+worse than this, but now and then they wait for each other for milliseconds.
+
+An exception of a signal handler (Ctrl-C, a test's time limit) may strike a blocking call anywhere. `_withdraw` repeats
+what it may have cut short and gives the call up. Any other exception that arrives here is a fault of ours: `give_up`
+logs it and ends all that is under way with an error that names what failed, so that nobody waits for a thread that is
+gone. After `fork` the connection is the parent's (`_check_pid`, `forked`); see docs/explanation/processes.md.
 """
 
 from __future__ import annotations
@@ -19,11 +35,10 @@ import _socket
 import _thread
 import os
 import select
-import sys
 from errno import EAGAIN, ECONNABORTED, ECONNREFUSED, EINTR, ETIMEDOUT
 from time import monotonic, sleep
 
-from pypmix.engine.base import sleep_for
+from pypmix.engine.base import owned, sleep_for
 from pypmix.engine.faults import struck
 from pypmix.engine.peeruid import check_server
 from pypmix.engine.python.client import ENGINE
@@ -143,6 +158,34 @@ def _deadlock(op: Op[Any]) -> WouldDeadlock:
     )
 
 
+class Front:
+    """An epoll set of some descriptors and of a bell, by which other threads wake whoever watches it."""
+
+    def __init__(self, *fds: int) -> None:
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.epoll = select.epoll()
+        self.epoll.register(self._bell, select.EPOLLIN)
+        for fd in fds:
+            self.epoll.register(fd, select.EPOLLIN)
+
+    def ring(self) -> None:
+        """Wake whoever watches."""
+        os.eventfd_write(self._bell, 1)
+
+    def silence(self) -> None:
+        """Take in that it rang."""
+        try:
+            os.eventfd_read(self._bell)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        """Close the descriptors; may be called twice."""
+        if not self.epoll.closed:
+            self.epoll.close()
+            os.close(self._bell)
+
+
 class _Waiter:
     """A thread that is blocked in `run`."""
 
@@ -183,9 +226,8 @@ class Connection:
         self._helper: _Helper | None = None
         self._stuck = False
         """Whether there is something to send that neither the reader nor a sender waits for."""
-        self._front: select.epoll | None = None
-        """What an event loop watches: the socket, and the bell by which other threads call for `poll`."""
-        self._bell = -1
+        self._front: Front | None = None
+        """Watched by an event loop: the socket, and the bell by which other threads call for `poll`."""
         self._nudge = -1
         """By which a reader hears that what it waits for has ended without anything to read."""
 
@@ -235,7 +277,7 @@ class Connection:
     def submit(self, op: Op[Any], done: Done[Any]) -> None:
         """See `ClientSession.submit`."""
         self._check_pid(op)
-        if self.lock._is_owned():
+        if owned(self.lock):
             raise _deadlock(op)
         with self.lock:
             self._machine.start(op, done, monotonic())
@@ -247,7 +289,7 @@ class Connection:
     def enter(self, step: Callable[[], None]) -> None:
         """Take a step of the machine; for those whom it has told something and who have an answer."""
         self._check_pid()
-        if self.lock._is_owned():
+        if owned(self.lock):
             raise WouldDeadlock(
                 "this thread is inside of the client: this is a signal handler",
                 hint="set a flag here and act on it later",
@@ -267,7 +309,8 @@ class Connection:
             return
         try:
             with self.lock:
-                self._silence()
+                if self._front is not None:
+                    self._front.silence()
                 if self._reader is None:
                     self._take_now()
                 self._flush()
@@ -278,7 +321,7 @@ class Connection:
                 self._repair()
                 raise
             # The next call would meet the same fault, and an event loop makes it at once.
-            self.give_up(error)
+            self.give_up("the client's call from the event loop", error)
         self._deliver(True)
 
     def fileno(self) -> int:
@@ -286,11 +329,8 @@ class Connection:
             if self._front is None:
                 if self._fd < 0:
                     return -1
-                self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-                self._front = select.epoll()
-                self._front.register(self._bell, select.EPOLLIN)
-                self._front.register(self._fd, select.EPOLLIN)
-            return self._front.fileno()
+                self._front = Front(self._fd)
+            return self._front.epoll.fileno()
 
     def attach(self) -> None:
         with self.lock:
@@ -316,9 +356,7 @@ class Connection:
             self._attached = False
             if self._front is not None:
                 self._front.close()
-                os.close(self._bell)
                 self._front = None
-                self._bell = -1
         self._deliver()
 
     def forked(self) -> None:
@@ -329,10 +367,9 @@ class Connection:
         if self._front is not None:
             self._front.close()
             self._front = None
-        for fd in (self._bell, self._nudge):
-            if fd >= 0:
-                os.close(fd)
-        self._fd = self._bell = self._nudge = -1
+        if self._nudge >= 0:
+            os.close(self._nudge)
+        self._fd = self._nudge = -1
         self._sock.close()
 
     # A blocking call
@@ -340,7 +377,7 @@ class Connection:
     def _check(self, op: Op[Any]) -> None:
         self._check_pid(op)
         reader = self._reader
-        if (reader is not None and reader.ident == _thread.get_ident()) or self.lock._is_owned():
+        if (reader is not None and reader.ident == _thread.get_ident()) or owned(self.lock):
             raise _deadlock(op)
 
     def _check_pid(self, op: Op[Any] | None = None) -> None:
@@ -454,19 +491,19 @@ class Connection:
                     self._leave(waiter)
             except BaseException as error:
                 if not struck(error):
-                    self.give_up(error)
+                    self.give_up("a blocking call of the client", error)
                     return
                 continue  # another signal, while this one is being dealt with
             self._deliver()
             return
         self.close()
 
-    def give_up(self, error: BaseException) -> None:
-        """Fail all that is under way: what should end it has failed itself, because of a fault here."""
+    def give_up(self, what: str, error: BaseException) -> None:
+        """Fail all that is under way: `what` should end it and has failed itself, because of a fault here."""
         with self.lock:
             if self._reader is not None and self._reader.ident == _thread.get_ident():
                 self._reader = None
-            self._machine.give_up(error)
+            self._machine.give_up(what, error)
             self._settle()
         self._deliver()
 
@@ -524,13 +561,6 @@ class Connection:
         elif self._helper is not None:
             self._arrange()
 
-    def _silence(self) -> None:
-        if self._front is not None:
-            try:
-                os.eventfd_read(self._bell)
-            except BlockingIOError:
-                pass
-
     def _deliver(self, here: bool = False) -> None:
         """Call those who asked to be called; without the lock, for they may call back.
 
@@ -540,23 +570,12 @@ class Connection:
         if finished and self._attached and not here:
             with self.lock:
                 if self._front is not None:
-                    os.eventfd_write(self._bell, 1)
+                    self._front.ring()
             return
         while finished:
             # One at a time: two threads that deliver would change the order of what is told.
             with self._order:
-                try:
-                    call = finished.pop(0)
-                except IndexError:
-                    return
-                done, call.done = call.done, None
-                if done is not None:
-                    assert call.outcome is not None
-                    try:
-                        done(*call.outcome)
-                    except Exception:
-                        # It is nobody's fault here, and the operation of whoever reads must not end by it.
-                        sys.excepthook(*sys.exc_info())
+                self._machine.deliver()
 
     def _hang_up(self) -> None:
         """Close the socket, or make the one who is blocked on it wake up and come here."""
@@ -622,9 +641,8 @@ class _Helper:
     def __init__(self, connection: Connection, fd: int) -> None:
         self._connection = connection
         self._fd = fd
-        self._epoll = select.epoll()
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._epoll.register(self._wake, select.EPOLLIN)
+        self._front = Front()
+        self._epoll = self._front.epoll
         self._events = 0
         self._deadline: float | None = None
         self._sleeps_until: float | None = None
@@ -640,7 +658,7 @@ class _Helper:
             # One call of C functions, which no signal handler can cut in two.
             self._idents.extend(map(_thread.start_new_thread, (self._work,), ((),)))
         if deadline is not None and (self._sleeps_until is None or deadline < self._sleeps_until):
-            os.eventfd_write(self._wake, 1)
+            self._front.ring()
 
     def _register(self, events: int) -> None:
         """Change what the epoll set has of the socket; the change before may have been cut short by a signal."""
@@ -665,14 +683,12 @@ class _Helper:
         if not self._stopped:
             self.watch(0, None)
             self._stopped = True
-            os.eventfd_write(self._wake, 1)
+            self._front.ring()
 
     def forked(self) -> None:
         """Close the descriptors of a child, which has no such thread, unless the thread has closed them itself."""
         self._stopped = True
-        if not self._epoll.closed:
-            self._epoll.close()
-            os.close(self._wake)
+        self._front.close()
 
     def _work(self) -> None:
         try:
@@ -680,26 +696,17 @@ class _Helper:
                 self._wait()
         except BaseException as error:
             # Whoever waits for this thread would wait for ever.
-            self._connection.give_up(error)
+            self._connection.give_up("the thread that looks after the client", error)
         finally:
             with self._connection.lock:
                 # Under the lock, because `stop` writes to the descriptor that is closed here.
                 self._stopped = True
-                self._epoll.close()
-                os.close(self._wake)
+                self._front.close()
 
     def _wait(self) -> None:
         with self._connection.lock:
             deadline = self._sleeps_until = self._deadline
         found = self._epoll.poll(None if deadline is None else sleep_for(deadline - monotonic()))
-        readable = False
-        for fd, events in found:
-            if fd == self._wake:
-                try:
-                    os.eventfd_read(self._wake)
-                except BlockingIOError:
-                    pass
-            elif events & ~select.EPOLLOUT:
-                readable = True
+        self._front.silence()
         if not self._stopped:
-            self._connection.helped(readable)
+            self._connection.helped(any(fd == self._fd and events & ~select.EPOLLOUT for fd, events in found))
