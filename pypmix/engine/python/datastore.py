@@ -1,7 +1,22 @@
-"""What a client knows without asking: its own puts, what it fetched, and the job info of each nspace.
+"""The values that a client has without asking: its own puts, what it fetched, and the job info of each nspace.
 
-The store answers `PMIx_Get` as natives' `hash` store does, level by level: values of a proc under its rank, values
-of the job under `Rank.WILDCARD`, and those of nodes, applications and sessions in tables of their own.
+Theory of operation
+-------------------
+The store answers `PMIx_Get` as natives' `hash` store does, level by level. Values of a proc stand in a table under the
+proc, those of the job under `Rank.WILDCARD`; nodes, applications and sessions have tables of their own, by nspace.
+`LEVEL_OF` says which keys belong to those unless a directive says otherwise; a value that a server sends at another
+level is found there too.
+
+- `lookup` is the short way for a get without directives: one look into the table of its proc, where nearly all values
+  are. `find` does the rest, with the directives of the get (`Wanted`). Both return None for what is not here, and the
+  state machine asks the server then. What it answers goes in by `add`.
+- Own values are kept twice: in the own table, for gets, and by scope, for the next commit (`unsent`) and for gets of
+  one scope. A commit that has arrived takes its values out of `unsent` (`delivered`), but not those put since.
+- The info of each proc of a big job stays packed until somebody asks for that proc (`_unpack`), and compressed values
+  until they are read (`_inflated`): both may be much larger than what arrived.
+
+Nothing here waits, and the state machine's lock serialises all but `lookup` and `find`. These may run beside a change
+on another thread: each table is changed by one assignment at a time.
 """
 
 from __future__ import annotations

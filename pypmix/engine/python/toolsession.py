@@ -1,10 +1,26 @@
-"""A tool on the Python engine: its servers, and which of them carries out what it asks."""
+"""A tool on the Python engine: its servers, and which of them carries out an operation.
+
+Theory of operation
+-------------------
+A tool has any number of servers. Each is a `Member`: a client session of its own, with its own machine and transport,
+which differs from that of a launched client in its handshake (`_greet`). One of them is the primary one; it carries out
+all operations but these:
+
+- The tool's own (`_OWN`): to connect to a server, to choose the primary one, to tell which there are, and to leave one.
+  They block. Where nobody waits for one, it gets a thread of its own (`_elsewhere`), and `_deliver` tells of its end.
+- Operations that take an id which a server's connection has given (`_SPENT`): they go to that connection. The ids that
+  the tool hands out (`_MINTED`) carry its number in their upper bits.
+- `Finalize`: it goes to all.
+
+Without a server (`alone`), the primary member is a singleton. `_lock` guards the members and who is the primary one;
+it is not held while a server is waited for. A server that is lost stays a member until another one joins: its session
+says why operations fail.
+"""
 
 from __future__ import annotations
 
 import _thread
 import os
-import select
 import sys
 from time import monotonic, sleep
 
@@ -24,7 +40,7 @@ from pypmix.engine.python.session import (
     lone_job,
     singleton,
 )
-from pypmix.engine.python.transport import Connection, connect
+from pypmix.engine.python.transport import Connection, Front, connect
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import (
     LostConnection,
@@ -146,8 +162,7 @@ class ToolSession:
         self._arrivals: list[Any] = []
         """Locks that are released when there is another server, or none any more to come."""
         self._finished: list[Callable[[], None]] = []
-        self._front: select.epoll | None = None
-        self._bell = -1
+        self._front: Front | None = None
 
     # What a session is
 
@@ -203,12 +218,8 @@ class ToolSession:
     def fileno(self) -> int:
         with self._lock:
             if self._front is None:
-                self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-                self._front = select.epoll()
-                self._front.register(self._bell, select.EPOLLIN)
-                for member in self._members:
-                    self._watch(member)
-            return self._front.fileno()
+                self._front = Front(*[fd for member in self._members if (fd := member.session.fileno()) >= 0])
+            return self._front.epoll.fileno()
 
     def attach(self) -> None:
         with self._lock:
@@ -227,10 +238,7 @@ class ToolSession:
     def poll(self) -> None:
         with self._lock:
             if self._front is not None:
-                try:
-                    os.eventfd_read(self._bell)
-                except BlockingIOError:
-                    pass
+                self._front.silence()
             members = list(self._members)
         self._deliver()
         for member in members:
@@ -254,7 +262,6 @@ class ToolSession:
             self._arrivals.clear()
             if self._front is not None:
                 self._front.close()
-                os.close(self._bell)
                 self._front = None
         self._deliver()
 
@@ -264,7 +271,6 @@ class ToolSession:
             member.session.forked()
         if self._front is not None:
             self._front.close()
-            os.close(self._bell)
             self._front = None
 
     # Servers
@@ -403,8 +409,8 @@ class ToolSession:
         self._members.append(member)
         if self._attached:
             session.attach()
-        if self._front is not None:
-            self._watch(member)
+        if self._front is not None and (fd := session.fileno()) >= 0:
+            self._front.add(fd)
         for arrival in self._arrivals:
             arrival.release()
         self._arrivals.clear()
@@ -415,12 +421,6 @@ class ToolSession:
         self._primary = member
         self.info, self.server, self.singleton = member.session.info, member.session.server, member.session.singleton
 
-    def _watch(self, member: Member) -> None:
-        assert self._front is not None
-        fd = member.session.fileno()
-        if fd >= 0:
-            self._front.register(fd, select.EPOLLIN)
-
     def _member(self) -> Member:
         if self._primary is None:
             raise NotInitialized("the tool is not open")
@@ -430,7 +430,7 @@ class ToolSession:
         return self._member().session
 
     def _by_uri(self, uri: str) -> Member | None:
-        there = [each for each in self._members if each.connected and each.contact is not None]
+        there = [each for each in self._members if each.connected]
         return next((each for each in there if each.contact is not None and each.contact.uri == uri), None)
 
     def _by_name(self, server: Proc) -> Member | None:
@@ -550,7 +550,7 @@ class ToolSession:
             self._finished.append(lambda: done(result, failure))
             if self._attached and self._front is not None:
                 # An event loop wants this in its own thread.
-                os.eventfd_write(self._bell, 1)
+                self._front.ring()
                 return
         self._deliver()
 

@@ -166,7 +166,11 @@ class Front:
         self.epoll = select.epoll()
         self.epoll.register(self._bell, select.EPOLLIN)
         for fd in fds:
-            self.epoll.register(fd, select.EPOLLIN)
+            self.add(fd)
+
+    def add(self, fd: int) -> None:
+        """Watch a further descriptor."""
+        self.epoll.register(fd, select.EPOLLIN)
 
     def ring(self) -> None:
         """Wake whoever watches."""
