@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pypmix.engine.groups import talk
 from pypmix.engine.python.client import Client
-from pypmix.engine.python.client import Server as Described
+from pypmix.engine.python.client import ServerInfo as Described
 from pypmix.engine.python.datastore import DataStore
 from pypmix.engine.python.server import Server
 from pypmix.host.exchange import Crossing, Exchange, Hub

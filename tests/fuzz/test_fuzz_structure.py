@@ -21,7 +21,7 @@ import pytest
 from fuzz.structure import BOMBS, LEAST, NSPACE, RELEASES, REPLIES, REQUESTS, Maker, text
 
 from pypmix.engine.python.client import Client as Machine
-from pypmix.engine.python.client import Server as Found
+from pypmix.engine.python.client import ServerInfo as Found
 from pypmix.engine.python.datastore import DataStore
 from pypmix.standard import codes, ops
 from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pypmix.engine.python.client import Client, Server
+from pypmix.engine.python.client import Client, ServerInfo
 from pypmix.standard import codes, statuses
 from pypmix.standard.errors import LostConnection, NotFound, NotSupported, PartialSuccess
 from pypmix.standard.ops import Connect, Connected, Disconnect, Fence, Get
@@ -38,7 +38,7 @@ class Ours(Wire):
 
     def __init__(self, adapts=True):
         super().__init__(opened=False)
-        self.machine = Client(ME, self.store, Server("server.0", RELEASE, 1, adapts=adapts))
+        self.machine = Client(ME, self.store, ServerInfo("server.0", RELEASE, 1, adapts=adapts))
 
     def asked(self, command):
         """Return the tag and the fields of the only new request."""

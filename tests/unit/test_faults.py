@@ -20,7 +20,7 @@ from pypmix.engine.faults import struck
 from pypmix.engine.groups.agent import Agent
 from pypmix.engine.python import client as client_module
 from pypmix.engine.python import modex, open_client, transport
-from pypmix.engine.python.client import Operation, Timer
+from pypmix.engine.python.client import ClientTimer, Operation
 from pypmix.engine.python.collectives import Collectives
 from pypmix.engine.python.reactor import Link
 from pypmix.engine.python.serversession import open_server
@@ -157,8 +157,8 @@ def test_a_fault_over_what_came_unasked_leaves_the_rest_alone(logged):
 def test_a_fault_in_a_timer_and_at_the_end_leaves_the_rest_alone(logged):
     wire = Wire()
     ended = []
-    Timer(wire.machine.timers, wire.now + 1, broken)
-    Timer(wire.machine.timers, wire.now + 1, lambda: ended.append("timer"))
+    ClientTimer(wire.machine.timers, wire.now + 1, broken)
+    ClientTimer(wire.machine.timers, wire.now + 1, lambda: ended.append("timer"))
     wire.machine.tick(wire.now + 2)
     assert ended == ["timer"] and logged() == 1
     committed(wire)

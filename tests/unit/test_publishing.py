@@ -6,7 +6,7 @@ import pytest
 
 from pypmix import Client, Persist, Proc, Published, Range, attrs
 from pypmix.engine.python.client import Client as Machine
-from pypmix.engine.python.client import Server
+from pypmix.engine.python.client import ServerInfo
 from pypmix.engine.python.datastore import DataStore
 from pypmix.standard import codes, statuses
 from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PermissionDenied
@@ -126,7 +126,7 @@ def test_mistakes_are_errors_at_the_call_and_nothing_is_asked(me, session, mista
 
 def machine(buffer_type=1):
     """Return a machine that is connected, as far as operations can tell."""
-    return Machine(ME, DataStore(ME, "host", RELEASE), Server("server.0", RELEASE, buffer_type))
+    return Machine(ME, DataStore(ME, "host", RELEASE), ServerInfo("server.0", RELEASE, buffer_type))
 
 
 def request(client, command):

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypmix.engine.python import client as client_module
-from pypmix.engine.python.client import CLOSE_PAUSE, FINALIZE_WAIT, PART_WAIT, TIMEOUT_GRACE, Call, Client, Server
+from pypmix.engine.python.client import CLOSE_PAUSE, FINALIZE_WAIT, PART_WAIT, TIMEOUT_GRACE, Call, Client, ServerInfo
 from pypmix.engine.python.datastore import DataStore
 from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.errors import (
@@ -63,7 +63,7 @@ class Wire:
     ) -> None:
         self.now = 100.0
         self.store = DataStore(ME, "n0", release)
-        self.machine = Client(ME, self.store, Server("server.0", release, 1, shared_store))
+        self.machine = Client(ME, self.store, ServerInfo("server.0", release, 1, shared_store))
         self.frames = FrameReader()
         self.requests: dict[int, bytes] = {}
         if opened:

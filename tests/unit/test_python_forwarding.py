@@ -6,7 +6,7 @@ import pytest
 
 from pypmix import App, Client, IOFChannel, NotInitialized, Output, Proc, Rank, attrs
 from pypmix.engine.python.client import Client as Machine
-from pypmix.engine.python.client import Server
+from pypmix.engine.python.client import ServerInfo
 from pypmix.engine.python.datastore import DataStore
 from pypmix.engine.python.serverside import forwarding
 from pypmix.standard import codes, ops, statuses
@@ -155,7 +155,7 @@ class Side:
 
     def __init__(self, buffer_type=1, release=RELEASE):
         self.kind, self.release = buffer_type, release
-        self.client = Machine(ME, DataStore(ME, "host", release), Server("server.0", release, buffer_type))
+        self.client = Machine(ME, DataStore(ME, "host", release), ServerInfo("server.0", release, buffer_type))
         self.pieces = []
         self.ends = []
 

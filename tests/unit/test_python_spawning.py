@@ -9,7 +9,7 @@ import pytest
 from pypmix import App, Client, Proc, Rank, app, attrs
 from pypmix.engine.apps import refusal
 from pypmix.engine.python.client import Client as Machine
-from pypmix.engine.python.client import Server
+from pypmix.engine.python.client import ServerInfo
 from pypmix.engine.python.datastore import DataStore
 from pypmix.engine.python.serverside import spawning
 from pypmix.standard import codes, ops, statuses
@@ -203,7 +203,7 @@ def test_mistakes_are_errors_at_the_call_and_nothing_is_asked(me, session, mista
 
 
 def machine(buffer_type=1, release=RELEASE, tool=False):
-    return Machine(ME, DataStore(ME, "host", release), Server("server.0", release, buffer_type, tool=tool))
+    return Machine(ME, DataStore(ME, "host", release), ServerInfo("server.0", release, buffer_type, tool=tool))
 
 
 def request(client, command):

@@ -22,7 +22,7 @@ from pypmix import (
     attrs,
 )
 from pypmix.engine.python.client import Client as Machine
-from pypmix.engine.python.client import Server
+from pypmix.engine.python.client import ServerInfo
 from pypmix.engine.python.datastore import DataStore
 from pypmix.engine.python.serversession import open_server
 from pypmix.engine.python.session import open_client
@@ -419,7 +419,7 @@ def machine(release=RELEASE, buffer_type=1, alone=False):
     store = DataStore(ME, "n0", release)
     nodes = ((attrs.HOSTNAME("n0"), attrs.LOCAL_PEERS("0,1")), (attrs.HOSTNAME("n1"), attrs.LOCAL_PEERS("2")))
     store.add_job(JobInfo("job", (attrs.JOB_SIZE(3),), nodes, procs=((2, (attrs.LOCAL_RANK(0),)),)))
-    return Machine(ME, store, None if alone else Server("server.0", release, buffer_type))
+    return Machine(ME, store, None if alone else ServerInfo("server.0", release, buffer_type))
 
 
 def sent(client):

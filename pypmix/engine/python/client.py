@@ -202,7 +202,7 @@ class Operation:
         self.act: Act = act or _settle
 
 
-class Server(Record):
+class ServerInfo(Record):
     """The server, as the environment tells of it.
 
     Attributes:
@@ -292,12 +292,12 @@ class _Intake:
         self.reader = FrameReader()
 
 
-class Timer:
+class ClientTimer:
     """A call that is due at a time of the machine's clock."""
 
     __slots__ = ("_timers", "call", "due")
 
-    def __init__(self, timers: list[Timer], due: float, call: Callable[[], None]) -> None:
+    def __init__(self, timers: list[ClientTimer], due: float, call: Callable[[], None]) -> None:
         self._timers = timers
         self.due = due
         self.call = call
@@ -324,7 +324,7 @@ class Client:
         server: Its server; None for a singleton, which has none.
     """
 
-    def __init__(self, proc: Proc, store: DataStore, server: Server | None) -> None:
+    def __init__(self, proc: Proc, store: DataStore, server: ServerInfo | None) -> None:
         self.proc = proc
         self.store = store
         self.server = server
@@ -365,7 +365,7 @@ class Client:
         """What the modules of `clientside` keep, each under its own name."""
         self.groups: Groups | None = None
         """The groups of this process, once it has asked for one."""
-        self.timers: list[Timer] = []
+        self.timers: list[ClientTimer] = []
         self.enter: Callable[[Callable[[], None]], None] = lambda step: step()
         """Takes a step of this machine from any thread that is not in it already; the transport sets it."""
         self.misdirected = False
@@ -500,9 +500,9 @@ class Client:
             self.groups = load("pypmix.engine.python.clientside.groups", "GroupPort")(self)
         return self.groups
 
-    def later(self, seconds: float, call: Callable[[], None]) -> Timer:
+    def later(self, seconds: float, call: Callable[[], None]) -> ClientTimer:
         """Have a function called in a step of the machine after some seconds."""
-        return Timer(self.timers, self.now + seconds, call)
+        return ClientTimer(self.timers, self.now + seconds, call)
 
     # What happens
 

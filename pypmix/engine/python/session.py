@@ -7,7 +7,7 @@ from time import monotonic
 
 from pypmix._version import __version__
 from pypmix.engine.base import COMMON, EngineInfo
-from pypmix.engine.python.client import ENGINE, Client, Server
+from pypmix.engine.python.client import ENGINE, Client, ServerInfo
 from pypmix.engine.python.datastore import DataStore
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotSupported, Unreachable
@@ -176,7 +176,7 @@ def open_client(env: Mapping[str, str] | None = None, directives: tuple[Info, ..
         return Session(singleton(env), None)
     proc = _identity(env)
     name, address = _address(env)
-    server = Server(
+    server = ServerInfo(
         name,
         _release(env),
         2 if env.get("PMIX_BFROP_BUFFER_TYPE") == "PMIX_BFROP_BUFFER_FULLY_DESC" else 1,
@@ -337,7 +337,7 @@ def _credential(offered: str) -> tuple[str, bytes]:
     )
 
 
-def client_hello(env: Mapping[str, str], proc: Proc, server: Server) -> Hello:
+def client_hello(env: Mapping[str, str], proc: Proc, server: ServerInfo) -> Hello:
     """Return how a client introduces itself to the server that the environment tells of."""
     module, credential = _credential(env.get("PMIX_SECURITY_MODE") or "native")
     # Some servers fit their answers to the release that the client names, others do not: naming theirs suits both.

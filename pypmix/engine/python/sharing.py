@@ -24,7 +24,7 @@ UNKNOWN_SECONDS = 30.0
 """How long a request waits for an nspace that is still to be registered here."""
 
 
-class Request:
+class DataRequest:
     """What another server asks of a proc that has not committed it yet."""
 
     __slots__ = ("deadline", "done", "key", "since", "timer")
@@ -48,15 +48,15 @@ class Sharing:
     def __init__(self, clock: Clock, store: Store) -> None:
         self._clock = clock
         self._store = store
-        self._requests: dict[Proc, list[Request]] = {}
+        self._requests: dict[Proc, list[DataRequest]] = {}
         self._number = 0
 
     def request(self, proc: Proc, done: Done[bytes], key: str = "", timeout: float = 0.0) -> None:
         """See `ServerSession.dmodex_request`."""
         now = self._clock.now()
-        self._take(proc, Request(done, key, now, now + timeout if timeout else None))
+        self._take(proc, DataRequest(done, key, now, now + timeout if timeout else None))
 
-    def _take(self, proc: Proc, request: Request) -> None:
+    def _take(self, proc: Proc, request: DataRequest) -> None:
         """Answer a request, or let it wait."""
         namespace = self._store.get(proc.nspace)
         process = None if namespace is None else namespace.processes.get(proc.rank)
@@ -129,7 +129,7 @@ class Sharing:
         for proc in list(self._requests):
             self._refuse(proc, "the server is closed")
 
-    def _expire(self, proc: Proc, request: Request, error: PMIxError) -> None:
+    def _expire(self, proc: Proc, request: DataRequest, error: PMIxError) -> None:
         self._taken(proc, [request])
         request.done(None, error)
 
@@ -137,7 +137,7 @@ class Sharing:
         for request in self._taken(proc):
             request.done(None, NotFound(why, procs=(proc,)))
 
-    def _taken(self, proc: Proc, which: list[Request] | None = None) -> list[Request]:
+    def _taken(self, proc: Proc, which: list[DataRequest] | None = None) -> list[DataRequest]:
         """Return the requests for a proc, or some of them, which are answered now."""
         requests = self._requests.pop(proc, [])
         if which is None:

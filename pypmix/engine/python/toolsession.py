@@ -28,7 +28,7 @@ from pypmix._version import __version__
 from pypmix.engine.base import EngineInfo, sleep_for
 from pypmix.engine.peeruid import OWNER
 from pypmix.engine.python.attachment import Aim, aim, candidates, identity, launched_by
-from pypmix.engine.python.client import ENGINE, Client, Server
+from pypmix.engine.python.client import ENGINE, Client, ServerInfo
 from pypmix.engine.python.datastore import DataStore
 from pypmix.engine.python.session import (
     NEWEST,
@@ -357,7 +357,7 @@ class ToolSession:
             flag += FLAG_LAUNCHER_NEEDS_ID - FLAG_TOOL_NEEDS_ID
         described = self._env.get("PMIX_BFROP_BUFFER_TYPE") == "PMIX_BFROP_BUFFER_FULLY_DESC"
         ours = adapts(self._env, contact.nspace) if own is not None and own.uri == contact.uri else bool(contact.pypmix)
-        server = Server(contact.name, release, 2 if described else 1, tool=True, adapts=ours)
+        server = ServerInfo(contact.name, release, 2 if described else 1, tool=True, adapts=ours)
         hello = client_hello({**self._env, "PMIX_VERSION": ".".join(map(str, release))}, proc, server)
         infos = [Info(keys.PROC_PID, Value(codes.PID, os.getpid())), Info(keys.CMD_LINE, _command_line())]
         if contact.pypmix:

@@ -66,7 +66,7 @@ class _Interest:
         self.known = False
 
 
-class Events:
+class ClientEvents:
     """The events of one client."""
 
     def __init__(self, client: Client) -> None:
@@ -227,12 +227,12 @@ class Events:
             self.handlers.end(None)
 
 
-def events_of(client: Client) -> Events:
+def events_of(client: Client) -> ClientEvents:
     """Return the events of a client."""
     found = client.topics.get(TOPIC)
     if found is None:
-        found = client.topics[TOPIC] = Events(client)
-    assert isinstance(found, Events)
+        found = client.topics[TOPIC] = ClientEvents(client)
+    assert isinstance(found, ClientEvents)
     return found
 
 

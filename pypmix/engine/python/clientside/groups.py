@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Done
     from pypmix.engine.chain import Handlers
-    from pypmix.engine.python.client import Call, Client, Ended, JobValues, Start, Timer
+    from pypmix.engine.python.client import Call, Client, ClientTimer, Ended, JobValues, Start
     from pypmix.standard.ops import Connected, GroupResults, GroupState, Notification, Op
     from pypmix.standard.types import Proc
 
@@ -163,7 +163,7 @@ class GroupPort:
             start = self._destruct
         self._client.begin_inside(op, self._steps.ended(done), start)
 
-    def later(self, seconds: float, call: Callable[[], None]) -> Timer:
+    def later(self, seconds: float, call: Callable[[], None]) -> ClientTimer:
         return self._client.later(seconds, self._steps.later(call))
 
     def fetch(self, proc: Proc, key: str) -> Value | None:
