@@ -877,3 +877,10 @@ def test_job_data_that_a_get_brings_is_what_a_resolution_uses():
     assert call.outcome[0].data == 1
     found = client.start(ops.ResolvePeers(), None, 0.0).outcome[0]
     assert found == (Proc("job", 0), ME, Proc("other", 0))
+
+
+def test_peers_of_a_node_that_a_server_names_badly_are_left_out():
+    client = machine(release=(5, 0, 0))
+    name = attrs.HOSTNAME("n2")
+    client.store.add_job(JobInfo("job", (), ((name, attrs.LOCAL_PEERS("1,x,,0")),)))
+    assert client.start(ops.ResolvePeers("n2", "job"), None, 0.0).outcome == ((Proc("job", 0), Proc("job", 1)), None)
