@@ -22,7 +22,6 @@ NOT_YET = {
 
 
 CIRCLES_LEFT = (
-    "pypmix.compat.server",
     "pypmix.engine.native.",
     "pypmix.engine.python.",
     "pypmix.host.",

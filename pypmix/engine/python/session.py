@@ -53,25 +53,11 @@ OURS = frozenset(("connect.nspace", "connect.directives"))
 FEATURES: dict[str, Release] = {**dict.fromkeys(COMMON, OLDEST), "get.refresh": OLDEST, "get.pset_names": (5, 0, 0)}
 """What works with this engine, and the first release of a server with which it does."""
 
-_LONE = frozenset(
-    {
-        "put",
-        "commit",
-        "fence",
-        "fence.collect",
-        "fence.timeout",
-        "get",
-        "get.timeout",
-        "get.immediate",
-        "get.refresh",
-        "query",
-        "resolve_peers",
-        "resolve_nodes",
-        "events",
-        "notify",
-        "finalize",
-    }
+_ALONE = (
+    "put commit fence fence.collect fence.timeout get get.timeout get.immediate get.refresh query resolve_peers "
+    "resolve_nodes events notify finalize"
 )
+_LONE = frozenset(_ALONE.split())
 """What works without a server."""
 
 
