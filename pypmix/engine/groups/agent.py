@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pypmix.engine.groups.talk import SAYS, found
+from pypmix.lazy import load
 from pypmix.standard import keys, statuses
 from pypmix.standard.ops import (
     GroupConstruct,
@@ -162,11 +163,7 @@ class Agent:
         """Return a part, which is imported and made when it is wanted first: `Name(agent)`."""
         found = self._parts.get(module)
         if found is None:
-            from sys import modules
-
-            full = f"pypmix.engine.groups.{module}"
-            __import__(full)
-            found = self._parts[module] = getattr(modules[full], name)(self)
+            found = self._parts[module] = load(f"pypmix.engine.groups.{module}", name)(self)
         return found
 
     # What several parts want to hear of

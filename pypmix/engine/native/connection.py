@@ -24,6 +24,7 @@ from _thread import RLock
 from pypmix.engine.base import EngineInfo
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.marshal import Marshal
+from pypmix.lazy import load
 from pypmix.standard import codes, statuses
 from pypmix.standard.errors import (
     LostConnection,
@@ -141,14 +142,12 @@ class Connection:
         """Return the operations of one module of this package; it is imported when the first of them is asked."""
         topic = self._topics.get(name)
         if topic is None:
-            from sys import modules
-
-            module = f"pypmix.engine.native.{name}"
-            __import__(module)
+            # Imported before the lock is taken: an import has a lock of its own.
+            make = load(f"pypmix.engine.native.{name}", "Topic")
             with self._making:
                 topic = self._topics.get(name)
                 if topic is None:
-                    topic = self._topics[name] = modules[module].Topic(self)
+                    topic = self._topics[name] = make(self)
         return topic
 
     def with_groups(self) -> Groups:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sys import modules
-
+from pypmix.lazy import load
 from pypmix.standard import statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.wire.additions import encode_late
@@ -109,9 +108,8 @@ class Topics:
         """Return the topic of a module."""
         topic = self._made.get(name)
         if topic is None:
-            module = f"pypmix.engine.python.serverside.{name}"
-            __import__(module)
-            topic = self._made[name] = getattr(modules[module], name.capitalize())(self._server)
+            made = load(f"pypmix.engine.python.serverside.{name}", name.capitalize())
+            topic = self._made[name] = made(self._server)
         return topic
 
     def handler(self, command: int) -> Handler | None:
