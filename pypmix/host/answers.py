@@ -1,9 +1,10 @@
-"""Where the requests of clients and tools are answered: by operation, a function that is given the host and the upcall.
+"""Where the requests of clients and tools are answered: by operation, by a function.
 
-A module that answers some has a table `ANSWERS` of operations and functions. It is imported when the first of them
+A module that answers some has a table `ANSWERS` of operations and functions, which get the manager and the upcall. It
+is imported when the first of them
 is asked, on the thread of the host's loop, where all answers are made: they must not block. What a function raises is
 the answer; what it does not answer at once it answers later. A module keeps what it needs to remember in an object
-that `LocalHost.part` makes.
+that `Manager.part` makes.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.local import LocalHost
+    from pypmix.host.manager import Manager
 
-    Answer = Callable[[LocalHost, Upcall], None]
+    Answer = Callable[[Manager, Upcall], None]
 
 MODULES = {
     "connecting": "Connect Disconnect",
-    "control": "JobControl AllocationRequest FabricRegister FabricUpdate",
+    "control": "JobControl AllocationRequest FabricRegister FabricUpdate ClientAborted",
     "credentials": "GetCredential ValidateCredential",
     "elsewhere": "DirectModex FenceUpcall",
     "forwarding": "IOFPull IOFDeregister IOFPush",
@@ -39,6 +40,11 @@ _HOME = {name: module for module, names in MODULES.items() for name in names.spl
 
 found: dict[type, Answer] = {}
 """What answers those that have been asked already."""
+
+
+def module_of(kind: type) -> str | None:
+    """Return the name of the module that answers an operation, None where there is none."""
+    return _HOME.get(kind.__name__)
 
 
 def find(kind: type) -> Answer | None:

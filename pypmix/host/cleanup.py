@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pypmix.host.local import LocalHost
+    from pypmix.host.manager import Manager
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
     from pypmix.standard.types import Info, Proc
@@ -75,7 +75,7 @@ class _Waiting:
 class Cleanups:
     """What a host has to remove when procs have ended."""
 
-    def __init__(self, host: LocalHost) -> None:
+    def __init__(self, host: Manager) -> None:
         self._host = host
         self._waiting: dict[str | Proc, list[_Waiting]] = {}
         self._size = 0
@@ -109,7 +109,7 @@ class Cleanups:
                 carry_out(waiting.wish)
 
 
-def read(host: LocalHost, directives: Iterable[Info], uid: int) -> Wish | None:
+def read(host: Manager, directives: Iterable[Info], uid: int) -> Wish | None:
     """Return what directives want to be removed, None if that is nothing.
 
     Args:
@@ -168,9 +168,9 @@ def _checked(path: str, uid: int) -> str:
     return found
 
 
-def _kept(host: LocalHost) -> list[str]:
+def _kept(host: Manager) -> list[str]:
     """Return the folders that are not removed, nor any that holds one of them."""
-    found = [os.path.expanduser("~"), host.env.get("HOME", ""), host.tmpdir, host.job.wdir]
+    found = [os.path.expanduser("~"), host.env.get("HOME", ""), host.tmpdir, host.wdir]
     found += [app.wdir for job in host.jobs.values() for app in job.job.apps]
     return [os.path.realpath(path) for path in found if path.startswith(os.sep)]
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.local import LocalHost
+    from pypmix.host.manager import Manager
 
 
 class Connections:
     """The nspaces of a host's connections."""
 
-    def __init__(self, host: LocalHost) -> None:
+    def __init__(self, host: Manager) -> None:
         self._host = host
         self._numbers = count(1)
 
@@ -30,7 +30,7 @@ class Connections:
         return f"{self._host.server.proc.nspace.rpartition('@')[0]}@connection-{next(self._numbers)}"
 
 
-def _agree(host: LocalHost, upcall: Upcall) -> None:
+def _agree(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, Connect | Disconnect)
     tools = host.part(Admitted)
@@ -45,4 +45,4 @@ def _agree(host: LocalHost, upcall: Upcall) -> None:
     upcall.reply(Connected(host.part(Connections).take()))
 
 
-ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {Connect: _agree, Disconnect: _agree}
+ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {Connect: _agree, Disconnect: _agree}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.local import LocalHost
+    from pypmix.host.manager import Manager
     from pypmix.host.rank import Rank
     from pypmix.standard.types import Info
 
@@ -75,7 +75,7 @@ MET = frozenset(
 KNOWN = MET | {*STEPS, CONTEXT_ID, DEFINE_PSET, cleanup.FILES, cleanup.FOLDERS}
 
 
-def _control(host: LocalHost, upcall: Upcall) -> None:
+def _control(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, JobControl)
     directives = op.directives
@@ -85,10 +85,8 @@ def _control(host: LocalHost, upcall: Upcall) -> None:
         if info.key in REFUSED or unknown:
             raise NotSupported(f"this host has no {name_of(info.key)}", operation=op.name)
     if CONTEXT_ID in keys:
-        from pypmix.host.groups import ContextIds
-
         # For a group that invites its members.
-        upcall.reply((attrs.GROUP_CONTEXT_ID(host.part(ContextIds).take()),))
+        upcall.reply((attrs.GROUP_CONTEXT_ID(host.next_context_id()),))
         return
     uid = upcall.uid
     if uid is None or uid not in (0, os.geteuid()):
@@ -129,22 +127,22 @@ def _signal(directives: tuple[Info, ...]) -> int:
     return signum
 
 
-def _own_job(host: LocalHost, upcall: Upcall) -> tuple[Proc, ...]:
+def _own_job(host: Manager, upcall: Upcall) -> tuple[Proc, ...]:
     proc = upcall.requestor
     if proc is None or proc.nspace not in host.jobs:
         raise PMIxError("who is of no job has to name the procs", status=Status.ERR_BAD_PARAM)
     return (Proc.unchecked(proc.nspace, RANK_WILDCARD),)
 
 
-def _ranks(host: LocalHost, targets: tuple[Proc, ...]) -> list[Rank]:
+def _ranks(host: Manager, targets: tuple[Proc, ...]) -> list[Rank]:
     for proc in targets:
         job = host.jobs.get(proc.nspace)
-        if job is None or (proc.rank != RANK_WILDCARD and proc.rank >= len(job.ranks)):
+        if job is None or (proc.rank != RANK_WILDCARD and job.rank(proc.rank) is None):
             raise NotFound(f"{proc} is not of a job that runs here", operation="job_control")
     return host.expand(targets)
 
 
-def _take(host: LocalHost, step: str, ranks: list[Rank], who: str, signum: int) -> None:
+def _take(host: Manager, step: str, ranks: list[Rank], who: str, signum: int) -> None:
     if step in (SIGNAL, PAUSE, RESUME):
         host.send({SIGNAL: signum, PAUSE: signal.SIGSTOP, RESUME: signal.SIGCONT}[step], ranks)
         return
@@ -164,11 +162,11 @@ def _take(host: LocalHost, step: str, ranks: list[Rank], who: str, signum: int) 
         host.loop.later(host.grace, lambda: host.send(signal.SIGKILL, [rank for rank in ranks if rank.alive]))
 
 
-def _not_here(_host: LocalHost, upcall: Upcall) -> NoReturn:
+def _not_here(_host: Manager, upcall: Upcall) -> NoReturn:
     raise NotSupported("a host of one node has nothing to offer there", operation=upcall.op.name)
 
 
-ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {
+ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {
     JobControl: _control,
     AllocationRequest: _not_here,
     FabricRegister: _not_here,

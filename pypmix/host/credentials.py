@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.local import LocalHost
+    from pypmix.host.manager import Manager
     from pypmix.standard.types import Info
 
 TYPE = "pypmix"
@@ -87,7 +87,7 @@ class Seal:
 class Seals:
     """The host's seal."""
 
-    def __init__(self, _host: LocalHost) -> None:
+    def __init__(self, _host: Manager) -> None:
         self.seal = Seal()
 
 
@@ -102,7 +102,7 @@ def _check_type(directives: tuple[Info, ...], operation: str) -> None:
         raise NotSupported(f"this host has credentials of the type {TYPE}, not {wanted}", operation=operation)
 
 
-def _get(host: LocalHost, upcall: Upcall) -> None:
+def _get(host: Manager, upcall: Upcall) -> None:
     op, proc = upcall.op, upcall.requestor
     assert isinstance(op, GetCredential)
     assert proc is not None and upcall.uid is not None and upcall.gid is not None
@@ -111,7 +111,7 @@ def _get(host: LocalHost, upcall: Upcall) -> None:
     upcall.reply(Credential(token, (attrs.CRED_TYPE(TYPE),)))
 
 
-def _validate(host: LocalHost, upcall: Upcall) -> None:
+def _validate(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, ValidateCredential)
     _check_type(op.directives, op.name)
@@ -120,4 +120,4 @@ def _validate(host: LocalHost, upcall: Upcall) -> None:
     upcall.reply((attrs.CRED_TYPE(TYPE), attrs.USERID(claims["uid"]), attrs.GRPID(claims["gid"]), attrs.PROCID(proc)))
 
 
-ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {GetCredential: _get, ValidateCredential: _validate}
+ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {GetCredential: _get, ValidateCredential: _validate}

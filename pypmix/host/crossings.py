@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done, Upcall
     from pypmix.host.exchange.border import Border
     from pypmix.host.joining import Joining
-    from pypmix.host.local import LocalHost
-    from pypmix.host.loop import Loop
+    from pypmix.host.loop import HostLoop
+    from pypmix.host.manager import Manager
     from pypmix.host.nodes import LocalNode
     from pypmix.host.running import RunningJob
     from pypmix.server import Server
@@ -32,7 +32,7 @@ WITH_HOST = ", with the host"
 class _OnLoop:
     """A server that answers on the loop, where all else of the crossings happens."""
 
-    def __init__(self, server: Server, loop: Loop) -> None:
+    def __init__(self, server: Server, loop: HostLoop) -> None:
         self._server = server
         self._loop = loop
 
@@ -78,8 +78,11 @@ class Crossings:
         joining: The other clusters that it is joined with; None for none.
     """
 
+    prompt = False
+    """All of it happens on the host's loop."""
+
     def __init__(
-        self, host: LocalHost, only: Callable[[Op[Any]], bool] | None = None, joining: Joining | None = None
+        self, host: Manager, only: Callable[[Op[Any]], bool] | None = None, joining: Joining | None = None
     ) -> None:
         self._host = host
         self._only = only
@@ -118,7 +121,7 @@ class Crossings:
                 self.connected(rank.node, rank.proc)
             if rank.stage == FINALIZED:
                 self.finalized(rank.node, rank.proc)
-            if rank.lost or (rank.pid and not rank.alive):
+            if rank.lost or rank.over:
                 self.departed(rank.node, rank.proc)
 
     def answer(self, node: LocalNode, upcall: Upcall) -> bool:
@@ -165,6 +168,53 @@ class Crossings:
         if self._claim >= 0:
             os.close(self._claim)
             self._claim = -1
+
+
+class Exchanging:
+    """The crossing of a host that has one node, and an exchange with hosts of others.
+
+    Args:
+        host: The host.
+        crossing: What answers for its server.
+    """
+
+    prompt = True
+
+    def __init__(self, host: Manager, crossing: Crossing) -> None:
+        self._host = host
+        self._crossing = crossing
+
+    def answer(self, _node: LocalNode, upcall: Upcall) -> bool:
+        """Answer an upcall; tell whether it is one that is answered here."""
+        return self._crossing.answer(upcall)
+
+    def register(self, job: RunningJob) -> None:
+        """Make a job known before the server knows it."""
+        places = {rank: node.hostname for node in job.job.nodes for rank in node.ranks}
+        self._crossing.register(job.job.info(), places)
+
+    def deregister(self, nspace: str) -> None:
+        """Forget a job."""
+        self._crossing.deregister(nspace)
+
+    def connected(self, _node: LocalNode, proc: Proc) -> None:
+        """A proc has connected, for the first time or again."""
+        self._crossing.connected(proc)
+
+    def finalized(self, _node: LocalNode, proc: Proc) -> None:
+        """A proc has finalized."""
+        self._crossing.finalized(proc)
+
+    def departed(self, _node: LocalNode, proc: Proc) -> None:
+        """A proc has ended or was lost."""
+        self._crossing.departed(proc)
+
+    def pending(self) -> list[Pending]:
+        """Return what is under way, oldest first."""
+        return merged(self._host.server.pending(), self._crossing.pending())
+
+    def close(self) -> None:
+        """End nothing: the exchange is not the manager's."""
 
 
 def merged(found: Iterable[Pending], crossing: Iterable[Pending] = ()) -> list[Pending]:

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.local import LocalHost
+    from pypmix.host.manager import Manager
 
 
-def _nobody(_host: LocalHost, upcall: Upcall) -> NoReturn:
+def _nobody(_host: Manager, upcall: Upcall) -> NoReturn:
     op = upcall.op
     assert isinstance(op, (DirectModex, FenceUpcall))
     procs = (op.proc,) if isinstance(op, DirectModex) else op.procs
     raise NotFound("there is no other node that could have it", operation=op.name, procs=procs)
 
 
-ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {DirectModex: _nobody, FenceUpcall: _nobody}
+ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {DirectModex: _nobody, FenceUpcall: _nobody}

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pypmix.host.loop import Loop
+    from pypmix.host.loop import HostLoop
 
 READ_SIZE = 1 << 16
 
@@ -27,7 +27,7 @@ class Input:
         fd: The write end of a pipe; closed by the input.
     """
 
-    def __init__(self, loop: Loop, fd: int) -> None:
+    def __init__(self, loop: HostLoop, fd: int) -> None:
         self._loop = loop
         self._fd = fd
         self._rest: deque[tuple[memoryview, Callable[[], None]]] = deque()
@@ -108,7 +108,7 @@ class Feed:
         inputs: Where it goes.
     """
 
-    def __init__(self, loop: Loop, fd: int, inputs: Sequence[Input]) -> None:
+    def __init__(self, loop: HostLoop, fd: int, inputs: Sequence[Input]) -> None:
         self._loop = loop
         self._fd = fd
         self._inputs = inputs

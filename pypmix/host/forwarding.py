@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.local import LocalHost
+    from pypmix.host.manager import Manager
     from pypmix.host.output import Stream
     from pypmix.host.rank import Rank
     from pypmix.standard.types import Proc
@@ -27,7 +27,7 @@ HINT = "`pypmix run --forward` gives it pipes"
 class Pulls:
     """Whose output the server is to be given, on top of that of spawned jobs, of which it gets all."""
 
-    def __init__(self, host: LocalHost) -> None:
+    def __init__(self, host: Manager) -> None:
         self._host = host
         self._pulls: dict[int, IOFPull] = {}
         self._last = 0
@@ -81,7 +81,7 @@ class Pulls:
                             yield rank, kind, rank.streams[kind]
 
 
-def _named(host: LocalHost, procs: Iterable[Proc]) -> list[Rank]:
+def _named(host: Manager, procs: Iterable[Proc]) -> list[Rank]:
     """Return the ranks that procs name, an empty nspace all jobs'; none for jobs that have ended."""
     found: list[Rank] = []
     for proc in procs:
@@ -95,7 +95,7 @@ def _named(host: LocalHost, procs: Iterable[Proc]) -> list[Rank]:
     return found
 
 
-def _pull(host: LocalHost, upcall: Upcall) -> None:
+def _pull(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, IOFPull)
     pulls = host.part(Pulls)
@@ -104,14 +104,14 @@ def _pull(host: LocalHost, upcall: Upcall) -> None:
     pulls.apply()
 
 
-def _deregister(host: LocalHost, upcall: Upcall) -> None:
+def _deregister(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, IOFDeregister)
     host.part(Pulls).remove(op.id)
     upcall.reply()
 
 
-def _push(host: LocalHost, upcall: Upcall) -> None:
+def _push(host: Manager, upcall: Upcall) -> None:
     """Answer when the ranks' pipes have taken it: whoever waits for that is slowed down, and nobody is refused."""
     op = upcall.op
     assert isinstance(op, IOFPush)
@@ -155,7 +155,7 @@ def _nothing() -> None:
     """What is called where nobody waits."""
 
 
-ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {
+ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {
     IOFPull: _pull,
     IOFDeregister: _deregister,
     IOFPush: _push,

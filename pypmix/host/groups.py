@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 from pypmix.standard import attrs, statuses
 from pypmix.standard.codes import SIZE
 from pypmix.standard.enums import EventCode
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.local import LocalHost
+    from pypmix.host.manager import Manager
     from pypmix.standard.ops import Op
 
 CONTEXT_ID = attrs.GROUP_CONTEXT_ID.key
@@ -27,10 +25,6 @@ ASSIGN_CONTEXT_ID = attrs.GROUP_ASSIGN_CONTEXT_ID.key
 ADDED = attrs.GROUP_ADD_MEMBERS.key
 TOLD = frozenset({attrs.GROUP_INFO.key, attrs.GROUP_INFO_ARRAY.key, attrs.GROUP_ENDPT_DATA.key})
 """What members tell each other."""
-
-FIRST_CONTEXT_ID = 1 << 32
-"""Where the context ids begin that this host gives; a server that completes a group by itself begins at 1."""
-
 
 LOCAL_STATUS = attrs.LOCAL_COLLECTIVE_STATUS.key
 QUERIES = frozenset((attrs.QUERY_NUM_GROUPS.key, attrs.QUERY_GROUP_NAMES.key, attrs.QUERY_GROUP_MEMBERSHIP.key))
@@ -41,10 +35,10 @@ EVENTS = frozenset((EventCode.GROUP_LEFT, EventCode.GROUP_CONSTRUCT_COMPLETE, Ev
 class Memberships:
     """Who is in groups; of those who make one group after the other it is found out once. For any thread."""
 
-    def __init__(self, _host: LocalHost) -> None:
+    def __init__(self, _host: Manager) -> None:
         self._last: tuple[tuple[Proc, ...], tuple[Info, ...], tuple[Info, ...], bool] = (), (), (), False
 
-    def of(self, host: LocalHost, op: GroupUpcall) -> tuple[tuple[Info, ...], bool]:
+    def of(self, host: Manager, op: GroupUpcall) -> tuple[tuple[Info, ...], bool]:
         """Return the members in the order of their group ranks, and what they tell; and whether they want a number."""
         asked, directives = op.procs, op.directives
         procs, before, told, numbered = self._last
@@ -82,18 +76,7 @@ def was_broken(op: Op[Any]) -> bool:
     )
 
 
-class ContextIds:
-    """The numbers of groups; for any thread."""
-
-    def __init__(self, _host: LocalHost) -> None:
-        self._numbers = count(FIRST_CONTEXT_ID)
-
-    def take(self) -> int:
-        """Return a number that no other group has."""
-        return next(self._numbers)
-
-
-def members_of(host: LocalHost, procs: Iterable[Proc]) -> list[Proc]:
+def members_of(host: Manager, procs: Iterable[Proc]) -> list[Proc]:
     """Return procs in the order of their group ranks, each once, with those of a job for its wildcard."""
     found: set[Proc] = set()
     for proc in procs:
@@ -102,7 +85,7 @@ def members_of(host: LocalHost, procs: Iterable[Proc]) -> list[Proc]:
     return sorted(found)
 
 
-def _group(host: LocalHost, upcall: Upcall) -> None:
+def _group(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, GroupUpcall)
     if op.operation != GROUP_CONSTRUCT:
@@ -111,9 +94,9 @@ def _group(host: LocalHost, upcall: Upcall) -> None:
     told, numbered = host.part(Memberships).of(host, op)
     if numbered:
         # It is sound, and to find that out again takes a good part of the time of a construct.
-        number = Info.unchecked(CONTEXT_ID, Value.unchecked(SIZE, host.part(ContextIds).take()), 0)
+        number = Info.unchecked(CONTEXT_ID, Value.unchecked(SIZE, host.next_context_id()), 0)
         told = told[0], number, *told[1:]
     upcall.reply(told)
 
 
-ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {GroupUpcall: _group}
+ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {GroupUpcall: _group}

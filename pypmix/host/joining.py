@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pypmix.host.directory import Entry
     from pypmix.host.exchange.carrier import OnChange, OnMessage
     from pypmix.host.exchange.exchange import Exchange
-    from pypmix.host.local import LocalHost
-    from pypmix.host.loop import Loop
+    from pypmix.host.loop import HostLoop
+    from pypmix.host.manager import Manager
 
 PUBLISHED = "pypmix.cluster.published"
 TAKEN_BACK = "pypmix.cluster.unpublished"
@@ -90,7 +90,7 @@ class Joining(Record):
             ) from error
         return fd
 
-    def carrier(self, hostname: str, loop: Loop) -> LoopCarrier:
+    def carrier(self, hostname: str, loop: HostLoop) -> LoopCarrier:
         """Return what carries the messages of a node's server.
 
         Raises:
@@ -114,7 +114,7 @@ class LoopCarrier:
         loop: The loop.
     """
 
-    def __init__(self, carrier: TCPCarrier, loop: Loop) -> None:
+    def __init__(self, carrier: TCPCarrier, loop: HostLoop) -> None:
         self.name = carrier.name
         self._carrier = carrier
         self._loop = loop
@@ -165,7 +165,7 @@ class Shared:
         names: The names of jobs on both sides of the border.
     """
 
-    def __init__(self, host: LocalHost, exchange: Exchange, names: Naming) -> None:
+    def __init__(self, host: Manager, exchange: Exchange, names: Naming) -> None:
         self._exchange = exchange
         self._names = names
         self._first = exchange.name

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.local import LocalHost
+    from pypmix.host.manager import Manager
     from pypmix.host.output import Sink
     from pypmix.standard.types import Info
 
@@ -61,7 +61,7 @@ MAX_WAITING = 16 << 20
 class _Entry:
     """A log of one proc, and what stands before each of its lines."""
 
-    def __init__(self, host: LocalHost, op: Log, requestor: Proc | None) -> None:
+    def __init__(self, host: Manager, op: Log, requestor: Proc | None) -> None:
         given = {info.key: info.value.data for info in op.directives}
         source = given.get(attrs.LOG_SOURCE.key)
         self.source = source if isinstance(source, Proc) else requestor or host.server.proc
@@ -100,7 +100,7 @@ class _Entry:
 class Logs:
     """What waits for the readers of the host's output."""
 
-    def __init__(self, host: LocalHost) -> None:
+    def __init__(self, host: Manager) -> None:
         self._host = host
         self._waiting = 0
 
@@ -171,7 +171,7 @@ def _syslog(entry: _Entry, text: str, priority: int) -> None:
             raise NotSupported(f"the system's log takes nothing: {error.strerror}", operation="log") from None
 
 
-def _log(host: LocalHost, upcall: Upcall) -> None:
+def _log(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, Log)
     entry = _Entry(host, op, upcall.requestor)
@@ -236,4 +236,4 @@ def _record_text(op: Log) -> str:
     return " ".join([_text(info) for info in op.data if info.key in TEXTS])
 
 
-ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {Log: _log}
+ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {Log: _log}

@@ -14,8 +14,36 @@ from pypmix.engine.faults import fault, struck
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
 
     Callback = Callable[[], None]
+
+    class Cancellable(Protocol):
+        """A call that is due later."""
+
+        def cancel(self) -> None: ...
+
+    class HostLoop(Protocol):
+        """A loop that a host lives in; only `post` may be called on other threads."""
+
+        def watch(self, fd: int, events: int, callback: Callback, /) -> None:
+            """Call `callback` whenever `fd` is ready."""
+
+        def unwatch(self, fd: int, /) -> None:
+            """Forget `fd`; to be called before it is closed."""
+
+        def later(self, delay: float, callback: Callback, /) -> Cancellable:
+            """Call `callback` after `delay` seconds."""
+
+        def post(self, callback: Callback, /) -> None:
+            """Call `callback` soon; from any thread. Raises `RuntimeError` where the loop has ended."""
+
+        def soon(self, callback: Callback, /) -> None:
+            """Call `callback` soon, where nobody has to be woken."""
+
+        def run_posted(self) -> None:
+            """Carry out what has been posted by now."""
+
 
 READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.local import LocalHost
-    from pypmix.host.loop import Timer
+    from pypmix.host.loop import Cancellable
+    from pypmix.host.manager import Manager
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
     from pypmix.standard.types import Info, Proc
@@ -85,7 +85,7 @@ class Monitor:
     def __init__(self, period: int, drops: int, look: Callable[[], Sign], event: Notification) -> None:
         self.period = period
         self.event = event
-        self.timer: Timer | None = None
+        self.timer: Cancellable | None = None
         self._drops = drops
         self._look = look
         self._last = look()
@@ -105,7 +105,7 @@ class Monitor:
 class Monitors:
     """The monitors of a host's clients and tools."""
 
-    def __init__(self, host: LocalHost) -> None:
+    def __init__(self, host: Manager) -> None:
         self._host = host
         self._monitors: dict[Proc, dict[str, Monitor]] = {}
         self._beats: dict[Proc, float] = {}
@@ -227,7 +227,7 @@ def _event(op: ProcessMonitor, proc: Proc, name: str) -> Notification:
     return Notification(op.error, proc, wide, tuple(infos))
 
 
-def _monitor(host: LocalHost, upcall: Upcall) -> None:
+def _monitor(host: Manager, upcall: Upcall) -> None:
     op, proc = upcall.op, upcall.requestor
     assert isinstance(op, ProcessMonitor)
     assert proc is not None
@@ -260,7 +260,7 @@ def _monitor(host: LocalHost, upcall: Upcall) -> None:
     upcall.reply(())
 
 
-def _folder(host: LocalHost, proc: Proc) -> str:
+def _folder(host: Manager, proc: Proc) -> str:
     """Return the folder in which a proc was started."""
     found = host.find(proc)
     if found is None:
@@ -269,10 +269,10 @@ def _folder(host: LocalHost, proc: Proc) -> str:
     return job.apps[job.slots()[proc.rank].app].wdir or job.wdir or os.sep
 
 
-def _heartbeat(host: LocalHost, upcall: Upcall) -> None:
+def _heartbeat(host: Manager, upcall: Upcall) -> None:
     if upcall.requestor is not None:
         host.part(Monitors).beat(upcall.requestor)
     upcall.reply()
 
 
-ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {ProcessMonitor: _monitor, Heartbeat: _heartbeat}
+ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {ProcessMonitor: _monitor, Heartbeat: _heartbeat}

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from functools import partial
-
-from pypmix.server import Server
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pypmix.engine.base import OnUpcall, Upcall
-    from pypmix.standard.limits import Limits
+    from pypmix.engine.base import OnUpcall
+    from pypmix.server import Server
 
     Wrap = Callable[[OnUpcall, str], OnUpcall]
 
@@ -29,52 +26,19 @@ class LocalNode:
         number: Its place among the nodes (PMIX_NODEID).
         hostname: Its name.
         tmpdir: Its temporary folder, which is made with the first job on it.
-        on_upcall: Called with the node and the upcall, on the engine's thread.
-        engine: The engine of its server.
-        library: The libpmix that a native one runs on; None for what is found.
-        nspace: The nspace of its server.
-        tool_support: Tools find its server.
-        rendezvous_file: A further file that they find it by.
-        limits: What one peer may take of its server.
-        wrap: Given the function that its server is to call and the node's name, returns what it calls instead.
+        server: Makes its server, given the node.
 
     Attributes:
         server: Its server; to be opened.
         running: How many ranks run on it, of all jobs.
     """
 
-    def __init__(
-        self,
-        number: int,
-        hostname: str,
-        tmpdir: str,
-        on_upcall: Callable[[LocalNode, Upcall], None],
-        *,
-        engine: str,
-        library: str | None,
-        nspace: str,
-        tool_support: bool,
-        rendezvous_file: str | None,
-        limits: Limits | None = None,
-        wrap: Wrap | None = None,
-    ) -> None:
+    def __init__(self, number: int, hostname: str, tmpdir: str, server: Callable[[LocalNode], Server]) -> None:
         self.number = number
         self.hostname = hostname
         self.tmpdir = tmpdir
         self.running = 0
-        asked: OnUpcall = partial(on_upcall, self)
-        self.server = Server(
-            asked if wrap is None else wrap(asked, hostname),
-            engine=engine,
-            nspace=nspace,
-            tmpdir=tmpdir,
-            tool_support=tool_support,
-            rendezvous_file=rendezvous_file,
-            hostname=hostname,
-            rank=number,
-            library=library,
-            limits=limits,
-        )
+        self.server = server(self)
 
     def folder(self, job: int) -> str:
         """Return the folder here of a job, by the job's number."""

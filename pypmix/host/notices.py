@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.local import LocalHost
+    from pypmix.host.manager import Manager
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
     from pypmix.standard.types import Info
@@ -49,168 +49,115 @@ OF_JOB: dict[int, int] = {
 """How a job has ended that ended as one of its procs did."""
 
 
-def proc_status(signum: int, code: int, unsynced: bool) -> int:
-    """Return the status that says how a process has ended.
-
-    Args:
-        signum: The signal that ended it; 0 for none.
-        code: What it exited with.
-        unsynced: Whether it was a client that had not finalized.
-    """
-    if signum:
-        return Status.ERR_PROC_ABORTED_BY_SIG
-    if code:
-        return Status.ERR_EXIT_NONZERO_TERM
-    return Status.ERR_PROC_TERM_WO_SYNC if unsynced else Status.SUCCESS
-
-
-def status_of(rank: Rank) -> int:
+def proc_status(rank: Rank) -> int:
     """Return the status that says how a rank has ended."""
-    return proc_status(rank.signum, rank.code or 0, bool(rank.blame))
+    if rank.signum:
+        return Status.ERR_PROC_ABORTED_BY_SIG
+    if rank.code:
+        return Status.ERR_EXIT_NONZERO_TERM
+    return Status.ERR_PROC_TERM_WO_SYNC if rank.blame else Status.SUCCESS
 
 
-def exit_code_of(rank: Rank) -> int:
-    """Return the exit code of a rank as a shell has it."""
-    return 128 + rank.signum if rank.signum else rank.code or 0
+def job_status(job: RunningJob, code: int) -> int:
+    """Return the status that says how a job has ended."""
+    if job.unlaunched is not None:
+        return Status.ERR_JOB_FAILED_TO_LAUNCH
+    if not code:
+        return Status.SUCCESS
+    if code == TIMED_OUT and job.outcome is not None:
+        return Status.ERR_TIMEOUT
+    blamed = [rank for rank in job.ranks if rank.blame and (rank.exit_code or 1) == code]
+    return OF_JOB[proc_status(blamed[0])] if blamed else Status.ERR_JOB_ABORTED
 
 
 class Notices:
-    """Raises the events of a host.
+    """Raises the events of a host, as the terms of its jobs say.
 
-    Args:
-        source: Returns the server's own proc.
-        notify: Raises an event for all of the session.
-        asked: Keeps the codes that somebody wants to hear of.
+    Attributes:
+        asked: The codes that somebody wants to hear of; those that are not raised here are not kept.
     """
 
-    def __init__(
-        self, source: Callable[[], Proc], notify: Callable[[Notification], None], asked: set[int] | None = None
-    ) -> None:
-        self._source = source
-        self._notify = notify
-        self.asked: set[int] = set() if asked is None else asked
-
-    def add(self, wanted: Iterable[int]) -> None:
-        """Somebody wants to hear of these codes; those that are not raised here are not kept.
-
-        A server of libpmix does not tell: with one, all are wanted.
-        """
-        self.asked.update(RAISED.intersection(wanted))
-
-    def remove(self, unwanted: Iterable[int]) -> None:
-        """Nobody wants to hear of these codes any more."""
-        self.asked.difference_update(unwanted)
-
-    def started(self, nspace: str, told: bool) -> None:
-        """All ranks of a spawned job have been started.
-
-        Args:
-            nspace: The job.
-            told: Whether somebody hears of it in any case.
-        """
-        for code in (EventCode.EVENT_JOB_START, EventCode.LAUNCH_COMPLETE):
-            if told or code in self.asked:
-                self._raise(code, Proc.unchecked(nspace, RANK_WILDCARD), ())
-
-    def rank_ended(self, proc: Proc, code: int, status: int, failed: bool, told: bool) -> None:
-        """A rank has ended.
-
-        Args:
-            proc: The rank.
-            code: Its exit code as a shell has it.
-            status: How it ended; see `proc_status`.
-            failed: Whether that is a failure, which is told in any case.
-            told: Whether somebody hears of its end in any case.
-        """
-        details = (attrs.EXIT_CODE(code), attrs.PROC_TERM_STATUS(status))
-        if failed:
-            self._raise(EventCode.ERR_PROC_ABORTED, proc, details)
-            if status in self.asked:
-                self._raise(status, proc, details)
-        for end in ENDS:
-            if told or end in self.asked:
-                self._raise(end, proc, details, cached=told or failed)
-
-    def job_ended(self, nspace: str, code: int, status: int, told: bool) -> None:
-        """A job has ended.
-
-        Args:
-            nspace: The job.
-            code: Its exit code.
-            status: How it ended.
-            told: Whether somebody hears of it in any case.
-        """
-        if told or EventCode.EVENT_JOB_END in self.asked:
-            details = (attrs.EXIT_CODE(code), attrs.JOB_TERM_STATUS(status))
-            self._raise(EventCode.EVENT_JOB_END, Proc.unchecked(nspace, RANK_WILDCARD), details)
-
-    def _raise(self, code: int, affected: Proc, details: tuple[Info, ...], *, cached: bool = True) -> None:
-        infos = (attrs.EVENT_AFFECTED_PROC(affected), *details, attrs.EVENT_NON_DEFAULT(True))
-        if not cached:
-            infos = (*infos, attrs.EVENT_DO_NOT_CACHE(True))
-        self._notify(Notification(code, self._source(), Range.SESSION, infos))
-
-
-class LocalNotices(Notices):
-    """Those of a `LocalHost`, as the terms of its jobs say."""
-
-    def __init__(self, host: LocalHost) -> None:
-        super().__init__(lambda: host.server.proc, host.notify)
-        if host.native:
-            self.add(RAISED)
+    def __init__(self, host: Manager) -> None:
+        self._host = host
+        # A server of libpmix does not tell what its clients want to hear of.
+        self.asked: set[int] = set(RAISED if host.native else ())
         host.at_rank_end.append(self._rank_ended)
         host.at_job_end.append(self._job_ended)
 
+    def add(self, wanted: Iterable[int]) -> None:
+        """Somebody wants to hear of these codes."""
+        self.asked.update(RAISED.intersection(wanted))
+
+    def remove(self, unwanted: Iterable[int]) -> None:
+        """No client of a server wants to hear of these codes any more."""
+        # Those of the other nodes may.
+        if len(self._host.nodes) == 1:
+            self.asked.difference_update(unwanted)
+
     def job_started(self, job: RunningJob) -> None:
         """All ranks of a spawned job have been started."""
-        self.started(job.nspace, job.terms.tell_job)
+        for code in (EventCode.EVENT_JOB_START, EventCode.LAUNCH_COMPLETE):
+            if job.terms.tell_job or code in self.asked:
+                self._host.notify(self._event(code, Proc.unchecked(job.nspace, RANK_WILDCARD), ()))
 
     def _rank_ended(self, job: RunningJob, rank: Rank) -> None:
         failed = bool(rank.blame) or (rank.excused and bool(rank.signum or rank.code))
         told = job.terms.tell_ranks or (job.terms.tell_failures and failed)
-        self.rank_ended(rank.proc, exit_code_of(rank), status_of(rank), failed, told)
+        status = proc_status(rank)
+        details = (attrs.EXIT_CODE(rank.exit_code), attrs.PROC_TERM_STATUS(status))
+        if failed:
+            self._spread(self._event(EventCode.ERR_PROC_ABORTED, rank.proc, details))
+            if status in self.asked:
+                self._spread(self._event(status, rank.proc, details))
+        for end in ENDS:
+            if told or end in self.asked:
+                self._spread(self._event(end, rank.proc, details, cached=told or failed))
 
     def _job_ended(self, job: RunningJob) -> None:
         outcome = job.outcome or job.partial
         code = outcome.code if outcome is not None else 0
         terms = job.terms
         if job.unlaunched is None and (code or not terms.silent):
-            self.job_ended(job.nspace, code, job_status(job, code), terms.tell_end or terms.tell_job)
+            self._tell_end(job.nspace, code, job_status(job, code), terms.tell_end or terms.tell_job)
+
+    def _tell_end(self, nspace: str, code: int, status: int, told: bool) -> None:
+        """Raise the end of a job, where somebody hears of it in any case or has asked."""
+        if told or EventCode.EVENT_JOB_END in self.asked:
+            details = (attrs.EXIT_CODE(code), attrs.JOB_TERM_STATUS(status))
+            self._host.notify(self._event(EventCode.EVENT_JOB_END, Proc.unchecked(nspace, RANK_WILDCARD), details))
+
+    def _spread(self, event: Notification) -> None:
+        """Raise an event for all of the session."""
+        self._host.notify(event)
+
+    def _event(self, code: int, affected: Proc, details: tuple[Info, ...], *, cached: bool = True) -> Notification:
+        infos = (attrs.EVENT_AFFECTED_PROC(affected), *details, attrs.EVENT_NON_DEFAULT(True))
+        if not cached:
+            infos = (*infos, attrs.EVENT_DO_NOT_CACHE(True))
+        return Notification(code, self._host.server.proc, Range.SESSION, infos)
 
 
-def job_status(job: RunningJob, code: int) -> int:
-    """Return the status that says how a job has ended."""
-    if not code:
-        return Status.SUCCESS
-    if code == TIMED_OUT and job.outcome is not None:
-        return Status.ERR_TIMEOUT
-    blamed = [rank for rank in job.ranks if rank.blame and exit_code_of(rank) == code]
-    return OF_JOB[status_of(blamed[0])] if blamed else Status.ERR_JOB_ABORTED
-
-
-def _register(host: LocalHost, upcall: Upcall) -> None:
+def _register(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, RegisterEvents)
-    host.part(LocalNotices).add(op.codes)
+    host.notices.add(op.codes)
     upcall.reply()
 
 
-def _deregister(host: LocalHost, upcall: Upcall) -> None:
+def _deregister(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, DeregisterEvents)
-    # One node's server says that its own clients do not want them any more, and those of others may.
-    if len(host.nodes) == 1:
-        host.part(LocalNotices).remove(op.codes)
+    host.notices.remove(op.codes)
     upcall.reply()
 
 
-def _notify(_host: LocalHost, upcall: Upcall) -> None:
+def _notify(_host: Manager, upcall: Upcall) -> None:
     # The server has told its clients, and there is no other server that this host could tell.
     assert isinstance(upcall.op, NotifyEvent)
     upcall.reply()
 
 
-ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {
+ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {
     RegisterEvents: _register,
     DeregisterEvents: _deregister,
     NotifyEvent: _notify,

@@ -14,14 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    class Watching(Protocol):
-        """What a loop does for streams and sinks."""
-
-        def watch(self, fd: int, events: int, callback: Callable[[], None], /) -> None: ...
-
-        def unwatch(self, fd: int, /) -> None: ...
-
-        def later(self, delay: float, callback: Callable[[], None], /) -> object: ...
+    from pypmix.host.loop import HostLoop
 
     class Pausable(Protocol):
         """What writes to a sink and can be made to wait."""
@@ -53,7 +46,7 @@ class Sink:
         on_broken: Called once, with the error, when it takes nothing any more.
     """
 
-    def __init__(self, loop: Watching, fd: int, on_broken: Callable[[OSError], None]) -> None:
+    def __init__(self, loop: HostLoop, fd: int, on_broken: Callable[[OSError], None]) -> None:
         self._loop = loop
         self.fd = fd
         self._on_broken = on_broken
@@ -174,7 +167,7 @@ class Stream:
 
     def __init__(
         self,
-        loop: Watching,
+        loop: HostLoop,
         fd: int,
         sink: Sink | None,
         tag: bytes = b"",

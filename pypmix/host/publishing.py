@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pypmix.host.directory import Directory, Who
+from pypmix.standard.errors import LostConnection, NotSupported, PMIxError
 from pypmix.standard.ops import PERSIST_APP, Lookup, Publish, Unpublish
 
 TYPE_CHECKING = False
@@ -10,19 +11,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.local import LocalHost
+    from pypmix.host.manager import Manager
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
-    from pypmix.standard.errors import PMIxError
     from pypmix.standard.types import Pdata, Proc
 
 
 class Publications:
-    """What procs have published on a host."""
+    """What procs have published on a host, or on all hosts of an exchange: one of them keeps it for all."""
 
-    def __init__(self, host: LocalHost) -> None:
+    def __init__(self, host: Manager) -> None:
+        self._host = host
         self.directory = Directory(host.loop.later, host.limits)
         host.at_rank_end.append(self.retire)
+
+    # On the loop's thread
 
     def leave(self, tool: Proc) -> None:
         """Remove what was published for as long as a tool lives."""
@@ -35,51 +38,72 @@ class Publications:
         if not self.directory:
             return
         apps = [slot.app for slot in job.job.slots()]
-        same = [other for other in job.ranks if apps[other.proc.rank] == apps[rank.proc.rank]]
-        if not any(other.alive for other in same):
-            self.directory.forget({other.proc for other in same}, PERSIST_APP)
+        app = apps[rank.proc.rank]
+        same = [job.rank(number) for number in range(len(apps)) if apps[number] == app]
+        # Of ranks on other hosts it is told there when they have ended (`job_over`).
+        if all(other is not None and not other.alive for other in same):
+            self.directory.forget({job.job.proc(n) for n in range(len(apps)) if apps[n] == app}, PERSIST_APP)
+
+    def answer(self, upcall: Upcall) -> None:
+        """Answer an upcall."""
+        op = upcall.op
+        if upcall.requestor is None or upcall.uid is None or upcall.gid is None:
+            raise NotSupported("nobody has asked", operation=op.name)
+        who = Who(upcall.requestor, upcall.uid, upcall.gid, self._host.node_number(upcall.requestor))
+        if isinstance(op, Lookup):
+
+            def found(data: tuple[Pdata, ...], error: PMIxError | None) -> None:
+                if error is None:
+                    upcall.reply(data)
+                else:
+                    upcall.fail(error)
+
+            self.directory.lookup(who, op, found)
+            return
+        if isinstance(op, Publish):
+            self.directory.publish(who, op)
+            owner = self._host.find(who.proc)
+            if owner is not None and owner[1].over:
+                # It did not wait for the answer, and what lasts as long as itself is over.
+                self.retire(*owner)
+        elif isinstance(op, Unpublish):
+            self.directory.unpublish(who, op)
+        upcall.reply()
+
+    # On any thread, as an exchange calls it; all of it is done later, in the order in which it comes
+
+    def post(self, upcall: Upcall) -> None:
+        """Have an upcall answered."""
+
+        def attempt() -> None:
+            try:
+                self.answer(upcall)
+            except Exception as error:
+                upcall.fail(error)
+
+        try:
+            self._host.loop.post(attempt)
+        except RuntimeError:
+            upcall.fail(LostConnection("the host has closed", operation=upcall.op.name))
+
+    def ended(self, proc: Proc) -> None:
+        """Remove what was published for as long as a proc lives."""
+        self._soon(lambda: self.directory.leave(proc))
+
+    def job_over(self, procs: tuple[Proc, ...]) -> None:
+        """Remove what was published for as long as the application lives."""
+        self._soon(lambda: self.directory.forget(frozenset(procs), PERSIST_APP))
+
+    def _soon(self, function: Callable[[], None]) -> None:
+        try:
+            self._host.loop.post(function)
+        except RuntimeError:
+            # The host has closed.
+            return
 
 
-def _who(host: LocalHost, upcall: Upcall) -> Who:
-    assert upcall.requestor is not None and upcall.uid is not None and upcall.gid is not None
-    return Who(upcall.requestor, upcall.uid, upcall.gid, host.node_of(upcall.requestor).number)
+def _answer(host: Manager, upcall: Upcall) -> None:
+    host.part(Publications).answer(upcall)
 
 
-def _publish(host: LocalHost, upcall: Upcall) -> None:
-    op = upcall.op
-    assert isinstance(op, Publish)
-    who = _who(host, upcall)
-    publications = host.part(Publications)
-    publications.directory.publish(who, op)
-    found = host.find(who.proc)
-    if found is not None and not found[1].alive:
-        # It did not wait for the answer, and what lasts as long as itself is over.
-        publications.retire(*found)
-    upcall.reply()
-
-
-def _lookup(host: LocalHost, upcall: Upcall) -> None:
-    op = upcall.op
-    assert isinstance(op, Lookup)
-
-    def found(data: tuple[Pdata, ...], error: PMIxError | None) -> None:
-        if error is None:
-            upcall.reply(data)
-        else:
-            upcall.fail(error)
-
-    host.part(Publications).directory.lookup(_who(host, upcall), op, found)
-
-
-def _unpublish(host: LocalHost, upcall: Upcall) -> None:
-    op = upcall.op
-    assert isinstance(op, Unpublish)
-    host.part(Publications).directory.unpublish(_who(host, upcall), op)
-    upcall.reply()
-
-
-ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {
-    Publish: _publish,
-    Lookup: _lookup,
-    Unpublish: _unpublish,
-}
+ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = dict.fromkeys((Publish, Lookup, Unpublish), _answer)

@@ -13,7 +13,7 @@ import time
 from pypmix._version import __version__
 from pypmix.host import pending
 from pypmix.host.launch import find_program
-from pypmix.host.notices import exit_code_of, job_status
+from pypmix.host.notices import job_status
 from pypmix.host.rank import CONNECTED
 from pypmix.standard import attrs, codes, keys
 from pypmix.standard.enums import ProcState
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Pending, Upcall
-    from pypmix.host.local import LocalHost
+    from pypmix.host.manager import Manager
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
 
@@ -53,7 +53,7 @@ class Asked:
         rank: The rank that it is about, None for all.
     """
 
-    def __init__(self, host: LocalHost, requestor: Proc | None, qualifiers: tuple[Info, ...]) -> None:
+    def __init__(self, host: Manager, requestor: Proc | None, qualifiers: tuple[Info, ...]) -> None:
         self.host = host
         self.requestor = requestor
         self.qualifiers = qualifiers
@@ -102,7 +102,7 @@ def state_of(job: RunningJob, rank: Rank) -> int:
     """Return the `ProcState` of a rank."""
     if rank.alive:
         return ProcState.CONNECTED if rank.stage == CONNECTED else ProcState.RUNNING
-    if not rank.pid:
+    if not rank.over:
         return ProcState.PREPPED if job.unlaunched is None else ProcState.FAILED_TO_START
     if rank.signum:
         return ProcState.KILLED_BY_CMD if rank.killer or rank.excused else ProcState.ABORTED_BY_SIG
@@ -111,7 +111,7 @@ def state_of(job: RunningJob, rank: Rank) -> int:
     return ProcState.TERM_WO_SYNC if rank.blame else ProcState.TERMINATED
 
 
-def table(host: LocalHost, ranks: Iterable[tuple[RunningJob, Rank]]) -> list[ProcInfo]:
+def table(host: Manager, ranks: Iterable[tuple[RunningJob, Rank]]) -> list[ProcInfo]:
     """Return what there is to say of ranks, in the form of the Standard's process tables."""
     programs: dict[str, list[str]] = {}
     found = []
@@ -120,12 +120,12 @@ def table(host: LocalHost, ranks: Iterable[tuple[RunningJob, Rank]]) -> list[Pro
             names = [_program(host, job, number) for number in range(len(job.job.apps))]
             programs[job.nspace] = [names[slot.app] for slot in job.job.slots()]
         program = programs[job.nspace][rank.proc.rank]
-        code = 0 if rank.alive else exit_code_of(rank)
+        code = 0 if rank.alive else rank.exit_code
         found.append(ProcInfo(rank.proc, rank.node.hostname, program, rank.pid, state_of(job, rank), code))
     return found
 
 
-def _program(host: LocalHost, job: RunningJob, number: int) -> str:
+def _program(host: Manager, job: RunningJob, number: int) -> str:
     app = job.job.apps[number]
     name = app.program or app.argv[0]
     try:
@@ -155,7 +155,7 @@ def _one(asked: Asked) -> tuple[RunningJob, Rank] | None:
 def _exit_code(asked: Asked) -> Value | None:
     found = _one(asked)
     # The process tables that travel have no place for it.
-    return None if found is None or found[1].alive else Value.unchecked(codes.INT, exit_code_of(found[1]))
+    return None if found is None or found[1].alive else Value.unchecked(codes.INT, found[1].exit_code)
 
 
 def _pid(asked: Asked) -> Value | None:
@@ -177,8 +177,7 @@ def _status(asked: Asked) -> Value | None:
 
 
 def _time_remaining(asked: Asked) -> Value | None:
-    timers = [asked.host.deadline, *[job.deadline for job in asked.jobs]]
-    dues = [timer.due for timer in timers if timer is not None]
+    dues = [due for due in (asked.host.due, *[job.due for job in asked.jobs]) if due is not None]
     if not dues:
         return None
     return Value.unchecked(codes.UINT32, max(0, int(min(dues) - time.monotonic())))
@@ -192,18 +191,18 @@ def _mine(asked: Asked, item: Pending) -> bool:
     return item.operation == "query_info" and item.arrived == (asked.requestor,)
 
 
-def entries(host: LocalHost) -> list[tuple[Pending, pending.Entry]]:
+def entries(host: Manager) -> list[tuple[Pending, pending.Entry]]:
     """Return what is pending, as the server has it and with all that the host knows of the procs."""
     now = time.monotonic()
     return [(item, _entry(host, item, now)) for item in host.pending()]
 
 
-def _entry(host: LocalHost, item: Pending, now: float) -> pending.Entry:
+def _entry(host: Manager, item: Pending, now: float) -> pending.Entry:
     seconds = max(0.0, now - item.since)
     return pending.Entry(item.operation, item.label, seconds, _rows(host, item.arrived), _rows(host, item.missing))
 
 
-def _rows(host: LocalHost, procs: Iterable[Proc]) -> tuple[ProcInfo, ...]:
+def _rows(host: Manager, procs: Iterable[Proc]) -> tuple[ProcInfo, ...]:
     rows = []
     for proc in procs:
         found = host.find(proc)
@@ -372,7 +371,7 @@ KEYS: dict[str, Answer] = {
 """What is answered, and by what."""
 
 
-def _query(host: LocalHost, upcall: Upcall) -> None:
+def _query(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, QueryInfo)
     often: dict[str, int] = {}
@@ -397,4 +396,4 @@ def _query(host: LocalHost, upcall: Upcall) -> None:
     upcall.reply(tuple(found))
 
 
-ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {QueryInfo: _query}
+ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {QueryInfo: _query}

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pypmix.host.feeding import Input
     from pypmix.host.nodes import LocalNode
     from pypmix.host.output import Stream
+    from pypmix.host.running import Launch
     from pypmix.standard.types import Proc
 
 STARTED, CONNECTED, FINALIZED = "started", "connected", "finalized"
@@ -21,14 +22,18 @@ class Rank:
         proc: Its name to PMIx.
         label: Its name to a person.
         node: Where it runs.
-        pid: Its pid, 0 before it was started; taken until the job is over, so that its process group has no other.
+        alive: Whether this host has started it and it has not ended.
+        over: Whether it has ended.
+        pid: Its pid, 0 where this host has not started it. The pid stays taken until the job is over, so that neither
+            it nor the process group is another's.
         stage: How far it has come with PMIx.
         lost: Whether its connection has ended without a finalize: it may be about to end itself.
+        launch: What has started it.
         streams: What is read of its output, by `IOFChannel`.
         input: What its standard input is fed by; None where that is nobody here.
         code: What it exited with; None while it runs, and where a signal ended it.
         signum: The signal that ended it.
-        excused: Its end is what somebody wanted, and nobody's failure.
+        excused: Its end was asked for, and is nobody's failure.
         killer: Who has had it ended by job control, for a person; empty for nobody.
     """
 
@@ -40,8 +45,10 @@ class Rank:
         "input",
         "killer",
         "label",
+        "launch",
         "lost",
         "node",
+        "over",
         "pid",
         "pidfd",
         "proc",
@@ -55,10 +62,12 @@ class Rank:
         self.label = label
         self.node = node
         self.alive = False
+        self.over = False
         self.pid = 0
         self.pidfd = -1
         self.stage = STARTED
         self.lost = False
+        self.launch: Launch | None = None
         self.streams: dict[int, Stream] = {}
         self.input: Input | None = None
         self.code: int | None = None
@@ -70,7 +79,7 @@ class Rank:
     @property
     def blame(self) -> int:
         """0 for an end in order, and more the likelier it is the cause of others' ends."""
-        if self.alive or not self.pid or self.excused:
+        if not self.over or self.excused:
             return 0
         if self.signum:
             return 3
@@ -78,8 +87,13 @@ class Rank:
             return 2
         return 1 if self.stage == CONNECTED else 0
 
+    @property
+    def exit_code(self) -> int:
+        """Its exit code as a shell has it."""
+        return 128 + self.signum if self.signum else self.code or 0
+
     def __str__(self) -> str:
-        return f"{self.label} (pid {self.pid})"
+        return f"{self.label} (pid {self.pid})" if self.pid else self.label
 
     def end(self) -> str:
         """Say how it ended."""

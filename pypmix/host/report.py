@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pypmix.host.local import LocalHost
+    from pypmix.host.manager import Manager
     from pypmix.standard.types import Proc
 
 STAGES = (
@@ -20,7 +20,7 @@ STAGES = (
 
 
 def unfinished(
-    host: LocalHost, who: Callable[[Proc], str], several: Callable[[Sequence[str]], str] = listed
+    host: Manager, who: Callable[[Proc], str], several: Callable[[Sequence[str]], str] = listed
 ) -> list[str]:
     """Return a line for each operation that is pending, and one for each stage in which ranks are.
 
@@ -38,7 +38,7 @@ def unfinished(
     return lines
 
 
-def report(host: LocalHost, who: Callable[[Proc], str]) -> str:
+def report(host: Manager, who: Callable[[Proc], str]) -> str:
     """Return all that is pending and the state of every rank, as text of several lines."""
     jobs = list(host.jobs.values())
     ranks = sum([len(job.ranks) for job in jobs])

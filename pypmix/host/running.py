@@ -1,4 +1,19 @@
-"""A job while it runs: its processes from their start to the last of what they left behind."""
+"""A job while it runs: its processes, from their start to the last of what they left behind.
+
+A `RunningJob` is what a host knows of one of its jobs; a `Launch` is what was started of it at once. `pypmix run` has
+one launch for each job. A `Host` may start the ranks of a job in several, and have some started by somebody else.
+
+All of it happens on the thread of the host's loop:
+
+1. `Launch.start` starts the ranks, each in a process group of its own.
+2. The kernel tells the end of a rank by its pidfd (`_ready`); where there are none the job polls. The rank stays a
+   zombie, so that neither its pid nor its process group is given to another process.
+3. A rank that has failed is judged (`_judge`): by the terms of the job it ends the job, or is only remembered.
+4. When the last rank of a launch has ended, and the launch is not held, it is swept: what its ranks have left in their
+   process groups gets SIGTERM, and SIGKILL after the grace. The kernel does not tell when a process group is empty, so
+   this is polled. A `Host` holds a launch until its `async with` block is left.
+5. With its last launch the job is over (`job_over` of the host).
+"""
 
 from __future__ import annotations
 
@@ -16,11 +31,10 @@ from pypmix.standard.types import RANK_WILDCARD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from pypmix.host.job import Application, Job, Slot
-    from pypmix.host.local import LocalHost
-    from pypmix.host.loop import Timer
+    from pypmix.host.manager import Manager
     from pypmix.host.nodes import LocalNode
     from pypmix.host.terms import Terms
 
@@ -33,6 +47,9 @@ POLL = 0.01
 DYING = 10
 """How often is looked whether a rank has ended whose connection has."""
 
+UNKNOWN = 255
+"""The exit code of a process that somebody else here has collected."""
+
 STDOUT = 2
 STDERR = 4
 NAMES = {STDOUT: "stdout", STDERR: "stderr"}
@@ -41,13 +58,11 @@ NAMES = {STDOUT: "stdout", STDERR: "stderr"}
 def vital(step: Callable[..., None]) -> Callable[..., None]:
     """Have a fault in a step end the host: without the step its job would never be over, and all wait for it."""
 
-    def guarded(self: RunningJob, *arguments: object) -> None:
+    def guarded(self: RunningJob | Launch, *arguments: object) -> None:
         try:
             step(self, *arguments)
         except Exception as error:
-            if self.host.broken is None:
-                self.host.broken = error
-            self.host.loop.wake()
+            self.host.broke(error)
 
     return guarded
 
@@ -60,149 +75,94 @@ class RunningJob:
         job: What runs.
         number: Which of the host's jobs this is, from 1.
         terms: How it runs.
-        placed: The nodes that it runs on, and the ranks that each holds.
+        homes: The ranks that this host has, and the nodes that they run on.
+        mark: What tells it from the host's other jobs, for a person; empty for the one that needs nothing.
 
     Attributes:
         nodes: The nodes that it runs on.
-        ranks: Its processes, by rank; those that have ended too.
-        running: How many of them have not.
+        launches: What has been started of it and is not over.
+        bare: Whether nobody has said what it is to run: its applications have a name and no program.
+        running: How many of its ranks run.
         outcome: How it ended, once that is decided; None while it is to go on.
         partial: The first failure that did not end it.
+        failed_at: The time of its first failure, in seconds since 1970; 0 for none.
         unlaunched: Why it could not be started.
-        deadline: When its time is over; None where it has no limit.
+        due: When its time is over, by `time.monotonic`; None where it has no limit.
     """
 
     def __init__(
-        self, host: LocalHost, job: Job, number: int, terms: Terms, placed: Sequence[tuple[LocalNode, Sequence[int]]]
+        self, host: Manager, job: Job, number: int, terms: Terms, homes: Mapping[int, LocalNode], mark: str = ""
     ) -> None:
         self.host = host
         self.job = job
         self.number = number
         self.terms = terms
-        of = "" if number == 1 else f" of job {number}"
-        self.nodes = tuple([node for node, _ in placed])
-        homes = {rank: node for node, ranks in placed for rank in ranks}
-        self.ranks = [Rank(job.proc(rank), f"rank {rank}{of}", homes[rank]) for rank in range(job.size)]
+        self.mark = mark
+        self.nodes = tuple(dict.fromkeys(homes.values()))
+        self._homes = homes
+        self._ranks: dict[int, Rank] = {}
+        self._former: list[Rank] = []
+        """Ranks that have begun anew, while others of their launch have not ended."""
+        self.launches: list[Launch] = []
+        self.bare = False
+        self.renew(homes)
+        self._unjudged = False
+        self._open_files: list[Copy] = []
+
+    def renew(self, ranks: Iterable[int]) -> None:
+        """Have ranks, none of which runs, begin anew; where nothing else is left of the job, it begins anew."""
+        of = f" of job {self.mark}" if self.mark else ""
+        for rank in ranks:
+            former = self._ranks.get(rank)
+            if former is not None:
+                self._former.append(former)
+            self._ranks[rank] = Rank(self.job.proc(rank), f"rank {rank}{of}", self._homes[rank])
+        self._former = [rank for rank in self._former if rank.launch is not None and not rank.launch.over]
+        if self.launches:
+            return
         self.running = 0
         self.outcome: Outcome | None = None
         self.partial: Outcome | None = None
+        self.failed_at = 0.0
         self.unlaunched: OSError | None = None
-        self.deadline: Timer | None = None
-        self._unjudged = False
-        self._groups: set[int] | None = None
-        self._patience: Callable[[], bool] | None = None
-        self._open_files: list[Copy] = []
+        self.due: float | None = None
 
     @property
     def nspace(self) -> str:
         """Its namespace."""
         return self.job.nspace
 
+    @property
+    def ranks(self) -> list[Rank]:
+        """Its processes here, by rank; those that have ended too."""
+        return list(self._ranks.values())
+
+    def rank(self, number: int) -> Rank | None:
+        """Return a process of it; None for one that this host does not have."""
+        return self._ranks.get(number)
+
     def __str__(self) -> str:
-        return "the job" if self.number == 1 else f"job {self.number}"
+        return f"job {self.mark}" if self.mark else "the job"
 
     # Starting
 
-    def start(self, programs: Sequence[str], limits: tuple[int, int] | None) -> None:
-        """Start the ranks; one that cannot be started ends the job.
+    def launch(self, ranks: Iterable[int], terms: Terms | None = None, *, held: bool = False) -> Launch:
+        """Return what starts some of its ranks.
 
         Args:
-            programs: The program of each application.
-            limits: The limits of open files to give the ranks, where they are not this process's own.
+            ranks: Which.
+            terms: How their output and input go, where that is not as the terms of the job have it.
+            held: Whether what they leave behind stays until the launch is released.
         """
-        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            for slot in self.job.slots():
-                rank = self.ranks[slot.rank]
-                try:
-                    self._launch(rank, slot, self.job.apps[slot.app], programs[slot.app], null)
-                except OSError as error:
-                    self.unlaunched = error
-                    code = NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_EXECUTE
-                    reason = launch.explain(error, programs[slot.app])
-                    self.end(code, f"cannot start {rank.label}: {reason}")
-                    break
-                if limits is not None:
-                    launch.restore_descriptor_limit(rank.pid, limits)
-        finally:
-            os.close(null)
-        if not self.running:
-            self.host.loop.later(0, self._sweep)
-        elif any(rank.alive and rank.pidfd < 0 for rank in self.ranks):
-            self._watch_without_pidfds()
-        if self.terms.limit:
-            self.deadline = self.host.loop.later(self.terms.limit, self._timed_out)
+        made = Launch(self, [self._ranks[rank] for rank in ranks], terms or self.terms, held)
+        self.launches.append(made)
+        if self.terms.limit and self.due is None:
+            self.due = time.monotonic() + self.terms.limit
+            self.host.loop.later(self.terms.limit, self._timed_out)
+        return made
 
-    def _launch(self, rank: Rank, slot: Slot, app: Application, program: str, null: int) -> None:
-        host = self.host
-        server = rank.node.server
-        os.mkdir(f"{rank.node.folder(self.number)}/{rank.proc.rank}", 0o700)
-        server.register_client(rank.proc)
-        env = {**app.environment(host.env), **server.client_env(rank.proc)}
-        if app.wdir:
-            env["PWD"] = app.wdir
-        argv = app.argv
-        if self.terms.indexed:
-            argv = (f"{argv[0]}-{rank.proc.rank}", *argv[1:])
-        ours: list[int] = []
-        try:
-            stdin = self._input(rank, null, ours)
-            stdout, stderr = self._outputs(rank, ours)
-            rank.pid = launch.spawn(program, argv, env, (stdin, stdout, stderr), app.wdir)
-            host.guard_group(rank.pid)
-        finally:
-            for fd in ours:
-                os.close(fd)
-        rank.alive = True
-        self.running += 1
-        rank.node.running += 1
-        rank.pidfd = launch.open_pidfd(rank.pid)
-        if rank.pidfd >= 0:
-            host.loop.watch(rank.pidfd, READ, lambda: self._ready(rank))
-
-    def _input(self, rank: Rank, null: int, ours: list[int]) -> int:
-        """Return what a rank reads; what has to be closed here goes into `ours`."""
-        terms = self.terms
-        if terms.stdin not in (RANK_WILDCARD, rank.proc.rank):
-            return null
-        if not terms.pushed and not terms.forwarded and (terms.stdin != RANK_WILDCARD or self.job.size == 1):
-            return 0 if readable_here(0) else null
-        from pypmix.host.feeding import Input
-
-        reader, writer = os.pipe2(os.O_CLOEXEC)
-        ours.append(reader)
-        os.set_blocking(writer, False)
-        rank.input = Input(self.host.loop, writer)
-        return reader
-
-    def _outputs(self, rank: Rank, ours: list[int]) -> tuple[int, int]:
-        """Return what a rank writes to; what has to be closed here goes into `ours`."""
-        terms = self.terms
-        piped = self.number > 1 or self.job.size > 1 or terms.tagged or terms.stamped or terms.forwarded
-        if not piped and not terms.directory and not terms.file:
-            # A lone rank needs no forwarding: it has this process's own output, a terminal where that is one.
-            return 1, 1 if terms.merged else 2
-        copy = self._copy(f"{terms.file}.{rank.proc.rank}") if terms.file else None
-        found = []
-        for kind in (STDOUT,) if terms.merged else (STDOUT, STDERR):
-            number = 1 if kind == STDOUT else 2
-            if terms.directory:
-                copy = self._copy(f"{terms.directory}/{self.number}/rank.{rank.proc.rank}/{NAMES[kind]}")
-            sink = self.host.sink(number) if terms.shown[number - 1] else None
-            reader, writer = channel(number if sink is not None else -1)
-            ours.append(writer)
-            where = "" if self.number == 1 else f"{self.number}:"
-            tag = f"[{where}{rank.proc.rank}]<{NAMES[kind]}>: " if terms.tagged else ""
-            stream = Stream(self.host.loop, reader, sink, tag.encode(), stamped=terms.stamped, copy=copy)
-            rank.streams[kind] = stream
-            if terms.kept:
-                stream.tap = self.host.delivery(rank.proc, kind, STDERR if terms.merged else 0)
-            else:
-                stream.untapped = self.host.catch_up
-            found.append(writer)
-        return found[0], found[-1]
-
-    def _copy(self, path: str) -> Copy:
+    def open_copy(self, path: str) -> Copy:
+        """Return a file that holds what ranks write; it is closed with the job."""
         copy = Copy(path, self.host.unwritable)
         self._open_files.append(copy)
         return copy
@@ -210,17 +170,29 @@ class RunningJob:
     # What happens to the ranks
 
     @vital
-    def _watch_without_pidfds(self) -> None:
+    def watch_without_pidfds(self) -> None:
+        """Look whether ranks have ended that the kernel has given no pidfd for."""
         for rank in self.ranks:
-            if rank.pidfd < 0:
-                self._ready(rank)
+            if rank.alive and rank.pidfd < 0:
+                self.look(rank)
         if self.running:
-            self.host.loop.later(POLL, self._watch_without_pidfds)
+            self.host.loop.later(POLL, self.watch_without_pidfds)
 
     @vital
-    def _ready(self, rank: Rank) -> None:
+    def look(self, rank: Rank) -> None:
+        """Look whether a rank has ended, and what that means to the job."""
         if self._collect(rank) and self.outcome is None and (rank.blame or self._unjudged):
             self._judge(DYING)
+
+    def ended_elsewhere(self, rank: Rank, code: int) -> None:
+        """Take in the end of a rank that somebody else has started; a negative code is that of a signal."""
+        rank.signum, rank.code = (-code, None) if code < 0 else (0, code)
+        rank.over = True
+        self.host.rank_ended(self, rank)
+        if rank.blame:
+            self._judge(0)
+        if all(each.over for each in self.ranks):
+            self.host.tell_end(self)
 
     @vital
     def _judge(self, chances: int) -> None:
@@ -239,38 +211,41 @@ class RunningJob:
             return
         self._unjudged = False
         culprit = max(self.ranks, key=lambda each: each.blame)
-        code = 128 + culprit.signum if culprit.signum else culprit.code or 1
+        code = culprit.exit_code or 1
         if not self.terms.keep_going:
             self.end(code, culprit.end() + self.others(culprit))
-        elif self.partial is None:
-            self.partial = Outcome(code, f"{culprit.end()}; the others went on")
+        else:
+            self.decide(code, f"{culprit.end()}; the others went on")
 
     def _collect(self, rank: Rank) -> bool:
         """Take in the end of a rank; its pid stays taken until the job is over, so that its group has no other."""
         if not rank.alive:
             return False
-        end = os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if end is None:
-            return False
-        if end.si_code == os.CLD_EXITED:
-            rank.code = end.si_status
+        try:
+            end = os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            # This process ignores SIGCHLD, or somebody else here collects its children.
+            rank.code = UNKNOWN
         else:
-            rank.signum = end.si_status
-            rank.dumped = end.si_code == os.CLD_DUMPED
-        self._forget(rank)
+            if end is None:
+                return False
+            if end.si_code == os.CLD_EXITED:
+                rank.code = end.si_status
+            else:
+                rank.signum = end.si_status
+                rank.dumped = end.si_code == os.CLD_DUMPED
+        self.release(rank)
         self.running -= 1
         rank.node.running -= 1
-        if not self.running:
-            self.host.loop.later(0, self._sweep)
-        for stream in rank.streams.values():
-            stream.finish()
-        if rank.input is not None:
-            rank.input.close()
+        assert rank.launch is not None
+        rank.launch.rank_ended(rank)
         self.host.rank_ended(self, rank)
         return True
 
-    def _forget(self, rank: Rank) -> None:
+    def release(self, rank: Rank) -> None:
+        """Watch a rank no more, which has ended."""
         rank.alive = False
+        rank.over = True
         if rank.pidfd >= 0:
             self.host.loop.unwatch(rank.pidfd)
             os.close(rank.pidfd)
@@ -301,6 +276,7 @@ class RunningJob:
         if self.outcome is not None:
             return
         self.outcome = Outcome(code, reason)
+        self.failed_at = self.failed_at or time.time()
         self.host.job_failed(self)
         self.send(signum)
         if signum != signal.SIGTERM:
@@ -312,9 +288,14 @@ class RunningJob:
         for rank in ranks:
             rank.excused = True
         self.send(signal.SIGTERM, ranks)
+        self.decide(code, reason)
+        self.host.loop.later(self.host.grace, lambda: self.send(signal.SIGKILL, ranks))
+
+    def decide(self, code: int, reason: str) -> None:
+        """The job ends so, unless something else has failed before; it goes on."""
         if self.partial is None:
             self.partial = Outcome(code, reason)
-        self.host.loop.later(self.host.grace, lambda: self.send(signal.SIGKILL, ranks))
+            self.failed_at = self.failed_at or time.time()
 
     def send(self, signum: int, ranks: Sequence[Rank] | None = None) -> None:
         """Send a signal to ranks, all by default, and to what they have started."""
@@ -325,13 +306,216 @@ class RunningJob:
                     # A stopped process does not see it before it goes on.
                     launch.signal_group(rank.pid, signal.SIGCONT)
 
+    def launch_over(self, ended: Launch) -> None:
+        """Nothing of a launch is left but its output, perhaps."""
+        self.launches.remove(ended)
+        if self.launches:
+            _finish_output(ended.ranks)
+        else:
+            self.host.job_over(self)
+
+    def finish_output(self) -> None:
+        """Pass on the last of the output and read no more."""
+        _finish_output((*self._former, *self.ranks))
+
+    def close(self) -> None:
+        """Let go of all that the job holds; processes that are left only after an error of our own are killed."""
+        for rank in (*self._former, *self.ranks):
+            if rank.alive:
+                launch.signal_group(rank.pid, signal.SIGKILL)
+                os.waitpid(rank.pid, 0)
+                self.release(rank)
+            for stream in rank.streams.values():
+                stream.close()
+            if rank.input is not None:
+                rank.input.close()
+        for copy in self._open_files:
+            copy.close()
+        self._open_files = []
+        if self.number > 1:
+            for node in self.host.nodes:
+                remove_job(node.folder(self.number))
+
+
+class Launch:
+    """Ranks of a job that are started together, and end together with what they leave behind.
+
+    Args:
+        job: The job.
+        ranks: Its ranks, none of which runs.
+        terms: How their output and input go.
+        held: Whether what they leave behind stays until `release`.
+
+    Attributes:
+        over: Whether nothing of it is left but its output, perhaps.
+        changed: Called when a rank has ended, and when the launch is over.
+    """
+
+    def __init__(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool) -> None:
+        self.host = job.host
+        self.job = job
+        self.ranks = ranks
+        self.terms = terms
+        self.over = False
+        self.changed: Callable[[], None] = _nobody
+        self._held = held
+        self._running = 0
+        self._starting = True
+        self._swept = False
+        self._groups: set[int] | None = None
+        self._patience: Callable[[], bool] | None = None
+        for rank in ranks:
+            rank.launch = self
+
+    # Starting
+
+    def start(self, apps: Sequence[Application], programs: Sequence[str], limits: tuple[int, int] | None) -> None:
+        """Start the ranks; one that cannot be started ends the job.
+
+        Args:
+            apps: What the ranks of each application of the job run.
+            programs: The program of each.
+            limits: The limits of open files to give the ranks, where they are not this process's own.
+        """
+        for _ in self.starting(apps, programs, limits):
+            pass
+
+    def starting(
+        self, apps: Sequence[Application], programs: Sequence[str], limits: tuple[int, int] | None
+    ) -> Generator[Rank, None, None]:
+        """Start the ranks one by one, as `start` does; yields each before it is started."""
+        job = self.job
+        slots = job.job.slots()
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            for rank in self.ranks:
+                yield rank
+                slot = slots[rank.proc.rank]
+                try:
+                    self._launch(rank, slot, apps[slot.app], programs[slot.app], null)
+                except OSError as error:
+                    self.failed(error, f"cannot start {rank.label}: {launch.explain(error, programs[slot.app])}")
+                    break
+                if limits is not None:
+                    launch.restore_descriptor_limit(rank.pid, limits)
+        finally:
+            os.close(null)
+            self._starting = False
+        if not self._running:
+            self._last_ended()
+        elif any(rank.alive and rank.pidfd < 0 for rank in self.ranks):
+            job.watch_without_pidfds()
+
+    def failed(self, error: OSError, reason: str) -> None:
+        """The ranks, or one of them, cannot be started: end the job."""
+        self._starting = False
+        self.job.unlaunched = error
+        self.job.end(NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_EXECUTE, reason)
+
+    def _launch(self, rank: Rank, slot: Slot, app: Application, program: str, null: int) -> None:
+        host = self.host
+        server = rank.node.server
+        os.makedirs(f"{rank.node.folder(self.job.number)}/{rank.proc.rank}", 0o700, exist_ok=True)
+        server.register_client(rank.proc)
+        env = {**app.environment(host.env), **server.client_env(rank.proc)}
+        if app.wdir:
+            env["PWD"] = app.wdir
+        argv = app.argv
+        if self.terms.indexed:
+            argv = (f"{argv[0]}-{rank.proc.rank}", *argv[1:])
+        ours: list[int] = []
+        try:
+            stdin = self._input(rank, null, ours)
+            stdout, stderr = self._outputs(rank, ours)
+            rank.pid = launch.spawn(program, argv, env, (stdin, stdout, stderr), app.wdir)
+            host.guard_group(rank.pid)
+        finally:
+            for fd in ours:
+                os.close(fd)
+        rank.alive = True
+        self._running += 1
+        self.job.running += 1
+        rank.node.running += 1
+        rank.pidfd = launch.open_pidfd(rank.pid)
+        if rank.pidfd >= 0:
+            host.loop.watch(rank.pidfd, READ, lambda: self.job.look(rank))
+
+    def _input(self, rank: Rank, null: int, ours: list[int]) -> int:
+        """Return what a rank reads; what has to be closed here goes into `ours`."""
+        terms = self.terms
+        if terms.stdin not in (RANK_WILDCARD, rank.proc.rank):
+            return null
+        if not terms.pushed and not terms.forwarded and (terms.stdin != RANK_WILDCARD or self.job.job.size == 1):
+            return 0 if readable_here(0) else null
+        from pypmix.host.feeding import Input
+
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        ours.append(reader)
+        os.set_blocking(writer, False)
+        rank.input = Input(self.host.loop, writer)
+        return reader
+
+    def _outputs(self, rank: Rank, ours: list[int]) -> tuple[int, int]:
+        """Return what a rank writes to; what has to be closed here goes into `ours`."""
+        terms, job = self.terms, self.job
+        piped = job.number > 1 or job.job.size > 1 or terms.tagged or terms.stamped or terms.forwarded
+        if not piped and not terms.directory and not terms.file:
+            # A lone rank needs no forwarding: it has this process's own output, a terminal where that is one.
+            return 1, 1 if terms.merged else 2
+        copy = job.open_copy(f"{terms.file}.{rank.proc.rank}") if terms.file else None
+        found = []
+        for kind in (STDOUT,) if terms.merged else (STDOUT, STDERR):
+            number = 1 if kind == STDOUT else 2
+            if terms.directory:
+                copy = job.open_copy(f"{terms.directory}/{job.number}/rank.{rank.proc.rank}/{NAMES[kind]}")
+            sink = self.host.sink(number) if terms.shown[number - 1] else None
+            reader, writer = channel(number if sink is not None else -1)
+            ours.append(writer)
+            where = f"{job.mark}:" if job.mark else ""
+            tag = f"[{where}{rank.proc.rank}]<{NAMES[kind]}>: " if terms.tagged else ""
+            stream = Stream(self.host.loop, reader, sink, tag.encode(), stamped=terms.stamped, copy=copy)
+            rank.streams[kind] = stream
+            if terms.kept:
+                stream.tap = self.host.delivery(rank.proc, kind, STDERR if terms.merged else 0)
+            else:
+                stream.untapped = self.host.catch_up
+            found.append(writer)
+        return found[0], found[-1]
+
+    # Ending
+
+    def rank_ended(self, rank: Rank) -> None:
+        """A rank of it has ended: take in the last that it wrote."""
+        self._running -= 1
+        for stream in rank.streams.values():
+            stream.finish()
+        if rank.input is not None:
+            rank.input.close()
+        if not self._running:
+            self._last_ended()
+        self.changed()
+
+    def _last_ended(self) -> None:
+        if not self._held and not self._starting and not self._swept:
+            self._swept = True
+            self.host.loop.later(0, self._sweep)
+
+    def release(self) -> None:
+        """Have what the ranks leave behind ended as soon as they have ended."""
+        self._held = False
+        if not self._running:
+            self._last_ended()
+
+    def give_up(self) -> None:
+        """Wait no more for ranks that were killed and do not end."""
+        self._running = 0
+        self._last_ended()
+
     @vital
     def _sweep(self) -> None:
-        """All ranks have ended: end what they started and left behind, and then the job."""
+        """All ranks have ended: end what they started and left behind, and then the launch."""
         if self._groups is None:
-            self._groups = {rank.pid for rank in self.ranks if rank.pid}
-            for group in self._groups:
-                os.waitpid(group, 0)
+            self._groups = {rank.pid for rank in self.ranks if rank.pid and rank.over}
             signum: int = signal.SIGTERM
         else:
             assert self._patience is not None
@@ -341,37 +525,26 @@ class RunningJob:
         gone = {group for group in self._groups if not launch.signal_group(group, signum)}
         self._groups -= gone
         self.host.forget_groups(gone)
-        if not self._groups:
-            self.host.job_over(self)
+        if self._groups:
+            if self._patience is None:
+                self._patience = self.host.patience()
+            # Nobody tells of the end of a process group, so it is asked for.
+            self.host.loop.later(POLL, self._sweep)
             return
-        if self._patience is None:
-            self._patience = self.host.patience()
-        # Nobody tells of the end of a process group, so it is asked for.
-        self.host.loop.later(POLL, self._sweep)
+        self.over = True
+        self.job.launch_over(self)
+        self.changed()
 
-    def finish_output(self) -> None:
-        """Pass on the last of the output and read no more."""
-        for rank in self.ranks:
-            for stream in rank.streams.values():
-                stream.finish()
-                stream.close()
 
-    def close(self) -> None:
-        """Let go of all that the job holds; processes that are left only after an error of our own are killed."""
-        for rank in self.ranks:
-            if rank.alive:
-                launch.signal_group(rank.pid, signal.SIGKILL)
-                os.waitpid(rank.pid, 0)
-                self._forget(rank)
-            for stream in rank.streams.values():
-                stream.close()
-            if rank.input is not None:
-                rank.input.close()
-        for copy in self._open_files:
-            copy.close()
-        if self.number > 1:
-            for node in self.host.nodes:
-                remove_job(node.folder(self.number))
+def _finish_output(ranks: Iterable[Rank]) -> None:
+    for rank in ranks:
+        for stream in rank.streams.values():
+            stream.finish()
+            stream.close()
+
+
+def _nobody() -> None:
+    """What is called where nobody waits."""
 
 
 def patience(grace: float, spent: Callable[[], bool]) -> Callable[[], bool]:

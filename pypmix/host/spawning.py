@@ -7,7 +7,6 @@ import os
 
 from pypmix.host.directives import Wish, read, refused, terms_of
 from pypmix.host.nodes import usable_cpus
-from pypmix.host.notices import LocalNotices
 from pypmix.standard.enums import Status
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import Spawn
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.local import LocalHost
+    from pypmix.host.manager import Manager
     from pypmix.host.nodes import LocalNode
     from pypmix.host.running import RunningJob
     from pypmix.standard.types import Proc
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-def _nodes(host: LocalHost, wish: Wish, parent: Proc | None) -> list[LocalNode]:
+def _nodes(host: Manager, wish: Wish, parent: Proc | None) -> list[LocalNode]:
     """Return the nodes that a wish names, in their order; none where it names none."""
     names = list(wish.hosts)
     for path in wish.hostfiles:
@@ -48,7 +47,7 @@ def _nodes(host: LocalHost, wish: Wish, parent: Proc | None) -> list[LocalNode]:
     return [node for node in host.nodes if node in found]
 
 
-def _check_room(host: LocalHost, wish: Wish, size: int) -> None:
+def _check_room(host: Manager, wish: Wish, size: int) -> None:
     if wish.crowded:
         return
     room = usable_cpus() - host.running
@@ -70,17 +69,17 @@ def _failure(error: OSError) -> PMIxError:
     return refused(Status.ERR_JOB_FAILED_TO_LAUNCH, where)
 
 
-def _spawn(host: LocalHost, upcall: Upcall) -> None:
+def _spawn(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, Spawn)
     if host.ending:
         raise refused(Status.ERR_JOB_CANCELED, "the host is ending its jobs")
-    wish, apps = read(op, host.env, host.job.wdir or os.sep, host.next_folder)
+    wish, apps = read(op, host.env, host.wdir or os.sep, host.next_folder)
     size = sum([app.np for app in apps])
     nodes = _nodes(host, wish, upcall.requestor)
     _check_room(host, wish, size)
     tool = upcall.requestor is not None and not host.has_run(upcall.requestor.nspace)
-    notices = host.part(LocalNotices)
+    notices = host.notices
     host.part(Orphanage)
     try:
         parent = wish.parent or upcall.requestor
@@ -98,7 +97,7 @@ def _spawn(host: LocalHost, upcall: Upcall) -> None:
 class Orphanage:
     """Ends the input of jobs whose parent has gone: nobody is left to push any."""
 
-    def __init__(self, host: LocalHost) -> None:
+    def __init__(self, host: Manager) -> None:
         self._host = host
         host.at_rank_end.append(lambda _job, rank: self.bereave(rank.proc))
 
@@ -119,4 +118,4 @@ def _nobody() -> None:
     """What is called where nobody waits."""
 
 
-ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {Spawn: _spawn}
+ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {Spawn: _spawn}

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.local import LocalHost
+    from pypmix.host.manager import Manager
     from pypmix.standard.types import Proc
 
 FILES = ("PMIX_LAUNCHER_RNDZ_FILE", "PMIX_LAUNCHER_RENDEZVOUS_FILE")
@@ -22,7 +22,7 @@ FILES = ("PMIX_LAUNCHER_RNDZ_FILE", "PMIX_LAUNCHER_RENDEZVOUS_FILE")
 class Admitted:
     """The tools that are there, by the names that they have brought."""
 
-    def __init__(self, host: LocalHost) -> None:
+    def __init__(self, host: Manager) -> None:
         self._host = host
         self._procs: set[Proc] = set()
 
@@ -45,7 +45,7 @@ def rendezvous_file(env: Mapping[str, str]) -> str | None:
     return next((env[name] for name in FILES if env.get(name) and not os.path.lexists(env[name])), None)
 
 
-def gone(host: LocalHost, proc: Proc) -> None:
+def gone(host: Manager, proc: Proc) -> None:
     """A proc has finalized or lost its connection; if it was a tool, that is its end."""
     for function in host.at_departure:
         function(proc)
@@ -60,7 +60,7 @@ def gone(host: LocalHost, proc: Proc) -> None:
             host.part(Orphanage).bereave(proc)
 
 
-def _admit(host: LocalHost, upcall: Upcall) -> None:
+def _admit(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, ToolConnected)
     found = None if op.proc is None else host.find(op.proc)
@@ -73,4 +73,4 @@ def _admit(host: LocalHost, upcall: Upcall) -> None:
     upcall.reply()
 
 
-ANSWERS: dict[type, Callable[[LocalHost, Upcall], None]] = {ToolConnected: _admit}
+ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {ToolConnected: _admit}

@@ -144,7 +144,7 @@ def test_a_request_that_nobody_answers_is_refused_by_its_name(env: dict[str, str
     host = LocalHost([shell("exit 0")], env=env)
     asked = Asked()
     answers._HOME.pop("AllocationRequest", None)
-    host._answer(host.nodes[0], asked)  # type: ignore[arg-type]
+    host.answer(host.nodes[0], asked)  # type: ignore[arg-type]
     assert "allocation_request" in str(asked.errors[0])
     host.loop.close()
 

@@ -30,6 +30,7 @@ from pypmix.host.callbacks.workers import Workers
 from pypmix.host.exchange import TCPCarrier
 from pypmix.host.job import Application, Job, Node
 from pypmix.host.loop import READ, Loop
+from pypmix.host.manager import Manager
 from pypmix.recipes.leadership import Leadership
 from pypmix.standard import ops
 from pypmix.standard.errors import LostConnection, PMIxError, RemoteProtocolError
@@ -460,7 +461,7 @@ def test_the_threads_of_handlers_go_on(logged):
 
 
 def test_the_end_of_a_process_of_a_host_is_told_in_spite_of_a_fault(monkeypatch, logged):
-    monkeypatch.setattr(Host, "rank_over", broken)
+    monkeypatch.setattr(Manager, "rank_ended", broken)
     with Host() as rm:
 
         async def run():

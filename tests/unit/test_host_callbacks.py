@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import os
 import threading
 import time
 
 import pytest
 
-from pypmix import Cpuset, Info, NotFound, NotSupported, Pdata, PMIxError, Proc, Query, Status, Topology, attrs, uint32
+from pypmix import Cpuset, Info, NotSupported, Pdata, PMIxError, Proc, Query, Status, Topology, attrs, uint32
 from pypmix.host import LATER, Host, ProcSet
 from pypmix.host.callbacks import desk, workers
 from pypmix.host.callbacks.routes import METHODS, ROUTES
@@ -142,19 +143,93 @@ def test_requests_declare_the_fields_that_their_operations_have():
 
 
 @pytest.mark.parametrize("kind", ROUTES, ids=lambda kind: kind.__name__)
-def test_by_default_clients_come_and_go_and_nothing_is_offered(kind):
-    with Open() as rm:
+def test_where_no_answers_are_named_clients_come_and_go_and_nothing_is_offered(kind):
+    with Open(answers=()) as rm:
         upcall = rm.ask(SAMPLES[kind])
         # On the engine's own thread, without a detour.
         assert upcall.thread is threading.current_thread()
-        if ROUTES[kind][0] in ACCEPTED or kind is ops.IOFDeregister:
+        if ROUTES[kind][0] in ACCEPTED:
             assert upcall.wait() is None
-        elif kind is ops.IOFPull:
-            # All that its own processes write is delivered anyway, but these are none.
-            assert isinstance(upcall.wait(), NotFound)
         else:
             assert isinstance(upcall.wait(), NotSupported)
             assert upcall.status == statuses.ERR_NOT_SUPPORTED
+
+
+NOT_OFFERED = (
+    ops.FenceUpcall, ops.DirectModex, ops.ComputeDistances, ops.SessionControl, ops.ResourceBlock,
+    ops.AllocationRequest, ops.FabricRegister, ops.FabricUpdate,
+)  # fmt: skip
+"""What takes other nodes, or what one node does not have."""
+
+
+@pytest.mark.parametrize("kind", ROUTES, ids=lambda kind: kind.__name__)
+def test_by_default_all_is_answered_that_one_node_has(kind):
+    with Open() as rm:
+        rm.host.job("job", np=2)
+        upcall = rm.ask(SAMPLES[kind], uid=os.geteuid())
+        answer = upcall.wait()
+        if kind in NOT_OFFERED:
+            assert isinstance(answer, NotSupported)
+        elif isinstance(answer, PMIxError):
+            # It was looked into, and does not fit these samples.
+            assert kind in REFUSED and upcall.status == REFUSED[kind], answer
+        else:
+            assert kind not in REFUSED
+
+
+REFUSED = {
+    ops.ClientAborted: statuses.ERR_NOT_SUPPORTED,  # not started by this host
+    ops.Lookup: statuses.ERR_NOT_FOUND,
+    ops.Unpublish: statuses.ERR_NOT_FOUND,
+    ops.QueryInfo: statuses.ERR_NOT_FOUND,
+    ops.JobControl: statuses.ERR_NOT_SUPPORTED,  # no step
+    ops.ProcessMonitor: Status.ERR_BAD_PARAM,  # no period
+    ops.ValidateCredential: Status.ERR_INVALID_CRED,
+    ops.IOFPull: statuses.ERR_NOT_SUPPORTED,  # not started by this host
+    ops.IOFDeregister: statuses.ERR_NOT_FOUND,
+    ops.IOFPush: statuses.ERR_NOT_SUPPORTED,  # no input
+}
+
+
+def test_answers_are_named():
+    with Open(answers=["publishing"]) as rm:
+        assert rm.ask(SAMPLES[ops.Publish]).wait() is None
+        assert [pdata.key for pdata in rm.ask(ops.Lookup(("acme.a",))).wait()] == ["acme.a"]
+        assert rm.ask(SAMPLES[ops.QueryInfo]).status == statuses.ERR_NOT_SUPPORTED
+    with pytest.raises(ValueError, match="'magic'.*publishing"):
+        Host(answers=["magic"])
+    with pytest.raises(TypeError, match="'queries'"):
+        Host(answers="queries")
+
+
+def test_a_method_of_its_own_overrides_an_answer_and_may_end_with_it():
+    class Mine(Host):
+        async def publish(self, req):
+            if req.infos[0].key == "acme.secret":
+                raise NotSupported("not that one")
+            return self.default(req)
+
+        def get_credential(self, req):
+            return b"mine"
+
+    with Open(Mine) as rm:
+        assert rm.ask(ops.Publish((Info("acme.secret", uint32(1)),))).status == statuses.ERR_NOT_SUPPORTED
+        assert rm.ask(SAMPLES[ops.Publish]).wait() is None
+        assert [pdata.key for pdata in rm.ask(ops.Lookup(("acme.a",))).wait()] == ["acme.a"]
+        assert rm.ask(SAMPLES[ops.GetCredential]).wait().data == b"mine"
+
+
+def test_other_users_do_nothing_in_the_name_of_this_one(tmp_path):
+    stranger = 4242 if os.geteuid() != 4242 else 4243
+    monitor = ops.ProcessMonitor(attrs.MONITOR_FILE("/etc/passwd"), -1, (attrs.MONITOR_FILE_CHECK_TIME(5),))
+    others = Proc("other", 0)
+    with Open() as rm:
+        rm.host.job("job", np=2)
+        asked = [ops.Spawn((App("touch", ("touch", str(tmp_path / "there"))),)), monitor, ops.IOFPush((others,), b"x")]
+        for uid in (stranger, None):
+            assert [rm.ask(op, uid=uid).status for op in asked] == [statuses.ERR_NO_PERMISSIONS] * 3
+            assert isinstance(rm.ask(ops.Heartbeat(), uid=uid).wait(), type(None))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("form", ["async", "sync"])
@@ -684,7 +759,7 @@ def test_handle_sees_everything_and_passes_on(form):
         assert rm.ask(SAMPLES[ops.Connect]).wait() is None
         assert rm.ask(SAMPLES[ops.Disconnect]).wait() is None
         assert rm.ask(SAMPLES[ops.ClientConnected]).wait() is None
-        assert rm.ask(LOOKUP).status == statuses.ERR_NOT_SUPPORTED
+        assert rm.ask(LOOKUP).status == statuses.ERR_NOT_FOUND
     assert seen == [(ALL,), "connect", True]
 
 
@@ -895,9 +970,9 @@ def test_a_host_that_cannot_open_leaves_no_folder(tmp_path, monkeypatch):
     def broken(*_args):
         raise OSError(24, "Too many open files")
 
-    for name in ("Watching", "Guard"):
+    for name in ("callbacks.jobs.Watching", "manager.Guard"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"pypmix.host.callbacks.jobs.{name}", broken)
+            patch.setattr(f"pypmix.host.{name}", broken)
             with pytest.raises(OSError, match="Too many"), Host(tmpdir=str(tmp_path)):
                 pass
         assert not list(tmp_path.iterdir())

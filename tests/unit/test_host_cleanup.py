@@ -28,7 +28,7 @@ def host(tmp_path: Path) -> Any:
     return SimpleNamespace(
         env={"HOME": str(home)},
         tmpdir=str(own),
-        job=SimpleNamespace(wdir=str(work)),
+        wdir=str(work),
         jobs={},
         at_rank_end=[],
         at_job_end=[],

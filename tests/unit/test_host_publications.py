@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
-from pypmix.host.callbacks.publications import Publications
+from pypmix.host.callbacks.watching import Watching
+from pypmix.host.publishing import Publications
 from pypmix.standard.errors import LostConnection, NotFound
+from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.ops import PERSIST_APP, Lookup, Publish
 from pypmix.standard.ops.publishing import PERSIST_PROC
 from pypmix.standard.types import Info, Proc, Value
@@ -33,9 +36,22 @@ class Asked:
         self.end = error
 
 
+def publications(loop):
+    """Those of a host whose procs are each on a node of its own."""
+    return Publications(
+        SimpleNamespace(
+            loop=Watching(loop),
+            limits=DEFAULTS,
+            at_rank_end=[],
+            node_number=lambda proc: proc.rank,
+            find=lambda proc: None,
+        )
+    )
+
+
 async def ask(published, op, proc):
     asked = Asked(op, proc)
-    published(asked)
+    published.post(asked)
     for _ in range(3):
         await asyncio.sleep(0)
     return asked.end
@@ -47,7 +63,7 @@ def publish(key, persistence):
 
 def test_it_goes_with_the_proc_and_with_the_job():
     async def main():
-        published = Publications(asyncio.get_running_loop(), lambda proc: proc.rank)
+        published = publications(asyncio.get_running_loop())
         for proc in (ONE, TWO):
             assert await ask(published, publish(f"proc.{proc.rank}", PERSIST_PROC), proc) is None
             assert await ask(published, publish(f"app.{proc.rank}", PERSIST_APP), proc) is None
@@ -67,9 +83,9 @@ def test_it_goes_with_the_proc_and_with_the_job():
 
 def test_after_the_host_has_closed_nobody_is_kept_waiting():
     loop = asyncio.new_event_loop()
-    published = Publications(loop, lambda proc: 0)
+    published = publications(loop)
     loop.close()
     published.ended(ONE)
     asked = Asked(Lookup(("key",)), ONE)
-    published(asked)
+    published.post(asked)
     assert isinstance(asked.end, LostConnection)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import itertools
 import math
 import os
 import threading
-from functools import partial
 
+from pypmix.host.answers import MODULES
 from pypmix.host.callbacks.decorators import Decorators
 from pypmix.host.callbacks.desk import Desk, is_async
-from pypmix.host.callbacks.ends import Ends
-from pypmix.host.callbacks.jobs import FORWARDING, Jobs
+from pypmix.host.callbacks.jobs import Jobs
 from pypmix.host.callbacks.requests import LATER, Request
 from pypmix.host.callbacks.routes import METHODS, route
 from pypmix.host.callbacks.upcalls import Upcalls
-from pypmix.host.notices import RAISED
-from pypmix.requests import limit, proc_tuple
+from pypmix.host.manager import LIVES
+from pypmix.requests import limit
 from pypmix.server import Server
 from pypmix.standard.errors import (
+    LostConnection,
     NotInitialized,
     NotSupported,
     OperationTimeout,
@@ -28,8 +27,7 @@ from pypmix.standard.errors import (
     PMIxError,
     WouldDeadlock,
 )
-from pypmix.standard.ops import ClientConnected, ClientFinalized, ClientLost, Notification
-from pypmix.standard.ops.core import instances
+from pypmix.standard.ops import DeregisterEvents, Notification, RegisterEvents
 from pypmix.standard.ops.publishing import RANGE_SESSION
 from pypmix.standard.types import Proc
 from pypmix.standard.values import infos
@@ -49,7 +47,8 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     H = TypeVar("H", bound=Callable[[Any], Any])
 
-_ACCEPTED = (ClientConnected, ClientFinalized, ClientLost)
+_NOTED = (*LIVES, RegisterEvents, DeregisterEvents)
+"""What the host takes in of its clients, whoever answers it."""
 
 
 class Host(Upcalls, Jobs, Decorators):
@@ -59,7 +58,7 @@ class Host(Upcalls, Jobs, Decorators):
     `_nb`, and takes one request (`pypmix.host.requests`). `async def` methods run in the host's loop, others on a
     worker's thread, none on the engine's. What a method returns is the answer; `LATER` means that `reply` or `fail` of
     the request comes later. A `PMIxError` that it raises is the peer's status, any other exception is logged and is
-    `ERROR` to the peer. By default clients may come and go, and all else is answered with `NotSupported`.
+    `ERROR` to the peer. What has no method is answered as `pypmix run` answers it, as far as `answers` says.
 
     Use it in `async with`, under asyncio: handlers run in that loop. Or use it in `with`: it has a loop of its own
     then, on a thread of its own.
@@ -85,6 +84,10 @@ class Host(Upcalls, Jobs, Decorators):
         wrap: Is given the function that the server calls with upcalls and returns the one that it is to call instead,
             such as `pypmix.host.recording.Recorder.wrap`.
         limits: What one peer may take; what `PYPMIX_LIMITS` says by default.
+        answers: What is answered that has no method, by the names of the modules of answers: `connecting`, `control`,
+            `credentials`, `forwarding`, `groups`, `logs`, `monitors`, `notices`, `publishing`, `queries`, `spawning`,
+            `tools`. All of them by default. What is in none of those given is `NotSupported`; clients may come and go
+            in any case.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class Host(Upcalls, Jobs, Decorators):
         grace: float = 2.0,
         wrap: Callable[[OnUpcall], OnUpcall] | None = None,
         limits: Limits | None = None,
+        answers: Iterable[str] | None = None,
     ) -> None:
         for name, seconds in (("reply_timeout", reply_timeout), ("grace", grace)):
             if name == "reply_timeout" and seconds is None:
@@ -118,7 +122,8 @@ class Host(Upcalls, Jobs, Decorators):
         if exchange is not None and not hasattr(exchange, "allgather"):
             hint = "pypmix.host.exchange.Exchange(carrier) makes one"
             raise TypeError(f"exchange is an Exchange, not {type(exchange).__name__}; {hint}")
-        super().__init__(exchange.name if node is None and exchange is not None else node, tmpdir, grace)
+        offered = None if answers is None else _offered(answers)
+        super().__init__(exchange.name if node is None and exchange is not None else node, tmpdir, grace, offered)
         self._exchange = exchange
         self._reply_timeout = reply_timeout
         self.server = Server(
@@ -148,13 +153,6 @@ class Host(Upcalls, Jobs, Decorators):
         self._thread: threading.Thread | None = None
         self._closing = threading.Lock()
         self._watched: int | None = None
-        self._notes: dict[type, tuple[Callable[[Any], None], ...]] = {}
-        self._next_context_id: Callable[[], int] = partial(next, itertools.count(1))
-        if exchange is not None:
-            from pypmix.host.exchange.coordinator import ContextIds
-
-            # Under the plain name the exchange itself gives numbers to groups.
-            self._next_context_id = ContextIds(f"{exchange.name} host").take
 
     # What is overridden
 
@@ -180,14 +178,14 @@ class Host(Upcalls, Jobs, Decorators):
         """Answer as a host does that has no method for it; what an overridden method may end with.
 
         Raises:
-            NotSupported: This is not offered.
+            NotSupported: This is not among the host's `answers`.
         """
-        op, crossing = req.op, self._crossing
-        if not isinstance(op, _ACCEPTED) and op.name not in FORWARDING and not (crossing and crossing.answers(op)):
-            raise self._missing(req.name or op.name)
+        manager = self._managed()
+        if not manager.offers(req.op):
+            raise self._missing(req.name or req.op.name)
         upcall = req.take()
         if upcall is not None:
-            self._answer(upcall)
+            manager.upcall(manager.node, upcall)
         return LATER
 
     def on(self, name: str) -> Callable[[H], H]:
@@ -229,29 +227,21 @@ class Host(Upcalls, Jobs, Decorators):
 
     def _upcall(self, upcall: Upcall) -> None:
         # On the engine's thread. What a client did is noted before it is answered, hence before it can exit.
-        op = upcall.op
-        for note in self._notes.get(type(op), ()):
-            note(op)
+        op, manager = upcall.op, self._manager
+        if manager is None:
+            upcall.fail(LostConnection("the host has closed", operation=op.name))
+            return
+        if isinstance(op, _NOTED):
+            manager.note(manager.node, op)
         name, kind = route(op)
         found = self._all or self._handlers.get(name)
         if found is not None:
             assert self._desk is not None
             self._desk.take(kind(upcall, name, self._desk), *found)
-        elif not self._answer(upcall):
-            upcall.fail(self._missing(name or op.name))
-
-    def _answer(self, upcall: Upcall) -> bool:
-        """Answer what needs no method; tell whether this is such an upcall."""
-        op = upcall.op
-        if self._crossing is not None and self._crossing.answer(upcall):
-            return True
-        if isinstance(op, _ACCEPTED):
-            upcall.reply()
-        elif op.name in FORWARDING:
-            self._forward(upcall)
+        elif manager.offers(op):
+            manager.upcall(manager.node, upcall)
         else:
-            return False
-        return True
+            upcall.fail(self._missing(name or op.name))
 
     def _missing(self, name: str) -> NotSupported:
         return NotSupported("this host does not offer it", operation=name)
@@ -344,16 +334,11 @@ class Host(Upcalls, Jobs, Decorators):
             raise RuntimeError("the host is open already")
         try:
             self._open_jobs(loop)
-            self._ends = Ends(loop, self.server, self._exchange)
-            self._notes = {kind: (note,) for kind, note in self._ends.notes.items()}
             self._desk = Desk(loop, self._reply_timeout, self.expand)
             self._loop, self._pid = loop, os.getpid()
             self.server.open()
-            if self.engine.name == "native":
-                self._ends.here.add(RAISED)
             loop.call_soon_threadsafe(self._watch, loop)
-            if self._exchange is not None:
-                self._cross(self._exchange, loop)
+            self._managed().open(self._exchange, self.engine.name == "native")
         except BaseException:
             self._loop = None
             self.server.close()
@@ -369,32 +354,6 @@ class Host(Upcalls, Jobs, Decorators):
                 self._watched = descriptor
                 loop.add_reader(descriptor, session.poll)
                 session.attach()
-
-    def _cross(self, exchange: Exchange, loop: asyncio.AbstractEventLoop) -> None:
-        from pypmix.host.callbacks.publications import Publications
-        from pypmix.host.exchange import Crossing
-
-        published = Publications(loop, self._number_of, self.server.limits)
-
-        def over(procs: tuple[Proc, ...]) -> None:
-            published.job_over(procs)
-            self._job_over(procs[0].nspace)
-
-        crossing = Crossing(self.server, exchange, directory=published, gone=published.ended, over=over)
-        self._crossing = self._ends.crossing = crossing
-        for kind, tell in (
-            (ClientConnected, crossing.connected),
-            (ClientFinalized, crossing.finalized),
-            (ClientLost, crossing.departed),
-        ):
-            self._notes[kind] = (*self._notes.get(kind, ()), _of_proc(tell))
-        exchange.start()
-
-    def _number_of(self, proc: Proc) -> int:
-        """Return the number of the node that a proc is on, -1 for one that is on none of a job."""
-        job = self._jobs.get(proc.nspace)
-        found = [] if job is None else [n for n, node in enumerate(job.nodes) if proc.rank in node.ranks]
-        return found[0] if found else -1
 
     async def _close(self) -> None:
         assert self._desk is not None and self._loop is not None
@@ -414,7 +373,7 @@ class Host(Upcalls, Jobs, Decorators):
                 self._loop.remove_reader(self._watched)
                 self._watched = None
             self._close_jobs()
-            self._loop = self._crossing = None
+            self._loop = None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -528,12 +487,7 @@ class Host(Upcalls, Jobs, Decorators):
         Raises:
             TypeError, ValueError, NotFound, PMIxError: As `pypmix.Server.define_process_set`.
         """
-        if self._crossing is None:
-            self.server.define_process_set(name, members)
-        else:
-            given = proc_tuple(members)
-            instances("members", given, Proc)
-            self._crossing.psets.define(name, tuple(dict.fromkeys(self.expand(given))))
+        self._managed().define_process_set(name, members)
 
     def delete_process_set(self, name: str) -> None:
         """`PMIx_server_delete_process_set`: forget a process set, on all hosts of the exchange.
@@ -541,14 +495,11 @@ class Host(Upcalls, Jobs, Decorators):
         Raises:
             NotFound: There is none of that name, or another host has deleted it.
         """
-        if self._crossing is None:
-            self.server.delete_process_set(name)
-        else:
-            self._crossing.psets.delete(name)
+        self._managed().delete_process_set(name)
 
     def next_context_id(self) -> int:
         """Return a context id for a group, which no host of the exchange returns again."""
-        return self._next_context_id()
+        return self._managed().next_context_id()
 
     async def exchange(
         self,
@@ -607,7 +558,7 @@ class Host(Upcalls, Jobs, Decorators):
         named = set(procs)
         return {
             node.hostname
-            for job in self._jobs.values()
+            for job in self.jobs.values()
             for node in job.nodes
             if any(job.proc(rank) in named for rank in node.ranks)
         }
@@ -616,8 +567,14 @@ class Host(Upcalls, Jobs, Decorators):
         return [proc for proc in procs if self._nodes_of((proc,)) & set(names)]
 
 
-def _of_proc(function: Callable[[Proc], None]) -> Callable[[Any], None]:
-    return lambda op: function(op.proc)
+def _offered(answers: Iterable[str]) -> frozenset[str]:
+    if isinstance(answers, str) or not hasattr(answers, "__iter__"):
+        raise TypeError(f"answers are names in a list, not {answers!r:.80}")
+    found = frozenset(answers)
+    for name in found:
+        if name not in MODULES:
+            raise ValueError(f"there are no answers {name!r}: they are {', '.join(MODULES)}")
+    return found
 
 
 def _running() -> asyncio.AbstractEventLoop | None:

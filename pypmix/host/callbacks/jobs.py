@@ -3,49 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import signal
 import socket
 from functools import partial
 
-from pypmix.host.callbacks.processes import Launch, Processes, Start
+from pypmix.host.callbacks.manager import HostManager
+from pypmix.host.callbacks.processes import REAP, Launched, Processes, Start
 from pypmix.host.callbacks.watching import Watching
-from pypmix.host.folders import remove, temporary_folder, working_directory
-from pypmix.host.guard import Guard
+from pypmix.host.folders import temporary_folder, working_directory
 from pypmix.host.job import Application, Job, Node, check_local_size, secret
 from pypmix.host.launch import inherited_environment
 from pypmix.host.nodes import usable_cpus
-from pypmix.host.output import Sink
+from pypmix.host.running import POLL, RunningJob
+from pypmix.host.terms import Terms
 from pypmix.requests import proc_tuple
-from pypmix.standard.errors import NotFound, NotInitialized, NotSupported, PMIxError
-from pypmix.standard.logtext import get_logger
+from pypmix.standard.errors import NotInitialized
 from pypmix.standard.ops.core import instances
-from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, App, Proc, check_name
+from pypmix.standard.types import MAX_NSLEN, App, Proc, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping, Sequence
     from typing import Any, TypeVar
 
-    from pypmix.engine.base import Upcall
-    from pypmix.host.callbacks.ends import Ends
-    from pypmix.host.exchange import Crossing
     from pypmix.requests import Procs
     from pypmix.server import Server
 
     T = TypeVar("T")
 
-LINGER = 2.0
-"""Seconds for which the server knows a job that has ended: what its procs sent last may still be on its way."""
-
-FORWARDING = frozenset(("iof_pull", "iof_deregister", "iof_push"))
-"""Operations about output and input that are answered where a host has no method for them."""
-
-MAX_RAN = 4096
-"""How many jobs it is remembered of that they have run here."""
-
-_log = get_logger("pypmix.host")
+OPEN = Terms(kept=True, forwarded=True, keep_going=True, stdin=None, separate=True, shown=(False, False))
+"""How the jobs run that a host starts itself: it is told how they fail, and decides what comes of that."""
 
 
 class Jobs:
@@ -62,34 +50,19 @@ class Jobs:
     """
 
     server: Server
-    _ends: Ends
-    _crossing: Crossing | None = None
 
-    def __init__(self, node: str | None, tmpdir: str | None, grace: float) -> None:
+    def __init__(self, node: str | None, tmpdir: str | None, grace: float, offered: frozenset[str] | None) -> None:
         self.env = inherited_environment(os.environ)
         self.grace = grace
         self.node = node
+        self._offered = offered
         self._label = f"pypmix-host-{os.getpid()}-{secret()}"
         given = "" if tmpdir is None else os.fsdecode(tmpdir)
         folder = f"pypmix-host-{os.getpid()}-{os.urandom(3).hex()}"
         self.tmpdir = os.path.join(given or temporary_folder(self.env), folder)
-        self._watching: Watching | None = None
-        self._guard: Guard | None = None
-        self._sinks: dict[int, Sink] = {}
-        self._jobs: dict[str, Job] = {}
-        self._numbers = itertools.count(1)
-        self._bare: set[str] = set()
-        self._launches: list[Launch] = []
+        self._manager: HostManager | None = None
+        self._launches: list[Launched] = []
         self._background: set[asyncio.Task[None]] = set()
-        self._lingering: dict[str, asyncio.TimerHandle] = {}
-        self._psets: dict[str, list[str]] = {}
-        """The process sets that jobs have come with, by nspace."""
-        self._over: set[str] = set()
-        """Jobs of which nothing is left on any host, while they are registered here."""
-        self._running: dict[str, set[Proc]] = {}
-        """The procs of jobs that somebody else has started here, which have not ended."""
-        self._ran: dict[str, None] = {}
-        """Jobs that have been started here, the last of them."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -154,21 +127,30 @@ class Jobs:
             size = sum([app.np for app in found])
             check_local_size(size)
             placed = (Node(self.node or socket.gethostname() or "localhost", tuple(range(size))),)
-        folder = os.path.join(self.tmpdir, f"job-{next(self._numbers)}")
+        manager = self._managed()
+        number = manager.take_number()
+        folder = manager.node.folder(number)
         job = Job(nspace, found, placed, tmpdir=folder, wdir=working_directory(), parent=parent)
-        if len(self.local_ranks(job)) + self._started() > usable_cpus():
+        if len(self.local_ranks(job)) + manager.running > usable_cpus():
             here = [n.replace(oversubscribed=True) if self.node in (None, n.hostname) else n for n in placed]
             job = job.replace(nodes=tuple(here))
-        self._register(job)
-        if apps is None and argv is None:
-            self._bare.add(nspace)
-        else:
-            self._bare.discard(nspace)
+        manager.register(self._running(job, number, bare=apps is None and argv is None))
+        os.makedirs(folder, 0o700, exist_ok=True)
         return job
 
-    def _started(self) -> int:
-        """Return how many processes run here that this host has started."""
-        return sum([rank.alive for launch in self._launches for rank in launch.ranks])
+    def _managed(self) -> HostManager:
+        """Return the manager of this host's jobs, which goes by what the host says now."""
+        if self._manager is None:
+            raise NotInitialized("the host is not open", operation="host", hint="use `async with Host() as rm:`")
+        self._manager.env, self._manager.grace = self.env, self.grace
+        return self._manager
+
+    def _running(self, job: Job, number: int, *, bare: bool = False) -> RunningJob:
+        homes = dict.fromkeys(self.local_ranks(job), self._managed().node)
+        terms = OPEN.replace(tell_end=job.parent is not None)
+        running = RunningJob(self._managed(), job, number, terms, homes, job.nspace)
+        running.bare = bare
+        return running
 
     @staticmethod
     def _nodes(nodes: Mapping[str, Iterable[int]] | Iterable[Node] | None) -> tuple[Node, ...] | None:
@@ -187,35 +169,6 @@ class Jobs:
                 raise TypeError(f"nodes are a mapping of names to ranks, or Nodes, not {type(node).__name__}s")
         return found
 
-    def _register(self, job: Job) -> None:
-        timer = self._lingering.pop(job.nspace, None)
-        if timer is not None:
-            timer.cancel()
-            self._forget(job.nspace)
-        described = job.info()
-        if self._crossing is not None:
-            places = {rank: node.hostname for node in job.nodes for rank in node.ranks}
-            self._crossing.register(described, places)
-        try:
-            self.server.register_nspace(described, self.local_ranks(job))
-        except BaseException:
-            if self._crossing is not None and job.nspace not in self._jobs:
-                self._crossing.deregister(job.nspace)
-            raise
-        self._jobs[job.nspace] = job
-        self._ran.pop(job.nspace, None)
-        self._over.discard(job.nspace)
-        try:
-            for name, members in job.psets().items():
-                self.define_process_set(name, members)
-                self._psets.setdefault(job.nspace, []).append(name)
-        except BaseException:
-            self._drop_psets(job.nspace)
-            self._forget(job.nspace)
-            raise
-        if job.tmpdir:
-            os.makedirs(job.tmpdir, 0o700, exist_ok=True)
-
     def define_process_set(self, name: str, members: Procs) -> None:
         """`PMIx_server_define_process_set`: make a process set known to the clients of this session."""
         raise NotImplementedError
@@ -223,21 +176,6 @@ class Jobs:
     def delete_process_set(self, name: str) -> None:
         """`PMIx_server_delete_process_set`: forget a process set."""
         raise NotImplementedError
-
-    def _job_over(self, nspace: str) -> None:
-        """Nothing of a job is left on any host of the exchange; from any thread."""
-        if nspace in self._jobs:
-            self._over.add(nspace)
-        else:
-            self._drop_psets(nspace)
-
-    def _drop_psets(self, nspace: str) -> None:
-        for name in self._psets.pop(nspace, ()):
-            try:
-                self.delete_process_set(name)
-            except (NotFound, NotInitialized):
-                # Another host was faster, or the author of this one.
-                continue
 
     def local_ranks(self, job: Job) -> tuple[int, ...]:
         """Return the ranks of a job that are this host's."""
@@ -248,36 +186,20 @@ class Jobs:
     @property
     def jobs(self) -> dict[str, Job]:
         """The jobs that are registered, by nspace."""
-        return dict(self._jobs)
+        return {} if self._manager is None else {nspace: each.job for nspace, each in self._manager.jobs.items()}
 
     def forget(self, job: Job | str) -> None:
         """Deregister a job; what `start` has started is deregistered when it is over."""
         if not isinstance(job, str | Job):
             raise TypeError(f"a Job or an nspace is forgotten, not {type(job).__name__}")
-        self._forget(job if isinstance(job, str) else job.nspace)
-
-    def _forget(self, nspace: str) -> None:
-        self._lingering.pop(nspace, None)
-        self._running.pop(nspace, None)
-        if self._jobs.pop(nspace, None) is not None:
-            # With an exchange, others may still run procs of it.
-            if self._crossing is None or nspace in self._over:
-                self._over.discard(nspace)
-                self._drop_psets(nspace)
-            self.server.deregister_nspace(nspace)
-            if self._crossing is not None:
-                self._crossing.deregister(nspace)
+        manager = self._managed()
+        found = manager.jobs.get(job if isinstance(job, str) else job.nspace)
+        if found is not None:
+            manager.forget(found)
 
     def expand(self, procs: Iterable[Proc]) -> list[Proc]:
         """Return procs with each wildcard replaced by the procs of its job; one of an unknown job stays as it is."""
-        found: dict[Proc, None] = {}
-        for proc in procs:
-            job = self._jobs.get(proc.nspace)
-            if proc.rank == RANK_WILDCARD and job is not None:
-                found.update(dict.fromkeys([job.proc(rank) for rank in range(job.size)]))
-            else:
-                found[proc] = None
-        return list(found)
+        return list(procs) if self._manager is None else self._manager.whole(procs)
 
     # Processes
 
@@ -313,7 +235,8 @@ class Jobs:
         """
         if not isinstance(job, Job):
             raise TypeError(f"a Job is started, not a {type(job).__name__}; `rm.job(...)` makes one")
-        if argv is None and job.nspace in self._bare:
+        known = self._managed().jobs.get(job.nspace)
+        if argv is None and known is not None and known.bare:
             raise ValueError(f"nobody has said what {job.nspace} is to run: give `argv` here or to `job`")
         local = self.local_ranks(job)
         chosen = local if ranks is None else tuple(ranks)
@@ -321,27 +244,39 @@ class Jobs:
             if rank not in local:
                 raise ValueError(f"rank {rank!r} of {job.nspace} is not this host's; those are {local!r:.80}")
         words = None if argv is None else _words(argv)
-        extra = dict(env or {})
-        # Its own checks of words and variables.
-        Application(words or job.apps[0].argv, env=tuple(extra.items()), wdir=os.fspath(wdir))
-        return Start(self, partial(self._make, job, chosen, words, extra, os.fspath(wdir), forward_output))
+        extra, folder = dict(env or {}), os.fspath(wdir)
+        apps = tuple(
+            [
+                app.replace(
+                    argv=words or app.argv,
+                    program="" if words else app.program,
+                    env=(*app.env, *extra.items()),
+                    wdir=folder or app.wdir,
+                    unset=tuple([name for name in app.unset if name not in extra]),
+                )
+                for app in job.apps
+            ]
+        )
+        return Start(self, partial(self._make, job, chosen, apps, forward_output))
 
     def _make(
-        self,
-        job: Job,
-        ranks: tuple[int, ...],
-        argv: tuple[str, ...] | None,
-        env: dict[str, str],
-        wdir: str,
-        shown: bool,
-        told: bool = False,
-    ) -> Launch:
-        timer = self._lingering.pop(job.nspace, None)
-        if timer is not None:
-            timer.cancel()
-        if job.nspace not in self._jobs:
-            self._register(job)
-        return Launch(self, job, ranks, argv, env, wdir, shown, told or job.parent is not None)
+        self, job: Job, ranks: tuple[int, ...], apps: tuple[Application, ...], shown: bool, told: bool = False
+    ) -> Launched:
+        manager = self._managed()
+        running = manager.jobs.get(job.nspace)
+        if running is None:
+            number = manager.take_number()
+            running = self._running(job.replace(tmpdir=manager.node.folder(number)), number)
+        for rank in map(running.rank, ranks):
+            if rank is not None and rank.alive:
+                raise ValueError(f"{rank} runs already")
+        manager.started(running)
+        running.renew(ranks)
+        if told:
+            running.terms = running.terms.replace(tell_end=True)
+        launched = Launched(self, running.launch(ranks, OPEN.replace(shown=(shown, shown)), held=True), apps)
+        self._launches.append(launched)
+        return launched
 
     async def launch(
         self,
@@ -374,10 +309,11 @@ class Jobs:
     async def _launched(
         self, apps: tuple[Application, ...], parent: Proc | None, nspace: str | None, shown: bool
     ) -> Processes:
-        job = self.job(nspace or f"{self._label}@{next(self._numbers)}", apps=apps, parent=parent)
-        launch = self._make(job, self.local_ranks(job), None, {}, "", shown, told=True)
+        manager = self._managed()
+        job = self.job(nspace or f"{self._label}@{manager.take_number()}", apps=apps, parent=parent)
+        launch = self._make(job, self.local_ranks(job), job.apps, shown, told=True)
         await launch.open()
-        self._ends.here.started(job.nspace, told=False)
+        manager.notices.job_started(launch.running)
 
         async def watch() -> None:
             try:
@@ -413,93 +349,16 @@ class Jobs:
         for launch, ranks in chosen:
             launch.send(signum, ranks)
 
-    def _forward(self, upcall: Upcall) -> None:
-        """Answer who wants output or gives input; on the engine's thread. All output goes to the server in any case."""
-        op: Any = upcall.op
-        try:
-            if op.name == "iof_push":
-                raise NotSupported("processes that this host starts have no input", operation=op.name, procs=op.procs)
-            for proc in getattr(op, "procs", ()):
-                self._check_output(proc)
-        except PMIxError as error:
-            upcall.fail(error)
-        else:
-            upcall.reply()
-
-    def _check_output(self, proc: Proc) -> None:
-        """Raise the reason why the output of procs does not come to this server."""
-        nspace, rank = proc
-        if not nspace:
-            return
-        job = self._jobs.get(nspace)
-        if job is not None:
-            wanted = range(job.size) if rank == RANK_WILDCARD else (rank,)
-            local = set(self.local_ranks(job))
-            there = [each.hostname for each in job.nodes if not local.issuperset(set(each.ranks).intersection(wanted))]
-            if there:
-                raise NotSupported(
-                    f"output is told on the node of its procs alone, and some are on {', '.join(there)}",
-                    operation="iof_pull",
-                    procs=(proc,),
-                    hint="name the procs of one node, to a client or a tool there",
-                )
-        if nspace not in self._ran:
-            detail = "this host has not started these procs" if job is not None else "this host has no such job"
-            raise (NotSupported if job is not None else NotFound)(detail, operation="iof_pull", procs=(proc,))
-
     # What the processes of a job need, in the loop's thread.
 
     @property
     def watching(self) -> Watching:
         """What streams are watched by."""
-        assert self._watching is not None
-        return self._watching
+        return self._managed().loop
 
-    def sink(self, number: int) -> Sink:
-        """Return where output for this process's own stdout (1) or stderr (2) goes."""
-        if number not in self._sinks:
-            other = self._sinks.get(3 - number)
-            # Two sinks on one pipe would write into each other's lines.
-            same = other is not None and os.path.sameopenfile(1, 2)
-            self._sinks[number] = other if other is not None and same else Sink(self.watching, number, _unwritable)
-        return self._sinks[number]
-
-    def guard_group(self, group: int) -> None:
-        """Have a process group ended even if this process is killed."""
-        assert self._guard is not None
-        self._guard.add(group)
-
-    def forget_group(self, group: int) -> None:
-        """This process group is no more."""
-        if self._guard is not None:
-            self._guard.remove(group)
-
-    def launched(self, launch: Launch) -> None:
-        """Processes are about to be started."""
-        self._launches.append(launch)
-        nspace = launch.job.nspace
-        self._ran[nspace] = None
-        if len(self._ran) > MAX_RAN:
-            del self._ran[next(iter(self._ran))]
-        self._ends.begin(nspace, self._parts_of(launch.job), launch.told)
-
-    def begun(self, launch: Launch, error: BaseException | None) -> None:
-        """Processes have been started, or could not be."""
-        self._ends.begun(launch.job.nspace, error)
-
-    def killed(self, launch: Launch, status: int) -> None:
-        """Processes are being ended with a status."""
-        self._ends.killed(launch.job.nspace, status)
-
-    def rank_over(self, proc: Proc, code: int) -> None:
-        """A process has ended."""
-        self.server.deregister_client(proc)
-        self._departed(proc)
-        self._ends.rank_ended(proc, code)
-
-    def _parts_of(self, job: Job) -> list[str]:
-        """Return the names of the nodes that have ranks of a job."""
-        return [node.hostname for node in job.nodes if node.ranks]
+    def launch_over(self, launch: Launched) -> None:
+        """Nothing is left of some processes."""
+        self._launches.remove(launch)
 
     def ended(self, proc: Proc, code: int) -> None:
         """Say that a process has ended which somebody else has started; from any thread.
@@ -517,66 +376,55 @@ class Jobs:
         """
         if not isinstance(proc, Proc) or type(code) is not int:
             raise TypeError(f"a Proc ends with an int, not {type(proc).__name__} with {type(code).__name__}")
-        job = self._jobs.get(proc.nspace)
-        if job is None or proc.rank not in self.local_ranks(job):
-            raise ValueError(f"{proc} is no rank of a job that is registered here")
-        if proc.nspace in self._ran:
+        manager = self._managed()
+        if manager.find(proc) is None:
+            raise ValueError(f"{proc} is not a rank here of a job that is registered")
+        if manager.has_started(proc.nspace):
             raise ValueError(f"{proc.nspace} was started by this host, which sees its ends itself")
-        self.loop.call_soon_threadsafe(self._ended, job, proc, code)
+        manager.loop.post(lambda: self._ended(proc, code))
 
-    def _ended(self, job: Job, proc: Proc, code: int) -> None:
-        nspace = job.nspace
-        if nspace not in self._running:
-            self._running[nspace] = {job.proc(rank) for rank in self.local_ranks(job)}
-            self._ends.begin(nspace, self._parts_of(job), told=True)
-            self._ends.begun(nspace, None)
-        if proc in self._running[nspace]:
-            self._running[nspace].discard(proc)
-            self.rank_over(proc, code)
-            if not self._running[nspace]:
-                del self._running[nspace]
-                self._ends.part_ended(nspace)
-
-    def _departed(self, proc: Proc) -> None:
-        if self._crossing is not None:
-            self._crossing.departed(proc)
-
-    def launch_over(self, launch: Launch) -> None:
-        """Nothing is left of some processes."""
-        self._launches.remove(launch)
-        nspace = launch.job.nspace
-        if not any(other.job.nspace == nspace for other in self._launches):
-            self._ends.part_ended(nspace)
-            self._lingering[nspace] = self.loop.call_later(LINGER, self._forget, nspace)
+    def _ended(self, proc: Proc, code: int) -> None:
+        found = self._managed().find(proc)
+        if found is not None and not found[1].over:
+            job, rank = found
+            job.terms = job.terms.replace(tell_end=True)
+            job.ended_elsewhere(rank, code)
 
     def _open_jobs(self, loop: asyncio.AbstractEventLoop) -> None:
-        os.mkdir(self.tmpdir, 0o700)
+        self._manager = HostManager(
+            Watching(loop),
+            self.server,
+            hostname=self.node or socket.gethostname() or "localhost",
+            env=self.env,
+            tmpdir=self.tmpdir,
+            space=self._label,
+            grace=self.grace,
+            offered=self._offered,
+        )
         # From here on, since a host that is killed is to leave no folder either.
-        self._guard = Guard(self.tmpdir)
-        self._watching = Watching(loop)
+        self._manager.open_folder()
 
     async def _end_jobs(self) -> None:
         """End all processes and deregister nothing: the server goes too."""
         for task in list(self._background):
             task.cancel()
         await asyncio.gather(*[launch.close() for launch in self._launches], return_exceptions=True)
-        for timer in self._lingering.values():
-            timer.cancel()
+        await self._end_spawned()
+
+    async def _end_spawned(self) -> None:
+        """End the jobs that procs have spawned and that no block of `start` holds."""
+        manager = self._managed()
+        manager.close()
+        deadline = self.loop.time() + self.grace + REAP
+        while any(job.launches for job in manager.jobs.values()) and self.loop.time() < deadline:
+            await asyncio.sleep(POLL)
+        await manager.loop.drained(self.grace)
 
     def _close_jobs(self) -> None:
         """Let go of what jobs needed, once the server is closed."""
-        for sink in self._sinks.values():
-            sink.abandon()
-        remove(self.tmpdir)
-        if self._guard is not None:
-            self._guard.dismiss()
-        self._guard = None
-        self._sinks = {}
-        self._jobs = {}
-        self._lingering = {}
-        self._psets = {}
-        self._over = set()
-        self._running = {}
+        manager, self._manager = self._manager, None
+        if manager is not None:
+            manager.close_folder()
 
 
 def _words(argv: Sequence[str]) -> tuple[str, ...]:
@@ -600,7 +448,3 @@ def _application(app: App) -> Application:
             raise ValueError(f"the environment holds NAME=VALUE, not {setting!r:.80}")
         env.append((name, value))
     return Application(argv, app.maxprocs, tuple(env), app.cwd or "", program)
-
-
-def _unwritable(error: OSError) -> None:
-    _log.error("the output of processes cannot be written any more: %s", error.strerror)

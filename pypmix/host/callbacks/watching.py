@@ -1,8 +1,9 @@
-"""An asyncio loop as the streams of output use it."""
+"""An asyncio loop as a manager uses it (`pypmix.host.loop.HostLoop`)."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 from pypmix.host.loop import READ
 
@@ -12,10 +13,11 @@ if TYPE_CHECKING:
 
 
 class Watching:
-    """Watches descriptors in an asyncio loop."""
+    """Watches descriptors in an asyncio loop, and calls functions there."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._posted: deque[Callable[[], None]] = deque()
         self._reading: set[int] = set()
         self._writing: set[int] = set()
         self._drained: asyncio.Future[None] | None = None
@@ -43,6 +45,25 @@ class Watching:
     def later(self, delay: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         """Call `callback` after `delay` seconds."""
         return self._loop.call_later(delay, callback)
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Call `callback` in the loop, soon; from any thread."""
+        self._posted.append(callback)
+        self._loop.call_soon_threadsafe(self._next)
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call `callback` soon, from the loop's thread."""
+        self._loop.call_soon(callback)
+
+    def run_posted(self) -> None:
+        """Carry out what has been posted by now."""
+        for _ in range(len(self._posted)):
+            self._next()
+
+    def _next(self) -> None:
+        # It may have been carried out already.
+        if self._posted:
+            self._posted.popleft()()
 
     async def drained(self, patience: float) -> None:
         """Wait until all that was to be written is, or for `patience` seconds."""

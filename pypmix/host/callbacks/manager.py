@@ -1,0 +1,313 @@
+"""The manager of a `Host`: one node, whose jobs its author describes; others may be on the hosts of an exchange."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from pypmix.host.manager import Manager
+from pypmix.host.nodes import LocalNode
+from pypmix.standard.attrs import MONITOR_FILE
+from pypmix.standard.errors import NotFound, NotInitialized, NotSupported, PermissionDenied, PMIxError
+from pypmix.standard.ops import (
+    ClientAborted,
+    DeregisterEvents,
+    DirectModex,
+    FenceUpcall,
+    IOFPull,
+    IOFPush,
+    ProcessMonitor,
+    RegisterEvents,
+    Spawn,
+)
+from pypmix.standard.types import RANK_WILDCARD, Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from typing import Any
+
+    from pypmix.engine.base import Upcall
+    from pypmix.host.callbacks.watching import Watching
+    from pypmix.host.exchange import Crossing, Exchange
+    from pypmix.host.notices import Notices
+    from pypmix.host.running import RunningJob
+    from pypmix.requests import Procs
+    from pypmix.server import Server
+    from pypmix.standard.ops import Op
+
+MAX_RAN = 4096
+"""How many jobs it is remembered of that they have run here."""
+
+
+class HostManager(Manager):
+    """Runs the jobs of a `Host`, and answers what it has no method for.
+
+    It lives from the opening of the host to its end. A job is registered before any of its ranks is started, and by
+    whoever; it is forgotten some time after the last launch of it is over, or by `Host.forget`.
+    """
+
+    def __init__(
+        self,
+        loop: Watching,
+        server: Server,
+        *,
+        hostname: str,
+        env: Mapping[str, str],
+        tmpdir: str,
+        space: str,
+        grace: float,
+        offered: Collection[str] | None,
+    ) -> None:
+        super().__init__(loop, env=env, tmpdir=tmpdir, space=space, grace=grace, limits=server.limits, offered=offered)
+        self.loop: Watching
+        self.nodes = (LocalNode(0, hostname, tmpdir, lambda _node: server),)
+        # The folder of the first job would be the host's own.
+        self._last = 1
+        self.crossing: Crossing | None = None
+        self._notices: Notices | None = None
+        """Those of an exchange."""
+        self._closed = False
+        self._ran: dict[str, None] = {}
+        """Jobs of which this host has started ranks, the last of them."""
+        self._over: set[str] = set()
+        """Jobs of which nothing is left on any host, while they are registered here."""
+
+    @property
+    def node(self) -> LocalNode:
+        """The one node."""
+        return self.nodes[0]
+
+    @property
+    def notices(self) -> Notices:
+        """What raises the events of procs and jobs."""
+        return super().notices if self._notices is None else self._notices
+
+    def open(self, exchange: Exchange | None, native: bool) -> None:
+        """The server is open: see what happens, and start the exchange."""
+        self.native = native
+        if exchange is not None:
+            self._join(exchange)
+        # They are to hear of the end of every job.
+        _ = self.notices
+
+    def _join(self, exchange: Exchange) -> None:
+        from pypmix.host.callbacks.ends import Ends
+        from pypmix.host.crossings import Exchanging
+        from pypmix.host.exchange import Crossing
+        from pypmix.host.exchange.coordinator import ContextIds
+        from pypmix.host.publishing import Publications
+
+        published = self.part(Publications)
+
+        def over(procs: tuple[Proc, ...]) -> None:
+            published.job_over(procs)
+            self._over_everywhere(procs[0].nspace)
+
+        self.crossing = Crossing(self.server, exchange, directory=published.post, gone=published.ended, over=over)
+        self._crossings = Exchanging(self, self.crossing)
+        # Under the plain name the exchange itself gives numbers to groups.
+        self.next_context_id = ContextIds(f"{exchange.name} host").take
+        self._notices = Ends(self, exchange, self.crossing)
+        exchange.start()
+
+    # Jobs
+
+    def take_number(self) -> int:
+        """Return the number of a further job."""
+        self._last += 1
+        return self._last
+
+    def has_run(self, nspace: str) -> bool:
+        """Tell whether an nspace is that of a job of this host, even one that is over."""
+        return nspace in self.jobs or nspace in self._ran
+
+    def has_started(self, nspace: str) -> bool:
+        """Tell whether this host has started ranks of a job, even one that is over."""
+        return nspace in self._ran
+
+    def node_number(self, proc: Proc) -> int:
+        """Return the number of the node that a proc is on, -1 for one that is on none of a job."""
+        job = self.jobs.get(proc.nspace)
+        found = [] if job is None else [n for n, node in enumerate(job.job.nodes) if proc.rank in node.ranks]
+        return found[0] if found else -1
+
+    def make_room(self, ranks: int) -> None:
+        """Leave the limits of this process to its author."""
+
+    def register(self, job: RunningJob) -> None:
+        """Make a job known to the server."""
+        nspace = job.nspace
+        former = self.jobs.get(nspace)
+        if nspace in self._lingering and former is not None:
+            self.forget(former)
+        super().register(job)
+        self._ran.pop(nspace, None)
+        self._over.discard(nspace)
+
+    def started(self, job: RunningJob) -> None:
+        """Ranks of a job are about to be started."""
+        self._ran[job.nspace] = None
+        if len(self._ran) > MAX_RAN:
+            del self._ran[next(iter(self._ran))]
+        timer = self._lingering.pop(job.nspace, None)
+        if timer is not None:
+            timer.cancel()
+        if job.nspace not in self.jobs:
+            self.register(job)
+            self._ran[job.nspace] = None
+
+    def begin(self, job: RunningJob, programs: Iterable[str]) -> None:
+        """Register a job and start its ranks."""
+        self.started(job)
+        job.launch(range(job.job.size)).start(job.job.apps, tuple(programs), None)
+
+    def forget(self, job: RunningJob) -> None:
+        """Have the server forget a job."""
+        if self.jobs.get(job.nspace) is job:
+            del self.jobs[job.nspace]
+        super().forget(job)
+        self._over.discard(job.nspace)
+
+    def drop_psets(self, nspace: str) -> None:
+        """Delete the process sets of a job, unless others still run procs of it."""
+        if self.crossing is None or nspace in self._over:
+            super().drop_psets(nspace)
+
+    def _over_everywhere(self, nspace: str) -> None:
+        """Nothing of a job is left on any host of the exchange; from any thread."""
+        self._over.add(nspace)
+        if nspace not in self.jobs:
+            try:
+                super().drop_psets(nspace)
+            except NotInitialized:
+                # This host has closed.
+                pass
+            self._over.discard(nspace)
+
+    def define_process_set(self, name: str, members: Procs, *, job: str = "") -> None:
+        """Define a process set, on all hosts of the exchange."""
+        if self.crossing is None:
+            super().define_process_set(name, members, job=job)
+        else:
+            from pypmix.requests import proc_tuple
+            from pypmix.standard.ops.core import instances
+
+            given = proc_tuple(members)
+            instances("members", given, Proc)
+            self.crossing.psets.define(name, tuple(dict.fromkeys(self.whole(given))))
+            self._psets[name] = job
+
+    def delete_process_set(self, name: str) -> None:
+        """Delete a process set, on all hosts of the exchange."""
+        if self.crossing is None:
+            super().delete_process_set(name)
+        else:
+            self._psets.pop(name, None)
+            self.crossing.psets.delete(name)
+
+    def whole(self, procs: Iterable[Proc]) -> list[Proc]:
+        """Return procs with each wildcard replaced by the procs of its job, those of other hosts too."""
+        found: dict[Proc, None] = {}
+        for proc in procs:
+            job = self.jobs.get(proc.nspace)
+            if proc.rank == RANK_WILDCARD and job is not None:
+                found.update(dict.fromkeys([job.job.proc(rank) for rank in range(job.job.size)]))
+            else:
+                found[proc] = None
+        return list(found)
+
+    @property
+    def ending(self) -> bool:
+        """Whether the host is being closed."""
+        return self._closed
+
+    def close(self) -> None:
+        """End all jobs, and let no other begin."""
+        self._closed = True
+        for job in list(self.jobs.values()):
+            if job.launches:
+                job.end(128 + signal.SIGTERM, "the host was closed")
+        for timer in self._lingering.values():
+            timer.cancel()
+        if self._crossings is not None:
+            self._crossings.close()
+
+    # What clients ask
+
+    def note(self, node: LocalNode, op: Op[Any]) -> None:
+        """Take in what a server says of its clients, whoever answers it."""
+        if isinstance(op, RegisterEvents):
+            self.notices.add(op.codes)
+        elif isinstance(op, DeregisterEvents):
+            self.notices.remove(op.codes)
+        else:
+            super().note(node, op)
+
+    def offers(self, op: Op[Any]) -> bool:
+        """Tell whether an upcall of this operation has an answer here."""
+        if self.crossing is not None and self.crossing.answers(op):
+            return True
+        # Of other nodes nothing but an exchange knows.
+        return not isinstance(op, FenceUpcall | DirectModex) and super().offers(op)
+
+    def upcall(self, node: LocalNode, upcall: Upcall) -> None:
+        """Answer an upcall, on the engine's thread."""
+        op = upcall.op
+        try:
+            if isinstance(op, IOFPull):
+                for proc in op.procs:
+                    self._check_output(proc)
+            else:
+                self._check_user(upcall)
+        except PMIxError as error:
+            upcall.fail(error)
+        else:
+            super().upcall(node, upcall)
+
+    def _check_user(self, upcall: Upcall) -> None:
+        """Raise `PermissionDenied` where clients of other users want what only this one, and root, may want of it."""
+        op = upcall.op
+        named: tuple[Proc, ...] = ()
+        own: str | None = None
+        match op:
+            case ClientAborted():
+                named, own = op.targets, op.proc.nspace
+                for proc in named or (op.proc,):
+                    if not self.has_started(proc.nspace):
+                        detail = "this host has not started these procs, and cannot end them"
+                        raise NotSupported(detail, operation="abort", procs=(proc,))
+            case IOFPush():
+                named, own = op.procs, "" if upcall.requestor is None else upcall.requestor.nspace
+            case Spawn() | ProcessMonitor():
+                # A process would be this user's, and a file would be looked at with its rights.
+                if isinstance(op, ProcessMonitor) and op.monitor.key != MONITOR_FILE.key:
+                    return
+            case _:
+                return
+        if upcall.uid in (0, os.geteuid()) or (own is not None and all(proc.nspace == own for proc in named)):
+            return
+        who = "a proc whose user is not known" if upcall.uid is None else f"user {upcall.uid}"
+        raise PermissionDenied(f"{who} may not do this in the name of user {os.geteuid()}", operation=op.name)
+
+    def _check_output(self, proc: Proc) -> None:
+        """Raise the reason why the output of procs does not come to this server."""
+        nspace, rank = proc
+        if not nspace:
+            return
+        job = self.jobs.get(nspace)
+        if job is not None:
+            wanted = range(job.job.size) if rank == RANK_WILDCARD else (rank,)
+            there = [
+                each.hostname for each in job.job.nodes if any(n in wanted and job.rank(n) is None for n in each.ranks)
+            ]
+            if there:
+                raise NotSupported(
+                    f"output is told on the node of its procs alone, and some are on {', '.join(there)}",
+                    operation="iof_pull",
+                    procs=(proc,),
+                    hint="name the procs of one node, to a client or a tool there",
+                )
+        if not self.has_started(nspace):
+            detail = "this host has not started these procs" if job is not None else "this host has no such job"
+            raise (NotSupported if job is not None else NotFound)(detail, operation="iof_pull", procs=(proc,))

@@ -1,0 +1,677 @@
+"""Manager: jobs on nodes, and answers to what their procs ask: what `pypmix run` and a user's `Host` have in common.
+
+Threads. A server calls `upcall` on its engine's thread, which must not wait. What an upcall says of a client's life is
+noted there (`note`), before the client has its answer and can exit. Upcalls of groups and of events need no more than a
+number, and are answered there too, where one Python server is all there is. All else takes turns on the thread of the
+manager's loop, where every other method is called: those of one requestor in their order, and no requestor waits for
+all of another's. Answers (`pypmix.host.answers`) therefore need no locks, and must not block.
+
+Order. A job is registered with the servers before its ranks start. A rank's end reaches the servers first (nobody waits
+for it any more), then those who asked for it (`at_rank_end`). A job is over when nothing of it is left but its output;
+the servers know it for some seconds more, since what its ranks sent last may still be on its way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from functools import partial
+from itertools import count
+
+from pypmix.engine.faults import fault
+from pypmix.host import answers, launch
+from pypmix.host.folders import remove, working_directory
+from pypmix.host.guard import Guard
+from pypmix.host.job import Job, Node, check_local_size
+from pypmix.host.loop import Turns
+from pypmix.host.nodes import in_blocks, usable_cpus
+from pypmix.host.outcome import exit_code, listed
+from pypmix.host.output import Sink
+from pypmix.host.rank import CONNECTED, FINALIZED
+from pypmix.host.running import RunningJob, patience
+from pypmix.host.tools import gone
+from pypmix.standard import statuses
+from pypmix.standard._typing import TypeVar
+from pypmix.standard.enums import Range
+from pypmix.standard.errors import LostConnection, NotFound, NotInitialized, NotSupported, PMIxError
+from pypmix.standard.logtext import get_logger, printable
+from pypmix.standard.ops import ClientAborted, ClientConnected, ClientFinalized, ClientLost
+from pypmix.standard.types import RANK_WILDCARD, Proc, decimal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from typing import Any, Protocol
+
+    from pypmix.engine.base import Pending, Upcall
+    from pypmix.host.job import Application
+    from pypmix.host.loop import Cancellable, HostLoop
+    from pypmix.host.nodes import LocalNode
+    from pypmix.host.notices import Notices
+    from pypmix.host.rank import Rank
+    from pypmix.host.terms import Terms
+    from pypmix.requests import Procs
+    from pypmix.server import Server
+    from pypmix.standard.limits import Limits
+    from pypmix.standard.ops import Notification, Op, Output
+
+    class Joint(Protocol):
+        """How servers of several nodes work together.
+
+        `prompt` says whether its methods may be called on any thread, and are called at once.
+        """
+
+        prompt: bool
+
+        def answer(self, node: LocalNode, upcall: Upcall, /) -> bool: ...
+
+        def register(self, job: RunningJob, /) -> None: ...
+
+        def deregister(self, nspace: str, /) -> None: ...
+
+        def connected(self, node: LocalNode, proc: Proc, /) -> None: ...
+
+        def finalized(self, node: LocalNode, proc: Proc, /) -> None: ...
+
+        def departed(self, node: LocalNode, proc: Proc, /) -> None: ...
+
+        def pending(self) -> list[Pending]: ...
+
+        def close(self) -> None: ...
+
+
+P = TypeVar("P")
+
+ENDING = 0.1
+"""Seconds within which the end of a rank is known whose connection has ended."""
+
+PULL = "IOFPull"
+GROUP = "GroupUpcall"
+QUERY = "QueryInfo"
+NOTIFY = "NotifyEvent"
+"""The classes of operations that are loaded only where there is one."""
+
+INLINE = frozenset((GROUP, NOTIFY))
+"""Those that one server, on the Python engine, has answered on its own thread."""
+
+LIVES = (ClientConnected, ClientFinalized, ClientLost)
+"""What a server says of the life of a client."""
+
+LINGER = 2.0
+"""Seconds for which the server knows a job that has ended: what its ranks sent last may still be on its way."""
+
+FIRST_CONTEXT_ID = 1 << 32
+"""Where the context ids begin that a host gives; a server that completes a group by itself begins at 1."""
+
+
+class Manager:
+    """Runs jobs on nodes, and answers what their procs ask.
+
+    Args:
+        loop: Where everything happens.
+        env: The environment that ranks inherit.
+        tmpdir: Its folder, which is made by `open_folder`.
+        space: What the nspaces of its jobs begin with, before `@` and their number.
+        grace: Seconds that ranks have between the request to end and SIGKILL.
+        limits: What one peer may take.
+        cluster: The name of the cluster that its jobs are told; empty for none.
+        offered: The modules of answers that it has; None for all (see `pypmix.host.answers`).
+
+    Attributes:
+        jobs: The jobs that are not over, by nspace.
+        nodes: The nodes.
+        native: Whether its server is libpmix's.
+        due: When the time of all jobs is over, by `time.monotonic`; None where there is no limit.
+        wdir: Where jobs run that name no other folder.
+        next_context_id: Returns the number of a group, which no other group of the session has; from any thread.
+        at_rank_end: Called with the job and the rank when a rank has ended.
+        at_job_end: Called with a job when nothing of it is left.
+        at_departure: Called with a proc, a rank or a tool, that has finalized or lost its connection.
+    """
+
+    def __init__(
+        self,
+        loop: HostLoop,
+        *,
+        env: Mapping[str, str],
+        tmpdir: str,
+        space: str,
+        grace: float,
+        limits: Limits,
+        cluster: str = "",
+        offered: Collection[str] | None = None,
+    ) -> None:
+        self.loop = loop
+        self.env = env
+        self.tmpdir = tmpdir
+        self.grace = grace
+        self.limits = limits
+        self.wdir = working_directory()
+        self.jobs: dict[str, RunningJob] = {}
+        self.nodes: tuple[LocalNode, ...] = ()
+        self.native = False
+        self.due: float | None = None
+        self.next_context_id: Callable[[], int] = partial(next, count(FIRST_CONTEXT_ID))
+        self.at_rank_end: list[Callable[[RunningJob, Rank], None]] = []
+        self.at_job_end: list[Callable[[RunningJob], None]] = []
+        self.at_departure: list[Callable[[Proc], None]] = []
+        self._space = space
+        self._cluster = cluster
+        self._offered = offered
+        self._last = 0
+        self._turns = Turns(loop.post)
+        self._crossings: Joint | None = None
+        self._parts: dict[type, Any] = {}
+        self._sinks: dict[int, Sink] = {}
+        self._guard: Guard | None = None
+        self._file_limits: tuple[int, int] | None = None
+        self._pulls: deque[tuple[LocalNode, Upcall]] = deque()
+        self._lingering: dict[str, Cancellable] = {}
+        self._psets: dict[str, str] = {}
+        """The process sets that there are, and the nspaces of the jobs that they have come with."""
+
+    # What answers and jobs use, on the loop's thread.
+
+    @property
+    def ending(self) -> bool:
+        """Whether all jobs are being ended, and no other may begin."""
+        return False
+
+    @property
+    def running(self) -> int:
+        """How many ranks run, of all jobs."""
+        return sum([job.running for job in self.jobs.values()])
+
+    @property
+    def server(self) -> Server:
+        """The server of the first node."""
+        return self.nodes[0].server
+
+    @property
+    def next_folder(self) -> str:
+        """The folder that the next job will have on the first node."""
+        return self.nodes[0].folder(self._last + 1)
+
+    @property
+    def notices(self) -> Notices:
+        """What raises the events of procs and jobs."""
+        from pypmix.host.notices import Notices
+
+        return self.part(Notices)
+
+    def node_of(self, proc: Proc | None) -> LocalNode:
+        """Return the node that a proc is on: for a tool the first, and for what has ended perhaps another."""
+        found = None if proc is None else self.find(proc)
+        return self.nodes[0] if found is None else found[1].node
+
+    def node_number(self, proc: Proc) -> int:
+        """Return the number of the node that a proc is on: that of the first for a tool."""
+        return self.node_of(proc).number
+
+    def pending(self) -> list[Pending]:
+        """Return what is under way, oldest first; nothing once the servers are closed."""
+        try:
+            return self.server.pending() if self._crossings is None else self._crossings.pending()
+        except NotInitialized:
+            return []
+
+    def part(self, kind: Callable[[Manager], P]) -> P:
+        """Return this manager's one object of a class, which is made with the manager when it is first asked for."""
+        found: P | None = self._parts.get(kind)  # type: ignore[call-overload]
+        if found is None:
+            # Another thread may have been first.
+            found = self._parts.setdefault(kind, kind(self))  # type: ignore[call-overload]
+        return found
+
+    def has_run(self, nspace: str) -> bool:
+        """Tell whether an nspace is that of a job of this host, even one that is over."""
+        name, _, number = nspace.rpartition("@")
+        return name == self._space and (decimal(number, self._last) or 0) >= 1
+
+    def find(self, proc: Proc) -> tuple[RunningJob, Rank] | None:
+        """Return the job and the rank that a proc is; None for tools, and for jobs that are over."""
+        job = self.jobs.get(proc.nspace)
+        rank = None if job is None else job.rank(proc.rank)
+        return None if job is None or rank is None else (job, rank)
+
+    def expand(self, procs: Iterable[Proc]) -> list[Rank]:
+        """Return the ranks that procs name, by rank or by wildcard, of the jobs that are not over."""
+        found: dict[Proc, Rank] = {}
+        for proc in procs:
+            job = self.jobs.get(proc.nspace)
+            if job is not None:
+                chosen = job.ranks if proc.rank == RANK_WILDCARD else [job.rank(proc.rank)]
+                found.update({rank.proc: rank for rank in chosen if rank is not None})
+        return list(found.values())
+
+    def who(self, proc: Proc) -> str:
+        """Return what a person is told of a proc: the rank with its pid."""
+        found = self.find(proc)
+        return printable(found[1] if found is not None else proc)
+
+    def send(self, signum: int, ranks: Iterable[Rank]) -> None:
+        """Send a signal to ranks, and to what they have started."""
+        for rank in ranks:
+            self.jobs[rank.proc.nspace].send(signum, (rank,))
+
+    def add(
+        self,
+        apps: tuple[Application, ...],
+        terms: Terms,
+        parent: Proc | None,
+        *,
+        nodes: Sequence[LocalNode] = (),
+        session_wdir: bool = False,
+    ) -> RunningJob:
+        """Start a further job and return it.
+
+        Args:
+            apps: What to run.
+            terms: How.
+            parent: Who has asked for it.
+            nodes: Where; anywhere by default.
+            session_wdir: Whether it runs in its own folder, on the first node.
+
+        Raises:
+            OSError: A program or a directory does not exist, or the system lacks what the job needs. Where its ranks
+                could not be started, the job says so itself.
+            OverflowError: There are too many ranks for a node.
+            PMIxError: There is a process set already that an application names (`ERR_EXISTS`).
+        """
+        folders = [node.folder(self._last + 1) for node in self.nodes]
+        if session_wdir:
+            os.mkdir(folders[0], 0o700)
+        try:
+            self._check_psets(apps)
+            programs = [self.program(app) for app in apps]
+            job = self.make(apps, terms, parent, nodes)
+            self.make_room(job.job.size)
+            for folder in folders[session_wdir:]:
+                os.mkdir(folder, 0o700)
+        except BaseException:
+            for folder in folders:
+                remove(folder)
+            raise
+        self.begin(job, programs)
+        return job
+
+    def make(
+        self,
+        apps: tuple[Application, ...],
+        terms: Terms,
+        parent: Proc | None,
+        nodes: Sequence[LocalNode] = (),
+    ) -> RunningJob:
+        """Return a job that is placed on nodes, to `begin`."""
+        size = sum([app.np for app in apps])
+        check_local_size(size)
+        placed = in_blocks(size, nodes or self.nodes)
+        jobs = [job.job for job in self.jobs.values()]
+        # Simulated nodes share the CPUs of this machine.
+        crowded = size + self.running > usable_cpus()
+        number = self._last + 1
+        job = Job(
+            nspace=f"{self._space}@{number}",
+            apps=apps,
+            nodes=tuple([self._described(node, ranks, jobs, crowded) for node, ranks in placed]),
+            session=os.getpid(),
+            tmpdir=placed[0][0].folder(number),
+            wdir=self.wdir,
+            parent=parent,
+            first=max([job.first + job.size for job in jobs], default=0),
+            others=self.running,
+            cluster=self._cluster,
+        )
+        self._last = number
+        homes = {rank: node for node, ranks in placed for rank in ranks}
+        return RunningJob(self, job, number, terms, homes, "" if number == 1 else str(number))
+
+    def _described(self, node: LocalNode, ranks: tuple[int, ...], jobs: Iterable[Job], crowded: bool) -> Node:
+        # Ranks of a node are numbered through all that runs there.
+        there = [each for job in jobs for each in job.nodes if each.number == node.number]
+        first = max([(each.first or 0) + len(each.ranks) for each in there], default=0)
+        return Node(node.hostname, ranks, node.number, first, node.running, crowded)
+
+    def make_room(self, ranks: int) -> None:
+        """Make room for the descriptors of so many more ranks."""
+        open_files = 0 if not self.jobs else 2 * self.running
+        limits = launch.raise_descriptor_limit(self.running + ranks, open_files)
+        self._file_limits = self._file_limits or limits
+
+    def register(self, job: RunningJob) -> None:
+        """Make a job known to the servers.
+
+        Raises:
+            PMIxError: The servers know its nspace, or a process set that it comes with (`ERR_EXISTS`).
+        """
+        nspace = job.nspace
+        if self._crossings is not None:
+            self._crossings.register(job)
+        try:
+            for node in self.nodes:
+                ranks = [rank.proc.rank for rank in job.ranks if rank.node is node]
+                here = job.job if len(self.nodes) == 1 else job.job.replace(tmpdir=node.folder(job.number))
+                node.server.register_nspace(here.info(), None if len(ranks) == job.job.size else ranks)
+        except BaseException:
+            if self._crossings is not None:
+                self._crossings.deregister(nspace)
+            raise
+        self.jobs[nspace] = job
+        try:
+            for name, members in job.job.psets().items():
+                self.define_process_set(name, members, job=nspace)
+        except BaseException:
+            self.jobs.pop(nspace)
+            self.forget(job)
+            raise
+
+    def begin(self, job: RunningJob, programs: Sequence[str]) -> None:
+        """Register a job and start its ranks."""
+        self.register(job)
+        job.launch(range(job.job.size)).start(job.job.apps, programs, self._file_limits)
+
+    def program(self, app: Application) -> str:
+        """Return the path of the program of an application."""
+        if app.wdir and not os.path.isdir(app.wdir):
+            raise FileNotFoundError(2, "no such working directory", app.wdir)
+        return launch.find_program(app.program or app.argv[0], app.environment(self.env), app.wdir)
+
+    def define_process_set(self, name: str, members: Procs, *, job: str = "") -> None:
+        """Define a process set on all nodes; see `pypmix.Server.define_process_set`.
+
+        Args:
+            name: Its name.
+            members: Its procs.
+            job: The nspace of the job that it ends with; empty for none.
+        """
+        # All servers know the same, so that the first one refuses what another would.
+        for node in self.nodes:
+            node.server.define_process_set(name, members)
+        self._psets[name] = job
+
+    def delete_process_set(self, name: str) -> None:
+        """Delete a process set on all nodes; see `pypmix.Server.delete_process_set`."""
+        self._psets.pop(name, None)
+        for node in self.nodes:
+            node.server.delete_process_set(name)
+
+    def _check_psets(self, apps: Iterable[Application]) -> None:
+        for app in apps:
+            if app.pset in self._psets or app.pset.rpartition("@")[0] == self._space:
+                detail = f"the name {app.pset!r} of a process set is taken"
+                raise PMIxError(detail, status=statuses.ERR_EXISTS, operation="spawn")
+
+    def notify(self, event: Notification) -> None:
+        """Raise an event: on all nodes, or on that of its source where it is for that one only."""
+        narrow = len(self.nodes) > 1 and event.range in (Range.LOCAL, Range.PROC_LOCAL)
+        for node in (self.node_of(event.source),) if narrow else self.nodes:
+            try:
+                node.server.notify(event)
+            except NotInitialized:
+                return
+
+    def delivery(self, proc: Proc, channel: int, also: int = 0) -> Callable[[bytes], None]:
+        """Return what gives the servers a piece of a rank's output, and no data at its end.
+
+        Args:
+            proc: The rank.
+            channel: The channel that it is of.
+            also: A channel that has no output of its own, and ends with this one.
+        """
+        from pypmix.standard.ops import Output
+
+        def deliver(data: bytes) -> None:
+            pass_on(Output(proc, channel, data))
+            if also and not data:
+                pass_on(Output(proc, also, data))
+
+        def pass_on(output: Output) -> None:
+            for node in self.nodes:
+                try:
+                    node.server.deliver_output(output)
+                except NotInitialized:
+                    return
+
+        return deliver
+
+    def sink(self, number: int) -> Sink:
+        """Return where output for the host's own stdout (1) or stderr (2) goes."""
+        if number not in self._sinks:
+            other = self._sinks.get(3 - number)
+            # Two sinks on one pipe would write into each other's lines.
+            same = other is not None and os.path.sameopenfile(1, 2)
+            self._sinks[number] = other if other is not None and same else Sink(self.loop, number, self.unwritable)
+        return self._sinks[number]
+
+    def unwritable(self, error: OSError) -> None:
+        """Output cannot be written any more."""
+        get_logger("pypmix.host").error("the output of processes cannot be written any more: %s", error.strerror)
+
+    def guard_group(self, group: int) -> None:
+        """Have a process group ended even if this process is killed."""
+        assert self._guard is not None
+        self._guard.add(group)
+
+    def forget_groups(self, groups: Iterable[int]) -> None:
+        """These process groups are no more."""
+        assert self._guard is not None
+        for group in groups:
+            self._guard.remove(group)
+
+    def patience(self) -> Callable[[], bool]:
+        """Return what tells whether the grace that starts now still lasts."""
+        return patience(self.grace, lambda: False)
+
+    def broke(self, error: Exception) -> None:
+        """A fault of ours has come between a job and its end."""
+        fault("a step of a job", error)
+
+    def job_failed(self, job: RunningJob) -> None:
+        """A job is being ended: end those that it has spawned."""
+        assert job.outcome is not None
+        for child in list(self.jobs.values()):
+            if child.job.parent is not None and child.job.parent.nspace == job.nspace and not child.terms.separate:
+                child.end(job.outcome.code, f"{child} was ended because {job} failed, which had spawned it")
+
+    def rank_ended(self, job: RunningJob, rank: Rank) -> None:
+        """A rank has ended."""
+        if rank.blame or rank.excused:
+            # There are none before there is something to tell.
+            _ = self.notices
+        rank.node.server.deregister_client(rank.proc)
+        if self._crossings is not None:
+            self._crossings.departed(rank.node, rank.proc)
+        for function in self.at_rank_end:
+            function(job, rank)
+
+    def job_over(self, job: RunningJob) -> None:
+        """Nothing of a job is left but its output, perhaps."""
+        # What has left the job's process groups and lives on may still write; nobody waits for that.
+        job.finish_output()
+        job.close()
+        self._lingering[job.nspace] = self.loop.later(LINGER, lambda: self.forget(job))
+        self.tell_end(job)
+
+    def tell_end(self, job: RunningJob) -> None:
+        """All ranks of a job have ended: tell those who asked for it."""
+        for function in self.at_job_end:
+            function(job)
+
+    def forget(self, job: RunningJob) -> None:
+        """Have the servers forget a job."""
+        nspace = job.nspace
+        timer = self._lingering.pop(nspace, None)
+        if timer is not None:
+            timer.cancel()
+        self.drop_psets(nspace)
+        for node in self.nodes:
+            node.server.deregister_nspace(nspace)
+        if self._crossings is not None:
+            self._crossings.deregister(nspace)
+
+    def drop_psets(self, nspace: str) -> None:
+        """Delete the process sets that a job has come with."""
+        for name in [name for name, owner in self._psets.items() if owner == nspace]:
+            try:
+                self.delete_process_set(name)
+            except NotFound:
+                # Somebody else was faster.
+                continue
+
+    # The folder, and what guards it
+
+    def open_folder(self) -> None:
+        """Make the host's folder, and have it and all jobs ended where this process is killed."""
+        os.mkdir(self.tmpdir, 0o700)
+        self._guard = Guard(self.tmpdir)
+
+    def close_folder(self) -> None:
+        """Let go of what jobs needed, once the servers are closed."""
+        for sink in self._sinks.values():
+            sink.abandon()
+        self._sinks.clear()
+        remove(self.tmpdir)
+        if self._guard is not None:
+            self._guard.dismiss()
+
+    # What clients ask
+
+    def upcall(self, node: LocalNode, upcall: Upcall) -> None:
+        """Answer an upcall of a node's server, on the engine's thread; `note` comes first."""
+        op = upcall.op
+        kind = type(op).__name__
+        crossings = self._crossings
+        if crossings is not None and crossings.prompt and crossings.answer(node, upcall):
+            return
+        if kind in INLINE and crossings is None and not self.native:
+            # Nothing but a number is asked for, if anything, which two threads more would make late.
+            self.answer(node, upcall)
+            return
+        try:
+            if isinstance(op, LIVES):
+                upcall.reply()
+            elif isinstance(op, ClientAborted):
+                self.loop.post(lambda: self._aborted(op))
+                upcall.reply()
+            elif kind == PULL:
+                self._pulls.append((node, upcall))
+                self.loop.post(self._answer_pulls)
+            elif kind == GROUP and self.native:
+                self.loop.post(partial(self._group, node, upcall))
+            else:
+                self._turns.add(upcall.requestor, lambda: self.answer(node, upcall))
+        except RuntimeError:
+            upcall.fail(LostConnection("the host has closed", operation=op.name))
+
+    def note(self, node: LocalNode, op: Op[Any]) -> None:
+        """Take in what a server says of the life of a client, on the engine's thread, before the client is answered."""
+        crossings = self._crossings
+        match op:
+            case ClientConnected():
+                self._note(op.proc, CONNECTED)
+                if crossings is not None:
+                    self._cross(crossings.connected, node, op.proc)
+            case ClientFinalized():
+                self._note(op.proc, FINALIZED)
+                # Behind what it has asked for.
+                if crossings is not None:
+                    self._cross(crossings.finalized, node, op.proc)
+                self._turns.add(op.proc, lambda: gone(self, op.proc))
+            case ClientLost():
+                found = self.find(op.proc)
+                if found is not None:
+                    found[1].lost = True
+                if crossings is not None:
+                    self._cross(crossings.departed, node, op.proc)
+                self._turns.add(op.proc, lambda: gone(self, op.proc))
+
+    def _cross(self, told: Callable[[LocalNode, Proc], None], node: LocalNode, proc: Proc) -> None:
+        if self._crossings is not None and self._crossings.prompt:
+            told(node, proc)
+        else:
+            self._turns.add(proc, partial(told, node, proc))
+
+    def _answer_pulls(self) -> None:
+        while self._pulls:
+            self.answer(*self._pulls.popleft())
+
+    def catch_up(self) -> None:
+        """Have all pulls answered whose clients count on what was written since: their server did not wait for that."""
+        for node in self.nodes:
+            try:
+                node.server.session.catch_up()
+            except NotInitialized:
+                return
+        self._answer_pulls()
+
+    def offers(self, op: Op[Any]) -> bool:
+        """Tell whether an upcall of this operation has an answer here."""
+        if isinstance(op, LIVES):
+            return True
+        module = answers.module_of(type(op))
+        return module is not None and (self._offered is None or module in self._offered)
+
+    def answer(self, node: LocalNode, upcall: Upcall) -> None:
+        """Have a request answered; one thread for all of them, so that nothing in them can meet."""
+        op = upcall.op
+        try:
+            if self.native and self._crossings is None and type(op).__name__ in (GROUP, QUERY, NOTIFY):
+                self._cross_groups(op)
+            if self._crossings is not None and self._crossings.answer(node, upcall):
+                return
+            function = answers.found.get(type(op)) or answers.find(type(op))
+            if function is None:
+                raise NotSupported("this host does not offer it", operation=op.name)
+            function(self, upcall)
+        except PMIxError as error:
+            upcall.fail(error)
+        except Exception as error:
+            get_logger("pypmix.host").exception("%s could not be answered", op.name)
+            upcall.fail(error)
+
+    def _group(self, node: LocalNode, upcall: Upcall) -> None:
+        from pypmix.host.groups import was_broken
+
+        # Who it is that has ended is heard only after the server has said that somebody has.
+        self.loop.later(ENDING if was_broken(upcall.op) else 0, partial(self.answer, node, upcall))
+
+    def _cross_groups(self, op: Op[Any]) -> None:
+        """Deal with groups as servers of several nodes do: a native server gathers and remembers nothing of them."""
+        from pypmix.host.groups import is_about_groups
+
+        if is_about_groups(op):
+            from pypmix.host.crossings import Crossings
+
+            self._crossings = Crossings(self, is_about_groups)
+
+    def _note(self, proc: Proc, stage: str) -> None:
+        found = self.find(proc)
+        if found is not None:
+            found[1].stage = stage
+
+    def _aborted(self, op: ClientAborted) -> None:
+        found = self.find(op.proc)
+        caller = found[1] if found is not None else None
+        named = self.expand(op.targets or (Proc.unchecked(op.proc.nspace, RANK_WILDCARD),))
+        reason = f"{self.who(op.proc)} called abort with status {op.code}"
+        if op.message:
+            reason += f": {printable(op.message)}"
+        self.end_ranks(named, exit_code(op.code), reason, caller)
+
+    def end_ranks(self, named: Collection[Rank], code: int, reason: str, caller: Rank | None = None) -> None:
+        """End ranks: a whole job with this outcome, or some ranks of one that goes on.
+
+        Args:
+            named: Which.
+            code: The exit code.
+            reason: Why, for a person.
+            caller: The rank that has asked for it.
+        """
+        for job in list(self.jobs.values()):
+            chosen = [rank for rank in named if rank.proc.nspace == job.nspace]
+            if not chosen:
+                continue
+            if all(rank in chosen for rank in job.ranks if rank.alive):
+                job.end(code, reason + job.others(caller))
+            else:
+                job.end_ranks(chosen, code, f"{reason}; it ended {listed([str(rank) for rank in chosen])}")
