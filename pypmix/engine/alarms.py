@@ -34,30 +34,62 @@ class Alarm:
         return self.due < other.due
 
 
+class Heap:
+    """Calls that are due at a time; for one thread at a time."""
+
+    def __init__(self) -> None:
+        self._alarms: list[Alarm] = []
+        self._many = MANY
+
+    def add(self, seconds: float, call: Callable[[], None]) -> Alarm:
+        """Take in a call that is due after some seconds."""
+        if len(self._alarms) >= self._many:
+            # What was cancelled and is due in years would stay for as long.
+            self._alarms = [each for each in self._alarms if each.call is not None]
+            heapq.heapify(self._alarms)
+            self._many = max(MANY, 2 * len(self._alarms))
+        alarm = Alarm(time.monotonic() + seconds, call)
+        heapq.heappush(self._alarms, alarm)
+        return alarm
+
+    def first(self) -> Alarm | None:
+        """Return what is due first; None where there is nothing."""
+        while self._alarms and self._alarms[0].call is None:
+            heapq.heappop(self._alarms)
+        return self._alarms[0] if self._alarms else None
+
+    def take(self, now: float) -> Callable[[], None] | None:
+        """Take out a call that is due; None where there is none."""
+        alarm = self.first()
+        if alarm is None or alarm.due > now:
+            return None
+        return heapq.heappop(self._alarms).call
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._alarms.clear()
+
+    def __len__(self) -> int:
+        return len(self._alarms)
+
+
 class Alarms:
     """Makes calls when they are due; from any thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._alarms: list[Alarm] = []
-        self._many = MANY
+        self._alarms = Heap()
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def later(self, seconds: float, call: Callable[[], None]) -> Alarm:
         """Have a function called after some seconds, on the thread of the alarms; it must not block."""
-        alarm = Alarm(time.monotonic() + seconds, call)
         with self._changed:
-            if len(self._alarms) >= self._many:
-                # What was cancelled and is due in years would stay for as long.
-                self._alarms = [each for each in self._alarms if each.call is not None]
-                heapq.heapify(self._alarms)
-                self._many = max(MANY, 2 * len(self._alarms))
-            heapq.heappush(self._alarms, alarm)
+            alarm = self._alarms.add(seconds, call)
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="pypmix-alarms", daemon=True)
                 self._thread.start()
-            elif self._alarms[0] is alarm:
+            elif self._alarms.first() is alarm:
                 self._changed.notify()
         return alarm
 
@@ -73,14 +105,13 @@ class Alarms:
             with self._changed:
                 if self._closed:
                     return
-                wait = self._alarms[0].due - time.monotonic() if self._alarms else None
-                if wait is None or wait > 0:
-                    self._changed.wait(None if wait is None else sleep_for(wait))
+                call = self._alarms.take(time.monotonic())
+                if call is None:
+                    alarm = self._alarms.first()
+                    self._changed.wait(None if alarm is None else sleep_for(alarm.due - time.monotonic()))
                     continue
-                call = heapq.heappop(self._alarms).call
-            if call is not None:
-                try:
-                    call()
-                except BaseException as error:
-                    # Other alarms need the thread.
-                    fault("a timer", error)
+            try:
+                call()
+            except BaseException as error:
+                # Other alarms need the thread.
+                fault("a timer", error)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
 import os
 import selectors
 import time
 from collections import deque
 
+from pypmix.engine.alarms import Heap
 from pypmix.engine.base import sleep_for
 from pypmix.engine.faults import fault, struck
 
@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
+
+    from pypmix.engine.alarms import Alarm
 
     Callback = Callable[[], None]
 
@@ -51,29 +53,8 @@ WRITE = selectors.EVENT_WRITE
 ROUND = 64
 """How many posted calls are carried out before descriptors and timers have their turn."""
 
-MANY = 64
-"""With fewer timers than this, those that were cancelled may stay until they are due."""
-
-
 PAUSE = 0.1
 """Seconds without watching a descriptor whose callback has failed: it may be ready again at once, and fail again."""
-
-
-class Timer:
-    """A call that is due at a time of `time.monotonic`; `cancel` may be called at any time."""
-
-    __slots__ = ("callback", "due")
-
-    def __init__(self, due: float, callback: Callback) -> None:
-        self.due = due
-        self.callback: Callback | None = callback
-
-    def cancel(self) -> None:
-        """Have the call not happen."""
-        self.callback = None
-
-    def __lt__(self, other: Timer) -> bool:
-        return self.due < other.due
 
 
 class Turns:
@@ -117,8 +98,7 @@ class Loop:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._timers: list[Timer] = []
-        self._many = MANY
+        self._timers = Heap()
         self._posted: deque[Callback] = deque()
         self._paused: dict[int, selectors.SelectorKey] = {}
         self._awake = False
@@ -135,16 +115,9 @@ class Loop:
         if self._paused.pop(fd, None) is None:
             self._selector.unregister(fd)
 
-    def later(self, delay: float, callback: Callback) -> Timer:
+    def later(self, delay: float, callback: Callback) -> Alarm:
         """Call `callback` after `delay` seconds."""
-        if len(self._timers) >= self._many:
-            # What was cancelled and is due in years would stay for as long.
-            self._timers = [timer for timer in self._timers if timer.callback is not None]
-            heapq.heapify(self._timers)
-            self._many = max(MANY, 2 * len(self._timers))
-        timer = Timer(time.monotonic() + delay, callback)
-        heapq.heappush(self._timers, timer)
-        return timer
+        return self._timers.add(delay, callback)
 
     def post(self, callback: Callback) -> None:
         """Call `callback` on the loop's thread, soon; from any thread."""
@@ -200,19 +173,16 @@ class Loop:
                     self._pause(key)
             self.run_posted(ROUND)
             now = time.monotonic()
-            while self._timers and (self._timers[0].callback is None or self._timers[0].due <= now):
-                callback = heapq.heappop(self._timers).callback
-                if callback is not None:
-                    self._call(callback)
+            while callback := self._timers.take(now):
+                self._call(callback)
 
     def _wait(self, longest: float | None) -> float | None:
         if self._posted:
             return 0
-        while self._timers and self._timers[0].callback is None:
-            heapq.heappop(self._timers)
-        if not self._timers:
+        first = self._timers.first()
+        if first is None:
             return longest
-        wait = sleep_for(self._timers[0].due - time.monotonic())
+        wait = sleep_for(first.due - time.monotonic())
         return wait if longest is None else min(wait, longest)
 
     def _woken(self) -> None:

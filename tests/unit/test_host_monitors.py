@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from pypmix.engine.alarms import MANY
 from pypmix.host import monitors
-from pypmix.host.loop import MANY, Loop
+from pypmix.host.loop import Loop
 from pypmix.standard import attrs, codes
 from pypmix.standard.enums import EventCode, InfoFlags, Range, Status
 from pypmix.standard.errors import NotFound, NotSupported, PMIxError
@@ -238,6 +239,6 @@ def test_cancelled_timers_do_not_pile_up() -> None:
             loop.later(1e9, lambda: None).cancel()
         assert len(loop._timers) <= 2 * MANY
         kept = [loop.later(1e9, lambda: None) for _ in range(3 * MANY)]
-        assert sum([timer in kept for timer in loop._timers]) == len(kept)
+        assert sum([timer in kept for timer in loop._timers._alarms]) == len(kept)
     finally:
         loop.close()

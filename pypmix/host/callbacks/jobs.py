@@ -19,6 +19,7 @@ from pypmix.host.running import POLL, RunningJob
 from pypmix.host.terms import Terms
 from pypmix.requests import proc_tuple
 from pypmix.standard.errors import NotInitialized
+from pypmix.standard.ops import Spawn
 from pypmix.standard.ops.core import instances
 from pypmix.standard.types import MAX_NSLEN, App, Proc, check_name
 
@@ -62,7 +63,6 @@ class Jobs:
         self.tmpdir = os.path.join(given or temporary_folder(self.env), folder)
         self._manager: HostManager | None = None
         self._launches: list[Launched] = []
-        self._background: set[asyncio.Task[None]] = set()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -260,7 +260,7 @@ class Jobs:
         return Start(self, partial(self._make, job, chosen, apps, forward_output))
 
     def _make(
-        self, job: Job, ranks: tuple[int, ...], apps: tuple[Application, ...], shown: bool, told: bool = False
+        self, job: Job, ranks: tuple[int, ...], apps: tuple[Application, ...], shown: bool, held: bool = True
     ) -> Launched:
         manager = self._managed()
         running = manager.jobs.get(job.nspace)
@@ -272,9 +272,9 @@ class Jobs:
                 raise ValueError(f"{rank} runs already")
         manager.started(running)
         running.renew(ranks)
-        if told:
+        if not held:
             running.terms = running.terms.replace(tell_end=True)
-        launched = Launched(self, running.launch(ranks, OPEN.replace(shown=(shown, shown)), held=True), apps)
+        launched = Launched(self, running.launch(ranks, OPEN.replace(shown=(shown, shown)), held=held), apps)
         self._launches.append(launched)
         return launched
 
@@ -303,27 +303,19 @@ class Jobs:
         for app in apps:
             if not isinstance(app, App):
                 raise TypeError(f"apps are Apps, as a spawn has them, not {type(app).__name__}s")
-        found = tuple([_application(app) for app in apps])
-        return await self.hop(self._launched(found, near, nspace, forward_output))
+        plain = tuple([app.replace(info=()) for app in apps])
+        return await self.hop(self._launched(plain, near, nspace, forward_output))
 
-    async def _launched(
-        self, apps: tuple[Application, ...], parent: Proc | None, nspace: str | None, shown: bool
-    ) -> Processes:
+    async def _launched(self, apps: tuple[App, ...], parent: Proc | None, nspace: str | None, shown: bool) -> Processes:
+        from pypmix.host.directives import read
+
         manager = self._managed()
-        job = self.job(nspace or f"{self._label}@{manager.take_number()}", apps=apps, parent=parent)
-        launch = self._make(job, self.local_ranks(job), job.apps, shown, told=True)
+        base = manager.wdir or os.sep
+        _, found = read(Spawn(apps), self.env, base, manager.next_folder)
+        job = self.job(nspace or f"{self._label}@{manager.take_number()}", apps=found, parent=parent)
+        launch = self._make(job, self.local_ranks(job), job.apps, shown, held=False)
         await launch.open()
         manager.notices.job_started(launch.running)
-
-        async def watch() -> None:
-            try:
-                await launch.wait()
-            finally:
-                await launch.close()
-
-        task = self.loop.create_task(watch())
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
         return Processes(launch)
 
     async def kill(self, procs: Procs, signum: int | None = None, *, status: int | None = None) -> None:
@@ -406,8 +398,6 @@ class Jobs:
 
     async def _end_jobs(self) -> None:
         """End all processes and deregister nothing: the server goes too."""
-        for task in list(self._background):
-            task.cancel()
         await asyncio.gather(*[launch.close() for launch in self._launches], return_exceptions=True)
         await self._end_spawned()
 
@@ -433,18 +423,3 @@ def _words(argv: Sequence[str]) -> tuple[str, ...]:
     if not hasattr(argv, "__iter__"):
         raise TypeError(f"a command is a list of words, not {type(argv).__name__}")
     return tuple([os.fspath(word) for word in argv])
-
-
-def _application(app: App) -> Application:
-    program = app.cmd or app.argv[0]
-    argv = app.argv
-    # The name of the program may be left out of its arguments; libraries put it there too.
-    if not argv or os.path.basename(argv[0]) != os.path.basename(program):
-        argv = (os.path.basename(program), *argv)
-    env = []
-    for setting in app.env:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise ValueError(f"the environment holds NAME=VALUE, not {setting!r:.80}")
-        env.append((name, value))
-    return Application(argv, app.maxprocs, tuple(env), app.cwd or "", program)

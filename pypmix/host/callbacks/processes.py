@@ -31,7 +31,7 @@ class Launched:
 
     Args:
         host: The host.
-        launch: The launch, which is held until `close`.
+        launch: The launch.
         apps: What the applications of the job run here.
     """
 
@@ -48,6 +48,8 @@ class Launched:
         launch.changed = self._changed
 
     def _changed(self) -> None:
+        if self._launch.over:
+            self.host.launch_over(self)
         change, self._change = self._change, self.host.loop.create_future()
         change.set_result(None)
 
@@ -145,11 +147,10 @@ class Launched:
             self._launch.give_up()
         await self._until(lambda: self._launch.over, self.host.grace + REAP)
         await self.host.watching.drained(self.host.grace)
-        self.host.launch_over(self)
 
 
-class Processes:
-    """The processes of a job that a host has started, for code in the host's loop; see `Host.start`."""
+class Running:
+    """What there is to see of processes that a host has started, and signals for them."""
 
     def __init__(self, launch: Launched) -> None:
         self._launch = launch
@@ -183,6 +184,10 @@ class Processes:
         """Send a signal to all that run, and to what they have started; from any thread."""
         self._launch.host.loop.call_soon_threadsafe(self._launch.send, signum)
 
+
+class Processes(Running):
+    """The processes of a job that a host has started, for code in the host's loop; see `Host.start`."""
+
     async def wait(self, timeout: float | None = None) -> dict[int, int]:
         """Wait until all have ended.
 
@@ -198,33 +203,8 @@ class Processes:
         return await self._launch.host.hop(self._launch.wait(timeout))
 
 
-class BlockingProcesses:
+class BlockingProcesses(Running):
     """The same for code on other threads than the host's loop; see `Processes`."""
-
-    def __init__(self, launch: Launched) -> None:
-        self._launch = launch
-        self._processes = Processes(launch)
-        self.job = launch.job
-        self.nspace = launch.job.nspace
-
-    @property
-    def pids(self) -> dict[int, int]:
-        """The pid of each process, by rank."""
-        return self._processes.pids
-
-    @property
-    def codes(self) -> dict[int, int]:
-        """The exit codes of those that have ended, by rank; the negative number of the signal that ended one."""
-        return self._processes.codes
-
-    @property
-    def status(self) -> int | None:
-        """The status that `Host.kill` was given for the job; None where it was not."""
-        return self._processes.status
-
-    def signal(self, signum: int) -> None:
-        """Send a signal to all that run, and to what they have started."""
-        self._processes.signal(signum)
 
     def wait(self, timeout: float | None = None) -> dict[int, int]:
         """Wait until all have ended; see `Processes.wait`."""

@@ -14,8 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pypmix.engine.alarms import Alarm as Timer
     from pypmix.host.exchange.handshake import Handshake
-    from pypmix.host.loop import Timer
 
 _LENGTH = struct.Struct("!I")
 CHUNK = 1 << 18

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Self
 
+    from pypmix.engine.alarms import Alarm as Timer
     from pypmix.host.exchange.carrier import OnChange, OnMessage
     from pypmix.host.exchange.meeting import Address
-    from pypmix.host.loop import Timer
 
 MAX_BACKLOG = 2 * MAX_MESSAGE
 """How many bytes may wait for a server that does not read."""
