@@ -56,17 +56,23 @@ async def controlled(cell):
 
 
 def asking(me):
-    me.publish({"acme.a": "published"})
-    table = me.query(attrs.QUERY_PROC_TABLE)
-    me.log("written down", to=attrs.LOG_STDERR, timeout=WAIT)
+    found = []
+    # libpmix's servers tell the proc itself nothing of its heart.
     with me.events(EventCode.MONITOR_HEARTBEAT_ALERT) as alerts:
-        me.monitor_heartbeat(1)
-        alert = alerts.get(timeout=WAIT)
+        me.fence(timeout=WAIT)
+        if me.rank == 0:
+            me.monitor_heartbeat(1)
+            me.publish({"acme.a": "published"})
+            me.log("written down", to=attrs.LOG_STDERR, timeout=WAIT)
+        else:
+            found.append(alerts.get(timeout=WAIT).source.rank)
+        me.fence(timeout=WAIT)
     credential = me.get_credential()
+    table = me.query(attrs.QUERY_PROC_TABLE)
     return [
+        *found,
         me.lookup("acme.a"),
-        [[proc.proc.rank, proc.pid == os.getpid()] for proc in table],
-        alert.affected[0].rank,
+        sorted([proc.proc.rank for proc in table if proc.pid]),
         me.validate_credential(credential)[attrs.PROCID].rank,
         status(me.query, "acme.unknown"),
     ]
@@ -75,8 +81,9 @@ def asking(me):
 async def asked(cell):
     """Published data, queries, logs, monitors, credentials."""
     async with cell.host() as rm:
-        found = await cell.run(rm, asking)
-    assert found == [["published", [[0, True]], 0, 0, Status.ERR_NOT_FOUND]], found
+        found = await cell.run(rm, asking, np=2)
+    missing = int(Status.ERR_NOT_FOUND)
+    assert found == [["published", [0, 1], 0, missing], [0, "published", [0, 1], 1, missing]], found
 
 
 def leave(me):
