@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     H = TypeVar("H", bound=Callable[[Any], Any])
 
-_NOTED = (*LIVES, RegisterEvents, DeregisterEvents)
+_NOTED = frozenset((*LIVES, RegisterEvents, DeregisterEvents))
 """What the host takes in of its clients, whoever answers it."""
 
 
@@ -231,7 +231,7 @@ class Host(Upcalls, Jobs, Decorators):
         if manager is None:
             upcall.fail(LostConnection("the host has closed", operation=op.name))
             return
-        if isinstance(op, _NOTED):
+        if type(op) in _NOTED:
             manager.note(manager.node, op)
         name, kind = route(op)
         found = self._all or self._handlers.get(name)
