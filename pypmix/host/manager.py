@@ -361,8 +361,8 @@ class Manager:
             for name, members in job.job.psets().items():
                 self.define_process_set(name, members, job=nspace)
         except BaseException:
-            self.jobs.pop(nspace)
             self.forget(job)
+            self.jobs.pop(nspace, None)
             raise
 
     def begin(self, job: RunningJob, programs: Sequence[str]) -> None:
@@ -511,7 +511,7 @@ class Manager:
 
     def drop_psets(self, nspace: str) -> None:
         """Delete the process sets that a job has come with."""
-        for name in [name for name, owner in self._psets.items() if owner == nspace]:
+        for name in [name for name, owner in list(self._psets.items()) if owner == nspace]:
             try:
                 self.delete_process_set(name)
             except NotFound:

@@ -1027,3 +1027,37 @@ def test_a_handler_is_a_task_of_its_own_from_its_first_step(where):
                 opened.host.run(within())
             assert upcall.wait() == expected
         assert opened.host.loop.call_soon.__self__ is opened.host.loop
+
+
+def test_the_end_of_a_job_that_was_forgotten_ends_no_other_of_its_name(monkeypatch):
+    monkeypatch.setattr("pypmix.host.manager.LINGER", 0.05)
+
+    async def run(host):
+        async with host.start(host.job("demo", np=1), ["true"]) as procs:
+            await procs.wait(WAIT)
+            host.forget("demo")
+            job = host.job("demo", np=2)
+        await asyncio.sleep(0.3)
+        assert host.jobs == {"demo": job}
+        # The server knows it too.
+        host.server.register_client(Proc("demo", 1))
+
+    with Open() as rm:
+        rm.host.run(run(rm.host))
+
+
+def test_a_rank_that_has_ended_can_be_started_again_while_others_run():
+    async def run(host):
+        job = host.job("demo", np=2)
+        async with host.start(job, ["sleep", "600"], ranks=[0]), host.start(job, ["true"], ranks=[1]) as first:
+            assert await first.wait(WAIT) == {1: 0}
+            with pytest.raises(ValueError, match="rank 0 of job demo .* runs already"):
+                async with host.start(job, ["true"]):
+                    pass
+            async with host.start(job, ["false"], ranks=[1]) as second:
+                assert await second.wait(WAIT) == {1: 1}
+            assert first.codes == {1: 0}
+        assert "demo" in host.jobs
+
+    with Open(grace=0.5) as rm:
+        rm.host.run(run(rm.host))

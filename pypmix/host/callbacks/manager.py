@@ -163,9 +163,10 @@ class HostManager(Manager):
         job.launch(range(job.job.size)).start(job.job.apps, tuple(programs), None)
 
     def forget(self, job: RunningJob) -> None:
-        """Have the server forget a job."""
-        if self.jobs.get(job.nspace) is job:
-            del self.jobs[job.nspace]
+        """Have the server forget a job, unless that has been done, and another one has its name."""
+        if self.jobs.get(job.nspace) is not job:
+            return
+        del self.jobs[job.nspace]
         super().forget(job)
         self._over.discard(job.nspace)
 

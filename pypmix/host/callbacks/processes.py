@@ -50,7 +50,7 @@ class Launched:
     def _changed(self) -> None:
         if self._launch.over:
             self.host.launch_over(self)
-        change, self._change = self._change, self.host.loop.create_future()
+        change, self._change = self._change, self._change.get_loop().create_future()
         change.set_result(None)
 
     async def _until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
