@@ -169,14 +169,6 @@ class Jobs:
                 raise TypeError(f"nodes are a mapping of names to ranks, or Nodes, not {type(node).__name__}s")
         return found
 
-    def define_process_set(self, name: str, members: Procs) -> None:
-        """`PMIx_server_define_process_set`: make a process set known to the clients of this session."""
-        raise NotImplementedError
-
-    def delete_process_set(self, name: str) -> None:
-        """`PMIx_server_delete_process_set`: forget a process set."""
-        raise NotImplementedError
-
     def local_ranks(self, job: Job) -> tuple[int, ...]:
         """Return the ranks of a job that are this host's."""
         if self.node is None:
