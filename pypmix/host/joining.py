@@ -8,10 +8,10 @@ import os
 
 from pypmix.clusters import check_cluster, split_nspace
 from pypmix.host.directory import Who
-from pypmix.host.exchange import meeting, packing
+from pypmix.host.exchange import codec, rendezvous
 from pypmix.host.exchange.border import Naming, renamed
+from pypmix.host.exchange.exchange import log
 from pypmix.host.exchange.tcp import TCPCarrier
-from pypmix.host.exchange.turns import log
 from pypmix.host.publishing import Publications
 from pypmix.standard import statuses
 from pypmix.standard.enums import Range
@@ -67,7 +67,7 @@ class Joining(Record):
         """
         folder = os.path.abspath(self.folder)
         try:
-            meeting.enter(folder)
+            rendezvous.enter(folder)
             path = os.path.join(folder, CLAIM + self.cluster)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
@@ -203,7 +203,7 @@ class Shared:
 
     def _packed(self, op: Publish | Unpublish, entry: Entry) -> bytes:
         owner = entry.owner
-        return packing.pack_request(op, renamed(owner.proc, self._names.out), owner.uid, owner.gid)
+        return codec.pack_request(op, renamed(owner.proc, self._names.out), owner.uid, owner.gid)
 
     def _met(self, name: str, here: bool) -> None:
         cluster = split_nspace(name)[0]
@@ -217,7 +217,7 @@ class Shared:
             self._quietly(lambda entry: split_nspace(entry.owner.proc.nspace)[0] == cluster)
 
     def _told_published(self, _sender: str, data: bytes) -> None:
-        op, proc, uid, gid = packing.unpack_request(data)
+        op, proc, uid, gid = codec.unpack_request(data)
         assert isinstance(op, Publish)
         self._telling = False
         try:
@@ -229,7 +229,7 @@ class Shared:
             self._telling = True
 
     def _told_taken_back(self, _sender: str, data: bytes) -> None:
-        op, proc, _uid, _gid = packing.unpack_request(data)
+        op, proc, _uid, _gid = codec.unpack_request(data)
         assert isinstance(op, Unpublish)
         owner, keys = renamed(proc, self._names.home), op.keys
         own = split_nspace(owner.nspace)[0] is None

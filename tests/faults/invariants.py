@@ -234,12 +234,9 @@ def nothing_waits(play: Play) -> None:
 def _no_rounds(node: Node) -> None:
     exchange, crossing = node.exchange, node.crossing
     assert not exchange.underway(), f"{node.name} gathers: {exchange.underway()}"
-    assert not len(exchange._rounds) and not list(exchange._rounds) and not exchange._rounds._open
-    assert not exchange._own and not exchange._requests._answering
-    assert not len(crossing._collectives) and not crossing._modexes
-    groups = crossing._groups
-    assert not len(groups), f"{node.name} still makes groups"
-    assert not groups.coordinator._late, f"{node.name} remembers {groups.coordinator._late}"
+    assert not exchange.open(), f"{node.name} still waits: {exchange.collectives.open()}"
+    assert not crossing._modexes
+    assert not exchange.collectives.coordinator.remembers(), f"{node.name} remembers constructs"
 
 
 def nothing_is_left(play: Play) -> None:
@@ -255,7 +252,7 @@ def nothing_is_left(play: Play) -> None:
         assert not server.groups.records._groups, f"{node.name} has records of {list(server.groups.records._groups)}"
         collectives = server.collectives
         assert not collectives._gone and not collectives._finalized and not collectives._opened
-        assert not len(node.crossing._groups.record) and not node.crossing._lives._lives
+        assert not len(node.crossing._collectives.record) and not node.crossing._incarnations._latest
 
 
 def hold(play: Play) -> None:

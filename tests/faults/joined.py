@@ -156,11 +156,9 @@ class Joined(World):
             left = held(node.server)
             assert not left, f"{node.name} still holds {dict(left)}"
             exchange, crossing = node.exchange, node.crossing
-            assert not len(exchange._rounds) and not list(exchange._rounds) and not exchange._rounds._open
-            assert not exchange._own and not list(exchange._requests) and not exchange._requests._answering
-            assert not len(crossing._collectives) and not crossing._modexes
+            assert not exchange.open() and not crossing._modexes
             assert not len(crossing._places) and not crossing._borrowed
-            assert not crossing._lives._lives and not crossing._lives._open
+            assert not len(crossing._incarnations)
             assert not node.server.modex.sharing._requests and not node.server.modex._fetching
             collectives = node.server.collectives
             assert not collectives._gone and not collectives._finalized and not collectives._opened

@@ -161,13 +161,7 @@ class World:
             for asked in node.asked:
                 assert len(asked.results) == 1, (node.name, asked.op, asked.results)
             exchange = node.exchange
-            requests = exchange._requests
-            left = (exchange._own, list(requests), requests._answering, requests._load, exchange._waiting)
-            assert not any(left), (node.name, left)
-            assert not len(exchange._rounds), node.name
-            assert not list(exchange._rounds)
-            assert not exchange._rounds._open
-            assert not len(node.crossing._collectives)
+            assert not exchange.open() and not exchange._load, (node.name, exchange.underway())
             assert not node.crossing._modexes
             assert exchange.members == tuple(sorted(other.name for other in alive))
         fences = {}

@@ -238,11 +238,8 @@ class World:
                 continue
             for asked in node.asked:
                 assert asked.answered == 1, (node.name, asked.op)
-            groups = node.crossing._groups
-            assert not groups._open and not groups.coordinator._rounds and not groups._asked, node.name
-            assert not groups.coordinator._late
-            requests = node.exchange._requests
-            assert not list(requests) and not requests._answering and not requests._load
+            assert not node.exchange.open() and not node.exchange._load, node.name
+            assert not node.exchange.collectives.coordinator.remembers()
         for node in self.nodes:
             if node.alive:
                 for nspace in (NSPACE, f"own-{node.name}"):
@@ -250,7 +247,7 @@ class World:
         self.clock.run()
         for node in self.nodes:
             if node.alive:
-                assert not node.jobs and not len(node.crossing._groups.record)
+                assert not node.jobs and not len(node.crossing._collectives.record)
 
 
 def check(construct, *, all_same=True):

@@ -256,8 +256,8 @@ class Life:
         self.world.where = {proc: node for proc, node in self.world.where.items() if node in self.world.nodes}
         self.world.check_empty(held)
         for node in self.world.nodes:
-            groups = node.crossing._groups
-            assert not len(groups) and not len(groups.record) and not groups.coordinator._late
+            assert not len(node.crossing._collectives.record)
+            assert not node.exchange.collectives.coordinator.remembers()
 
 
 def play(layout, delays, plans, steps):

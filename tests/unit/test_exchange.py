@@ -10,10 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypmix.engine.alarms import MANY, Alarms
-from pypmix.host.exchange import Exchange, ExchangeTimeout, Hub, ServerLost, VirtualTime, fields, messages, requests
+from pypmix.host.exchange import Exchange, ExchangeTimeout, Hub, ServerLost, VirtualTime, codec, limits
 from pypmix.host.exchange import exchange as module
-from pypmix.host.exchange import rounds as rounds_module
-from pypmix.host.exchange.turns import Turns
+from pypmix.host.exchange.codec import NUMBER
+from pypmix.host.exchange.errors import pack_error
+from pypmix.host.exchange.exchange import Strand
+from pypmix.host.exchange.kinds import CANCEL, GATHER, OUTCOME, Outcome, Part, pack_gathered
+from pypmix.host.exchange.participant import GIVE_UP
+from pypmix.host.exchange.places import Party
 from pypmix.standard.errors import LostConnection, NotFound, NotSupported, PMIxError, RemoteProtocolError, Unreachable
 
 pytestmark = pytest.mark.timeout(60)
@@ -56,10 +60,8 @@ class World:
 
     def check_empty(self):
         for exchange in self.exchanges.values():
-            tables = (exchange._own, list(exchange._requests), exchange._requests._load, exchange._waiting)
-            assert not len(exchange._requests)
-            assert not any(tables), (exchange.name, tables)
-            assert not len(exchange._rounds)
+            assert not exchange.open(), exchange.name
+            assert not exchange._load
             assert not exchange.underway()
 
 
@@ -161,7 +163,7 @@ def test_a_coordinator_that_says_nothing_is_named(world):
     world.hub.run()
     ((_, error, when),) = world.ends.pop("b")
     assert error.servers == ("a",)
-    assert when == pytest.approx(2 + module.GRACE, abs=0.5)
+    assert when == pytest.approx(2 + limits.DECISION_SECONDS, abs=0.5)
 
 
 def test_who_gives_up_ends_it_for_all(world):
@@ -259,18 +261,19 @@ def test_the_absent_are_not_waited_for(world):
 
 
 def test_what_waits_is_bounded(world, monkeypatch):
-    monkeypatch.setattr(rounds_module, "MAX_OPEN", 5)
-    monkeypatch.setattr(requests, "MAX_ANSWERING", 5)
-    monkeypatch.setattr(requests, "MAX_ASKED", 6)
+    monkeypatch.setattr(limits, "MAX_ANSWERING", 5)
+    monkeypatch.setattr(limits, "MAX_ASKED", 6)
     for _ in range(6):
         world.gather("b")
     world.hub.run()
     assert world.end("b").code == OUT_OF_RESOURCE
     world["a"].handle("never", lambda *_: None)
     for _ in range(7):
-        world["b"].request("a", "never", b"", world.done("asked"))
+        world["c"].request("a", "never", b"", world.done("asked"))
     world.hub.run()
     assert [end[1].code for end in world.ends.pop("asked")] == [OUT_OF_RESOURCE] * 2
+    world.hub.lose("c")
+    del world.exchanges["c"]
     world.hub.lose("b")
     del world.exchanges["b"]
     world.hub.run()
@@ -423,7 +426,7 @@ def test_any_bytes_are_dropped_or_mean_something(data, kind):
     world = World("a", "b")
     world.gather("a", b"1")
     world["a"].handle("t", lambda _sender, data, answer: answer(data, None))
-    for message in (data, bytes((kind,)) + data, fields.pack(kind, *[data[at::3] for at in range(kind)])):
+    for message in (data, bytes((kind,)) + data, codec.pack(kind, *[data[at::3] for at in range(kind)])):
         world.hub.send(world["b"]._carrier, "a", message)
         try:
             world["a"]._read("b", message)
@@ -436,16 +439,18 @@ def test_any_bytes_are_dropped_or_mean_something(data, kind):
     assert world.end("asked") == b"still here"
 
 
+def mine_of(name):
+    return Part(0, GATHER, "s", Party((), lambda _proc: None), ("a", "b", "c"), data=b"forged " + name.encode())
+
+
 def test_results_of_others_than_the_coordinator_count_nothing(world):
     mine = world.gather("b")
     world.hub.run()
-    number = fields.number(mine.contribution.number)
-    texts = fields.texts(())
-    parts = [part for name in "abc" for part in (fields.text(name), fields.number(0), b"forged")]
-    world["c"]._carrier.send("b", fields.pack(messages.GATHERED, number, fields.pack(0, texts, *parts)))
-    world["c"]._carrier.send("b", fields.pack(messages.FAILED, number, fields.number(-1), b"", texts))
-    world["c"]._carrier.send("a", fields.pack(messages.CANCEL, number, fields.number(-1), b"", texts))
-    world["c"]._carrier.send("b", fields.pack(messages.ANSWER, number, b"forged"))
+    forged = OUTCOME.write(Outcome(data=pack_gathered([(name, mine_of(name)) for name in "abc"], ())))
+    for number in range(2 * mine.number):
+        world["c"]._carrier.send("b", codec.pack(module.ANSWER, NUMBER.write(number), forged))
+        world["c"]._carrier.send("b", codec.pack(module.REFUSED, pack_error(number, PMIxError("forged"))))
+    world["c"].tell("a", GIVE_UP, CANCEL.write((mine.number, -1, "forged", ())))
     world.hub.run()
     assert not world.ends
     for name in "ac":
@@ -477,7 +482,7 @@ def test_what_is_no_bytes_is_refused_at_the_call(world):
 
 
 def test_turns_come_one_at_a_time_from_any_thread():
-    turns = Turns()
+    strand = Strand()
     seen = []
     inside = threading.Lock()
 
@@ -488,14 +493,14 @@ def test_turns_come_one_at_a_time_from_any_thread():
         inside.release()
 
     threads = [
-        threading.Thread(target=lambda base=base: [turns(call, base + n) for n in range(200)])
+        threading.Thread(target=lambda base=base: [strand(call, base + n) for n in range(200)])
         for base in range(0, 4000, 1000)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    turns(call, -1)
+    strand(call, -1)
     assert len(seen) == 801
     for base in range(0, 4000, 1000):
         own = [number for number in seen if base <= number < base + 1000]

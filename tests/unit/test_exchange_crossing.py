@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from harness.samples import samples
-from pypmix.host.exchange import Crossing, Exchange, Hub, packing
+from pypmix.host.exchange import Crossing, Exchange, Hub
 from pypmix.host.exchange import crossing as module
+from pypmix.host.exchange.codec import JOB as JOBS
+from pypmix.host.exchange.codec import PLACES as TOLD
+from pypmix.host.exchange.limits import GET_SECONDS
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import NotFound, NotInitialized, OperationTimeout, PMIxError, RemoteProtocolError
 from pypmix.standard.jobinfo import JobInfo
@@ -460,7 +463,7 @@ def test_direct_modex_tells_what_the_client_waits_for(world):
     world.ask("a", DirectModex(Proc("job", 1), (attrs.REQUIRED_KEY("acme.key"), attrs.TIMEOUT(3))))
     world.ask("a", DirectModex(Proc("job", 2)))
     world.hub.run()
-    assert world.servers["b"].limits == [("acme.key", 3), ("", module.GET_SECONDS)]
+    assert world.servers["b"].limits == [("acme.key", 3), ("", GET_SECONDS)]
 
 
 def test_direct_modex_ends_in_time_and_with_its_proc(world):
@@ -649,21 +652,15 @@ def test_servers_that_come_late_are_told_everything(world):
 
 
 def test_job_infos_and_places_survive_the_way():
-    from pypmix.data import DataBuffer
-
-    buffer = DataBuffer()
-    packing.pack_job(buffer, JOB)
-    packing.pack_job(buffer, JobInfo("empty"))
-    buffer = DataBuffer(buffer.bytes())
-    assert packing.unpack_job(buffer) == JOB
-    assert packing.unpack_job(buffer) == JobInfo("empty")
+    for job in (JOB, JobInfo("empty")):
+        assert JOBS.read(JOBS.write(job)) == job
     for places in ({}, PLACES, dict.fromkeys(range(10000), "x"), {5: "a", 7: "a", 6: "b"}):
-        assert packing.unpack_places(packing.pack_places("n", places)) == ("n", places)
-    assert len(packing.pack_places("n", dict.fromkeys(range(10_000), "x"))) < 40
+        assert TOLD.read(TOLD.write(("n", places))) == ("n", places)
+    assert len(TOLD.write(("n", dict.fromkeys(range(10_000), "x")))) < 50
 
 
 @pytest.mark.parametrize(
-    "topic", [module.PLACES, module.FORGET, module.DEPARTED, module.FINALIZED, module.BACK, module.EVENT]
+    "topic", [module.REGISTERED, module.FORGET, module.DEPARTED, module.HAS_FINALIZED, module.BACK, module.RAISED]
 )
 def test_news_that_do_not_parse_are_dropped(world, topic, caplog):
     world.exchanges["a"].tell("b", topic, b"\xff\xff")
@@ -672,7 +669,7 @@ def test_news_that_do_not_parse_are_dropped(world, topic, caplog):
     assert world.all_ask(fence) == [b"<a><b><c>"] * 3
 
 
-@pytest.mark.parametrize("topic", [module.MODEX, module.DIRECTORY])
+@pytest.mark.parametrize("topic", [module.DIRECT_MODEX, module.DIRECTORY])
 def test_requests_that_do_not_parse_are_refused(world, topic):
     ends = []
     world.exchanges["a"].request("b", topic, b"\xff\xff", lambda *end: ends.append(end))

@@ -6,7 +6,8 @@ import pytest
 
 from pypmix.host.exchange import coordinator as coordinating
 from pypmix.host.exchange.coordinator import ContextIds
-from pypmix.host.exchange.parts import Outcome, Part, pack_outcome, pack_part, unpack_outcome, unpack_part
+from pypmix.host.exchange.kinds import OUTCOME, Outcome, Part, parts_field
+from pypmix.host.exchange.places import Party, Places
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
 from pypmix.standard.ops import Connect, FenceUpcall, GroupUpcall, NotifyEvent, QueryInfo
@@ -295,13 +296,16 @@ def test_context_ids_of_servers_differ_and_never_come_again(monkeypatch):
 
 
 def test_parts_and_outcomes_travel():
-    part = Part(
-        7, 1, "g\udcff", tuple(P), -52, 3, (CONTEXT,), (P[1],), (P[2],), (("job", b"x"), ("other", b"")), b"\0y"
-    )
-    assert unpack_part(pack_part(part)) == part
-    outcome = Outcome(-24, "late", (P[0],), (CONTEXT,), b"jobs", b"data", False, (("a", 1), ("b", 2)))
-    assert unpack_outcome(pack_outcome(outcome)) == outcome
-    assert unpack_outcome(pack_outcome(Outcome(moved=True))).moved
-    for broken in (pack_part(part)[:-1], b"", b"\x09" + pack_part(part)[1:]):
+    places = Places()
+    parts = parts_field(lambda: places)
+    party = Party((P[2], P[0], P[1], P[3]), places.where)
+    told = (CONTEXT,), (P[1],), (P[2],), (("job", b"x"), ("other", b"")), b"\0y"
+    part = Part(7, 1, "g\udcff", party, ("a", "b"), -52, 3, *told)
+    whole = parts.write((("a", part), ("b", part)))
+    assert parts.read(whole) == (("a", part), ("b", part))
+    outcome = Outcome(-24, "late", (P[0],), ("b",), (CONTEXT,), (b"jobs",), b"data", False, (("a", 1), ("b", 2)))
+    assert OUTCOME.read(OUTCOME.write(outcome)) == outcome
+    assert OUTCOME.read(OUTCOME.write(Outcome(moved=True))).moved
+    for broken in (whole[:-1], b"", whole.replace(b"\0\1", b"\0\x09")):
         with pytest.raises(RemoteProtocolError):
-            unpack_part(broken)
+            parts.read(broken)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypmix.engine.psets import new_pset
-from pypmix.host.exchange import Exchange, Hub, packing
+from pypmix.host.exchange import Exchange, Hub
+from pypmix.host.exchange.codec import PSET
 from pypmix.host.exchange.psets import Psets
 from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError
 from pypmix.standard.types import Proc
@@ -131,16 +132,16 @@ def test_a_set_that_two_define_is_deleted_as_one():
 
 
 def test_bytes_that_are_no_set():
-    name, marks, members = packing.unpack_pset(packing.pack_pset("ocean", ["m", "a"], FIRST))
+    name, marks, members = PSET.read(PSET.write(("ocean", ("a", "m"), FIRST)))
     assert (name, marks, members) == ("ocean", ("a", "m"), FIRST)
-    assert packing.unpack_pset(packing.pack_pset("ocean", ["a"])) == ("ocean", ("a",), ())
-    for data in (b"", b"\0", packing.pack_pset("", ["a"], FIRST), packing.pack_pset("ocean", [""], FIRST)):
+    assert PSET.read(PSET.write(("ocean", ("a",), ()))) == ("ocean", ("a",), ())
+    for data in (b"", b"\0", PSET.write(("", ("a",), FIRST)), PSET.write(("ocean", ("",), FIRST))):
         with pytest.raises(RemoteProtocolError):
-            packing.unpack_pset(data)
-    whole = packing.pack_pset("ocean", ["a"], FIRST)
+            PSET.read(data)
+    whole = PSET.write(("ocean", ("a",), FIRST))
     for end in range(len(whole)):
         with pytest.raises(RemoteProtocolError):
-            packing.unpack_pset(whole[:end])
+            PSET.read(whole[:end])
 
 
 STEPS = st.lists(

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypmix import PermissionDenied
-from pypmix.host.exchange import Exchange, TCPCarrier, fields, meeting, tcp
+from pypmix.host.exchange import Exchange, TCPCarrier, codec, rendezvous, tcp
 from pypmix.host.exchange.handshake import HELLO, MAGIC, MAX_FRAME, PROOF, Handshake, Stranger, check_name
 from pypmix.host.exchange.link import Broken, Link
 from pypmix.standard import statuses
@@ -249,7 +249,7 @@ def test_who_does_not_know_the_secret_stays_outside(servers, caplog):
 
 
 def test_a_name_that_is_taken_is_refused(pair, servers, caplog, monkeypatch):
-    monkeypatch.setattr(tcp, "LATE_SECONDS", 0.5)
+    monkeypatch.setattr(tcp, "UNREACHED_SECONDS", 0.5)
     a, _b = pair
     servers("b", peers={"a": a.carrier.address})
     servers("a", peers={"b": _b.carrier.address})
@@ -301,9 +301,9 @@ def test_the_secret_itself_is_never_sent_and_no_proof_serves_twice():
         again.take(sent[2])
     # Nor is what one side has proved a proof of the other side.
     mirror = Handshake("a", SECRET)
-    proof = fields.unpack(mirror.take(sent[0]))[1][1]
+    proof = codec.unpack(mirror.take(sent[0]))[1][1]
     with pytest.raises(Stranger, match="secret"):
-        mirror.take(fields.pack(PROOF, proof))
+        mirror.take(codec.pack(PROOF, proof))
 
 
 def test_one_that_means_another_server_is_refused():
@@ -331,9 +331,9 @@ def test_any_messages_make_a_stranger_or_nothing(messages, kind):
         struct.pack("!I", MAX_FRAME + 1),
         frame(b""),
         frame(b"\1" + b"\0" * 20),
-        frame(fields.pack(HELLO, MAGIC, b"../evil", b"a", b"n" * 32)),
-        frame(fields.pack(HELLO, b"other", b"b", b"a", b"n" * 32)),
-        frame(fields.pack(PROOF, b"p" * 32)),
+        frame(codec.pack(HELLO, MAGIC, b"../evil", b"a", b"n" * 32)),
+        frame(codec.pack(HELLO, b"other", b"b", b"a", b"n" * 32)),
+        frame(codec.pack(PROOF, b"p" * 32)),
     ],
 )
 def test_strangers_are_closed_and_named_in_the_log(pair, data, caplog):
@@ -467,7 +467,7 @@ def soon(monkeypatch):
     monkeypatch.setattr(tcp, "HANDSHAKE_SECONDS", 0.4)
     monkeypatch.setattr(tcp, "MAX_RETRY_SECONDS", 0.2)
     monkeypatch.setattr(tcp, "LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(tcp, "LATE_SECONDS", 0.5)
+    monkeypatch.setattr(tcp, "UNREACHED_SECONDS", 0.5)
 
 
 def test_who_does_not_listen_yet_is_dialed_until_it_does(servers, soon, caplog):
@@ -536,7 +536,7 @@ def test_a_server_that_is_stopped_when_it_is_dialed_joins_when_it_goes_on(tmp_pa
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as child:
         try:
-            until(lambda: meeting.find(str(tmp_path / "m")), 30)
+            until(lambda: rendezvous.find(str(tmp_path / "m")), 30)
             child.send_signal(signal.SIGSTOP)
             here = Server(TCPCarrier.in_folder("here", tmp_path / "m")).start()
             with pytest.raises(Empty):
@@ -551,9 +551,9 @@ def test_a_server_that_is_stopped_when_it_is_dialed_joins_when_it_goes_on(tmp_pa
 def test_the_folder_is_read_again(tmp_path, servers, soon):
     # As if neither had seen the other: file systems of several nodes show late what was written.
     a = Server(TCPCarrier.in_folder("a", tmp_path / "m")).start()
-    late = servers("late", meeting.enter(str(tmp_path / "m")))
+    late = servers("late", rendezvous.enter(str(tmp_path / "m")))
     time.sleep(0.5)
-    meeting.announce(str(tmp_path / "m"), "late", late.carrier.address)
+    rendezvous.announce(str(tmp_path / "m"), "late", late.carrier.address)
     assert a.next() == ("late", True)
     assert late.next() == ("a", True)
     a.carrier.close()
@@ -562,9 +562,9 @@ def test_the_folder_is_read_again(tmp_path, servers, soon):
 def test_who_was_there_and_is_lost_is_not_dialed_again_before_it_listens_elsewhere(tmp_path, servers, soon):
     folder = str(tmp_path / "m")
     a = Server(TCPCarrier.in_folder("a", folder)).start()
-    secret = meeting.enter(folder)
+    secret = rendezvous.enter(folder)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        meeting.announce(folder, "b", listener.getsockname())
+        rendezvous.announce(folder, "b", listener.getsockname())
         sock = listener.accept()[0]
         theirs = Handshake("b", secret)
         while not theirs.done:
@@ -576,7 +576,7 @@ def test_who_was_there_and_is_lost_is_not_dialed_again_before_it_listens_elsewhe
         with pytest.raises(TimeoutError):
             listener.accept()
     again = servers("b", secret)
-    meeting.announce(folder, "b", again.carrier.address)
+    rendezvous.announce(folder, "b", again.carrier.address)
     assert a.next() == ("b", True)
     a.carrier.close()
 
@@ -707,26 +707,26 @@ def test_what_is_no_name_secret_or_place_is_refused_at_the_call(tmp_path):
     shared.mkdir()
     shared.chmod(0o777)
     with pytest.raises(PermissionDenied, match="written to by others"):
-        meeting.enter(str(shared))
+        rendezvous.enter(str(shared))
     shared.chmod(0o700)
     (shared / "secret").write_bytes(b"x" * 32)
     (shared / "secret").chmod(0o644)
     with pytest.raises(PermissionDenied, match="read by others"):
-        meeting.enter(str(shared))
+        rendezvous.enter(str(shared))
     (shared / "secret").chmod(0o600)
-    assert meeting.enter(str(shared)) == b"x" * 32
+    assert rendezvous.enter(str(shared)) == b"x" * 32
     (shared / "secret").write_bytes(b"")
     with pytest.raises(PermissionDenied, match="no secret"):
-        meeting.enter(str(shared))
+        rendezvous.enter(str(shared))
     (shared / "server.broken").write_text("not an address")
     (shared / "server.").write_text("127.0.0.1 1")
-    assert meeting.find(str(shared)) == {}
-    assert meeting.find(str(tmp_path / "none")) == {}
+    assert rendezvous.find(str(shared)) == {}
+    assert rendezvous.find(str(tmp_path / "none")) == {}
 
 
 def test_many_may_make_the_secret_at_a_time(tmp_path):
     found = SimpleQueue()
-    threads = [threading.Thread(target=lambda: found.put(meeting.enter(str(tmp_path / "m")))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: found.put(rendezvous.enter(str(tmp_path / "m")))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

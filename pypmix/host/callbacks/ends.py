@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from pypmix.host.exchange.packing import pack_codes, pack_end, unpack_codes, unpack_end
+from pypmix.host.exchange.codec import CODES, FLAG, NAME, NUMBER, SECONDS, record, some
 from pypmix.host.notices import RAISED, Notices, job_status
 from pypmix.standard.enums import Status
 from pypmix.standard.record import Record
@@ -47,6 +47,9 @@ class End(Record):
     when: float = 0.0
 
 
+END = record(End, NAME, some(NAME), FLAG, FLAG, NUMBER, NUMBER, SECONDS)
+
+
 class Ends(Notices):
     """The events of a host that has an exchange.
 
@@ -77,7 +80,7 @@ class Ends(Notices):
         told = terms.tell_end or terms.tell_job
         launched = job.unlaunched is None and bool(code or not terms.silent)
         part = End(job.nspace, nodes, launched, told, code, job_status(job, code), job.failed_at)
-        self._exchange.broadcast(ENDED, pack_end(part))
+        self._exchange.broadcast(ENDED, END.write(part))
         self._add(self._exchange.name, part)
 
     def _add(self, name: str, part: End) -> None:
@@ -113,7 +116,7 @@ class Ends(Notices):
             self._soon(self._settle_all)
 
     def _told_end(self, sender: str, data: bytes) -> None:
-        part = unpack_end(data)
+        part = END.read(data)
         self._soon(lambda: self._add(sender, part))
 
     def _soon(self, function: Callable[[], None]) -> None:
@@ -139,10 +142,10 @@ class Ends(Notices):
         super().remove(set(unwanted) - self._elsewhere)
 
     def _tell_asked(self, name: str) -> None:
-        self._exchange.tell(name, ASKED, pack_codes(sorted(self.asked)))
+        self._exchange.tell(name, ASKED, CODES.write(tuple(sorted(self.asked))))
 
     def _told_asked(self, _sender: str, data: bytes) -> None:
-        codes = unpack_codes(data)
+        codes = CODES.read(data)
         self._elsewhere.update(RAISED.intersection(codes))
         self.add(codes)
 

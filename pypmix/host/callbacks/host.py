@@ -532,7 +532,7 @@ class Host(Upcalls, Jobs, Decorators):
         exchange = self._exchange
         if exchange is None:
             return [bytes(data)]
-        from pypmix.host.exchange.collectives import OWN, signature_of
+        from pypmix.host.exchange.collectives import own_signature
 
         parts = signature if isinstance(signature, tuple) else ()
         procs = self.expand([part for part in parts if isinstance(part, Proc)])
@@ -540,7 +540,7 @@ class Host(Upcalls, Jobs, Decorators):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Gathered] = loop.create_future()
         # The procs are part of it, so that nobody waits for a node all of whose procs have gone.
-        text = signature_of(OWN, repr(signature), procs if nodes is None else ())
+        text = own_signature(repr(signature), procs if nodes is None else ())
         done = _settling(loop, future)
         gathering = exchange.allgather(text, names, bytes(data), done, timeout=timeout or 0.0)
         try:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pypmix.host.exchange.carrier import Carrier
-from pypmix.host.exchange.crossing import Crossing
+from pypmix.host.exchange.crossing import Crossing, Forwarded
 from pypmix.host.exchange.errors import ExchangeTimeout, ServerLost
 from pypmix.host.exchange.exchange import Exchange, Gathering, Underway
-from pypmix.host.exchange.forwarded import Forwarded
 from pypmix.host.exchange.inprocess import Hub, HubCarrier, VirtualTime
-from pypmix.host.exchange.rounds import Gathered
+from pypmix.host.exchange.kinds import Gathered
 from pypmix.host.exchange.tcp import TCPCarrier
 
 __all__ = [

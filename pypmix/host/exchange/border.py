@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Done, Pending, Upcall
+    from pypmix.host.exchange.codec import Groups
     from pypmix.host.exchange.crossing import ServerLike
     from pypmix.host.exchange.exchange import Exchange
-    from pypmix.host.exchange.standing import Listed
     from pypmix.standard.ops import Notification, Op
 
     Name = Callable[[str], str]
@@ -97,13 +97,13 @@ class _Server:
     def notify(self, event: Notification) -> None:
         self._server.notify(renamed(event, self._names.home))
 
-    def groups(self) -> Listed:
+    def groups(self) -> Groups:
         return self._listed("groups")
 
-    def connections(self) -> Listed:
+    def connections(self) -> Groups:
         return self._listed("connections")
 
-    def _listed(self, what: str) -> Listed:
+    def _listed(self, what: str) -> Groups:
         ask = getattr(self._server, what, None)
         return () if ask is None else tuple([(name, renamed(members, self._names.out)) for name, members in ask()])
 

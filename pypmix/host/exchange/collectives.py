@@ -1,18 +1,50 @@
-"""Fences and disconnects whose members are on several servers, as one of these sees them."""
+"""The upcalls that servers answer together: fence, connect, disconnect, group construct and destruct.
+
+An upcall becomes the contribution of this server (`_begin`), and what is decided becomes its answer (`_end`). Those who
+mean the same operation know it by a name: that of the group or connection that stands for its members or, where these
+are named one by one, a digest of them.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from pypmix.engine.base import Pending
-from pypmix.host.exchange import packing
-from pypmix.host.exchange.errors import ExchangeTimeout, ServerLost, listed
-from pypmix.host.exchange.groups import Groups, seconds_in
-from pypmix.host.exchange.lives import LAST
-from pypmix.host.exchange.turns import log
-from pypmix.standard import attrs, statuses
-from pypmix.standard.errors import SUCCESSES, PartialSuccess, PMIxError, RemoteProtocolError, error_for
+from pypmix.host.exchange import deciding
+from pypmix.host.exchange.codec import JOB, SIGNATURE, TEXT
+from pypmix.host.exchange.errors import ExchangeTimeout, as_error
+from pypmix.host.exchange.exchange import log
+from pypmix.host.exchange.kinds import (
+    CONNECT,
+    CONSTRUCT,
+    DESTRUCT,
+    DISCONNECT,
+    FENCE,
+    GATHER,
+    GROUP_DISCONNECT,
+    GROUP_FENCE,
+    KINDS,
+    OFFER,
+    Part,
+)
+from pypmix.host.exchange.limits import DECISION_SECONDS, MAX_MISSING, MAX_ROUNDS
+from pypmix.host.exchange.places import LAST
+from pypmix.host.exchange.queries import Record
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import NotSupported, PMIxError, RemoteProtocolError, error_for
 from pypmix.standard.ops import Connect, Disconnect, FenceUpcall, GroupUpcall
-from pypmix.standard.ops.events import number_in
-from pypmix.standard.types import Proc
+from pypmix.standard.ops.connecting import CONNECT_ID
+from pypmix.standard.ops.events import is_set, number_in, procs_in
+from pypmix.standard.ops.hosting import (
+    GROUP_ABSENT,
+    GROUP_CANCEL,
+    GROUP_CONSTRUCT,
+    GROUP_DESTRUCT,
+    GROUP_GUEST,
+    GROUP_LEADER_PROC,
+    GROUP_ROUND,
+)
+from pypmix.standard.types import Info
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,271 +52,342 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.exchange.exchange import Exchange, Gathering
-    from pypmix.host.exchange.lives import Lives
-    from pypmix.host.exchange.places import Places
-    from pypmix.host.exchange.rounds import Gathered
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.kinds import OnAnswer, Outcome
+    from pypmix.host.exchange.places import Incarnations, Party, Places
     from pypmix.standard.jobinfo import JobInfo
-    from pypmix.standard.types import Info
+    from pypmix.standard.types import Proc
 
     Answer = Callable[[Upcall, Any], None]
-    Broken = Callable[[str], PMIxError | None]
-    Party = tuple[list[Proc], dict[str, list[Proc]], bytes]
     Borrow = Callable[[JobInfo], None]
 
-LOCAL_STATUS = attrs.LOCAL_COLLECTIVE_STATUS.key
+JOB_INFO = "pypmix.job"
 
-LIFE = 4
-"""How many bytes of a contribution say which life its members are in."""
+GROUP_ID = keys.GROUP_ID
+MEMBERSHIP = keys.GROUP_MEMBERSHIP
+LOCAL_STATUS = keys.LOCAL_COLLECTIVE_STATUS
+MEMBER_EVENTS = statuses.GROUP_LEFT, statuses.GROUP_CONSTRUCT_COMPLETE, statuses.GROUP_MEMBERSHIP_UPDATE
 
 OWN = "host"
 """The operation of what hosts bring together themselves."""
 
-MAX_PARTIES = 256
-"""How many collectives are remembered with who takes part in them."""
 
-MAX_MISSING = 4096
-"""How many procs an error names as missing."""
-
-
-class _Crossing:
-    """A collective of this server that is under way with others."""
-
-    __slots__ = ("gathering", "life", "members", "operation", "servers")
-
-    def __init__(self, operation: str, members: list[Proc], servers: dict[str, list[Proc]], life: int) -> None:
-        self.life = life
-        self.operation = operation
-        self.members = members
-        self.servers = servers
-        self.gathering: Gathering | None = None
+def own_signature(label: str, procs: Iterable[Proc]) -> bytes:
+    """Return the signature of an allgather of hosts, which goes on without hosts all of whose procs have gone."""
+    return SIGNATURE.write((OWN, label, tuple(sorted(set(procs)))))
 
 
 class Collectives:
-    """The collectives of one server that are under way with others; used in the turns of its exchange.
+    """The upcalls of one server that are carried out with others; used in the turns of its exchange.
 
     Args:
         exchange: This server's exchange.
         places: Which server has which proc.
-        lives: How often the procs of this server have opened.
+        incarnations: How often the procs of this server have opened.
         jobs: The jobs that this server has registered.
         borrow: Registers a job of other servers with this one.
         tell_gone: Tells the server of procs of other servers that have gone.
         lacks: Tells whether the server knows nothing of a job.
+        bury: Tells the server of procs of others that have gone, if it knows a group with them.
+
+    Attributes:
+        record: The groups that members on this server are in, as far as this is seen here.
     """
 
     def __init__(
         self,
         exchange: Exchange,
         places: Places,
-        lives: Lives,
+        incarnations: Incarnations,
         jobs: dict[str, JobInfo],
         borrow: Borrow,
         tell_gone: Callable[[Iterable[Proc]], None],
         lacks: Callable[[str], bool],
+        bury: Callable[[list[Proc]], None],
     ) -> None:
         self.name = exchange.name
+        self.record = Record()
         self._exchange = exchange
+        self._participant = exchange.collectives
+        self._coordinator = exchange.collectives.coordinator
+        self._coordinator.places = places
         self._places = places
-        self._lives = lives
-        self._open: dict[_Crossing, None] = {}
-        self._parties: dict[tuple[str, tuple[Proc, ...]], Party] = {}
-        self._version = 0
-        self.groups = Groups(exchange, places, lives, jobs, borrow, self.attempt, tell_gone, lacks)
+        self._incarnations = incarnations
+        self._jobs = jobs
+        self._borrow = borrow
+        self._tell_gone = tell_gone
+        self._lacks = lacks
+        self._bury = bury
+        self._rounds: OrderedDict[str, tuple[tuple[Proc, ...], tuple[Proc, ...]]] = OrderedDict()
         self.answers: dict[type, Answer] = {
-            FenceUpcall: self._fence,
-            GroupUpcall: self.groups.answer,
-            Connect: self.groups.connect,
-            Disconnect: self._disconnect,
+            FenceUpcall: lambda upcall, op: self._together(upcall, op, FENCE, GROUP_FENCE, op.data),
+            Disconnect: lambda upcall, op: self._together(upcall, op, DISCONNECT, GROUP_DISCONNECT),
+            Connect: lambda upcall, op: self._together(upcall, op, CONNECT, CONNECT),
+            GroupUpcall: self._group,
         }
+        exchange.handle(JOB_INFO, self._asked_job)
         exchange.absences(self._absent)
-
-    def __len__(self) -> int:
-        return len(self._open) + len(self.groups)
 
     def pending(self) -> list[Pending]:
         """Return what is under way, oldest first; from any thread."""
         found = []
-        for crossing in list(self._open):
-            gathering = crossing.gathering
-            if gathering is not None:
-                late = set(self._procs_on(crossing, gathering.missing()))
-                missing = tuple([proc for proc in crossing.members if proc in late])
-                arrived = tuple([proc for proc in crossing.members if proc not in late])
-                found.append(Pending(crossing.operation, "", arrived, missing, gathering.since))
-        return sorted([*found, *self.groups.pending()], key=lambda item: item.since)
+        for own in self._participant.open():
+            part = own.part
+            if part.kind != GATHER:
+                missing = self._participant.missing(own)[1]
+                late = set(missing)
+                arrived = tuple([proc for proc in part.procs if proc not in late])
+                group, _, rest = part.name.partition("\0")
+                operation = f"{part.rule.operation} {rest.partition(chr(0))[0]}".rstrip()
+                found.append(Pending(operation, group, arrived, missing, own.since))
+        return sorted(found, key=lambda item: item.since)
 
     def attempt(self, answer: Answer, upcall: Upcall) -> None:
         """Begin an answer, or end one; what that raises is the answer."""
         try:
             answer(upcall, upcall.op)
-        except Exception as error:
-            if not isinstance(error, PMIxError):
+        except Exception as problem:
+            if not isinstance(problem, PMIxError):
                 log.exception("%s: the answer to %s failed", self.name, upcall.op.name)
-                error = PMIxError(f"{type(error).__name__}: {error}", status=statuses.ERROR)
+            error = as_error(problem)
             error.operation = error.operation or upcall.op.name
             upcall.fail(error)
 
-    def _absent(self, signature: bytes, server: str, given: list[bytes]) -> bool:
-        """Tell whether nobody comes to a collective of its members on a server."""
+    def _absent(self, signature: bytes, server: str, _given: list[bytes]) -> bool:
+        """Tell whether a host has no part any more in what hosts bring together for some procs."""
         if not self._places.any_missing():
             return False
         try:
-            operation, _, members = packing.unpack_signature(signature)
-        except RemoteProtocolError as error:
-            log.error("%s: an allgather of others cannot be read: %s", self.name, error)
+            operation, _, procs = SIGNATURE.read(signature)
+        except RemoteProtocolError:
+            # An allgather of somebody else, about which nothing is known here.
             return False
-        # What hosts bring together themselves is their own, and tells of no lives: only who has gone is absent there.
-        life = LAST if operation == OWN else max([life_of(data) for data in given], default=1)
-        return self._places.absent(members, server, life)
+        # Hosts tell of no incarnations: only who has gone is absent there.
+        return operation == OWN and self._places.absent(procs, server, LAST)
 
-    def _party(self, operation: str, procs: tuple[Proc, ...]) -> Party:
-        """Return who takes part in a collective: procs mostly do the same ones again and again."""
-        places = self._places
-        if places.version != self._version or len(self._parties) >= MAX_PARTIES:
-            self._parties.clear()
-            self._version = places.version
-        name = operation, procs
-        found = self._parties.get(name)
-        if found is None:
-            members = places.expand(procs)
-            servers = places.servers(members)
-            if self.name not in servers:
-                raise PMIxError(f"none of its procs are on {self.name}", status=statuses.ERR_BAD_PARAM, procs=members)
-            found = members, servers, signature_of(operation, "", members)
-            if places.steady:
-                self._parties[name] = found
-        return found
+    # From upcalls to contributions
 
-    def _gather(
-        self,
-        upcall: Upcall,
-        procs: Iterable[Proc],
-        directives: tuple[Info, ...],
-        data: bytes,
-        joined: Callable[[Gathered], object],
-        *,
-        broken: Broken,
+    def _together(
+        self, upcall: Upcall, op: FenceUpcall | Connect | Disconnect, kind: int, named: int, data: bytes = b""
     ) -> None:
-        """Carry a collective out with the servers of its members, and answer its upcall.
+        """Answer an upcall of procs, be they named one by one (`kind`) or by their group or connection (`named`)."""
+        found = {info.key: info.value.data for info in op.directives if info.key in (GROUP_ID, CONNECT_ID)}
+        name, id = found.get(GROUP_ID), found.get(CONNECT_ID) if kind == CONNECT else None
+        party = self._places.party(op.procs)
+        if isinstance(name, str):
+            kind, name = named, f"{name}\0{id}" if id else name
+        else:
+            name = f"\0{id or ''}\0{party.digest}"
+        self._begin(upcall, kind, name, party, op.directives, data)
 
-        Args:
-            upcall: The upcall.
-            procs: The members as they are named.
-            directives: What the callers ask for.
-            data: What this server contributes.
-            joined: Returns the answer, given what all have contributed.
-            broken: Returns how it fails without some members, given what happened; None where it does not.
-        """
-        operation = upcall.op.name
-        members, servers, signature = self._party(operation, tuple(procs))
-        life = self._lives.latest(servers[self.name])
-        crossing = _Crossing(operation, members, servers, life)
-        mine = life.to_bytes(LIFE, "big") + data
-        if self._absent(signature, self.name, [mine]):
+    def _group(self, upcall: Upcall, op: GroupUpcall) -> None:
+        infos = op.directives
+        guest = procs_in(infos, GROUP_GUEST)
+        if op.operation == GROUP_CANCEL:
+            self._cancel(op)
+            upcall.reply(())
+        elif op.operation == GROUP_DESTRUCT:
+            self._begin(upcall, DESTRUCT, op.group, self._places.party(op.procs), infos)
+        elif op.operation != GROUP_CONSTRUCT:
+            raise NotSupported(f"a group has no operation {op.operation}")
+        elif guest is None and op.procs and all(info.key != deciding.BOOTSTRAP for info in infos):
+            self._begin(upcall, CONSTRUCT, op.group, self._places.party(op.procs), infos)
+        else:
+            self._begin(upcall, OFFER, op.group, self._places.party(op.procs or guest or ()), infos)
+
+    def _begin(
+        self, upcall: Upcall, kind: int, name: str, party: Party, directives: tuple[Info, ...], data: bytes = b""
+    ) -> None:
+        """Contribute to something with the servers of its members, and answer its upcall."""
+        mine = party.servers.get(self.name, ())
+        if not mine and kind not in (OFFER, CONSTRUCT):
+            raise PMIxError(f"none of its procs are on {self.name}", status=statuses.ERR_BAD_PARAM, procs=party.procs)
+        incarnation = self._incarnations.latest(mine)
+        if kind != OFFER and mine and all(self._places.is_missing(proc, incarnation) for proc in mine):
             # Those who have not gone do not wait for this server any more, and it has nobody left to tell.
-            self._broke(upcall, crossing, broken("all members here have gone"), (self.name,))
+            self._unattended(upcall, kind, party, incarnation, directives)
             return
-
-        def done(gathered: Gathered | None, error: PMIxError | None) -> None:
-            del self._open[crossing]
-            self.attempt(lambda upcall, _: self._end(upcall, crossing, gathered, error, joined, broken), upcall)
-
-        self._open[crossing] = None
-        crossing.gathering = self._exchange.allgather(
-            signature, servers, mine, done, status=_status_in(directives), timeout=seconds_in(directives)
+        status = number_in(directives, LOCAL_STATUS) or statuses.SUCCESS
+        if status == statuses.ERR_LOST_CONNECTION and kind == CONSTRUCT:
+            # Native servers from 7.0 on say so of a construct that goes on without members that have ended.
+            status = statuses.ERR_PARTIAL_SUCCESS
+        known, leaders = self._known(kind, name, directives)
+        part = Part(
+            self._exchange.number(),
+            kind,
+            name,
+            party,
+            (),
+            status,
+            incarnation,
+            tuple([self._expanded(info) for info in directives if info.key in deciding.CARRIED]) if directives else (),
+            known,
+            leaders,
+            self._jobs_for(kind, party),
+            data,
         )
 
-    def _end(
-        self,
-        upcall: Upcall,
-        crossing: _Crossing,
-        gathered: Gathered | None,
-        error: PMIxError | None,
-        joined: Callable[[Gathered], object],
-        broken: Broken,
+        def decided(outcome: Outcome) -> None:
+            self.attempt(lambda upcall, _: self._end(upcall, part, outcome), upcall)
+
+        self._participant.begin(part, decided, seconds_in(directives))
+
+    def _unattended(
+        self, upcall: Upcall, kind: int, party: Party, incarnation: int, directives: Iterable[Info]
     ) -> None:
-        if gathered is None:
-            assert error is not None
-            self._fail(upcall, crossing, error, broken)
-            return
-        failures = [status for status in gathered.statuses.values() if status not in SUCCESSES]
-        hard = [status for status in failures if status != statuses.ERR_PARTIAL_SUCCESS]
-        if hard:
-            names = [name for name, status in gathered.statuses.items() if status == hard[0]]
-            raise error_for(hard[0])(f"it failed on {listed(names)}", status=hard[0])
-        if gathered.absent:
-            text = f"all members on {listed(gathered.absent)} have gone"
-            self._broke(upcall, crossing, broken(text), gathered.absent)
-        elif failures:
-            names = [name for name, status in gathered.statuses.items() if status == statuses.ERR_PARTIAL_SUCCESS]
-            self._broke(upcall, crossing, broken(f"members on {listed(names)} have gone"), ())
-        else:
-            upcall.reply(joined(gathered))
-
-    def _fail(self, upcall: Upcall, crossing: _Crossing, error: PMIxError, broken: Broken) -> None:
-        """Answer a collective that the exchange could not end well."""
-        error.operation = crossing.operation
-        if isinstance(error, ServerLost):
-            self._broke(upcall, crossing, broken(error.detail), error.servers)
-            return
-        if isinstance(error, ExchangeTimeout):
-            late = self._procs_on(crossing, error.servers)
-            missing = [proc for proc in late if not self._places.is_missing(proc, crossing.life)]
-            error.missing = frozenset(missing[:MAX_MISSING])
-        upcall.fail(error)
-
-    def _broke(self, upcall: Upcall, crossing: _Crossing, problem: PMIxError | None, servers: tuple[str, ...]) -> None:
-        """Answer a collective that some members have not come to: with an error, or with nothing where it is none."""
-        if problem is None:
+        """Answer what all members of this server have gone from before it began."""
+        operation = KINDS[kind].operation
+        if kind in (DISCONNECT, GROUP_DISCONNECT):
             upcall.reply(None)
+        elif kind == DESTRUCT and is_set(directives, deciding.NOTIFY_TERMINATION):
+            upcall.reply(())
+        else:
+            status = deciding.ABORT if kind == CONSTRUCT else statuses.ERR_PARTIAL_SUCCESS
+            error = error_for(status)("all members here have gone", status=status, operation=operation)
+            error.missing = frozenset([proc for proc in party.procs if self._places.is_missing(proc, incarnation)])
+            upcall.fail(error)
+
+    def _known(self, kind: int, name: str, directives: tuple[Info, ...]) -> tuple[tuple[Proc, ...], tuple[Proc, ...]]:
+        """Return who this server was told to be lost, and to lead, if it comes to a construct once more."""
+        found = self._rounds.pop(name, ((), ())) if kind == CONSTRUCT else ((), ())
+        return found if (number_in(directives, GROUP_ROUND) or 1) > 1 else ((), ())
+
+    def _expanded(self, info: Info) -> Info:
+        """Return an info with the procs that a wildcard stands for."""
+        if info.key not in deciding.ARRAYS:
+            return info
+        named = procs_in((info,), info.key) or ()
+        procs = tuple(self._places.expand(named))
+        return info if procs == named else deciding.named(info.key, procs)
+
+    def _jobs_for(self, kind: int, party: Party) -> tuple[tuple[str, bytes], ...]:
+        """Return the job infos that this server has to tell: of its own procs, where a server does not know them."""
+        if kind not in (CONSTRUCT, OFFER, CONNECT):
+            return ()
+        others = self._exchange.members if kind == OFFER else tuple(party.servers)
+        told = []
+        for nspace in sorted({proc.nspace for proc in party.servers.get(self.name, ())}):
+            first = min([name for name, procs in party.servers.items() if any(p.nspace == nspace for p in procs)])
+            if first == self.name and nspace in self._jobs and not self._places.known_to(nspace, others):
+                told.append((nspace, JOB.write(self._jobs[nspace])))
+        return tuple(told)
+
+    def _cancel(self, op: GroupUpcall) -> None:
+        """The server gives up what it has begun under a name: all of it, or the offers of some callers."""
+        given = number_in(op.directives, LOCAL_STATUS)
+        for own in self._participant.open():
+            part = own.part
+            meant = not op.procs or (part.kind == OFFER and not set(op.procs).isdisjoint(part.procs))
+            if meant and part.name == op.group and part.kind in (CONSTRUCT, DESTRUCT, OFFER):
+                self._participant.give_up(own, deciding.ABORT if given is None else given)
+
+    # From decisions to answers
+
+    def _end(self, upcall: Upcall, part: Part, outcome: Outcome) -> None:
+        if outcome.status != statuses.SUCCESS:
+            error: PMIxError
+            if outcome.status == statuses.ERR_TIMEOUT:
+                error = ExchangeTimeout(outcome.detail, servers=outcome.servers)
+            else:
+                error = error_for(outcome.status)(outcome.detail, status=outcome.status)
+            error.operation = part.rule.operation
+            error.missing = frozenset(outcome.missing[:MAX_MISSING])
+            upcall.fail(error)
             return
-        gone = {proc for proc in crossing.members if self._places.is_missing(proc, crossing.life)}
-        gone.update(self._procs_on(crossing, servers))
-        problem.operation = crossing.operation
-        problem.missing = frozenset(sorted(gone)[:MAX_MISSING])
-        upcall.fail(problem)
+        for job in outcome.jobs:
+            self._borrow(JOB.read(job))
+        if part.kind in (FENCE, GROUP_FENCE):
+            upcall.reply(outcome.data)
+        elif part.kind == CONNECT:
+            self._bring_jobs(part, lambda: self._reply_connected(upcall, outcome))
+        elif part.kind in (DISCONNECT, GROUP_DISCONNECT):
+            upcall.reply(None)
+        elif part.kind == DESTRUCT:
+            self.record.remove(part.name, part.procs)
+            upcall.reply(outcome.infos)
+        else:
+            upcall.reply(self._constructed(part, outcome))
 
-    def _procs_on(self, crossing: _Crossing, servers: Iterable[str]) -> tuple[Proc, ...]:
-        """Return the members of a collective that are on some servers."""
-        return tuple([proc for server in servers for proc in crossing.servers.get(server, ())])
+    def _bring_jobs(self, part: Part, then: Callable[[], None]) -> None:
+        """Ask for job infos that nobody has told, because the server that was to do so has no proc left there."""
+        asked = []
+        for nspace in sorted(filter(self._lacks, {proc.nspace for proc in part.procs if not self._has_gone(proc)})):
+            told = [name for name in self._places.tellers_of(nspace) if name in self._exchange.members]
+            asked += [(nspace, name) for name in told[:1]]
+        waiting = len(asked)
 
-    def _fence(self, upcall: Upcall, op: FenceUpcall) -> None:
-        if not self.groups.takes(upcall, op, op.data):
-            self._gather(upcall, op.procs, op.directives, op.data, lambda got: b"".join(parts_of(got)), broken=_partial)
+        def came(data: bytes | None, _error: PMIxError | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if data:
+                self._borrow(JOB.read(data))
+            if not waiting:
+                then()
 
-    def _disconnect(self, upcall: Upcall, op: Disconnect) -> None:
-        if not self.groups.takes(upcall, op):
-            self._gather(upcall, op.procs, op.directives, b"", lambda _: None, broken=_as_well)
+        for nspace, name in asked:
+            self._exchange.request(name, JOB_INFO, TEXT.write(nspace), came, timeout=DECISION_SECONDS)
+        if not asked:
+            then()
+
+    def _asked_job(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
+        job = self._jobs.get(TEXT.read(data))
+        answer(b"" if job is None else JOB.write(job), None)
+
+    def _reply_connected(self, upcall: Upcall, outcome: Outcome) -> None:
+        made = deciding.connection_in(outcome.infos)
+        upcall.reply(made)
+        gone = [] if made is None else [proc for proc in made.procs if self._has_gone(proc)]
+        if gone:
+            # The news of them was here before the connection, which the server knows in a moment.
+            self._exchange.later(0, lambda: self._tell_gone(gone))
+
+    def _has_gone(self, proc: Proc) -> bool:
+        return self._places.where(proc) is None or self._coordinator.has_gone(proc)
+
+    def _constructed(self, part: Part, outcome: Outcome) -> tuple[Info, ...]:
+        infos = outcome.infos
+        members = procs_in(infos, MEMBERSHIP)
+        if members is None:
+            self._rounds[part.name] = procs_in(infos, GROUP_ABSENT) or (), procs_in(infos, GROUP_LEADER_PROC) or ()
+            while len(self._rounds) > MAX_ROUNDS:
+                self._rounds.popitem(last=False)
+        else:
+            self._formed(part.name, members)
+        if deciding.takes_rounds(part) or any(info.key == GROUP_GUEST for info in part.infos):
+            return infos
+        native = (MEMBERSHIP, keys.GROUP_CONTEXT_ID, *deciding.TOLD)
+        return tuple([info for info in infos if info.key in native])
+
+    # Members of groups
+
+    def heard(self, code: int, source: Proc, infos: Iterable[Info]) -> None:
+        """An event passes this server, from one of its own procs or from another server."""
+        if code not in MEMBER_EVENTS:
+            return
+        name = next((info.value.data for info in infos if info.key == GROUP_ID), None)
+        if not isinstance(name, str):
+            return
+        if code == statuses.GROUP_LEFT:
+            for proc in procs_in(infos, keys.EVENT_AFFECTED_PROC) or (source,):
+                self.record.leave((proc,), name)
+                self._coordinator.leave(name, proc)
+        else:
+            self._formed(name, procs_in(infos, MEMBERSHIP) or ())
+
+    def _formed(self, name: str, members: tuple[Proc, ...]) -> None:
+        """A group has come into being, or has other members than before."""
+        self._coordinator.joined(name, members)
+        where = {proc: self._places.where(proc) for proc in members}
+        if self.name in where.values():
+            gone = {None, *self._exchange.gone}
+            self.record.add(name, [proc for proc in members if where[proc] not in gone])
+            # When their end was heard of the server did not know the group yet; in a turn of its own it does.
+            ended = [proc for proc in members if where[proc] in gone or self._places.has_departed(proc)]
+            if ended:
+                self._exchange.soon(self._bury, ended)
 
 
-def _partial(detail: str) -> PMIxError:
-    """A fence without some of its members."""
-    return PartialSuccess(detail)
-
-
-def _as_well(_detail: str) -> None:
-    """What is taken apart is so without those who have gone as well."""
-
-
-def life_of(data: bytes) -> int:
-    """Return the life that a server says its members to be in, who contribute this."""
-    return int.from_bytes(data[:LIFE], "big")
-
-
-def parts_of(gathered: Gathered) -> list[bytes]:
-    """Return what servers have contributed to a collective besides the life of their members."""
-    return [data[LIFE:] for data in gathered.blobs.values()]
-
-
-def _status_in(directives: Iterable[Info]) -> int:
-    """Return how the part of a collective that is a server's own has ended."""
-    return number_in(directives, LOCAL_STATUS) or 0
-
-
-def signature_of(operation: str, label: str, members: Iterable[Proc]) -> bytes:
-    """Return what tells a collective of procs from others, on all servers."""
-    ranks: dict[str, list[int]] = {}
-    for nspace, rank in sorted(members):
-        ranks.setdefault(nspace, []).append(rank)
-    return packing.pack_signature(operation, label, ranks)
+def seconds_in(directives: Iterable[Info]) -> float:
+    """Return the shortest time limit among directives, 0 if they give none."""
+    found = [info.value.data for info in directives if info.key == keys.TIMEOUT]
+    return float(min([limit for limit in found if isinstance(limit, int) and limit > 0], default=0))

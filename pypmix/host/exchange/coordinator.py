@@ -1,8 +1,38 @@
-"""What groups do together as the server sees it that coordinates it: who has come, who is waited for, how it ends.
+"""The coordinator of collectives between servers: takes contributions in, gives one decision out.
 
-One server decides how each of these ends, and gives the same answer to all: the first by name of those with members, or
-of the session where nobody knows who will come. Where that one is lost, the next one takes over: those who had come to
-it come again, unless one of the others knows how it has ended.
+Theory of operation
+-------------------
+A collective is carried out by the servers that have members of it. Each gives its contribution (`kinds.Part`), with
+all that its own clients have given, to one of them: the coordinator. That one alone decides how the collective ends,
+and answers all with the same decision (`kinds.Outcome`), so that a contribution and a loss that cross on their way
+never mean one thing on one server and another thing on the next. `participant` holds the other half: it finds the
+coordinator, gives the contribution, and goes to the next server where the coordinator is lost.
+
+The coordinator does not know by which way contributions come. A message holds any number of them, each with its
+server, and all of these have one answer: a server between the others and the coordinator may combine what comes from
+those below it, pass it on as one message, and hand the one decision down. Nothing here sends to a server that has not
+asked.
+
+What goes on is a `Round`. `KINDS` says what distinguishes its kind; its states and what may happen in each of them are
+the table `TRANSITIONS`, by which every step is made:
+
+* GATHERS: contributions come, servers and procs go. After each of these `_settle` looks whether anybody is waited for.
+* CLOSES: the time limit of one caller is over, where whoever has come is the group: latecomers have a moment.
+* CLOSED: that moment is over as well: nobody else is waited for.
+* FORWARDED: a construct is decided but for procs that it adds, on servers that nobody knows: what was gathered has gone
+  on, as one offer, to where offers meet, and comes back as the decision.
+* ENDED: all have been answered. A round that tells of lost members is not over: those servers contribute once more, and
+  it gathers again (AGAIN).
+
+What is remembered of an ended round, within bounds: the decision, by contribution, for servers whose answer was lost
+with a coordinator (`Decided`); and of a construct that has ended without some servers, how, for these.
+
+A server that is lost: its contributions are void. A collective for which its kind says so ends at once; any other goes
+on without the procs of that server. A proc that ends: once all members on one server have gone or left the group, that
+server is not waited for; a contribution that was given counts, but where the kind needs callers and all of them have
+gone, it is void.
+
+All of this happens in turns of the exchange, never in two threads at a time, and reads no clock.
 """
 
 from __future__ import annotations
@@ -12,41 +42,49 @@ from hashlib import blake2b
 from itertools import count
 from os import urandom
 
+from pypmix.engine.collective import rules
 from pypmix.host.exchange import deciding
-from pypmix.host.exchange.parts import CONNECT, CONSTRUCT, OFFER, Outcome, Part, pack_outcome, unpack_part
+from pypmix.host.exchange.errors import listed
+from pypmix.host.exchange.kinds import (
+    CONNECT,
+    CONSTRUCT,
+    GATHER,
+    KINDS,
+    OFFER,
+    Decision,
+    Outcome,
+    Part,
+)
+from pypmix.host.exchange.limits import LATE_SECONDS, MAX_DECIDED, MAX_LATE, MAX_LEFT, OPTIONAL_SECONDS
+from pypmix.host.exchange.places import Party, Places
 from pypmix.standard import attrs, codes, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
 from pypmix.standard.types import DataArray, Info, Value, decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from pypmix.host.exchange.exchange import Exchange
-    from pypmix.host.exchange.parts import Key
-    from pypmix.host.exchange.places import Places
-    from pypmix.host.exchange.requests import OnAnswer, Timer
+    from pypmix.host.exchange.kinds import Key, Kind, OnDecision, OnOutcome, Session, Timer
     from pypmix.standard.types import Proc
 
-    Forward = Callable[[Part, Callable[[Outcome], None]], Callable[[int], None]]
+    Absent = Callable[[bytes, str, list[bytes]], bool]
+    Forward = Callable[[Part, OnOutcome], Callable[[int], None]]
+
+GATHERS, CLOSES, CLOSED, FORWARDED, ENDED = "gathers", "closes", "closed", "forwarded", "ended"
+CLOSE, AGAIN, FORWARD, END = "close", "again", "forward", "end"
+
+TRANSITIONS = {
+    GATHERS: {CLOSE: CLOSES, AGAIN: GATHERS, FORWARD: FORWARDED, END: ENDED},
+    CLOSES: {CLOSE: CLOSED, AGAIN: GATHERS, FORWARD: FORWARDED, END: ENDED},
+    CLOSED: {AGAIN: GATHERS, FORWARD: FORWARDED, END: ENDED},
+    FORWARDED: {END: ENDED},
+    ENDED: {},
+}
 
 PARTS = "pypmix.grp.parts"
-"""For which parts of servers one is given, as texts."""
-
-MAX_ENDED = 4096
-"""Of how many parts it is remembered how they have ended."""
-
-MAX_LATE = 256
-"""How many constructs are remembered that somebody has not come to in time."""
-
-MAX_LEFT = 4096
-"""Of how many groups it is remembered who has left."""
-
-LATE_SECONDS = 10.0
-"""How long that is remembered."""
-
-OPTIONAL_SECONDS = 0.25
-"""How long the others are waited for once the time of one is over, where whoever has come is the group."""
+"""The contributions for which an offer is given, as texts."""
 
 COUNTER = 22
 """How many bits of a context id a server counts with."""
@@ -86,94 +124,119 @@ class Names:
         return f"{self._prefix}@{next(self._given)}"
 
 
-class Ended:
-    """How parts have ended that this server has coordinated or given, for those whose answer was lost."""
+class Decided:
+    """How contributions have ended that this server has decided or given, for those whose answer was lost."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Key, Outcome] = OrderedDict()
 
     def add(self, outcome: Outcome) -> None:
-        """Remember an outcome."""
-        for key in outcome.roster:
+        """Remember a decision."""
+        for key in outcome.parts:
             self._known[key] = outcome
-        while len(self._known) > MAX_ENDED:
+        while len(self._known) > MAX_DECIDED:
             self._known.popitem(last=False)
 
-    def find(self, server: str, number: int) -> Outcome | None:
-        """Return how a part of a server has ended."""
-        return self._known.get((server, number))
+    def find(self, key: Key) -> Outcome | None:
+        """Return how a contribution has ended."""
+        return self._known.get(key)
 
 
 class _Held:
-    """A part that waits for the others."""
+    """A contribution that waits for the others."""
 
     __slots__ = ("answer", "part", "server")
 
-    def __init__(self, server: str, part: Part, answer: OnAnswer) -> None:
+    def __init__(self, server: str, part: Part, answer: OnDecision) -> None:
         self.server = server
         self.part = part
         self.answer = answer
 
+    @property
+    def key(self) -> Key:
+        return self.server, self.part.number
+
 
 class Round:
-    """What a group does together, under way.
+    """A collective under way.
 
     Attributes:
+        state: One of those of `TRANSITIONS`.
         members: Who takes part: those whom all servers name.
-        expected: How many servers have some of these; None where that has not been looked at.
-        held: The parts that have come.
-        roster: All that have come, those too whose server is lost.
+        alike: Whether all servers name the same.
+        expected: How many servers take part, as the first of them sees it.
+        held: The contributions that have come and wait.
+        keys: All that have come, those too whose server is lost.
         leaders: Who has declared itself leader in those.
         dead: Whose offers were taken back.
-        closing: Whether the time of somebody is over, where those who have come are the group.
-        over: Whether nobody else is waited for then.
-        given_up: Gives the further way up, once what was gathered here waits for those who are to be added.
+        give_up: Once forwarded: gives the forwarded offer up, with a status.
     """
 
     __slots__ = (
-        "closing",
+        "alike",
         "dead",
         "expected",
-        "given_up",
+        "give_up",
         "held",
+        "keys",
         "kind",
         "leaders",
         "members",
         "name",
-        "over",
-        "roster",
+        "state",
         "timer",
     )
 
     def __init__(self, kind: int, name: str) -> None:
         self.kind = kind
         self.name = name
-        self.members: set[Proc] = set()
-        self.expected: int | None = None
+        self.state = GATHERS
+        self.members: frozenset[Proc] = frozenset()
+        self.expected = 0
+        self.alike = True
         self.held: list[_Held] = []
-        self.roster: list[Key] = []
+        self.keys: list[Key] = []
         self.leaders: set[Proc] = set()
         self.dead: set[Proc] = set()
-        self.closing = False
-        self.over = False
         self.timer: Timer | None = None
-        self.given_up: Callable[[int], None] | None = None
+        self.give_up: Callable[[int], None] | None = None
 
     def __contains__(self, server: str) -> bool:
         return any(held.server == server for held in self.held)
 
+    def step(self, event: str) -> None:
+        """Go on to the next state.
+
+        Raises:
+            RuntimeError: That may not happen in this state.
+        """
+        after = TRANSITIONS[self.state].get(event)
+        if after is None:
+            raise RuntimeError(f"{KINDS[self.kind].operation} of {self.name!r} {self.state}, and is told to {event}")
+        self.state = after
+
+    @property
+    def rule(self) -> Kind:
+        """What distinguishes its kind."""
+        return KINDS[self.kind]
+
     @property
     def parts(self) -> list[tuple[str, Part]]:
-        """The parts that have come, in the order of servers."""
+        """The contributions that have come, in the order of servers."""
         return [(held.server, held.part) for held in sorted(self.held, key=lambda held: held.server)]
 
     def add(self, held: _Held) -> bool:
-        """Take a part in; tell whether it names the same members as the others."""
-        named = set(held.part.procs)
-        same = not self.roster or named == self.members
-        self.members = self.members & named if self.roster else named
+        """Take a contribution in; tell whether it names the same members as the others."""
+        party = held.part.party
+        if not self.keys:
+            self.members = party.members
+            self.expected = len(held.part.servers or party.servers)
+        same = self.members == party.members
+        if not same:
+            self.alike = False
+            self.members &= party.members
         self.held.append(held)
-        self.roster += ((held.server, held.part.number), *_behind(held.part))
+        self.keys += (held.key, *_combined_in(held.part))
         return same
 
 
@@ -182,7 +245,7 @@ class _Late:
 
     __slots__ = ("name", "outcome", "procs", "servers")
 
-    def __init__(self, name: str, procs: set[Proc], servers: set[str], outcome: Outcome) -> None:
+    def __init__(self, name: str, procs: frozenset[Proc], servers: set[str], outcome: Outcome) -> None:
         self.name = name
         self.procs = procs
         self.servers = servers
@@ -190,19 +253,25 @@ class _Late:
 
 
 class Coordinator:
-    """What groups do together that this server coordinates; used in the turns of its exchange.
+    """The collectives that this server coordinates; used in the turns of its exchange.
 
     Args:
-        exchange: This server's exchange.
+        session: Who is there, and the clock.
+        forward: Gives a contribution to the server where offers meet; returns what gives that up with a status.
+
+    Attributes:
         places: Which server has which proc.
-        forward: Gives a part to the server where offers meet; returns what gives that up with a status.
+        absent: Tells, of an allgather, whether a participant will not contribute any more: given the signature, the
+            participant, and what others have contributed.
+        decided: How collectives have ended.
     """
 
-    def __init__(self, exchange: Exchange, places: Places, forward: Forward) -> None:
-        self.name = exchange.name
-        self.ended = Ended()
-        self._exchange = exchange
-        self._places = places
+    def __init__(self, session: Session, forward: Forward) -> None:
+        self.name = session.name
+        self.places = Places()
+        self.absent: Absent = lambda _signature, _name, _given: False
+        self.decided = Decided()
+        self._session = session
         self._forward = forward
         self._rounds: dict[tuple[int, str], list[Round]] = {}
         self._late: deque[_Late] = deque(maxlen=MAX_LATE)
@@ -213,142 +282,169 @@ class Coordinator:
     def __len__(self) -> int:
         return sum([len(rounds) for rounds in self._rounds.values()])
 
+    def remembers(self) -> int:
+        """Return how many constructs are remembered that servers have not come to in time."""
+        return len(self._late)
+
+    def _all(self) -> Iterator[Round]:
+        return iter([round for rounds in self._rounds.values() for round in rounds])
+
     # What comes
 
-    def come(self, sender: str, data: bytes, answer: OnAnswer) -> None:
-        """A server gives a part."""
-        part = unpack_part(data)
-        known = self.ended.find(sender, part.number)
-        if known is None and part.kind == CONSTRUCT:
-            known = self._missed(sender, part)
-        if known is not None:
-            answer(pack_outcome(known), None)
+    def come(self, server: str, part: Part, answer: OnDecision) -> None:
+        """A server contributes; `answer` is told what is decided."""
+        known = self.decided.find((server, part.number)) or self._missed(server, part)
+        if known is None:
+            known = self._refused(part)
+        round = None if known is not None else self._round_for(server, part)
+        if round is not None and part.kind == GATHER and round.keys and part.servers != round.held[0].part.servers:
+            text = f"{server} gathers with {listed(part.servers)}, others with {listed(round.held[0].part.servers)}"
+            known = deciding.failure(statuses.ERR_BAD_PARAM, text)
+        if round is None or known is not None:
+            answer(Decision(known or Outcome(moved=True)))
             return
-        if part.kind == OFFER and self._exchange.members[0] != self.name:
-            answer(pack_outcome(Outcome(moved=True)), None)
-            return
-        round = self._round_for(sender, part)
-        same = round.add(_Held(sender, part, answer))
-        if part.kind == CONSTRUCT and not same:
+        same = round.add(_Held(server, part, answer))
+        if not same and part.rule.names_alike:
             self._end(round, deciding.different(round.parts))
-        elif part.kind != CONSTRUCT or self._may_end(round):
+        elif len(round.held) >= round.expected or not same or self._anybody_gone():
             self._settle(round)
 
-    def _may_end(self, round: Round) -> bool:
-        """Tell, without a look at all members, whether a construct may be over: all servers have come, or some went."""
-        if round.expected is None:
-            round.expected = len({self._places.where(proc) for proc in round.members})
-        return len(round.held) >= round.expected or bool(self._exchange.gone) or self._places.any_missing()
+    def _anybody_gone(self) -> bool:
+        """Tell whether any server or proc has gone, or has left a group: then members have to be looked at."""
+        return bool(self._session.gone or self._left or self.places.any_missing())
 
-    def _missed(self, sender: str, part: Part) -> Outcome | None:
+    def _missed(self, server: str, part: Part) -> Outcome | None:
         """Return how a construct has ended that a server comes to too late."""
-        for late in self._late:
-            if late.name == part.name and sender in late.servers and not late.procs.isdisjoint(part.procs):
-                late.servers.discard(sender)
+        for late in self._late if part.rule.remembered else ():
+            if late.name == part.name and server in late.servers and not late.procs.isdisjoint(part.procs):
+                late.servers.discard(server)
                 return late.outcome
         return None
 
-    def _round_for(self, sender: str, part: Part) -> Round:
+    def _refused(self, part: Part) -> Outcome | None:
+        """Return why a contribution cannot be taken in: another server coordinates it, or one that it needs is lost."""
+        if part.rule.unknown and self._session.members[0] != self.name:
+            return Outcome(moved=True)
+        gone = self._session.gone.intersection(part.servers or part.party.servers) if part.rule.loss_ends else ()
+        return self.servers_lost(part, gone) if gone else None
+
+    def servers_lost(self, part: Part, servers: Iterable[str]) -> Outcome:
+        """Return how a collective ends that ends with a server that is lost."""
+        names = set(servers)
+        procs = [
+            proc
+            for server, here in part.party.servers.items()
+            for proc in here
+            if server in names or self.places.is_missing(proc, part.incarnation)
+        ]
+        return deciding.servers_lost(part.kind, names, procs)
+
+    def _round_for(self, server: str, part: Part) -> Round:
         rounds = self._rounds.setdefault((part.kind, part.name), [])
         for round in rounds:
             if part.kind == OFFER:
-                if not deciding.leads(part) or not self._full(round):
+                if deciding.size_of(part) is None or not self._all_leaders_came(round):
                     return round
-            elif sender not in round and (not round.held or not round.members.isdisjoint(part.procs)):
+            elif server not in round and (
+                part.kind == GATHER or not round.held or not round.members.isdisjoint(part.procs)
+            ):
                 return round
         round = Round(part.kind, part.name)
         rounds.append(round)
         return round
 
-    @staticmethod
-    def _full(round: Round) -> bool:
-        """Tell whether all leaders of a construct by offers have come."""
-        sizes = [size for _, part in round.parts if (size := deciding.size_of(part)) is not None]
-        count = len({proc for _, part in round.parts if deciding.leads(part) for proc in part.procs} | round.dead)
-        return bool(sizes) and count >= min(sizes)
-
-    def cancel(self, sender: str, number: int, status: int) -> None:
-        """A server gives up a part: its time is over, or a participant wants no such group."""
+    def cancel(self, sender: str, number: int, status: int, detail: str, servers: tuple[str, ...]) -> None:
+        """A server gives up a contribution: its time is over, a server is lost, or a caller has given up."""
         for round in self._all():
             for held in round.held:
-                if (held.server, held.part.number) == (sender, number):
-                    self._give_up(round, held, status)
+                if held.key == (sender, number):
+                    self._give_up(round, held, status, detail, servers)
                     return
 
-    def _give_up(self, round: Round, held: _Held, status: int) -> None:
-        if round.given_up is not None:
-            round.given_up(status)
-        elif status == statuses.ERR_TIMEOUT and round.kind in (CONSTRUCT, OFFER):
-            self._overdue(round, held)
+    def _give_up(self, round: Round, held: _Held, status: int, detail: str, servers: tuple[str, ...]) -> None:
+        if round.give_up is not None:
+            round.give_up(status)
         elif status == statuses.ERR_TIMEOUT:
-            where, procs = self._waiting(round)
-            self._end(round, deciding.overdue(where, procs))
+            self._overdue(round, held)
+        elif round.rule.loss_ends and status == statuses.ERR_UNREACH and servers:
+            self._end(round, self.servers_lost(held.part, servers))
         elif round.kind == OFFER:
-            self._withdraw(round, held, status)
+            self._withdraw(round, held, deciding.failure(status, "it was given up"))
         else:
-            outcome = deciding.failure(status, f"{held.server} has given it up")
-            if round.kind == CONSTRUCT:
-                self._remember(round, outcome)
+            outcome = deciding.failure(status, detail or f"{held.server} has given it up")
+            self._remember(round, outcome)
             self._end(round, outcome)
 
     def _overdue(self, round: Round, held: _Held) -> None:
-        where, procs = self._waiting(round)
-        if deciding.asked(round.parts, deciding.OPTIONAL):
-            if not round.closing:
-                round.closing = True
-                round.timer = self._exchange.later(OPTIONAL_SECONDS, lambda: self._close(round))
-        elif round.kind == OFFER and not deciding.leads(held.part) and not self._wanted(round, held.part):
-            round.held.remove(held)
-            held.answer(pack_outcome(deciding.overdue((), ())), None)
-            self._settle(round)
-        else:
-            outcome = deciding.overdue(where, procs)
-            if round.kind == CONSTRUCT and deciding.is_later_round(held.part):
-                # All have been there before, and come once more, if only to say that they give it up as well.
-                self._remember(round, outcome)
-            self._end(round, outcome)
+        constructs = round.kind in (CONSTRUCT, OFFER)
+        if constructs and deciding.asked(round.parts, deciding.OPTIONAL):
+            if round.state == GATHERS:
+                round.step(CLOSE)
+                round.timer = self._session.later(OPTIONAL_SECONDS, lambda: self._close(round))
+            return
+        if round.kind == OFFER and deciding.size_of(held.part) is None and not self._wanted(round, held.part):
+            self._withdraw(round, held, deciding.overdue())
+            return
+        outcome = deciding.overdue(*self._waiting(round))
+        if deciding.is_later_round(held.part):
+            # All have been there before, and come once more, if only to say that they give it up as well.
+            self._remember(round, outcome)
+        self._end(round, outcome)
 
     def _close(self, round: Round) -> None:
         """Those who have come are the group."""
-        if round.closing and round in self._rounds.get((round.kind, round.name), ()):
-            round.over = True
+        if round.state == CLOSES:
+            round.step(CLOSE)
             self._settle(round)
 
-    def _withdraw(self, round: Round, held: _Held, status: int) -> None:
+    def _withdraw(self, round: Round, held: _Held, outcome: Outcome) -> None:
         """A caller will not be in the group that it has come to."""
-        round.held.remove(held)
-        if deciding.leads(held.part) or self._wanted(round, held.part):
-            round.dead.update(held.part.procs)
-        held.answer(pack_outcome(deciding.failure(status, "it was given up")), None)
+        self._take_back(round, held)
+        held.answer(Decision(outcome))
         self._settle(round)
+
+    def _take_back(self, round: Round, held: _Held) -> None:
+        """A contribution is void; where it was an offer that the others count on, its caller is dead to them."""
+        round.held.remove(held)
+        if round.kind == OFFER and (deciding.size_of(held.part) is not None or self._wanted(round, held.part)):
+            round.dead.update(held.part.procs)
 
     @staticmethod
     def _wanted(round: Round, part: Part) -> bool:
         return not set(deciding.added_by(round.parts)).isdisjoint(part.procs)
 
-    # Who goes
+    # Who comes and goes
 
     def review(self) -> None:
-        """Look again who is waited for: somebody has gone."""
+        """Look again who is waited for: a proc has gone."""
         for round in self._all():
             self._settle(round)
 
     def lose(self, name: str) -> None:
-        """A server is lost, and so is what it has given."""
+        """A server is lost, and so is what it has contributed."""
         for round in self._all():
-            for held in [held for held in round.held if held.server == name]:
-                round.held.remove(held)
-                part = held.part
-                round.leaders.update(part.leaders, deciding.procs_under(part, GROUP_LEADER_PROC))
-                if round.kind == OFFER and (deciding.leads(part) or self._wanted(round, part)):
-                    round.dead.update(part.procs)
-            self._settle(round)
+            held = next(iter(round.held), None)
+            lost = [held for held in round.held if held.server == name]
+            takes_part = held is not None and name in (held.part.servers or held.part.party.servers)
+            for each in lost:
+                round.leaders.update(each.part.leaders, deciding.procs_under(each.part, GROUP_LEADER_PROC))
+                self._take_back(round, each)
+            if round.rule.loss_ends and (lost or takes_part) and held is not None:
+                self._end(round, self.servers_lost(held.part, (name,)))
+            else:
+                self._settle(round)
 
     def meet(self) -> None:
         """Another server has come: those who wait for unknown others may have to wait there."""
-        if self._exchange.members[0] != self.name:
-            for round in [round for round in self._all() if round.kind == OFFER]:
+        if self._session.members[0] != self.name:
+            for round in [round for round in self._all() if round.rule.unknown]:
                 self._end(round, Outcome(moved=True))
+
+    def close(self) -> None:
+        """This server leaves: nobody is answered any more."""
+        for round in self._all():
+            round.held.clear()
+            self._remove(round)
 
     def leave(self, name: str, proc: Proc) -> None:
         """A member has left a group."""
@@ -357,167 +453,173 @@ class Coordinator:
             self._left.popitem(last=False)
         self.review()
 
-    def are_out(self, part: Part, procs: Iterable[Proc]) -> bool:
-        """Tell whether none of these takes part in something any more: they have gone, or have left the group."""
-        left = self._left_of(part.kind, part.name)
-        return all(self._places.is_missing(proc, part.life) or proc in left for proc in procs)
-
-    def _is_out(self, held: _Held) -> bool:
-        return self.are_out(held.part, [proc for proc in held.part.procs if self._places.where(proc) == held.server])
-
-    def _left_of(self, kind: int, name: str) -> set[Proc]:
-        """Return who has left the group that does something."""
-        return self._left.get(name.partition("\0")[0], set()) if kind != CONSTRUCT else set()
-
-    def _came(self, round: Round) -> set[Proc]:
-        """Return who has come, of all servers."""
-        came = {proc for server, part in round.parts for proc in part.procs if self._places.where(proc) == server}
-        return came - deciding.absent_in(round.parts)
-
     def joined(self, name: str, procs: Iterable[Proc]) -> None:
-        """Somebody is a member of a group: so they have not left, or not that one."""
+        """Procs are members of a group: so they have not left, or not that one."""
         left = self._left.get(name)
         if left is not None:
             left.difference_update(procs)
             if not left:
                 del self._left[name]
 
-    def elsewhere(self, part: Part) -> None:
-        """A construct that this server has taken part in has ended: whoever waits for it here waits in vain."""
-        for round in list(self._rounds.get((CONSTRUCT, part.name), ())) if part.kind == CONSTRUCT else ():
-            if round.held and self.name not in round and not round.members.isdisjoint(part.procs):
-                self._end(round, deciding.failure(statuses.GROUP_CONSTRUCT_ABORT, "it has ended without them"))
+    def _left_of(self, kind: int, name: str) -> set[Proc]:
+        """Return who has left the group that does something."""
+        return self._left.get(name.partition("\0")[0], set()) if KINDS[kind].needs_callers else set()
 
-    def known(self, outcome: Outcome) -> None:
-        """Something has ended that another server has coordinated, perhaps for some who have come here since."""
-        keys = set(outcome.roster)
-        for round in self._all():
-            for held in [held for held in round.held if (held.server, held.part.number) in keys]:
+    def are_out(self, part: Part, procs: Iterable[Proc]) -> bool:
+        """Tell whether none of these takes part in something any more: they have gone, or have left the group."""
+        left = self._left_of(part.kind, part.name)
+        return all(self.places.is_missing(proc, part.incarnation) or proc in left for proc in procs)
+
+    # What is decided elsewhere
+
+    def learn(self, outcome: Outcome) -> None:
+        """Another server has decided, perhaps for contributions that have come here since."""
+        self.decided.add(outcome)
+        keys = set(outcome.parts)
+        for round in self._all() if keys else ():
+            for held in [held for held in round.held if held.key in keys]:
                 round.held.remove(held)
-                held.answer(pack_outcome(outcome), None)
+                held.answer(Decision(outcome))
             self._drop_empty(round)
 
-    # How it ends
+    def over(self, part: Part) -> None:
+        """A construct that this server has taken part in has ended: whoever waits for it here waits in vain."""
+        for round in list(self._rounds.get((CONSTRUCT, part.name), ())):
+            if round.held and self.name not in round and not round.members.isdisjoint(part.procs):
+                self._end(round, deciding.failure(deciding.ABORT, "it has ended without them"))
 
-    def missing(self, server: str, number: int) -> tuple[Proc, ...]:
-        """Return who is waited for in what a part waits in."""
+    # Who is waited for
+
+    def missing(self, key: Key) -> tuple[list[str], set[Proc]]:
+        """Return which servers, and which of their procs, the collective of a contribution waits for."""
         for round in self._all():
-            if any((held.server, held.part.number) == (server, number) for held in round.held):
-                return tuple(sorted(self._waiting(round)[1]))
-        return ()
-
-    def _all(self) -> list[Round]:
-        return [round for rounds in list(self._rounds.values()) for round in list(rounds)]
+            if any(held.key == key for held in round.held):
+                return self._waiting(round)
+        return [], set()
 
     def _waiting(self, round: Round) -> tuple[list[str], set[Proc]]:
-        """Return which servers are waited for, and which of their procs."""
         if round.kind == OFFER:
-            return [], self._offers_missing(round)[0]
+            return [], self._offers(round)[0]
         found, _, _ = self._members(round)
         return sorted(found), {proc for procs in found.values() for proc in procs}
 
     def _members(self, round: Round) -> tuple[dict[str, list[Proc]], set[Proc], bool]:
         """Return which members are waited for, by server, who has gone, and whether this server has any there."""
-        life = max([held.part.life for held in round.held])
-        left = self._left_of(round.kind, round.name)
+        party = round.held[0].part.party
+        if round.alike and len(round.held) == round.expected and not party.unknown and not self._anybody_gone():
+            return {}, set(), self.name in party.servers
         present = {held.server for held in round.held}
+        if round.kind == GATHER:
+            part = round.held[0].part
+            signature, given = part.name.encode("utf-8", "surrogateescape"), [held.part.data for held in round.held]
+            absent = [name for name in part.servers if name not in present and not self.absent(signature, name, given)]
+            return {name: [] for name in absent}, set(), True
+        incarnation = max([held.part.incarnation for held in round.held])
+        left = self._left_of(round.kind, round.name)
         servers: dict[str, list[Proc]] = {}
         gone: set[Proc] = set()
         for proc in sorted(round.members):
-            where = self._places.where(proc)
+            where = self.places.where(proc)
             if where is None:
                 # Its job is over.
                 gone.add(proc)
             else:
                 servers.setdefault(where, []).append(proc)
-        mine = servers.get(self.name, [])
-        here = any(not self._places.is_missing(proc, life) and proc not in left for proc in mine)
+
+        def may_come(procs: list[Proc]) -> list[Proc]:
+            return [proc for proc in procs if not self.places.is_missing(proc, incarnation) and proc not in left]
+
         waiting = {}
         for server, procs in servers.items():
             if server in present:
                 if round.kind == CONSTRUCT:
-                    gone.update([proc for proc in procs if self._places.has_departed(proc)])
-            elif server in self._exchange.gone or all(
-                self._places.is_missing(proc, life) or proc in left for proc in procs
-            ):
-                gone.update(procs)
-            else:
-                waiting[server] = procs
-        return waiting, gone, here
+                    gone.update([proc for proc in procs if self.places.has_departed(proc)])
+                continue
+            awaited = [] if server in self._session.gone else may_come(procs)
+            gone.update(set(procs).difference(awaited))
+            if awaited:
+                waiting[server] = awaited
+        return waiting, gone, bool(may_come(servers.get(self.name, [])))
+
+    # How it ends
 
     def _drop_empty(self, round: Round) -> None:
         if not round.held:
             self._remove(round)
 
     def _settle(self, round: Round) -> None:
-        if round not in self._rounds.get((round.kind, round.name), ()):
+        """Decide, if nobody is waited for."""
+        if round.state == ENDED:
             return
         if not round.held:
             if not round.dead:
                 self._remove(round)
             else:
                 # Other leaders may come yet: they expect as many as there have been.
-                self._exchange.later(LATE_SECONDS, lambda: self._drop_empty(round))
+                self._session.later(LATE_SECONDS, lambda: self._drop_empty(round))
             return
-        if round.given_up is not None:
+        if round.state == FORWARDED:
             return
         if round.kind == OFFER:
             self._settle_offers(round)
             return
-        if round.kind != CONSTRUCT and all(self._is_out(held) for held in round.held):
-            # Nobody is left of those who have called it; the others may have ended it without them.
+        if round.rule.needs_callers and all(self._is_out(held) for held in round.held):
+            # The others may have ended it without them.
             self._end(round, deciding.failure(statuses.ERR_PARTIAL_SUCCESS, "all who have called it have gone"))
             return
         waiting, gone, here = self._members(round)
-        if round.kind != CONSTRUCT and not here:
+        if round.rule.needs_callers and not here:
             # Servers that know who is left here come together at the next one.
             self._end(round, Outcome(moved=True))
-            return
-        if waiting and not round.over:
-            return
-        late = {proc for procs in waiting.values() for proc in procs}
-        if round.kind != CONSTRUCT:
-            end = deciding.together(round.kind, round.parts, gone, self._left_of(round.kind, round.name))
-            if round.kind == CONNECT and end.status == statuses.SUCCESS:
-                name = self._names.take() if deciding.assigns(round.parts) else ""
-                end = deciding.connected(end, round.parts, self._came(round), name)
-            self._end(round, end)
-            return
+        elif not waiting or round.state == CLOSED:
+            if round.kind == CONSTRUCT:
+                self._settle_construct(round, gone, {proc for procs in waiting.values() for proc in procs})
+            else:
+                self._end(round, self._decision(round, gone))
+
+    def _is_out(self, held: _Held) -> bool:
+        return self.are_out(held.part, held.part.party.servers.get(held.server, ()))
+
+    def _decision(self, round: Round, gone: set[Proc]) -> Outcome:
+        parts, part = round.parts, round.held[0].part
+        late = [name for name in part.servers or sorted(part.party.servers) if name not in round]
+        end = deciding.together(round.kind, parts, gone, late, self._left_of(round.kind, round.name))
+        if round.kind == CONNECT and end.status == statuses.SUCCESS:
+            came = {proc for server, part in parts for proc in part.party.servers.get(server, ())}
+            name = self._names.take() if deciding.assigns(parts) else ""
+            end = deciding.connected(end, parts, came - deciding.absent_in(parts), name)
+        return end
+
+    def _settle_construct(self, round: Round, gone: set[Proc], late: set[Proc]) -> None:
         construct = deciding.Construct(round.parts, gone | late, round.leaders)
         outcome = construct.outcome()
         if outcome is not None and outcome.status == statuses.SUCCESS:
             self._again(round, outcome)
             return
         if late:
-            self._remember(round, deciding.overdue((), ()))
+            self._remember(round, deciding.overdue())
         if outcome is None:
-            self._form(round, construct)
-        else:
-            self._end(round, outcome)
+            members, parts = construct.members(), round.parts
+            added = tuple([proc for proc in deciding.added_by(parts) if proc not in members])
+            if members and added:
+                self._forward_offer(round, construct, members, added)
+                return
+            outcome = (
+                deciding.formed(parts, members, construct.absent, construct.leading(), self._context_id(parts))
+                if members
+                else deciding.failure(deciding.ABORT, "nobody is left", construct.absent)
+            )
+        self._end(round, outcome)
 
     def _again(self, round: Round, outcome: Outcome) -> None:
-        """Some are absent, as not all know: those who are told come again, those who would not understand stay."""
-        stay = [held for held in round.held if not deciding.understands(held.part)]
-        told = [held for held in round.held if deciding.understands(held.part)]
-        outcome = outcome.replace(roster=tuple([(held.server, held.part.number) for held in told]))
-        self.ended.add(outcome)
-        round.held = stay
-        round.closing = round.over = False
+        """Some are lost, as not all know: servers that take rounds are told and come again, the others stay."""
+        told = [held for held in round.held if deciding.takes_rounds(held.part)]
+        round.step(AGAIN)
+        round.held = [held for held in round.held if held not in told]
         self._drop_empty(round)
-        for held in told:
-            held.answer(pack_outcome(outcome), None)
+        self._answer(told, outcome.replace(parts=tuple([held.key for held in told])))
 
-    def _form(self, round: Round, construct: deciding.Construct) -> None:
-        parts, members, leader = round.parts, construct.members(), construct.leading()
-        added = tuple([proc for proc in deciding.added_by(parts) if proc not in members])
-        if not members:
-            self._end(round, deciding.failure(statuses.GROUP_CONSTRUCT_ABORT, "nobody is left", construct.absent))
-        elif added:
-            self._wait_for(round, construct, members, added)
-        else:
-            self._end(round, deciding.formed(parts, members, construct.absent, leader, self._context_id(parts)))
-
-    def _wait_for(
+    def _forward_offer(
         self, round: Round, construct: deciding.Construct, members: tuple[Proc, ...], added: tuple[Proc, ...]
     ) -> None:
         """All leaders have come, and add others: these are where offers meet."""
@@ -528,90 +630,102 @@ class Coordinator:
         if deciding.asked(parts, deciding.ASSIGN_CONTEXT_ID):
             infos.append(attrs.GROUP_ASSIGN_CONTEXT_ID(True))
         infos += [info for _, part in parts for info in part.infos if info.key == deciding.FINAL_ORDER][:1]
-        infos.append(_named_parts(round.roster))
+        # Should this server be lost, the end of these is known where offers meet.
+        keys = tuple([f"{number} {server}" for server, number in round.keys])
+        infos.append(Info(PARTS, Value(codes.DATA_ARRAY, DataArray(codes.STRING, keys))))
         jobs = {nspace: job for _, part in parts for nspace, job in part.jobs}
-        part = Part(0, OFFER, round.name, members, infos=tuple(infos), jobs=tuple(jobs.items()))
-        round.given_up = self._forward(part, lambda outcome: self._end(round, outcome.replace(roster=())))
+        part = Part(
+            self._session.number(),
+            OFFER,
+            round.name,
+            Party(members, self.places.where),
+            infos=tuple(infos),
+            jobs=tuple(jobs.items()),
+        )
+        round.step(FORWARD)
+        round.give_up = self._forward(part, lambda outcome: self._end(round, outcome.replace(parts=())))
 
     def _context_id(self, parts: deciding.Parts) -> int | None:
         return self._context_ids.take() if deciding.asked(parts, deciding.ASSIGN_CONTEXT_ID) else None
 
-    def _offers_missing(self, round: Round) -> tuple[set[Proc], set[Proc], list[_Held]]:
+    @staticmethod
+    def _all_leaders_came(round: Round) -> bool:
+        sizes = [size for held in round.held if (size := deciding.size_of(held.part)) is not None]
+        came = deciding.leaders_in(round.parts)
+        return rules.all_leaders_came(min(sizes, default=None), len(came), len(round.dead - came))
+
+    def _offers(self, round: Round) -> tuple[set[Proc], set[Proc], list[_Held]]:
         """Return who of those who are added is waited for, who has gone, and the offers of them that have come."""
-        parts = round.parts
-        leaders = {proc for _, part in parts if deciding.leads(part) for proc in part.procs}
-        added = [proc for proc in deciding.added_by(parts) if proc not in leaders]
-        gone = {proc for proc in leaders | set(added) if self._has_gone(proc)} | round.dead
+        leaders = deciding.leaders_in(round.parts)
+        added = {proc for proc in deciding.added_by(round.parts) if proc not in leaders}
+        gone = {proc for proc in leaders | added if self.has_gone(proc)} | round.dead
         came: list[_Held] = []
-        waiting = set(added) - gone
+        waiting = added - gone
         unnamed: dict[str, list[_Held]] = {}
         for held in round.held:
-            if not deciding.leads(held.part):
-                if held.part.procs:
-                    if not set(added).isdisjoint(held.part.procs):
-                        came.append(held)
-                        waiting.difference_update(held.part.procs)
-                else:
+            if deciding.size_of(held.part) is None:
+                if not held.part.procs:
                     unnamed.setdefault(held.server, []).append(held)
+                elif not added.isdisjoint(held.part.procs):
+                    came.append(held)
+                    waiting.difference_update(held.part.procs)
         for server, offers in unnamed.items():
             # Its server does not say who it is: one of those who are added there.
-            here = sorted([proc for proc in waiting if self._places.where(proc) == server])
+            here = sorted([proc for proc in waiting if self.places.where(proc) == server])
             came += offers[: len(here)]
             waiting.difference_update(here[: len(offers)])
         return waiting, gone, came
 
-    def _has_gone(self, proc: Proc) -> bool:
-        if self._places.has_departed(proc) or self._places.is_over(proc.nspace):
+    def has_gone(self, proc: Proc) -> bool:
+        """Tell whether a proc has ended, its job is over, or its server is lost."""
+        if self.places.has_departed(proc) or self.places.is_over(proc.nspace):
             return True
-        return self._places.where(proc) in self._exchange.gone
+        return self.places.where(proc) in self._session.gone
 
     def _settle_offers(self, round: Round) -> None:
-        parts = round.parts
-        sizes = {size for _, part in parts if (size := deciding.size_of(part)) is not None}
-        if len(sizes) > 1 or (sizes and min(sizes) < 1):
-            text = "leaders expect " + ", ".join(map(str, sorted(sizes))) + " leaders"
-            self._end(round, deciding.failure(statuses.ERR_BAD_PARAM, text))
+        try:
+            expected = deciding.leaders_expected(round.parts)
+        except PMIxError as error:
+            self._end(round, deciding.failure(error.code, error.detail))
             return
-        if not self._full(round) and not (round.over and sizes):
-            if round.over:
-                self._end(round, deciding.overdue((), ()))
+        closed = round.state == CLOSED
+        if not self._all_leaders_came(round) and not (closed and expected):
+            if closed:
+                self._end(round, deciding.overdue())
             return
-        waiting, gone, came = self._offers_missing(round)
-        if waiting and not round.over:
+        waiting, gone, came = self._offers(round)
+        if waiting and not closed:
             return
-        offers = [held for held in round.held if deciding.leads(held.part)] + came
+        offers = [held for held in round.held if deciding.size_of(held.part) is not None] + came
         mine = sorted([(held.server, held.part) for held in offers], key=lambda offer: offer[0])
-        outcome, members, absent = deciding.bootstrapped(mine, gone | waiting)
-        if outcome is None and not members:
-            outcome = deciding.failure(statuses.GROUP_CONSTRUCT_ABORT, "nobody is left", absent)
-        if outcome is None:
-            leader = min([proc for _, part in mine for proc in _leaders_of(part) if proc not in absent], default=None)
-            outcome = deciding.formed(mine, members, absent, leader, self._context_id(mine))
+        outcome, members = deciding.bootstrapped(mine, gone | waiting, self._context_id(mine))
         others = [held for held in round.held if held not in offers]
-        if members and outcome.status == statuses.SUCCESS:
+        if members:
             # Its server has counted it among those who construct the group.
             offers += [held for held in others if held.part.procs and set(members).issuperset(held.part.procs)]
             others = [held for held in others if held not in offers]
         round.held = offers
         self._end(round, outcome)
+        text = f"nobody has added it to the group {round.name!r}"
         for held in others:
-            text = f"nobody has added it to the group {round.name!r}"
-            held.answer(pack_outcome(deciding.failure(statuses.ERR_NOT_FOUND, text)), None)
+            held.answer(Decision(deciding.failure(statuses.ERR_NOT_FOUND, text)))
 
     def _remember(self, round: Round, outcome: Outcome) -> None:
         """Have servers that come later hear how it has ended."""
-        late = _Late(round.name, round.members, set(self._members(round)[0]), outcome)
-        if late.servers:
-            self._late.append(late)
-            self._exchange.later(LATE_SECONDS, lambda: self._forget(late))
+        if round.rule.remembered:
+            late = _Late(round.name, round.members, set(self._members(round)[0]), outcome)
+            if late.servers:
+                self._late.append(late)
+                self._session.later(LATE_SECONDS, lambda: self._forget(late))
 
     def _forget(self, late: _Late) -> None:
         if late in self._late:
             self._late.remove(late)
 
     def _remove(self, round: Round) -> None:
-        rounds = self._rounds.get((round.kind, round.name), [])
-        if round in rounds:
+        if round.state != ENDED:
+            round.step(END)
+            rounds = self._rounds[round.kind, round.name]
             rounds.remove(round)
             if not rounds:
                 del self._rounds[round.kind, round.name]
@@ -620,21 +734,19 @@ class Coordinator:
 
     def _end(self, round: Round, outcome: Outcome) -> None:
         self._remove(round)
-        if not outcome.moved:
-            outcome = outcome.replace(roster=tuple(round.roster))
-            self.ended.add(outcome)
-        packed = pack_outcome(outcome)
-        for held in round.held:
-            held.answer(packed, None)
+        # One that ends with a lost server asks nobody how it has ended.
+        inquires = not outcome.moved and not round.rule.loss_ends
+        self._answer(round.held, outcome.replace(parts=tuple(round.keys)) if inquires else outcome)
+
+    def _answer(self, told: list[_Held], outcome: Outcome) -> None:
+        self.decided.add(outcome)
+        decision = Decision(outcome)
+        for held in told:
+            held.answer(decision)
 
 
-def _named_parts(keys: list[Key]) -> Info:
-    """Return what says for which parts one is given: should its giver be lost, their end is known where offers meet."""
-    texts = tuple([f"{number} {server}" for server, number in keys])
-    return Info(PARTS, Value(codes.DATA_ARRAY, DataArray(codes.STRING, texts)))
-
-
-def _behind(part: Part) -> list[Key]:
+def _combined_in(part: Part) -> list[Key]:
+    """Return the contributions that an offer stands for."""
     found: list[Key] = []
     for info in part.infos:
         data = info.value.data
@@ -644,7 +756,3 @@ def _behind(part: Part) -> list[Key]:
             if place is not None:
                 found.append((server, place))
     return found
-
-
-def _leaders_of(part: Part) -> tuple[Proc, ...]:
-    return deciding.procs_under(part, GROUP_LEADER_PROC)

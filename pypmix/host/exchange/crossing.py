@@ -1,22 +1,27 @@
-"""The halves of operations that cross servers, answered for one server by talking to the others."""
+"""Upcalls that a server cannot answer alone, answered by talking to the other servers."""
 
 from __future__ import annotations
 
-from pypmix.data import DataBuffer
 from pypmix.engine.base import Pending
-from pypmix.host.exchange import packing
-from pypmix.host.exchange.collectives import Collectives
-from pypmix.host.exchange.forwarded import Forwarded
-from pypmix.host.exchange.groups import seconds_in
-from pypmix.host.exchange.lives import Lives
-from pypmix.host.exchange.places import Places
+from pypmix.host.exchange import codec
+from pypmix.host.exchange.codec import EVENT, FINALIZED, FORGOTTEN, MODEX, PLACES, PROCS
+from pypmix.host.exchange.collectives import Collectives, seconds_in
+from pypmix.host.exchange.errors import as_error
+from pypmix.host.exchange.limits import GET_SECONDS, GONE_SECONDS
+from pypmix.host.exchange.places import Incarnations, Places
 from pypmix.host.exchange.psets import Psets
-from pypmix.host.exchange.standing import Standing
+from pypmix.host.exchange.queries import GroupQueries
 from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.ops import DirectModex, Lookup, Notification, NotifyEvent, Publish, QueryInfo, Unpublish
-from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_NAMESPACE, RANGE_PROC_LOCAL, RANGE_RM, procs_in
+from pypmix.standard.ops.events import (
+    RANGE_LOCAL,
+    RANGE_NAMESPACE,
+    RANGE_PROC_LOCAL,
+    RANGE_RM,
+    procs_in,
+)
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 
@@ -26,11 +31,12 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from pypmix.engine.base import Done, Upcall
+    from pypmix.host.exchange.codec import Groups
     from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.kinds import OnAnswer, Timer
     from pypmix.host.exchange.places import Where
-    from pypmix.host.exchange.requests import OnAnswer, Timer
-    from pypmix.host.exchange.standing import Listed
     from pypmix.standard.jobinfo import JobInfo
+    from pypmix.standard.ops import Op
 
     class ServerLike(Protocol):
         """What a crossing calls of a server; `pypmix.Server` and the sessions of both engines have it."""
@@ -53,16 +59,17 @@ if TYPE_CHECKING:
     Answer = Callable[[Upcall, Any], None]
     Directory = Callable[[Upcall], None]
 
-PLACES = "pypmix.places"
+REGISTERED = "pypmix.places"
 FORGET = "pypmix.forget"
 DEPARTED = "pypmix.departed"
-FINALIZED = "pypmix.finalized"
+HAS_FINALIZED = "pypmix.finalized"
 BACK = "pypmix.back"
-EVENT = "pypmix.event"
-MODEX = "pypmix.modex"
+RAISED = "pypmix.event"
+DIRECT_MODEX = "pypmix.modex"
 DIRECTORY = "pypmix.directory"
+"""The topics of messages between servers."""
 
-REQUIRED_KEY = attrs.REQUIRED_KEY.key
+REQUIRED_KEY = keys.REQUIRED_KEY
 
 SAYS_GONE = Info("pypmix.grp.says", Value(codes.STRING, "gone"))
 """What servers of this library tell each other of procs that have ended, as an event that no client hears of."""
@@ -72,13 +79,6 @@ LOST = (statuses.ERR_PROC_ABORTED, EventCode.PROC_TERMINATED, EventCode.EVENT_PR
 
 STAYS = frozenset((RANGE_LOCAL, RANGE_PROC_LOCAL, RANGE_RM))
 """The ranges of events that concern no other server's clients."""
-
-GET_SECONDS = 2.0
-"""How long a value of another server is waited for where its reader gives no time limit, as servers do with their own.
-"""
-
-GONE_SECONDS = 2.0
-"""How long a server is given to answer a direct modex of a proc that has gone: what it has committed is there still."""
 
 
 class _Asked:
@@ -129,17 +129,22 @@ class Crossing:
         self._over = over
         self._session = session
         self._places = Places(where)
-        self._lives = Lives()
+        self._incarnations = Incarnations()
         self._jobs: dict[str, JobInfo] = {}
         self._borrowed: set[str] = set()
         self._modexes: dict[Proc, dict[_Asked, None]] = {}
         self._collectives = Collectives(
-            exchange, self._places, self._lives, self._jobs, self._borrow, self._tell_gone, self._lacks
+            exchange,
+            self._places,
+            self._incarnations,
+            self._jobs,
+            self._borrow,
+            self._tell_gone,
+            self._lacks,
+            self._bury,
         )
         self.psets = Psets(server, exchange)
-        self._groups = self._collectives.groups
-        self._groups.bury = self._bury
-        self._standing = Standing(exchange, self._places, self._listed)
+        self._queries = GroupQueries(exchange, self._places, self._listed)
         self._answers: dict[type, Answer] = {
             **self._collectives.answers,
             DirectModex: self._modex,
@@ -149,13 +154,13 @@ class Crossing:
         if directory is not None:
             self._answers |= {Publish: self._forward, Lookup: self._forward, Unpublish: self._forward}
         exchange.watch(self._changed)
-        exchange.hear(PLACES, self._told_places)
+        exchange.hear(REGISTERED, self._told_places)
         exchange.hear(FORGET, self._told_forget)
         exchange.hear(DEPARTED, self._told_departed)
-        exchange.hear(FINALIZED, self._told_finalized)
+        exchange.hear(HAS_FINALIZED, self._told_finalized)
         exchange.hear(BACK, self._told_back)
-        exchange.hear(EVENT, self._told_event)
-        exchange.handle(MODEX, self._asked_modex)
+        exchange.hear(RAISED, self._told_event)
+        exchange.handle(DIRECT_MODEX, self._asked_modex)
         exchange.handle(DIRECTORY, self._asked_directory)
 
     # What a host calls, from any thread; and `psets` for process sets
@@ -169,12 +174,12 @@ class Crossing:
         op = upcall.op
         if not self.answers(op):
             return False
-        self._exchange.turns(self._collectives.attempt, self._answers[type(op)], upcall)
+        self._exchange.soon(self._collectives.attempt, self._answers[type(op)], upcall)
         return True
 
     def answers(self, op: object) -> bool:
         """Tell whether an upcall of this operation is answered here."""
-        return type(op) in self._answers and (not isinstance(op, QueryInfo) or self._standing.answers(op))
+        return type(op) in self._answers and (not isinstance(op, QueryInfo) or self._queries.answers(op))
 
     def register(self, job: JobInfo, places: Mapping[int, str]) -> None:
         """Make a job known; each server that has procs of it, or its job info, does so before it registers the nspace.
@@ -183,22 +188,22 @@ class Crossing:
             job: The job info, which the clients of other servers get when they connect with procs of the job.
             places: The name of the server of each rank, all ranks.
         """
-        self._exchange.turns(self._register, job, dict(places))
+        self._exchange.soon(self._register, job, dict(places))
 
     def deregister(self, nspace: str) -> None:
         """Forget a job; other servers do so when all that have registered it have forgotten it."""
-        self._exchange.turns(self._deregister, nspace)
+        self._exchange.soon(self._deregister, nspace)
 
     def connected(self, proc: Proc) -> None:
         """A client of this server has connected (the upcall `ClientConnected`), for the first time or again."""
-        self._exchange.turns(self._connected, proc)
+        self._exchange.soon(self._connected, proc)
 
     def finalized(self, proc: Proc) -> None:
         """A client of this server has finalized (the upcall `ClientFinalized`).
 
         Nobody on another server waits for it any more, unless they have opened again already, as it may yet.
         """
-        self._exchange.turns(self._finalized, proc)
+        self._exchange.soon(self._finalized, proc)
 
     def departed(self, proc: Proc) -> None:
         """A proc of this server has ended, or is lost: nobody waits for it any more, unless it connects again.
@@ -206,12 +211,12 @@ class Crossing:
         A collective goes on without a server whose members have all gone, and ends as one that some members are
         missing from.
         """
-        self._exchange.turns(self._departed, proc)
+        self._exchange.soon(self._departed, proc)
 
     def raised(self, event: Notification) -> None:
         """The host has raised an event for the session, which this server's clients have: the others get it too."""
         op = NotifyEvent(event.code, event.range or RANGE_SESSION, event.infos)
-        self._exchange.turns(self._spread, op, event.source, set(self._exchange.members))
+        self._exchange.soon(self._spread, op, event.source, set(self._exchange.members))
 
     def pending(self) -> list[Pending]:
         """Return the collectives of this server that others have not ended yet, oldest first; from any thread.
@@ -225,39 +230,39 @@ class Crossing:
     def _register(self, job: JobInfo, places: dict[int, str]) -> None:
         self._places.add(self.name, job.nspace, places)
         self._jobs[job.nspace] = job
-        self._exchange.broadcast(PLACES, packing.pack_places(job.nspace, places))
+        self._exchange.broadcast(REGISTERED, PLACES.write((job.nspace, places)))
 
     def _deregister(self, nspace: str) -> None:
         if self._jobs.pop(nspace, None) is not None:
-            self._lives.forget(nspace)
-            self._exchange.broadcast(FORGET, DataBuffer().pack(codes.STRING, nspace).bytes())
+            self._incarnations.forget(nspace)
+            self._exchange.broadcast(FORGET, FORGOTTEN.write((nspace,)))
             self._remove(self.name, nspace)
 
     def _remove(self, teller: str, nspace: str) -> None:
         """A server has forgotten a job; it is over where it was the last one that knew it."""
         procs = self._places.procs_of(nspace)
         if self._places.remove(teller, nspace):
-            self._groups.record.leave(procs)
+            self._collectives.record.leave(procs)
             self._return(nspace)
             if self._over is not None:
                 self._over(procs)
 
     def _connected(self, proc: Proc) -> None:
-        self._lives.connected(proc)
+        self._incarnations.connected(proc)
         if self._places.back(proc):
-            self._exchange.broadcast(BACK, packing.pack_procs((proc,)))
+            self._exchange.broadcast(BACK, PROCS.write((proc,)))
 
     def _finalized(self, proc: Proc) -> None:
-        life = self._lives.finalized(proc)
-        if life:
-            self._places.finalize(proc, life)
-            self._exchange.broadcast(FINALIZED, packing.pack_finalized(proc, life))
+        incarnation = self._incarnations.finalized(proc)
+        if incarnation:
+            self._places.finalize(proc, incarnation)
+            self._exchange.broadcast(HAS_FINALIZED, FINALIZED.write((proc, incarnation)))
             self._review()
 
     def _departed(self, proc: Proc) -> None:
-        self._lives.lost(proc)
+        self._incarnations.lost(proc)
         self._depart((proc,))
-        self._exchange.broadcast(DEPARTED, packing.pack_procs((proc,)))
+        self._exchange.broadcast(DEPARTED, PROCS.write((proc,)))
         for asked in self._modexes.get(proc, ()):
             self._exchange.later(GONE_SECONDS, lambda asked=asked: self._give_up(proc, asked))  # type: ignore[misc]
 
@@ -279,7 +284,7 @@ class Crossing:
         """Procs have gone, or their server has: those of others are in no group and no connection any more."""
         if not procs:
             return
-        self._groups.record.leave(procs)
+        self._collectives.record.leave(procs)
         told = (*(self._known("groups") or ()), *(self._known("connections") or ()))
         members = {proc for _, group in told for proc in group}
         self._tell_gone([proc for proc in procs if proc in members])
@@ -303,7 +308,7 @@ class Crossing:
                     # The server has closed: nobody is there who could hear of it.
                     return
 
-    def _known(self, what: str) -> Listed | None:
+    def _known(self, what: str) -> Groups | None:
         """Return the groups, or the connections, that the server says it knows; None where it does not say."""
         ask = getattr(self._server, what, None)
         try:
@@ -311,17 +316,16 @@ class Crossing:
         except PMIxError:
             return None
 
-    def _listed(self) -> Listed:
+    def _listed(self) -> Groups:
         told = self._known("groups")
-        return self._groups.record.listed() if told is None else told
+        return self._collectives.record.listed() if told is None else told
 
     def _query(self, upcall: Upcall, op: QueryInfo) -> None:
-        self._standing.answer(upcall, op, lambda end: self._collectives.attempt(lambda *_: end(), upcall))
+        self._queries.answer(upcall, op, lambda end: self._collectives.attempt(lambda *_: end(), upcall))
 
     def _review(self) -> None:
         """Look again who is waited for."""
-        self._exchange.review()
-        self._groups.coordinator.review()
+        self._exchange.collectives.coordinator.review()
 
     def _changed(self, name: str, here: bool) -> None:
         if not here:
@@ -333,31 +337,30 @@ class Crossing:
             if self._session is None or self._session(name):
                 self._tell_lost(lost)
             return
-        gone = []
+        gone: list[Proc] = []
         for nspace, places, departed, finalized in self._places.told_by(self.name):
-            self._exchange.tell(name, PLACES, packing.pack_places(nspace, places))
-            for rank, life in finalized.items():
-                self._exchange.tell(name, FINALIZED, packing.pack_finalized(Proc.unchecked(nspace, rank), life))
-            gone += [Proc.unchecked(nspace, rank) for rank in sorted(departed)]
+            self._exchange.tell(name, REGISTERED, PLACES.write((nspace, places)))
+            for each in finalized:
+                self._exchange.tell(name, HAS_FINALIZED, FINALIZED.write(each))
+            gone += departed
         if gone:
-            self._exchange.tell(name, DEPARTED, packing.pack_procs(gone))
+            self._exchange.tell(name, DEPARTED, PROCS.write(tuple(gone)))
 
     def _told_places(self, sender: str, data: bytes) -> None:
-        self._places.add(sender, *packing.unpack_places(data))
+        self._places.add(sender, *PLACES.read(data))
 
     def _told_forget(self, sender: str, data: bytes) -> None:
-        nspace = DataBuffer(data).one(codes.STRING) or ""
-        self._remove(sender, nspace)
+        self._remove(sender, *FORGOTTEN.read(data))
 
     def _told_departed(self, _sender: str, data: bytes) -> None:
-        self._depart(packing.unpack_procs(data))
+        self._depart(PROCS.read(data))
 
     def _told_finalized(self, _sender: str, data: bytes) -> None:
-        self._places.finalize(*packing.unpack_finalized(data))
+        self._places.finalize(*FINALIZED.read(data))
         self._review()
 
     def _told_back(self, _sender: str, data: bytes) -> None:
-        for proc in packing.unpack_procs(data):
+        for proc in PROCS.read(data):
             self._places.back(proc)
 
     def _lacks(self, nspace: str) -> bool:
@@ -401,17 +404,17 @@ class Crossing:
         key = next((info.value.data for info in op.directives if info.key == REQUIRED_KEY), "")
         seconds = seconds_in(op.directives)
         # Without a limit of its own it ends with that of the other server, however long the way there takes.
-        asked = packing.pack_modex(op.proc, key if isinstance(key, str) else "", seconds or GET_SECONDS)
-        self._exchange.request(server, MODEX, asked, done, timeout=seconds)
+        asked = MODEX.write((op.proc, key if isinstance(key, str) else "", seconds or GET_SECONDS))
+        self._exchange.request(server, DIRECT_MODEX, asked, done, timeout=seconds)
 
     def _asked_modex(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
-        proc, key, seconds = packing.unpack_modex(data)
+        proc, key, seconds = MODEX.read(data)
         asked = _Asked(answer)
         self._modexes.setdefault(proc, {})[asked] = None
         try:
             self._server.dmodex_request(
                 proc,
-                lambda found, error, /: self._exchange.turns(self._told, proc, asked, found, error),
+                lambda found, error, /: self._exchange.soon(self._told, proc, asked, found, error),
                 key=key,
                 timeout=seconds,
             )
@@ -432,7 +435,7 @@ class Crossing:
             del self._modexes[proc]
         if asked.timer is not None:
             asked.timer.cancel()
-        asked.answer(data, None if error is None else _pmix_error(error))
+        asked.answer(data, None if error is None else as_error(error))
 
     def _give_up(self, proc: Proc, asked: _Asked) -> None:
         error: PMIxError
@@ -448,7 +451,7 @@ class Crossing:
         source = upcall.requestor or self._server.proc
         mine = self._places.where(source) in (None, self.name)
         if mine:
-            self._groups.heard(op.code, source, op.infos)
+            self._collectives.heard(op.code, source, op.infos)
         if mine and op.range not in STAYS:
             # One that came from another server is not passed on again.
             reach = self._reach(op, source)
@@ -456,10 +459,10 @@ class Crossing:
         upcall.reply()
 
     def _spread(self, op: NotifyEvent, source: Proc, reach: set[str]) -> None:
-        data = packing.pack_event(op, source)
+        data = EVENT.write((op.code, op.range, source, op.infos))
         for server in sorted(reach - {self.name}):
             if op.range != RANGE_SESSION or self._session is None or self._session(server):
-                self._exchange.tell(server, EVENT, data)
+                self._exchange.tell(server, RAISED, data)
 
     def _reach(self, op: NotifyEvent, source: Proc) -> set[str] | None:
         """Return the servers that an event is for, None for all."""
@@ -470,14 +473,14 @@ class Crossing:
         else:
             return None
         try:
-            return set(self._places.servers(self._places.expand(named)))
+            return set(self._places.party(named).servers)
         except PMIxError:
             # Somebody else knows them, or nobody: each server tells those that it has.
             return None
 
     def _told_event(self, _sender: str, data: bytes) -> None:
-        code, reach, source, infos = packing.unpack_event(data)
-        self._groups.heard(code, source, infos)
+        code, reach, source, infos = EVENT.read(data)
+        self._collectives.heard(code, source, infos)
         self._server.notify(Notification(code, source, reach, infos))
 
     # Publish, lookup, unpublish
@@ -496,10 +499,10 @@ class Crossing:
                 error.operation = op.name
                 upcall.fail(error)
             else:
-                found = packing.unpack_found(data or b"")
+                found = codec.unpack_found(data or b"")
                 upcall.reply(found if isinstance(op, Lookup) else None)
 
-        data = packing.pack_request(op, upcall.requestor, upcall.uid, upcall.gid)
+        data = codec.pack_request(op, upcall.requestor, upcall.uid, upcall.gid)
         self._exchange.request(
             first, DIRECTORY, data, lambda data, error: self._collectives.attempt(lambda *_: done(data, error), upcall)
         )
@@ -507,10 +510,34 @@ class Crossing:
     def _asked_directory(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         if self._directory is None:
             raise NotSupported(f"nothing is published on {self.name}")
-        self._directory(Forwarded(sender, *packing.unpack_request(data), answer))
+        self._directory(Forwarded(sender, *codec.unpack_request(data), answer))
 
 
-def _pmix_error(error: BaseException) -> PMIxError:
-    return (
-        error if isinstance(error, PMIxError) else PMIxError(f"{type(error).__name__}: {error}", status=statuses.ERROR)
-    )
+class Forwarded:
+    """An `Upcall` that another server has forwarded; answered once, now or later, from any thread.
+
+    Attributes:
+        server: The name of the server that the requestor is a client of.
+        op: What is asked.
+        requestor: The client that asks.
+        uid: The user that its server knows it to be.
+        gid: Its group.
+    """
+
+    __slots__ = ("_answer", "gid", "op", "requestor", "server", "uid")
+
+    def __init__(self, server: str, op: Op[Any], requestor: Proc, uid: int, gid: int, answer: OnAnswer) -> None:
+        self.server = server
+        self.op: Op[object] = op
+        self.requestor: Proc | None = requestor
+        self.uid: int | None = uid
+        self.gid: int | None = gid
+        self._answer = answer
+
+    def reply(self, result: object = None) -> None:
+        """Answer with a result; only the first answer counts."""
+        self._answer(codec.pack_found(result), None)
+
+    def fail(self, error: BaseException) -> None:
+        """Answer with an error; a `PMIxError` passes its status on."""
+        self._answer(None, as_error(error, self.op.name))

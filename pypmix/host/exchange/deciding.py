@@ -1,10 +1,20 @@
-"""How what a group does together ends, out of what its servers have given: nothing here knows a clock or a message."""
+"""How a collective ends, out of what its servers have contributed. Pure functions: no clock, no message, no state."""
 
 from __future__ import annotations
 
+from pypmix.engine.collective import rules
+from pypmix.engine.collective.rules import Wish
 from pypmix.host.exchange.errors import listed
-from pypmix.host.exchange.parts import CONNECT, DESTRUCT, DISCONNECT, Outcome
-from pypmix.standard import attrs, codes, statuses
+from pypmix.host.exchange.kinds import (
+    DESTRUCT,
+    DISCONNECT,
+    FENCE,
+    GATHER,
+    KINDS,
+    Outcome,
+    pack_gathered,
+)
+from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.errors import SUCCESSES
 from pypmix.standard.ops.connecting import (
     CONNECT_ASSIGN,
@@ -32,39 +42,32 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pypmix.host.exchange.parts import Part
+    from pypmix.host.exchange.kinds import Part
 
     Parts = Sequence[tuple[str, Part]]
 
+ABORT = statuses.GROUP_CONSTRUCT_ABORT
 
-OPTIONAL = attrs.GROUP_OPTIONAL.key
-FT_COLLECTIVE = attrs.GROUP_FT_COLLECTIVE.key
-NOTIFY_TERMINATION = attrs.GROUP_NOTIFY_TERMINATION.key
-ASSIGN_CONTEXT_ID = attrs.GROUP_ASSIGN_CONTEXT_ID.key
-FINAL_ORDER = attrs.GROUP_FINAL_MEMBERSHIP_ORDER.key
-ADD_MEMBERS = attrs.GROUP_ADD_MEMBERS.key
-BOOTSTRAP = attrs.GROUP_BOOTSTRAP.key
+OPTIONAL = keys.GROUP_OPTIONAL
+NOTIFY_TERMINATION = keys.GROUP_NOTIFY_TERMINATION
+ASSIGN_CONTEXT_ID = keys.GROUP_ASSIGN_CONTEXT_ID
+FINAL_ORDER = keys.GROUP_FINAL_MEMBERSHIP_ORDER
+ADD_MEMBERS = keys.GROUP_ADD_MEMBERS
+BOOTSTRAP = keys.GROUP_BOOTSTRAP
 
-KEPT = NOTIFY_TERMINATION, FT_COLLECTIVE, OPTIONAL
-"""What is asked for that a group keeps."""
+KEPT = NOTIFY_TERMINATION, keys.GROUP_FT_COLLECTIVE, OPTIONAL
+"""Directives of a construct that the group keeps."""
 
 CONNECTED = CONNECT_EARLY_TERM, CONNECT_NOTIFY_EACH, CONNECT_OPTIONAL
-"""What participants of a connect ask for that the servers of the others have to know."""
+"""Directives of a connect that the servers of the others have to know."""
 
 TOLD = frozenset(
-    attribute.key
-    for attribute in (
-        attrs.GROUP_INFO,
-        attrs.GROUP_INFO_ARRAY,
-        attrs.GROUP_ENDPT_DATA,
-        attrs.GROUP_JOB_INFO,
-        attrs.PROC_INFO_ARRAY,
-    )
+    (keys.GROUP_INFO, keys.GROUP_INFO_ARRAY, keys.GROUP_ENDPT_DATA, keys.GROUP_JOB_INFO, keys.PROC_INFO_ARRAY)
 )
 """What the members of a group tell each other."""
 
 ARRAYS = frozenset((GROUP_ABSENT, GROUP_ORDER, GROUP_CLAIMS, FINAL_ORDER, ADD_MEMBERS))
-"""What names procs."""
+"""Directives that name procs."""
 
 CARRIED = frozenset(
     (
@@ -85,28 +88,30 @@ CARRIED = frozenset(
 """The directives that other servers are told."""
 
 
+# What contributions say
+
+
 def named(key: str, procs: Iterable[Proc]) -> Info:
     """Return an info that names procs."""
     return Info(key, Value(codes.DATA_ARRAY, DataArray(codes.PROC, tuple(procs))))
 
 
 def procs_under(part: Part, key: str) -> tuple[Proc, ...]:
-    """Return the procs that a part names under a key."""
+    """Return the procs that a contribution names under a key."""
     return procs_in(part.infos, key) or ()
 
 
 def asked(parts: Parts, key: str) -> bool:
-    """Tell whether any part sets a flag."""
+    """Tell whether any contribution sets a flag."""
     return any(is_set(part.infos, key) for _, part in parts)
 
 
-def tolerant(parts: Parts) -> bool:
-    """Tell whether a construct goes on without those who have gone."""
-    return any(asked(parts, key) for key in KEPT)
+def _is_ft(operation: str, parts: Parts) -> bool:
+    return rules.is_ft(operation, [info for _, part in parts for info in part.infos])
 
 
-def understands(part: Part) -> bool:
-    """Tell whether a server holds several rounds, and is told what native ones have no words for."""
+def takes_rounds(part: Part) -> bool:
+    """Tell whether a server comes again to a construct that goes on, and is told of lost procs; native ones do not."""
     return any(info.key == GROUP_ROUND for info in part.infos)
 
 
@@ -115,14 +120,23 @@ def is_later_round(part: Part) -> bool:
     return any(info.key == GROUP_ROUND and info.value.data != 1 for info in part.infos)
 
 
-def leads(part: Part) -> bool:
-    """Tell whether an offer is that of a leader."""
-    return size_of(part) is not None
-
-
 def size_of(part: Part) -> int | None:
-    """Return how many leaders an offer expects; None for one that is to be added."""
+    """Return how many leaders an offer expects; None for that of a proc that is to be added."""
     return number_in(part.infos, BOOTSTRAP)
+
+
+def leaders_in(parts: Parts) -> set[Proc]:
+    """Return the procs whose offers are those of leaders."""
+    return {proc for _, part in parts if size_of(part) is not None for proc in part.procs}
+
+
+def leaders_expected(parts: Parts) -> int | None:
+    """Return how many leaders a construct by offers has, None as long as no leader has come.
+
+    Raises:
+        PMIxError: They do not agree.
+    """
+    return rules.leader_count([size for _, part in parts if (size := size_of(part)) is not None])
 
 
 def absent_in(parts: Parts) -> set[Proc]:
@@ -130,32 +144,78 @@ def absent_in(parts: Parts) -> set[Proc]:
     return {proc for _, part in parts for proc in procs_under(part, GROUP_ABSENT)}
 
 
-def failure(status: int, detail: str, missing: Iterable[Proc] = ()) -> Outcome:
+def added_by(parts: Parts) -> tuple[Proc, ...]:
+    """Return whom the leaders add, in the order in which they are named."""
+    return tuple(dict.fromkeys([proc for _, part in parts for proc in procs_under(part, ADD_MEMBERS)]))
+
+
+def jobs_of(parts: Parts) -> tuple[bytes, ...]:
+    """Return the job infos that some servers lack, each once."""
+    return tuple({nspace: job for _, part in parts for nspace, job in part.jobs}.values())
+
+
+def assigns(parts: Parts) -> bool:
+    """Tell whether a connect makes an nspace: somebody understands it, and nobody wants none."""
+    return asked(parts, CONNECT_ASSIGN) and not asked(parts, CONNECT_XCHG_ONLY)
+
+
+# Failures
+
+
+def failure(status: int, detail: str, missing: Iterable[Proc] = (), servers: Iterable[str] = ()) -> Outcome:
     """Return the end of something that has failed."""
-    return Outcome(status, detail, tuple(sorted(missing)))
+    return Outcome(status, detail, tuple(sorted(missing)), tuple(sorted(servers)))
 
 
-def broken(parts: Parts) -> Outcome | None:
+def overdue(servers: Iterable[str] = (), missing: Iterable[Proc] = ()) -> Outcome:
+    """Return the end of something that servers have not contributed to in time."""
+    names = tuple(servers)
+    text = f"nothing came from {listed(names)} in time" if names else "the time is over"
+    return failure(statuses.ERR_TIMEOUT, text, missing, names)
+
+
+def servers_lost(kind: int, servers: Iterable[str], missing: Iterable[Proc]) -> Outcome:
+    """Return the end of something that ends with a server that is lost."""
+    names = tuple(sorted(servers))
+    text = f"{listed(names)} {'have' if len(names) > 1 else 'has'} gone"
+    if kind == DISCONNECT:
+        return Outcome()
+    return failure(statuses.ERR_UNREACH if kind == GATHER else statuses.ERR_PARTIAL_SUCCESS, text, missing, names)
+
+
+def different(parts: Parts) -> Outcome:
+    """Return the end of a construct whose callers mean different groups."""
+    return failure(statuses.ERR_BAD_PARAM, f"{listed([name for name, _ in parts])} construct it of different procs")
+
+
+def _broken(parts: Parts) -> Outcome | None:
     """Return how it ends where a server says that its own part has failed."""
     waits = asked(parts, OPTIONAL)
-    for name, part in parts:
-        if part.status not in (*SUCCESSES, statuses.ERR_PARTIAL_SUCCESS) and not (
-            waits and part.status == statuses.ERR_TIMEOUT
-        ):
-            return failure(part.status, f"it failed on {listed((name,))}", absent_in(parts))
-    return None
+    hard = [
+        (name, part.status)
+        for name, part in parts
+        if part.status not in (*SUCCESSES, statuses.ERR_PARTIAL_SUCCESS)
+        and not (waits and part.status == statuses.ERR_TIMEOUT)
+    ]
+    if not hard:
+        return None
+    names = [name for name, status in hard if status == hard[0][1]]
+    return failure(hard[0][1], f"it failed on {listed(names)}", absent_in(parts))
+
+
+# Constructs
 
 
 class Construct:
     """A construct to which all have come who may.
 
     Args:
-        parts: What the servers have given, in the order of their names.
+        parts: What the servers have contributed, in the order of their names.
         gone: Who has ended, or is on a server that is lost.
-        leaders: Who has declared itself leader besides those whom the parts name.
+        leaders: Who has declared itself leader besides those whom the contributions name.
 
     Attributes:
-        absent: Who is no member, though named.
+        absent: Who is named and does not become a member.
         leader: Who has declared itself leader; the first of several.
     """
 
@@ -168,42 +228,28 @@ class Construct:
         self.leader = min(found, default=None)
 
     def outcome(self) -> Outcome | None:
-        """Return how it has failed, or that it is not over; None where the group stands."""
+        """Return how it has failed, or that it goes on; None where the group stands."""
         parts, absent = self.parts, self.absent
-        problem = broken(parts)
+        problem = _broken(parts)
         if problem is not None:
             return problem
         if any(info.key == GROUP_VERDICT for _, part in parts for info in part.infos):
-            return failure(statuses.GROUP_CONSTRUCT_ABORT, "a participant has given it up", absent)
+            return failure(ABORT, "a participant has given it up", absent)
         headless = self.leader in absent
-        new = self._unknown()
-        if new and not asked(parts, OPTIONAL) and (asked(parts, NOTIFY_TERMINATION) or self.leader in new):
+        unknown = {proc for _, part in parts if takes_rounds(part) for proc in absent.difference(part.known)}
+        if unknown and not asked(parts, OPTIONAL) and (asked(parts, NOTIFY_TERMINATION) or self.leader in unknown):
             infos = [named(GROUP_ABSENT, sorted(absent))]
             if self.leader is not None:
                 infos.append(Info(GROUP_LEADER_PROC, Value(codes.PROC, self.leader)))
             return Outcome(infos=tuple(infos))
-        winner = self._winner() if headless else None
-        if not tolerant(parts) and winner is None:
-            if headless:
-                return failure(
-                    statuses.GROUP_CONSTRUCT_ABORT,
-                    f"its leader {self.leader} has gone, and nobody leads in its place",
-                    absent,
-                )
-            if absent:
-                return failure(statuses.GROUP_CONSTRUCT_ABORT, "some of its members have gone", absent)
-            if any(part.status == statuses.ERR_PARTIAL_SUCCESS and not understands(part) for _, part in parts):
-                where = [name for name, part in parts if part.status == statuses.ERR_PARTIAL_SUCCESS]
-                return failure(statuses.GROUP_CONSTRUCT_ABORT, f"members on {listed(where)} have gone")
-        return None
-
-    def _unknown(self) -> set[Proc]:
-        """Return who is absent without all servers that understand it knowing."""
-        found: set[Proc] = set()
-        for _, part in self.parts:
-            if understands(part):
-                found |= self.absent - set(part.known)
-        return found
+        if _is_ft(rules.CONSTRUCT, parts) or (headless and self._winner() is not None):
+            return None
+        if headless:
+            return failure(ABORT, f"its leader {self.leader} has gone, and nobody leads in its place", absent)
+        if absent:
+            return failure(ABORT, "some of its members have gone", absent)
+        where = [name for name, part in parts if part.status == statuses.ERR_PARTIAL_SUCCESS and not takes_rounds(part)]
+        return failure(ABORT, f"members on {listed(where)} have gone") if where else None
 
     def _winner(self) -> Proc | None:
         """Return the first who wants to lead in the place of one that has gone."""
@@ -212,53 +258,31 @@ class Construct:
 
     def members(self) -> tuple[Proc, ...]:
         """Return those who are in the group, by their ranks."""
-        return tuple([proc for proc in self._order() if proc not in self.absent])
-
-    def _order(self) -> tuple[Proc, ...]:
-        everybody = sorted({proc for _, part in self.parts for proc in part.procs})
-        finals = [order for _, part in self.parts if (order := procs_under(part, FINAL_ORDER))]
-        if finals:
-            return _ordered(finals[0], everybody)
-        orders = [_order_of(part) for _, part in self.parts]
-        for (_, part), order in zip(self.parts, orders, strict=True):
-            if order and self.leader is not None and self.leader in procs_under(part, GROUP_LEADER_PROC):
-                return _ordered(order, everybody)
-        return _ordered(orders[0], everybody) if len(set(orders)) == 1 else tuple(everybody)
+        wishes = [
+            # A native server names the procs in the order that its callers agree on, if they do.
+            Wish(
+                procs_under(part, GROUP_ORDER) or (() if takes_rounds(part) else part.procs),
+                procs_under(part, FINAL_ORDER),
+                self.leader is not None and self.leader in procs_under(part, GROUP_LEADER_PROC),
+            )
+            for _, part in self.parts
+        ]
+        everybody = {proc for _, part in self.parts for proc in part.procs} - self.absent
+        return rules.placed(rules.agreed_order(wishes), everybody)
 
     def leading(self) -> Proc | None:
         """Return the leader, or who leads in its place."""
         return self._winner() if self.leader in self.absent else self.leader
 
 
-def _order_of(part: Part) -> tuple[Proc, ...]:
-    """Return the order in which the callers of a server name the members; nothing where they differ."""
-    return procs_under(part, GROUP_ORDER) or (() if understands(part) else part.procs)
-
-
-def _ordered(first: Iterable[Proc], everybody: Iterable[Proc]) -> tuple[Proc, ...]:
-    """Return everybody, those first who stand in an order."""
-    known = set(everybody)
-    return tuple(dict.fromkeys([*[proc for proc in first if proc in known], *everybody]))
-
-
-def added_by(parts: Parts) -> tuple[Proc, ...]:
-    """Return whom the leaders add, in the order in which they are named."""
-    return tuple(dict.fromkeys([proc for _, part in parts for proc in procs_under(part, ADD_MEMBERS)]))
-
-
-def told_by(parts: Parts) -> list[Info]:
-    """Return what the members tell each other."""
-    return list(dict.fromkeys([info for _, part in parts for info in part.infos if info.key in TOLD]))
-
-
 def formed(
     parts: Parts, members: tuple[Proc, ...], absent: Iterable[Proc], leader: Proc | None, context_id: int | None
 ) -> Outcome:
-    """Return the end of a construct of which a group has come."""
-    infos = [named(attrs.GROUP_MEMBERSHIP.key, members)]
+    """Return the end of a construct with which a group has come into being."""
+    infos = [named(keys.GROUP_MEMBERSHIP, members)]
     if context_id is not None:
         infos.append(attrs.GROUP_CONTEXT_ID(context_id))
-    infos += told_by(parts)
+    infos += dict.fromkeys([info for _, part in parts for info in part.infos if info.key in TOLD])
     infos += [Info(key, Value(codes.BOOL, True)) for key in KEPT if asked(parts, key)]
     missing = tuple(sorted(absent))
     if missing:
@@ -268,57 +292,56 @@ def formed(
     return Outcome(infos=tuple(infos), jobs=jobs_of(parts))
 
 
-def jobs_of(parts: Parts) -> bytes:
-    """Return the job infos that some servers lack, each once."""
-    return b"".join({nspace: job for _, part in parts for nspace, job in part.jobs}.values())
-
-
-def bootstrapped(parts: Parts, gone: set[Proc]) -> tuple[Outcome | None, tuple[Proc, ...], set[Proc]]:
-    """Return how a construct by offers ends to which all have come: what has failed, the members, who is absent.
+def bootstrapped(parts: Parts, gone: set[Proc], context_id: int | None) -> tuple[Outcome, tuple[Proc, ...]]:
+    """Return how a construct by offers ends to which all have come, and the members.
 
     Args:
         parts: The offers, of which those of leaders agree on their number.
         gone: Who of them, and of those who are to be added, has ended.
+        context_id: The context id that is wanted, if one is.
     """
-    leaders = [part for _, part in parts if leads(part)]
     absent = gone | absent_in(parts)
-    if gone and not tolerant(parts):
-        return failure(statuses.GROUP_CONSTRUCT_ABORT, "some of its members have gone", absent), (), absent
-    found = [proc for part in leaders for proc in part.procs]
-    order = dict.fromkeys([*(found if len(leaders) == 1 else sorted(found)), *added_by(parts)])
-    final = next((asked for _, part in parts if (asked := procs_under(part, FINAL_ORDER))), ())
-    return None, tuple([proc for proc in _ordered(final, order) if proc not in absent]), absent
+    if gone and not _is_ft(rules.CONSTRUCT, parts):
+        return failure(ABORT, "some of its members have gone", absent), ()
+    leaders = [part.procs for _, part in parts if size_of(part) is not None]
+    final = next((order for _, part in parts if (order := procs_under(part, FINAL_ORDER))), ())
+    members = tuple([proc for proc in rules.bootstrap_order(leaders, added_by(parts), final) if proc not in absent])
+    if not members:
+        return failure(ABORT, "nobody is left", absent), ()
+    declared = {proc for _, part in parts for proc in procs_under(part, GROUP_LEADER_PROC)}
+    return formed(parts, members, absent, min(declared - absent, default=None), context_id), members
 
 
-def together(kind: int, parts: Parts, absent: set[Proc], left: set[Proc]) -> Outcome:
-    """Return how a destruct, fence, connect or disconnect of a group ends to which all have come who may.
+# The others
+
+
+def together(kind: int, parts: Parts, absent: set[Proc], late: Iterable[str], left: set[Proc]) -> Outcome:
+    """Return how something other than a construct ends to which all have come who may.
 
     Args:
         kind: What it is.
-        parts: What the servers have given.
+        parts: What the servers have contributed.
         absent: Members whom all servers name, and whom nobody waits for any more.
-        left: Those of them that have left the group.
+        late: The servers that have not contributed because all of their members have gone.
+        left: Those members that have left the group.
     """
-    problem = broken(parts)
+    if kind == GATHER:
+        return Outcome(data=pack_gathered(list(parts), tuple(late)))
+    problem = _broken(parts)
     if problem is not None:
         return problem
-    lost = absent | absent_in(parts)
-    if kind == DESTRUCT:
-        # Whoever has left has nothing to take apart.
-        lost -= left
-    goes_on = kind == DISCONNECT or asked(parts, FT_COLLECTIVE) or (kind == CONNECT and asked(parts, CONNECT_OPTIONAL))
-    if lost and not goes_on and not (kind == DESTRUCT and asked(parts, NOTIFY_TERMINATION)):
-        return failure(statuses.ERR_PARTIAL_SUCCESS, "some of its members have gone", lost)
+    # Whoever has left has nothing to take apart.
+    lost = (absent | absent_in(parts)) - (left if kind == DESTRUCT else set())
     failed = [name for name, part in parts if part.status == statuses.ERR_PARTIAL_SUCCESS]
-    if failed and not goes_on and kind != DESTRUCT:
+    ft = not (lost or failed) or _is_ft(KINDS[kind].operation, parts)
+    if lost and not ft:
+        where = [*late, *failed] if kind == FENCE else []
+        text = f"members on {listed(where)} have gone" if where else "some of its members have gone"
+        return failure(statuses.ERR_PARTIAL_SUCCESS, text, lost)
+    if failed and not ft and kind != DESTRUCT:
         return failure(statuses.ERR_PARTIAL_SUCCESS, f"members on {listed(failed)} have gone", lost)
     infos = (named(GROUP_ABSENT, sorted(lost)),) if lost else ()
-    return Outcome(statuses.SUCCESS, infos=infos, jobs=jobs_of(parts), data=b"".join([part.data for _, part in parts]))
-
-
-def assigns(parts: Parts) -> bool:
-    """Tell whether a connect makes an nspace: somebody understands it, and nobody wants none."""
-    return asked(parts, CONNECT_ASSIGN) and not asked(parts, CONNECT_XCHG_ONLY)
+    return Outcome(statuses.SUCCESS, "", (), (), infos, jobs_of(parts), b"".join([part.data for _, part in parts]))
 
 
 def connected(outcome: Outcome, parts: Parts, came: Iterable[Proc], name: str) -> Outcome:
@@ -326,7 +349,7 @@ def connected(outcome: Outcome, parts: Parts, came: Iterable[Proc], name: str) -
 
     Args:
         outcome: How it ends otherwise.
-        parts: What the servers have given.
+        parts: What the servers have contributed.
         came: Who has come.
         name: The nspace that is assigned; empty for none.
     """
@@ -346,17 +369,3 @@ def connection_in(infos: tuple[Info, ...]) -> Connected | None:
     if not name and not flags:
         return None
     return Connected(name, procs_in(infos, CONNECT_PROCS) or (), directives=flags)
-
-
-def overdue(who: Iterable[str], missing: Iterable[Proc]) -> Outcome:
-    """Return the end of what some have not come to in time."""
-    names = tuple(who)
-    return failure(
-        statuses.ERR_TIMEOUT, f"nothing came from {listed(names)} in time" if names else "the time is over", missing
-    )
-
-
-def different(parts: Parts) -> Outcome:
-    """Return the end of a construct whose callers mean different groups."""
-    where = [name for name, _ in parts]
-    return failure(statuses.ERR_BAD_PARAM, f"{listed(where)} construct it of different procs")

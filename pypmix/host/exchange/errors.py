@@ -1,9 +1,11 @@
-"""How operations between servers fail."""
+"""The errors of operations between servers, and how they travel."""
 
 from __future__ import annotations
 
+from pypmix.host.exchange.codec import NUMBER, TEXT, TEXTS, Field, message
+from pypmix.host.exchange.limits import MAX_DETAIL
 from pypmix.standard import statuses
-from pypmix.standard.errors import OperationTimeout, PMIxError, error_for
+from pypmix.standard.errors import LostConnection, OperationTimeout, PMIxError, error_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def make(status: int, detail: str, servers: tuple[str, ...], operation: str) -> 
         return ExchangeTimeout(detail, servers=servers, operation=operation)
     if status == statuses.ERR_UNREACH and servers:
         return ServerLost(detail, servers=servers, operation=operation)
-    # A success is no error that anybody may send.
+    # Nobody may send a success as an error.
     return error_for(status)(detail, status=status or statuses.ERROR, operation=operation)
 
 
@@ -62,3 +64,33 @@ def listed(names: Iterable[str]) -> str:
     servers = sorted(names)
     text = ", ".join(servers[:SHOWN]) + (f" and {len(servers) - SHOWN} more" if len(servers) > SHOWN else "")
     return f"server{'s' if len(servers) > 1 else ''} {text}"
+
+
+def left(operation: str) -> LostConnection:
+    """Return the error of what an exchange is asked, or has under way, when it has been closed."""
+    return LostConnection("this server has left the exchange", operation=operation)
+
+
+def as_error(error: BaseException, operation: str = "") -> PMIxError:
+    """Return the error that can be told to others."""
+    if isinstance(error, PMIxError):
+        return error
+    return PMIxError(f"{type(error).__name__}: {error}", status=statuses.ERROR, operation=operation)
+
+
+_ERROR: Field[tuple[int, int, str, tuple[str, ...]]] = message(NUMBER, NUMBER, TEXT, TEXTS)
+
+
+def pack_error(number: int, error: PMIxError) -> bytes:
+    """Return the number of what has failed, and the error."""
+    return _ERROR.write((number, error.code, error.detail[:MAX_DETAIL], getattr(error, "servers", ())))
+
+
+def unpack_error(data: bytes) -> tuple[int, PMIxError]:
+    """Return the number of what has failed, and the error.
+
+    Raises:
+        RemoteProtocolError: It does not parse.
+    """
+    number, status, detail, servers = _ERROR.read(data)
+    return number, make(status, detail, servers, "")

@@ -1,52 +1,91 @@
-"""What the servers of a job do with each other over a carrier: gather, ask, tell."""
+"""What the servers of a job do with each other over a carrier: ask, tell, gather, and know who is there."""
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from itertools import count
 
 from pypmix.engine.alarms import Alarms
-from pypmix.host.exchange import fields
-from pypmix.host.exchange.errors import ExchangeTimeout, listed, lost
-from pypmix.host.exchange.messages import (
-    ANSWER,
-    CANCEL,
-    CONTRIBUTE,
-    FAILED,
-    GATHERED,
-    REFUSED,
-    REQUEST,
-    TELL,
-    checked,
-    left,
-    pack_error,
-    pack_gathered,
-    unpack_error,
-    unpack_gathered,
-)
-from pypmix.host.exchange.partings import OUT, Partings
-from pypmix.host.exchange.requests import Requests
-from pypmix.host.exchange.rounds import OPERATION, Contribution, Gathered, Rounds
-from pypmix.host.exchange.turns import Turns, log
+from pypmix.host.exchange import codec, limits
+from pypmix.host.exchange.codec import BYTES, NUMBER, TEXT, message
+from pypmix.host.exchange.errors import ExchangeTimeout, as_error, left, listed, lost, make, pack_error, unpack_error
+from pypmix.host.exchange.kinds import GATHER, Part, unpack_gathered
+from pypmix.host.exchange.participant import PART, Own, Participant
+from pypmix.host.exchange.places import Party
 from pypmix.standard import statuses
-from pypmix.standard.errors import PMIxError, RemoteProtocolError, Unreachable
+from pypmix.standard.errors import NotSupported, PMIxError, RemoteProtocolError, Unreachable
+from pypmix.standard.logtext import get_logger
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Any
 
     from pypmix.host.exchange.carrier import Carrier
-    from pypmix.host.exchange.requests import Handler, Later, OnAnswer, Timer
-    from pypmix.host.exchange.rounds import Absent
+    from pypmix.host.exchange.codec import Field
+    from pypmix.host.exchange.coordinator import Absent
+    from pypmix.host.exchange.kinds import Gathered, OnAnswer, Outcome, Timer
 
+    Later = Callable[[float, Callable[[], None]], Timer]
+    Handler = Callable[[str, bytes, OnAnswer], None]
     OnGathered = Callable[[Gathered | None, PMIxError | None], None]
     OnPresent = Callable[[None, PMIxError | None], None]
     Listener = Callable[[str, bytes], None]
     Watcher = Callable[[str, bool], None]
 
-GRACE = 5.0
-"""Seconds that a coordinator is given to say how a round has ended whose time is over."""
+log = get_logger("pypmix.host.exchange")
+
+REQUEST, ANSWER, REFUSED, TELL = range(1, 5)
+"""The kinds of messages."""
+
+_REQUEST: Field[tuple[int, str, bytes]] = message(NUMBER, TEXT, BYTES)
+
+LOST = "pypmix.lost"
+"""The sender has lost the server of this name."""
+
+DISCONNECTED = "pypmix.disconnected"
+"""The server of this name has lost the receiver."""
+
+LEAVES = "pypmix.leaves"
+"""The sender leaves."""
+
+ALLGATHER = "allgather"
+_NOBODY = Party((), lambda _proc: None)
+
+
+class Strand:
+    """Carries out calls in the order in which they come, on the thread that brings one while none is under way.
+
+    Nobody waits: whoever brings a call while another is under way leaves it to that one's thread. A call made during a
+    call comes after it, so state that is only touched here needs no lock.
+    """
+
+    __slots__ = ("_busy", "_calls")
+
+    def __init__(self) -> None:
+        self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._busy = threading.Lock()
+
+    def __call__(self, function: Callable[..., object], *args: Any) -> None:
+        """Carry out a call, now or after those that came before; what it raises is logged."""
+        calls = self._calls
+        calls.append((function, args))
+        # Whoever holds the lock looks once more after it has let go, so that no call stays behind.
+        while calls and self._busy.acquire(blocking=False):
+            try:
+                while calls:
+                    function, args = calls.popleft()
+                    try:
+                        function(*args)
+                    except Exception:
+                        log.exception("%s failed", getattr(function, "__qualname__", function))
+                    # Kept, it would hold what it was about until the next call.
+                    del function, args
+            finally:
+                self._busy.release()
 
 
 class Underway(Record):
@@ -66,27 +105,26 @@ class Underway(Record):
 
 
 class Gathering:
-    """This server's part in one allgather."""
+    """This server's part in one allgather.
 
-    __slots__ = ("_exchange", "contribution", "done", "participants", "sent", "signature", "since", "timer")
+    Attributes:
+        number: The number of its contribution.
+        participants: The servers that take part, sorted.
+    """
+
+    __slots__ = ("_cancel", "_missing", "number", "participants")
 
     def __init__(
         self,
-        exchange: Exchange,
-        signature: bytes,
+        number: int,
         participants: tuple[str, ...],
-        contribution: Contribution,
-        done: OnGathered,
-        since: float,
+        missing: Callable[[], tuple[str, ...]],
+        cancel: Callable[[PMIxError], None],
     ) -> None:
-        self._exchange = exchange
-        self.signature = signature
+        self.number = number
         self.participants = participants
-        self.contribution = contribution
-        self.done = done
-        self.since = since
-        self.sent = False
-        self.timer: Timer | None = None
+        self._missing = missing
+        self._cancel = cancel
 
     @property
     def coordinator(self) -> str:
@@ -95,11 +133,35 @@ class Gathering:
 
     def missing(self) -> tuple[str, ...]:
         """Return the participants that have not contributed; only the coordinator knows, elsewhere there are none."""
-        return self._exchange._missing(self)
+        return self._missing()
 
     def cancel(self, error: PMIxError) -> None:
-        """Give up: the round ends with this error on all servers that have contributed, if it has not ended yet."""
-        self._exchange.turns(self._exchange._give_up, self, error)
+        """Give up: it ends with this error on all servers that have contributed, if it has not ended yet."""
+        self._cancel(error)
+
+
+class _Asked:
+    """A request of this server that is not answered yet."""
+
+    __slots__ = ("done", "since", "timer", "to", "topic")
+
+    def __init__(self, to: str, topic: str, done: OnAnswer, since: float) -> None:
+        self.to = to
+        self.topic = topic
+        self.done = done
+        self.since = since
+        self.timer: Timer | None = None
+
+
+class _Awaited:
+    """Somebody waits for servers to come."""
+
+    __slots__ = ("done", "names", "timer")
+
+    def __init__(self, names: frozenset[str], done: OnPresent) -> None:
+        self.names = names
+        self.done = done
+        self.timer: Timer | None = None
 
 
 class Exchange:
@@ -109,11 +171,22 @@ class Exchange:
     clock or a caller brings, never under a lock; it must not block. Errors of an operation go to its `done`, which is
     called exactly once. All methods may be called from any thread, and from callbacks.
 
+    Two servers that lose their connection while both live are, to each other, dead; those that still have both would
+    go on with the two of them, and no operation of all three could come to one end. So whoever loses a server tells
+    the others. One that has both tells the lost one, and if that is there, the later of the two by name leaves: it
+    tells all that it still has, and goes on alone. (The first server by name, where the session keeps what it has only
+    once, stays.) A server that has ended does not answer, and its end is told by each server's own carrier, after its
+    last message: what others have heard before ends nothing.
+
     Args:
         carrier: What carries the messages; it belongs to the exchange from here on.
         later: Calls a function after some seconds and returns what has a `cancel`; itself called on any thread. A
             thread for timers by default.
         now: The clock that `underway` reads.
+
+    Attributes:
+        name: This server's name.
+        collectives: The collectives that this server takes part in.
     """
 
     def __init__(
@@ -122,7 +195,8 @@ class Exchange:
         if not hasattr(carrier, "send") or not hasattr(carrier, "name"):
             raise TypeError(f"an exchange stands on a carrier, such as TCPCarrier, not on {type(carrier).__name__}")
         self.name = carrier.name
-        self.turns = Turns()
+        self.soon = Strand()
+        """Has a function called in turn with the callbacks, now or when those before it are over; from any thread."""
         self._carrier = carrier
         self._alarms: Alarms | None = None
         if later is None:
@@ -131,44 +205,55 @@ class Exchange:
         self._later: Later = later
         self._now = now
         self._closed = False
+        self._out = False
+        """Whether this server has left the others."""
         self._here: set[str] = {self.name}
-        self._gone: set[str] = set()
+        self._gone: frozenset[str] = frozenset()
         self._numbers = count(1)
-        self._own: dict[int, Gathering] = {}
-        self._requests = Requests(carrier, self.turns, self._numbers, self._later, now)
-        self._partings = Partings(self.name, self._here, self._say, self._part)
-        self._listeners: dict[str, Listener] = {**self._partings.listeners}
+        self._asked: dict[int, _Asked] = {}
+        self._answering: dict[object, tuple[str, int]] = {}
+        self._load: dict[str, int] = {}
+        self._handlers: dict[str, Handler] = {}
+        self._listeners: dict[str, Listener] = {
+            LOST: self._told_lost,
+            DISCONNECTED: self._told_disconnected,
+            LEAVES: lambda sender, _data: self._lose(sender),
+        }
         self._watchers: list[Watcher] = []
         self._waiting: list[_Awaited] = []
-        self._rounds = Rounds(self._ended)
+        self.collectives = Participant(self)
 
     # What users call
 
     def start(self) -> None:
         """Begin to talk to the others; handlers, listeners and watchers are in place by then."""
         self._carrier.listen(
-            lambda sender, message: self.turns(self._arrived, sender, message),
-            lambda name, here: self.turns(self._changed, name, here),
+            lambda sender, message: self.soon(self._arrived, sender, message),
+            lambda name, here: self.soon(self._changed, name, here),
         )
 
     def close(self) -> None:
         """Leave: all that is under way ends with `LostConnection`. May be called twice."""
         self._carrier.close()
-        self.turns(self._close)
+        self.soon(self._close)
         if self._alarms is not None:
             self._alarms.close()
 
     @property
     def members(self) -> tuple[str, ...]:
         """The names of all servers that are there, this one included; sorted."""
-        if self._partings.out:
+        if self._out:
             return (self.name,)
         return tuple([name for name in self._carrier.members if name not in self._gone])
 
     @property
     def gone(self) -> frozenset[str]:
         """The names of servers that were there and are not any more."""
-        return frozenset(self._gone)
+        return self._gone
+
+    def has(self, name: str) -> bool:
+        """Tell whether a server is there; this one is."""
+        return name in self._here
 
     def now(self) -> float:
         """Return the time on the exchange's clock."""
@@ -186,7 +271,7 @@ class Exchange:
             handler: Called with the asking server's name, the data, and `answer`, which it calls once with bytes and
                 None or with None and an error, now or later, from any thread. What it raises is the answer too.
         """
-        self._requests.handlers[topic] = handler
+        self._handlers[topic] = handler
 
     def hear(self, topic: str, listener: Listener) -> None:
         """Hear what others tell about a topic: called with the telling server's name and the data."""
@@ -203,11 +288,11 @@ class Exchange:
             absent: Told the signature, a participant, and what the others have contributed, where this server
                 coordinates; asked again after `review`.
         """
-        self._rounds.absent = absent
+        self.collectives.coordinator.absent = absent
 
     def review(self) -> None:
         """Look again who is absent in the allgathers that this server coordinates."""
-        self.turns(self._rounds.review)
+        self.soon(self.collectives.coordinator.review)
 
     def allgather(
         self,
@@ -244,10 +329,25 @@ class Exchange:
         names = tuple(sorted(set(participants)))
         if self.name not in names:
             raise ValueError(f"{self.name} gathers with {listed(names)} and is none of them")
-        contribution = Contribution(next(self._numbers), int(status), checked(data, timeout))
-        own = Gathering(self, checked(signature), names, contribution, done, self._now())
-        self.turns(self._contribute, own, timeout)
-        return own
+        text = _checked(signature).decode("utf-8", "surrogateescape")
+        part = Part(self.number(), GATHER, text, _NOBODY, names, int(status), data=_checked(data, timeout))
+
+        def decided(outcome: Outcome) -> None:
+            try:
+                if outcome.status:
+                    raise make(outcome.status, outcome.detail, outcome.servers, ALLGATHER)
+                self.soon(done, unpack_gathered(outcome.data, names), None)
+            except PMIxError as error:
+                self.soon(done, None, error)
+
+        own = Own(part, decided, self._now())
+        self.soon(self._begin, own, timeout)
+        return Gathering(
+            part.number,
+            names,
+            lambda: self.collectives.missing(own)[0],
+            lambda error: self.soon(self.collectives.give_up, own, error.code, error.detail),
+        )
 
     def request(self, to: str, topic: str, data: bytes, done: OnAnswer, *, timeout: float = 0.0) -> None:
         """Ask another server, or this one.
@@ -260,16 +360,16 @@ class Exchange:
                 `Unreachable` (it is not there), `ServerLost`, `ExchangeTimeout`.
             timeout: Seconds after which to give up; 0 waits for ever.
         """
-        self.turns(self._ask, to, topic, checked(data, timeout), done, timeout)
+        self.soon(self.ask, to, topic, _checked(data, timeout), done, timeout)
 
     def tell(self, to: str, topic: str, data: bytes) -> None:
         """Tell another server, or this one, something; nobody answers."""
-        self.turns(self._tell, (to,), topic, checked(data))
+        self.soon(self._tell, (to,), topic, _checked(data))
 
     def broadcast(self, topic: str, data: bytes) -> None:
         """Tell all other servers that are there."""
-        told = checked(data)
-        self.turns(lambda: self._tell(sorted(self._here - {self.name}), topic, told))
+        told = _checked(data)
+        self.soon(lambda: self._tell(self._others(), topic, told))
 
     def when_present(self, names: Iterable[str], done: OnPresent, *, timeout: float = 0.0) -> None:
         """Wait until servers are there.
@@ -279,132 +379,151 @@ class Exchange:
             done: Called with None and None, or with None and an `ExchangeTimeout` that names those that are not.
             timeout: Seconds after which to give up; 0 waits for ever.
         """
-        self.turns(self._await, frozenset(names), done, timeout)
+        self.soon(self._await, frozenset(names), done, timeout)
 
     def underway(self) -> list[Underway]:
         """Return what this server has begun and what has not ended, oldest first; from any thread."""
-        found = []
-        for own in list(self._own.values()):
-            found.append(Underway(own.signature, own.participants, own.missing(), own.since))
-        found += [Underway(asked.topic.encode(), (asked.to,), (asked.to,), asked.since) for asked in self._requests]
+        found = [
+            Underway(
+                own.part.name.encode("utf-8", "surrogateescape"),
+                own.part.servers,
+                self.collectives.missing(own)[0],
+                own.since,
+            )
+            for own in self.collectives.open()
+            if own.part.kind == GATHER
+        ]
+        found += [
+            Underway(asked.topic.encode(), (asked.to,), (asked.to,), asked.since)
+            for asked in list(self._asked.values())
+            if asked.topic != PART
+        ]
         return sorted(found, key=lambda each: each.since)
 
     def later(self, seconds: float, function: Callable[[], None]) -> Timer:
         """Have a function called after some seconds on the exchange's clock, in turn with its callbacks."""
-        return self._later(seconds, lambda: self.turns(function))
+        return self._later(seconds, lambda: self.soon(function))
 
-    # Allgather
+    def open(self) -> int:
+        """Return how many requests, contributions and calls for servers to come have not ended; from any thread."""
+        return len(self.collectives) + len(self._asked) + len(self._answering) + len(self._waiting)
 
-    def _missing(self, own: Gathering) -> tuple[str, ...]:
-        round = self._rounds.holding(self.name, own.contribution.number)
-        return () if round is None else self._rounds.missing(round)
+    # Requests of this server
 
-    def _contribute(self, own: Gathering, timeout: float) -> None:
+    def _begin(self, own: Own, timeout: float) -> None:
         if self._closed:
-            self.turns(own.done, None, left(OPERATION))
-            return
-        gone = self._gone.intersection(own.participants)
-        if gone:
-            self.turns(own.done, None, lost(gone, OPERATION))
-            return
-        self._own[own.contribution.number] = own
-        if timeout:
-            own.timer = self._later(timeout, lambda: self.turns(self._overdue, own))
-        if own.coordinator in self._here:
-            self._bring(own)
-
-    def _bring(self, own: Gathering) -> None:
-        """Give a contribution to its coordinator."""
-        own.sent = True
-        contribution = own.contribution
-        if own.coordinator == self.name:
-            self._rounds.contribute(self.name, own.signature, own.participants, contribution, self._gone)
-            return
-        message = fields.pack(
-            CONTRIBUTE,
-            fields.number(contribution.number),
-            own.signature,
-            fields.texts(own.participants),
-            fields.number(contribution.status),
-            contribution.data,
-        )
-        try:
-            self._carrier.send(own.coordinator, message)
-        except OverflowError as error:
-            self._finish(own, None, PMIxError(str(error), status=statuses.ERR_OUT_OF_RESOURCE, operation=OPERATION))
-
-    def _finish(self, own: Gathering, gathered: Gathered | None, error: PMIxError | None) -> None:
-        if self._own.pop(own.contribution.number, None) is None:
-            return
-        if own.timer is not None:
-            own.timer.cancel()
-        self.turns(own.done, gathered, error)
-
-    def _ended(self, contributors: dict[str, int], gathered: Gathered | None, error: PMIxError | None) -> None:
-        """A round that this server coordinates has ended."""
-        body = b"" if gathered is None else pack_gathered(gathered)
-        for name, number in contributors.items():
-            if name == self.name:
-                own = self._own.get(number)
-                if own is not None:
-                    self._finish(own, gathered, error)
-            elif error is not None:
-                self._carrier.send(name, pack_error(FAILED, number, error))
-            else:
-                try:
-                    self._carrier.send(name, fields.pack(GATHERED, fields.number(number), body))
-                except OverflowError as problem:
-                    text = PMIxError(str(problem), status=statuses.ERR_OUT_OF_RESOURCE, operation=OPERATION)
-                    self._carrier.send(name, pack_error(FAILED, number, text))
-
-    def _overdue(self, own: Gathering) -> None:
-        if own.contribution.number not in self._own:
-            return
-        if own.coordinator not in self._here:
-            missing = set(own.participants) - self._here
-            text = f"{listed(missing)} did not come in time"
-            self._finish(own, None, ExchangeTimeout(text, servers=sorted(missing), operation=OPERATION))
-            return
-        own.timer = self._later(GRACE, lambda: self.turns(self._forsake, own))
-        self._give_up(own, ExchangeTimeout("", operation=OPERATION))
-
-    def _forsake(self, own: Gathering) -> None:
-        """The coordinator does not even say who is missing."""
-        text = f"{listed((own.coordinator,))} does not answer"
-        self._finish(own, None, ExchangeTimeout(text, servers=(own.coordinator,), operation=OPERATION))
-
-    def _give_up(self, own: Gathering, error: PMIxError) -> None:
-        number = own.contribution.number
-        if number not in self._own:
-            return
-        if not own.sent:
-            self._finish(own, None, error)
-        elif own.coordinator == self.name:
-            self._rounds.cancel(self.name, number, error)
+            self.soon(own.done, self.collectives.left())
         else:
-            self._carrier.send(own.coordinator, pack_error(CANCEL, number, error))
+            self.collectives.start(own, timeout)
 
-    # Requests and news
-
-    def _ask(self, to: str, topic: str, data: bytes, done: OnAnswer, timeout: float) -> None:
+    def ask(self, to: str, topic: str, data: bytes, done: OnAnswer, timeout: float = 0.0) -> None:
+        """Ask as `request` does, in a callback of the exchange."""
+        error: PMIxError | None = None
         if self._closed:
-            self.turns(done, None, left(topic))
-        elif to in self._here:
-            self._requests.ask(to, topic, data, done, timeout)
+            error = left(topic)
         elif to in self._gone:
-            self.turns(done, None, lost((to,), topic))
-        else:
-            self.turns(done, None, Unreachable(f"{listed((to,))} is not there", operation=topic))
+            error = lost((to,), topic)
+        elif to not in self._here:
+            error = Unreachable(f"{listed((to,))} is not there", operation=topic)
+        elif len(self._asked) >= limits.MAX_ASKED:
+            text = f"{limits.MAX_ASKED} requests are unanswered"
+            error = PMIxError(text, status=statuses.ERR_OUT_OF_RESOURCE, operation=topic)
+        if error is not None:
+            self.soon(done, None, error)
+            return
+        number = next(self._numbers)
+        asked = self._asked[number] = _Asked(to, topic, done, self._now())
+        if timeout:
+            asked.timer = self.later(timeout, lambda: self._unanswered(number))
+        if to == self.name:
+            self._asked_for(to, number, topic, data)
+            return
+        try:
+            self._carrier.send(to, codec.pack(REQUEST, NUMBER.write(number), TEXT.write(topic), data))
+        except OverflowError as problem:
+            self._answered(
+                to, number, None, PMIxError(str(problem), status=statuses.ERR_OUT_OF_RESOURCE, operation=topic)
+            )
+
+    def _unanswered(self, number: int) -> None:
+        asked = self._asked.get(number)
+        if asked is not None:
+            text = f"{listed((asked.to,))} did not answer in time"
+            error = ExchangeTimeout(text, servers=(asked.to,), operation=asked.topic)
+            self._answered(asked.to, number, None, error)
+
+    def _answered(self, sender: str, number: int, data: bytes | None, error: PMIxError | None) -> None:
+        """A server has answered one of this server's requests."""
+        asked = self._asked.get(number)
+        if asked is None or asked.to != sender:
+            # It came too late, or from somebody who was not asked.
+            return
+        del self._asked[number]
+        if asked.timer is not None:
+            asked.timer.cancel()
+        if error is not None:
+            error.operation = error.operation or asked.topic
+        self.soon(asked.done, data, error)
+
+    # Requests of others
+
+    def _asked_for(self, sender: str, number: int, topic: str, data: bytes) -> None:
+        handler = self._handlers.get(topic)
+        load = self._load.get(sender, 0)
+        if handler is None:
+            error: PMIxError = NotSupported(f"{self.name} answers nothing about {topic!r}", operation=topic)
+            self._deliver(sender, number, None, error)
+            return
+        if load >= limits.MAX_ANSWERING:
+            text = f"{load} requests of {sender} are unanswered at {self.name}"
+            self._deliver(sender, number, None, PMIxError(text, status=statuses.ERR_OUT_OF_RESOURCE, operation=topic))
+            return
+        token = object()
+        self._answering[token] = sender, number
+        self._load[sender] = load + 1
+        try:
+            handler(sender, data, lambda result, problem: self.soon(self._answer, token, result, problem))
+        except Exception as problem:
+            if not isinstance(problem, PMIxError):
+                log.exception("the handler of %r failed", topic)
+            self._answer(token, None, as_error(problem, topic))
+
+    def _answer(self, token: object, data: bytes | None, error: BaseException | None) -> None:
+        asker = self._answering.pop(token, None)
+        if asker is None:
+            # Answered already, or nobody is there any more who waits for it.
+            return
+        sender, number = asker
+        self._load[sender] -= 1
+        if not self._load[sender]:
+            del self._load[sender]
+        if error is None and not isinstance(data, bytes | None):
+            error = TypeError(f"an answer is bytes, not {type(data).__name__}")
+        self._deliver(sender, number, data or b"", None if error is None else as_error(error))
+
+    def _deliver(self, to: str, number: int, data: bytes | None, error: PMIxError | None) -> None:
+        if to == self.name:
+            self._answered(to, number, None if error is not None else data, error)
+            return
+        if error is None:
+            try:
+                self._carrier.send(to, codec.pack(ANSWER, NUMBER.write(number), data or b""))
+            except OverflowError as problem:
+                error = PMIxError(str(problem), status=statuses.ERR_OUT_OF_RESOURCE)
+        if error is not None:
+            self._carrier.send(to, codec.pack(REFUSED, pack_error(number, error)))
+
+    # News
+
+    def _others(self) -> list[str]:
+        return sorted(self._here - {self.name})
 
     def _tell(self, names: Iterable[str], topic: str, data: bytes) -> None:
         for name in names:
             if name == self.name:
                 self._heard(name, topic, data)
             elif name in self._here and not self._closed:
-                self._carrier.send(name, fields.pack(TELL, fields.text(topic), data))
-
-    def _say(self, to: str, topic: str, data: bytes) -> None:
-        self._tell((to,), topic, data)
+                self._carrier.send(name, codec.pack(TELL, TEXT.write(topic), data))
 
     def _heard(self, sender: str, topic: str, data: bytes) -> None:
         listener = self._listeners.get(topic)
@@ -424,114 +543,86 @@ class Exchange:
             log.error("%s: a message of %s is dropped: %s", self.name, sender, error)
 
     def _read(self, sender: str, message: bytes) -> None:
-        kind, parts = fields.unpack(message)
-        if kind == GATHERED:
-            first, body = fields.expect(parts, 2)
-            self._gathered(sender, fields.to_number(first), body)
-        elif kind == CONTRIBUTE:
-            number, signature, names, status, data = fields.expect(parts, 5)
-            self._contributed(sender, fields.to_number(number), signature, fields.to_texts(names), status, data)
-        elif kind in (FAILED, CANCEL, REFUSED):
-            self._failed(kind, sender, parts)
-        elif kind == REQUEST:
-            first, topic, data = fields.expect(parts, 3)
-            self._requests.asked_for(sender, fields.to_number(first), fields.to_text(topic), data)
+        kind, parts = codec.unpack(message)
+        if kind == REQUEST:
+            number, topic, data = codec.expect(parts, 3)
+            self._asked_for(sender, NUMBER.read(number), TEXT.read(topic), data)
         elif kind == ANSWER:
-            first, data = fields.expect(parts, 2)
-            self._requests.answered(sender, fields.to_number(first), data, None)
+            number, data = codec.expect(parts, 2)
+            self._answered(sender, NUMBER.read(number), data, None)
+        elif kind == REFUSED:
+            (data,) = codec.expect(parts, 1)
+            asked, error = unpack_error(data)
+            self._answered(sender, asked, None, error)
         elif kind == TELL:
-            topic, data = fields.expect(parts, 2)
-            self._heard(sender, fields.to_text(topic), data)
+            topic, data = codec.expect(parts, 2)
+            self._heard(sender, TEXT.read(topic), data)
         else:
-            raise fields.broken(f"a message is of the unknown kind {kind}")
-
-    def _failed(self, kind: int, sender: str, parts: list[bytes]) -> None:
-        number, error = unpack_error(parts, "" if kind == REFUSED else OPERATION)
-        if kind == REFUSED:
-            self._requests.answered(sender, number, None, error)
-        elif kind == CANCEL:
-            self._rounds.cancel(sender, number, error)
-        else:
-            own = self._own.get(number)
-            if own is not None and own.coordinator == sender:
-                self._finish(own, None, error)
-
-    def _gathered(self, sender: str, number: int, body: bytes) -> None:
-        own = self._own.get(number)
-        if own is None or own.coordinator != sender:
-            return
-        gathered = unpack_gathered(body)
-        if sorted((*gathered.blobs, *gathered.absent)) != list(own.participants):
-            raise fields.broken("a result is not that of its participants")
-        self._finish(own, gathered, None)
-
-    def _contributed(
-        self, sender: str, number: int, signature: bytes, participants: tuple[str, ...], status: bytes, data: bytes
-    ) -> None:
-        if (
-            sender not in participants
-            or participants[0] != self.name
-            or participants != tuple(sorted(set(participants)))
-        ):
-            text = f"{self.name} does not coordinate an allgather of {sender} with {listed(participants)}"
-            self._carrier.send(
-                sender, pack_error(FAILED, number, PMIxError(text, status=statuses.ERR_BAD_PARAM, operation=OPERATION))
-            )
-            return
-        contribution = Contribution(number, fields.to_number(status), data)
-        self._rounds.contribute(sender, signature, participants, contribution, self._gone)
-
-    # Membership
+            raise codec.broken(f"a message is of the unknown kind {kind}")
 
     def _changed(self, name: str, here: bool) -> None:
         if self._closed:
             return
-        if here and self._partings.out:
-            self._carrier.send(name, fields.pack(TELL, fields.text(OUT), b""))
+        if here and self._out:
+            self._carrier.send(name, codec.pack(TELL, TEXT.write(LEAVES), b""))
         elif here:
-            self._gone.discard(name)
+            self._gone -= {name}
             self._here.add(name)
-            for own in [own for own in self._own.values() if not own.sent and own.coordinator == name]:
-                self._bring(own)
             self._tell_of(name, True)
         elif name in self._here:
-            self._part(name)
-            self._partings.lost(name)
-
-    def _part(self, name: str) -> None:
-        """Another server is not there any more."""
-        if name in self._here:
-            self._here.discard(name)
-            self._gone.add(name)
             self._lose(name)
-            self._tell_of(name, False)
+            self._tell(self._others(), LOST, TEXT.write(name))
+
+    def _told_lost(self, sender: str, data: bytes) -> None:
+        name = TEXT.read(data)
+        if name not in (sender, self.name):
+            self._tell((name,), DISCONNECTED, TEXT.write(sender))
+
+    def _told_disconnected(self, sender: str, data: bytes) -> None:
+        other = TEXT.read(data)
+        if other > self.name:
+            self._tell((sender,), LOST, TEXT.write(other))
+            self._lose(other)
+        elif other < self.name and not self._out:
+            self._out = True
+            log.warning("%s: leaves the session, since it has no connection with %s", self.name, other)
+            rest = self._others()
+            self._tell(rest, LEAVES, b"")
+            for each in rest:
+                self._lose(each)
+
+    def _lose(self, name: str) -> None:
+        """Another server is not there any more: it answers nothing, and waits for nothing."""
+        if name not in self._here:
+            return
+        self._here.discard(name)
+        self._gone |= {name}
+        self.collectives.changed(name, False)
+        for number, asked in [item for item in self._asked.items() if item[1].to == name]:
+            self._answered(name, number, None, lost((name,), asked.topic))
+        for token in [token for token, asker in self._answering.items() if asker[0] == name]:
+            del self._answering[token]
+        self._load.pop(name, None)
+        self._tell_of(name, False)
 
     def _tell_of(self, name: str, here: bool) -> None:
+        if here:
+            self.collectives.changed(name, True)
         for awaited in [awaited for awaited in self._waiting if awaited.names <= self._here]:
             self._come(awaited, None)
         for watcher in self._watchers:
-            self.turns(watcher, name, here)
-
-    def _lose(self, name: str) -> None:
-        self._rounds.lose(name)
-        for own in [own for own in self._own.values() if name in own.participants]:
-            error = lost((name,), OPERATION)
-            if own.coordinator not in (name, self.name) and own.sent:
-                # It may not have seen this server go.
-                self._carrier.send(own.coordinator, pack_error(CANCEL, own.contribution.number, error))
-            self._finish(own, None, error)
-        self._requests.lose(name)
+            self.soon(watcher, name, here)
 
     def _await(self, names: frozenset[str], done: OnPresent, timeout: float) -> None:
         if self._closed:
-            self.turns(done, None, left("when_present"))
+            self.soon(done, None, left("when_present"))
         elif names <= self._here:
-            self.turns(done, None, None)
+            self.soon(done, None, None)
         else:
             awaited = _Awaited(names, done)
             self._waiting.append(awaited)
             if timeout:
-                awaited.timer = self._later(timeout, lambda: self.turns(self._late, awaited))
+                awaited.timer = self.later(timeout, lambda: self._late(awaited))
 
     def _late(self, awaited: _Awaited) -> None:
         missing = sorted(awaited.names - self._here)
@@ -542,26 +633,25 @@ class Exchange:
             self._waiting.remove(awaited)
             if awaited.timer is not None:
                 awaited.timer.cancel()
-            self.turns(awaited.done, None, error)
+            self.soon(awaited.done, None, error)
 
     def _close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        for own in list(self._own.values()):
-            self._finish(own, None, left(OPERATION))
-        self._requests.close()
+        self.collectives.close()
+        for number, asked in list(self._asked.items()):
+            self._answered(asked.to, number, None, left(asked.topic))
+        self._answering.clear()
+        self._load.clear()
         for awaited in list(self._waiting):
             self._come(awaited, left("when_present"))
-        self._rounds = Rounds(self._ended)
 
 
-class _Awaited:
-    """Somebody waits for servers to come."""
-
-    __slots__ = ("done", "names", "timer")
-
-    def __init__(self, names: frozenset[str], done: OnPresent) -> None:
-        self.names = names
-        self.done = done
-        self.timer: Timer | None = None
+def _checked(data: bytes, timeout: float = 0.0) -> bytes:
+    """Return data as bytes; raise where an argument cannot be carried."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(f"what is exchanged is bytes, not {type(data).__name__}")
+    if not timeout >= 0:
+        raise ValueError(f"a time limit is a number of seconds, 0 for none, not {timeout!r}")
+    return bytes(data)

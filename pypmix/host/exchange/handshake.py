@@ -10,7 +10,8 @@ from __future__ import annotations
 import hmac
 import os
 
-from pypmix.host.exchange import fields
+from pypmix.host.exchange import codec
+from pypmix.host.exchange.codec import TEXT
 from pypmix.standard.errors import RemoteProtocolError
 
 TYPE_CHECKING = False
@@ -51,7 +52,7 @@ def check_name(name: str) -> str:
     """
     if not isinstance(name, str):
         raise TypeError(f"the name of a server is a str, not {type(name).__name__}")
-    if not name or "/" in name or "\0" in name or len(fields.text(name)) > MAX_NAME:
+    if not name or "/" in name or "\0" in name or len(TEXT.write(name)) > MAX_NAME:
         raise ValueError(f"{name!r:.80} is no name of a server: 1 to {MAX_NAME} bytes without / and NUL")
     return name
 
@@ -85,7 +86,7 @@ class Handshake:
 
     def begin(self) -> bytes:
         """Return the first message of the one that dials."""
-        return fields.pack(HELLO, MAGIC, fields.text(self._name), fields.text(self.peer), self._nonce)
+        return codec.pack(HELLO, MAGIC, TEXT.write(self._name), TEXT.write(self.peer), self._nonce)
 
     def take(self, message: bytes) -> bytes:
         """Take a message in; return the answer, which may be empty.
@@ -94,10 +95,10 @@ class Handshake:
             Stranger: The other side does not know the secret, is not who is meant, has refused, or is no server.
         """
         try:
-            kind, parts = fields.unpack(message)
+            kind, parts = codec.unpack(message)
             if kind == REFUSED and self._dials:
-                reason, again = fields.expect(parts, 2)
-                raise Stranger(f"{self.peer} refuses: {fields.to_text(reason)[:200]}", again == b"\1")
+                reason, again = codec.expect(parts, 2)
+                raise Stranger(f"{self.peer} refuses: {TEXT.read(reason)[:200]}", again == b"\1")
             if not self._expected or kind != self._expected[0]:
                 raise Stranger(f"a message of kind {kind} came out of turn")
             self._expected = self._expected[1:]
@@ -106,36 +107,36 @@ class Handshake:
             raise Stranger(f"what came is no handshake: {error.detail}") from None
 
     def _hello(self, parts: list[bytes]) -> bytes:
-        magic, name, to, nonce = fields.expect(parts, 4)
+        magic, name, to, nonce = codec.expect(parts, 4)
         if magic != MAGIC or len(nonce) != NONCE:
             raise Stranger("what came is no handshake of this version")
         try:
-            self.peer = check_name(fields.to_text(name))
+            self.peer = check_name(TEXT.read(name))
         except ValueError as error:
             raise Stranger(str(error)) from None
-        if fields.to_text(to) != self._name:
-            raise Stranger(f"{self.peer} means {fields.to_text(to)!r:.80}, and this is {self._name}")
+        if TEXT.read(to) != self._name:
+            raise Stranger(f"{self.peer} means {TEXT.read(to)!r:.80}, and this is {self._name}")
         self._other = nonce
-        return fields.pack(CHALLENGE, self._nonce, self._code(b"dialed"))
+        return codec.pack(CHALLENGE, self._nonce, self._code(b"dialed"))
 
     def _challenge(self, parts: list[bytes]) -> bytes:
-        self._other, proof = fields.expect(parts, 2)
+        self._other, proof = codec.expect(parts, 2)
         if len(self._other) != NONCE or not hmac.compare_digest(proof, self._code(b"dialed")):
             raise Stranger(f"{self.peer} does not know the secret of this session")
         self.proved = True
-        return fields.pack(PROOF, self._code(b"dials"))
+        return codec.pack(PROOF, self._code(b"dials"))
 
     def _proof(self, parts: list[bytes]) -> bytes:
-        (proof,) = fields.expect(parts, 1)
+        (proof,) = codec.expect(parts, 1)
         if not hmac.compare_digest(proof, self._code(b"dials")):
             raise Stranger(f"{self.peer} does not know the secret of this session")
         if self._admit is not None:
             self._admit(self.peer)
         self.done = True
-        return fields.pack(WELCOME)
+        return codec.pack(WELCOME)
 
     def _welcome(self, parts: list[bytes]) -> bytes:
-        fields.expect(parts, 0)
+        codec.expect(parts, 0)
         self.done = True
         return b""
 
@@ -146,7 +147,7 @@ class Handshake:
         else:
             told = (self.peer, self._name, self._other, self._nonce)
         dialer, dialed, first, second = told
-        message = fields.pack(0, MAGIC, side, fields.text(dialer), fields.text(dialed), first, second)
+        message = codec.pack(0, MAGIC, side, TEXT.write(dialer), TEXT.write(dialed), first, second)
         return hmac.digest(self._secret, message, "sha256")
 
 
@@ -160,4 +161,4 @@ _STEPS: dict[int, Callable[[Handshake, list[bytes]], bytes]] = {
 
 def refusal(error: Stranger) -> bytes:
     """Return the message that says why one that has dialed is refused."""
-    return fields.pack(REFUSED, fields.text(str(error)[:200]), b"\1" if error.again else b"\0")
+    return codec.pack(REFUSED, TEXT.write(str(error)[:200]), b"\1" if error.again else b"\0")

@@ -9,6 +9,7 @@ import time
 from collections import deque
 
 from pypmix.host.exchange.handshake import MAX_FRAME
+from pypmix.host.exchange.limits import DEAD_SECONDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 _LENGTH = struct.Struct("!I")
 CHUNK = 1 << 18
-DEAD_AFTER = 30
-"""Seconds after which a peer that acknowledges nothing, or has vanished with its node, is lost."""
 
 
 class Broken(Exception):
@@ -69,10 +68,10 @@ class Link:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (
-            ("TCP_KEEPIDLE", DEAD_AFTER // 3),
-            ("TCP_KEEPINTVL", DEAD_AFTER // 6),
+            ("TCP_KEEPIDLE", DEAD_SECONDS // 3),
+            ("TCP_KEEPINTVL", DEAD_SECONDS // 6),
             ("TCP_KEEPCNT", 4),
-            ("TCP_USER_TIMEOUT", DEAD_AFTER * 1000),
+            ("TCP_USER_TIMEOUT", DEAD_SECONDS * 1000),
         ):
             if hasattr(socket, option):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -1,7 +1,16 @@
-"""Which server has which proc, as far as the servers have told each other, and which procs have gone."""
+"""Which server has which proc, as far as servers have told each other, and which procs have gone.
+
+A proc that opens again begins another incarnation: a collective of those that have opened again waits for those that
+have finalized in an earlier one, since they are about to do so as well.
+"""
 
 from __future__ import annotations
 
+from functools import cached_property
+from hashlib import blake2b
+
+from pypmix.host.exchange.codec import PROCS
+from pypmix.host.exchange.limits import MAX_JOBS, MAX_OVER, MAX_PARTIES, MAX_PARTY
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.types import RANK_VALID, RANK_WILDCARD, Proc
@@ -12,17 +21,47 @@ if TYPE_CHECKING:
 
     Where = Callable[[Proc], str | None]
 
-MAX_JOBS = 65536
-"""How many jobs are kept."""
 
-MAX_OVER = 4096
-"""Of how many jobs it is remembered that they were."""
+class Party:
+    """Procs that take part in something, in the order in which they are named, and where they are.
+
+    Attributes:
+        procs: The procs, each once.
+        servers: Those of them whose server is known, by their servers.
+        unknown: The others.
+    """
+
+    def __init__(self, procs: tuple[Proc, ...], where: Where) -> None:
+        self.procs = procs
+        self.servers: dict[str, list[Proc]] = {}
+        self.unknown: list[Proc] = []
+        for proc in procs:
+            server = where(proc)
+            (self.unknown if server is None else self.servers.setdefault(server, [])).append(proc)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Party) and other.procs == self.procs
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @cached_property
+    def members(self) -> frozenset[Proc]:
+        """The procs in whatever order."""
+        return frozenset(self.procs)
+
+    @cached_property
+    def packed(self) -> bytes:
+        """The procs as bytes."""
+        return PROCS.write(self.procs)
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells these procs from others, in whatever order they are named."""
+        return blake2b(PROCS.write(tuple(sorted(self.procs))), digest_size=16).hexdigest()
 
 
 class _Job:
-    """A job: where its procs are, who has told of it, which procs have gone, and in which of their lives others have
-    finalized: a proc that opens again begins another.
-    """
+    """A job: where its procs are, which servers know it, who has departed, who has finalized in which incarnation."""
 
     __slots__ = ("departed", "finalized", "places", "tellers")
 
@@ -38,9 +77,6 @@ class Places:
 
     Args:
         where: What the host knows itself, asked first; None where it knows nothing beyond what is told here.
-
-    Attributes:
-        version: Another number after each change of where procs are; what the host knows itself may change unseen.
     """
 
     def __init__(self, where: Where | None = None) -> None:
@@ -48,10 +84,13 @@ class Places:
         self._jobs: dict[str, _Job] = {}
         self._over: dict[str, Sequence[int]] = {}
         """Jobs that were, and their ranks."""
-        self.version = 0
+        self._parties: dict[tuple[Proc, ...] | bytes, Party] = {}
+        """Sets of procs by how they were named, until a job comes or goes: the same do things together again."""
 
     def __len__(self) -> int:
         return len(self._jobs)
+
+    # Jobs
 
     def add(self, teller: str, nspace: str, places: Mapping[int, str]) -> None:
         """A server tells where procs of a job are.
@@ -59,7 +98,7 @@ class Places:
         Raises:
             PMIxError: There are too many jobs.
         """
-        self.version += 1
+        self._parties.clear()
         job = self._jobs.get(nspace)
         if job is None:
             if len(self._jobs) >= MAX_JOBS:
@@ -75,7 +114,7 @@ class Places:
             return False
         job.tellers.discard(teller)
         if not job.tellers:
-            self.version += 1
+            self._parties.clear()
             del self._jobs[nspace]
             ranks = sorted(job.places)
             self._over[nspace] = range(len(ranks)) if ranks == list(range(len(ranks))) else ranks
@@ -115,13 +154,16 @@ class Places:
         job = self._jobs.get(nspace)
         return () if job is None else tuple([Proc.unchecked(nspace, rank) for rank in job.places])
 
-    def told_by(self, teller: str) -> Iterator[tuple[str, dict[int, str], set[int], dict[int, int]]]:
+    def told_by(self, teller: str) -> Iterator[tuple[str, dict[int, str], list[Proc], list[tuple[Proc, int]]]]:
         """Yield what a server has told: jobs, their places, and of its own procs who has departed, and finalized."""
         for nspace, job in self._jobs.items():
             if teller in job.tellers:
-                departed = {rank for rank in job.departed if job.places.get(rank) == teller}
-                finalized = {rank: life for rank, life in job.finalized.items() if job.places.get(rank) == teller}
+                mine = [Proc.unchecked(nspace, rank) for rank, where in job.places.items() if where == teller]
+                departed = [proc for proc in mine if proc.rank in job.departed]
+                finalized = [(proc, job.finalized[proc.rank]) for proc in mine if proc.rank in job.finalized]
                 yield nspace, job.places, departed, finalized
+
+    # Procs
 
     def depart(self, procs: Iterable[Proc]) -> list[Proc]:
         """Procs have gone; return those of them that are of jobs that somebody knows."""
@@ -133,15 +175,13 @@ class Places:
     def has_ended(self, nspace: str) -> tuple[Proc, ...]:
         """Return the procs of a job if all have gone."""
         job = self._jobs.get(nspace)
-        if job is None or len(job.departed) < len(job.places):
-            return ()
-        return self.procs_of(nspace)
+        return () if job is None or len(job.departed) < len(job.places) else self.procs_of(nspace)
 
-    def finalize(self, proc: Proc, life: int) -> None:
-        """A proc has finalized, in one of its lives."""
+    def finalize(self, proc: Proc, incarnation: int) -> None:
+        """A proc has finalized, in one of its incarnations."""
         job = self._jobs.get(proc[0])
         if job is not None and proc[1] < RANK_VALID:
-            job.finalized[proc[1]] = life
+            job.finalized[proc[1]] = incarnation
 
     def back(self, proc: Proc) -> bool:
         """A proc has opened again; tell whether it had finalized, or gone."""
@@ -151,11 +191,6 @@ class Places:
         job.finalized.pop(proc[1], None)
         job.departed.discard(proc[1])
         return True
-
-    @property
-    def steady(self) -> bool:
-        """Whether `version` tells of all changes."""
-        return self._where is None
 
     def where(self, proc: Proc) -> str | None:
         """Return the server of a proc, None if it is not known."""
@@ -170,6 +205,49 @@ class Places:
         """Tell whether a proc has gone."""
         job = self._jobs.get(proc[0])
         return job is not None and proc[1] in job.departed
+
+    def is_missing(self, proc: Proc, incarnation: int) -> bool:
+        """Tell whether a proc has gone, or has finalized in this incarnation."""
+        job = self._jobs.get(proc[0])
+        return job is not None and (proc[1] in job.departed or job.finalized.get(proc[1], 0) >= incarnation)
+
+    def any_missing(self) -> bool:
+        """Tell whether any proc has gone or has finalized."""
+        return any(job.departed or job.finalized for job in self._jobs.values())
+
+    # Sets of procs
+
+    def party(self, procs: Iterable[Proc]) -> Party:
+        """Return the procs that these stand for.
+
+        Raises:
+            NotFound: A wildcard is of a job that is not known, or it is not known where a proc is.
+            PMIxError: A special rank is none that procs take part by.
+        """
+        named = tuple(procs)
+        party = self._parties.get(named) or self._remember(named, tuple(self.expand(named)))
+        # Others may not know yet that a job is over: what it takes part in ends the same way for all.
+        unknown = [proc for proc in party.unknown if not self.is_over(proc.nspace)]
+        if unknown:
+            raise NotFound("no server is known to have them", procs=unknown)
+        return party
+
+    def read(self, data: bytes) -> Party:
+        """Return the procs that another server names.
+
+        Raises:
+            RemoteProtocolError: It does not parse.
+        """
+        return self._parties.get(data) or self._remember(data, PROCS.read(data))
+
+    def _remember(self, named: tuple[Proc, ...] | bytes, procs: tuple[Proc, ...]) -> Party:
+        party = Party(procs, self.where)
+        # What the host knows itself may change unseen.
+        if self._where is None and len(named) <= MAX_PARTY * (16 if isinstance(named, bytes) else 1):
+            if len(self._parties) >= MAX_PARTIES:
+                self._parties.clear()
+            self._parties[named] = party
+        return party
 
     def expand(self, procs: Iterable[Proc]) -> list[Proc]:
         """Return procs in the order in which they are named, each once, with all of a job for its wildcard.
@@ -195,48 +273,57 @@ class Places:
                 found[proc] = None
         return list(found)
 
-    def servers(self, procs: Iterable[Proc]) -> dict[str, list[Proc]]:
-        """Return procs by their servers.
+    def absent(self, procs: Iterable[Proc], server: str, incarnation: int) -> bool:
+        """Tell whether nobody comes of those of some procs that are on a server; False where none are known there."""
+        here = [proc for proc in procs if self.where(proc) == server]
+        return bool(here) and all(self.is_missing(proc, incarnation) for proc in here)
 
-        Raises:
-            NotFound: It is not known where one is.
-        """
-        found: dict[str, list[Proc]] = {}
-        unknown = []
-        for proc in procs:
-            server = self.where(proc)
-            if server is None:
-                unknown.append(proc)
-            else:
-                found.setdefault(server, []).append(proc)
-        if unknown:
-            raise NotFound("no server is known to have them", procs=unknown)
-        return found
 
-    def absent(self, members: Mapping[str, Iterable[range]], server: str, life: int) -> bool:
-        """Tell whether nobody comes of the members that are on a server; not so where none are known to be there.
+LAST = 2**32 - 1
+"""The last incarnation that is counted."""
 
-        Args:
-            members: The members of what is under way, by nspace.
-            server: The server.
-            life: The latest life of those who are there: who has finalized in an earlier one is opening again, too.
-        """
-        some = False
-        for nspace, spans in members.items():
-            job = self._jobs.get(nspace)
-            for span in spans:
-                for rank in span:
-                    if self.where(Proc.unchecked(nspace, rank)) == server:
-                        if job is None or (rank not in job.departed and job.finalized.get(rank, 0) < life):
-                            return False
-                        some = True
-        return some
 
-    def is_missing(self, proc: Proc, life: int) -> bool:
-        """Tell whether a proc has gone, or has finalized in this life."""
-        job = self._jobs.get(proc[0])
-        return job is not None and (proc[1] in job.departed or job.finalized.get(proc[1], 0) >= life)
+class Incarnations:
+    """How often the procs of one server have opened; a proc and its children may have several connections at a time."""
 
-    def any_missing(self) -> bool:
-        """Tell whether anybody has gone or has finalized."""
-        return any(job.departed or job.finalized for job in self._jobs.values())
+    def __init__(self) -> None:
+        self._latest: dict[Proc, int] = {}
+        self._open: dict[Proc, int] = {}
+        self._most = 1
+
+    def __len__(self) -> int:
+        return len(self._latest) + len(self._open)
+
+    def connected(self, proc: Proc) -> None:
+        """A proc has connected."""
+        already = self._open.get(proc, 0)
+        self._open[proc] = already + 1
+        if not already:
+            latest = self._latest[proc] = min(self._latest.get(proc, 0) + 1, LAST)
+            self._most = max(self._most, latest)
+
+    def finalized(self, proc: Proc) -> int:
+        """A connection of a proc has finalized; return the incarnation that has ended, 0 if the proc goes on."""
+        left = self._open.get(proc, 0) - 1
+        if left > 0:
+            self._open[proc] = left
+            return 0
+        self._open.pop(proc, None)
+        return self._latest.setdefault(proc, 1)
+
+    def lost(self, proc: Proc) -> None:
+        """A proc is not connected any more."""
+        self._open.pop(proc, None)
+
+    def forget(self, nspace: str) -> None:
+        """A job is over."""
+        for proc in [proc for proc in self._latest if proc.nspace == nspace]:
+            del self._latest[proc]
+            self._open.pop(proc, None)
+        self._most = max(self._latest.values(), default=1)
+
+    def latest(self, procs: Iterable[Proc]) -> int:
+        """Return the latest incarnation that any of these is in, from 1."""
+        if self._most == 1:
+            return 1
+        return max([self._latest.get(proc, 1) for proc in procs], default=1)

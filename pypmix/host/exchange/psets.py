@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from pypmix.host.exchange import packing
-from pypmix.host.exchange.turns import log
+from pypmix.host.exchange.codec import PSET
+from pypmix.host.exchange.exchange import log
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotFound, PMIxError
 
@@ -73,7 +73,7 @@ class Psets:
                 raise
             new = False
         mark = self._mine[name] = f"{self._exchange.name} {os.urandom(8).hex()}"
-        self._exchange.turns(self._defined, name, mark, members, new)
+        self._exchange.soon(self._defined, name, mark, members, new)
 
     def delete(self, name: str) -> None:
         """Delete a set everywhere, from any thread.
@@ -82,7 +82,7 @@ class Psets:
             NotFound: There is none of that name.
         """
         self._server.delete_process_set(name)
-        self._exchange.turns(self._deleted, name)
+        self._exchange.soon(self._deleted, name)
 
     # In turns
 
@@ -91,7 +91,7 @@ class Psets:
             self._applied[name] = members
         self._sets.setdefault(name, {})[mark] = members
         self._told.add(mark)
-        self._exchange.broadcast(DEFINE, packing.pack_pset(name, (mark,), members))
+        self._exchange.broadcast(DEFINE, PSET.write((name, (mark,), members)))
         self._review(name)
 
     def _deleted(self, name: str) -> None:
@@ -99,7 +99,7 @@ class Psets:
         self._end(name, list(self._sets.get(name, ())), (), whole=True)
 
     def _told_define(self, sender: str, data: bytes) -> None:
-        name, marks, members = packing.unpack_pset(data)
+        name, marks, members = PSET.read(data)
         if members:
             self._sets.setdefault(name, {}).update(dict.fromkeys(marks, members))
             # Of what its definer has not told, it may not tell the end either.
@@ -107,7 +107,7 @@ class Psets:
             self._review(name)
 
     def _told_delete(self, _sender: str, data: bytes) -> None:
-        name, marks, _ = packing.unpack_pset(data)
+        name, marks, _ = PSET.read(data)
         known = self._sets.get(name, {})
         gone = {known[mark] for mark in marks if mark in known}
         # Whoever has defined the same set with another mark, which was on its way, sees it deleted, too.
@@ -127,7 +127,7 @@ class Psets:
         if not known:
             self._sets.pop(name, None)
         if news:
-            self._exchange.broadcast(DELETE, packing.pack_pset(name, news))
+            self._exchange.broadcast(DELETE, PSET.write((name, tuple(sorted(news)), ())))
         if whole:
             self._applied.pop(name, None)
             self._apply(lambda: self._server.delete_process_set(name))
@@ -160,7 +160,7 @@ class Psets:
             for mark, members in known.items():
                 if mark == self._mine.get(each) or first == self._exchange.name:
                     self._told.add(mark)
-                    self._exchange.tell(name, DEFINE, packing.pack_pset(each, (mark,), members))
+                    self._exchange.tell(name, DEFINE, PSET.write((each, (mark,), members)))
 
     def _inherit(self, definer: str) -> None:
         """A host has gone, perhaps while it told of its sets, or of their end: those who have one tell the rest."""
@@ -168,7 +168,7 @@ class Psets:
             for mark, members in known.items():
                 if _definer(mark) == definer:
                     self._told.add(mark)
-                    self._exchange.broadcast(DEFINE, packing.pack_pset(name, (mark,), members))
+                    self._exchange.broadcast(DEFINE, PSET.write((name, (mark,), members)))
 
     def _apply(self, step: Callable[[], None]) -> bool:
         try:

@@ -11,11 +11,25 @@ import threading
 import time
 
 from pypmix.engine.faults import fault
-from pypmix.host.exchange import meeting
+from pypmix.host.exchange import rendezvous
 from pypmix.host.exchange.carrier import MAX_MESSAGE
+from pypmix.host.exchange.exchange import log
 from pypmix.host.exchange.handshake import Handshake, Stranger, check_name, refusal
-from pypmix.host.exchange.link import DEAD_AFTER, Broken, Ended, Link
-from pypmix.host.exchange.turns import log
+from pypmix.host.exchange.limits import (
+    DEAD_SECONDS,
+    DIAL_SECONDS,
+    HANDSHAKE_SECONDS,
+    LINGER_SECONDS,
+    LOOK_SECONDS,
+    MAX_RETRY_SECONDS,
+    PAUSE_SECONDS,
+    PROOF_SECONDS,
+    READ_SECONDS,
+    RETRY_SECONDS,
+    STALL_SECONDS,
+    UNREACHED_SECONDS,
+)
+from pypmix.host.exchange.link import Broken, Ended, Link
 from pypmix.host.loop import READ, WRITE, Loop
 from pypmix.standard.logtext import WINDOW
 
@@ -26,7 +40,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.alarms import Alarm as Timer
     from pypmix.host.exchange.carrier import OnChange, OnMessage
-    from pypmix.host.exchange.meeting import Address
+    from pypmix.host.exchange.rendezvous import Address
 
 MAX_BACKLOG = 2 * MAX_MESSAGE
 """How many bytes may wait for a server that does not read."""
@@ -38,38 +52,14 @@ The oldest one makes room, once it has had `PROOF_SECONDS`; until then, those th
 server that proves within that time who it is gets in however many others come, and these cost a bounded share of time.
 """
 
-PROOF_SECONDS = 0.25
-HANDSHAKE_SECONDS = 10.0
-"""Seconds after which a connection is closed that has not got further than its handshake."""
-
 BACKLOG = 1024
 """How many connections wait in the system's queue."""
 
 ACCEPTS = 16
 """How many connections are taken in one turn, so that those that are there have theirs as well."""
 
-STALL_SECONDS = 60.0
-"""Seconds after which a server is dropped that reads nothing of what waits for it."""
-
 GOODBYE = b""
 """The frame that says that its sender leaves; no message is empty."""
-
-DIAL_SECONDS = 2.0
-"""How long the first try to reach a server may take; each further one twice as long, to `HANDSHAKE_SECONDS`."""
-
-RETRY_SECONDS = 0.1
-MAX_RETRY_SECONDS = 5.0
-"""How long it is, about, until a server is dialed again: the first time, and in the end."""
-
-LATE_SECONDS = 10.0
-"""When it is worth a warning that a server has not been reached."""
-
-LOOK_SECONDS = 1.0
-READ_SECONDS = 30.0
-"""How often is looked whether the folder has changed, and how often it is read in any case."""
-
-LINGER_SECONDS = 1.0
-"""How long a carrier that is closed still sends what was given to it."""
 
 
 class _Peer:
@@ -189,7 +179,7 @@ class TCPCarrier:
             PermissionDenied: The folder is another user's, or others may write to it.
         """
         path = os.fspath(folder)
-        carrier = cls(name, meeting.enter(path), listen=(host, 0))
+        carrier = cls(name, rendezvous.enter(path), listen=(host, 0))
         carrier._folder = path
         return carrier
 
@@ -226,7 +216,7 @@ class TCPCarrier:
         if not self._closing:
             self._closing = time.monotonic() + LINGER_SECONDS
             if self._folder:
-                meeting.withdraw(self._folder, self.name, self.address)
+                rendezvous.withdraw(self._folder, self.name, self.address)
             if self._thread is None:
                 self._ended = True
                 self._listener.close()
@@ -303,7 +293,7 @@ class TCPCarrier:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     log.error("%s: no connection can be taken: %s", self.name, error)
                     if not self._strangers:
-                        self._pause(1.0)
+                        self._pause(PAUSE_SECONDS)
                     else:
                         self._make_room(True)
                 return
@@ -353,12 +343,12 @@ class TCPCarrier:
         try:
             if not self._announced:
                 # Said before it is looked who else is there: of two that come at a time, at least one sees the other.
-                meeting.announce(self._folder, self.name, self.address)
+                rendezvous.announce(self._folder, self.name, self.address)
                 self._announced = True
             before, settled, moment = self._folder_read
             now = os.stat(self._folder).st_mtime_ns
             if now != before or not settled or time.monotonic() - moment > READ_SECONDS:
-                found = meeting.find(self._folder)
+                found = rendezvous.find(self._folder)
                 # What changed while the clock of the file system stood still shows the next time.
                 self._folder_read = now, now == before, time.monotonic()
                 for name in [name for name in self._peers if name not in found]:
@@ -445,7 +435,7 @@ class TCPCarrier:
         peer.tries += 1
         now = time.monotonic()
         level = log.info
-        if (grave or now - peer.since >= LATE_SECONDS) and (reason != peer.reason or now - peer.told >= WINDOW):
+        if (grave or now - peer.since >= UNREACHED_SECONDS) and (reason != peer.reason or now - peer.told >= WINDOW):
             peer.told, peer.reason = now, reason
             level = log.error if grave else log.warning
         level("%s: %s is not reached at %s, and is dialed again: %s", self.name, peer.name, peer.address, reason)
@@ -543,7 +533,7 @@ class TCPCarrier:
             self._put(link, answer)
             if link.handshake.proved:
                 # The other one may take this one for a member from here on: to hang up would be its end there.
-                self._limit(link, DEAD_AFTER)
+                self._limit(link, DEAD_SECONDS)
 
     def _open(self, link: Link, answer: bytes) -> None:
         name = link.peer
@@ -551,7 +541,7 @@ class TCPCarrier:
             raise Stranger(f"{name} is connected already", again=True)
         if self._folder and not link.dials:
             # Where it was found is where it is not looked for after its end.
-            address = meeting.find(self._folder, name).get(name)
+            address = rendezvous.find(self._folder, name).get(name)
             if address is not None:
                 self._meet(name, address, 0)
         peer = self._peers.get(name)

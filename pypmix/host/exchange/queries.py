@@ -1,11 +1,12 @@
-"""Which groups stand, over all servers: what each knows of its own, brought together where a client asks."""
+"""Queries about the groups of all servers: what each knows of its own, brought together where a client asks."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
-from pypmix.data import DataBuffer
-from pypmix.standard import attrs, codes
+from pypmix.host.exchange.codec import GROUPS
+from pypmix.host.exchange.limits import MAX_GROUPS, QUERY_SECONDS
+from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound
 from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_NAMESPACE, among, procs_in
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
@@ -16,26 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pypmix.engine.base import Upcall
+    from pypmix.host.exchange.codec import Groups
     from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.kinds import OnAnswer
     from pypmix.host.exchange.places import Places
-    from pypmix.host.exchange.requests import OnAnswer
     from pypmix.standard.errors import PMIxError
     from pypmix.standard.ops import QueryInfo
 
-    Listed = tuple[tuple[str, tuple[Proc, ...]], ...]
-
 TOPIC = "pypmix.groups"
 
-NUM_GROUPS = attrs.QUERY_NUM_GROUPS.key
-GROUP_NAMES = attrs.QUERY_GROUP_NAMES.key
-MEMBERSHIP = attrs.QUERY_GROUP_MEMBERSHIP.key
+NUM_GROUPS = keys.QUERY_NUM_GROUPS
+GROUP_NAMES = keys.QUERY_GROUP_NAMES
+MEMBERSHIP = keys.QUERY_GROUP_MEMBERSHIP
 KEYS = frozenset((NUM_GROUPS, GROUP_NAMES, MEMBERSHIP))
-
-MAX_GROUPS = 65536
-"""How many groups are remembered of a server that does not tell of its own."""
-
-PATIENCE = 2.0
-"""Seconds that another server is given to tell of its groups."""
 
 
 class Record:
@@ -48,7 +42,7 @@ class Record:
         return len(self._groups)
 
     def add(self, name: str, members: Iterable[Proc]) -> None:
-        """A group stands."""
+        """A group has come into being."""
         found = list(members)
         if found:
             self.remove(name, found)
@@ -57,13 +51,13 @@ class Record:
                 self._groups.popitem(last=False)
 
     def remove(self, name: str, members: Iterable[Proc]) -> None:
-        """A group is no more."""
+        """A group was destructed."""
         gone = set(members)
         for key in [key for key, found in self._groups.items() if key[0] == name and not gone.isdisjoint(found)]:
             del self._groups[key]
 
     def leave(self, procs: Iterable[Proc], name: str | None = None) -> None:
-        """Procs are no members any more, of one group or of all."""
+        """Procs have left one group, or all."""
         gone = set(procs)
         for key, members in list(self._groups.items()):
             if name in (None, key[0]) and not gone.isdisjoint(members):
@@ -71,12 +65,12 @@ class Record:
                 if not members:
                     del self._groups[key]
 
-    def listed(self) -> Listed:
+    def listed(self) -> Groups:
         """Return the groups with their members."""
         return tuple([(key[0], tuple(members)) for key, members in self._groups.items()])
 
 
-class Standing:
+class GroupQueries:
     """Answers queries about the groups of all servers; used in the turns of its exchange.
 
     Each server knows the groups that its own procs are in: nobody is told of a group who does not ask, since groups
@@ -88,7 +82,7 @@ class Standing:
         own: Returns the groups of this server.
     """
 
-    def __init__(self, exchange: Exchange, places: Places, own: Callable[[], Listed]) -> None:
+    def __init__(self, exchange: Exchange, places: Places, own: Callable[[], Groups]) -> None:
         self._exchange = exchange
         self._places = places
         self._own = own
@@ -114,7 +108,7 @@ class Standing:
             nonlocal waiting
             waiting -= 1
             if data:
-                found.append(_unpack(data))
+                found.append(GROUPS.read(data))
             if not waiting:
                 finish()
 
@@ -123,18 +117,18 @@ class Standing:
             end(lambda: upcall.reply(tuple(self._found(op, upcall.requestor, groups))))
 
         for name in others:
-            self._exchange.request(name, TOPIC, b"", told, timeout=PATIENCE)
+            self._exchange.request(name, TOPIC, b"", told, timeout=QUERY_SECONDS)
         if not others:
             finish()
 
     def _asked(self, _sender: str, _data: bytes, answer: OnAnswer) -> None:
-        answer(_pack(self._own()), None)
+        answer(GROUPS.write(self._own()), None)
 
     def _found(self, op: QueryInfo, requestor: Proc | None, groups: list[tuple[str, tuple[Proc, ...]]]) -> list[Info]:
         infos = []
         for query in op.queries:
             given = {info.key: info.value.data for info in query.qualifiers}
-            reach = given.get(attrs.RANGE.key)
+            reach = given.get(keys.RANGE)
             custom = _custom(query.qualifiers) if reach == RANGE_CUSTOM else ()
             concerned = [group for group in groups if self._concerns(reach, requestor, group[1], custom)]
             names = list(dict.fromkeys([name for name, _ in concerned]))
@@ -145,7 +139,7 @@ class Standing:
                     infos.append(Info(key, Value(codes.DATA_ARRAY, DataArray(codes.STRING, tuple(names)))))
                 else:
                     # Of several with that name it is the one that the requestor is in.
-                    wanted = [members for name, members in groups if name == given.get(attrs.GROUP_ID.key)]
+                    wanted = [members for name, members in groups if name == given.get(keys.GROUP_ID)]
                     wanted.sort(key=lambda members: requestor not in members)
                     if wanted:
                         infos.append(Info(key, Value(codes.DATA_ARRAY, DataArray(codes.PROC, wanted[0]))))
@@ -167,21 +161,6 @@ class Standing:
 
 def _custom(qualifiers: tuple[Info, ...]) -> tuple[Proc, ...]:
     try:
-        return procs_in(qualifiers, attrs.EVENT_CUSTOM_RANGE.key) or ()
+        return procs_in(qualifiers, keys.EVENT_CUSTOM_RANGE) or ()
     except TypeError:
         return ()
-
-
-def _pack(groups: Listed) -> bytes:
-    buffer = DataBuffer()
-    for name, members in groups:
-        buffer.pack(codes.STRING, name).pack(codes.PROC, *members)
-    return buffer.bytes()
-
-
-def _unpack(data: bytes) -> Listed:
-    buffer = DataBuffer(data)
-    found = []
-    while buffer.more():
-        found.append((str(buffer.one(codes.STRING)), tuple(buffer.unpack(codes.PROC))))
-    return tuple(found)

@@ -1,0 +1,358 @@
+"""The one serializer of what servers tell each other.
+
+A message is a byte that says its kind and fields, each of them four bytes of length and then its bytes. A field holds
+bytes, a text, a number, procs, infos or further fields. Each kind of message is declared once, as a `Field` with a
+type of its own, and is written and read by that. Bytes that do not parse raise `RemoteProtocolError`. What is read
+takes memory in proportion to the length of its message; procs travel as spans of ranks, so they are counted.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from pypmix.data import DataBuffer
+from pypmix.standard import codes
+from pypmix.standard._typing import Generic, TypeVar
+from pypmix.standard.errors import RemoteProtocolError
+from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.ops import Lookup, Publish, Unpublish
+from pypmix.standard.record import Record
+from pypmix.standard.types import RANK_UNDEF, Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
+
+    from pypmix.standard.ops import Op
+    from pypmix.standard.types import Info
+
+    Groups = tuple[tuple[str, tuple[Proc, ...]], ...]
+    """Groups, or connections, by their names, with their members."""
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Record)
+
+MAX_SECONDS = 2.0**31
+MAX_PROCS = 1 << 20
+"""How many procs a message may name."""
+
+_KINDS = [bytes((kind,)) for kind in range(256)]
+_LENGTH = struct.Struct("!I")
+_NUMBER = struct.Struct("!q")
+_SECONDS = struct.Struct("!d")
+
+
+def broken(detail: str) -> RemoteProtocolError:
+    """Return the error for bytes that do not parse."""
+    return RemoteProtocolError(detail, operation="exchange")
+
+
+def pack(kind: int, *fields: bytes) -> bytes:
+    """Return a message."""
+    return b"".join([_KINDS[kind], *[part for field in fields for part in (_LENGTH.pack(len(field)), field)]])
+
+
+def unpack(message: bytes) -> tuple[int, list[bytes]]:
+    """Return the kind of a message and its fields.
+
+    Raises:
+        RemoteProtocolError: It does not parse.
+    """
+    if not message:
+        raise broken("a message is empty")
+    size = len(message)
+    pos = 1
+    fields = []
+    while pos < size:
+        start = pos + 4
+        if start > size:
+            raise broken("a message ends in the middle of a length")
+        pos = start + _LENGTH.unpack_from(message, start - 4)[0]
+        if pos > size:
+            raise broken(f"a field reaches {pos - size} bytes beyond its message")
+        fields.append(message[start:pos])
+    return message[0], fields
+
+
+def expect(fields: list[bytes], count: int) -> list[bytes]:
+    """Return the fields if there are so many.
+
+    Raises:
+        RemoteProtocolError: There are not.
+    """
+    if len(fields) != count:
+        raise broken(f"a message has {len(fields)} fields where {count} are expected")
+    return fields
+
+
+class Field(Generic[T]):
+    """How values of one type are written and read; `read` raises `RemoteProtocolError` for other bytes."""
+
+    __slots__ = ("read", "write")
+
+    def __init__(self, write: Callable[[T], bytes], read: Callable[[bytes], T]) -> None:
+        self.write = write
+        self.read = read
+
+
+def many(field: Field[T]) -> Field[tuple[T, ...]]:
+    """Return the field of any number of values."""
+    return Field(
+        lambda values: pack(0, *map(field.write, values)), lambda data: tuple(map(field.read, unpack(data)[1]))
+    )
+
+
+def some(field: Field[T]) -> Field[tuple[T, ...]]:
+    """Return the field of any number of values, at least one."""
+    any_number = many(field)
+
+    def read(data: bytes) -> tuple[T, ...]:
+        values = any_number.read(data)
+        if not values:
+            raise broken("a list is empty")
+        return values
+
+    return Field(any_number.write, read)
+
+
+def message(*fields: Field[Any]) -> Field[Any]:
+    """Return the field of a tuple with one value for each of these."""
+
+    def write(values: tuple[Any, ...]) -> bytes:
+        return pack(0, *[field.write(value) for field, value in zip(fields, values, strict=True)])
+
+    def read(data: bytes) -> tuple[Any, ...]:
+        found = expect(unpack(data)[1], len(fields))
+        return tuple([field.read(value) for field, value in zip(fields, found, strict=True)])
+
+    return Field(write, read)
+
+
+def record(make: Callable[..., R], *fields: Field[Any]) -> Field[R]:
+    """Return the field of a record with one value for each of these, in their order."""
+    names: tuple[str, ...] = make.__match_args__  # type: ignore[attr-defined]
+    inner = message(*fields)
+
+    def read(data: bytes) -> R:
+        try:
+            found: R = make(*inner.read(data))
+        except (TypeError, ValueError) as error:
+            raise broken(str(error)) from None
+        return found
+
+    return Field(lambda value: inner.write(tuple([getattr(value, name) for name in names])), read)
+
+
+def _to_number(field: bytes) -> int:
+    if len(field) != 8:
+        raise broken(f"a number has {len(field)} bytes")
+    return int(_NUMBER.unpack(field)[0])
+
+
+def _to_seconds(field: bytes) -> float:
+    if len(field) != 8:
+        raise broken(f"a time has {len(field)} bytes")
+    return float(_SECONDS.unpack(field)[0])
+
+
+def _to_limit(field: bytes) -> float:
+    seconds = _to_seconds(field)
+    if not 0 < seconds < MAX_SECONDS:
+        raise broken(f"{seconds} s are not a time limit")
+    return seconds
+
+
+def _to_text(field: bytes) -> str:
+    try:
+        return field.decode("utf-8", "surrogateescape")
+    except UnicodeDecodeError:
+        raise broken("a text is not UTF-8") from None
+
+
+def _to_name(field: bytes) -> str:
+    if not field:
+        raise broken("a name is missing")
+    return _to_text(field)
+
+
+def _to_flag(field: bytes) -> bool:
+    if field not in (b"\0", b"\1"):
+        raise broken("a flag is neither set nor clear")
+    return field == b"\1"
+
+
+BYTES: Field[bytes] = Field(lambda data: data, lambda data: data)
+FLAG: Field[bool] = Field(lambda on: b"\1" if on else b"\0", _to_flag)
+NUMBER: Field[int] = Field(_NUMBER.pack, _to_number)
+SECONDS: Field[float] = Field(_SECONDS.pack, _to_seconds)
+LIMIT: Field[float] = Field(_SECONDS.pack, _to_limit)
+TEXT: Field[str] = Field(lambda text: text.encode("utf-8", "surrogateescape"), _to_text)
+NAME: Field[str] = Field(TEXT.write, _to_name)
+TEXTS = many(TEXT)
+NAMES = many(NAME)
+
+
+def _write_infos(infos: Iterable[Info]) -> bytes:
+    infos = tuple(infos)
+    return DataBuffer().pack(codes.INFO, *infos).bytes() if infos else b""
+
+
+def _read_infos(data: bytes) -> tuple[Info, ...]:
+    buffer = DataBuffer(data)
+    infos: tuple[Info, ...] = tuple(buffer.unpack(codes.INFO)) if data else ()
+    if buffer.more() or not all(info.key for info in infos):
+        raise broken("an info has no key")
+    return infos
+
+
+INFOS: Field[tuple[Info, ...]] = Field(_write_infos, _read_infos)
+
+
+def _write_ranks(ranks: Iterable[int]) -> bytes:
+    """Return where each run of consecutive ranks begins, and what follows it."""
+    bounds: list[int] = []
+    for rank in ranks:
+        if bounds and bounds[-1] == rank:
+            bounds[-1] = rank + 1
+        else:
+            bounds += (rank, rank + 1)
+    return struct.pack(f"!{len(bounds)}Q", *bounds)
+
+
+def _read_ranks(data: bytes, most: int) -> Sequence[int]:
+    if len(data) % 16:
+        raise broken("spans of ranks have two bounds each")
+    bounds = struct.unpack(f"!{len(data) // 8}Q", data)
+    spans = [range(low, high) for low, high in zip(bounds[::2], bounds[1::2], strict=True)]
+    if not all(span and span.stop <= RANK_UNDEF + 1 for span in spans):
+        raise broken("a span of ranks has no ranks, or some that are none")
+    if sum(map(len, spans)) > most:
+        raise broken(f"more than {MAX_PROCS} procs are named")
+    return spans[0] if len(spans) == 1 else [rank for span in spans for rank in span]
+
+
+def _write_procs(procs: Iterable[Proc]) -> bytes:
+    """Return procs in their order: for each run of those of one nspace its name and their ranks."""
+    runs: list[tuple[str, list[int]]] = []
+    for nspace, rank in procs:
+        if not runs or runs[-1][0] != nspace:
+            runs.append((nspace, []))
+        runs[-1][1].append(rank)
+    return pack(0, *[field for nspace, ranks in runs for field in (TEXT.write(nspace), _write_ranks(ranks))])
+
+
+def _read_procs(data: bytes) -> tuple[Proc, ...]:
+    found: list[Proc] = []
+    for name, spans in _pairs(data):
+        nspace = _to_text(name)
+        try:
+            Proc(nspace, 0)
+        except ValueError as error:
+            raise broken(str(error)) from None
+        ranks = _read_ranks(spans, MAX_PROCS - len(found))
+        found += [Proc.unchecked(nspace, rank) for rank in ranks]
+    return tuple(found)
+
+
+def _pairs(data: bytes) -> Iterable[tuple[bytes, bytes]]:
+    fields = unpack(data)[1]
+    if len(fields) % 2:
+        raise broken("a name has no ranks")
+    return zip(fields[::2], fields[1::2], strict=True)
+
+
+def _one(procs: tuple[Proc, ...]) -> Proc:
+    if len(procs) != 1:
+        raise broken(f"{len(procs)} procs are named instead of one")
+    return procs[0]
+
+
+PROCS: Field[tuple[Proc, ...]] = Field(_write_procs, _read_procs)
+PROC: Field[Proc] = Field(lambda proc: _write_procs((proc,)), lambda data: _one(_read_procs(data)))
+
+
+def _write_servers(places: Mapping[int, str]) -> bytes:
+    by_server: dict[str, list[int]] = {}
+    for rank in sorted(places):
+        by_server.setdefault(places[rank], []).append(rank)
+    return pack(
+        0, *[field for name in sorted(by_server) for field in (TEXT.write(name), _write_ranks(by_server[name]))]
+    )
+
+
+def _read_servers(data: bytes) -> dict[int, str]:
+    places: dict[int, str] = {}
+    for name, spans in _pairs(data):
+        places.update(dict.fromkeys(_read_ranks(spans, MAX_PROCS - len(places)), _to_name(name)))
+    return places
+
+
+# The messages of the servers, but for those of collectives, which `kinds` declares.
+
+PLACES: Field[tuple[str, dict[int, str]]] = message(NAME, Field(_write_servers, _read_servers))
+"""A job's nspace, and the server of each of its ranks."""
+
+FORGOTTEN: Field[tuple[str]] = message(NAME)
+"""A job that a server has no more to do with."""
+
+FINALIZED: Field[tuple[Proc, int]] = message(PROC, NUMBER)
+"""A proc that has finalized, and in which of its incarnations."""
+
+PSET: Field[tuple[str, tuple[str, ...], tuple[Proc, ...]]] = message(NAME, NAMES, PROCS)
+"""The name of a process set, the marks of its definitions, its members."""
+
+CODES: Field[tuple[int, ...]] = many(NUMBER)
+"""Codes of events."""
+
+MODEX: Field[tuple[Proc, str, float]] = message(PROC, TEXT, LIMIT)
+"""Whose committed data is asked for, once which key is there, and how long that may take."""
+
+GROUPS: Field[Groups] = many(message(TEXT, PROCS))
+SIGNATURE: Field[tuple[str, str, tuple[Proc, ...]]] = message(TEXT, TEXT, PROCS)
+"""What tells an allgather of procs from others: an operation, what it is about, and the procs, sorted."""
+
+EVENT: Field[tuple[int, int, Proc, tuple[Info, ...]]] = message(NUMBER, NUMBER, PROC, INFOS)
+"""The code of an event, its range, its source, its infos."""
+
+JOB: Field[JobInfo] = record(JobInfo, NAME, INFOS, many(INFOS), many(INFOS), many(INFOS), many(message(NUMBER, INFOS)))
+
+
+_KEYS = many(TEXT)
+_REQUESTS: dict[str, Field[Any]] = {
+    "publish": record(Publish, INFOS, NUMBER, NUMBER, INFOS),
+    "lookup": record(Lookup, _KEYS, INFOS),
+    "unpublish": record(Unpublish, _KEYS, INFOS),
+}
+_REQUEST: Field[tuple[str, Proc, int, int, bytes]] = message(TEXT, PROC, NUMBER, NUMBER, BYTES)
+
+
+def pack_request(op: Op[Any], requestor: Proc, uid: int, gid: int) -> bytes:
+    """Return a request to the directory."""
+    return _REQUEST.write((op.name, requestor, uid, gid, _REQUESTS[op.name].write(op)))
+
+
+def unpack_request(data: bytes) -> tuple[Op[Any], Proc, int, int]:
+    """Return a request to the directory, and who makes it.
+
+    Raises:
+        RemoteProtocolError: It does not parse.
+    """
+    name, requestor, uid, gid, body = _REQUEST.read(data)
+    if name not in _REQUESTS:
+        raise broken(f"{name!r} is not forwarded")
+    return _REQUESTS[name].read(body), requestor, uid, gid
+
+
+def pack_found(result: object) -> bytes:
+    """Return what the directory has answered: the data of a lookup, or nothing."""
+    return DataBuffer().pack(codes.PDATA, *(result if isinstance(result, tuple) else ())).bytes()
+
+
+def unpack_found(data: bytes) -> tuple[Any, ...]:
+    """Return the data of a lookup.
+
+    Raises:
+        RemoteProtocolError: It does not parse.
+    """
+    return tuple(DataBuffer(data).unpack(codes.PDATA))

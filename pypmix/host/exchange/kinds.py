@@ -1,0 +1,315 @@
+"""The records of a collective between servers: what a server contributes, what is decided, and the table of kinds."""
+
+from __future__ import annotations
+
+import struct
+
+from pypmix.engine.collective import rules
+from pypmix.host.exchange.codec import (
+    BYTES,
+    INFOS,
+    NUMBER,
+    PROCS,
+    TEXT,
+    TEXTS,
+    Field,
+    broken,
+    expect,
+    many,
+    message,
+    pack,
+    unpack,
+)
+from pypmix.standard.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from pypmix.host.exchange.places import Party, Places
+    from pypmix.standard.errors import PMIxError
+    from pypmix.standard.types import Info, Proc
+
+    Key = tuple[str, int]
+    """A contribution: the server that gives it, and the number that this has given to it and to nothing else."""
+
+    _Rest = tuple[tuple[str, ...], tuple[Info, ...], tuple[Proc, ...], tuple[Proc, ...], tuple[tuple[str, bytes], ...]]
+    _More = tuple[tuple[Proc, ...], tuple[str, ...], tuple[Info, ...], tuple[bytes, ...], tuple[Key, ...]]
+
+    OnAnswer = Callable[[bytes | None, PMIxError | None], None]
+    OnOutcome = Callable[["Outcome"], None]
+    OnDecision = Callable[["Decision"], None]
+
+    class Timer(Protocol):
+        """A call that is due later."""
+
+        def cancel(self) -> None: ...
+
+    class Session(Protocol):
+        """What collectives use of an exchange: who is there, messages, and its clock."""
+
+        name: str
+
+        @property
+        def members(self) -> tuple[str, ...]: ...
+
+        @property
+        def gone(self) -> frozenset[str]: ...
+
+        def has(self, name: str) -> bool: ...
+
+        def now(self) -> float: ...
+
+        def number(self) -> int: ...
+
+        def later(self, seconds: float, function: Callable[[], None]) -> Timer: ...
+
+        def soon(self, function: Callable[..., object], *args: object) -> None: ...
+
+        def request(self, to: str, topic: str, data: bytes, done: OnAnswer, *, timeout: float = 0.0) -> None: ...
+
+        def ask(self, to: str, topic: str, data: bytes, done: OnAnswer) -> None: ...
+
+        def tell(self, to: str, topic: str, data: bytes) -> None: ...
+
+        def handle(self, topic: str, handler: Callable[[str, bytes, OnAnswer], None]) -> None: ...
+
+        def hear(self, topic: str, listener: Callable[[str, bytes], None]) -> None: ...
+
+
+class Kind(Record):
+    """What distinguishes one kind of collective from others.
+
+    Args:
+        operation: The operation.
+        loss_ends: A server that takes part and is lost ends it for all at once. Otherwise it goes on without the procs
+            of that server, and where the coordinator is lost, at the next one.
+        needs_callers: It is void once all that have called it have gone, and is coordinated where members are left.
+        unknown: Nobody knows beforehand who takes part: contributions meet at the first server of the session.
+        remembered: Servers that come too late are told how it ended.
+        names_alike: Servers that name different members fail; otherwise those whom all name take part.
+    """
+
+    operation: str
+    loss_ends: bool = False
+    needs_callers: bool = False
+    unknown: bool = False
+    remembered: bool = False
+    names_alike: bool = False
+
+
+GATHER, CONSTRUCT, OFFER, DESTRUCT, FENCE, CONNECT, DISCONNECT, GROUP_FENCE, GROUP_DISCONNECT = range(9)
+"""The kinds. An offer is one caller's part of a construct whose other callers its server does not know. The last two
+are those of all of a group, under its name.
+"""
+
+KINDS = {
+    GATHER: Kind("allgather", loss_ends=True),
+    CONSTRUCT: Kind(rules.CONSTRUCT, remembered=True, names_alike=True),
+    OFFER: Kind(rules.CONSTRUCT, unknown=True),
+    DESTRUCT: Kind(rules.DESTRUCT, needs_callers=True),
+    FENCE: Kind(rules.FENCE, loss_ends=True),
+    CONNECT: Kind(rules.CONNECT, needs_callers=True),
+    DISCONNECT: Kind(rules.DISCONNECT, loss_ends=True),
+    GROUP_FENCE: Kind(rules.FENCE, needs_callers=True),
+    GROUP_DISCONNECT: Kind(rules.DISCONNECT, needs_callers=True),
+}
+
+
+class Part(Record):
+    """What one server contributes.
+
+    Attributes:
+        number: Its number, which the server gives to nothing else.
+        kind: What it is a part of.
+        name: The group's name, or what else those who mean the same operation know it by.
+        party: The members as the server names them; of an offer, the caller, or nobody where that is not known.
+        servers: The servers that take part in an allgather, sorted.
+        status: How it stands with the members of the server.
+        incarnation: The latest incarnation of those.
+        infos: What they ask for, and what they tell the others.
+        known: Who is known to be lost to all callers of the server.
+        leaders: Who has led, as the server was told.
+        jobs: Job infos that other servers lack, by nspace.
+        data: What else the server contributes.
+    """
+
+    number: int
+    kind: int
+    name: str
+    party: Party
+    servers: tuple[str, ...] = ()
+    status: int = 0
+    incarnation: int = 1
+    infos: tuple[Info, ...] = ()
+    known: tuple[Proc, ...] = ()
+    leaders: tuple[Proc, ...] = ()
+    jobs: tuple[tuple[str, bytes], ...] = ()
+    data: bytes = b""
+
+    @property
+    def procs(self) -> tuple[Proc, ...]:
+        """The members as the server names them."""
+        return self.party.procs
+
+    @property
+    def rule(self) -> Kind:
+        """What distinguishes its kind."""
+        return KINDS[self.kind]
+
+
+class Outcome(Record):
+    """What is decided, the same for all.
+
+    Attributes:
+        status: The status.
+        detail: What there is to say about that.
+        missing: The procs because of which it has failed.
+        servers: The servers because of which it has failed.
+        infos: What is told to all.
+        jobs: Job infos.
+        data: What the servers have contributed, one after the other.
+        moved: Nothing is decided: another server coordinates it.
+        parts: Which contributions it is the end of.
+    """
+
+    status: int = 0
+    detail: str = ""
+    missing: tuple[Proc, ...] = ()
+    servers: tuple[str, ...] = ()
+    infos: tuple[Info, ...] = ()
+    jobs: tuple[bytes, ...] = ()
+    data: bytes = b""
+    moved: bool = False
+    parts: tuple[Key, ...] = ()
+
+
+class Gathered(Record):
+    """What an allgather has brought together.
+
+    Attributes:
+        blobs: The data of each participant, by its name; in the order of names.
+        statuses: The status that each has contributed.
+        absent: Participants that have no part in it any more; what they had is not there.
+    """
+
+    blobs: dict[str, bytes]
+    statuses: dict[str, int]
+    absent: tuple[str, ...] = ()
+
+
+class Decision:
+    """An outcome on its way to those who wait for it, here and on other servers."""
+
+    __slots__ = ("_packed", "outcome")
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self._packed: bytes | None = None
+
+    @property
+    def packed(self) -> bytes:
+        """The outcome as bytes."""
+        if self._packed is None:
+            self._packed = OUTCOME.write(self.outcome)
+        return self._packed
+
+
+_HEAD = struct.Struct("!qqIB")
+_REST: Field[_Rest] = message(TEXTS, INFOS, PROCS, PROCS, many(message(TEXT, BYTES)))
+
+
+def parts_field(places: Callable[[], Places]) -> Field[tuple[tuple[str, Part], ...]]:
+    """Return the field of contributions, combined: each with its server.
+
+    Most are fences, which have nothing but the first few fields.
+
+    Args:
+        places: Knows sets of procs that were named before.
+    """
+
+    def write(parts: tuple[tuple[str, Part], ...]) -> bytes:
+        fields: list[bytes] = []
+        for server, part in parts:
+            head = _HEAD.pack(part.number, part.status, part.incarnation, part.kind)
+            rest = part.servers, part.infos, part.known, part.leaders, part.jobs
+            more = _REST.write(rest) if any(rest) else b""
+            fields += (TEXT.write(server), head, TEXT.write(part.name), part.party.packed, part.data, more)
+        return pack(0, *fields)
+
+    def read(data: bytes) -> tuple[tuple[str, Part], ...]:
+        fields = unpack(data)[1]
+        if len(fields) % 6:
+            raise broken(f"contributions have {len(fields)} fields")
+        return tuple([_part(places(), *fields[at : at + 6]) for at in range(0, len(fields), 6)])
+
+    return Field(write, read)
+
+
+def _part(
+    places: Places, server: bytes, head: bytes, name: bytes, party: bytes, data: bytes, more: bytes
+) -> tuple[str, Part]:
+    if len(head) != _HEAD.size:
+        raise broken(f"a contribution begins with {len(head)} bytes")
+    number, status, incarnation, kind = _HEAD.unpack(head)
+    if kind not in KINDS:
+        raise broken(f"there is no operation {kind}")
+    servers, infos, known, leaders, jobs = _REST.read(more) if more else ((), (), (), (), ())
+    part = Part(
+        number,
+        kind,
+        TEXT.read(name),
+        places.read(party),
+        servers,
+        status,
+        incarnation,
+        infos,
+        known,
+        leaders,
+        jobs,
+        data,
+    )
+    return TEXT.read(server), part
+
+
+def _write_outcome(outcome: Outcome) -> bytes:
+    rest = outcome.missing, outcome.servers, outcome.infos, outcome.jobs, outcome.parts
+    more = (_MORE.write(rest),) if any(rest) else ()
+    return pack(int(outcome.moved), NUMBER.write(outcome.status), TEXT.write(outcome.detail), outcome.data, *more)
+
+
+def _read_outcome(data: bytes) -> Outcome:
+    moved, fields = unpack(data)
+    missing, servers, infos, jobs, parts = _MORE.read(fields.pop()) if len(fields) == 4 else ((), (), (), (), ())
+    status, detail, given = expect(fields, 3)
+    return Outcome(NUMBER.read(status), TEXT.read(detail), missing, servers, infos, jobs, given, bool(moved), parts)
+
+
+KEY: Field[Key] = message(TEXT, NUMBER)
+_MORE: Field[_More] = message(PROCS, TEXTS, INFOS, many(BYTES), many(KEY))
+OUTCOME = Field(_write_outcome, _read_outcome)
+CANCEL: Field[tuple[int, int, str, tuple[str, ...]]] = message(NUMBER, NUMBER, TEXT, TEXTS)
+"""The number of a contribution that is given up, the status, its detail, and the servers that are the cause."""
+
+_GATHERED: Field[tuple[tuple[tuple[str, int, bytes], ...], tuple[str, ...]]] = message(
+    many(message(TEXT, NUMBER, BYTES)), TEXTS
+)
+
+
+def pack_gathered(parts: list[tuple[str, Part]], absent: tuple[str, ...]) -> bytes:
+    """Return the result of an allgather."""
+    return _GATHERED.write((tuple([(name, part.status, part.data) for name, part in parts]), absent))
+
+
+def unpack_gathered(data: bytes, participants: tuple[str, ...]) -> Gathered:
+    """Return the result of an allgather of these servers.
+
+    Raises:
+        RemoteProtocolError: It does not parse, or is that of others.
+    """
+    parts, absent = _GATHERED.read(data)
+    gathered = Gathered({part[0]: part[2] for part in parts}, {part[0]: part[1] for part in parts}, absent)
+    if sorted((*gathered.blobs, *absent)) != list(participants):
+        raise broken("a result is not that of its participants")
+    return gathered

@@ -1,0 +1,345 @@
+"""One server's part in collectives between servers: its contributions, on their way to the coordinator and back.
+
+A contribution goes to the server that coordinates (`_coordinator_of`, the one place where that is decided): the first
+by name of those that take part and are not lost or, where nobody knows who will take part, of the session. It waits
+for that server to come if it has not begun yet. Then the coordinator decides, or says that it does not coordinate this
+(the contribution goes to the next one), or is lost. In that case another server may have heard already how it ended:
+all are asked, whoever learns it tells those it concerns, and only if nobody knows the contribution goes to the next
+server. A collective that ends with a server that is lost ends here at once, without asking.
+
+A time limit counts here. When it is over the coordinator is told, which says who is missing; if it does not even do
+that, the collective ends without it. `coordinator` describes the other half. All of this happens in turns of the
+exchange.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pypmix.host.exchange import deciding
+from pypmix.host.exchange.codec import broken
+from pypmix.host.exchange.coordinator import Coordinator
+from pypmix.host.exchange.errors import ServerLost, listed
+from pypmix.host.exchange.kinds import CANCEL, GATHER, KEY, OUTCOME, Outcome, Part, parts_field
+from pypmix.host.exchange.limits import AGAIN_SECONDS, DECIDED_SECONDS, DECISION_SECONDS, MAX_AGAIN
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import PMIxError, RemoteProtocolError, Unreachable
+from pypmix.standard.ops.events import procs_in
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pypmix.host.exchange.kinds import Key, OnAnswer, OnOutcome, Session, Timer
+    from pypmix.standard.types import Proc
+
+PART = "pypmix.collective"
+GIVE_UP = "pypmix.collective.cancel"
+DECIDED = "pypmix.collective.decided"
+NEWS = "pypmix.collective.news"
+
+
+class Own:
+    """A contribution of this server that has not ended.
+
+    Attributes:
+        part: The contribution.
+        done: Called with the decision.
+        since: When it began.
+        to: The coordinator that has it; None while there is none.
+        awaited: The coordinator that it waits for, which has not come yet.
+        skip: Servers that do not coordinate it.
+        tries: How often one has said so.
+        cancelled: How it ends unless it is decided before; it was given up.
+    """
+
+    __slots__ = ("awaited", "cancelled", "done", "part", "since", "skip", "timer", "to", "tries")
+
+    def __init__(self, part: Part, done: OnOutcome, since: float) -> None:
+        self.part = part
+        self.done = done
+        self.since = since
+        self.to: str | None = None
+        self.awaited: str | None = None
+        self.skip: set[str] = set()
+        self.tries = 0
+        self.cancelled: Outcome | None = None
+        self.timer: Timer | None = None
+
+    @property
+    def servers(self) -> Iterable[str]:
+        """The servers that take part, as far as that is known."""
+        return self.part.servers or self.part.party.servers
+
+
+class Participant:
+    """The collectives that one server takes part in, and those that it coordinates.
+
+    Args:
+        session: The exchange.
+
+    Attributes:
+        coordinator: What this server coordinates.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.name = session.name
+        self.coordinator = Coordinator(session, self._forward)
+        self._session = session
+        self._parts = parts_field(lambda: self.coordinator.places)
+        self._open: dict[int, Own] = {}
+        self._asked: list[tuple[str, Key, OnAnswer]] = []
+        session.handle(PART, self._came)
+        session.hear(GIVE_UP, lambda sender, data: self.coordinator.cancel(sender, *CANCEL.read(data)))
+        session.handle(DECIDED, self._asked_decided)
+        session.hear(NEWS, lambda _, data: self._heard_of(data))
+
+    def __len__(self) -> int:
+        return len(self._open) + len(self.coordinator) + len(self._asked)
+
+    def open(self) -> list[Own]:
+        """Return the contributions that have not ended; from any thread."""
+        return list(self._open.values())
+
+    def begin(self, part: Part, done: OnOutcome, seconds: float) -> Own:
+        """Give a contribution; `done` is called once, with the decision.
+
+        Args:
+            part: The contribution.
+            done: Told how it ends.
+            seconds: The time limit, 0 for none.
+        """
+        own = Own(part, done, self._session.now())
+        self.start(own, seconds)
+        return own
+
+    def start(self, own: Own, seconds: float) -> None:
+        """Give a contribution that was made already."""
+        self._open[own.part.number] = own
+        if seconds:
+            own.timer = self._session.later(seconds, lambda: self._overdue(own))
+        self._send(own)
+
+    def missing(self, own: Own) -> tuple[tuple[str, ...], tuple[Proc, ...]]:
+        """Return which servers and procs are waited for; only the coordinator knows, elsewhere there are none."""
+        servers, procs = self.coordinator.missing((self.name, own.part.number)) if own.to == self.name else ([], set())
+        return tuple(servers), tuple(sorted(procs))
+
+    def _forward(self, part: Part, done: OnOutcome) -> Callable[[int], None]:
+        """Give a contribution for others to the server where offers meet."""
+        own = self.begin(part, done, 0.0)
+        return lambda status: self.give_up(own, status)
+
+    # The way to the coordinator
+
+    def _coordinator_of(self, own: Own) -> str | None:
+        """Return the server that coordinates it; None where none is left."""
+        if own.part.rule.unknown:
+            return self._session.members[0]
+        away = self._session.gone | own.skip
+        return min([name for name in own.servers if name not in away], default=None)
+
+    def _send(self, own: Own) -> None:
+        part = own.part
+        if part.number not in self._open:
+            return
+        if own.cancelled is not None:
+            self._finish(own, own.cancelled)
+            return
+        gone = self._session.gone
+        lost = gone.intersection(own.servers) if gone and part.rule.loss_ends else ()
+        if lost:
+            self._lost(own, lost)
+            return
+        to = self._coordinator_of(own)
+        mine = part.party.servers.get(self.name, ()) if own.skip else ()
+        if to is None or (mine and self.coordinator.are_out(part, mine)):
+            # Those who have not gone do not wait for this server any more.
+            status = deciding.ABORT if part.rule.remembered else statuses.ERR_PARTIAL_SUCCESS
+            self._finish(own, deciding.failure(status, "all of its members here have gone", part.procs))
+        elif self._session.has(to):
+            own.to, own.awaited = to, None
+            if to == self.name:
+                self.coordinator.come(
+                    to, part, lambda decision: self._session.soon(self._decide, own, to, decision.outcome)
+                )
+            else:
+                data = self._parts.write(((self.name, part),))
+                self._session.ask(to, PART, data, partial(self._told, own, to))
+        else:
+            own.to, own.awaited = None, to
+
+    def _came(self, sender: str, data: bytes, answer: OnAnswer) -> None:
+        """Contributions have come: those of one server, as long as none passes on what others give."""
+        for server, part in self._parts.read(data):
+            if server != sender:
+                raise broken(f"{sender} contributes for {server}")
+            self.coordinator.come(server, part, lambda decision: answer(decision.packed, None))
+
+    def _told(self, own: Own, to: str, data: bytes | None, error: PMIxError | None) -> None:
+        """A coordinator has answered."""
+        if own.part.number not in self._open or own.to != to:
+            return
+        if isinstance(error, ServerLost | Unreachable) and not own.part.rule.loss_ends:
+            own.to = None
+            own.skip.add(to)
+            self._inquire(own, to)
+            return
+        if isinstance(error, ServerLost):
+            self._lost(own, error.servers)
+            return
+        try:
+            outcome = OUTCOME.read(data or b"") if error is None else deciding.failure(error.code, error.detail)
+        except RemoteProtocolError as problem:
+            outcome = deciding.failure(problem.code, problem.detail)
+        self._decide(own, to, outcome)
+
+    def _decide(self, own: Own, to: str, outcome: Outcome) -> None:
+        """A coordinator has decided."""
+        if own.part.number not in self._open or own.to != to:
+            return
+        if outcome.moved:
+            self._move(own, to)
+            return
+        if outcome.parts:
+            self.coordinator.learn(outcome)
+        self._finish(own, outcome)
+        if own.part.rule.remembered and (
+            procs_in(outcome.infos, keys.GROUP_MEMBERSHIP) or outcome.status != statuses.SUCCESS
+        ):
+            self.coordinator.over(own.part)
+
+    def _move(self, own: Own, to: str) -> None:
+        """Another server coordinates it."""
+        own.to = None
+        own.tries += 1
+        if not own.part.rule.unknown:
+            own.skip.add(to)
+        if own.tries > MAX_AGAIN:
+            self._finish(own, deciding.failure(deciding.ABORT, "the servers do not agree where they meet"))
+        elif self._coordinator_of(own) == to:
+            # This server has not heard yet of the one that does.
+            self._session.later(AGAIN_SECONDS, lambda: self._send(own))
+        else:
+            self._send(own)
+
+    def _finish(self, own: Own, outcome: Outcome) -> None:
+        if self._open.pop(own.part.number, None) is not None:
+            if own.timer is not None:
+                own.timer.cancel()
+            own.done(outcome)
+
+    # Where the coordinator is lost
+
+    def _inquire(self, own: Own, lost: str) -> None:
+        """Look whether another server has heard how it has ended, else go on."""
+        waiting = {name for name in self._session.members if name != self.name}
+        asked = KEY.write((lost, own.part.number))
+
+        def told(name: str, data: bytes | None, _error: PMIxError | None) -> None:
+            if own.part.number not in self._open or own.to is not None or not waiting:
+                return
+            waiting.discard(name)
+            if data:
+                self._heard_of(data)
+            elif not waiting:
+                self._send(own)
+
+        if not waiting:
+            self._send(own)
+        for name in sorted(waiting):
+            self._session.request(name, DECIDED, asked, partial(told, name), timeout=DECISION_SECONDS)
+
+    def _asked_decided(self, sender: str, data: bytes, answer: OnAnswer) -> None:
+        lost, number = KEY.read(data)
+        asked = lost, (sender, number), answer
+        self._asked.append(asked)
+        if lost in self._session.members:
+            # What it has told this server may be on its way still.
+            self._session.later(DECIDED_SECONDS, lambda: self._answer_decided(asked))
+        else:
+            # In a turn of its own: what came before it has been dealt with by then.
+            self._session.soon(self._answer_decided, asked)
+
+    def _answer_decided(self, asked: tuple[str, Key, OnAnswer]) -> None:
+        if asked in self._asked:
+            self._asked.remove(asked)
+            outcome = self.coordinator.decided.find(asked[1])
+            asked[2](b"" if outcome is None else OUTCOME.write(outcome), None)
+
+    def _heard_of(self, data: bytes) -> None:
+        """Another server knows how something has ended whose coordinator is lost: so do all now that it concerns."""
+        outcome = OUTCOME.read(data)
+        mine = [own for server, number in outcome.parts if server == self.name and (own := self._open.get(number))]
+        self.coordinator.learn(outcome)
+        for own in mine:
+            self._finish(own, outcome)
+        if mine:
+            # Whoever has told this may be lost before the others hear of it.
+            for name in sorted({server for server, _ in outcome.parts} - {self.name}):
+                self._session.tell(name, NEWS, data)
+
+    # What is given up
+
+    def give_up(self, own: Own, status: int, detail: str = "") -> None:
+        """Have a collective end with this status for all, if it has not ended yet."""
+        if own.part.number not in self._open:
+            return
+        own.cancelled = deciding.failure(status, detail or f"{self.name} has given it up")
+        if own.to is not None:
+            self._session.tell(own.to, GIVE_UP, CANCEL.write((own.part.number, status, detail, ())))
+        elif own.part.kind == GATHER:
+            self._finish(own, own.cancelled)
+
+    def _overdue(self, own: Own) -> None:
+        if own.part.number not in self._open:
+            return
+        own.timer = self._session.later(DECISION_SECONDS, lambda: self._forsake(own))
+        if own.to is None and not own.part.rule.unknown:
+            late = sorted(set(own.servers).difference(self._session.members))
+            self._finish(own, deciding.overdue(late, self._procs_on(own, late)))
+        else:
+            self.give_up(own, statuses.ERR_TIMEOUT)
+
+    def _forsake(self, own: Own) -> None:
+        """The coordinator does not even say who is missing."""
+        where = f"{listed((own.to,))} does not answer" if own.to else "no server says how it has ended"
+        self._finish(own, deciding.failure(statuses.ERR_TIMEOUT, where, (), (own.to,) if own.to else ()))
+
+    def _procs_on(self, own: Own, servers: Iterable[str]) -> list[Proc]:
+        return [proc for name in servers for proc in own.part.party.servers.get(name, ())]
+
+    # Who comes and goes
+
+    def changed(self, name: str, here: bool) -> None:
+        """A server has come or is lost."""
+        if here:
+            self.coordinator.meet()
+            for own in [own for own in self.open() if own.awaited == name]:
+                self._send(own)
+            return
+        self.coordinator.lose(name)
+        for own in [own for own in self.open() if own.part.rule.loss_ends and name in own.servers]:
+            if own.to not in (None, name, self.name):
+                # The coordinator may not have seen that server go.
+                data = CANCEL.write((own.part.number, statuses.ERR_UNREACH, "", (name,)))
+                self._session.tell(own.to, GIVE_UP, data)
+            self._lost(own, (name,))
+        for asked in [asked for asked in self._asked if asked[0] == name]:
+            self._session.soon(self._answer_decided, asked)
+
+    def _lost(self, own: Own, servers: Iterable[str]) -> None:
+        """A server is lost with which it ends."""
+        self._finish(own, self.coordinator.servers_lost(own.part, servers))
+
+    def close(self) -> None:
+        """This server leaves the exchange."""
+        self._asked.clear()
+        self.coordinator.close()
+        for own in self.open():
+            self._finish(own, self.left())
+
+    @staticmethod
+    def left() -> Outcome:
+        """Return the end of what is begun, or under way, once this server has left the exchange."""
+        return deciding.failure(statuses.ERR_LOST_CONNECTION, "this server has left the exchange")
