@@ -60,6 +60,7 @@ from pypmix.host.exchange.places import Party, Places
 from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
+from pypmix.standard.record import Record
 from pypmix.standard.types import DataArray, Info, Value, decimal
 
 TYPE_CHECKING = False
@@ -240,16 +241,13 @@ class Round:
         return same
 
 
-class _Late:
+class _Late(Record):
     """A construct that has ended without servers that may still come to it."""
 
-    __slots__ = ("name", "outcome", "procs", "servers")
-
-    def __init__(self, name: str, procs: frozenset[Proc], servers: set[str], outcome: Outcome) -> None:
-        self.name = name
-        self.procs = procs
-        self.servers = servers
-        self.outcome = outcome
+    name: str
+    procs: frozenset[Proc]
+    servers: set[str]
+    outcome: Outcome
 
 
 class Coordinator:

@@ -256,20 +256,8 @@ def _part(
     if kind not in KINDS:
         raise broken(f"there is no operation {kind}")
     servers, infos, known, leaders, jobs = _REST.read(more) if more else ((), (), (), (), ())
-    part = Part(
-        number,
-        kind,
-        TEXT.read(name),
-        places.read(party),
-        servers,
-        status,
-        incarnation,
-        infos,
-        known,
-        leaders,
-        jobs,
-        data,
-    )
+    label, named = TEXT.read(name), places.read(party)
+    part = Part(number, kind, label, named, servers, status, incarnation, infos, known, leaders, jobs, data)
     return TEXT.read(server), part
 
 
