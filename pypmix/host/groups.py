@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypmix.engine.collective import rules
 from pypmix.standard import attrs, statuses
 from pypmix.standard.codes import SIZE
 from pypmix.standard.enums import EventCode
@@ -48,9 +49,8 @@ class Memberships:
                 raise NotSupported("nobody comes from elsewhere", operation=op.name)
             absent = procs_in(directives, GROUP_ABSENT) or ()
             named = (*asked, *(procs_in(directives, ADDED) or ()))
-            members = [proc for proc in members_of(host, named) if proc not in absent]
-            place = {proc: number for number, proc in enumerate(procs_in(directives, GROUP_ORDER) or ())}
-            members.sort(key=lambda proc: (place.get(proc, len(place)), proc))
+            present = [proc for proc in members_of(host, named) if proc not in absent]
+            members = rules.placed(procs_in(directives, GROUP_ORDER) or (), present)
             told = attrs.GROUP_MEMBERSHIP(members), *[info for info in directives if info.key in TOLD]
             numbered = is_set(directives, ASSIGN_CONTEXT_ID)
             if all(proc.rank != RANK_WILDCARD for proc in named):

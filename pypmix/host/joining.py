@@ -10,7 +10,7 @@ from pypmix.clusters import check_cluster, split_nspace
 from pypmix.host.directory import Who
 from pypmix.host.exchange import codec, rendezvous
 from pypmix.host.exchange.border import Naming, renamed
-from pypmix.host.exchange.exchange import log
+from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.tcp import TCPCarrier
 from pypmix.host.publishing import Publications
 from pypmix.standard import statuses

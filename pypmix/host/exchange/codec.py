@@ -39,8 +39,6 @@ MAX_PROCS = 1 << 20
 
 _KINDS = [bytes((kind,)) for kind in range(256)]
 _LENGTH = struct.Struct("!I")
-_NUMBER = struct.Struct("!q")
-_SECONDS = struct.Struct("!d")
 
 
 def broken(detail: str) -> RemoteProtocolError:
@@ -144,20 +142,24 @@ def record(make: Callable[..., R], *fields: Field[Any]) -> Field[R]:
     return Field(lambda value: inner.write(tuple([getattr(value, name) for name in names])), read)
 
 
-def _to_number(field: bytes) -> int:
-    if len(field) != 8:
-        raise broken(f"a number has {len(field)} bytes")
-    return int(_NUMBER.unpack(field)[0])
+def _fixed(format: str) -> Field[Any]:
+    """Return the field of a number of a fixed length."""
+    layout = struct.Struct(format)
+
+    def read(data: bytes) -> Any:
+        if len(data) != layout.size:
+            raise broken(f"a number has {len(data)} bytes")
+        return layout.unpack(data)[0]
+
+    return Field(layout.pack, read)
 
 
-def _to_seconds(field: bytes) -> float:
-    if len(field) != 8:
-        raise broken(f"a time has {len(field)} bytes")
-    return float(_SECONDS.unpack(field)[0])
+NUMBER: Field[int] = _fixed("!q")
+SECONDS: Field[float] = _fixed("!d")
 
 
 def _to_limit(field: bytes) -> float:
-    seconds = _to_seconds(field)
+    seconds = SECONDS.read(field)
     if not 0 < seconds < MAX_SECONDS:
         raise broken(f"{seconds} s are not a time limit")
     return seconds
@@ -184,9 +186,7 @@ def _to_flag(field: bytes) -> bool:
 
 BYTES: Field[bytes] = Field(lambda data: data, lambda data: data)
 FLAG: Field[bool] = Field(lambda on: b"\1" if on else b"\0", _to_flag)
-NUMBER: Field[int] = Field(_NUMBER.pack, _to_number)
-SECONDS: Field[float] = Field(_SECONDS.pack, _to_seconds)
-LIMIT: Field[float] = Field(_SECONDS.pack, _to_limit)
+LIMIT: Field[float] = Field(SECONDS.write, _to_limit)
 TEXT: Field[str] = Field(lambda text: text.encode("utf-8", "surrogateescape"), _to_text)
 NAME: Field[str] = Field(TEXT.write, _to_name)
 TEXTS = many(TEXT)

@@ -12,8 +12,7 @@ from collections import OrderedDict
 from pypmix.engine.base import Pending
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import JOB, SIGNATURE, TEXT
-from pypmix.host.exchange.errors import ExchangeTimeout, as_error
-from pypmix.host.exchange.exchange import log
+from pypmix.host.exchange.errors import ExchangeTimeout, as_error, log
 from pypmix.host.exchange.kinds import (
     CONNECT,
     CONSTRUCT,

@@ -285,7 +285,7 @@ class Coordinator:
         return len(self._late)
 
     def _all(self) -> Iterator[Round]:
-        return iter([round for rounds in self._rounds.values() for round in rounds])
+        return iter([round for rounds in list(self._rounds.values()) for round in list(rounds)])
 
     # What comes
 
@@ -489,10 +489,16 @@ class Coordinator:
     # Who is waited for
 
     def missing(self, key: Key) -> tuple[list[str], set[Proc]]:
-        """Return which servers, and which of their procs, the collective of a contribution waits for."""
+        """Return which servers, and which of their procs, the collective of a contribution waits for.
+
+        This may be asked from any thread, while the round goes on: then nobody is waited for.
+        """
         for round in self._all():
-            if any(held.key == key for held in round.held):
-                return self._waiting(round)
+            if any(held.key == key for held in list(round.held)):
+                try:
+                    return self._waiting(round)
+                except (IndexError, ValueError):
+                    break
         return [], set()
 
     def _waiting(self, round: Round) -> tuple[list[str], set[Proc]]:

@@ -6,10 +6,13 @@ from pypmix.host.exchange.codec import NUMBER, TEXT, TEXTS, Field, message
 from pypmix.host.exchange.limits import MAX_DETAIL
 from pypmix.standard import statuses
 from pypmix.standard.errors import LostConnection, OperationTimeout, PMIxError, error_for
+from pypmix.standard.logtext import get_logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+log = get_logger("pypmix.host.exchange")
 
 SHOWN = 8
 """How many servers an error's text names."""

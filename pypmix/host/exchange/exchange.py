@@ -10,13 +10,22 @@ from itertools import count
 from pypmix.engine.alarms import Alarms
 from pypmix.host.exchange import codec, limits
 from pypmix.host.exchange.codec import BYTES, NUMBER, TEXT, message
-from pypmix.host.exchange.errors import ExchangeTimeout, as_error, left, listed, lost, make, pack_error, unpack_error
+from pypmix.host.exchange.errors import (
+    ExchangeTimeout,
+    as_error,
+    left,
+    listed,
+    log,
+    lost,
+    make,
+    pack_error,
+    unpack_error,
+)
 from pypmix.host.exchange.kinds import GATHER, Part, unpack_gathered
 from pypmix.host.exchange.participant import PART, Own, Participant
 from pypmix.host.exchange.places import Party
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotSupported, PMIxError, RemoteProtocolError, Unreachable
-from pypmix.standard.logtext import get_logger
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -35,8 +44,6 @@ if TYPE_CHECKING:
     OnPresent = Callable[[None, PMIxError | None], None]
     Listener = Callable[[str, bytes], None]
     Watcher = Callable[[str, bool], None]
-
-log = get_logger("pypmix.host.exchange")
 
 REQUEST, ANSWER, REFUSED, TELL = range(1, 5)
 """The kinds of messages."""

@@ -19,7 +19,7 @@ from functools import partial
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import broken
 from pypmix.host.exchange.coordinator import Coordinator
-from pypmix.host.exchange.errors import ServerLost, listed
+from pypmix.host.exchange.errors import ServerLost, as_error, listed, log
 from pypmix.host.exchange.kinds import CANCEL, GATHER, KEY, OUTCOME, Outcome, Part, parts_field
 from pypmix.host.exchange.limits import AGAIN_SECONDS, DECIDED_SECONDS, DECISION_SECONDS, MAX_AGAIN
 from pypmix.standard import keys, statuses
@@ -160,14 +160,21 @@ class Participant:
         elif self._session.has(to):
             own.to, own.awaited = to, None
             if to == self.name:
-                self.coordinator.come(
-                    to, part, lambda decision: self._session.soon(self._decide, own, to, decision.outcome)
-                )
+                self._contribute(own, to)
             else:
                 data = self._parts.write(((self.name, part),))
                 self._session.ask(to, PART, data, partial(self._told, own, to))
         else:
             own.to, own.awaited = None, to
+
+    def _contribute(self, own: Own, to: str) -> None:
+        """Contribute to a collective that this server coordinates itself."""
+        try:
+            self.coordinator.come(to, own.part, lambda made: self._session.soon(self._decide, own, to, made.outcome))
+        except Exception as problem:
+            log.exception("%s: a contribution could not be taken in", self.name)
+            error = as_error(problem)
+            self._finish(own, deciding.failure(error.code, error.detail))
 
     def _came(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         """Contributions have come: those of one server, as long as none passes on what others give."""

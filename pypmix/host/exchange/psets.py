@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from pypmix.host.exchange.codec import PSET
-from pypmix.host.exchange.exchange import log
+from pypmix.host.exchange.errors import log
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotFound, PMIxError
 

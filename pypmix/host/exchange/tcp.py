@@ -13,7 +13,7 @@ import time
 from pypmix.engine.faults import fault
 from pypmix.host.exchange import rendezvous
 from pypmix.host.exchange.carrier import MAX_MESSAGE
-from pypmix.host.exchange.exchange import log
+from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.handshake import Handshake, Stranger, check_name, refusal
 from pypmix.host.exchange.limits import (
     DEAD_SECONDS,
