@@ -299,11 +299,11 @@ def test_parts_and_outcomes_travel():
     places = Places()
     parts = parts_field(lambda: places)
     party = Party((P[2], P[0], P[1], P[3]), places.where)
-    told = (CONTEXT,), (P[1],), (P[2],), (("job", b"x"), ("other", b"")), b"\0y"
+    told = (CONTEXT,), (P[1],), (P[2],), b"\0y"
     part = Part(7, 1, "g\udcff", party, ("a", "b"), -52, 3, *told)
     whole = parts.write((("a", part), ("b", part)))
     assert parts.read(whole) == (("a", part), ("b", part))
-    outcome = Outcome(-24, "late", (P[0],), ("b",), (CONTEXT,), (b"jobs",), b"data", False, (("a", 1), ("b", 2)))
+    outcome = Outcome(-24, "late", (P[0],), ("b",), (CONTEXT,), b"data", False, (("a", 1), ("b", 2)))
     assert OUTCOME.read(OUTCOME.write(outcome)) == outcome
     assert OUTCOME.read(OUTCOME.write(Outcome(moved=True))).moved
     for broken in (whole[:-1], b"", whole.replace(b"\0\1", b"\0\x09")):

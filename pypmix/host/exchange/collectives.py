@@ -222,7 +222,6 @@ class Collectives:
             tuple([self._expanded(info) for info in directives if info.key in deciding.CARRIED]) if directives else (),
             known,
             leaders,
-            self._jobs_for(kind, party),
             data,
         )
 
@@ -259,18 +258,6 @@ class Collectives:
         procs = tuple(self._places.expand(named))
         return info if procs == named else deciding.named(info.key, procs)
 
-    def _jobs_for(self, kind: int, party: Party) -> tuple[tuple[str, bytes], ...]:
-        """Return the job infos that this server has to tell: of its own procs, where a server does not know them."""
-        if kind not in (CONSTRUCT, OFFER, CONNECT):
-            return ()
-        others = self._exchange.members if kind == OFFER else tuple(party.servers)
-        told = []
-        for nspace in sorted({proc.nspace for proc in party.servers.get(self.name, ())}):
-            first = min([name for name, procs in party.servers.items() if any(p.nspace == nspace for p in procs)])
-            if first == self.name and nspace in self._jobs and not self._places.known_to(nspace, others):
-                told.append((nspace, JOB.write(self._jobs[nspace])))
-        return tuple(told)
-
     def _cancel(self, op: GroupUpcall) -> None:
         """The server gives up what it has begun under a name: all of it, or the offers of some callers."""
         given = number_in(op.directives, LOCAL_STATUS)
@@ -293,35 +280,40 @@ class Collectives:
             error.missing = frozenset(outcome.missing[:MAX_MISSING])
             upcall.fail(error)
             return
-        for job in outcome.jobs:
-            self._borrow(JOB.read(job))
         if part.kind in (FENCE, GROUP_FENCE):
             upcall.reply(outcome.data)
         elif part.kind == CONNECT:
-            self._bring_jobs(part, lambda: self._reply_connected(upcall, outcome))
+            self._bring_jobs(upcall, part.procs, lambda: self._reply_connected(upcall, outcome))
         elif part.kind in (DISCONNECT, GROUP_DISCONNECT):
             upcall.reply(None)
         elif part.kind == DESTRUCT:
             self.record.remove(part.name, part.procs)
             upcall.reply(outcome.infos)
         else:
-            upcall.reply(self._constructed(part, outcome))
+            members = procs_in(outcome.infos, keys.GROUP_MEMBERSHIP) or ()
+            self._bring_jobs(upcall, members, lambda: upcall.reply(self._constructed(part, outcome)))
 
-    def _bring_jobs(self, part: Part, then: Callable[[], None]) -> None:
-        """Ask for job infos that nobody has told, because the server that was to do so has no proc left there."""
+    def _bring_jobs(self, upcall: Upcall, procs: Iterable[Proc], then: Callable[[], None]) -> None:
+        """Register the jobs of procs of other servers that this one lacks, and answer an upcall then."""
         asked = []
-        for nspace in sorted(filter(self._lacks, {proc.nspace for proc in part.procs if not self._has_gone(proc)})):
-            told = [name for name in self._places.tellers_of(nspace) if name in self._exchange.members]
+        for nspace in sorted(filter(self._lacks, {proc.nspace for proc in procs})):
+            told = [name for name in self._places.tellers_of(nspace) if self._exchange.has(name)]
             asked += [(nspace, name) for name in told[:1]]
+        found: list[bytes] = []
         waiting = len(asked)
+
+        def finish(_upcall: Upcall, _op: object) -> None:
+            for data in found:
+                self._borrow(JOB.read(data))
+            then()
 
         def came(data: bytes | None, _error: PMIxError | None) -> None:
             nonlocal waiting
             waiting -= 1
             if data:
-                self._borrow(JOB.read(data))
+                found.append(data)
             if not waiting:
-                then()
+                self.attempt(finish, upcall)
 
         for nspace, name in asked:
             self._exchange.request(name, JOB_INFO, TEXT.write(nspace), came, timeout=DECISION_SECONDS)

@@ -637,15 +637,8 @@ class Coordinator:
         # Should this server be lost, the end of these is known where offers meet.
         keys = tuple([f"{number} {server}" for server, number in round.keys])
         infos.append(Info(PARTS, Value(codes.DATA_ARRAY, DataArray(codes.STRING, keys))))
-        jobs = {nspace: job for _, part in parts for nspace, job in part.jobs}
-        part = Part(
-            self._session.number(),
-            OFFER,
-            round.name,
-            Party(members, self.places.where),
-            infos=tuple(infos),
-            jobs=tuple(jobs.items()),
-        )
+        party = Party(members, self.places.where)
+        part = Part(self._session.number(), OFFER, round.name, party, infos=tuple(infos))
         round.step(FORWARD)
         round.give_up = self._forward(part, lambda outcome: self._end(round, outcome.replace(parts=())))
 

@@ -149,11 +149,6 @@ def added_by(parts: Parts) -> tuple[Proc, ...]:
     return tuple(dict.fromkeys([proc for _, part in parts for proc in procs_under(part, ADD_MEMBERS)]))
 
 
-def jobs_of(parts: Parts) -> tuple[bytes, ...]:
-    """Return the job infos that some servers lack, each once."""
-    return tuple({nspace: job for _, part in parts for nspace, job in part.jobs}.values())
-
-
 def assigns(parts: Parts) -> bool:
     """Tell whether a connect makes an nspace: somebody understands it, and nobody wants none."""
     return asked(parts, CONNECT_ASSIGN) and not asked(parts, CONNECT_XCHG_ONLY)
@@ -289,7 +284,7 @@ def formed(
         infos.append(named(GROUP_ABSENT, missing))
     if leader is not None:
         infos.append(Info(GROUP_LEADER_PROC, Value(codes.PROC, leader)))
-    return Outcome(infos=tuple(infos), jobs=jobs_of(parts))
+    return Outcome(infos=tuple(infos))
 
 
 def bootstrapped(parts: Parts, gone: set[Proc], context_id: int | None) -> tuple[Outcome, tuple[Proc, ...]]:
@@ -341,7 +336,7 @@ def together(kind: int, parts: Parts, absent: set[Proc], late: Iterable[str], le
     if failed and not ft and kind != DESTRUCT:
         return failure(statuses.ERR_PARTIAL_SUCCESS, f"members on {listed(failed)} have gone", lost)
     infos = (named(GROUP_ABSENT, sorted(lost)),) if lost else ()
-    return Outcome(statuses.SUCCESS, "", (), (), infos, jobs_of(parts), b"".join([part.data for _, part in parts]))
+    return Outcome(statuses.SUCCESS, "", (), (), infos, b"".join([part.data for _, part in parts]))
 
 
 def connected(outcome: Outcome, parts: Parts, came: Iterable[Proc], name: str) -> Outcome:

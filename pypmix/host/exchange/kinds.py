@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     Key = tuple[str, int]
     """A contribution: the server that gives it, and the number that this has given to it and to nothing else."""
 
-    _Rest = tuple[tuple[str, ...], tuple[Info, ...], tuple[Proc, ...], tuple[Proc, ...], tuple[tuple[str, bytes], ...]]
-    _More = tuple[tuple[Proc, ...], tuple[str, ...], tuple[Info, ...], tuple[bytes, ...], tuple[Key, ...]]
+    _Rest = tuple[tuple[str, ...], tuple[Info, ...], tuple[Proc, ...], tuple[Proc, ...]]
+    _More = tuple[tuple[Proc, ...], tuple[str, ...], tuple[Info, ...], tuple[Key, ...]]
 
     OnAnswer = Callable[[bytes | None, PMIxError | None], None]
     OnOutcome = Callable[["Outcome"], None]
@@ -131,7 +131,6 @@ class Part(Record):
         infos: What they ask for, and what they tell the others.
         known: Who is known to be lost to all callers of the server.
         leaders: Who has led, as the server was told.
-        jobs: Job infos that other servers lack, by nspace.
         data: What else the server contributes.
     """
 
@@ -145,7 +144,6 @@ class Part(Record):
     infos: tuple[Info, ...] = ()
     known: tuple[Proc, ...] = ()
     leaders: tuple[Proc, ...] = ()
-    jobs: tuple[tuple[str, bytes], ...] = ()
     data: bytes = b""
 
     @property
@@ -168,7 +166,6 @@ class Outcome(Record):
         missing: The procs because of which it has failed.
         servers: The servers because of which it has failed.
         infos: What is told to all.
-        jobs: Job infos.
         data: What the servers have contributed, one after the other.
         moved: Nothing is decided: another server coordinates it.
         parts: Which contributions it is the end of.
@@ -179,7 +176,6 @@ class Outcome(Record):
     missing: tuple[Proc, ...] = ()
     servers: tuple[str, ...] = ()
     infos: tuple[Info, ...] = ()
-    jobs: tuple[bytes, ...] = ()
     data: bytes = b""
     moved: bool = False
     parts: tuple[Key, ...] = ()
@@ -217,7 +213,7 @@ class Decision:
 
 
 _HEAD = struct.Struct("!qqIB")
-_REST: Field[_Rest] = message(TEXTS, INFOS, PROCS, PROCS, many(message(TEXT, BYTES)))
+_REST: Field[_Rest] = message(TEXTS, INFOS, PROCS, PROCS)
 
 
 def parts_field(places: Callable[[], Places]) -> Field[tuple[tuple[str, Part], ...]]:
@@ -233,7 +229,7 @@ def parts_field(places: Callable[[], Places]) -> Field[tuple[tuple[str, Part], .
         fields: list[bytes] = []
         for server, part in parts:
             head = _HEAD.pack(part.number, part.status, part.incarnation, part.kind)
-            rest = part.servers, part.infos, part.known, part.leaders, part.jobs
+            rest = part.servers, part.infos, part.known, part.leaders
             more = _REST.write(rest) if any(rest) else b""
             fields += (TEXT.write(server), head, TEXT.write(part.name), part.party.packed, part.data, more)
         return pack(0, *fields)
@@ -255,27 +251,27 @@ def _part(
     number, status, incarnation, kind = _HEAD.unpack(head)
     if kind not in KINDS:
         raise broken(f"there is no operation {kind}")
-    servers, infos, known, leaders, jobs = _REST.read(more) if more else ((), (), (), (), ())
+    servers, infos, known, leaders = _REST.read(more) if more else ((), (), (), ())
     label, named = TEXT.read(name), places.read(party)
-    part = Part(number, kind, label, named, servers, status, incarnation, infos, known, leaders, jobs, data)
+    part = Part(number, kind, label, named, servers, status, incarnation, infos, known, leaders, data)
     return TEXT.read(server), part
 
 
 def _write_outcome(outcome: Outcome) -> bytes:
-    rest = outcome.missing, outcome.servers, outcome.infos, outcome.jobs, outcome.parts
+    rest = outcome.missing, outcome.servers, outcome.infos, outcome.parts
     more = (_MORE.write(rest),) if any(rest) else ()
     return pack(int(outcome.moved), NUMBER.write(outcome.status), TEXT.write(outcome.detail), outcome.data, *more)
 
 
 def _read_outcome(data: bytes) -> Outcome:
     moved, fields = unpack(data)
-    missing, servers, infos, jobs, parts = _MORE.read(fields.pop()) if len(fields) == 4 else ((), (), (), (), ())
+    missing, servers, infos, parts = _MORE.read(fields.pop()) if len(fields) == 4 else ((), (), (), ())
     status, detail, given = expect(fields, 3)
-    return Outcome(NUMBER.read(status), TEXT.read(detail), missing, servers, infos, jobs, given, bool(moved), parts)
+    return Outcome(NUMBER.read(status), TEXT.read(detail), missing, servers, infos, given, bool(moved), parts)
 
 
 KEY: Field[Key] = message(TEXT, NUMBER)
-_MORE: Field[_More] = message(PROCS, TEXTS, INFOS, many(BYTES), many(KEY))
+_MORE: Field[_More] = message(PROCS, TEXTS, INFOS, many(KEY))
 OUTCOME = Field(_write_outcome, _read_outcome)
 CANCEL: Field[tuple[int, int, str, tuple[str, ...]]] = message(NUMBER, NUMBER, TEXT, TEXTS)
 """The number of a contribution that is given up, the status, its detail, and the servers that are the cause."""
