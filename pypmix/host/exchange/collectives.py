@@ -210,7 +210,7 @@ class Collectives:
         if status == statuses.ERR_LOST_CONNECTION and kind == CONSTRUCT:
             # Native servers from 7.0 on say so of a construct that goes on without members that have ended.
             status = statuses.ERR_PARTIAL_SUCCESS
-        known, leaders = self._known(kind, name, directives)
+        known, leaders = self._known(name, directives) if kind == CONSTRUCT else ((), ())
         part = Part(
             self._exchange.number(),
             kind,
@@ -245,9 +245,9 @@ class Collectives:
             error.missing = frozenset([proc for proc in party.procs if self._places.is_missing(proc, incarnation)])
             upcall.fail(error)
 
-    def _known(self, kind: int, name: str, directives: tuple[Info, ...]) -> tuple[tuple[Proc, ...], tuple[Proc, ...]]:
+    def _known(self, name: str, directives: tuple[Info, ...]) -> tuple[tuple[Proc, ...], tuple[Proc, ...]]:
         """Return who this server was told to be lost, and to lead, if it comes to a construct once more."""
-        found = self._rounds.pop(name, ((), ())) if kind == CONSTRUCT else ((), ())
+        found = self._rounds.pop(name, ((), ()))
         return found if (number_in(directives, GROUP_ROUND) or 1) > 1 else ((), ())
 
     def _expanded(self, info: Info) -> Info:

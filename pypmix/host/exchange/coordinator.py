@@ -291,8 +291,11 @@ class Coordinator:
 
     def come(self, server: str, part: Part, answer: OnDecision) -> None:
         """A server contributes; `answer` is told what is decided."""
-        known = self.decided.find((server, part.number)) or self._missed(server, part)
-        if known is None:
+        rule = part.rule
+        known = None if rule.loss_ends else self.decided.find((server, part.number))
+        if known is None and rule.remembered:
+            known = self._missed(server, part)
+        if known is None and (rule.unknown or self._session.gone):
             known = self._refused(part)
         round = None if known is not None else self._round_for(server, part)
         if round is not None and part.kind == GATHER and round.keys and part.servers != round.held[0].part.servers:
@@ -302,7 +305,7 @@ class Coordinator:
             answer(Decision(known or Outcome(moved=True)))
             return
         same = round.add(_Held(server, part, answer))
-        if not same and part.rule.names_alike:
+        if not same and rule.names_alike:
             self._end(round, deciding.different(round.parts))
         elif len(round.held) >= round.expected or not same or self._anybody_gone():
             self._settle(round)
@@ -313,7 +316,7 @@ class Coordinator:
 
     def _missed(self, server: str, part: Part) -> Outcome | None:
         """Return how a construct has ended that a server comes to too late."""
-        for late in self._late if part.rule.remembered else ():
+        for late in self._late:
             if late.name == part.name and server in late.servers and not late.procs.isdisjoint(part.procs):
                 late.servers.discard(server)
                 return late.outcome
