@@ -12,6 +12,7 @@ from sphinx.application import Sphinx
 from sphinx.ext.graphviz import graphviz
 from vocabulary import table, text
 
+from pypmix.engine.collective import machine as collective
 from pypmix.engine.groups import states
 
 NEWLINE = r"\n"
@@ -37,13 +38,13 @@ def drawing(machine: type[states.Machine]) -> str:
 
 
 class StateDiagram(Directive):
-    """`state-diagram:: invitee`: a machine of `pypmix.engine.groups.states`, drawn where `dot` is installed."""
+    """`state-diagram:: invitee`: a machine of `groups.states`, or `collective`, drawn where `dot` is installed."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         name = self.arguments[0]
-        machine = {**states.MACHINES, **states.SERVERS}.get(name)
+        machine = {**states.MACHINES, "collective": collective.Life}.get(name)
         if machine is None:
             raise self.error(f"no states of {name!r}")
         self.state.document.settings.env.note_dependency(states.__file__)

@@ -7,10 +7,11 @@ from collections import Counter
 from itertools import count
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
+from pypmix.engine.collective import machine as collectives
 from pypmix.engine.groups import talk
-from pypmix.engine.python import collectives, modex, serverdata
+from pypmix.engine.python import modex, serverdata
 from pypmix.engine.python import server as machine
-from pypmix.engine.python.serverside import asking, bootstrapping, forwarding, grouprecords, reactions
+from pypmix.engine.python.serverside import asking, bootstrapping, forwarding, grouprecords
 from pypmix.standard import attrs, codes, keys, ops, statuses
 from pypmix.standard.enums import Range, Status
 from pypmix.standard.errors import NotSupported, PermissionDenied
@@ -53,7 +54,6 @@ HELD = (
     forwarding._Pull,
     forwarding._Feed,
     asking._Asked,
-    reactions.Construct,
     bootstrapping._Offer,
     bootstrapping._Gathering,
     grouprecords._Invitation,

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypmix.engine.python.collectives import Collectives
+from pypmix.engine.collective.machine import Collective, Collectives, Kind, Life
+from pypmix.engine.groups.states import IllegalStep
 from pypmix.standard import statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.limits import DEFAULTS
@@ -49,6 +50,21 @@ class Clock:
         self.time = end
 
 
+class Probe(Collective):
+    """An operation that tells the world what happens to it."""
+
+    def __init__(self, world, *opening):
+        super().__init__(*opening)
+        self.world = world
+
+    def ask(self):
+        self.step(Life.SUBMITS)
+        self.world.asked.append(self)
+
+    def ended(self, status):
+        self.world.done(self, status)
+
+
 class World:
     def __init__(self, size):
         self.clock = Clock()
@@ -56,14 +72,15 @@ class World:
         self.times = []
         self.asked = []
         self.members = [Member(rank) for rank in range(size)]
-        self.tracker = Collectives(self.clock, self.done, self.asked.append)
+        self.tracker = Collectives(self.clock)
+        self.kinds = {name: Kind(name, lambda *opening: Probe(self, *opening)) for name in ("fence", "connect")}
 
     def done(self, collective, status):
         self.ended.append((status, dict(collective.arrived)))
         self.times.append(self.clock.time)
 
     def roster(self, *ranks, operation="fence"):
-        return self.tracker.roster(operation, [self.members[rank] for rank in ranks])
+        return self.tracker.roster(self.kinds[operation], [self.members[rank] for rank in ranks])
 
     def join(self, ranks, rank, ticket, **more):
         self.tracker.join(self.roster(*ranks), self.members[rank], ticket, **more)
@@ -342,7 +359,7 @@ FAR = (Proc("far", 0),)
 
 
 def asking(world, *ranks, others=FAR):
-    return world.tracker.roster("fence", [world.members[rank] for rank in ranks], others)
+    return world.tracker.roster(world.kinds["fence"], [world.members[rank] for rank in ranks], others)
 
 
 def test_the_host_is_asked_when_all_members_have_come(world):
@@ -353,9 +370,9 @@ def test_the_host_is_asked_when_all_members_have_come(world):
     (collective,) = world.asked
     assert collective.said == {world.members[0]: ("procs", "infos")}
     assert not world.ended
-    assert world.tracker.finish(collective, statuses.SUCCESS)
+    assert collective.finish(statuses.SUCCESS)
     assert world.tickets() == [(statuses.SUCCESS, ["a", "b"])]
-    assert not world.tracker.finish(collective, statuses.SUCCESS)
+    assert not collective.finish(statuses.SUCCESS)
 
 
 def test_one_operation_of_a_roster_is_before_the_host_at_a_time(world):
@@ -363,7 +380,7 @@ def test_one_operation_of_a_roster_is_before_the_host_at_a_time(world):
     for ticket in "abc":
         world.tracker.join(roster, world.members[0], ticket)
     assert len(world.asked) == 1
-    world.tracker.finish(world.asked[0], statuses.ERR_TIMEOUT)
+    world.asked[0].finish(statuses.ERR_TIMEOUT)
     assert [sorted(collective.arrived.values()) for collective in world.asked] == [["a"], ["b"]]
     world.tracker.leave(world.members[0], lost=True)
     assert len(world.asked) == 2
@@ -378,7 +395,7 @@ def test_who_is_lost_before_the_host_is_asked_is_told_to_it(world):
     world.tracker.leave(world.members[1], lost=True)
     first = world.asked[0]
     assert (first.status, first.lost) == (statuses.SUCCESS, False)
-    world.tracker.finish(first, statuses.SUCCESS)
+    first.finish(statuses.SUCCESS)
     assert world.asked[1].status == statuses.ERR_PARTIAL_SUCCESS
 
 
@@ -393,7 +410,7 @@ def test_what_crosses_does_not_wait_for_who_has_finalized(world):
     world.tracker.join(asking(world, 0, 1), world.members[0], "a")
     (collective,) = world.asked
     assert collective.status == statuses.ERR_PARTIAL_SUCCESS
-    world.tracker.finish(collective, statuses.ERR_PARTIAL_SUCCESS)
+    collective.finish(statuses.ERR_PARTIAL_SUCCESS)
     world.members[0].opened = 2
     world.tracker.join(asking(world, 0, 1), world.members[0], "opened again")
     assert len(world.asked) == 1
@@ -401,3 +418,11 @@ def test_what_crosses_does_not_wait_for_who_has_finalized(world):
     world.tracker.back(world.members[1])
     world.tracker.join(asking(world, 0, 1), world.members[1], "b")
     assert world.asked[1].status == statuses.SUCCESS
+
+
+def test_a_step_that_the_table_does_not_have_is_an_error_that_says_which(world):
+    world.tracker.join(asking(world, 0), world.members[0], "a")
+    (collective,) = world.asked
+    with pytest.raises(IllegalStep, match="life: 'all have come who may' cannot happen in the state 'asks the host'"):
+        collective.step(Life.COMPLETES)
+    assert collective.state == Life.ASKS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pypmix.engine.collective.machine import HOST_GRACE
 from pypmix.engine.python import modex, sharing
-from pypmix.engine.python.collectives import HOST_GRACE
 from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.jobinfo import JobInfo

@@ -119,7 +119,7 @@ class Party(World):
         assert not self.server.pending()
         assert not store.groups
         assert not store.namesakes
-        assert not groups.constructs.under_way
+        assert not groups.under_way
         assert not groups.records._groups
         assert not groups.records._invitations
         assert not self.server.collectives._named

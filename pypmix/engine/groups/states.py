@@ -29,6 +29,10 @@ class Row(Record):
     said: str = ""
 
 
+class IllegalStep(RuntimeError):
+    """Something has happened that cannot happen in a state: a fault of pypmix."""
+
+
 class Machine:
     """A table of states.
 
@@ -46,8 +50,15 @@ class Machine:
 
     @classmethod
     def step(cls, state: str, what: str) -> str:
-        """Return the state that follows when something happens in a state."""
-        return cls._next[state, what]
+        """Return the state that follows when something happens in a state.
+
+        Raises:
+            IllegalStep: The table has no such row.
+        """
+        after = cls._next.get((state, what))
+        if after is None:
+            raise IllegalStep(f"{cls.__name__.lower()}: {what!r} cannot happen in the state {state!r}")
+        return after
 
 
 class Invitation(Machine):
@@ -245,58 +256,6 @@ class Request(Machine):
     )
 
 
-class Construction(Machine):
-    """A construct, at a server that has callers of it."""
-
-    GATHERS = START = "callers come"
-    HEARS = "hears its callers"
-    ADDS = "waits for those it adds"
-    ASKS = "asks the host"
-    CLOSES = "has the host end it"
-    STANDS = "the group stands"
-    OVER = "no group"
-
-    FAILS = "somebody fails, and callers react to that"
-    HEARD = "all of these have reacted"
-    LACKS = "some whom it adds have not come"
-    COMPLETE = "all have come"
-    AGAIN = "some have ended on other servers"
-    LATE = "its time runs out, and it is optional"
-    GIVES_UP = "somebody aborts it, and other servers take part"
-    ABORTS = "somebody aborts it"
-    AGREES = "the host says who is in the group"
-    REFUSES = "the host refuses"
-    ENDS = "it is aborted, its time runs out, or nobody is left"
-
-    ROWS = (
-        Row(GATHERS, FAILS, HEARS, "`GROUP_LEADER_FAILED` to the procs, or `GROUP_MEMBER_FAILED` to the leader"),
-        Row(GATHERS, LACKS, ADDS),
-        Row(GATHERS, COMPLETE, ASKS, "the host"),
-        Row(GATHERS, ENDS, OVER, "the callers"),
-        Row(HEARS, FAILS, HEARS, "`GROUP_LEADER_FAILED` to the procs, or `GROUP_MEMBER_FAILED` to the leader"),
-        Row(HEARS, HEARD, GATHERS, "`GROUP_LEADER_SELECTED` to the procs, if the leader has failed"),
-        Row(HEARS, ENDS, OVER, "the callers"),
-        Row(ADDS, LACKS, ADDS),
-        Row(ADDS, FAILS, HEARS, "`GROUP_LEADER_FAILED` to the procs, or `GROUP_MEMBER_FAILED` to the leader"),
-        Row(ADDS, COMPLETE, ASKS, "the host"),
-        Row(ADDS, ENDS, OVER, "the callers"),
-        Row(ASKS, AGREES, STANDS, "the callers"),
-        Row(ASKS, REFUSES, OVER, "the callers"),
-        Row(ASKS, AGAIN, GATHERS),
-        Row(ASKS, LATE, CLOSES, "the host"),
-        Row(ASKS, GIVES_UP, CLOSES, "the host; `GROUP_CONSTRUCT_ABORT` to the procs"),
-        Row(ASKS, ABORTS, OVER, "the host, the callers; `GROUP_CONSTRUCT_ABORT` to the procs"),
-        Row(ASKS, ENDS, OVER, "the host, the callers"),
-        Row(CLOSES, AGREES, STANDS, "the callers"),
-        Row(CLOSES, REFUSES, OVER, "the callers"),
-        Row(CLOSES, AGAIN, GATHERS),
-        Row(CLOSES, LATE, CLOSES, "the host"),
-        Row(CLOSES, GIVES_UP, CLOSES, "the host; `GROUP_CONSTRUCT_ABORT` to the procs"),
-        Row(CLOSES, ABORTS, OVER, "the host, the callers; `GROUP_CONSTRUCT_ABORT` to the procs"),
-        Row(CLOSES, ENDS, OVER, "the host, the callers"),
-    )
-
-
 class Standing(Machine):
     """A group, at one of its members."""
 
@@ -357,9 +316,6 @@ class Standing(Machine):
         Row(CHOOSES, LOST, OVER),
     )
 
-
-SERVERS = {"construct": Construction}
-"""What servers go by, by the names that the documentation has for it."""
 
 MACHINES = {
     "invitation": Invitation,

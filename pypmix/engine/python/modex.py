@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
 
-    from pypmix.engine.python.collectives import Clock, Roster, Timer
+    from pypmix.engine.collective.machine import Clock, Roster, Timer
     from pypmix.engine.python.server import Host, Peer, Ticket
     from pypmix.engine.python.serverdata import Name, Namespace, Store, Stored
     from pypmix.standard.limits import Limits

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 
-from pypmix.engine.base import MUNGE, NATIVE, UNCHECKED, Pending, ignore
+from pypmix.engine.base import MUNGE, NATIVE, UNCHECKED, Pending
+from pypmix.engine.collective.machine import Collectives
 from pypmix.engine.faults import traced
 from pypmix.engine.peeruid import NOBODY
-from pypmix.engine.python.collectives import Collectives
 from pypmix.engine.python.fences import Fences
 from pypmix.engine.python.modex import REFRESH_CACHE, Modex
 from pypmix.engine.python.serverdata import Store
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from pypmix.engine.base import Done, R
-    from pypmix.engine.python.collectives import Clock, Roster, Timer
+    from pypmix.engine.collective.machine import Clock, Roster, Timer
     from pypmix.engine.python.fences import Plan
     from pypmix.engine.python.serverdata import Process
     from pypmix.engine.python.serverside.events import Events
     from pypmix.engine.python.serverside.forwarding import Forwarding
-    from pypmix.engine.python.serverside.groups import Groups
+    from pypmix.engine.python.serverside.groups import Groups, Repeated
     from pypmix.engine.python.serverside.tools import Applicant, Tools
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.limits import Limits
@@ -212,6 +212,7 @@ class Peer:
         backlog: Messages that have come and wait for their turn.
         most: How long a message it takes.
         denied: The status of a refused commit that its fence is to end with.
+        plan: The last fence of procs of this server alone, which it is likely to repeat byte by byte.
     """
 
     __slots__ = (
@@ -231,7 +232,6 @@ class Peer:
         "reader",
         "release",
         "server",
-        "usual",
         "waiting",
     )
 
@@ -250,7 +250,6 @@ class Peer:
         self.most = MAX_MESSAGE if self.pypmix or release >= OLD_READERS else 0xFFFFFFFF
         self.open = True
         self.finalized = False
-        self.usual: bytes | None = None
         self.plan: Plan | None = None
         self.bundle: Roster[Process, Ticket] | None = None
         self.waiting = 0
@@ -302,7 +301,7 @@ class Peer:
         self.denied = 0
         self.backlog.clear()
         self.reader = FrameReader()
-        self.usual = self.plan = self.bundle = None
+        self.plan = self.bundle = None
 
     def handle(self, messages: Sequence[tuple[int, bytes]]) -> None:
         """Deal with messages, as long as the answers are taken; what is left comes first in `backlog`."""
@@ -310,10 +309,10 @@ class Peer:
         left = len(messages)
         for tag, payload in messages:
             # Most of a job's messages repeat its last fence byte by byte.
-            if payload == self.usual and self.plan is not None:
-                _, roster, collect, timeout = self.plan
+            plan = self.plan
+            if plan is not None and payload == plan.payload and plan.valid:
                 try:
-                    server.collectives.join(roster, self.process, (self, tag), collect, timeout)
+                    server.collectives.join(plan.roster, self.process, (self, tag), plan.collect, plan.timeout)
                 except PMIxError as error:
                     self.status(tag, error.code)
                 except Exception as error:
@@ -368,7 +367,6 @@ class Server:
         departing: Whether all are just being told that a proc takes part in nothing any more, and how often: what the
             host answers is better not heard in the middle of that.
         repeated: The last request that others are likely to repeat byte by byte, because all of a group send it.
-        again: Carries out what a client means by it; returns False if it has to be looked at like any other.
     """
 
     def __init__(
@@ -386,8 +384,7 @@ class Server:
         self.proc = proc
         self.store = Store()
         self.fences = Fences(self)
-        self.collectives: Collectives[Process, Ticket] = Collectives(clock, self.fences.end, self.fences.ask, limits)
-        self.askings, self.endings = self.collectives.asks, self.collectives.ends
+        self.collectives: Collectives[Process, Ticket] = Collectives(clock, limits)
         self.admission = Admission(clock, lambda uid: uid == os.geteuid() or self._users[uid] > 0, security)
         self._users: Counter[int] = Counter()
         self.strangers: dict[Stranger, None] = {}
@@ -409,8 +406,7 @@ class Server:
         }
         self._forms: dict[Form, Form] = {}
         self.departing = 0
-        self.repeated: bytes | None = None
-        self.again: Callable[[Peer, int], bool] = _never
+        self.repeated: Repeated | None = None
         self.topics = Topics(self)
 
     @property
@@ -447,7 +443,6 @@ class Server:
         except BaseException:
             self.store.remove(job.nspace)
             raise
-        self.fences.forget()
         self.modex.sharing.registered(namespace)
 
     def deregister_nspace(self, nspace: str) -> None:
@@ -455,9 +450,8 @@ class Server:
         namespace = self.store.remove(nspace)
         if namespace is None:
             return
-        self.unplan()
         for peer in self.everyone():
-            peer.bundle = None
+            peer.plan = peer.bundle = None
         for process in namespace.processes.values():
             if not process.local:
                 continue
@@ -474,12 +468,6 @@ class Server:
         self.modex.forsake(namespace)
         for topic in self.topics:
             topic.deregistered(namespace)
-
-    def unplan(self) -> None:
-        """What procs mean by their requests may have changed."""
-        self.fences.forget()
-        for peer in self.everyone():
-            peer.usual = peer.plan = None
 
     def register_client(self, proc: Proc, uid: int, gid: int) -> None:
         """See `ServerSession.register_client`."""
@@ -803,7 +791,8 @@ class Server:
             if not payload and tag in peer.reader.skipped:
                 length = peer.reader.skipped.pop(tag)
                 raise self.limits.reached("committed", f"a message of {length} bytes cannot be taken in")
-            if payload == self.repeated and self.again(peer, tag):
+            repeated = self.repeated
+            if repeated is not None and payload == repeated.payload and repeated.join(peer, tag):
                 return
             # Nearly all requests begin like this; a call is saved for each.
             plain = payload[:1] == b"\2" and peer.buffer_type == PLAIN and len(payload) > 1
@@ -853,7 +842,7 @@ class Server:
     def _finalize(self, peer: Peer, tag: int, payload: bytes) -> None:
         process = peer.process
         peer.finalized = True
-        peer.usual = peer.plan = None
+        peer.plan = None
         if all(other.finalized for other in self._peers[process]):
             self._depart(process, lost=False)
             if not process.registered:
@@ -869,9 +858,8 @@ class Server:
             self.host.log(line + note + more)
 
 
-def _never(_peer: Peer, _tag: int) -> bool:
-    """Nothing is repeated yet."""
-    return False
+def _ignore(_result: None, _error: BaseException | None) -> None:
+    """What answers an upcall that nobody waits for."""
 
 
 def _heeded(error: BaseException, release: Release) -> int:

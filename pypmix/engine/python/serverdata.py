@@ -7,6 +7,7 @@ the other buffer type makes it necessary to take them apart.
 from __future__ import annotations
 
 from pypmix.standard import codes, keys, statuses
+from pypmix.standard._typing import Generic, TypeVar
 from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError
 from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.ops import DELETES, RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_REMOTE
@@ -19,7 +20,7 @@ from pypmix.wire.modex import STRANGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
     from pypmix.engine.python.serverside.connections import Connection
@@ -390,11 +391,59 @@ class Namespace:
         self.changed()
 
 
+K = TypeVar("K")
+V = TypeVar("V")
+
+MAX_ADDRESSES = 1 << 16
+"""Of how many groups it is remembered which processes their members are."""
+
+
+class Cache(Generic[K, V]):
+    """What follows from the nspaces of a store, remembered until these change; see `Store.cache`.
+
+    Args:
+        size: How many entries it has at most; all are forgotten then.
+        forgotten: Called with each value that is forgotten.
+    """
+
+    __slots__ = ("_forgotten", "_known", "_size")
+
+    def __init__(self, size: int, forgotten: Callable[[V], None] | None) -> None:
+        self._known: dict[K, V] = {}
+        self._size = size
+        self._forgotten = forgotten
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def get(self, key: K) -> V | None:
+        """Return what is remembered."""
+        return self._known.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        """Remember something."""
+        if len(self._known) >= self._size:
+            self.clear()
+        self._known[key] = value
+
+    def pop(self, key: K) -> None:
+        """Forget something."""
+        self._known.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        if self._forgotten is not None:
+            for value in self._known.values():
+                self._forgotten(value)
+        self._known.clear()
+
+
 class Store:
     """All nspaces of a server."""
 
     __slots__ = (
         "_addresses",
+        "_caches",
         "_nspaces",
         "aliases",
         "connections",
@@ -421,10 +470,24 @@ class Store:
         """What is of no nspace."""
         self.version = 0
         """Counts the nspaces that have come and gone."""
-        self._addresses: dict[str, tuple[tuple[Proc, ...], int, tuple[frozenset[Process], frozenset[Proc]]]] = {}
+        self._caches: list[Cache[Any, Any]] = []
+        self._addresses: Cache[str, tuple[tuple[Proc, ...], tuple[frozenset[Process], frozenset[Proc]]]]
+        self._addresses = self.cache(MAX_ADDRESSES)
 
     def __iter__(self) -> Iterator[Namespace]:
         return iter(self._nspaces.values())
+
+    def cache(self, size: int, forgotten: Callable[[V], None] | None = None) -> Cache[K, V]:
+        """Return a new cache that is emptied when an nspace comes or goes."""
+        cache: Cache[K, V] = Cache(size, forgotten)
+        self._caches.append(cache)
+        return cache
+
+    def _changed(self) -> None:
+        """An nspace has come or gone."""
+        self.version += 1
+        for cache in self._caches:
+            cache.clear()
 
     def add(self, job: JobInfo, local: Iterable[int] | None = None) -> Namespace:
         """Take in an nspace, of which some ranks are this server's, or all.
@@ -440,14 +503,15 @@ class Store:
                 operation="register_nspace",
             )
         namespace = self._nspaces[job.nspace] = Namespace(job, local, self.resources)
-        self.version += 1
+        self._changed()
         cluster = next((info.value.data for info in job.job if info.key == keys.CLUSTER_ID), None)
         if isinstance(cluster, str) and cluster and any(process.local for process in namespace.processes.values()):
             self.aliases[f"{cluster}:{job.nspace}"] = job.nspace
         return namespace
 
     def remove(self, name: str) -> Namespace | None:
-        self.version += 1
+        """Forget an nspace; return it, None if there is no such one."""
+        self._changed()
         if self.aliases:
             self.aliases = {alias: nspace for alias, nspace in self.aliases.items() if nspace != name}
         return self._nspaces.pop(name, None)
@@ -521,7 +585,7 @@ class Store:
         """A group is no more."""
         self.groups.pop(key, None)
         self.connections.pop(key, None)
-        self._addresses.pop(key, None)
+        self._addresses.pop(key)
         if not self.namesakes:
             return
         name = key.partition("\0")[0]
@@ -604,13 +668,14 @@ class Store:
         """Return the members of a group: those of this server, and the others."""
         members = self.groups[name]
         known = self._addresses.get(name)
-        if known is None or known[0] is not members or known[1] != self.version:
-            known = self._addresses[name] = members, self.version, self.expand(members, strangers=True)
-        return known[2]
+        if known is None or known[0] is not members:
+            known = members, self.expand(members, strangers=True)
+            self._addresses.put(name, known)
+        return known[1]
 
     def knows(self, name: str, members: frozenset[Process], others: frozenset[Proc]) -> None:
         """Note who the members of a group are, where that has been found out already."""
-        self._addresses[name] = self.groups[name], self.version, (members, others)
+        self._addresses.put(name, (self.groups[name], (members, others)))
 
     def ungrouped(self, procs: Iterable[Proc]) -> Iterator[Proc]:
         """Yield the procs, with those of groups under their own names."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pypmix.engine.base import Done
-    from pypmix.engine.python.collectives import Clock, Timer
+    from pypmix.engine.collective.machine import Clock, Timer
     from pypmix.engine.python.serverdata import Namespace, Process, Store
     from pypmix.standard.types import Proc
 

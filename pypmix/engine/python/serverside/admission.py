@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pypmix.engine.python.collectives import Clock
+    from pypmix.engine.collective.machine import Clock
 
 BURST = 128
 """Refusals of one user that cost nobody any waiting."""

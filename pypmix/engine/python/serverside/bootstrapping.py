@@ -8,15 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pypmix.engine.base import Pending, ignore
+from pypmix.engine.base import Pending
+from pypmix.engine.collective.rules import (
+    CONSTRUCT,
+    MAX_LEADERS,
+    all_leaders_came,
+    bootstrap_order,
+    is_ft,
+    leader_count,
+)
 from pypmix.engine.groups.talk import ABSENT, listed, proc, procs
-from pypmix.engine.python.serverside.constructs import OWN, Outcome, group_info, told
+from pypmix.engine.python.collectives import absent_of, answer_failure, ignored, status_info
+from pypmix.engine.python.serverside.constructs import OWN, Outcome, group_info, told, told_as
 from pypmix.engine.python.serverside.grouprecords import Group
-from pypmix.engine.python.serverside.groups import told_as
-from pypmix.engine.python.serverside.reactions import SPARING
 from pypmix.engine.python.serverside.topic import reason_of, status_of
-from pypmix.engine.python.together import absent_of, answer_failure
-from pypmix.standard import codes, keys, statuses
+from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops.core import instances
 from pypmix.standard.ops.events import is_set
@@ -28,23 +34,20 @@ from pypmix.standard.ops.hosting import (
     GROUP_ORDER,
     GroupUpcall,
 )
-from pypmix.standard.types import Info, Proc, Value
+from pypmix.standard.types import Info, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pypmix.engine.python.collectives import Timer
+    from pypmix.engine.collective.machine import Timer
     from pypmix.engine.python.server import Peer, Server, Ticket
     from pypmix.engine.python.serverdata import Process
-    from pypmix.engine.python.serverside.constructs import Shared
+    from pypmix.engine.python.serverside.constructs import Construct, Shared
     from pypmix.engine.python.serverside.groups import Groups
-    from pypmix.engine.python.serverside.reactions import Construct
 
 MAX_OFFERS = 4096
 """In how many groups one proc may wait for others at a time."""
-
-MAX_LEADERS = 1 << 20
 
 
 class _Offer:
@@ -87,8 +90,9 @@ class _Gathering:
         return [info for offer in self.offers.values() for info in offer.infos]
 
     @property
-    def sparing(self) -> bool:
-        return any(is_set(self.infos, key) for key in SPARING)
+    def ft(self) -> bool:
+        """Whether it goes on without procs that end."""
+        return is_ft(CONSTRUCT, self.infos)
 
     @property
     def added(self) -> tuple[Proc, ...]:
@@ -156,7 +160,7 @@ class Bootstrapping:
         self._server.host.upcall(op, answer, process)
         if gathering.construct is not None:
             # All whom it adds are of this server, so no other one need be asked.
-            self._groups.constructs.resume(gathering.construct)
+            gathering.construct.ask()
 
     # Those whom a collective construct adds
 
@@ -220,25 +224,26 @@ class Bootstrapping:
         if gathering is None or gathering.asked:
             return
         if gathering.construct is not None:
-            self._groups.constructs.resume(gathering.construct)
+            gathering.construct.ask()
             return
         offers = list(gathering.offers.values())
-        counts = {offer.count for offer in offers if offer.count}
-        if len(counts) > 1:
-            self._fail_all(name, statuses.ERR_BAD_PARAM)
+        try:
+            count = leader_count([offer.count for offer in offers if offer.count])
+        except PMIxError as problem:
+            self._fail_all(name, problem.code)
             return
-        leaders = [offer for offer in offers if offer.count]
-        if not counts or not all(offer.mine for offer in offers) or len(leaders) + gathering.gone < counts.pop():
+        leading = [offer.process.proc for offer in offers if offer.count]
+        mine = all(offer.mine for offer in offers)
+        if not mine or not all_leaders_came(count, len(leading), gathering.gone):
             return
-        leading = sorted([offer.process.proc for offer in leaders])
         came = {offer.process.proc for offer in offers}
-        added = [each for each in gathering.added if each not in leading]
-        missing = [each for each in added if each not in came]
+        missing = [each for each in gathering.added if each not in came]
         dead = [each for each in missing if (found := self._server.store.find(each)) is None or found.left]
-        if dead and not gathering.sparing:
+        if dead and not gathering.ft:
             self._fail_all(name, statuses.GROUP_CONSTRUCT_ABORT, tuple(dead))
         elif len(dead) == len(missing):
-            members = (*leading, *[each for each in added if each in came])
+            order = bootstrap_order([(each,) for each in leading], gathering.added)
+            members = tuple([each for each in order if each in came])
             self._ask(name, gathering, members, bool(dead or gathering.gone))
 
     def _ask(self, name: str, gathering: _Gathering, members: tuple[Proc, ...], partial: bool) -> None:
@@ -264,8 +269,8 @@ class Bootstrapping:
                 self._fail_all(name, statuses.ERROR)
                 return
             if outcome.context_id is None and is_set(gathering.infos, keys.GROUP_ASSIGN_CONTEXT_ID):
-                outcome.context_id = self._groups.constructs.new_context_id()
-            outcome.partial = partial and is_set(gathering.infos, keys.GROUP_OPTIONAL)
+                outcome = outcome.replace(context_id=self._groups.new_context_id())
+            outcome = outcome.replace(partial=partial and is_set(gathering.infos, keys.GROUP_OPTIONAL))
             callers = {offer.process: offer.ticket for offer in gathering.offers.values() if offer in offers}
             group = self._group(gathering.infos, outcome)
             for offer in offers:
@@ -284,7 +289,7 @@ class Bootstrapping:
         try:
             infos: tuple[Info, ...] = () if result is None else tuple(result)  # type: ignore[arg-type]
             instances("the answer", infos, Info)
-            members, context_id, shared = self._groups.constructs.read(infos, shared, members)
+            members, context_id, shared = self._groups.read(infos, shared, members)
         except (TypeError, ValueError) as problem:
             self._server.host.log(f"the host answered a construct with nonsense: {problem}")
             return None
@@ -328,7 +333,7 @@ class Bootstrapping:
 
     def _withdraw(self, name: str, offer: _Offer, *infos: Info) -> None:
         if not offer.mine:
-            self._server.host.upcall(GroupUpcall(GROUP_CANCEL, name, (offer.process.proc,), infos), ignore)
+            self._server.host.upcall(GroupUpcall(GROUP_CANCEL, name, (offer.process.proc,), infos), ignored)
 
     def _tidy(self, name: str) -> None:
         gathering = self._gatherings.get(name)
@@ -358,7 +363,7 @@ class Bootstrapping:
         if offer.mine:
             self._fail_all(name, statuses.ERR_TIMEOUT, late)
             return
-        self._withdraw(name, offer, Info(keys.LOCAL_COLLECTIVE_STATUS, Value(codes.STATUS, statuses.ERR_TIMEOUT)))
+        self._withdraw(name, offer, status_info(statuses.ERR_TIMEOUT))
         if gathering.offers.get(offer.process) is offer:
             self._failed(name, offer, statuses.ERR_TIMEOUT, late)
 
@@ -367,18 +372,18 @@ class Bootstrapping:
         for name, gathering in list(self._gatherings.items()):
             offer = gathering.offers.get(process)
             if offer is not None:
-                sparing = gathering.sparing
+                ft = gathering.ft
                 self._take(name, gathering, offer)
                 self._withdraw(name, offer, procs(ABSENT, (process.proc,)))
                 if offer.count:
                     gathering.gone += 1
-                if offer.mine and not sparing:
+                if offer.mine and not ft:
                     self._fail_all(name, statuses.GROUP_CONSTRUCT_ABORT, (process.proc,))
                 self._tidy(name)
             if name in self._gatherings and (offer is not None or process.proc in gathering.added):
                 self._look(name)
             elif gathering.construct is not None:
-                self._groups.constructs.resume(gathering.construct)
+                gathering.construct.ask()
 
     def disconnected(self, peer: Peer) -> None:
         """A connection has ended: nothing can be told on it any more."""
@@ -397,7 +402,7 @@ class Bootstrapping:
             arrived = tuple(sorted([process.proc for process in gathering.offers]))
             added = gathering.added
             if gathering.construct is not None:
-                added = self._groups.constructs.added(gathering.construct)
+                added = gathering.construct.added()
             missing = tuple([each for each in added if each not in arrived])
             since = min([offer.since for offer in gathering.offers.values()])
             leaders = max([offer.count for offer in gathering.offers.values()])

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from weakref import WeakSet
 
-from pypmix.engine.base import ignore
+from pypmix.engine.collective.rules import CONNECT, DISCONNECT, is_ft
 from pypmix.engine.connects import id_of
 from pypmix.engine.groups.talk import ABSENT, flag, found, listed, proc, text
 from pypmix.engine.groups.talk import procs as listing
+from pypmix.engine.python.collectives import NodeCollective, NodeKind, address_of, ignored, timeout_of, with_ft
 from pypmix.engine.python.serverside.connections import Connection
 from pypmix.engine.python.serverside.grouprecords import MAX_GROUPS
-from pypmix.engine.python.serverside.topic import Topic, fields_of, reason_of, status_of
-from pypmix.engine.python.together import (
-    absent_of,
-    address_of,
-    directives_of,
-    fail,
-    gone_from,
-    procs_of,
-    spared,
-    timeout_of,
-)
+from pypmix.engine.python.serverside.topic import Topic, fields_of
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import Connect, Connected, Disconnect, Notification, NotifyEvent
@@ -47,14 +38,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pypmix.engine.python.collectives import Collective, Roster
+    from pypmix.engine.collective.machine import Collective, Roster
     from pypmix.engine.python.server import Peer, Server, Ticket
     from pypmix.engine.python.serverdata import Namespace, Process
 
-    Kind = tuple[str, frozenset[Proc]]
-
-CONNECT = "connect"
-DISCONNECT = "disconnect"
+    Title = tuple[str, frozenset[Proc]]
 
 MAX_TOKENS = 64
 """How many connections of a proc wait for it to ask by what names, because its library returns none."""
@@ -72,16 +60,11 @@ class Connecting(Topic):
     def __init__(self, server: Server) -> None:
         super().__init__(server)
         self.handlers = {Command.CONNECTNB: self._connect, Command.DISCONNECTNB: self._disconnect}
-        server.askings[CONNECT] = self._ask_connect
-        server.askings[DISCONNECT] = self._ask_disconnect
-        server.endings[CONNECT] = self._connected
-        server.endings[DISCONNECT] = self._disconnected
-        self._outcomes: dict[Collective[Process, Ticket], Connected] = {}
-        self._loud: set[Collective[Process, Ticket]] = set()
-        """The connects under way of which the procs hear who comes."""
-        self._awaited: dict[Kind, None] = {}
+        self._connects = NodeKind(CONNECT, lambda *opening: _Connect(self, *opening), server)
+        self._disconnects = NodeKind(DISCONNECT, _Disconnect, server)
+        self._awaited: dict[Title, None] = {}
         """Those that a caller of another server wants to hear of each from."""
-        self._requested: dict[Kind, None] = {}
+        self._requested: dict[Title, None] = {}
         """Those of which they have heard that they are to come, from a caller of this server or of another."""
         self._vague: WeakSet[Roster[Process, Ticket]] = WeakSet()
         """Whose callers have named jobs that were not known here then."""
@@ -95,24 +78,25 @@ class Connecting(Topic):
         id, timeout = _checked_id(infos), timeout_of(infos)
         if len(self.server.store.groups) >= MAX_GROUPS:
             raise PMIxError(f"{MAX_GROUPS} groups and connections stand", status=statuses.ERR_OUT_OF_RESOURCE)
-        group, roster = self._meeting(f"{CONNECT} {id}" if id else CONNECT, procs, peer.process)
-        collective = self._next(roster, peer.process)
-        arrived = () if collective is None else tuple(collective.arrived)
-        loud = collective in self._loud or (bool(self._awaited) and _kind(roster) in self._awaited)
+        group, roster = self._meeting(self._connects, procs, peer.process, id)
+        connect = next((each for each in roster.running if peer.process not in each.arrived), None)
+        arrived = () if connect is None else tuple(connect.arrived)
+        loud = (isinstance(connect, _Connect) and connect.loud) or (
+            bool(self._awaited) and _title(roster) in self._awaited
+        )
         each, requests = is_set(infos, CONNECT_NOTIFY_EACH), is_set(infos, CONNECT_NOTIFY_REQ)
         titles = (text(CONNECT_ID, id),) if id else ()
-        if requests and _kind(roster) not in self._requested:
+        if requests and _title(roster) not in self._requested:
             self._request(roster, (*arrived, peer.process), peer.process, titles)
         if loud or each:
             # The other servers are to tell of their own procs, too.
             beyond = () if loud or not roster.others else (_everyone(roster),)
             for process in (peer.process,) if loud else (*arrived, peer.process):
-                self._tell_of_comer(roster, process, titles, beyond)
+                self.tell_of_comer(roster, process, titles, beyond)
                 beyond = ()
-        collective = self._join(roster, group, procs, infos, (peer, tag), timeout, is_set(infos, CONNECT_OPTIONAL))
-        if (each or loud) and self.server.collectives.is_running(collective):
-            self._loud.intersection_update([each for each in self._loud if self.server.collectives.is_running(each)])
-            self._loud.add(collective)
+        connect = self._join(roster, group, procs, infos, (peer, tag), timeout)
+        if isinstance(connect, _Connect):
+            connect.loud = connect.loud or loud or each
 
     def _disconnect(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = fields_of(peer, Command.DISCONNECTNB, payload)
@@ -121,7 +105,7 @@ class Connecting(Topic):
         connection = self._meant(procs, infos, peer.process)
         if connection is not None:
             procs = (Proc.unchecked(connection.nspace, RANK_WILDCARD),)
-        group, roster = self._meeting(DISCONNECT, procs, peer.process)
+        group, roster = self._meeting(self._disconnects, procs, peer.process)
         if connection is not None:
             if any(peer.process in each.arrived for each in (*roster.running, *roster.asking)):
                 raise PMIxError("it has called this disconnect already", status=statuses.ERR_EXISTS)
@@ -130,8 +114,7 @@ class Connecting(Topic):
                 others = [each for each in members if not self._is_here(each)]
                 titles = connection.titles(connection.nspace)
                 self._tell_of(statuses.PROC_HAS_DISCONNECTED, peer.process, members, others, titles)
-        # Nobody waits for who has ended, on whatever server it was.
-        self._join(roster, group, procs, infos, (peer, tag), timeout, True)
+        self._join(roster, group, procs, infos, (peer, tag), timeout)
 
     def _addressed(
         self, procs: tuple[Proc, ...], infos: tuple[Info, ...], caller: Process
@@ -148,7 +131,9 @@ class Connecting(Topic):
             return procs, rest
         return (Proc.unchecked(name, RANK_WILDCARD),), rest
 
-    def _meeting(self, operation: str, procs: tuple[Proc, ...], caller: Process) -> tuple[str, Roster[Process, Ticket]]:
+    def _meeting(
+        self, kind: NodeKind, procs: tuple[Proc, ...], caller: Process, id: str = ""
+    ) -> tuple[str, Roster[Process, Ticket]]:
         """Return whom a request means, and by which name if they have one.
 
         Raises:
@@ -164,12 +149,12 @@ class Connecting(Topic):
                     raise NotFound(f"there is no {each.nspace!r}", procs=procs)
             raise PMIxError("it is not one of the procs that it names", status=statuses.ERR_BAD_PARAM)
         group = address_of(self.server, procs)
-        roster = collectives.roster(operation, members, others, asks=True)
+        roster = collectives.roster(kind, members, others, True, id)
         if any(each.rank == RANK_WILDCARD for each in others):
             self._vague.add(roster)
         elif others and not group:
             for other in list(self._vague):
-                alike = other.operation == operation and other.members == members and other.awaits(caller)
+                alike = other.operation == roster.operation and other.members == members and other.awaits(caller)
                 if alike and store.expand(other.others, strangers=True) == (frozenset(), others):
                     return group, other
         return group, collectives.meeting(roster, group, caller)
@@ -197,11 +182,6 @@ class Connecting(Topic):
         ]
         return alike[0] if alike else None
 
-    @staticmethod
-    def _next(roster: Roster[Process, Ticket], caller: Process) -> Collective[Process, Ticket] | None:
-        """Return the operation under way that a caller is about to join."""
-        return next((each for each in roster.running if caller not in each.arrived), None)
-
     def _join(
         self,
         roster: Roster[Process, Ticket],
@@ -210,17 +190,13 @@ class Connecting(Topic):
         infos: tuple[Info, ...],
         ticket: Ticket,
         timeout: float,
-        tolerant: bool,
     ) -> Collective[Process, Ticket]:
-        store = self.server.store
-        infos = spared(self.server, group, infos)
-        tolerant = tolerant or is_set(infos, keys.GROUP_FT_COLLECTIVE)
+        store, process = self.server.store, ticket[0].process
+        infos = with_ft(self.server, group, infos)
         # Each member of a group names all of it: no copy for each.
-        own = store.own(procs, ticket[0].process.proc)
-        said = store.groups[group] if group else tuple(store.ungrouped(own)), infos
-        return self.server.collectives.join(
-            roster, ticket[0].process, ticket, timeout=timeout, said=said, tolerant=tolerant
-        )
+        said = store.groups[group] if group else tuple(store.ungrouped(store.own(procs, process.proc))), infos
+        ft = is_ft(roster.kind.name, infos)
+        return self.server.collectives.join(roster, process, ticket, timeout=timeout, said=said, ft=ft)
 
     # Events
 
@@ -228,7 +204,7 @@ class Connecting(Topic):
         self, roster: Roster[Process, Ticket], came: Iterable[Process], caller: Process, titles: tuple[Info, ...]
     ) -> None:
         """Have all others hear that they are to come."""
-        _note(self._requested, _kind(roster))
+        _note(self._requested, _title(roster))
         away = [each.proc for each in roster.members.difference(came)]
         self._tell(statuses.CONNECT_REQUESTED, caller, away, roster.others, (*titles, _everyone(roster)))
 
@@ -247,15 +223,16 @@ class Connecting(Topic):
             members, others = store.expand(procs, strangers=True)
         except PMIxError:
             return event
-        roster = self.server.collectives.roster(f"{CONNECT} {id}" if id else CONNECT, members, others, asks=True)
-        kind = _kind(roster)
+        roster = self.server.collectives.roster(self._connects, members, others, True, id)
+        kind = _title(roster)
         under_way = (*roster.running, *roster.asking)
         # The connection may be there before the news that it was to be: that says nothing of the next one.
         if under_way or not any(each.id == id and kind[1] == set(each.formed) for each in store.connections.values()):
             _note(self._awaited, kind)
-        for collective in under_way:
-            self._tell_of_all(collective)
-            self._loud.add(collective)
+        for connect in under_way:
+            assert isinstance(connect, _Connect)
+            connect.tell_of_all()
+            connect.loud = True
         return event
 
     def requested(self, event: Notification) -> Notification | None:
@@ -266,8 +243,8 @@ class Connecting(Topic):
             members, others = store.expand(procs, strangers=True)
         except PMIxError:
             return event
-        roster = self.server.collectives.roster(f"{CONNECT} {id}" if id else CONNECT, members, others, asks=True)
-        _note(self._requested, _kind(roster))
+        roster = self.server.collectives.roster(self._connects, members, others, True, id)
+        _note(self._requested, _title(roster))
         came = {each.proc for collective in (*roster.running, *roster.asking) for each in collective.arrived}
         called = listed(event.infos, keys.EVENT_CUSTOM_RANGE)
         away = [each.proc for each in members if each.proc not in came and among(each.proc, called)]
@@ -276,12 +253,16 @@ class Connecting(Topic):
         infos = tuple([info for info in event.infos if info.key != keys.EVENT_CUSTOM_RANGE])
         return event.replace(infos=(listing(keys.EVENT_CUSTOM_RANGE, away), *infos))
 
-    def _come(self, collective: Collective[Process, Ticket]) -> None:
-        """A connect has ended: nobody is to come any more, not even who has not heard of it yet."""
-        kind = _kind(collective.roster)
-        del self._requested[kind]
+    def over(self, roster: Roster[Process, Ticket]) -> bool:
+        """A connect has ended; tell whether procs elsewhere have wanted to hear of each that comes to it.
 
-        def over(event: Notification) -> bool:
+        Nobody is to come any more, not even who has not heard of it yet.
+        """
+        if not self._requested and not self._awaited:
+            return False
+        kind = _title(roster)
+
+        def is_over(event: Notification) -> bool:
             if event.code != statuses.CONNECT_REQUESTED or id_of(event.infos) != kind[0]:
                 return False
             try:
@@ -290,15 +271,11 @@ class Connecting(Topic):
                 return False
             return {each.proc for each in members} | others == kind[1]
 
-        self.server.events.forget(over)
+        if self._requested.pop(kind, self) is None:
+            self.server.events.forget(is_over)
+        return self._awaited.pop(kind, self) is None
 
-    def _tell_of_all(self, collective: Collective[Process, Ticket]) -> None:
-        """Tell of all who have come to a connect, where nobody has been told of them."""
-        id = collective.roster.operation.partition(" ")[2]
-        for process in () if collective in self._loud else tuple(collective.arrived):
-            self._tell_of_comer(collective.roster, process, (text(CONNECT_ID, id),) if id else ())
-
-    def _tell_of_comer(
+    def tell_of_comer(
         self, roster: Roster[Process, Ticket], about: Process, infos: tuple[Info, ...], beyond: tuple[Info, ...] = ()
     ) -> None:
         """Tell the participants of a connect of one that has come."""
@@ -335,180 +312,16 @@ class Connecting(Topic):
         there = tuple(others)
         if there:
             said = (listing(keys.EVENT_CUSTOM_RANGE, there), flag(keys.EVENT_NON_DEFAULT), *infos, *beyond)
-            self.server.host.upcall(NotifyEvent(code, RANGE_CUSTOM, said), ignore, source)
+            self.server.host.upcall(NotifyEvent(code, RANGE_CUSTOM, said), ignored, source)
 
     def _is_here(self, member: Proc) -> bool:
         process = self.server.store.find(member)
         return process is not None and process.local
 
-    # What the host is asked
-
-    def _ask_connect(self, collective: Collective[Process, Ticket]) -> None:
-        server = self.server
-        if self._lacks(collective):
-            return
-
-        def answer(result: object, error: BaseException | None) -> None:
-            if not server.collectives.is_running(collective):
-                return
-            status, here = status_of(error), collective.status
-            if error is None and result is not None:
-                try:
-                    made = self._outcomes[collective] = self._read(result, collective)
-                    if made.nspace or is_set(made.directives, CONNECT_OPTIONAL):
-                        # Participants elsewhere may have said that it goes on without who has ended.
-                        here = statuses.SUCCESS
-                except NotFound as problem:
-                    status = problem.code
-                except (TypeError, ValueError) as problem:
-                    server.host.log(f"the host answered a connect with nonsense: {problem}")
-                    status = statuses.ERROR
-            collective.absent, collective.reason = absent_of(error), reason_of(error)
-            server.collectives.finish(collective, status or here)
-
-        server.host.upcall(Connect(procs_of(collective), self._directives(collective)), answer)
-
-    def _ask_disconnect(self, collective: Collective[Process, Ticket]) -> None:
-        server = self.server
-        if self._lacks(collective):
-            return
-        for connection in self._of(collective):
-            self.server.groups.records.mourn(connection.nspace)
-            connection.parting = True
-
-        def answer(_result: object, error: BaseException | None) -> None:
-            if server.collectives.is_running(collective):
-                collective.absent, collective.reason = absent_of(error), reason_of(error)
-                server.collectives.finish(collective, status_of(error) or collective.status)
-
-        server.host.upcall(Disconnect(procs_of(collective), self._directives(collective)), answer)
-
-    def _lacks(self, collective: Collective[Process, Ticket]) -> bool:
-        """End an operation that lacks procs of this server, where nobody elsewhere takes part."""
-        if collective.status == statuses.SUCCESS or collective.roster.others:
-            return False
-        collective.absent = gone_from(collective)
-        self.server.collectives.finish(collective, collective.status)
-        return True
-
-    def _directives(self, collective: Collective[Process, Ticket]) -> tuple[Info, ...]:
-        directives = directives_of(collective, KEPT_HERE)
-        gone = gone_from(collective)
-        return (*directives, listing(ABSENT, gone)) if gone else directives
-
-    def _of(self, collective: Collective[Process, Ticket]) -> list[Connection]:
-        """Return the connections that an operation is of."""
-        known = self.server.store.connections
-        return [known[name] for name in sorted(collective.roster.groups) if name in known]
-
-    def _read(self, result: object, collective: Collective[Process, Ticket]) -> Connected:
-        """Return the nspace that the host has assigned, and who has which rank.
-
-        Raises:
-            TypeError: It is no such thing.
-            ValueError: It makes no sense.
-            NotFound: It leaves it to the server whom it is of, who has not been told of all of their jobs.
-        """
-        if not isinstance(result, Connected):
-            raise TypeError(f"a Connected or None is wanted, not {type(result).__name__}")
-        nspace, members = result.nspace, result.procs
-        if not isinstance(nspace, str) or len(nspace.encode()) > MAX_NSLEN or "\0" in nspace:
-            raise ValueError(f"{nspace!r:.300} is no nspace")
-        if not nspace:
-            return result.replace(procs=())
-        store = self.server.store
-        if store.get(nspace) is not None or nspace in store.groups:
-            raise ValueError(f"there is {nspace!r} already")
-        came = [process.proc for process in collective.arrived]
-        if not members:
-            others = collective.roster.others
-            members = tuple(sorted({*came, *(store.expand(others)[1] if others else ())}))
-        distinct = set(members)
-        if any(type(each) is not Proc or each.rank > RANK_VALID for each in members) or len(distinct) < len(members):
-            raise ValueError(f"the ranks of {nspace!r} are one proc each")
-        if len(members) > MAX_CONNECTED or not distinct.issuperset(came):
-            raise ValueError(f"the connection {nspace!r} has to have all who have come, {MAX_CONNECTED} at the most")
-        return result.replace(procs=members)
-
-    # Ends
-
-    def _connected(self, collective: Collective[Process, Ticket], status: int) -> None:
-        made = self._outcomes.pop(collective, Connected())
-        known = bool(self._awaited) and self._awaited.pop(_kind(collective.roster), self) is None
-        known = known or any(is_set(infos, CONNECT_NOTIFY_EACH) for _, infos in collective.said.values())
-        if not known and is_set(made.directives, CONNECT_NOTIFY_EACH):
-            # That somebody elsewhere wants to hear of each one has come to light with the end alone.
-            self._tell_of_all(collective)
-        self._loud.discard(collective)
-        if self._requested and _kind(collective.roster) in self._requested:
-            self._come(collective)
-        if status != statuses.SUCCESS:
-            if status == statuses.ERR_PARTIAL_SUCCESS and collective.absent is None:
-                collective.absent = gone_from(collective) or None
-            fail(collective, status)
-            return
-        roster = collective.roster
-        names = {each.nspace for each in made.procs}
-        if not names:
-            names = {member.namespace.name for member in roster.members} | {proc.nspace for proc in roster.others}
-        spaces = {name: self.server.store.get(name) for name in sorted(names)}
-        given = [*made.directives, *[info for _, infos in collective.said.values() for info in infos]]
-        if None in spaces.values() and not is_set(given, CONNECT_OPTIONAL):
-            # The host has agreed to it, and has not told what there is to be known of those jobs.
-            fail(collective, statuses.ERR_NOT_FOUND)
-            return
-        callers, said = dict(collective.arrived), dict(collective.said)
-        if made.nspace:
-            self._stands(made, collective, given)
-        packed: dict[tuple[object, ...], bytes] = {}
-        for process, (peer, tag) in callers.items():
-            infos = said[process][1]
-            told = made.nspace and is_set(infos, CONNECT_ASSIGN)
-            if told and not peer.pypmix:
-                self._keep(process, infos, made)
-                told = False
-            form = peer.buffer_type, peer.release, told, process.namespace
-            payload = packed.get(form)
-            if payload is None:
-                packer = Packer(peer.buffer_type)
-                if told:
-                    packer.pack(codes.BYTE_OBJECT, encode_connected(peer.buffer_type, made.nspace, made.procs))
-                for name, namespace in spaces.items():
-                    if namespace is not None and name != process.namespace.name:
-                        packer.pack(codes.BYTE_OBJECT, namespace.pack(peer.buffer_type, peer.release).reply)
-                payload = packed[form] = encode_status(peer.buffer_type, statuses.SUCCESS) + packer.bytes()
-            peer.send(tag, payload)
-        if made.nspace:
-            # Who has ended in the meantime has left a vacant rank.
-            records = self.server.groups.records
-            for each in made.procs:
-                member = self.server.store.find(each)
-                if member is not None and member.local and member.left:
-                    records.departed(member)
-            records.review(made.nspace)
-
-    def _stands(self, made: Connected, collective: Collective[Process, Ticket], given: list[Info]) -> None:
-        """Note a connection."""
-        id = collective.roster.operation.partition(" ")[2]
-        flags = is_set(given, CONNECT_EARLY_TERM), is_set(given, CONNECT_NOTIFY_EACH)
-        connection = self.server.store.connections[made.nspace] = Connection(made.nspace, id, *flags)
-        self.server.groups.records.form(made.nspace, made.procs, connection)
-
-    def _disconnected(self, collective: Collective[Process, Ticket], status: int) -> None:
-        connections = self._of(collective)
-        if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS) or collective.absent is not None:
-            for connection in connections:
-                connection.parting = False
-            fail(collective, status)
-            return
-        for connection in connections:
-            self.server.groups.records.dissolve(connection.nspace)
-        for peer, tag in collective.arrived.values():
-            peer.status(tag, status)
-
     # What a library does not pass on
 
-    def _keep(self, process: Process, infos: tuple[Info, ...], made: Connected) -> None:
+    def keep(self, process: Process, infos: tuple[Info, ...], made: Connected) -> None:
+        """Keep what a library does not hand on until its program asks for it."""
         token = found(infos, CONNECT_TOKEN, int)
         if token is not None:
             tokens = self._tokens.setdefault(process, {})
@@ -539,16 +352,191 @@ class Connecting(Topic):
             self._tokens.pop(process, None)
 
 
-def _kind(roster: Roster[Process, Ticket]) -> Kind:
+class _Joint(NodeCollective):
+    """A connect or a disconnect."""
+
+    __slots__ = ()
+
+    def lacks(self) -> bool:
+        """End it where it lacks procs of this server and nobody elsewhere takes part; tell whether it does."""
+        if self.status == statuses.SUCCESS or self.roster.others:
+            return False
+        self.absent = self.gone_procs()
+        self.finish(self.status)
+        return True
+
+    def submitted(self) -> tuple[tuple[Proc, ...], tuple[Info, ...]]:
+        """Return the procs and the directives that the host is given."""
+        gone = self.gone_procs()
+        directives = self.directives(KEPT_HERE)
+        return self.procs(), (*directives, listing(ABSENT, gone)) if gone else directives
+
+
+class _Connect(_Joint):
+    """A connect.
+
+    Attributes:
+        loud: Whether the procs hear who comes.
+        made: What the host has assigned.
+    """
+
+    __slots__ = ("connecting", "loud", "made")
+
+    def __init__(self, connecting: Connecting, roster: Roster[Process, Ticket], opener: Process, since: float) -> None:
+        super().__init__(roster, opener, since)
+        self.connecting = connecting
+        self.loud = False
+        self.made = Connected()
+
+    def ask(self) -> None:
+        """All have come: ask the host."""
+        if not self.lacks():
+            self.submit(Connect(*self.submitted()))
+
+    def tell_of_all(self) -> None:
+        """Tell of all who have come, where nobody has been told of them."""
+        id = self.roster.id
+        for process in () if self.loud else tuple(self.arrived):
+            self.connecting.tell_of_comer(self.roster, process, (text(CONNECT_ID, id),) if id else ())
+
+    def take(self, result: object) -> int:
+        """Take in what the host has assigned."""
+        if result is None:
+            return self.status
+        try:
+            self.made = self._read(result)
+        except NotFound as problem:
+            return problem.code
+        except (TypeError, ValueError) as problem:
+            self.server.host.log(f"the host answered a connect with nonsense: {problem}")
+            return statuses.ERROR
+        # Participants elsewhere may have said that it goes on without who has ended.
+        self.ft = self.ft or bool(self.made.nspace) or is_set(self.made.directives, CONNECT_OPTIONAL)
+        return self.status
+
+    def _read(self, result: object) -> Connected:
+        """Return the nspace that the host has assigned, and who has which rank.
+
+        Raises:
+            TypeError: It is no such thing.
+            ValueError: It makes no sense.
+            NotFound: It leaves it to the server whom it is of, who has not been told of all of their jobs.
+        """
+        if not isinstance(result, Connected):
+            raise TypeError(f"a Connected or None is wanted, not {type(result).__name__}")
+        nspace, members = result.nspace, result.procs
+        if not isinstance(nspace, str) or len(nspace.encode()) > MAX_NSLEN or "\0" in nspace:
+            raise ValueError(f"{nspace!r:.300} is no nspace")
+        if not nspace:
+            return result.replace(procs=())
+        store = self.server.store
+        if store.get(nspace) is not None or nspace in store.groups:
+            raise ValueError(f"there is {nspace!r} already")
+        came = [process.proc for process in self.arrived]
+        if not members:
+            others = self.roster.others
+            members = tuple(sorted({*came, *(store.expand(others)[1] if others else ())}))
+        distinct = set(members)
+        if any(type(each) is not Proc or each.rank > RANK_VALID for each in members) or len(distinct) < len(members):
+            raise ValueError(f"the ranks of {nspace!r} are one proc each")
+        if len(members) > MAX_CONNECTED or not distinct.issuperset(came):
+            raise ValueError(f"the connection {nspace!r} has to have all who have come, {MAX_CONNECTED} at the most")
+        return result.replace(procs=members)
+
+    def ended(self, status: int) -> None:
+        """Answer the callers, with the job info of the others' nspaces and what the host has assigned."""
+        made, roster, store = self.made, self.roster, self.server.store
+        given = [*made.directives, *[info for _, infos in self.said.values() for info in infos]]
+        known = self.connecting.over(roster)
+        known = known or any(is_set(infos, CONNECT_NOTIFY_EACH) for _, infos in self.said.values())
+        if not known and is_set(made.directives, CONNECT_NOTIFY_EACH):
+            # That somebody elsewhere wants to hear of each one has come to light with the end alone.
+            self.tell_of_all()
+        if status != statuses.SUCCESS:
+            self.name_gone(status)
+            self.fail(status)
+            return
+        names = {each.nspace for each in made.procs}
+        if not names:
+            names = {member.namespace.name for member in roster.members} | {proc.nspace for proc in roster.others}
+        spaces = {name: store.get(name) for name in sorted(names)}
+        if None in spaces.values() and not is_set(given, CONNECT_OPTIONAL):
+            # The host has agreed to it, and has not told what there is to be known of those jobs.
+            self.fail(statuses.ERR_NOT_FOUND)
+            return
+        records = self.server.groups.records if made.nspace else None
+        callers, said = dict(self.arrived), dict(self.said)
+        if records is not None:
+            flags = is_set(given, CONNECT_EARLY_TERM), is_set(given, CONNECT_NOTIFY_EACH)
+            connection = store.connections[made.nspace] = Connection(made.nspace, roster.id, *flags)
+            records.form(made.nspace, made.procs, connection)
+        packed: dict[tuple[object, ...], bytes] = {}
+        for process, (peer, tag) in callers.items():
+            infos = said[process][1]
+            told = made.nspace and is_set(infos, CONNECT_ASSIGN)
+            if told and not peer.pypmix:
+                self.connecting.keep(process, infos, made)
+                told = False
+            form = peer.buffer_type, peer.release, told, process.namespace
+            payload = packed.get(form)
+            if payload is None:
+                packer = Packer(peer.buffer_type)
+                if told:
+                    packer.pack(codes.BYTE_OBJECT, encode_connected(peer.buffer_type, made.nspace, made.procs))
+                for name, namespace in spaces.items():
+                    if namespace is not None and name != process.namespace.name:
+                        packer.pack(codes.BYTE_OBJECT, namespace.pack(peer.buffer_type, peer.release).reply)
+                payload = packed[form] = encode_status(peer.buffer_type, statuses.SUCCESS) + packer.bytes()
+            peer.send(tag, payload)
+        if records is not None:
+            # Who has ended in the meantime has left a vacant rank.
+            records.bury(made.procs)
+            records.review(made.nspace)
+
+
+class _Disconnect(_Joint):
+    """A disconnect."""
+
+    __slots__ = ()
+
+    def ask(self) -> None:
+        """All have come: ask the host."""
+        if self.lacks():
+            return
+        for connection in self._connections():
+            self.server.groups.records.mourn(connection.nspace)
+            connection.parting = True
+        self.submit(Disconnect(*self.submitted()))
+
+    def ended(self, status: int) -> None:
+        """Answer the callers; the connections that they have named are over, unless it has failed."""
+        connections = self._connections()
+        if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS) or self.absent is not None:
+            for connection in connections:
+                connection.parting = False
+            self.fail(status)
+            return
+        for connection in connections:
+            self.server.groups.records.dissolve(connection.nspace)
+        for peer, tag in self.arrived.values():
+            peer.status(tag, status)
+
+    def _connections(self) -> list[Connection]:
+        """Return the connections that it is of."""
+        known = self.server.store.connections
+        return [known[name] for name in sorted(self.roster.groups) if name in known]
+
+
+def _title(roster: Roster[Process, Ticket]) -> Title:
     """Return what all servers know a connect by."""
-    return roster.operation.partition(" ")[2], frozenset({each.proc for each in roster.members} | roster.others)
+    return roster.id, frozenset({each.proc for each in roster.members} | roster.others)
 
 
-def _note(kinds: dict[Kind, None], kind: Kind) -> None:
+def _note(titles: dict[Title, None], title: Title) -> None:
     """Remember a connect, and forget the oldest where there are too many."""
-    while len(kinds) >= MAX_REQUESTED:
-        del kinds[next(iter(kinds))]
-    kinds[kind] = None
+    while len(titles) >= MAX_REQUESTED:
+        del titles[next(iter(titles))]
+    titles[title] = None
 
 
 def _everyone(roster: Roster[Process, Ticket]) -> Info:

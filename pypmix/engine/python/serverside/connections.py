@@ -19,19 +19,17 @@ class Connection(Group):
 
     Attributes:
         id: What its callers have called the connect; empty where they have not.
-        spares: Whether members may end without a disconnect: nobody is told, and what is under way goes on.
         each: Whether members want to hear of each one that disconnects.
         parting: Whether all members of this server have called the disconnect.
         gone: Who has ended; its rank is vacant.
     """
 
-    __slots__ = ("each", "gone", "id", "nspace", "parting", "spares")
+    __slots__ = ("each", "gone", "id", "nspace", "parting")
 
-    def __init__(self, nspace: str, id: str, spares: bool, each: bool) -> None:
-        super().__init__(tolerant=spares)
+    def __init__(self, nspace: str, id: str, ft: bool, each: bool) -> None:
+        super().__init__(ft=ft)
         self.nspace = nspace
         self.id = id
-        self.spares = spares
         self.each = each
         self.parting = False
         self.gone: set[Proc] = set()
@@ -53,4 +51,4 @@ class Connection(Group):
 
     def loses(self, gone: Proc) -> int | None:
         self.gone.add(gone)
-        return None if self.spares or self.parting else statuses.ERR_PROC_TERM_WO_SYNC
+        return None if self.ft or self.parting else statuses.ERR_PROC_TERM_WO_SYNC

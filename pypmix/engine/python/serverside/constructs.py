@@ -1,16 +1,44 @@
-"""Constructs under way: who meets whom, what the host is asked, and what comes of it."""
+"""One group construct at a server that has callers of it.
+
+All callers name the same procs. A construct is a collective operation (see `pypmix.engine.collective.machine`) with
+more that may happen between the last caller and the host's decision:
+
+- **Failures.** Where a leader has declared itself or callers want to hear of failures, those who are left are told of a
+  proc that ends, and libraries of pypmix answer with a reaction: go on, abort, or claim to lead. The host is asked only
+  when all reactions are there (`HEARS`). Among procs of this server alone the first claimant leads; with other servers
+  the host chooses, which hears of all claims.
+- **Added procs.** Members may add procs that call the same construct without naming anybody (`Bootstrapping`). Where
+  all of these are of this server it waits for them (`ADDS`); otherwise bringing them together is the host's business.
+- **Rounds.** The host may answer that procs of other servers are absent of which callers here have not heard. They are
+  told, may react, and the host is asked again: the next round.
+- **Giving up.** An abort, or the time limit of an optional construct, has to end it on all servers in the same way, and
+  the others may have formed the group already. So the host is told (`CLOSES`), and its decision holds if it comes
+  within `HOST_PATIENCE`.
+"""
 
 from __future__ import annotations
 
-from pypmix.engine.base import ignore
-from pypmix.engine.groups.states import Construction
-from pypmix.engine.groups.talk import ABSENT, REACTS, VERDICT, flag, found, listed, proc, procs, size, text
-from pypmix.engine.python.serverside.plans import is_infos, listed_all
-from pypmix.engine.python.serverside.reactions import SPARING, Construct, Reactions
-from pypmix.engine.python.serverside.topic import reason_of, status_of
-from pypmix.engine.python.together import absent_of, directives_of, procs_of
+from pypmix.engine.collective.machine import Life
+from pypmix.engine.collective.rules import CONSTRUCT_FT, Wish, agreed_order, placed
+from pypmix.engine.groups.talk import (
+    ABORT,
+    ABSENT,
+    CLAIM,
+    ERROR_STATUS,
+    REACTS,
+    VERDICT,
+    flag,
+    found,
+    listed,
+    proc,
+    procs,
+    size,
+    text,
+)
+from pypmix.engine.python.collectives import NodeCollective, answer_failure, ignored, status_info
+from pypmix.engine.python.serverside.grouprecords import Group
+from pypmix.engine.python.serverside.plans import listed_all
 from pypmix.standard import codes, keys, statuses
-from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import NotifyEvent
 from pypmix.standard.ops.core import instances
 from pypmix.standard.ops.events import is_set
@@ -24,19 +52,18 @@ from pypmix.standard.ops.hosting import (
     GroupUpcall,
 )
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
-from pypmix.standard.types import RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
+from pypmix.standard.record import Record
+from pypmix.standard.types import DataArray, Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pypmix.engine.python.collectives import Collective
-    from pypmix.engine.python.server import Server, Ticket
+    from pypmix.engine.collective.machine import Roster
+    from pypmix.engine.python.server import Peer, Ticket
     from pypmix.engine.python.serverdata import Process
     from pypmix.engine.python.serverside.groups import Groups
     from pypmix.engine.python.serverside.plans import Plan
 
     Shared = dict[Proc, tuple[Info, ...]]
-
-CONSTRUCT = "group_construct"
 
 OWN = frozenset({keys.GROUP_INFO, keys.GROUP_ENDPT_DATA, REACTS, keys.PROC_INFO_ARRAY})
 """Directives that each member gives for itself, and of which the host hears nothing, or in another form.
@@ -47,523 +74,513 @@ The last is what it has committed, which others get when they ask.
 HOST_PATIENCE = 10.0
 """Seconds for which a host is waited for that is to say whether a construct has ended before it was given up."""
 
-OWED_SECONDS = 30.0
-"""For how long procs are told that a construct has failed without them, if they call it after that."""
+INFO_IN_REPLY = (6, 0, 0)
+"""The first release whose clients get the others' group info with the reply.
 
-MAX_OWED = 4096
-"""Of how many names that is remembered."""
+Earlier ones ask the server for it, by the context id as a qualifier.
+"""
+
+ABORTED = (statuses.ERR_PARTIAL_SUCCESS, statuses.GROUP_CONSTRUCT_ABORT)
+"""How a construct ends that lacks a member, or is aborted; each client is told what its release knows."""
 
 
-class Outcome:
-    """What a construct has made: the members by group rank, the context id, and what each member says of itself.
+class Outcome(Record):
+    """A group that was constructed.
 
     Attributes:
-        plan: What all of them have asked for, where that is plain.
+        members: They, by group rank.
+        context_id: Its context id, None for none.
+        shared: What each member says of itself.
+        leader: Who leads it, None where nobody does.
+        partial: Whether some were left out of a construct that allows that.
     """
 
-    __slots__ = ("context_id", "leader", "members", "partial", "plan", "shared")
+    members: tuple[Proc, ...]
+    context_id: int | None
+    shared: Shared
+    leader: Proc | None = None
+    partial: bool = False
 
-    def __init__(
-        self,
-        members: tuple[Proc, ...],
-        context_id: int | None,
-        shared: Shared,
-        leader: Proc | None = None,
-        partial: bool = False,
-    ) -> None:
-        self.members = members
-        self.context_id = context_id
-        self.shared = shared
-        self.leader = leader
-        self.partial = partial
+
+class Construct(NodeCollective):
+    """One construct under way, as its callers of this server see it.
+
+    Attributes:
+        name: The group's name.
+        plan: The request of all callers, where that is the same.
+        flags: Those of `CONSTRUCT_FT` that any caller has given.
+        lacking: Procs that it adds and that have not come.
+        leader: Who leads: the first caller that has declared itself, or who has been chosen since; of any server.
+        declared: The caller of this server that has declared itself.
+        reacting: The callers whose library tells how they react to failures.
+        told: Whose failure the callers have been told of.
+        due: The callers whose reaction to a failure is waited for.
+        claims: The callers that want to lead after the leader has failed.
+        aborted: Whether somebody wants no such group.
+        alone: Whether no other server has part in it: with none of those who are named, nor of those who are added.
+        cancelled: Whether the host was told that this server gives it up.
+        extended: Whether its time has run out, and the host is waited for a little longer.
+        round: How often this server has told the others what has become of its callers.
+        outcome: The group, once the host has decided.
+        as_asked: Whether that is what all have asked for in `plan`, and the host has answered as before.
+    """
+
+    __slots__ = (
+        "_groups",
+        "_order",
+        "_shared",
+        "aborted",
+        "alone",
+        "as_asked",
+        "cancelled",
+        "claims",
+        "declared",
+        "due",
+        "extended",
+        "flags",
+        "lacking",
+        "leader",
+        "name",
+        "outcome",
+        "plan",
+        "reacting",
+        "round",
+        "told",
+    )
+
+    host_is_optional = True
+
+    def __init__(self, roster: Roster[Process, Ticket], opener: Process, since: float) -> None:
+        super().__init__(roster, opener, since)
+        self._groups: Groups = self.server.groups
+        self.name = roster.id
         self.plan: Plan | None = None
+        self.flags: set[str] = set()
+        self.lacking: tuple[Proc, ...] = ()
+        self.leader: Proc | None = None
+        self.declared: Proc | None = None
+        self.reacting: set[Process] = set()
+        self.told: set[Proc] = set()
+        self.due: dict[Proc, set[Process]] = {}
+        self.claims: set[Proc] = set()
+        self.aborted = False
+        self.alone = True
+        self.cancelled = False
+        self.extended = False
+        self.round = 1
+        self.outcome: Outcome | None = None
+        self.as_asked = False
+        self._shared: Shared = {}
+        self._order: tuple[Proc, ...] = ()
 
+    @property
+    def here(self) -> list[Proc]:
+        """The procs of this server that take part."""
+        return [process.proc for process in self.roster.members]
 
-class Constructs:
-    """The constructs under way on a server.
-
-    Args:
-        server: The machine.
-        groups: The topic of groups.
-
-    Attributes:
-        under_way: They, by the group's name: several have one name where they have no proc in common.
-        outcomes: What the host has made of those that are about to end well.
-        owed: Who is told of a failure when it calls a construct, by the group's name.
-        reactions: What follows from failures.
-    """
-
-    def __init__(self, server: Server, groups: Groups) -> None:
-        self._server = server
-        self._groups = groups
-        self.under_way: dict[str, list[Construct]] = {}
-        self.outcomes: dict[Collective[Process, Ticket], Outcome] = {}
-        self.owed: dict[str, dict[Process, int]] = {}
-        self.reactions = Reactions(groups.records, self.abort, self.settle)
-        self._last_context_id = 0
-
-    def meeting(self, name: str, process: Process, members: frozenset[Process], others: frozenset[Proc]) -> Construct:
-        """Return the construct that a caller means.
-
-        Raises:
-            PMIxError: It names other procs than those with whom it would meet (`ERR_BAD_PARAM`).
-        """
-        for construct in self.under_way.get(name, ()):
-            roster = construct.roster
-            if (roster.members is members or roster.members == members) and _alike(roster.others, others):
-                return construct
-            if roster.members.isdisjoint(members):
-                continue
-            if process in roster.members:
-                # Those who wait for it would wait for ever; and those whom it has named, for the others.
-                self._owe(
-                    name, (roster.members | members) - {process} - set(self._arrived(construct)), statuses.ERR_BAD_PARAM
-                )
-                self._give_up(construct, statuses.ERR_BAD_PARAM)
-            raise PMIxError(f"others construct {name!r} of other procs", status=statuses.ERR_BAD_PARAM)
-        construct = Construct(name)
-        construct.roster = self._server.collectives.own(f"{CONSTRUCT} {name}", members, others, construct)
-        return construct
-
-    def new_context_id(self) -> int:
-        """Return a context id that no other group of this server has had."""
-        self._last_context_id += 1
-        return self._last_context_id
-
-    def is_running(self, construct: Construct) -> bool:
-        return construct.collective is not None and self._server.collectives.is_running(construct.collective)
-
-    @staticmethod
-    def _arrived(construct: Construct) -> tuple[Process, ...]:
-        return () if construct.collective is None else tuple(construct.collective.arrived)
-
-    def of(self, collective: Collective[Process, Ticket]) -> Construct:
-        construct = collective.roster.owner
-        assert isinstance(construct, Construct)
-        construct.collective = collective
-        return construct
-
-    def end(self, construct: Construct) -> None:
-        """A construct is over."""
-        running = self.under_way.get(construct.name, [])
-        if construct in running:
-            running.remove(construct)
-        if not running:
-            self.under_way.pop(construct.name, None)
-        # They hold each other.
-        construct.roster.owner = None
-
-    def _owe(self, name: str, processes: frozenset[Process] | set[Process], status: int) -> None:
-        """Have procs told, when they call a construct, that it has failed without them."""
-        due = {process: status for process in processes if process.local and not process.left}
-        if not due or len(self.owed) >= MAX_OWED:
+    def called(self, process: Process, plan: Plan) -> None:
+        """A proc is about to come, and says this."""
+        if self.plan is not plan:
+            self.plan = None if self.arrived else plan
+        given = plan.given
+        if not given:
             return
-        owed = self.owed.setdefault(name, {})
-        owed.update(due)
+        self.flags |= given & CONSTRUCT_FT
+        self.ft = self.ft or bool(self.flags)
+        if keys.GROUP_LEADER in given and self.declared is None:
+            self.declared = process.proc
+            if self.leader is None:
+                self.leader = process.proc
+        if REACTS in given:
+            self.reacting.add(process)
 
-        def over() -> None:
-            for process in due:
-                owed.pop(process, None)
-            if not owed and self.owed.get(name) is owed:
-                del self.owed[name]
-
-        self._server.clock.call_later(OWED_SECONDS, over)
-
-    def _give_up(self, construct: Construct, status: int) -> None:
-        """End a construct here and now, and have its other servers told."""
-        collective = construct.collective
-        if collective is None or not self._server.collectives.is_running(collective):
-            return
-        if construct.roster.others and not construct.asked:
-            self.withdraw(construct, collective, status)
-        self._server.collectives.finish(collective, status)
-
-    def withdraw(self, construct: Construct, collective: Collective[Process, Ticket], status: int) -> None:
-        """Have the other servers told, which wait for this one, that it is over here."""
-        construct.cancelled = True
-        status_info = Info(keys.LOCAL_COLLECTIVE_STATUS, Value(codes.STATUS, status))
-        verdict = (text(VERDICT, "abort"),) if status == statuses.GROUP_CONSTRUCT_ABORT else ()
-        infos = (status_info, *verdict, size(GROUP_ROUND, construct.round))
-        op = GroupUpcall(GROUP_CONSTRUCT, construct.name, procs_of(collective), infos)
-        self._server.host.upcall(op, ignore)
-
-    def abort(self, construct: Construct, quiet: bool = False) -> None:
-        """Somebody wants no such group, or nobody leads it: it ends so for all."""
-        collective = construct.collective
-        if collective is None or construct.cancelled or not self._server.collectives.is_running(collective):
-            return
-        construct.aborted = True
-        self._owe(construct.name, set(collective.missing()), statuses.GROUP_CONSTRUCT_ABORT)
-        if not quiet:
-            self.reactions.aborted(construct)
-            if construct.roster.others:
-                to = procs(keys.EVENT_CUSTOM_RANGE, sorted(construct.roster.others))
-                infos = (to, flag(keys.EVENT_NON_DEFAULT), text(keys.GROUP_ID, construct.name))
-                self._server.host.upcall(NotifyEvent(statuses.GROUP_CONSTRUCT_ABORT, RANGE_CUSTOM, infos), ignore)
-        if not construct.asked or construct.alone:
-            if construct.asked:
-                self.cancel(construct.name)
-                construct.step(Construction.ABORTS)
-            self._give_up(construct, statuses.GROUP_CONSTRUCT_ABORT)
-            return
-        # All servers must come to the same end: the host knows whether the group stood before this.
-        construct.cancelled = True
-        construct.step(Construction.GIVES_UP)
-
-        def given_up(_result: object, error: BaseException | None) -> None:
-            if not self.is_running(construct):
-                return
-            if error is not None:
-                self._server.collectives.finish(collective, statuses.GROUP_CONSTRUCT_ABORT)
-                return
-            self._server.clock.call_later(
-                HOST_PATIENCE, lambda: self._expire(collective, statuses.GROUP_CONSTRUCT_ABORT)
-            )
-
-        self._server.host.upcall(GroupUpcall(GROUP_CANCEL, construct.name), given_up)
-
-    def late(self, collective: Collective[Process, Ticket]) -> bool:
-        """The time of an operation has run out: with `OPTIONAL` those who have come to a construct are the group."""
-        if collective.roster.kind != CONSTRUCT:
-            return False
-        construct = self.of(collective)
-        if keys.GROUP_OPTIONAL not in construct.flags or construct.extended:
-            return False
-        construct.extended = True
-        if construct.asked:
-            construct.step(Construction.LATE)
-            self.cancel(
-                construct.name, (Info(keys.LOCAL_COLLECTIVE_STATUS, Value(codes.STATUS, statuses.ERR_TIMEOUT)),)
-            )
-            over = self._server.clock.call_later(HOST_PATIENCE, lambda: self._expire(collective, statuses.ERR_TIMEOUT))
-            collective.timer = over
-        else:
-            missing = collective.missing()
-            self._owe(construct.name, set(missing), statuses.ERR_TIMEOUT)
-            self._server.collectives.without(collective, missing)
-            # Where all of them have come, it waits for some that they add.
-            self.settle(construct)
-        return True
-
-    def dropped(self, collective: Collective[Process, Ticket]) -> None:
-        """Nobody is left of those who had called a construct."""
-        construct = self.of(collective)
-        self.end(construct)
-        # Where other servers take part, the host learns from deaths that nobody is left.
-        if construct.asked and not construct.roster.others:
-            self.cancel(construct.name)
-        construct.step(Construction.ENDS)
-
-    def _expire(self, collective: Collective[Process, Ticket], status: int) -> None:
-        self._server.collectives.finish(collective, status)
-
-    def all_here(self, collective: Collective[Process, Ticket]) -> None:
-        """All procs of this server that may come to a construct have come."""
-        construct = self.of(collective)
-        plan = construct.plan
-        if plan is not None and plan.plain and not collective.gone:
-            self._ask_construct(construct, collective)
-        else:
-            self.settle(construct)
-
-    def settle(self, construct: Construct) -> None:
-        """Go on with a construct, as far as its callers here let it."""
-        collective = construct.collective
-        if collective is None or not collective.asked or construct.asked or not self.is_running(construct):
-            return
-        self.reactions.look(construct)
-        if construct.due or not self.is_running(construct) or construct.asked:
-            return
-        absent = construct.absent
-        if not construct.roster.others and absent and not construct.sparing:
-            collective.absent = absent
-            self._server.collectives.finish(collective, statuses.ERR_PARTIAL_SUCCESS)
-            return
-        added = self.added(construct)
-        if added and not construct.roster.others:
-            bootstrapping = self._groups.bootstrapping
-            if not construct.extended and bootstrapping.wait(construct.name, added, construct):
-                construct.step(Construction.LACKS)
-                return
-            construct.lacking = bootstrapping.lacking(construct.name, added)
-            if construct.lacking and not construct.sparing:
-                collective.absent = construct.lacking
-                self._server.collectives.finish(collective, statuses.ERR_PARTIAL_SUCCESS)
-                return
-        self._ask_construct(construct, collective)
-
-    def resume(self, construct: Construct) -> None:
-        """Those have come whom a construct adds."""
-        self.settle(construct)
-
-    @staticmethod
-    def added(construct: Construct) -> tuple[Proc, ...]:
-        assert construct.collective is not None
-        infos = [info for _, said in construct.collective.said.values() for info in said]
-        members = construct.here
+    def added(self) -> tuple[Proc, ...]:
+        """Return the procs that its callers add."""
+        infos = [info for _, said in self.said.values() for info in said]
+        members = self.here
         return tuple(dict.fromkeys([each for each in listed_all(infos, keys.GROUP_ADD_MEMBERS) if each not in members]))
 
-    def _adds_others(self, construct: Construct) -> bool:
-        """Tell whether a construct adds procs of other servers."""
-        processes = [self._server.store.find(each) for each in self.added(construct)]
+    # The way up
+
+    def ask(self) -> None:
+        """Ask the host, unless callers are still to react, or procs that it adds are to come."""
+        if self.state == Life.ADDS:
+            self.step(Life.LOOKS)
+        elif self.state not in (Life.READY, Life.HEARS):
+            return
+        self.look()
+        if not self.is_running:
+            return
+        if self.due:
+            if self.state == Life.READY:
+                self.step(Life.FAILS)
+            return
+        if self.state == Life.HEARS:
+            self.step(Life.HEARD)
+        if not self.roster.others and self._lacks():
+            return
+        plan = self.plan
+        if plan is None or not plan.plain or self.gone or self.round > 1 or self.extended:
+            plan = self.plan = None
+        self.alone = not self.roster.others and (plan is not None or not self._adds_others())
+        if plan is not None and plan.question is not None:
+            members, directives, self._order = plan.question
+        else:
+            members, directives = self._question()
+            if plan is not None:
+                plan.question = members, directives, self._order
+        self.submit(GroupUpcall(GROUP_CONSTRUCT, self.name, members, directives))
+
+    def _lacks(self) -> bool:
+        """Tell whether a construct of this server's procs alone has to wait for some that it adds, or has failed."""
+        absent = () if self.ft else self.gone_procs()
+        added = () if absent or (self.plan is not None and self.plan.plain) else self.added()
+        if added:
+            bootstrapping = self._groups.bootstrapping
+            if not self.extended and bootstrapping.wait(self.name, added, self):
+                self.step(Life.LACKS)
+                return True
+            self.lacking = bootstrapping.lacking(self.name, added)
+            absent = () if self.ft else self.lacking
+        if absent:
+            self.absent = absent
+            self.finish(statuses.ERR_PARTIAL_SUCCESS)
+        return bool(absent)
+
+    def _adds_others(self) -> bool:
+        """Tell whether it adds procs of other servers."""
+        processes = [self.server.store.find(each) for each in self.added()]
         return not all(process is not None and process.local for process in processes)
 
-    def _ask_construct(self, construct: Construct, collective: Collective[Process, Ticket]) -> None:
-        server = self._server
-        others = construct.roster.others
-        plan = construct.plan
-        if plan is None or not plan.plain or collective.gone or construct.round > 1 or construct.extended:
-            plan = None
-        construct.alone = not others and (plan is not None or not self._adds_others(construct))
-        shared: Shared = {}
-        if plan is not None and plan.question is not None:
-            members, directives, order = plan.question
-        else:
-            members, directives, order, shared = self._question(construct, collective)
-            if plan is not None:
-                plan.question = members, directives, order
-        construct.state = Construction.step(construct.state, Construction.COMPLETE)
-
-        def answer(result: object, error: BaseException | None) -> None:
-            if not server.collectives.is_running(collective):
-                return
-            status = statuses.SUCCESS if error is None else status_of(error)
-            if status == statuses.ERR_NOT_SUPPORTED and not others:
-                status, result = statuses.SUCCESS, None
-            if status == statuses.SUCCESS:
-                try:
-                    infos: tuple[Info, ...] = () if result is None else tuple(result)  # type: ignore[arg-type]
-                    instances("the answer", infos, Info)
-                    if (
-                        others
-                        and listed(infos, ABSENT)
-                        and not any(info.key == keys.GROUP_MEMBERSHIP for info in infos)
-                    ):
-                        self._again(construct, infos)
-                        return
-                    outcome = None if plan is None else self._plain(construct, plan, infos)
-                    if outcome is None:
-                        outcome = self._outcome(construct, infos, shared, order)
-                        if plan is not None and infos and infos[0].key == keys.GROUP_MEMBERSHIP:
-                            self._remember(construct, plan, infos[0], outcome)
-                    self.outcomes[collective] = outcome
-                except (TypeError, ValueError) as problem:
-                    server.host.log(f"the host answered construct of {construct.name!r} with nonsense: {problem}")
-                    status = statuses.ERROR
-            collective.absent = absent_of(error) if status != statuses.SUCCESS else None
-            collective.reason = reason_of(error)
-            what = Construction.AGREES if status == statuses.SUCCESS else Construction.REFUSES
-            construct.state = Construction.step(construct.state, what)
-            server.collectives.finish(collective, status)
-
-        server.host.upcall(GroupUpcall(GROUP_CONSTRUCT, construct.name, members, directives), answer)
-
-    def _question(
-        self, construct: Construct, collective: Collective[Process, Ticket]
-    ) -> tuple[tuple[Proc, ...], tuple[Info, ...], tuple[Proc, ...], Shared]:
-        """Return what the host is asked: the procs and the directives; their order, and what each says of itself."""
-        others = construct.roster.others
-        shared = {process.proc: group_info(infos) for process, (_, infos) in collective.said.items()}
-        guests = {} if others else self._guests(construct)
-        for guest, infos in guests.items():
-            shared[guest] = group_info(infos)
-        given = [told(each, items) for each, items in sorted(shared.items()) if items]
-        order = self._order(construct, collective)
+    def _question(self) -> tuple[tuple[Proc, ...], tuple[Info, ...]]:
+        """Return the procs and the directives with which the host is asked; note the order, and what each says."""
+        others, added = self.roster.others, self.added()
+        shared = self._shared = {process.proc: group_info(infos) for process, (_, infos) in self.said.items()}
+        guests = {} if others else self._groups.guests(self.name, added)
+        shared.update({guest: group_info(infos) for guest, infos in guests.items()})
+        flat = {id(named): self._groups.flat(named) for named, _ in self.said.values()}
+        order = agreed_order(
+            Wish(
+                flat[id(named)],
+                self._groups.flat(listed(infos, keys.GROUP_FINAL_MEMBERSHIP_ORDER)),
+                process.proc == self.leader,
+            )
+            for process, (named, infos) in self.said.items()
+        )
+        members = self.procs()
+        gone = self.gone_procs()
         if guests:
             # They come last, in the order in which they are added.
-            order = order or tuple(sorted({*construct.here} - {*construct.absent}))
-            order += tuple([each for each in self.added(construct) if each in guests and each not in order])
-        directives = [*directives_of(collective, OWN), *given]
-        if construct.absent or construct.lacking:
-            directives.append(procs(ABSENT, (*construct.absent, *construct.lacking)))
+            order = order or tuple(sorted({*self.here} - {*gone}))
+            order += tuple([each for each in added if each in guests and each not in order])
+            members = tuple(sorted({*members, *guests}))
+        self._order = order
+        directives = [*self.directives(OWN), *[told(each, items) for each, items in sorted(shared.items()) if items]]
+        if gone or self.lacking:
+            directives.append(procs(ABSENT, (*gone, *self.lacking)))
         if order:
             directives.append(procs(GROUP_ORDER, order))
-        if construct.declared is not None:
-            directives.append(proc(GROUP_LEADER_PROC, construct.declared))
+        if self.declared is not None:
+            directives.append(proc(GROUP_LEADER_PROC, self.declared))
         if others:
-            directives.append(size(GROUP_ROUND, construct.round))
-            if construct.claims:
-                directives.append(procs(GROUP_CLAIMS, sorted(construct.claims)))
-            if construct.extended:
-                directives.append(Info(keys.LOCAL_COLLECTIVE_STATUS, Value(codes.STATUS, statuses.ERR_TIMEOUT)))
-        members = procs_of(collective)
-        if guests:
-            members = tuple(sorted({*members, *guests}))
-        return members, tuple(directives), order, shared
+            directives.append(size(GROUP_ROUND, self.round))
+            if self.claims:
+                directives.append(procs(GROUP_CLAIMS, sorted(self.claims)))
+            if self.extended:
+                directives.append(status_info(statuses.ERR_TIMEOUT))
+        return members, tuple(directives)
 
-    def _plain(self, construct: Construct, plan: Plan, infos: tuple[Info, ...]) -> Outcome | None:
-        """Return what a host has made of a plain construct if it answers the same as the last time, but for the number.
+    # The way down
+
+    def take(self, result: object) -> int | None:
+        """Take in the group that the host has made of it, or that others have ended elsewhere."""
+        try:
+            infos: tuple[Info, ...] = () if result is None else tuple(result)  # type: ignore[arg-type]
+            instances("the answer", infos, Info)
+            stands = not (self.roster.others and listed(infos, ABSENT)) or any(
+                info.key == keys.GROUP_MEMBERSHIP for info in infos
+            )
+            if stands:
+                self.outcome = self._as_before(infos) or self._outcome(infos)
+        except (TypeError, ValueError) as problem:
+            self.server.host.log(f"the host answered construct of {self.name!r} with nonsense: {problem}")
+            return statuses.ERROR
+        if stands:
+            return statuses.SUCCESS
+        self._again(infos)
+        return None
+
+    def _again(self, infos: tuple[Info, ...]) -> None:
+        """Procs elsewhere have ended, and the callers here have not heard of it: they may react to that."""
+        self.step(Life.AGAIN)
+        self.round += 1
+        self.leader = found(infos, GROUP_LEADER_PROC, Proc)
+        self.claims.clear()
+        absent = listed(infos, ABSENT)
+        # Servers come again because callers want to hear of members that end, or for a leader alone.
+        notify = (
+            keys.GROUP_NOTIFY_TERMINATION in self.flags
+            or is_set(infos, keys.GROUP_NOTIFY_TERMINATION)
+            or self.leader not in absent
+        )
+        for failed in sorted(absent):
+            if failed not in self.told and self.is_running:
+                self.told.add(failed)
+                if failed == self.leader or notify:
+                    self._fail_proc(failed)
+        self.ask()
+
+    def _as_before(self, infos: tuple[Info, ...]) -> Outcome | None:
+        """Return the group if the host answers the same as the last time, but for the number.
 
         Raises:
             ValueError: It makes no sense.
         """
-        if plan.answer is None or len(infos) != 1 + plan.numbered or infos[0] is not plan.answer[0]:
+        plan = self.plan
+        if plan is None or plan.answer is None or len(infos) != 1 + plan.numbered or infos[0] is not plan.answer[0]:
             return None
         number: int | None = None
         if plan.numbered:
             if infos[1].key != keys.GROUP_CONTEXT_ID:
                 return None
-            number = self._number(infos[1])
-        outcome = Outcome(plan.answer[1], number, {}, construct.leader)
-        outcome.plan = plan
-        return outcome
+            number = self._groups.number_in(infos[1])
+        self.as_asked = True
+        return Outcome(plan.answer[1], number, {}, self.leader)
 
-    @staticmethod
-    def _remember(construct: Construct, plan: Plan, membership: Info, outcome: Outcome) -> None:
-        """Note what a host has answered to a plain construct, if all that were named are the members, and just that."""
-        if outcome.leader is not None or outcome.partial or outcome.shared:
-            return
-        if plan.answer is not None and plan.answer[1] == outcome.members:
-            # Another server tells the same in other objects.
-            outcome.members = plan.answer[1]
-            outcome.plan = plan
-            return
-        others = construct.roster.others
-        if len(outcome.members) == len(plan.members) + len(others) and {*outcome.members} == {*construct.here, *others}:
-            plan.answered(membership, outcome.members)
-            outcome.plan = plan
-
-    def _number(self, info: Info) -> int:
-        """Return the context id that an info holds.
-
-        Raises:
-            ValueError: It is none.
-        """
-        number = info.value.data
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
-            raise ValueError(f"{number!r} is no context id")
-        self._last_context_id = max(self._last_context_id, number)
-        return number
-
-    def _guests(self, construct: Construct) -> dict[Proc, tuple[Info, ...]]:
-        """Return who of this server has come to be added, and what each has given."""
-        return self._groups.guests(construct.name, self.added(construct))
-
-    def _again(self, construct: Construct, infos: tuple[Info, ...]) -> None:
-        """Procs elsewhere have ended, and the callers here have not heard of it: they may react to that."""
-        construct.step(Construction.AGAIN)
-        construct.round += 1
-        construct.leader = found(infos, GROUP_LEADER_PROC, Proc)
-        construct.claims.clear()
-        for failed in sorted(listed(infos, ABSENT)):
-            if failed not in construct.told and self.is_running(construct):
-                construct.told.add(failed)
-                if failed == construct.leader or self._notifies(construct, infos):
-                    self.reactions.failed(construct, failed)
-        self.settle(construct)
-
-    @staticmethod
-    def _notifies(construct: Construct, infos: tuple[Info, ...]) -> bool:
-        """Tell whether callers hear of members that end: servers come again for that, or for a leader alone."""
-        return (
-            keys.GROUP_NOTIFY_TERMINATION in construct.flags
-            or is_set(infos, keys.GROUP_NOTIFY_TERMINATION)
-            or construct.leader not in listed(infos, ABSENT)
-        )
-
-    def cancel(self, name: str, infos: tuple[Info, ...] = ()) -> None:
-        """Tell the host that this server gives up what it is asked, or what other servers wait for."""
-        self._server.host.upcall(GroupUpcall(GROUP_CANCEL, name, (), infos), ignore)
-
-    def _order(self, construct: Construct, collective: Collective[Process, Ticket]) -> tuple[Proc, ...]:
-        """Return the order that the callers here want, nothing where they do not agree."""
-        said = collective.said
-        for _, infos in said.values():
-            final = listed(infos, keys.GROUP_FINAL_MEMBERSHIP_ORDER)
-            if final:
-                return self.flat(final)
-        for process, (named, _) in said.items():
-            if process.proc == construct.leader:
-                return self.flat(named)
-        # Equal requests are one object here.
-        orders = {self.flat(named) for named in {id(named): named for named, _ in said.values()}.values()}
-        return orders.pop() if len(orders) == 1 else ()
-
-    def flat(self, named: tuple[Proc, ...]) -> tuple[Proc, ...]:
-        """Return procs in order, each once, with those of a job for its wildcard where it is known."""
-        flat: dict[Proc, None] = {}
-        for each in named:
-            space = self._server.store.get(each.nspace) if each.rank == RANK_WILDCARD else None
-            if space is None:
-                flat[each] = None
-            else:
-                flat.update(dict.fromkeys([process.proc for process in space.processes.values()]))
-        return tuple(flat)
-
-    def _outcome(
-        self, construct: Construct, infos: tuple[Info, ...], shared: Shared, order: tuple[Proc, ...]
-    ) -> Outcome:
+    def _outcome(self, infos: tuple[Info, ...]) -> Outcome:
         """Return what a host has made of a construct; what it does not tell is known here if all members are.
 
         Raises:
             TypeError: It is nothing that a host returns.
             ValueError: It makes no sense.
         """
-        roster, collective = construct.roster, construct.collective
-        assert collective is not None
-        absent = (*construct.absent, *construct.lacking) if not roster.others else ()
+        roster, plan = self.roster, self.plan
+        absent = () if roster.others else (*self.gone_procs(), *self.lacking)
         members: tuple[Proc, ...] = ()
         if all(info.key != keys.GROUP_MEMBERSHIP for info in infos):
-            everyone = {*[process.proc for process in roster.members], *roster.others} - {*absent}
-            members = tuple([each for each in order if each in everyone])
-            members += tuple(sorted(everyone - {*members}))
-            members += tuple([each for each in self.added(construct) if each not in everyone and not roster.others])
-        members, context_id, shared = self.read(infos, shared, members)
-        if absent and not construct.alone:
+            everyone = {*self.here, *roster.others} - {*absent}
+            members = placed(self._order, everyone)
+            members += tuple([each for each in self.added() if each not in everyone and not roster.others])
+        members, context_id, shared = self._groups.read(infos, self._shared, members)
+        if absent and not self.alone:
             # Who has ended since is a member on the other servers.
             absent = tuple([each for each in absent if each not in members])
         elif absent:
             members = tuple([each for each in members if each not in absent])
         inside = frozenset(members)
         # The host may know of the end of a caller before this server has read its last word.
-        here = [process.proc for process in collective.arrived if process.registered]
-        missing = [each for each in here if each not in inside]
+        missing = [each.proc for each in self.arrived if each.registered and each.proc not in inside]
         if missing:
             raise ValueError(f"{missing[0]} is not among the members")
-        if context_id is None and not roster.others and self._wants_context_id(collective):
-            context_id = self.new_context_id()
-        leader = found(infos, GROUP_LEADER_PROC, Proc) if roster.others else construct.leader
+        numbered = any(is_set(said, keys.GROUP_ASSIGN_CONTEXT_ID) for _, said in self.said.values())
+        if context_id is None and numbered and not roster.others:
+            context_id = self._groups.new_context_id()
+        leader = self.leader
         if roster.others:
-            gone = listed(infos, ABSENT)
-            if construct.leader in gone:
-                self.reactions.selected(construct, leader)
-            construct.flags |= {key for key in SPARING if is_set(infos, key)}
-            absent = gone
-        leader = leader if leader in members else None
-        return Outcome(members, context_id, shared, leader, bool(absent) and keys.GROUP_OPTIONAL in construct.flags)
+            leader, absent = found(infos, GROUP_LEADER_PROC, Proc), listed(infos, ABSENT)
+            if self.leader in absent:
+                self._select(leader)
+            self.flags |= {key for key in CONSTRUCT_FT if is_set(infos, key)}
+        leader = leader if leader in inside else None
+        partial = bool(absent) and keys.GROUP_OPTIONAL in self.flags
+        if plan is not None and infos and infos[0].key == keys.GROUP_MEMBERSHIP and not (leader or partial or shared):
+            self.as_asked = plan.answered(infos[0], members)
+            # Another server tells the same in other objects.
+            members = plan.answer[1] if self.as_asked and plan.answer is not None else members
+        return Outcome(members, context_id, shared, leader, partial)
 
-    def read(
-        self, infos: tuple[Info, ...], shared: Shared, members: tuple[Proc, ...]
-    ) -> tuple[tuple[Proc, ...], int | None, Shared]:
-        """Return the members, the context id and what members say of themselves, as a host tells of them.
+    def ended(self, status: int) -> None:
+        """Answer the callers; if it has succeeded, the group stands."""
+        groups, outcome = self._groups, self.outcome
+        groups.over(self, status, outcome if status == statuses.SUCCESS else None)
+        if status == statuses.SUCCESS and outcome is not None:
+            group = Group(outcome.leader, *self._kept(), outcome.context_id)
+            if not self.as_asked or self.plan is None or not groups.stands_as_asked(self, self.plan, outcome, group):
+                groups.stands(self.name, outcome, group, dict(self.arrived), agreed=not self.alone)
+            return
+        if self.asked:
+            self._cancel(status)
+        elif status == statuses.ERR_TIMEOUT and self.round > 1 and not self.cancelled and self.ended_in != Life.DECIDED:
+            # Its callers have not said in time what they make of a failure.
+            self._withdraw(status)
+        if self.roster.others and self.leader in self.told and not self.aborted:
+            self._select(None)
+        if status not in ABORTED:
+            self.fail(status or statuses.ERROR)
+            return
+        for peer, tag in self.arrived.values():
+            answer_failure(peer, tag, told_as(status, peer), self.absent, self.reason)
+
+    def _kept(self) -> tuple[bool, bool]:
+        return keys.GROUP_NOTIFY_TERMINATION in self.flags, keys.GROUP_FT_COLLECTIVE in self.flags
+
+    def dropped(self) -> None:
+        """Nobody is left of those who had called."""
+        self._groups.over(self, statuses.GROUP_CONSTRUCT_ABORT, None)
+        # Where other servers take part, the host learns from deaths that nobody is left.
+        if self.asked and not self.roster.others:
+            self._cancel()
+
+    # Giving up
+
+    def give_up(self, status: int) -> None:
+        """End it here and now, and have its other servers told."""
+        if self.is_running:
+            if self.roster.others and not self.asked:
+                self._withdraw(status)
+            self.finish(status)
+
+    def _withdraw(self, status: int) -> None:
+        """Have the other servers told, which wait for this one, that it is over here."""
+        self.cancelled = True
+        verdict = (text(VERDICT, "abort"),) if status == statuses.GROUP_CONSTRUCT_ABORT else ()
+        infos = (status_info(status), *verdict, size(GROUP_ROUND, self.round))
+        self.server.host.upcall(GroupUpcall(GROUP_CONSTRUCT, self.name, self.procs(), infos), ignored)
+
+    def _cancel(self, status: int = statuses.SUCCESS) -> None:
+        """Tell the host that this server gives up what it is asked."""
+        self._groups.cancel(self.name, status)
+
+    def abort(self, quiet: bool = False) -> None:
+        """Somebody wants no such group, or nobody leads it: it ends so for all.
 
         Args:
-            infos: What the host tells.
-            shared: What the members here have said.
-            members: The members as far as it does not tell.
-
-        Raises:
-            ValueError: It makes no sense.
+            quiet: The procs are not told by an event.
         """
-        context_id: int | None = None
-        shared = dict(shared)
-        for info in infos:
-            data = info.value.data
-            if info.key == keys.GROUP_MEMBERSHIP:
-                if not isinstance(data, DataArray) or data.type != codes.PROC:
-                    raise ValueError("the membership is no array of procs")
-                members = tuple(dict.fromkeys(data.items))
-            elif info.key == keys.GROUP_CONTEXT_ID:
-                context_id = self._number(info)
-            elif info.key == keys.GROUP_INFO and is_infos(info.value) and data.items[0].key == keys.PROCID:
-                shared[data.items[0].value.data] = tuple(data.items[1:])
-        if members and max([each[1] for each in members]) > RANK_VALID:
-            raise ValueError("it does not tell which ranks of all are members")
-        return members, context_id, shared
+        if self.cancelled or not self.is_running:
+            return
+        self.aborted = True
+        self._groups.owe(self.name, set(self.missing()), statuses.GROUP_CONSTRUCT_ABORT)
+        if not quiet:
+            self._tell(statuses.GROUP_CONSTRUCT_ABORT, self.here)
+            if self.roster.others:
+                to = procs(keys.EVENT_CUSTOM_RANGE, sorted(self.roster.others))
+                infos = (to, flag(keys.EVENT_NON_DEFAULT), text(keys.GROUP_ID, self.name))
+                self.server.host.upcall(NotifyEvent(statuses.GROUP_CONSTRUCT_ABORT, RANGE_CUSTOM, infos), ignored)
+        if not self.asked or self.alone:
+            self.give_up(statuses.GROUP_CONSTRUCT_ABORT)
+            return
+        # All servers must come to the same end: the host knows whether the group stood before this.
+        self.cancelled = True
+        self.step(Life.GIVES_UP)
 
-    @staticmethod
-    def _wants_context_id(collective: Collective[Process, Ticket]) -> bool:
-        return any(is_set(infos, keys.GROUP_ASSIGN_CONTEXT_ID) for _, infos in collective.said.values())
+        def over() -> None:
+            self.finish(statuses.GROUP_CONSTRUCT_ABORT)
+
+        def given_up(_result: object, error: BaseException | None) -> None:
+            if error is not None:
+                over()
+            elif self.is_running:
+                self.server.clock.call_later(HOST_PATIENCE, over)
+
+        self.server.host.upcall(GroupUpcall(GROUP_CANCEL, self.name), given_up)
+
+    def late(self) -> bool:
+        """Its time has run out: with `OPTIONAL` those who have come are the group."""
+        if keys.GROUP_OPTIONAL not in self.flags or self.extended:
+            return False
+        self.extended = True
+        if self.asked:
+            self.step(Life.GIVES_UP)
+            self._cancel(statuses.ERR_TIMEOUT)
+            self.expire(HOST_PATIENCE, statuses.ERR_TIMEOUT)
+        else:
+            missing = self.missing()
+            self._groups.owe(self.name, set(missing), statuses.ERR_TIMEOUT)
+            self.without(missing)
+            # Where all of them have come, it waits for some that they add.
+            self.ask()
+        return True
+
+    # Failures, and what callers make of them
+
+    def look(self) -> None:
+        """Tell of failures here that callers have not heard of, where nobody elsewhere has a say in it."""
+        if self.roster.others or not self.gone:
+            return
+        for failed in self.gone_procs():
+            if failed in self.told or keys.GROUP_OPTIONAL in self.flags or not self.is_running:
+                continue
+            if failed == self.leader or keys.GROUP_NOTIFY_TERMINATION in self.flags:
+                self._fail_proc(failed)
+
+    def _fail_proc(self, failed: Proc) -> None:
+        """Tell of the failure of a proc, and wait for what the callers say to it."""
+        self.told.add(failed)
+        leads = failed == self.leader
+        targets = self.here if leads or self.leader is None else [self.leader]
+        waiting = {each for each in self.reacting if each in self.arrived and each.proc in targets and not each.left}
+        if waiting:
+            self.due[failed] = waiting
+        self._tell(
+            statuses.GROUP_LEADER_FAILED if leads else statuses.GROUP_MEMBER_FAILED,
+            targets,
+            (proc(keys.EVENT_AFFECTED_PROC, failed),),
+        )
+        if leads and not waiting:
+            self._choose()
+
+    def reacted(self, process: Process, failed: Proc | None, verdict: str | None) -> None:
+        """A caller has said how it reacts to the failure of a proc."""
+        if verdict == ABORT:
+            self.abort()
+            return
+        if failed is None or process not in self.due.get(failed, ()):
+            return
+        if verdict == CLAIM and failed == self.leader:
+            self.claims.add(process.proc)
+        self._settled(process, failed)
+
+    def departed(self, process: Process, lost: bool) -> None:
+        """A proc of its own has ended: it will not react to anything any more."""
+        if self.asked:
+            if lost and process in self.gone and not self.roster.others and not self.ft:
+                if self.alone:
+                    self.finish(statuses.ERR_PARTIAL_SUCCESS)
+                else:
+                    self.abort(quiet=True)
+            return
+        self.claims.discard(process.proc)
+        for failed in list(self.due):
+            if process in self.due.get(failed, ()):
+                self._settled(process, failed)
+        if self.is_running:
+            self.look()
+            self.ask()
+
+    def _settled(self, process: Process, failed: Proc) -> None:
+        waiting = self.due[failed]
+        waiting.discard(process)
+        if waiting:
+            return
+        del self.due[failed]
+        if failed == self.leader:
+            self._choose()
+        if not self.due:
+            self.ask()
+
+    def _choose(self) -> None:
+        """All have said whether they want to lead: the first of them in the order of procs does."""
+        if self.roster.others:
+            return
+        winner = min(self.claims, default=None)
+        self.claims.clear()
+        self._select(winner)
+        if winner is None and not self.ft:
+            self.abort(quiet=True)
+
+    def _select(self, winner: Proc | None) -> None:
+        """Tell who leads, or that nobody does."""
+        self.leader = winner
+        if winner is not None:
+            self.ft = True
+            infos: tuple[Info, ...] = (proc(keys.GROUP_LEADER, winner),)
+        else:
+            infos = (Info(ERROR_STATUS, Value(codes.STATUS, statuses.ERR_NOT_FOUND)),)
+        self._tell(statuses.GROUP_LEADER_SELECTED, self.here, infos)
+
+    def _tell(self, code: int, to: list[Proc], infos: tuple[Info, ...] = ()) -> None:
+        self._groups.records.tell(code, self.name, to, infos)
 
 
 def group_info(infos: tuple[Info, ...]) -> tuple[Info, ...]:
@@ -578,19 +595,13 @@ def group_info(infos: tuple[Info, ...]) -> tuple[Info, ...]:
 
 
 def told(member: Proc, items: tuple[Info, ...]) -> Info:
+    """Return what a member says of itself, as the others are told."""
     first = Info(keys.PROCID, Value(codes.PROC, member))
     return Info(keys.GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, (first, *items))))
 
 
-def name_of(collective: Collective[Process, Ticket]) -> str:
-    """Return the name of the group that an operation is about."""
-    return collective.roster.operation.partition(" ")[2]
-
-
-def _alike(some: frozenset[Proc], others: frozenset[Proc]) -> bool:
-    """Tell whether these may be the same procs: whoever is on other servers may be named by the wildcard."""
-    if some == others:
-        return True
-    whole = {each.nspace for each in some | others if each.rank == RANK_WILDCARD}
-    rest = [each for each in some ^ others if each.nspace not in whole]
-    return not rest and all(any(each.nspace == name for each in side) for name in whole for side in (some, others))
+def told_as(status: int, peer: Peer) -> int:
+    """Return how a client is told that a construct has ended with some status."""
+    if status not in ABORTED:
+        return status
+    return statuses.GROUP_CONSTRUCT_ABORT if peer.release >= INFO_IN_REPLY else statuses.ERR_PARTIAL_SUCCESS

@@ -48,24 +48,24 @@ class Group:
     Attributes:
         leader: Who leads it, None where nobody does.
         notify: Whether members want to hear of others that fail.
-        tolerant: Whether what it does goes on without members that end.
+        ft: Whether what it does goes on without members that end.
         context_id: Its context id.
         formed: Who were its members when it was formed.
         kept: What is kept under the context id of what members have said.
     """
 
-    __slots__ = ("context_id", "formed", "kept", "leader", "notify", "tolerant")
+    __slots__ = ("context_id", "formed", "ft", "kept", "leader", "notify")
 
     def __init__(
         self,
         leader: Proc | None = None,
         notify: bool = False,
-        tolerant: bool = False,
+        ft: bool = False,
         context_id: int | None = None,
     ) -> None:
         self.leader = leader
         self.notify = notify
-        self.tolerant = tolerant
+        self.ft = ft
         self.context_id = context_id
         self.formed: tuple[Proc, ...] = ()
         self.kept: list[tuple[Process, Name]] = []
@@ -146,6 +146,13 @@ class Records:
         return None if invitation is None else invitation.inviter
 
     # Who goes
+
+    def bury(self, members: Iterable[Proc]) -> None:
+        """Take those out of a group that have ended while it was being made."""
+        for member in members:
+            process = self._server.store.find(member)
+            if process is not None and process.local and process.left:
+                self.departed(process)
 
     def departed(self, process: Process) -> None:
         """A proc of this server has ended: it is in no group any more."""
@@ -309,10 +316,7 @@ class Records:
         infos = (*invitation.infos, *event.infos)
         flags = is_set(infos, keys.GROUP_NOTIFY_TERMINATION), is_set(infos, keys.GROUP_FT_COLLECTIVE)
         self.form(name, members, Group(event.source, *flags, found(event.infos, keys.GROUP_CONTEXT_ID, int)))
-        for member in members:
-            process = store.find(member)
-            if process is not None and process.local and process.left:
-                self.departed(process)
+        self.bury(members)
         self.catch_up(name)
 
     def _aborted(self, name: str, event: Notification) -> None:

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 from operator import attrgetter, itemgetter
 
-from pypmix.engine.base import Pending, ignore
-from pypmix.engine.groups.states import Construction
+from pypmix.engine.base import Pending
+from pypmix.engine.collective.machine import Life, Roster
+from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, is_ft
 from pypmix.engine.groups.talk import ABSENT, REACTION, SAYS, VERDICT, flag, found, proc, procs, size
+from pypmix.engine.python.collectives import NodeCollective, NodeKind, ignored, status_info, timeout_of
 from pypmix.engine.python.serverdata import FLAG_QUALIFIER
-from pypmix.engine.python.serverside.constructs import (
-    CONSTRUCT,
-    Constructs,
-    Outcome,
-    name_of,
-    told,
-)
+from pypmix.engine.python.serverside.constructs import Construct, Outcome, told, told_as
 from pypmix.engine.python.serverside.grouprecords import GONE, MAX_GROUPS, Group, Records
-from pypmix.engine.python.serverside.plans import Plan, Plans, listed_all
-from pypmix.engine.python.serverside.topic import Topic, reason_of, status_of
-from pypmix.engine.python.together import absent_of, answer_failure, directives_of, fail, procs_of, succeed, timeout_of
+from pypmix.engine.python.serverside.plans import Plan, Plans, is_infos, listed_all
+from pypmix.engine.python.serverside.topic import Topic, status_of
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import SCOPE_GLOBAL
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.hosting import (
+    GROUP_CANCEL,
     GROUP_CONSTRUCT,
     GROUP_DESTRUCT,
     GROUP_LEADER_PROC,
     GROUP_ROUND,
     GroupUpcall,
 )
-from pypmix.standard.types import MAX_NSLEN, DataArray, Info, Proc, Value
+from pypmix.standard.types import MAX_NSLEN, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.codec import NEWEST, PLAIN, Packer, encode_kval
 from pypmix.wire.frames import frame
 from pypmix.wire.messages import Command, reply_layout
@@ -40,27 +36,102 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from typing import Any
 
-    from pypmix.engine.python.collectives import Collective, Said
+    from pypmix.engine.collective.machine import Collective, Said
     from pypmix.engine.python.server import Form, Peer, Server, Ticket
     from pypmix.engine.python.serverdata import Namespace, Process
     from pypmix.engine.python.serverside.bootstrapping import Bootstrapping
     from pypmix.engine.python.serverside.inviting import Inviting
-    from pypmix.engine.python.serverside.reactions import Construct
     from pypmix.standard.ops import Notification
 
     Shared = dict[Proc, tuple[Info, ...]]
 
-DESTRUCT = "group_destruct"
 
-INFO_IN_REPLY = (6, 0, 0)
-"""The first release whose clients get the others' group info with the reply.
+OWED_SECONDS = 30.0
+"""For how long procs are told that a construct has failed without them, if they call it after that."""
 
-Earlier ones ask the server for it, by the context id as a qualifier.
-"""
+MAX_OWED = 4096
+"""Of how many names that is remembered."""
 
 
-ABORTED = (statuses.ERR_PARTIAL_SUCCESS, statuses.GROUP_CONSTRUCT_ABORT)
-"""How a construct ends that lacks a member, or is aborted; each client is told what its release knows."""
+class Repeated:
+    """A request that others may repeat byte by byte, because all of a group send it: it is not read again.
+
+    Args:
+        payload: Its bytes.
+        form: How the client packs that sent it.
+        plan: What it says.
+        collective: What it is part of.
+        said: The procs and directives that it contributes.
+    """
+
+    __slots__ = ("_collective", "_form", "_plan", "_said", "payload")
+
+    def __init__(
+        self, payload: bytes, form: Form, plan: Plan, collective: Collective[Process, Ticket], said: Said
+    ) -> None:
+        self.payload = payload
+        self._form = form
+        self._plan = plan
+        self._collective = collective
+        self._said = said
+
+    def join(self, peer: Peer, tag: int) -> bool:
+        """Take in that a client repeats it; return False where it has to be read like any other."""
+        collective, plan, process = self._collective, self._plan, peer.process
+        roster = collective.roster
+        if peer.form is not self._form or peer.finalized or collective.state != Life.GATHERS:
+            return False
+        if process in collective.arrived or process not in roster.members:
+            return False
+        store = peer.server.store
+        if not isinstance(collective, Construct):
+            if store.groups.get(roster.group) is not self._said[0]:
+                return False
+        elif plan.version != store.version or peer.server.groups.owed:
+            return False
+        elif plan.given:
+            collective.called(process, plan)
+        collective.come(process, (peer, tag), False, plan.timeout, self._said)
+        if collective.gone and isinstance(collective, Construct) and collective.is_running:
+            collective.look()
+        return True
+
+
+class _Destruct(NodeCollective):
+    """One destruct of a group, by its members."""
+
+    __slots__ = ()
+
+    host_is_optional = True
+
+    def ask(self) -> None:
+        """All members of this server have come: ask the host."""
+        directives: tuple[Info, ...] = ()
+        if self.lost or any(map(_INFOS, self.said.values())):
+            directives = self.directives()
+        if self.lost:
+            directives += (procs(ABSENT, self.gone_procs()),)
+        members = self.server.groups.everyone(self)
+        self.submit(GroupUpcall(GROUP_DESTRUCT, self.roster.group.partition("\0")[0], members, directives))
+
+    def ended(self, status: int) -> None:
+        """Answer the callers; the group is no more, unless it has failed."""
+        name, records = self.roster.group, self.server.groups.records
+        if self.asked:
+            self.server.groups.cancel(name.partition("\0")[0], status)
+        if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS):
+            self.fail(status)
+            return
+        if self.gone:
+            records.mourn(name)
+        if status == statuses.SUCCESS:
+            # Who has the answer goes on in the meantime.
+            self.succeed()
+            records.dissolve(name)
+            return
+        self.name_gone(status)
+        records.dissolve(name)
+        self.fail(status)
 
 
 class Groups(Topic):
@@ -70,7 +141,8 @@ class Groups(Topic):
 
     Attributes:
         records: The groups that stand.
-        constructs: Those under way.
+        under_way: The constructs, by the group's name: several have one name where they have no proc in common.
+        owed: Who is told of a failure when it calls a construct, by the group's name.
     """
 
     def __init__(self, server: Server) -> None:
@@ -81,24 +153,18 @@ class Groups(Topic):
             Command.GROUP_INVITE: lambda *request: self.inviting.invite(*request),
             Command.GROUP_JOIN: lambda *request: self.inviting.join(*request),
         }
-        server.askings[DESTRUCT] = self._ask_destruct
-        server.endings[CONSTRUCT] = self._constructed
-        server.endings[DESTRUCT] = self._destructed
+        self._constructs = NodeKind(CONSTRUCT, Construct, server)
+        self._destructs = NodeKind(DESTRUCT, _Destruct, server)
         self.records = Records(server)
-        self.constructs = constructs = Constructs(server, self)
-        server.askings[CONSTRUCT] = constructs.all_here
-        server.collectives.late = constructs.late
-        server.collectives.dropped = self._dropped
+        self.under_way: dict[str, list[Construct]] = {}
+        self.owed: dict[str, dict[Process, int]] = {}
+        self._last_context_id = 0
         self._listed: tuple[object, object, tuple[Proc, ...]] = None, None, ()
         """The procs of this server and the others of the last destruct, and all of them in order."""
-        self._destructing: dict[Collective[Process, Ticket], None] = {}
-        """The destructs that the host has before it."""
         self._bootstrapping: Bootstrapping | None = None
         self._inviting: Inviting | None = None
         self._numbered = 0
-        self.plans = Plans()
-        self._last: tuple[Form, Plan, Collective[Process, Ticket], Said, Construct | None] | None = None
-        """The request that others may repeat: who sends it alike, what it says, and what it is part of."""
+        self.plans = Plans(server.store)
 
     @property
     def bootstrapping(self) -> Bootstrapping:
@@ -133,15 +199,12 @@ class Groups(Topic):
                 answer(None, error)
                 return
             if error is None:
-                self.server.host.upcall(GroupUpcall(GROUP_DESTRUCT, name, alone), ignore)
+                self.server.host.upcall(GroupUpcall(GROUP_DESTRUCT, name, alone), ignored)
                 try:
-                    context_id = self.constructs.read(() if result is None else tuple(result), {}, alone)[1]  # type: ignore[arg-type]
+                    context_id = self.read(() if result is None else tuple(result), {}, alone)[1]  # type: ignore[arg-type]
                 except (TypeError, ValueError, AttributeError) as problem:
                     self.server.host.log(f"the host answered construct of {name!r} with nonsense: {problem}")
-            answer(
-                (size(keys.GROUP_CONTEXT_ID, self.constructs.new_context_id() if context_id is None else context_id),),
-                None,
-            )
+            answer((size(keys.GROUP_CONTEXT_ID, self.new_context_id() if context_id is None else context_id),), None)
 
         infos = (flag(keys.GROUP_ASSIGN_CONTEXT_ID), size(GROUP_ROUND, 1))
         self.server.host.upcall(GroupUpcall(GROUP_CONSTRUCT, name, alone, infos), done, peer.process)
@@ -158,10 +221,9 @@ class Groups(Topic):
             raise PMIxError(f"there is an nspace {name!r} already", status=statuses.ERR_EXISTS)
         if plan.adds_all:
             plan = Plan(plan.named, self._with_each_added(plan.infos))
-        if self.constructs.owed:
-            owed = self.constructs.owed.get(name, {}).pop(process, statuses.SUCCESS)
-            if owed:
-                raise PMIxError(f"there will be no group {name!r}", status=told_as(owed, peer))
+        owed = self.owed.get(name, {}).pop(process, statuses.SUCCESS) if self.owed else statuses.SUCCESS
+        if owed:
+            raise PMIxError(f"there will be no group {name!r}", status=told_as(owed, peer))
         if len(store.groups) >= MAX_GROUPS:
             raise PMIxError(f"there are {len(store.groups)} groups", status=statuses.ERR_OUT_OF_RESOURCE)
         if store.groups and not store.groups.keys().isdisjoint(plan.nspaces):
@@ -180,62 +242,142 @@ class Groups(Topic):
             there = store.groups[key]
             if not others.isdisjoint(there) or any(store.find(each) in members for each in there):
                 raise PMIxError(f"there is a group {name!r} already", status=statuses.ERR_EXISTS)
-        construct = self.constructs.meeting(name, process, members, others)
-        collective = construct.collective
-        if collective is not None and (process in collective.arrived or collective.asked):
-            # It has called already, or the others go on without it.
-            raise PMIxError(f"{name!r} is constructed already", status=statuses.ERR_EXISTS)
-        under_way = self.constructs.under_way.setdefault(name, [])
-        if construct not in under_way:
-            under_way.append(construct)
-        self._call(construct, plan, peer, tag)
-        collective = construct.collective
-        if said is plan and collective is not None:
-            self._last = peer.form, plan, collective, (plan.named, plan.infos), construct
-            self.server.repeated, self.server.again = payload, self._again
-
-    def _call(self, construct: Construct, plan: Plan, peer: Peer, tag: int) -> None:
-        """Take in that a client calls a construct."""
-        process = peer.process
+        construct = self._meeting(name, process, members, others)
         construct.called(process, plan)
-        ticket, said = (peer, tag), (plan.named, plan.infos)
-        tolerant = bool(construct.flags) or construct.rescued
-        try:
-            # It may be over when this returns.
-            collective = construct.collective = self.server.collectives.join(
-                construct.roster, process, ticket, False, plan.timeout, said, tolerant
-            )
-        except PMIxError:
-            if construct.collective is None:
-                self.constructs.end(construct)
-            raise
-        if collective.gone and self.constructs.is_running(construct):
-            self.constructs.reactions.look(construct)
+        contribution = plan.named, plan.infos
+        construct.come(process, (peer, tag), False, plan.timeout, contribution)
+        if construct.gone and construct.is_running:
+            construct.look()
+        if said is plan:
+            self.server.repeated = Repeated(payload, peer.form, plan, construct, contribution)
 
-    def _again(self, peer: Peer, tag: int) -> bool:
-        """Take in that a client repeats what another one has asked for; tell whether it is clear what that means."""
-        assert self._last is not None
-        form, plan, collective, said, construct = self._last
-        process, roster = peer.process, collective.roster
-        if peer.form is not form or peer.finalized or process not in roster.members or process in collective.arrived:
-            return False
-        if collective not in roster.running:
-            return False
-        if construct is None:
-            if self.server.store.groups.get(roster.group) is not said[0]:
-                return False
-        elif self.constructs.owed or plan.version != self.server.store.version:
-            return False
-        elif plan.given:
-            construct.called(process, plan)
-        self.server.collectives.join(roster, process, (peer, tag), False, plan.timeout, said)
-        if construct is not None and collective.gone and self.constructs.is_running(construct):
-            self.constructs.reactions.look(construct)
-        return True
+    def _meeting(self, name: str, process: Process, members: frozenset[Process], others: frozenset[Proc]) -> Construct:
+        """Return the construct that a caller means.
+
+        Raises:
+            PMIxError: It names other procs than those with whom it would meet (`ERR_BAD_PARAM`), or it has called
+                already, or the others go on without it (`ERR_EXISTS`).
+        """
+        for construct in self.under_way.get(name, ()):
+            roster = construct.roster
+            if (roster.members is members or roster.members == members) and _alike(roster.others, others):
+                if process in construct.arrived or construct.state != Life.GATHERS:
+                    raise PMIxError(f"{name!r} is constructed already", status=statuses.ERR_EXISTS)
+                return construct
+            if roster.members.isdisjoint(members):
+                continue
+            if process in roster.members:
+                # Those who wait for it would wait for ever; and those whom it has named, for the others.
+                self.owe(name, (roster.members | members) - {process} - set(construct.arrived), statuses.ERR_BAD_PARAM)
+                construct.give_up(statuses.ERR_BAD_PARAM)
+            raise PMIxError(f"others construct {name!r} of other procs", status=statuses.ERR_BAD_PARAM)
+        collectives = self.server.collectives
+        begun = collectives.begin(
+            Roster(collectives, self._constructs, f"{CONSTRUCT} {name}", members, others), process
+        )
+        assert isinstance(begun, Construct)
+        self.under_way.setdefault(name, []).append(begun)
+        return begun
+
+    def owe(self, name: str, processes: frozenset[Process] | set[Process], status: int) -> None:
+        """Have procs told, when they call a construct, that it has failed without them."""
+        due = {process: status for process in processes if process.local and not process.left}
+        if not due or len(self.owed) >= MAX_OWED:
+            return
+        owed = self.owed.setdefault(name, {})
+        owed.update(due)
+
+        def over() -> None:
+            for process in due:
+                owed.pop(process, None)
+            if not owed and self.owed.get(name) is owed:
+                del self.owed[name]
+
+        self.server.clock.call_later(OWED_SECONDS, over)
+
+    def over(self, construct: Construct, status: int, outcome: Outcome | None) -> None:
+        """A construct is over."""
+        running = self.under_way[construct.name]
+        running.remove(construct)
+        if not running:
+            del self.under_way[construct.name]
+        if self._bootstrapping is not None and not construct.roster.others:
+            self._bootstrapping.over(construct.name, status, outcome)
+
+    def cancel(self, name: str, status: int = statuses.SUCCESS) -> None:
+        """Tell the host that this server gives up what it is asked, or what other servers wait for."""
+        infos = (status_info(status),) if status == statuses.ERR_TIMEOUT else ()
+        self.server.host.upcall(GroupUpcall(GROUP_CANCEL, name, (), infos), ignored)
+
+    def new_context_id(self) -> int:
+        """Return a context id that no other group of this server has had."""
+        self._last_context_id += 1
+        return self._last_context_id
+
+    def number_in(self, info: Info) -> int:
+        """Return the context id that an info of the host holds.
+
+        Raises:
+            ValueError: It is none.
+        """
+        number = info.value.data
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
+            raise ValueError(f"{number!r} is no context id")
+        self._last_context_id = max(self._last_context_id, number)
+        return number
+
+    def read(
+        self, infos: tuple[Info, ...], shared: Shared, members: tuple[Proc, ...]
+    ) -> tuple[tuple[Proc, ...], int | None, Shared]:
+        """Return the members, the context id and what members say of themselves, as a host tells of them.
+
+        Args:
+            infos: What the host tells.
+            shared: What the members here have said.
+            members: The members as far as it does not tell.
+
+        Raises:
+            ValueError: It makes no sense.
+        """
+        context_id: int | None = None
+        shared = dict(shared)
+        for info in infos:
+            data = info.value.data
+            if info.key == keys.GROUP_MEMBERSHIP:
+                if not isinstance(data, DataArray) or data.type != codes.PROC:
+                    raise ValueError("the membership is no array of procs")
+                members = tuple(dict.fromkeys(data.items))
+            elif info.key == keys.GROUP_CONTEXT_ID:
+                context_id = self.number_in(info)
+            elif info.key == keys.GROUP_INFO and is_infos(info.value) and data.items[0].key == keys.PROCID:
+                shared[data.items[0].value.data] = tuple(data.items[1:])
+        if members and max([each[1] for each in members]) > RANK_VALID:
+            raise ValueError("it does not tell which ranks of all are members")
+        return members, context_id, shared
+
+    def flat(self, named: tuple[Proc, ...]) -> tuple[Proc, ...]:
+        """Return procs in order, each once, with those of a job for its wildcard where it is known."""
+        flat: dict[Proc, None] = {}
+        for each in named:
+            space = self.server.store.get(each.nspace) if each.rank == RANK_WILDCARD else None
+            if space is None:
+                flat[each] = None
+            else:
+                flat.update(dict.fromkeys([process.proc for process in space.processes.values()]))
+        return tuple(flat)
+
+    def everyone(self, collective: NodeCollective) -> tuple[Proc, ...]:
+        """Return all procs of a destruct in order; of those that were destructed last it is known."""
+        members, others, everyone = self._listed
+        roster = collective.roster
+        if members is not roster.members or others is not roster.others:
+            everyone = collective.procs()
+            self._listed = roster.members, roster.others, everyone
+        return everyone
 
     def _with_each_added(self, infos: tuple[Info, ...]) -> tuple[Info, ...]:
         """Return infos with the procs of a job, where it is known here, in place of its wildcard among those added."""
-        each = self.constructs.flat(tuple(listed_all(infos, keys.GROUP_ADD_MEMBERS)))
+        each = self.flat(tuple(listed_all(infos, keys.GROUP_ADD_MEMBERS)))
         return (*[info for info in infos if info.key != keys.GROUP_ADD_MEMBERS], procs(keys.GROUP_ADD_MEMBERS, each))
 
     def _destruct(self, peer: Peer, tag: int, payload: bytes) -> None:
@@ -243,8 +385,7 @@ class Groups(Topic):
         collective = self.destruct(peer, tag, name or "", plan.infos, plan.timeout)
         said = collective.said.get(peer.process)
         if said is not None and said[1] is plan.infos:
-            self._last = peer.form, plan, collective, said, None
-            self.server.repeated, self.server.again = payload, self._again
+            self.server.repeated = Repeated(payload, peer.form, plan, collective, said)
 
     def destruct(
         self, peer: Peer, tag: int, called: str, infos: tuple[Info, ...], timeout: float | None = None
@@ -259,28 +400,25 @@ class Groups(Topic):
                 raise NotFound(f"there is no group {called!r}")
             raise PMIxError(f"it is no member of {called!r}", status=statuses.ERR_NOT_A_MEMBER)
         group = self.records.get(name)
-        tolerant = group.notify or group.tolerant
-        if tolerant:
-            for key, on in ((keys.GROUP_NOTIFY_TERMINATION, group.notify), (keys.GROUP_FT_COLLECTIVE, group.tolerant)):
-                if on and not is_set(infos, key):
-                    infos = (*infos, flag(key))
-        elif infos:
-            tolerant = is_set(infos, keys.GROUP_FT_COLLECTIVE)
+        for key, on in ((keys.GROUP_NOTIFY_TERMINATION, group.notify), (keys.GROUP_FT_COLLECTIVE, group.ft)):
+            if on and not is_set(infos, key):
+                infos = (*infos, flag(key))
         members, others = store.address(name)
-        roster = self.server.collectives.of_group(f"{DESTRUCT} {name}", name, members, others, process)
+        roster = self.server.collectives.of_group(self._destructs, name, members, others, process)
         if timeout is None:
             timeout = timeout_of(infos)
-        said = store.groups[name], infos
-        return self.server.collectives.join(roster, process, (peer, tag), timeout=timeout, said=said, tolerant=tolerant)
+        said, ft = (store.groups[name], infos), bool(infos) and is_ft(DESTRUCT, infos)
+        return self.server.collectives.join(roster, process, (peer, tag), timeout=timeout, said=said, ft=ft)
 
     def is_made(self, name: str) -> bool:
         """Tell whether a group of this name is under way here."""
-        return name in self.constructs.under_way or name in self._gathered()
+        return name in self.under_way or name in self._gathered()
 
     def made_with(self, other: Proc) -> tuple[str, ...]:
         """Return the names of the groups under way here that a proc of another server may be in."""
-        under_way = self.constructs.under_way.items()
-        named = [name for name, made in under_way if any(other in construct.roster.others for construct in made)]
+        named = [
+            name for name, made in self.under_way.items() if any(other in construct.roster.others for construct in made)
+        ]
         return tuple(dict.fromkeys([*named, *self._gathered()]))
 
     def _gathered(self) -> Collection[str]:
@@ -290,86 +428,15 @@ class Groups(Topic):
         """Return who of those that a construct adds has come here, and with which infos."""
         return {} if self._bootstrapping is None else self._bootstrapping.guests(name, added)
 
-    # What the host is asked
-
-    def _ask_destruct(self, collective: Collective[Process, Ticket]) -> None:
-        server = self.server
-        self._destructing[collective] = None
-        roster = collective.roster
-        name = roster.group.partition("\0")[0]
-        gone: tuple[Proc, ...] = ()
-        members, others, everyone = self._listed
-        if members is not roster.members or others is not roster.others:
-            everyone = procs_of(collective)
-            self._listed = roster.members, roster.others, everyone
-        directives: tuple[Info, ...] = ()
-        if collective.lost or any(map(_INFOS, collective.said.values())):
-            directives = directives_of(collective)
-        if collective.lost:
-            gone = tuple(sorted([process.proc for process in collective.gone]))
-            directives += (procs(ABSENT, gone),)
-
-        def answer(_result: object, error: BaseException | None) -> None:
-            self._destructing.pop(collective, None)
-            status = statuses.SUCCESS if error is None else status_of(error)
-            if status == statuses.ERR_NOT_SUPPORTED and not roster.others:
-                status = statuses.SUCCESS
-            collective.absent = absent_of(error) if status != statuses.SUCCESS else gone or None
-            collective.reason = reason_of(error)
-            if status == statuses.SUCCESS and collective.lost:
-                status = collective.status
-            server.collectives.finish(collective, status)
-
-        server.host.upcall(GroupUpcall(GROUP_DESTRUCT, name, everyone, directives), answer)
-
     # Ends
 
-    def _constructed(self, collective: Collective[Process, Ticket], status: int) -> None:
-        construct = self.constructs.of(collective)
-        self.constructs.end(construct)
-        outcome = self.constructs.outcomes.pop(collective, None)
-        if self._bootstrapping is not None and not construct.roster.others:
-            self._bootstrapping.over(construct.name, status, outcome)
-        if status != statuses.SUCCESS or outcome is None:
-            if construct.asked:
-                timed = status == statuses.ERR_TIMEOUT
-                self.constructs.cancel(
-                    construct.name, (Info(keys.LOCAL_COLLECTIVE_STATUS, Value(codes.STATUS, status)),) if timed else ()
-                )
-            if construct.state != Construction.OVER:
-                if (
-                    status == statuses.ERR_TIMEOUT
-                    and construct.round > 1
-                    and not (construct.asked or construct.cancelled)
-                ):
-                    # Its callers have not said in time what they make of a failure.
-                    self.constructs.withdraw(construct, collective, status)
-                construct.step(Construction.ENDS)
-            if construct.roster.others and construct.leader in construct.told and not construct.aborted:
-                self.constructs.reactions.selected(construct, None)
-            if status in ABORTED:
-                for peer, tag in collective.arrived.values():
-                    answer_failure(peer, tag, told_as(status, peer), collective.absent, collective.reason)
-            else:
-                fail(collective, status or statuses.ERROR)
-            return
-        flags = keys.GROUP_NOTIFY_TERMINATION in construct.flags, keys.GROUP_FT_COLLECTIVE in construct.flags
-        group = Group(outcome.leader, *flags, outcome.context_id)
-        plan = outcome.plan
-        if plan is not None and self._stands_as_asked(construct.name, collective, outcome, plan, group):
-            return
-        callers = dict(collective.arrived)
-        self.stands(construct.name, outcome, group, callers, agreed=not construct.alone)
-
-    def _stands_as_asked(
-        self, name: str, collective: Collective[Process, Ticket], outcome: Outcome, plan: Plan, group: Group
-    ) -> bool:
+    def stands_as_asked(self, construct: Construct, plan: Plan, outcome: Outcome, group: Group) -> bool:
         """Answer who has constructed a group that is just what all have asked for, and note it; return whether it is.
 
         The answers go first: who has them goes on in the meantime.
         """
-        store = self.server.store
-        if len(plan.nspaces) > 1 or len(collective.arrived) < len(plan.members):
+        store, name = self.server.store, construct.name
+        if len(plan.nspaces) > 1 or len(construct.arrived) < len(plan.members):
             return False
         if name in store.groups or name in store.namesakes:
             return False
@@ -379,7 +446,7 @@ class Groups(Topic):
         form: Form | None = None
         last = 0
         data = b""
-        for peer, tag in collective.tickets():
+        for peer, tag in construct.tickets():
             if peer.form is not form or tag != last:
                 form, last = peer.form, tag
                 payload = packed.get(form)
@@ -416,7 +483,7 @@ class Groups(Topic):
             # Callers of this server have come to it in both ways: by naming the others, and as those whom they add.
             known, members = self.records.get(key), store.groups[key]
             group.leader = known.leader
-            group.notify, group.tolerant = group.notify or known.notify, group.tolerant or known.tolerant
+            group.notify, group.ft = group.notify or known.notify, group.ft or known.ft
             group.kept += known.kept
         self.records.form(key, members, group)
         group.formed = outcome.members
@@ -425,7 +492,7 @@ class Groups(Topic):
                 self._keep(each, items, outcome.context_id, group)
         if agreed:
             self.reply(callers, outcome, outcome.members)
-        self._bury(outcome.members)
+        self.records.bury(outcome.members)
         self.records.catch_up(key)
         self.records.review(key)
         if not agreed:
@@ -457,13 +524,6 @@ class Groups(Topic):
                 )
             peer.send(tag, payload)
 
-    def _bury(self, members: tuple[Proc, ...]) -> None:
-        """Take those out of the group that have ended while it was being made."""
-        for each in members:
-            process = self.server.store.find(each)
-            if process is not None and process.local and process.left:
-                self.records.departed(process)
-
     def _foreign(self, peer: Peer, process: Process, members: tuple[Proc, ...]) -> tuple[bytes, ...]:
         """Return the job info of the nspaces that a member may not know."""
         names = dict.fromkeys([each.nspace for each in members if each.nspace != process.namespace.name])
@@ -486,38 +546,6 @@ class Groups(Topic):
         # What it commits itself is still to come.
         process.committed = committed
 
-    def _destructed(self, collective: Collective[Process, Ticket], status: int) -> None:
-        name = collective.roster.group
-        if collective in self._destructing:
-            del self._destructing[collective]
-            timed = (
-                (Info(keys.LOCAL_COLLECTIVE_STATUS, Value(codes.STATUS, status)),)
-                if status == statuses.ERR_TIMEOUT
-                else ()
-            )
-            self.constructs.cancel(name.partition("\0")[0], timed)
-        if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS):
-            fail(collective, status)
-            return
-        if collective.gone:
-            self.records.mourn(name)
-        if status == statuses.SUCCESS:
-            # Who has the answer goes on in the meantime.
-            succeed(collective)
-            self.records.dissolve(name)
-            return
-        self.records.dissolve(name)
-        for peer, tag in collective.arrived.values():
-            answer_failure(peer, tag, status, collective.absent, collective.reason)
-
-    def _dropped(self, collective: Collective[Process, Ticket]) -> None:
-        """Nobody is left of those who had called an operation."""
-        self._destructing.pop(collective, None)
-        if collective.roster.operation.startswith(CONSTRUCT):
-            self.constructs.dropped(collective)
-            if self._bootstrapping is not None and not collective.roster.others:
-                self._bootstrapping.over(name_of(collective), statuses.GROUP_CONSTRUCT_ABORT, None)
-
     # Events
 
     def heard(self, event: Notification, process: Process) -> bool:
@@ -529,9 +557,9 @@ class Groups(Topic):
             # Only servers say that somebody has gone.
             return says == GONE
         failed, verdict = found(event.infos, keys.EVENT_AFFECTED_PROC, Proc), found(event.infos, VERDICT, str)
-        for construct in self.constructs.under_way.get(found(event.infos, keys.GROUP_ID, str) or "", [])[:]:
+        for construct in self.under_way.get(found(event.infos, keys.GROUP_ID, str) or "", [])[:]:
             if process in construct.roster.members:
-                self.constructs.reactions.reacted(construct, process, failed, verdict)
+                construct.reacted(process, failed, verdict)
         return True
 
     def swallowed(self, event: Notification) -> bool:
@@ -541,10 +569,9 @@ class Groups(Topic):
     def happened(self, event: Notification) -> None:
         """An event about groups has been raised, and those in its range know of it."""
         if event.code == statuses.GROUP_CONSTRUCT_ABORT:
-            for construct in self.constructs.under_way.get(found(event.infos, keys.GROUP_ID, str) or "", [])[:]:
-                process = self.server.store.find(event.source)
-                if process in construct.roster.members:
-                    self.constructs.abort(construct, quiet=True)
+            for construct in self.under_way.get(found(event.infos, keys.GROUP_ID, str) or "", [])[:]:
+                if self.server.store.find(event.source) in construct.roster.members:
+                    construct.abort(quiet=True)
         self.records.happened(event)
         if self._inviting is not None:
             self._inviting.happened(event)
@@ -552,28 +579,13 @@ class Groups(Topic):
     # Who goes
 
     def departed(self, process: Process, lost: bool) -> None:
-        for constructs in list(self.constructs.under_way.values()):
-            for construct in constructs[:]:
-                if process not in construct.roster.members:
-                    continue
-                collective = construct.collective
-                if collective is None or not self.server.collectives.is_running(collective):
-                    continue
-                if construct.asked:
-                    if lost and process in collective.gone and not construct.roster.others and not construct.sparing:
-                        if construct.alone:
-                            self.server.collectives.finish(collective, statuses.ERR_PARTIAL_SUCCESS)
-                        else:
-                            self.constructs.abort(construct, quiet=True)
-                    continue
-                self.constructs.reactions.departed(construct, process)
-                if self.constructs.is_running(construct):
-                    self.constructs.reactions.look(construct)
-                    self.constructs.settle(construct)
-        for name, owed in list(self.constructs.owed.items()):
+        for construct in [each for made in self.under_way.values() for each in made]:
+            if process in construct.roster.members and construct.is_running:
+                construct.departed(process, lost)
+        for name, owed in list(self.owed.items()):
             owed.pop(process, None)
             if not owed:
-                del self.constructs.owed[name]
+                del self.owed[name]
         if self._bootstrapping is not None:
             self._bootstrapping.departed(process)
         if self._inviting is not None:
@@ -585,22 +597,18 @@ class Groups(Topic):
             self._bootstrapping.disconnected(peer)
 
     def deregistered(self, namespace: Namespace) -> None:
-        self.plans.forget()
-        self._last = self.server.repeated = None
+        self.server.repeated = None
         self._listed = None, None, ()
         self.records.deregistered(namespace)
 
     def pending(self) -> list[Pending]:
         waiting = []
-        for constructs in self.constructs.under_way.values():
-            for construct in constructs:
-                if construct.due and construct.collective is not None:
-                    due = {process.proc for processes in construct.due.values() for process in processes}
-                    came = {each.proc for each in construct.collective.arrived}
-                    arrived = tuple(sorted(came - due))
-                    label = "reactions to a failure"
-                    operation = f"{CONSTRUCT} {construct.name}"
-                    waiting.append(Pending(operation, label, arrived, tuple(sorted(due)), construct.collective.since))
+        for construct in [each for made in self.under_way.values() for each in made]:
+            if construct.due:
+                due = {process.proc for processes in construct.due.values() for process in processes}
+                arrived = tuple(sorted({each.proc for each in construct.arrived} - due))
+                operation, label = construct.roster.operation, "reactions to a failure"
+                waiting.append(Pending(operation, label, arrived, tuple(sorted(due)), construct.since))
         return waiting + ([] if self._bootstrapping is None else self._bootstrapping.pending())
 
 
@@ -608,8 +616,10 @@ _HAS_LEFT = attrgetter("left")
 _INFOS = itemgetter(1)
 
 
-def told_as(status: int, peer: Peer) -> int:
-    """Return how a client is told that a construct has ended with some status."""
-    if status not in ABORTED:
-        return status
-    return statuses.GROUP_CONSTRUCT_ABORT if peer.release >= INFO_IN_REPLY else statuses.ERR_PARTIAL_SUCCESS
+def _alike(some: frozenset[Proc], others: frozenset[Proc]) -> bool:
+    """Tell whether these may be the same procs: whoever is on other servers may be named by the wildcard."""
+    if some == others:
+        return True
+    whole = {each.nspace for each in some | others if each.rank == RANK_WILDCARD}
+    rest = [each for each in some ^ others if each.nspace not in whole]
+    return not rest and all(any(each.nspace == name for each in side) for name in whole for side in (some, others))

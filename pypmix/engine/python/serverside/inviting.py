@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pypmix.engine.python.collectives import Timer
+    from pypmix.engine.collective.machine import Timer
     from pypmix.engine.python.server import Peer, Server
     from pypmix.engine.python.serverdata import Process
     from pypmix.engine.python.serverside.groups import Groups
@@ -71,7 +71,7 @@ class Inviting:
             raise PMIxError(f"there is a group or an nspace {name!r} already", status=statuses.ERR_EXISTS)
         if len(self._under_way) >= MAX_INVITATIONS:
             raise PMIxError(f"there are {MAX_INVITATIONS} invitations", status=statuses.ERR_OUT_OF_RESOURCE)
-        invited = self._groups.constructs.flat(tuple(store.ungrouped(store.own(fields["procs"], leader))))
+        invited = self._groups.flat(tuple(store.ungrouped(store.own(fields["procs"], leader))))
         order = invited if leader in invited else (leader, *invited)
         if len(order) < 2 or any(each.rank > RANK_VALID for each in order):
             raise PMIxError("the invited are not known by their ranks", status=statuses.ERR_BAD_PARAM)

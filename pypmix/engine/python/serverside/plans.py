@@ -6,22 +6,12 @@ procs. To read that each time costs a server more than all else that it does wit
 
 from __future__ import annotations
 
-from pypmix.engine.groups.talk import COMES_ADDED, listed
-from pypmix.engine.python.serverside.reactions import given_by
+from pypmix.engine.collective.rules import CONSTRUCT_FT
+from pypmix.engine.groups.talk import COMES_ADDED, REACTS, listed
+from pypmix.engine.python.collectives import timeout_of
 from pypmix.engine.python.serverside.topic import fields_of
-from pypmix.engine.python.together import timeout_of
-from pypmix.standard import codes, statuses
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import PMIxError
-from pypmix.standard.keys import (
-    GROUP_ADD_MEMBERS,
-    GROUP_ASSIGN_CONTEXT_ID,
-    GROUP_BOOTSTRAP,
-    GROUP_ENDPT_DATA,
-    GROUP_FINAL_MEMBERSHIP_ORDER,
-    GROUP_FT_COLLECTIVE,
-    GROUP_INFO,
-    GROUP_LEADER,
-)
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.types import RANK_WILDCARD, DataArray
 from pypmix.wire.codec import PLAIN, Packer
@@ -32,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pypmix.engine.python.server import Form, Peer
-    from pypmix.engine.python.serverdata import Process, Store
+    from pypmix.engine.python.serverdata import Cache, Process, Store
     from pypmix.standard.types import Info, Proc, Value
     from pypmix.wire.layout import Field
 
@@ -40,8 +30,19 @@ MAX_PLANS = 64
 MAX_PLAN = 64 << 10
 """How many requests are remembered, and how long ones, in bytes."""
 
-WORKED_OUT = frozenset((GROUP_INFO, GROUP_ENDPT_DATA, GROUP_ADD_MEMBERS, GROUP_FINAL_MEMBERSHIP_ORDER, GROUP_LEADER))
+WORKED_OUT = frozenset(
+    (
+        keys.GROUP_INFO,
+        keys.GROUP_ENDPT_DATA,
+        keys.GROUP_ADD_MEMBERS,
+        keys.GROUP_FINAL_MEMBERSHIP_ORDER,
+        keys.GROUP_LEADER,
+    )
+)
 """Directives with which what the host is asked is not the same each time, or what it answers."""
+
+GIVEN = CONSTRUCT_FT | {keys.GROUP_LEADER, REACTS}
+"""Directives that say how failures are dealt with."""
 
 _NOBODY: frozenset[Process] = frozenset()
 
@@ -55,7 +56,6 @@ class Plan:
         nspaces: The nspaces of the procs.
         timeout: Its time limit in seconds, 0 for none.
         given: Those of its directives that say how failures are dealt with.
-        tolerant: Whether it is to go on without those who end or leave.
         adds_all: Whether it adds all of a job, whoever these are.
         offers: Whether its caller does not know all who will be in the group.
         numbered: Whether it asks for a context id.
@@ -82,7 +82,6 @@ class Plan:
         "plain",
         "question",
         "timeout",
-        "tolerant",
         "version",
     )
 
@@ -90,17 +89,16 @@ class Plan:
         if is_set(infos, COMES_ADDED):
             # Its library does not let it name nobody.
             named, infos = (), tuple([info for info in infos if info.key != COMES_ADDED])
-        keys = frozenset([info.key for info in infos])
+        given = frozenset([info.key for info in infos])
         self.named = named
         self.infos = infos
         self.nspaces = frozenset([each[0] for each in named])
         self.timeout = timeout_of(infos)
-        self.given = given_by(infos)
-        self.tolerant = GROUP_FT_COLLECTIVE in self.given
-        self.numbered = is_set(infos, GROUP_ASSIGN_CONTEXT_ID)
-        self.offers = not named or GROUP_BOOTSTRAP in keys
-        self.adds_all = any(each.rank == RANK_WILDCARD for each in listed_all(infos, GROUP_ADD_MEMBERS))
-        self.plain = keys.isdisjoint(WORKED_OUT)
+        self.given = frozenset([info.key for info in infos if info.key in GIVEN and is_set((info,), info.key)])
+        self.numbered = is_set(infos, keys.GROUP_ASSIGN_CONTEXT_ID)
+        self.offers = not named or keys.GROUP_BOOTSTRAP in given
+        self.adds_all = any(each.rank == RANK_WILDCARD for each in listed_all(infos, keys.GROUP_ADD_MEMBERS))
+        self.plain = given.isdisjoint(WORKED_OUT)
         self.members: frozenset[Process] = _NOBODY
         self.others: frozenset[Proc] = frozenset()
         self.version = -1
@@ -118,13 +116,17 @@ class Plan:
         if self.version != store.version:
             self.members, self.others = store.expand(self.named, strangers=True)
             self.version = store.version
-            self.question = self.answer = None
-            self._replies.clear()
 
-    def answered(self, membership: Info, members: tuple[Proc, ...]) -> None:
-        """Remember what a host has answered to a plain construct that all have come to."""
+    def answered(self, membership: Info, members: tuple[Proc, ...]) -> bool:
+        """Remember what a host has answered to a plain construct; tell whether all that were named are the members."""
+        if self.answer is not None and self.answer[1] == members:
+            return True
+        everyone = {*[process.proc for process in self.members], *self.others}
+        if len(members) != len(everyone) or {*members} != everyone:
+            return False
         self.answer = membership, members
         self._replies.clear()
+        return True
 
     def reply(self, form: Form, members: tuple[Proc, ...], context_id: int | None) -> bytes:
         """Return what a plain construct of procs of one nspace is answered with: `members` are those of `answer`."""
@@ -139,10 +141,14 @@ class Plan:
 
 
 class Plans:
-    """The requests that are remembered."""
+    """The requests that are remembered.
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[bytes, int, Form], Plan] = {}
+    Args:
+        store: The nspaces that they are about.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._known: Cache[tuple[bytes, int, Form], Plan] = store.cache(MAX_PLANS)
 
     def read(self, peer: Peer, command: int, payload: bytes) -> tuple[str | None, Plan]:
         """Return the group that a request names, and what it says besides.
@@ -163,18 +169,12 @@ class Plans:
         fields = fields_of(peer, command, payload)
         infos = fields["infos"]
         constructs = command == Command.GROUP_CONSTRUCT
-        if constructs and not all(is_infos(info.value) for info in infos if info.key == GROUP_INFO):
+        if constructs and not all(is_infos(info.value) for info in infos if info.key == keys.GROUP_INFO):
             raise PMIxError("group info is an array of infos", status=statuses.ERR_BAD_PARAM)
         plan = Plan(fields.get("procs", ()), infos)
         if key is not None:
-            if len(self._known) >= MAX_PLANS:
-                self._known.clear()
-            self._known[key] = plan
+            self._known.put(key, plan)
         return fields["group"], plan
-
-    def forget(self) -> None:
-        """Forget all of them."""
-        self._known.clear()
 
 
 def listed_all(infos: Iterable[Info], key: str) -> list[Proc]:

@@ -1,0 +1,751 @@
+"""The state machine of collective operations: one text for fence, connect, disconnect, group construct and destruct.
+
+**Rooms.** `Collectives` is all that is under way at one place: a server, whose participants are its processes. A
+`Roster` is a set of participants that do the same kind of operation, and a `Collective` is one such operation. What an
+operation means is a subclass of `Collective`: it says how the contributions are combined (`ask`) and how the decision
+is told (`ended`). Nothing here reads a clock or a socket, and all calls come on one thread, that of the server.
+
+**The way up and the way down.** Each participant contributes once (`Collectives.join`). When all who may come have
+come, `ask` gives the combined contribution to the level above: the host, behind which other servers may be, and so on
+up a tree of servers. The level above decides and `finish` takes the decision down. Where nobody else has a say
+(`Roster.asks`), this level is the root: the operation ends as soon as it is complete. So a lone server is a session of
+one, and nothing distinguishes it but the missing level above.
+
+**States.** `Life` is the table, and `Collective.step` is the only way from one state to another; an event that the
+table does not have in a state is an `IllegalStep`. `GATHERS`: participants come. `WAITS`: complete, but an earlier
+operation of the same roster is above; the host is never asked two at a time, because it could not tell their answers
+apart. `READY`: it may go up. `HEARS` and `ADDS` are a construct's alone: callers react to a failure, or procs that it
+adds have not come. `ASKS`: the level above has it. `CLOSES`: the level above was told that this one waits no longer,
+and has a moment to say how all servers end it. `DECIDED`: either it is `OVER`, or a construct has another round.
+
+**Who is waited for.** `awaited` counts members that may still come. One that is lost takes its contribution along while
+the operation is not complete, and is not waited for again; a finalized one leaves its contribution. One that finalized
+may come back (`opened` counts how often a process has connected): operations that began after that wait for it, unless
+other servers take part, which may have begun them before. `lost` and `ft` together give the status of this level: an
+operation that is not fault tolerant ends with a partial success if members are missing.
+
+**Order of events.** A call may complete an operation, whose end answers callers, whose next calls begin the next one.
+So after any call of a subclass's method the operation may be over: `is_running` tells.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+from pypmix.engine.base import Pending
+from pypmix.engine.collective.rules import DESTRUCT
+from pypmix.engine.groups.states import Machine, Row
+from pypmix.standard import statuses
+from pypmix.standard._typing import Generic, TypeVar
+from pypmix.standard.limits import DEFAULTS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Protocol
+
+    from pypmix.standard.limits import Limits
+    from pypmix.standard.types import Info, Proc
+
+    Said = tuple[tuple[Proc, ...], tuple[Info, ...]]
+
+    class Clock(Protocol):
+        """Time as the engine sees it; real or simulated."""
+
+        def now(self) -> float:
+            """Return seconds on a clock that never goes back."""
+
+        def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
+            """Call `function` after `delay` seconds."""
+
+    class Timer(Protocol):
+        def cancel(self) -> None: ...
+
+    class Participant(Protocol):
+        """A process that may take part; compared and hashed by identity."""
+
+        opened: int
+        """How often it has connected anew."""
+
+        @property
+        def proc(self) -> Proc: ...
+
+
+M = TypeVar("M", bound="Participant")
+T = TypeVar("T")
+
+HOST_GRACE = 0.5
+"""Seconds beyond its time limit for which an operation waits where its host is to say how it has ended."""
+
+
+class Life(Machine):
+    """A collective operation at a server that has participants of it."""
+
+    GATHERS = START = "callers come"
+    WAITS = "waits for the one before"
+    READY = "all have come"
+    HEARS = "hears its callers"
+    ADDS = "waits for those it adds"
+    ASKS = "asks the host"
+    CLOSES = "has the host end it"
+    DECIDED = "the host has decided"
+    OVER = "over"
+
+    COMPLETES = "all have come who may"
+    QUEUES = "all have come, and one of the same procs is before it"
+    IS_NEXT = "the one before is over"
+    FAILS = "somebody fails, and callers react to that"
+    HEARD = "all of these have reacted"
+    LACKS = "some whom it adds have not come"
+    LOOKS = "one of these comes, or somebody ends"
+    SUBMITS = "what the callers say together is given to the host"
+    DECIDES = "the host answers"
+    AGAIN = "some have ended on other servers, of which callers have not heard"
+    GIVES_UP = "its time runs out, and it is optional; or somebody aborts it"
+    ENDS = "it succeeds or fails, its time runs out, or nobody is left"
+
+    ROWS = (
+        Row(GATHERS, QUEUES, WAITS),
+        Row(GATHERS, COMPLETES, READY),
+        Row(GATHERS, ENDS, OVER, "the callers"),
+        Row(WAITS, IS_NEXT, READY),
+        Row(WAITS, ENDS, OVER, "the callers"),
+        Row(READY, FAILS, HEARS, "`GROUP_LEADER_FAILED` to the procs, or `GROUP_MEMBER_FAILED` to the leader"),
+        Row(READY, LACKS, ADDS),
+        Row(READY, SUBMITS, ASKS, "the host"),
+        Row(READY, ENDS, OVER, "the callers"),
+        Row(HEARS, HEARD, READY, "`GROUP_LEADER_SELECTED` to the procs, if the leader has failed"),
+        Row(HEARS, ENDS, OVER, "the callers"),
+        Row(ADDS, LOOKS, READY),
+        Row(ADDS, ENDS, OVER, "the callers"),
+        Row(ASKS, DECIDES, DECIDED),
+        Row(ASKS, GIVES_UP, CLOSES, "the host; `GROUP_CONSTRUCT_ABORT` to the procs, if somebody aborts it"),
+        Row(ASKS, ENDS, OVER, "the callers"),
+        Row(CLOSES, DECIDES, DECIDED),
+        Row(CLOSES, GIVES_UP, CLOSES, "the host; `GROUP_CONSTRUCT_ABORT` to the procs"),
+        Row(CLOSES, ENDS, OVER, "the callers"),
+        Row(DECIDED, AGAIN, READY),
+        Row(DECIDED, ENDS, OVER, "the callers"),
+    )
+
+
+_NEXT = {(row.state, row.what): row.next for row in Life.ROWS}
+_GATHERS, _ENDS, _OVER = Life.GATHERS, Life.ENDS, Life.OVER
+
+
+class Kind(Generic[M, T]):
+    """A kind of operation at one place.
+
+    Args:
+        name: Its name, one of those of `rules`.
+        make: Begins an operation of it: called with the roster, the member that comes first, and the time.
+    """
+
+    __slots__ = ("make", "name")
+
+    def __init__(self, name: str, make: Callable[[Roster[M, T], M, float], Collective[M, T]]) -> None:
+        self.name = name
+        self.make = make
+
+
+class Roster(Generic[M, T]):
+    """The procs of an operation, and the operations of that kind that these procs have under way, oldest first.
+
+    There is one roster to each set of procs and kind of operation, whatever the order in which the procs were named;
+    and one more for each group by whose name these procs are called.
+
+    Attributes:
+        tracker: Where it is kept.
+        kind: The kind of operation.
+        operation: Its name and, behind a space, what distinguishes operations of that kind.
+        members: Who takes part at this place.
+        others: Who takes part elsewhere.
+        asks: Whether the level above has a say once all members have come.
+        group: The group whose name stands for the procs; empty where they are named themselves.
+        groups: That one, and those by whose names others have joined who named the procs themselves.
+        running: The operations that members are still waited for in.
+        asking: Those in which all have come: the first one is before the level above, the rest wait for that.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "asking",
+        "asks",
+        "group",
+        "groups",
+        "kind",
+        "members",
+        "operation",
+        "others",
+        "running",
+        "tracker",
+    )
+
+    def __init__(
+        self,
+        tracker: Collectives[M, T],
+        kind: Kind[M, T],
+        operation: str,
+        members: frozenset[M],
+        others: frozenset[Proc],
+        group: str = "",
+        asks: bool = True,
+    ) -> None:
+        self.tracker = tracker
+        self.kind = kind
+        self.operation = operation
+        self.members = members
+        self.others = others
+        self.group = group
+        self.groups = {group} if group else set()
+        self.asks = asks or bool(others)
+        self.running: list[Collective[M, T]] = []
+        self.asking: list[Collective[M, T]] = []
+
+    @property
+    def id(self) -> str:
+        """What distinguishes the operation from others of its kind."""
+        return self.operation.partition(" ")[2]
+
+    def awaits(self, member: M) -> bool:
+        """Tell whether something is under way that a member takes part in and has not called."""
+        return member in self.members and any(member not in collective.arrived for collective in self.running)
+
+
+class Collective(Generic[M, T]):
+    """One operation under way; a subclass says what the operation means.
+
+    Attributes:
+        state: One of the states of `Life`.
+        ended_in: The state in which it has ended.
+        arrived: Who has called it, with what its owner needs for the answer.
+        said: What those have said with it, as far as it has a meaning for all: the procs and the directives.
+        gone: Who will not come any more.
+        awaited: How many may still come.
+        lost: Whether it goes on without anyone, be it finalized or lost.
+        collect: Whether anyone asked for the others' data.
+        ft: Whether it is fault tolerant: it goes on without those who end or leave.
+        absent: Because of whom the level above says that it failed; None where it names nobody.
+        reason: Why, in the words of the level above.
+        opener: Who came first.
+        since: When that was.
+    """
+
+    __slots__ = (
+        "_timer",
+        "absent",
+        "arrived",
+        "awaited",
+        "collect",
+        "ended_in",
+        "ft",
+        "gone",
+        "lost",
+        "opener",
+        "reason",
+        "roster",
+        "said",
+        "since",
+        "state",
+    )
+
+    def __init__(self, roster: Roster[M, T], opener: M, since: float) -> None:
+        self.roster = roster
+        self.state = self.ended_in = Life.START
+        self.arrived: dict[M, T] = {}
+        self.said: dict[M, Said] = {}
+        self.gone: set[M] = set()
+        self.awaited = len(roster.members)
+        self.lost = False
+        self.collect = False
+        self.ft = False
+        self.absent: tuple[Proc, ...] | None = None
+        self.reason = ""
+        self.opener = opener
+        self.since = since
+        self._timer: Timer | None = None
+
+    # What an operation means
+
+    def ask(self) -> None:
+        """All have come: give what they say together to the level above, which decides; `finish` ends it.
+
+        Called again for a construct after everything that may let it go on.
+        """
+        raise NotImplementedError
+
+    def ended(self, status: int) -> None:
+        """It is over: answer those who have come."""
+        raise NotImplementedError
+
+    def late(self) -> bool:
+        """Its time has run out; return whether it goes on nevertheless."""
+        return False
+
+    def dropped(self) -> None:
+        """It is over because nobody is left of those who had called it."""
+
+    # What happens to it
+
+    def step(self, what: str) -> None:
+        """Something happens.
+
+        Raises:
+            IllegalStep: It cannot happen in this state.
+        """
+        after = _NEXT.get((self.state, what))
+        self.state = Life.step(self.state, what) if after is None else after
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.state != Life.OVER
+
+    @property
+    def asked(self) -> bool:
+        """Whether the level above has it before it, or had when it ended."""
+        state = self.state if self.state != Life.OVER else self.ended_in
+        return state == Life.ASKS or state == Life.CLOSES
+
+    @property
+    def status(self) -> int:
+        """How it stands with the members of this place."""
+        return statuses.ERR_PARTIAL_SUCCESS if self.lost and not self.ft else statuses.SUCCESS
+
+    def tickets(self) -> list[T]:
+        """Return what those have given who have called, in the order in which they are best answered.
+
+        Who has called last goes first: its processor is awake. The others have waited, in the order of their calls.
+        """
+        tickets = [*self.arrived.values()]
+        return tickets[-1:] + tickets[:-1]
+
+    def missing(self) -> list[M]:
+        """Return who may still come."""
+        return [m for m in self.roster.members if m not in self.arrived and m not in self.gone]
+
+    def come(
+        self,
+        member: M,
+        ticket: T,
+        collect: bool = False,
+        timeout: float = 0.0,
+        said: Said | None = None,
+        ft: bool = False,
+    ) -> None:
+        """Take in the contribution of a member; see `Collectives.join`. It may be over when this returns."""
+        self.arrived[member] = ticket
+        if said is not None:
+            self.said[member] = said
+        if self.gone and member in self.gone:
+            self.gone.discard(member)
+        else:
+            self.awaited -= 1
+        if collect:
+            self.collect = True
+        if ft:
+            self.ft = True
+        if timeout > 0 and self._timer is None and (self.awaited or self.roster.asks):
+            self.time(timeout, self._overdue)
+        if not self.awaited:
+            if self.roster.asks:
+                self._complete()
+            else:
+                self.finish(self.status if self.lost else statuses.SUCCESS)
+
+    def time(self, seconds: float, function: Callable[[], None]) -> None:
+        """Have something called after some time, in place of what was to be, unless it is over before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.roster.tracker.clock.call_later(seconds, function)
+
+    def expire(self, seconds: float, status: int) -> None:
+        """End it with a status unless it is over in some seconds."""
+
+        def over() -> None:
+            self.finish(status)
+
+        self.time(seconds, over)
+
+    def without(self, members: Iterable[M], silent: bool = False) -> None:
+        """Some members are waited for no more.
+
+        Args:
+            members: They.
+            silent: Nobody misses them: its status stays.
+        """
+        for member in members:
+            if self.is_running and member not in self.arrived and member not in self.gone:
+                self.awaited -= 1
+                self.gone.add(member)
+                self.lost = self.lost or not silent
+                self.settle()
+
+    def take_back(self, member: M) -> None:
+        """The contribution of a member is void."""
+        del self.arrived[member]
+        self.said.pop(member, None)
+
+    def settle(self) -> None:
+        """Go on, or end where nobody is left."""
+        if not self.arrived:
+            self.drop()
+        elif not self.awaited:
+            self._complete()
+
+    def finish(self, status: int) -> bool:
+        """End it with what the level above says; return False if it has ended already."""
+        if self.state == _OVER:
+            return False
+        self._close()
+        self.ended(status)
+        if self.roster.asking:
+            self._ask_next()
+        return True
+
+    def drop(self) -> None:
+        """End it where nobody is left who would be answered."""
+        self._close()
+        self.dropped()
+        if self.roster.asking:
+            self._ask_next()
+
+    def _complete(self) -> None:
+        """All members that may come have come."""
+        roster = self.roster
+        if not roster.asks:
+            self.finish(self.status)
+            return
+        roster.running.remove(self)
+        roster.asking.append(self)
+        if len(roster.asking) > 1:
+            self.step(Life.QUEUES)
+        else:
+            self.step(Life.COMPLETES)
+            self.ask()
+
+    def _ask_next(self) -> None:
+        following = self.roster.asking[0]
+        if following.state == Life.WAITS:
+            following.step(Life.IS_NEXT)
+            following.ask()
+
+    def _overdue(self) -> None:
+        if self.late():
+            return
+        if self.asked:
+            # The host knows that time too, and who is missing elsewhere: it is given a moment to say so.
+            self.expire(HOST_GRACE, statuses.ERR_TIMEOUT)
+        else:
+            self.finish(statuses.ERR_TIMEOUT)
+
+    def _close(self) -> None:
+        roster, tracker = self.roster, self.roster.tracker
+        (roster.running if self.state == _GATHERS else roster.asking).remove(self)
+        self.ended_in = self.state
+        self.step(_ENDS)
+        del tracker.running[self]
+        opened = tracker.opened.pop(self.opener) - 1
+        if opened:
+            tracker.opened[self.opener] = opened
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Collectives(Generic[M, T]):
+    """All operations under way at one place.
+
+    Args:
+        clock: Where time comes from.
+        limits: What one participant may take.
+
+    Attributes:
+        running: The operations, oldest first.
+        opened: How many of these each participant has begun.
+    """
+
+    __slots__ = ("_finalized", "_gone", "_limits", "_named", "_rosters", "clock", "opened", "running")
+
+    def __init__(self, clock: Clock, limits: Limits = DEFAULTS) -> None:
+        self.clock = clock
+        self._limits = limits
+        self._rosters: weakref.WeakValueDictionary[tuple[str, frozenset[M], frozenset[Proc], str], Roster[M, T]]
+        self._rosters = weakref.WeakValueDictionary()
+        self._named: dict[str, list[Roster[M, T]]] = {}
+        """The rosters of groups, by their names."""
+        self.running: dict[Collective[M, T], None] = {}
+        self._gone: set[M] = set()
+        self._finalized: set[M] = set()
+        self.opened: dict[M, int] = {}
+
+    def roster(
+        self,
+        kind: Kind[M, T],
+        members: Iterable[M],
+        others: Iterable[Proc] = (),
+        asks: bool = False,
+        id: str = "",
+    ) -> Roster[M, T]:
+        """Return the roster of these procs for this kind of operation.
+
+        Args:
+            kind: The kind.
+            members: The procs of this server.
+            others: Those of other servers; where there are some, the host is asked.
+            asks: Whether the host is asked even if there are none.
+            id: What distinguishes the operation from others of its kind.
+        """
+        return self._roster(kind, _operation(kind, id), frozenset(members), frozenset(others), "", asks)
+
+    def _roster(
+        self,
+        kind: Kind[M, T],
+        operation: str,
+        members: frozenset[M],
+        others: frozenset[Proc],
+        group: str,
+        asks: bool,
+    ) -> Roster[M, T]:
+        key = operation, members, others, group
+        roster = self._rosters.get(key)
+        if roster is None:
+            roster = self._rosters[key] = Roster(self, kind, *key, asks)
+        return roster
+
+    def of_group(
+        self, kind: Kind[M, T], group: str, members: frozenset[M], others: frozenset[Proc], member: M
+    ) -> Roster[M, T]:
+        """Return where a member finds those who mean the same operation, which all call by the group's name."""
+        known = self._named.get(group)
+        if known is None:
+            known = self._named[group] = []
+        same = None
+        for roster in known:
+            if roster.kind is kind:
+                if roster.awaits(member):
+                    return roster
+                if roster.members == members and roster.others == others:
+                    same = roster
+        if same is None:
+            same = Roster(self, kind, _operation(kind, group), members, others, group)
+            known.append(same)
+        return same
+
+    def meeting(self, roster: Roster[M, T], group: str, member: M) -> Roster[M, T]:
+        """Return where a member finds those who mean the same operation, be it that they name the group or its procs.
+
+        What a group has begun stays one operation for all who name it, even if somebody leaves the group before all of
+        them have called; and who names the procs meets those who name the group while both mean the same procs.
+
+        Args:
+            roster: The roster of the procs as the caller sees them.
+            group: The group that it has named; empty if it has named the procs.
+            member: The caller.
+        """
+        operation = roster.operation
+        if not group:
+            if not self._named or roster.awaits(member):
+                return roster
+            for others in self._named.values():
+                for other in others:
+                    alike = (other.operation, other.members, other.others) == (operation, roster.members, roster.others)
+                    if alike and other.awaits(member):
+                        return other
+            return roster
+        known = self._named.setdefault(group, [])
+        for other in known:
+            if other.operation == operation and other.awaits(member):
+                return other
+        if not roster.awaits(member):
+            roster = self._roster(roster.kind, operation, roster.members, roster.others, group, roster.asks)
+        if roster not in known:
+            known.append(roster)
+            roster.groups.add(group)
+        return roster
+
+    def named(self) -> bool:
+        """Tell whether any group's name has been used for its procs."""
+        return bool(self._named)
+
+    def parted(self, group: str, member: M | None) -> None:
+        """The membership of a group has changed.
+
+        Args:
+            group: Its name.
+            member: Who of this server has left it and lives on: whatever the group has under way and waits for it goes
+                on without it. None where it is not of this server, or has gone altogether.
+        """
+        for roster in self._named.get(group, ())[:]:
+            if member is not None and member in roster.members:
+                for collective in roster.running[:]:
+                    # Nobody misses it where the group is taken apart.
+                    collective.without((member,), silent=roster.kind.name == DESTRUCT)
+            if not roster.running and not roster.asking:
+                self._unname(group, roster)
+
+    def dissolved(self, group: str) -> None:
+        """A group is no more."""
+        self._named.pop(group, None)
+
+    def _unname(self, group: str, roster: Roster[M, T]) -> None:
+        known = self._named.get(group)
+        if known is None or roster not in known:
+            # What has just ended was the end of the group, or of all that it had under way.
+            return
+        known.remove(roster)
+        if not known:
+            del self._named[group]
+
+    def join(
+        self,
+        roster: Roster[M, T],
+        member: M,
+        ticket: T,
+        collect: bool = False,
+        timeout: float = 0.0,
+        said: Said | None = None,
+        ft: bool = False,
+    ) -> Collective[M, T]:
+        """A member has called the operation; return the one that it has joined, which may be over.
+
+        It belongs to the oldest one under way that it has not called yet; a member that calls twice means the next one.
+
+        Args:
+            roster: Who takes part; the member is one of them.
+            member: The caller.
+            ticket: What the owner needs to answer it.
+            collect: Whether the member asks for the others' data.
+            timeout: Seconds after which to give up; 0 waits for ever. The first that is given counts, for all who take
+                part, and goes on counting when the one that has given it is lost.
+            said: The procs and the directives, where they are needed later.
+            ft: Whether the member says that it is to go on without those who end or leave.
+
+        Raises:
+            PMIxError: The member has begun too many operations that nobody joins (`ERR_OUT_OF_RESOURCE`).
+        """
+        for collective in roster.running:
+            if member not in collective.arrived:
+                break
+        else:
+            collective = self.begin(roster, member)
+        collective.come(member, ticket, collect, timeout, said, ft)
+        return collective
+
+    def leave(self, member: M, lost: bool) -> None:
+        """A member has finalized, or is lost: whatever is under way and waits for it ends without success.
+
+        One that has finalized may come back: later operations wait for that, and so do those that somebody has begun
+        who has come back more often already. One that is lost will not. Later ones that others elsewhere take part in
+        do not wait: those may have begun them before, and nobody here knows.
+
+        Args:
+            member: Who.
+            lost: It did not finalize: what it has contributed is void.
+        """
+        if lost:
+            self._gone.add(member)
+            self._forgo(member, lost=True)
+        else:
+            self._finalized.add(member)
+        for collective in list(self.running):
+            if member not in collective.roster.members or not collective.awaited or not collective.is_running:
+                continue
+            if member in collective.arrived:
+                if not lost:
+                    continue
+                collective.take_back(member)
+            elif member in collective.gone or self._returns(member, collective):
+                continue
+            else:
+                collective.awaited -= 1
+            collective.gone.add(member)
+            collective.lost = True
+            collective.settle()
+
+    def _returns(self, member: M, collective: Collective[M, T]) -> bool:
+        """Tell whether a member is to be waited for, because somebody there has come back more often than it yet."""
+        return member not in self._gone and any(other.opened > member.opened for other in collective.arrived)
+
+    def ended(self, member: M) -> None:
+        """A member that has finalized will not come back."""
+        self._gone.add(member)
+        self.leave(member, lost=False)
+        self._forgo(member)
+
+    def _forgo(self, member: M, lost: bool = False, void: Callable[[T], bool] | None = None) -> None:
+        """Take a member out of what all have come to, which is the host's; that ends where nobody is left.
+
+        The youngest go first, so that the host is asked nothing for nobody.
+        """
+        for collective in reversed([each for each in self.running if not each.awaited]):
+            if not collective.is_running or member not in collective.arrived:
+                continue
+            if void is not None and not void(collective.arrived[member]):
+                continue
+            collective.take_back(member)
+            collective.gone.add(member)
+            if lost and not collective.asked:
+                collective.lost = True
+            if not collective.arrived:
+                collective.drop()
+
+    def back(self, member: M) -> None:
+        """A member that had left is there again, and will be waited for from the next operation on."""
+        self._gone.discard(member)
+        self._finalized.discard(member)
+
+    def withdraw(self, member: M, void: Callable[[T], bool]) -> None:
+        """Take back the contributions of a member whose ticket is void; the member itself stays."""
+        self._forgo(member, void=void)
+        for collective in list(self.running):
+            if not collective.awaited or not collective.is_running:
+                continue
+            if member in collective.arrived and void(collective.arrived[member]):
+                collective.take_back(member)
+                collective.awaited += 1
+                collective.settle()
+
+    def pending(self) -> list[Pending]:
+        """Return what is under way, oldest first."""
+        found = []
+        for collective in self.running:
+            members = collective.roster.members
+            arrived = tuple(sorted(member.proc for member in collective.arrived))
+            missing = tuple(sorted(member.proc for member in collective.missing()))
+            others = collective.roster.others
+            nspaces = sorted({member.proc.nspace for member in members} | {proc.nspace for proc in others})
+            label = f"{len(members) + len(others)} procs of {', '.join(nspaces)}"
+            if collective.roster.group:
+                label += f", the group {collective.roster.group}"
+            if not collective.awaited:
+                label += ", with the host"
+            found.append(Pending(collective.roster.operation, label, arrived, missing, collective.since))
+        return found
+
+    def begin(self, roster: Roster[M, T], member: M) -> Collective[M, T]:
+        """Begin an operation for a member that is about to come to it.
+
+        Raises:
+            PMIxError: The member has begun too many operations that nobody joins (`ERR_OUT_OF_RESOURCE`).
+        """
+        opened = self.opened.get(member, 0)
+        if opened >= self._limits.collectives:
+            what = f"{member.proc} has begun {opened} operations that have not ended"
+            raise self._limits.reached("collectives", what, roster.operation)
+        self.opened[member] = opened + 1
+        collective = roster.kind.make(roster, member, self.clock.now())
+        if self._gone or (self._finalized and roster.others):
+            gone = set(roster.members & self._gone)
+            if roster.others:
+                gone |= {each for each in roster.members & self._finalized if each.opened >= member.opened}
+            collective.gone = gone
+            collective.awaited -= len(gone)
+            collective.lost = bool(gone)
+        roster.running.append(collective)
+        self.running[collective] = None
+        return collective
+
+
+def _operation(kind: Kind[M, T], id: str) -> str:
+    return f"{kind.name} {id}" if id else kind.name
