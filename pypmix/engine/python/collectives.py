@@ -11,11 +11,10 @@ from pypmix.engine.collective.machine import Collective, Kind, Life
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, combined
 from pypmix.engine.groups.talk import flag, text
 from pypmix.engine.python.modex import seconds
-from pypmix.engine.python.serverside.topic import reason_of, status_of
+from pypmix.engine.python.serverside.topic import answer_failure, reason_of, status_of
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import RANK_WILDCARD, Info, Value
-from pypmix.wire.additions import encode_late
 from pypmix.wire.frames import HEADER
 from pypmix.wire.messages import encode_status
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.collective.machine import Roster
-    from pypmix.engine.python.server import Peer, Server, Ticket
+    from pypmix.engine.python.server import Server, Ticket
     from pypmix.engine.python.serverdata import Process
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Proc
@@ -183,15 +182,3 @@ def absent_of(error: BaseException | None) -> tuple[Proc, ...] | None:
     if not isinstance(error, PMIxError):
         return None
     return tuple(sorted(error.missing)) if error.missing else None
-
-
-def answer_failure(peer: Peer, tag: int, status: int, absent: tuple[Proc, ...] | None, reason: str = "") -> None:
-    """Answer a client that an operation has failed; only pypmix's own understand because of whom, and why."""
-    if (absent is not None or reason) and peer.pypmix:
-        peer.send(tag, encode_late(peer.buffer_type, status, absent, reason))
-    else:
-        peer.status(tag, status)
-
-
-def ignored(_result: object, _error: BaseException | None) -> None:
-    """Answers an upcall that nobody waits for."""

@@ -17,7 +17,7 @@ from pypmix.engine.python.fences import Fences
 from pypmix.engine.python.modex import REFRESH_CACHE, Modex
 from pypmix.engine.python.serverdata import Store
 from pypmix.engine.python.serverside.admission import Admission
-from pypmix.engine.python.serverside.topic import Topics, refuse, status_of
+from pypmix.engine.python.serverside.topic import Topics, ignored, refuse, status_of
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError
 from pypmix.standard.limits import DEFAULTS
@@ -737,7 +737,7 @@ class Server:
             self.collectives.withdraw(process, lambda ticket: ticket[0] is peer)
             return
         self._depart(process, lost=True)
-        self.host.upcall(ClientLost(process.proc), ignore, process)
+        self.host.upcall(ClientLost(process.proc), ignored, process)
 
     def form(self, buffer_type: int, release: Release) -> Form:
         """Return how some clients pack what they send, as one object for all that pack it the same way."""
@@ -856,10 +856,6 @@ class Server:
         note = self._lines.take(text.partition(" ")[0], line)
         if note is not None:
             self.host.log(line + note + more)
-
-
-def _ignore(_result: None, _error: BaseException | None) -> None:
-    """What answers an upcall that nobody waits for."""
 
 
 def _heeded(error: BaseException, release: Release) -> int:

@@ -623,6 +623,11 @@ class Store:
         namespace = self._nspaces.get(proc.nspace)
         return None if namespace is None else namespace.processes.get(proc.rank)
 
+    def here(self, proc: Proc) -> Process | None:
+        """Return a proc of this server, None if it is not one."""
+        process = self.find(proc)
+        return process if process is not None and process.local else None
+
     def expand(self, procs: Iterable[Proc], strangers: bool = False) -> tuple[frozenset[Process], frozenset[Proc]]:
         """Return the procs that these name, the wildcard being all of an nspace: those of this server, and the others.
 

@@ -18,10 +18,10 @@ from pypmix.engine.collective.rules import (
     leader_count,
 )
 from pypmix.engine.groups.talk import ABSENT, listed, proc, procs
-from pypmix.engine.python.collectives import absent_of, answer_failure, ignored, status_info
+from pypmix.engine.python.collectives import absent_of, status_info
 from pypmix.engine.python.serverside.constructs import OWN, Outcome, group_info, told, told_as
 from pypmix.engine.python.serverside.grouprecords import Group
-from pypmix.engine.python.serverside.topic import reason_of, status_of
+from pypmix.engine.python.serverside.topic import answer_failure, ignored, reason_of, status_of
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops.core import instances
@@ -164,35 +164,14 @@ class Bootstrapping:
 
     # Those whom a collective construct adds
 
-    def wait(self, name: str, added: tuple[Proc, ...], construct: Construct) -> bool:
-        """Tell whether a collective construct has to wait for somebody of this server whom it adds.
-
-        Who is of another server is the host's business.
-        """
-        processes = [self._server.store.find(each) for each in added]
-        here = [process for process in processes if process is not None and process.local]
-        if len(here) < len(added):
-            return False
-        gathering = self._gatherings.get(name)
-        missing = [process for process in here if gathering is None or process not in gathering.offers]
-        if all(process.left for process in missing):
-            return False
-        gathering = self._gatherings.setdefault(name, _Gathering())
-        gathering.construct = construct
-        return True
+    def wait(self, construct: Construct) -> None:
+        """A collective construct waits for procs of this server that it adds."""
+        self._gatherings.setdefault(construct.name, _Gathering()).construct = construct
 
     @property
     def names(self) -> Collection[str]:
         """The names of the groups that somebody waits for."""
         return self._gatherings.keys()
-
-    def lacking(self, name: str, added: tuple[Proc, ...]) -> tuple[Proc, ...]:
-        """Return who of those that a construct adds has not come, where all of them are of this server."""
-        processes = [self._server.store.find(each) for each in added]
-        if not all(process is not None and process.local for process in processes):
-            return ()
-        guests = self.guests(name, added)
-        return tuple([each for each in added if each not in guests])
 
     def guests(self, name: str, added: tuple[Proc, ...]) -> dict[Proc, tuple[Info, ...]]:
         """Return who of those that a construct adds has come here, and with which infos."""

@@ -8,10 +8,10 @@ from pypmix.engine.collective.rules import CONNECT, DISCONNECT, is_ft
 from pypmix.engine.connects import id_of
 from pypmix.engine.groups.talk import ABSENT, flag, found, listed, proc, text
 from pypmix.engine.groups.talk import procs as listing
-from pypmix.engine.python.collectives import NodeCollective, NodeKind, address_of, ignored, timeout_of, with_ft
+from pypmix.engine.python.collectives import NodeCollective, NodeKind, address_of, timeout_of, with_ft
 from pypmix.engine.python.serverside.connections import Connection
 from pypmix.engine.python.serverside.grouprecords import MAX_GROUPS
-from pypmix.engine.python.serverside.topic import Topic, fields_of
+from pypmix.engine.python.serverside.topic import Topic, fields_of, ignored
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import Connect, Connected, Disconnect, Notification, NotifyEvent
@@ -111,7 +111,7 @@ class Connecting(Topic):
                 raise PMIxError("it has called this disconnect already", status=statuses.ERR_EXISTS)
             if connection.each or is_set(infos, CONNECT_NOTIFY_EACH):
                 members = store.groups[connection.nspace]
-                others = [each for each in members if not self._is_here(each)]
+                others = [each for each in members if not self.server.store.here(each)]
                 titles = connection.titles(connection.nspace)
                 self._tell_of(statuses.PROC_HAS_DISCONNECTED, peer.process, members, others, titles)
         self._join(roster, group, procs, infos, (peer, tag), timeout)
@@ -305,7 +305,7 @@ class Connecting(Topic):
         beyond: tuple[Info, ...] = (),
     ) -> None:
         """Raise an event of a proc for participants here, and for those of other servers, who are told more."""
-        here = [each for each in to if self._is_here(each)]
+        here = [each for each in to if self.server.store.here(each)]
         if here:
             said = (listing(keys.EVENT_CUSTOM_RANGE, here), flag(keys.EVENT_NON_DEFAULT), *infos)
             self.server.events.notify(Notification(code, source.proc, RANGE_CUSTOM, said))
@@ -313,10 +313,6 @@ class Connecting(Topic):
         if there:
             said = (listing(keys.EVENT_CUSTOM_RANGE, there), flag(keys.EVENT_NON_DEFAULT), *infos, *beyond)
             self.server.host.upcall(NotifyEvent(code, RANGE_CUSTOM, said), ignored, source)
-
-    def _is_here(self, member: Proc) -> bool:
-        process = self.server.store.find(member)
-        return process is not None and process.local
 
     # What a library does not pass on
 

@@ -35,9 +35,10 @@ from pypmix.engine.groups.talk import (
     size,
     text,
 )
-from pypmix.engine.python.collectives import NodeCollective, answer_failure, ignored, status_info
+from pypmix.engine.python.collectives import NodeCollective, status_info
 from pypmix.engine.python.serverside.grouprecords import Group
 from pypmix.engine.python.serverside.plans import listed_all
+from pypmix.engine.python.serverside.topic import answer_failure, ignored
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import NotifyEvent
 from pypmix.standard.ops.core import instances
@@ -235,13 +236,17 @@ class Construct(NodeCollective):
         """Tell whether a construct of this server's procs alone has to wait for some that it adds, or has failed."""
         absent = () if self.ft else self.gone_procs()
         added = () if absent or (self.plan is not None and self.plan.plain) else self.added()
-        if added:
-            bootstrapping = self._groups.bootstrapping
-            if not self.extended and bootstrapping.wait(self.name, added, self):
+        if added and not self._adds_others():
+            bootstrapping, store = self._groups.bootstrapping, self.server.store
+            came = bootstrapping.guests(self.name, added)
+            lacking = tuple([each for each in added if each not in came])
+            living = [each for each in lacking if (process := store.here(each)) is not None and not process.left]
+            if living and not self.extended:
+                bootstrapping.wait(self)
                 self.step(Life.LACKS)
                 return True
-            self.lacking = bootstrapping.lacking(self.name, added)
-            absent = () if self.ft else self.lacking
+            self.lacking = lacking
+            absent = () if self.ft else lacking
         if absent:
             self.absent = absent
             self.finish(statuses.ERR_PARTIAL_SUCCESS)
@@ -249,8 +254,7 @@ class Construct(NodeCollective):
 
     def _adds_others(self) -> bool:
         """Tell whether it adds procs of other servers."""
-        processes = [self.server.store.find(each) for each in self.added()]
-        return not all(process is not None and process.local for process in processes)
+        return any(self.server.store.here(each) is None for each in self.added())
 
     def _question(self) -> tuple[tuple[Proc, ...], tuple[Info, ...]]:
         """Return the procs and the directives with which the host is asked; note the order, and what each says."""

@@ -6,6 +6,7 @@ from collections import deque
 
 from pypmix.engine.base import ignore
 from pypmix.engine.groups.talk import ADDED, SAYS, flag, found, listed, proc, procs, text
+from pypmix.engine.python.serverside.topic import ignored
 from pypmix.standard import keys, statuses
 from pypmix.standard.ops import Notification, NotifyEvent
 from pypmix.standard.ops.events import is_set
@@ -150,8 +151,8 @@ class Records:
     def bury(self, members: Iterable[Proc]) -> None:
         """Take those out of a group that have ended while it was being made."""
         for member in members:
-            process = self._server.store.find(member)
-            if process is not None and process.local and process.left:
+            process = self._server.store.here(member)
+            if process is not None and process.left:
                 self.departed(process)
 
     def departed(self, process: Process) -> None:
@@ -161,7 +162,7 @@ class Records:
         for name, members in list(self._server.store.groups.items()):
             if home in members:
                 rest = tuple([member for member in members if member != home])
-                elsewhere.update(dict.fromkeys([member for member in rest if not self._is_here(member)]))
+                elsewhere.update(dict.fromkeys([member for member in rest if not self._server.store.here(member)]))
                 self._lose(name, home)
         for name, invitation in list(self._invitations.items()):
             if home in invitation.procs and not any(map(self._lives, invitation.procs)):
@@ -173,7 +174,7 @@ class Records:
                 proc(keys.EVENT_AFFECTED_PROC, home),
                 flag(keys.EVENT_DO_NOT_CACHE),
             )
-            self._server.host.upcall(NotifyEvent(statuses.TALK, RANGE_CUSTOM, infos), ignore)
+            self._server.host.upcall(NotifyEvent(statuses.TALK, RANGE_CUSTOM, infos), ignored)
 
     def mourn(self, name: str) -> None:
         """Tell of members of this server who have ended, before a group is taken apart because of that."""
@@ -207,22 +208,16 @@ class Records:
         group = self.get(name)
         if group.leader == leaver:
             group.leader = None
-        process = self._server.store.find(leaver)
-        here = process if process is not None and process.local else None
         self._change(name, tuple([member for member in self._server.store.groups[name] if member != leaver]))
-        self._server.collectives.parted(name, here)
-
-    def _is_here(self, member: Proc) -> bool:
-        process = self._server.store.find(member)
-        return process is not None and process.local
+        self._server.collectives.parted(name, self._server.store.here(leaver))
 
     def _lives(self, member: Proc) -> bool:
-        process = self._server.store.find(member)
-        return process is not None and process.local and not process.left
+        process = self._server.store.here(member)
+        return process is not None and not process.left
 
     def _has_ended(self, member: Proc) -> bool:
-        process = self._server.store.find(member)
-        return process is not None and process.local and process.left
+        process = self._server.store.here(member)
+        return process is not None and process.left
 
     def deregistered(self, namespace: Namespace) -> None:
         """An nspace is forgotten: what is kept of its procs goes along."""
@@ -257,7 +252,7 @@ class Records:
         # Servers say so, and no process does of others.
         if self._server.store.get(event.source.nspace) is None and gone is not None:
             for name, members in list(self._server.store.groups.items()):
-                if gone in members and not self._is_here(gone):
+                if gone in members and not self._server.store.here(gone):
                     self._lose(name, gone)
             invited = [name for name, invitation in self._invitations.items() if gone in invitation.procs]
             self._early += [(name, event) for name in (*self._server.groups.made_with(gone), *invited)]
@@ -373,7 +368,7 @@ class Records:
         store = self._server.store
         free = store.get(name) is None and not store.keys_of(name) and len(store.groups) < MAX_GROUPS
         taken_in = added and {*added} <= {*members} and all(map(self._lives, added))
-        if free and taken_in and event.source in members and not self._is_here(event.source):
+        if free and taken_in and event.source in members and not self._server.store.here(event.source):
             self.form(name, members, Group(context_id=found(event.infos, keys.GROUP_CONTEXT_ID, int)))
 
     def _selected(self, name: str, event: Notification) -> None:

@@ -8,12 +8,12 @@ from pypmix.engine.base import Pending
 from pypmix.engine.collective.machine import Life, Roster
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, is_ft
 from pypmix.engine.groups.talk import ABSENT, REACTION, SAYS, VERDICT, flag, found, proc, procs, size
-from pypmix.engine.python.collectives import NodeCollective, NodeKind, ignored, status_info, timeout_of
+from pypmix.engine.python.collectives import NodeCollective, NodeKind, status_info, timeout_of
 from pypmix.engine.python.serverdata import FLAG_QUALIFIER
 from pypmix.engine.python.serverside.constructs import Construct, Outcome, told, told_as
 from pypmix.engine.python.serverside.grouprecords import GONE, MAX_GROUPS, Group, Records
 from pypmix.engine.python.serverside.plans import Plan, Plans, is_infos, listed_all
-from pypmix.engine.python.serverside.topic import Topic, status_of
+from pypmix.engine.python.serverside.topic import Topic, ignored, status_of
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import SCOPE_GLOBAL

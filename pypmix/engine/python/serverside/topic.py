@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Pending
     from pypmix.engine.python.server import Peer, Server
     from pypmix.engine.python.serverdata import Namespace, Process
+    from pypmix.standard.types import Proc
 
     Handler = Callable[[Peer, int, bytes], None]
     Listener = Callable[[Peer, bytes], None]
@@ -142,11 +143,19 @@ def made(make: Callable[..., Any], *fields: object) -> Any:
 
 def refuse(peer: Peer, tag: int, error: BaseException | None) -> None:
     """Answer with what the host says: a success, or an error, which pypmix's own clients get in words too."""
-    reason = reason_of(error)
-    if reason and peer.pypmix:
-        peer.send(tag, encode_late(peer.buffer_type, status_of(error), None, reason))
+    answer_failure(peer, tag, status_of(error), None, reason_of(error))
+
+
+def answer_failure(peer: Peer, tag: int, status: int, absent: tuple[Proc, ...] | None, reason: str = "") -> None:
+    """Answer a client with a status; only pypmix's own understand because of whom something has failed, and why."""
+    if (absent is not None or reason) and peer.pypmix:
+        peer.send(tag, encode_late(peer.buffer_type, status, absent, reason))
     else:
-        peer.status(tag, status_of(error))
+        peer.status(tag, status)
+
+
+def ignored(_result: object, _error: BaseException | None) -> None:
+    """Answers an upcall that nobody waits for."""
 
 
 def reason_of(error: BaseException | None) -> str:
