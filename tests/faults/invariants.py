@@ -251,7 +251,7 @@ def nothing_is_left(play: Play) -> None:
         assert not server.store.groups, f"{node.name} still has {server.store.groups}"
         assert not server.groups.records._groups, f"{node.name} has records of {list(server.groups.records._groups)}"
         collectives = server.collectives
-        assert not collectives._gone and not collectives._finalized and not collectives._opened
+        assert not collectives._gone and not collectives._finalized and not collectives.opened
         assert not len(node.crossing._collectives.record) and not node.crossing._incarnations._latest
 
 

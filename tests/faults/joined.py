@@ -161,4 +161,4 @@ class Joined(World):
             assert not len(crossing._incarnations)
             assert not node.server.modex.sharing._requests and not node.server.modex._fetching
             collectives = node.server.collectives
-            assert not collectives._gone and not collectives._finalized and not collectives._opened
+            assert not collectives._gone and not collectives._finalized and not collectives.opened

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.collective.machine import Clock, Roster, Timer
     from pypmix.engine.python.server import Host, Peer, Ticket
-    from pypmix.engine.python.serverdata import Name, Namespace, Store, Stored
+    from pypmix.engine.python.serverdata import Cache, Name, Namespace, Store, Stored
     from pypmix.standard.limits import Limits
     from pypmix.standard.releases import Release
 
@@ -173,7 +173,7 @@ class Modex:
         self.sharing = Sharing(clock, store)
         # Of all procs, so that a job which is registered anew has no lower ones.
         self._stamps = count(1)
-        self._asked: dict[tuple[bytes, int, Release], Asked] = {}
+        self._asked: Cache[tuple[bytes, int, Release], Asked] = store.cache(MAX_ASKED)
 
     def pending(self) -> list[Pending]:
         """Return the gets that wait."""
@@ -239,9 +239,7 @@ class Modex:
         if asked is None:
             asked = Asked(*decode_get(*name))
             if len(payload) <= MAX_ASKED_BYTES:
-                if len(self._asked) >= MAX_ASKED:
-                    self._asked.clear()
-                self._asked[name] = asked
+                self._asked.put(name, asked)
         namespace = self._store.get(asked.nspace)
         if namespace is None and asked.rank > RANK_VALID:
             own = self._store.get(self._store.aliases.get(asked.nspace))
@@ -312,10 +310,8 @@ class Modex:
 
     def _wait(self, peer: Peer, tag: int, asked: Asked, place: Process | Namespace, reply: Reply) -> None:
         """Let a get wait: for a commit here, or for what the host gets of another server."""
-        if peer.waiting >= self._limits.requests:
-            raise self._limits.reached("requests", f"{peer.waiting} gets wait already", "get")
+        self._count_wait(peer)
         waiting = Waiting(peer, tag, asked, place, reply, self._clock.now())
-        peer.waiting += 1
         self._waiting.setdefault(place, []).append(waiting)
         remote = isinstance(place, Process) and not place.local
         # How long another server may take is the host's business.
@@ -325,6 +321,16 @@ class Modex:
         if remote:
             assert isinstance(place, Process)
             self._fetch(place, waiting)
+
+    def _count_wait(self, peer: Peer) -> None:
+        """Count a get of a client that has to wait.
+
+        Raises:
+            PMIxError: Too many of them wait already (`ERR_OUT_OF_RESOURCE`).
+        """
+        if peer.waiting >= self._limits.requests:
+            raise self._limits.reached("requests", f"{peer.waiting} gets wait already", "get")
+        peer.waiting += 1
 
     def _fetch(self, process: Process, waiting: Waiting) -> None:
         """Ask the host for what a proc of another server has committed, once for all who wait for that."""
@@ -522,9 +528,7 @@ class Modex:
 
     def _get_groups(self, peer: Peer, tag: int, asked: Asked, target: Process) -> None:
         """Answer a get of the groups that a proc of another server is in: this one knows those of its own procs."""
-        if peer.waiting >= self._limits.requests:
-            raise self._limits.reached("requests", f"{peer.waiting} gets wait already", "get")
-        peer.waiting += 1
+        self._count_wait(peer)
 
         def answer(result: object, error: BaseException | None) -> None:
             peer.waiting -= 1

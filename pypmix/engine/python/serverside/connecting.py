@@ -214,21 +214,15 @@ class Connecting(Topic):
         Where somebody there wants to hear of each one, those who have come here are told of as well, and those who come
         later will be.
         """
-        store = self.server.store
-        id, procs = id_of(event.infos), listed(event.infos, CONNECT_PROCS)
-        if not procs:
-            return event
+        roster = self._roster_in(event)
         event = event.replace(infos=tuple([info for info in event.infos if info.key != CONNECT_PROCS]))
-        try:
-            members, others = store.expand(procs, strangers=True)
-        except PMIxError:
+        if roster is None:
             return event
-        roster = self.server.collectives.roster(self._connects, members, others, True, id)
-        kind = _title(roster)
+        title, connections = _title(roster), self.server.store.connections.values()
         under_way = (*roster.running, *roster.asking)
         # The connection may be there before the news that it was to be: that says nothing of the next one.
-        if under_way or not any(each.id == id and kind[1] == set(each.formed) for each in store.connections.values()):
-            _note(self._awaited, kind)
+        if under_way or title not in [(each.id, frozenset(each.formed)) for each in connections]:
+            _note(self._awaited, title)
         for connect in under_way:
             assert isinstance(connect, _Connect)
             connect.tell_of_all()
@@ -237,17 +231,13 @@ class Connecting(Topic):
 
     def requested(self, event: Notification) -> Notification | None:
         """A caller of another server wants procs of this one to come: return what those hear who have not come."""
-        store = self.server.store
-        id, procs = id_of(event.infos), listed(event.infos, CONNECT_PROCS)
-        try:
-            members, others = store.expand(procs, strangers=True)
-        except PMIxError:
+        roster = self._roster_in(event)
+        if roster is None:
             return event
-        roster = self.server.collectives.roster(self._connects, members, others, True, id)
         _note(self._requested, _title(roster))
         came = {each.proc for collective in (*roster.running, *roster.asking) for each in collective.arrived}
         called = listed(event.infos, keys.EVENT_CUSTOM_RANGE)
-        away = [each.proc for each in members if each.proc not in came and among(each.proc, called)]
+        away = [each.proc for each in roster.members if each.proc not in came and among(each.proc, called)]
         if not away:
             return None
         infos = tuple([info for info in event.infos if info.key != keys.EVENT_CUSTOM_RANGE])
@@ -260,20 +250,23 @@ class Connecting(Topic):
         """
         if not self._requested and not self._awaited:
             return False
-        kind = _title(roster)
+        title = _title(roster)
 
         def is_over(event: Notification) -> bool:
-            if event.code != statuses.CONNECT_REQUESTED or id_of(event.infos) != kind[0]:
-                return False
-            try:
-                members, others = self.server.store.expand(listed(event.infos, CONNECT_PROCS), strangers=True)
-            except PMIxError:
-                return False
-            return {each.proc for each in members} | others == kind[1]
+            asked = self._roster_in(event) if event.code == statuses.CONNECT_REQUESTED else None
+            return asked is not None and _title(asked) == title
 
-        if self._requested.pop(kind, self) is None:
+        if self._requested.pop(title, self) is None:
             self.server.events.forget(is_over)
-        return self._awaited.pop(kind, self) is None
+        return self._awaited.pop(title, self) is None
+
+    def _roster_in(self, event: Notification) -> Roster[Process, Ticket] | None:
+        """Return the participants of the connect that an event is about, None where it does not tell them."""
+        try:
+            members, others = self.server.store.expand(listed(event.infos, CONNECT_PROCS), strangers=True)
+        except PMIxError:
+            return None
+        return self.server.collectives.roster(self._connects, members, others, True, id_of(event.infos))
 
     def tell_of_comer(
         self, roster: Roster[Process, Ticket], about: Process, infos: tuple[Info, ...], beyond: tuple[Info, ...] = ()
