@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 
-from pypmix.engine.base import MUNGE, NATIVE, UNCHECKED, Pending
+from pypmix.engine.base import MUNGE, NATIVE, UNCHECKED, Pending, ignore
 from pypmix.engine.collective.machine import Collectives
 from pypmix.engine.faults import traced
 from pypmix.engine.peeruid import NOBODY
@@ -17,7 +17,7 @@ from pypmix.engine.python.fences import Fences
 from pypmix.engine.python.modex import REFRESH_CACHE, Modex
 from pypmix.engine.python.serverdata import Store
 from pypmix.engine.python.serverside.admission import Admission
-from pypmix.engine.python.serverside.topic import Topics, ignored, refuse, status_of
+from pypmix.engine.python.serverside.topic import Topics, refuse, status_of
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError
 from pypmix.standard.limits import DEFAULTS
@@ -737,7 +737,7 @@ class Server:
             self.collectives.withdraw(process, lambda ticket: ticket[0] is peer)
             return
         self._depart(process, lost=True)
-        self.host.upcall(ClientLost(process.proc), ignored, process)
+        self.host.upcall(ClientLost(process.proc), ignore, process)
 
     def form(self, buffer_type: int, release: Release) -> Form:
         """Return how some clients pack what they send, as one object for all that pack it the same way."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pypmix.engine.base import Pending
+from pypmix.engine.base import Pending, ignore
 from pypmix.engine.collective.rules import (
     CONSTRUCT,
     MAX_LEADERS,
@@ -21,7 +21,7 @@ from pypmix.engine.groups.talk import ABSENT, listed, proc, procs
 from pypmix.engine.python.collectives import absent_of, status_info
 from pypmix.engine.python.serverside.constructs import OWN, Outcome, group_info, told, told_as
 from pypmix.engine.python.serverside.grouprecords import Group
-from pypmix.engine.python.serverside.topic import answer_failure, ignored, reason_of, status_of
+from pypmix.engine.python.serverside.topic import answer_failure, reason_of, status_of
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops.core import instances
@@ -312,7 +312,7 @@ class Bootstrapping:
 
     def _withdraw(self, name: str, offer: _Offer, *infos: Info) -> None:
         if not offer.mine:
-            self._server.host.upcall(GroupUpcall(GROUP_CANCEL, name, (offer.process.proc,), infos), ignored)
+            self._server.host.upcall(GroupUpcall(GROUP_CANCEL, name, (offer.process.proc,), infos), ignore)
 
     def _tidy(self, name: str) -> None:
         gathering = self._gatherings.get(name)

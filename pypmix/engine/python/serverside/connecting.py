@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weakref import WeakSet
 
+from pypmix.engine.base import ignore
 from pypmix.engine.collective.rules import CONNECT, DISCONNECT, is_ft
 from pypmix.engine.connects import id_of
 from pypmix.engine.groups.talk import ABSENT, flag, found, listed, proc, text
@@ -11,7 +12,7 @@ from pypmix.engine.groups.talk import procs as listing
 from pypmix.engine.python.collectives import NodeCollective, NodeKind, address_of, timeout_of, with_ft
 from pypmix.engine.python.serverside.connections import Connection
 from pypmix.engine.python.serverside.grouprecords import MAX_GROUPS
-from pypmix.engine.python.serverside.topic import Topic, fields_of, ignored
+from pypmix.engine.python.serverside.topic import Topic, fields_of
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import Connect, Connected, Disconnect, Notification, NotifyEvent
@@ -305,7 +306,7 @@ class Connecting(Topic):
         there = tuple(others)
         if there:
             said = (listing(keys.EVENT_CUSTOM_RANGE, there), flag(keys.EVENT_NON_DEFAULT), *infos, *beyond)
-            self.server.host.upcall(NotifyEvent(code, RANGE_CUSTOM, said), ignored, source)
+            self.server.host.upcall(NotifyEvent(code, RANGE_CUSTOM, said), ignore, source)
 
     # What a library does not pass on
 

@@ -18,6 +18,7 @@ more that may happen between the last caller and the host's decision:
 
 from __future__ import annotations
 
+from pypmix.engine.base import ignore
 from pypmix.engine.collective.machine import Life
 from pypmix.engine.collective.rules import CONSTRUCT_FT, Wish, agreed_order, placed
 from pypmix.engine.groups.talk import (
@@ -38,7 +39,7 @@ from pypmix.engine.groups.talk import (
 from pypmix.engine.python.collectives import NodeCollective, status_info
 from pypmix.engine.python.serverside.grouprecords import Group
 from pypmix.engine.python.serverside.plans import listed_all
-from pypmix.engine.python.serverside.topic import answer_failure, ignored
+from pypmix.engine.python.serverside.topic import answer_failure
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import NotifyEvent
 from pypmix.standard.ops.core import instances
@@ -439,7 +440,7 @@ class Construct(NodeCollective):
         self.cancelled = True
         verdict = (text(VERDICT, "abort"),) if status == statuses.GROUP_CONSTRUCT_ABORT else ()
         infos = (status_info(status), *verdict, size(GROUP_ROUND, self.round))
-        self.server.host.upcall(GroupUpcall(GROUP_CONSTRUCT, self.name, self.procs(), infos), ignored)
+        self.server.host.upcall(GroupUpcall(GROUP_CONSTRUCT, self.name, self.procs(), infos), ignore)
 
     def _cancel(self, status: int = statuses.SUCCESS) -> None:
         """Tell the host that this server gives up what it is asked."""
@@ -460,7 +461,7 @@ class Construct(NodeCollective):
             if self.roster.others:
                 to = procs(keys.EVENT_CUSTOM_RANGE, sorted(self.roster.others))
                 infos = (to, flag(keys.EVENT_NON_DEFAULT), text(keys.GROUP_ID, self.name))
-                self.server.host.upcall(NotifyEvent(statuses.GROUP_CONSTRUCT_ABORT, RANGE_CUSTOM, infos), ignored)
+                self.server.host.upcall(NotifyEvent(statuses.GROUP_CONSTRUCT_ABORT, RANGE_CUSTOM, infos), ignore)
         if not self.asked or self.alone:
             self.give_up(statuses.GROUP_CONSTRUCT_ABORT)
             return

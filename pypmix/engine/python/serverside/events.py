@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from pypmix.engine.python.serverside.topic import Topic, fields_of, ignored, made, refuse, status_of
+from pypmix.engine.base import ignore
+from pypmix.engine.python.serverside.topic import Topic, fields_of, made, refuse, status_of
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import DeregisterEvents, Notification, NotifyEvent, RegisterEvents
@@ -320,10 +321,10 @@ class Events(Topic):
     def _over(self, codes: list[int], process: Process) -> None:
         """Tell the host that nobody is interested in some codes any more."""
         if DEFAULT in codes:
-            self.server.host.upcall(DeregisterEvents(), ignored, process)
+            self.server.host.upcall(DeregisterEvents(), ignore, process)
         rest = tuple([code for code in codes if code != DEFAULT and code not in ABOUT_GROUPS])
         if rest:
-            self.server.host.upcall(DeregisterEvents(rest), ignored, process)
+            self.server.host.upcall(DeregisterEvents(rest), ignore, process)
 
     def _trim(self) -> None:
         """Remember of what procs have heard only what can still matter, if it has become much."""

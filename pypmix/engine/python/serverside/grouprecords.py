@@ -6,7 +6,6 @@ from collections import deque
 
 from pypmix.engine.base import ignore
 from pypmix.engine.groups.talk import ADDED, SAYS, flag, found, listed, proc, procs, text
-from pypmix.engine.python.serverside.topic import ignored
 from pypmix.standard import keys, statuses
 from pypmix.standard.ops import Notification, NotifyEvent
 from pypmix.standard.ops.events import is_set
@@ -174,7 +173,7 @@ class Records:
                 proc(keys.EVENT_AFFECTED_PROC, home),
                 flag(keys.EVENT_DO_NOT_CACHE),
             )
-            self._server.host.upcall(NotifyEvent(statuses.TALK, RANGE_CUSTOM, infos), ignored)
+            self._server.host.upcall(NotifyEvent(statuses.TALK, RANGE_CUSTOM, infos), ignore)
 
     def mourn(self, name: str) -> None:
         """Tell of members of this server who have ended, before a group is taken apart because of that."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import attrgetter, itemgetter
 
-from pypmix.engine.base import Pending
+from pypmix.engine.base import Pending, ignore
 from pypmix.engine.collective.machine import Life, Roster
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, is_ft
 from pypmix.engine.groups.talk import ABSENT, REACTION, SAYS, VERDICT, flag, found, proc, procs, size
@@ -13,7 +13,7 @@ from pypmix.engine.python.serverdata import FLAG_QUALIFIER
 from pypmix.engine.python.serverside.constructs import Construct, Outcome, told, told_as
 from pypmix.engine.python.serverside.grouprecords import GONE, MAX_GROUPS, Group, Records
 from pypmix.engine.python.serverside.plans import Plan, Plans, is_infos, listed_all
-from pypmix.engine.python.serverside.topic import Topic, ignored, status_of
+from pypmix.engine.python.serverside.topic import Topic, status_of
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import SCOPE_GLOBAL
@@ -199,7 +199,7 @@ class Groups(Topic):
                 answer(None, error)
                 return
             if error is None:
-                self.server.host.upcall(GroupUpcall(GROUP_DESTRUCT, name, alone), ignored)
+                self.server.host.upcall(GroupUpcall(GROUP_DESTRUCT, name, alone), ignore)
                 try:
                     context_id = self.read(() if result is None else tuple(result), {}, alone)[1]  # type: ignore[arg-type]
                 except (TypeError, ValueError, AttributeError) as problem:
@@ -307,7 +307,7 @@ class Groups(Topic):
     def cancel(self, name: str, status: int = statuses.SUCCESS) -> None:
         """Tell the host that this server gives up what it is asked, or what other servers wait for."""
         infos = (status_info(status),) if status == statuses.ERR_TIMEOUT else ()
-        self.server.host.upcall(GroupUpcall(GROUP_CANCEL, name, (), infos), ignored)
+        self.server.host.upcall(GroupUpcall(GROUP_CANCEL, name, (), infos), ignore)
 
     def new_context_id(self) -> int:
         """Return a context id that no other group of this server has had."""

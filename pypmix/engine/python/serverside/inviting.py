@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pypmix.engine.base import ignore
 from pypmix.engine.groups.talk import flag, found, listed, proc, procs, size, text
-from pypmix.engine.python.serverside.topic import fields_of, ignored
+from pypmix.engine.python.serverside.topic import fields_of
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import Notification, NotifyEvent
@@ -191,4 +191,4 @@ class Inviting:
         """Raise an event of a client's, which hears of it itself if it is in the range."""
         op = NotifyEvent(code, RANGE_CUSTOM, (procs(keys.EVENT_CUSTOM_RANGE, to), *infos))
         self._server.events.notify(Notification(code, source.proc, RANGE_CUSTOM, op.infos))
-        self._server.host.upcall(op, ignored, source)
+        self._server.host.upcall(op, ignore, source)

@@ -154,10 +154,6 @@ def answer_failure(peer: Peer, tag: int, status: int, absent: tuple[Proc, ...] |
         peer.status(tag, status)
 
 
-def ignored(_result: object, _error: BaseException | None) -> None:
-    """Answers an upcall that nobody waits for."""
-
-
 def reason_of(error: BaseException | None) -> str:
     """Return the words of a host's error for its client; what is no `PMIxError` is the host's own business."""
     return error.detail if isinstance(error, PMIxError) else ""
