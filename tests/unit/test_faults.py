@@ -21,7 +21,7 @@ from pypmix.engine.faults import struck
 from pypmix.engine.groups.agent import Agent
 from pypmix.engine.python import client as client_module
 from pypmix.engine.python import modex, open_client, transport
-from pypmix.engine.python.clientside.groupport import Timer
+from pypmix.engine.python.client import ClientTimer, Operation
 from pypmix.engine.python.reactor import Link
 from pypmix.engine.python.serversession import open_server
 from pypmix.handlers import _Worker
