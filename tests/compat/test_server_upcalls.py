@@ -358,7 +358,7 @@ def test_an_answer_that_makes_no_sense_is_an_error(server, caplog, name, answer)
 
     what, error = ask(server, name, handler, CASES[name][1])
     assert what == "fail" and isinstance(error, PMIxError) and error.code < 0
-    assert "no result of it" in caplog.text
+    assert "not a result of it" in caplog.text
 
 
 def test_a_handler_without_a_status_is_an_error(server, caplog):

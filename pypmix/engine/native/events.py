@@ -120,7 +120,7 @@ class Topic(Asking):
     def inside(self, op: NotifyEvent, done: Done[Any]) -> None:
         """Raise an event on behalf of the library itself; under the inbox's lock."""
         self._raised.add(op)
-        super().submit(op, done)
+        self.drive(op, super().steps(op), done)
 
     def has(self, id: int) -> bool:
         """Tell whether a handler of that number is registered."""
