@@ -53,16 +53,29 @@ class OutputStream(Stream[Output]):
         op = pull_op(self._procs, self._channels, self._info, self._put, self._stopped)
         self._id = self._client._run(op, IOFDeregister)
         job = self._job
-        if job is not None and job.ends is not None and job.ends.follow(job.nspace, box.end):
-            # What the server has kept of it is on its way, and comes before the answer to what is asked now.
+        if job is not None and job.ends is not None and job.ends.follow(job.nspace, self._job_ended):
+            self._job_ended()
+
+    def _job_ended(self) -> None:
+        """End when what the server has kept is here: it comes before the answer to what is asked now.
+
+        The event of the end may have overtaken it: the server raised it before this pull, and it is handed on after.
+        """
+        box, job = self._box, self._job
+        if box is None or job is None:
+            return
+        try:
             self._client._session.submit(nothing_of(job.nspace), lambda _result, _error: box.end())
+        except PMIxError:
+            # The client is closed: nothing more comes.
+            box.end()
 
     def close(self) -> None:
         """Pull no more; what is there can still be read. May be called twice."""
         job = self._job
         self._closed = self._box is not None
         if self._box is not None and job is not None and job.ends is not None:
-            job.ends.leave(job.nspace, self._box.end)
+            job.ends.leave(job.nspace, self._job_ended)
         if self._box is not None:
             self._box.end()
         if self._id >= 0:
