@@ -75,6 +75,15 @@ MET = frozenset(
 KNOWN = MET | {*STEPS, CONTEXT_ID, DEFINE_PSET, cleanup.FILES, cleanup.FOLDERS}
 
 
+def check_user(upcall: Upcall, wish: str) -> int:
+    """Return the user of a request; raise `PermissionDenied`, naming the wish, unless it is the host's or root."""
+    uid = upcall.uid
+    if uid is None or uid not in (0, os.geteuid()):
+        who = "a proc whose user is not known" if uid is None else f"user {uid}"
+        raise PermissionDenied(f"{who} may not {wish}", operation=upcall.op.name)
+    return uid
+
+
 def _control(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, JobControl)
@@ -88,10 +97,7 @@ def _control(host: Manager, upcall: Upcall) -> None:
         # For a group that invites its members.
         upcall.reply((attrs.GROUP_CONTEXT_ID(host.next_context_id()),))
         return
-    uid = upcall.uid
-    if uid is None or uid not in (0, os.geteuid()):
-        who = "a proc whose user is not known" if uid is None else f"user {uid}"
-        raise PermissionDenied(f"{who} may not steer another user's jobs", operation=op.name)
+    uid = check_user(upcall, "steer another user's jobs")
     if DEFINE_PSET in keys:
         name = next(info.value.data for info in directives if info.key == DEFINE_PSET)
         if not isinstance(name, str):

@@ -229,6 +229,9 @@ def test_other_users_do_nothing_in_the_name_of_this_one(tmp_path):
         for uid in (stranger, None):
             assert [rm.ask(op, uid=uid).status for op in asked] == [statuses.ERR_NO_PERMISSIONS] * 3
             assert isinstance(rm.ask(ops.Heartbeat(), uid=uid).wait(), type(None))
+            # An empty nspace is that of all jobs, and not that of a proc which the server does not name.
+            pushed = ops.IOFPush((Proc.unchecked("", RANK_WILDCARD),), b"x")
+            assert rm.ask(pushed, uid=uid, requestor=None).status == statuses.ERR_NO_PERMISSIONS
     assert not list(tmp_path.iterdir())
 
 

@@ -129,7 +129,7 @@ class Life(Machine):
     )
 
 
-_NEXT = {(row.state, row.what): row.next for row in Life.ROWS}
+_NEXT = Life.NEXT
 _GATHERS, _ENDS, _OVER = Life.GATHERS, Life.ENDS, Life.OVER
 
 

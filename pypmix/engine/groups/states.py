@@ -39,14 +39,15 @@ class Machine:
     Attributes:
         START: The state that all begin in.
         ROWS: All that may happen. What is not there cannot happen: whoever says that it does has an error.
+        NEXT: The same, by the state and what happens.
     """
 
     START: ClassVar[str]
     ROWS: ClassVar[tuple[Row, ...]]
-    _next: ClassVar[dict[tuple[str, str], str]]
+    NEXT: ClassVar[dict[tuple[str, str], str]]
 
     def __init_subclass__(cls) -> None:
-        cls._next = {(row.state, row.what): row.next for row in cls.ROWS}
+        cls.NEXT = {(row.state, row.what): row.next for row in cls.ROWS}
 
     @classmethod
     def step(cls, state: str, what: str) -> str:
@@ -55,7 +56,7 @@ class Machine:
         Raises:
             IllegalStep: The table has no such row.
         """
-        after = cls._next.get((state, what))
+        after = cls.NEXT.get((state, what))
         if after is None:
             raise IllegalStep(f"{cls.__name__.lower()}: {what!r} cannot happen in the state {state!r}")
         return after

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 
+from pypmix.host.control import check_user
 from pypmix.host.manager import Manager
 from pypmix.host.nodes import LocalNode
 from pypmix.standard.attrs import MONITOR_FILE
-from pypmix.standard.errors import NotFound, NotInitialized, NotSupported, PermissionDenied, PMIxError
+from pypmix.standard.errors import NotFound, NotInitialized, NotSupported, PMIxError
 from pypmix.standard.ops import (
     ClientAborted,
     DeregisterEvents,
@@ -279,17 +280,15 @@ class HostManager(Manager):
                         detail = "this host has not started these procs, and cannot end them"
                         raise NotSupported(detail, operation="abort", procs=(proc,))
             case IOFPush():
-                named, own = op.procs, "" if upcall.requestor is None else upcall.requestor.nspace
+                named, own = op.procs, None if upcall.requestor is None else upcall.requestor.nspace
             case Spawn() | ProcessMonitor():
                 # A process would be this user's, and a file would be looked at with its rights.
                 if isinstance(op, ProcessMonitor) and op.monitor.key != MONITOR_FILE.key:
                     return
             case _:
                 return
-        if upcall.uid in (0, os.geteuid()) or (own is not None and all(proc.nspace == own for proc in named)):
-            return
-        who = "a proc whose user is not known" if upcall.uid is None else f"user {upcall.uid}"
-        raise PermissionDenied(f"{who} may not do this in the name of user {os.geteuid()}", operation=op.name)
+        if own is None or any(proc.nspace != own for proc in named):
+            check_user(upcall, f"do this in the name of user {os.geteuid()}")
 
     def _check_output(self, proc: Proc) -> None:
         """Raise the reason why the output of procs does not come to this server."""
