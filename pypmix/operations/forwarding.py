@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pypmix.operations.base import Asks
 from pypmix.operations.spawning import SpawnedJob
 from pypmix.operations.streams import Stream
-from pypmix.requests.forwarding import nothing_of, open_channels, pull_op, push_ops, refused, sources, targets
+from pypmix.requests.forwarding import open_channels, pull_op, push_ops, refused, round_trip, sources, targets
 from pypmix.standard.errors import NotInitialized, PMIxError
 from pypmix.standard.ops import IOFDeregister, IOFPush, Output
 from pypmix.standard.ops.forwarding import STDERR, STDOUT
@@ -65,7 +65,7 @@ class OutputStream(Stream[Output]):
         if box is None or job is None:
             return
         try:
-            self._client._session.submit(nothing_of(job.nspace), lambda _result, _error: box.end())
+            self._client._session.submit(round_trip(), lambda _result, _error: box.end())
         except PMIxError:
             # The client is closed: nothing more comes.
             box.end()
