@@ -204,6 +204,23 @@ def test_a_server_that_is_lost_ends_what_it_takes_part_in(world, lost, contribut
     world.check_empty()
 
 
+def test_an_answer_counts_before_the_news_that_its_sender_has_left(world):
+    for name in "abc":
+        world.gather(name)
+    b = world["b"]
+    arrive, change = b._arrived, b._changed
+
+    def both(sender, message):
+        # The turn of b is taken while the decision and the end of the connection come.
+        b.soon(arrive, sender, message)
+        if world["a"].open() == 0:
+            b.soon(change, "a", False)
+
+    b._arrived = both
+    world.hub.run()
+    assert list(world.end("b").blobs) == ["a", "b", "c"]
+
+
 def test_a_loss_that_only_one_sees_ends_it_for_all(world):
     for name in "ab":
         world.gather(name)

@@ -85,14 +85,19 @@ class Strand:
             try:
                 while calls:
                     function, args = calls.popleft()
-                    try:
-                        function(*args)
-                    except Exception:
-                        log.exception("%s failed", getattr(function, "__qualname__", function))
+                    self.at_once(function, *args)
                     # Kept, it would hold what it was about until the next call.
                     del function, args
             finally:
                 self._busy.release()
+
+    @staticmethod
+    def at_once(function: Callable[..., object], *args: Any) -> None:
+        """Carry out a call as part of the one that is under way; what it raises is logged."""
+        try:
+            function(*args)
+        except Exception:
+            log.exception("%s failed", getattr(function, "__qualname__", function))
 
 
 class Underway(Record):
@@ -459,8 +464,10 @@ class Exchange:
             error = ExchangeTimeout(text, servers=(asked.to,), operation=asked.topic)
             self._answered(asked.to, number, None, error)
 
-    def _answered(self, sender: str, number: int, data: bytes | None, error: PMIxError | None) -> None:
-        """A server has answered one of this server's requests."""
+    def _answered(
+        self, sender: str, number: int, data: bytes | None, error: PMIxError | None, *, arrived: bool = False
+    ) -> None:
+        """A server has answered one of this server's requests, or it ends here; `arrived` in the turn of a message."""
         asked = self._asked.get(number)
         if asked is None or asked.to != sender:
             # It came too late, or from somebody who was not asked.
@@ -470,7 +477,9 @@ class Exchange:
             asked.timer.cancel()
         if error is not None:
             error.operation = error.operation or asked.topic
-        self.soon(asked.done, data, error)
+        # What has arrived counts before the news, which may wait for its turn already, that its sender has left.
+        call = self.soon.at_once if arrived else self.soon
+        call(asked.done, data, error)
 
     # Requests of others
 
@@ -556,11 +565,11 @@ class Exchange:
             self._asked_for(sender, NUMBER.read(number), TEXT.read(topic), data)
         elif kind == ANSWER:
             number, data = codec.expect(parts, 2)
-            self._answered(sender, NUMBER.read(number), data, None)
+            self._answered(sender, NUMBER.read(number), data, None, arrived=True)
         elif kind == REFUSED:
             (data,) = codec.expect(parts, 1)
             asked, error = unpack_error(data)
-            self._answered(sender, asked, None, error)
+            self._answered(sender, asked, None, error, arrived=True)
         elif kind == TELL:
             topic, data = codec.expect(parts, 2)
             self._heard(sender, TEXT.read(topic), data)
