@@ -145,5 +145,17 @@ FOUND: dict[str, Schedule] = {
         ),
         (Loss(0, "process", 1, 0), Loss(18, "process", 0, 0)),
     ),
+    "An invitation that a server has kept comes after the news that it is over, and its leader ends.": Schedule(
+        4,
+        (Job(0, 4, 1),),
+        (1.0, 1.0, 1.0, 0.5, 1.0, 1.0),
+        (
+            Plan("named", 0, 1, 1, 57, 0, None, 0, ("fence", "fence", "destruct"), 0),
+            Plan("invited", 0, 1, 4, 85, 0, None, 0, (), 1),
+            Plan("job", 0, 1, 1, 0, 0, None, 0, (), 0),
+            Plan("job", 0, 1, 1, 0, 0, None, 0, (), 0),
+        ),
+        (Loss(0, "process", 1, 0), Loss(0, "process", 2, 0), Loss(92, "process", 0, 0)),
+    ),
 }
 """By what happens in them."""

@@ -455,13 +455,26 @@ class Joining:
 
     def _aborted(self, event: Notification) -> None:
         name, token = found(event.infos, keys.GROUP_ID, str), found(event.infos, INVITATION, str)
-        for record in [each for each in self._open.values() if each.name == name or name is None]:
-            if record.leader == event.source and token in (None, record.token) and not record.leads:
-                self._end_with(
-                    record,
-                    statuses.GROUP_CONSTRUCT_ABORT,
-                    found(event.infos, REASON, str) or "the leader has given it up",
-                )
+        why = found(event.infos, REASON, str) or "the leader has given it up"
+        meant = [
+            each
+            for each in self._open.values()
+            if name in (None, each.name) and each.leader == event.source and token in (None, each.token)
+        ]
+        for record in meant:
+            if not record.leads:
+                self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
+        if name is not None and token and event.source != self._me and not self._knows(token):
+            # The invitation itself comes later, where a server has kept it for a handler: there is no group to join.
+            record = _Invited(name, event.source)
+            record.token = token
+            record.term, record.version = found(event.infos, TERM, int) or 1, found(event.infos, VERSION, int) or 1
+            self._take_in(record)
+            self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
+
+    def _knows(self, token: str) -> bool:
+        """Tell whether this process has, or has had, this invitation."""
+        return any(each.token == token for each in (*self._open.values(), *self._past.values()))
 
     # A leader that fails
 
