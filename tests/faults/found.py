@@ -157,5 +157,17 @@ FOUND: dict[str, Schedule] = {
         ),
         (Loss(0, "process", 1, 0), Loss(0, "process", 2, 0), Loss(92, "process", 0, 0)),
     ),
+    "The same, where the news comes before there is a handler for invitations.": Schedule(
+        4,
+        (Job(0, 4, 1),),
+        (1.0, 1.0, 1.0, 0.5, 1.0),
+        (
+            Plan("named", 0, 1, 1, 0, 0, None, 0, (), 0),
+            Plan("named", 0, 1, 1, 40, 0, None, 0, ("fence", "fence", "destruct"), 0),
+            Plan("invited", 0, 1, 4, 68, 0, None, 0, (), 1),
+            Plan("pset", 0, 1, 1, 0, 0, None, 0, (), 0),
+        ),
+        (Loss(0, "process", 1, 0), Loss(0, "client", 2, 0), Loss(75, "process", 0, 0)),
+    ),
 }
 """By what happens in them."""

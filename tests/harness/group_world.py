@@ -293,7 +293,7 @@ class Process:
         """
         codes = (codes,) if isinstance(codes, int) else codes
         if any(code == -159 for code in codes):
-            self.agent.expects_invitations()
+            self.agent.expect((statuses.GROUP_INVITED,))
 
         def handler(delivery: Delivery) -> None:
             self.seen.append(delivery.notification)

@@ -535,7 +535,7 @@ def test_a_failure_of_a_server_of_ours_has_one_status() -> None:
 
 def test_who_comes_late_knows_who_was_selected_to_lead() -> None:
     port = Port(adapts=True)
-    port.agent.expects_leaders()
+    port.agent.expect((statuses.GROUP_LEADER_SELECTED,))
     port.hear(statuses.GROUP_LEADER_SELECTED, SERVER, text(keys.GROUP_ID, "g"), proc(keys.GROUP_LEADER, B))
     port.hear(statuses.GROUP_LEADER_SELECTED, B, text(keys.GROUP_ID, "h"), proc(keys.GROUP_LEADER, B))
     for name, leader in (("g", B), ("h", None)):
@@ -551,7 +551,7 @@ def test_who_comes_late_knows_who_was_selected_to_lead() -> None:
 
 def test_what_is_remembered_of_leaders_is_bounded() -> None:
     port = Port(adapts=True)
-    port.agent.expects_leaders()
+    port.agent.expect((statuses.GROUP_LEADER_SELECTED,))
     for number in range(MAX_SELECTED + 1):
         port.hear(statuses.GROUP_LEADER_SELECTED, SERVER, text(keys.GROUP_ID, f"g{number}"), proc(keys.GROUP_LEADER, B))
     for name, leader in (("g0", None), ("g1", B)):

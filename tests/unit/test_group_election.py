@@ -320,7 +320,7 @@ def test_where_it_is_not_known_who_else_is_invited_nobody_can_lead() -> None:
     joins: list[Ticket] = []
     for rank in (1, 2):
         world[rank].on(statuses.GROUP_LEADER_FAILED, lambda event: CLAIMS)
-        world[rank].agent.expects_invitations()
+        world[rank].agent.expect((statuses.GROUP_INVITED,))
         joins.append(world[rank].start(GroupJoin(G, P[0])))
     world.run()
     world.kill(0)

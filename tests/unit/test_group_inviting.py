@@ -135,7 +135,7 @@ def test_who_invites_itself_alone_has_a_group_alone() -> None:
 
 def test_an_invitation_waits_for_a_handler_that_comes_late() -> None:
     world = World(2)
-    world[1].agent.expects_invitations()
+    world[1].agent.expect((statuses.GROUP_INVITED,))
     invite = asks(world[0], (P[1],))
     world.run(until=3)
     joins = answering(world[1])

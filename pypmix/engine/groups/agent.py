@@ -20,7 +20,7 @@ from pypmix.standard.types import RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from pypmix.engine.base import Done
@@ -107,19 +107,17 @@ class Agent:
         """Fences of whole groups, where the server knows of none."""
         return self.part("fencing", "Fencing")
 
-    def expects_invitations(self) -> None:
-        """Take in invitations from now on; to be called as a handler for `PMIX_GROUP_INVITED` is registered, before.
+    def expect(self, codes: Iterable[int]) -> None:
+        """Take in what these events tell from now on; called before a handler for some of `TAKEN_IN` is registered.
 
         Whom an invitation names is needed where its leader fails, and the program tells no more than that it joins.
+        Its end may be told before it. What a handler is brought of a leader is not told again when this process calls
+        the construct that it is about.
         """
-        self.part("joining", "Joining")
-
-    def expects_leaders(self) -> None:
-        """Take in who is selected to lead from now on; as a handler for it is registered, as with invitations.
-
-        What a handler is brought is not told again when this process calls the construct that it is about.
-        """
-        self.part("constructing", "Constructing").expects_leaders()
+        if statuses.GROUP_INVITED in codes or statuses.GROUP_CONSTRUCT_ABORT in codes:
+            self.part("joining", "Joining")
+        if statuses.GROUP_LEADER_SELECTED in codes:
+            self.part("constructing", "Constructing").expects_leaders()
 
     def taken(self, name: str, *, joins: bool = True) -> str:
         """Tell in words why no group of this name can be made here; nothing where it can.

@@ -474,7 +474,9 @@ class Joining:
 
     def _knows(self, token: str) -> bool:
         """Tell whether this process has, or has had, this invitation."""
-        return any(each.token == token for each in (*self._open.values(), *self._past.values()))
+        return any(record.token == token for record in self._open.values()) or any(
+            past.token == token for past in self._past.values()
+        )
 
     # A leader that fails
 

@@ -10,6 +10,7 @@ for several codes, for all, and the one declared last come after them.
 from __future__ import annotations
 
 from pypmix.engine.chain import Handler, Handlers
+from pypmix.engine.groups import TAKEN_IN
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row
 from pypmix.engine.native.connection import NO_LIMIT, arguments
@@ -39,9 +40,6 @@ DEFAULT = -(2**31)
 
 Those before 7 forget who registers without codes, but look for this one, which they let a client register like any.
 """
-
-TAKEN_IN = frozenset({statuses.GROUP_INVITED, statuses.GROUP_LEADER_SELECTED})
-"""The codes of an invitation to a group, and of the choice of its leader."""
 
 _FAILURES = {statuses.ERR_NOT_SUPPORTED: "the server's host does not report such events"}
 

@@ -7,7 +7,7 @@ import os
 from pypmix.engine.faults import Steps
 from pypmix.engine.groups.addresses import Addresses, check_fence
 from pypmix.engine.groups.agent import Agent
-from pypmix.standard import keys, ops, statuses
+from pypmix.standard import keys, ops
 from pypmix.standard.errors import LostConnection, PMIxError
 from pypmix.standard.types import RANK_WILDCARD, Proc
 
@@ -133,10 +133,7 @@ class GroupPort:
 
     def expect(self, op: RegisterEventHandler) -> None:
         """A handler is about to be registered for events that the groups take in themselves; under the lock."""
-        if statuses.GROUP_INVITED in op.codes:
-            self.agent.expects_invitations()
-        if statuses.GROUP_LEADER_SELECTED in op.codes:
-            self.agent.expects_leaders()
+        self.agent.expect(op.codes)
 
     def leave(self) -> None:
         """The session goes on with another server, without these groups."""

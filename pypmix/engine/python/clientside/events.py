@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pypmix.engine.chain import Handler, Handlers
+from pypmix.engine.groups import TAKEN_IN
 from pypmix.engine.python.client import Operation
 from pypmix.engine.raised import Raised
 from pypmix.standard import codes, keys, statuses
@@ -254,7 +255,7 @@ def _complain(error: Exception) -> None:
 
 
 def _register(client: Client, call: Call, op: RegisterEventHandler) -> None:
-    if client.server is not None and (statuses.GROUP_INVITED in op.codes or statuses.GROUP_LEADER_SELECTED in op.codes):
+    if client.server is not None and not TAKEN_IN.isdisjoint(op.codes):
         client.grouped().expect(op.codes)
     try:
         events_of(client).register(call, op)

@@ -119,10 +119,7 @@ class GroupPort:
         return bool(self.addresses.members(name))
 
     def expect(self, codes: Iterable[int]) -> None:
-        if statuses.GROUP_INVITED in codes:
-            self.agent.expects_invitations()
-        if statuses.GROUP_LEADER_SELECTED in codes:
-            self.agent.expects_leaders()
+        self.agent.expect(codes)
 
     def connected(self, made: Connected, id: str) -> None:
         self.addresses.connected(made.nspace, made.procs, id)
