@@ -84,7 +84,7 @@ def open_channels(session: ClientSession, procs: Iterable[Proc], channels: int) 
 def round_trip() -> Get:
     """Return a request that every server answers at once, without its host.
 
-    It asks for a proc of a job that nobody has. A proc of a job on the node will not do: where that has never opened a
+    It asks for a proc of an unknown job. A proc of a job on the node will not do: where that has never opened a
     client, libpmix 5.0's server reads memory that it has not mapped yet (`pmix_gds_shmem2_fetch`) and crashes.
     """
     return Get(
