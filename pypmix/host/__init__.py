@@ -5,6 +5,8 @@ What one of them needs is not imported for the other.
 
 from __future__ import annotations
 
+from pypmix.lazy import names
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.host.callbacks import requests as requests
@@ -20,32 +22,16 @@ if TYPE_CHECKING:
     from pypmix.host.local import LocalHost as LocalHost
     from pypmix.host.outcome import Outcome as Outcome
 
-_HOME = {
-    "callbacks.host": "Host",
-    "callbacks.processes": "BlockingProcesses Processes",
-    "callbacks.requests": "LATER ProcSet Request",
-    "job": "Application Job Node",
-    "local": "LocalHost",
-    "outcome": "Outcome",
-}
-_NAMES = {name: f"pypmix.host.{module}" for module, names in _HOME.items() for name in names.split()}
-_NAMES["requests"] = "pypmix.host.callbacks.requests"
-
-__all__ = [*_NAMES]  # noqa: PLE0604
-
-
-def __getattr__(name: str) -> object:
-    module = _NAMES.get(name)
-    if module is None:
-        raise AttributeError(f"module 'pypmix.host' has no attribute {name!r}")
-    from sys import modules
-
-    __import__(module)
-    found = modules[module]
-    value: object = found if module.endswith("." + name) else getattr(found, name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+if not TYPE_CHECKING:
+    __getattr__, __dir__, _lazy = names(
+        __name__,
+        {
+            ".callbacks.host": "Host",
+            ".callbacks.processes": "BlockingProcesses Processes",
+            ".callbacks.requests": "LATER ProcSet Request requests",
+            ".job": "Application Job Node",
+            ".local": "LocalHost",
+            ".outcome": "Outcome",
+        },
+    )
+    __all__ = [*_lazy]  # noqa: PLE0604

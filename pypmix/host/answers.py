@@ -1,13 +1,14 @@
 """Where the requests of clients and tools are answered: by operation, by a function.
 
 A module that answers some has a table `ANSWERS` of operations and functions, which get the manager and the upcall. It
-is imported when the first of them
-is asked, on the thread of the host's loop, where all answers are made: they must not block. What a function raises is
-the answer; what it does not answer at once it answers later. A module keeps what it needs to remember in an object
-that `Manager.part` makes.
+is imported when the first of them is asked, on the thread of the host's loop, where all answers are made: they must not
+block. What a function raises is the answer; what it does not answer at once it answers later. A module keeps its state
+in an object that `Manager.part` makes.
 """
 
 from __future__ import annotations
+
+from pypmix.lazy import load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,13 +34,12 @@ MODULES = {
     "spawning": "Spawn",
     "tools": "ToolConnected",
 }
-"""The modules beside this one, and what they answer."""
+"""The modules beside this one, and the operations that they answer."""
 
 _HOME = {name: module for module, names in MODULES.items() for name in names.split()}
 
-
 found: dict[type, Answer] = {}
-"""What answers those that have been asked already."""
+"""The functions for the operations that have been asked for."""
 
 
 def module_of(kind: type) -> str | None:
@@ -52,10 +52,7 @@ def find(kind: type) -> Answer | None:
     answer = found.get(kind)
     module = _HOME.get(kind.__name__) if answer is None else None
     if module is not None:
-        from sys import modules
-
-        name = f"pypmix.host.{module}"
-        __import__(name)
-        found.update(modules[name].ANSWERS)
+        table: dict[type, Answer] = load(f"pypmix.host.{module}", "ANSWERS")
+        found.update(table)
         answer = found.get(kind)
     return answer

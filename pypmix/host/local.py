@@ -14,10 +14,10 @@ from pypmix.host import launch, orphans
 from pypmix.host.folders import temporary_folder
 from pypmix.host.job import Application, secret
 from pypmix.host.loop import Loop
-from pypmix.host.manager import LIVES, Manager
 from pypmix.host.nodes import LocalNode, check_nodes
 from pypmix.host.outcome import TIMED_OUT, Outcome, signal_text
 from pypmix.host.running import POLL, RunningJob, patience, readable_here
+from pypmix.host.serving import LIVES, ServingManager
 from pypmix.host.signals import Signals
 from pypmix.host.terms import Terms
 from pypmix.host.tools import rendezvous_file
@@ -42,7 +42,7 @@ SWITCH = 0.0005
 """Seconds after which a thread of this process that waits for the interpreter gets it."""
 
 
-class LocalHost(Manager):
+class LocalHost(ServingManager):
     """Run jobs on this machine: a server, the jobs' processes, their output and input, and the clean-up.
 
     The first job is given; its ranks, their children and tools spawn others. A rank that is killed by a signal, exits
@@ -240,7 +240,7 @@ class LocalHost(Manager):
             PermissionError: A program cannot be executed.
             OSError: The system lacks what the job needs.
         """
-        signals = Signals(self) if self._own_process else None
+        signals = Signals(self.wake_fd, self.interrupt) if self._own_process else None
         interval = sys.getswitchinterval()
         if self._own_process:
             # The servers' threads give the interpreter away with each system call, and get it back this much later

@@ -1,10 +1,4 @@
-"""Manager: jobs on nodes, and answers to what their procs ask: what `pypmix run` and a user's `Host` have in common.
-
-Threads. A server calls `upcall` on its engine's thread, which must not wait. What an upcall says of a client's life is
-noted there (`note`), before the client has its answer and can exit. Upcalls of groups and of events need no more than a
-number, and are answered there too, where one Python server is all there is. All else takes turns on the thread of the
-manager's loop, where every other method is called: those of one requestor in their order, and no requestor waits for
-all of another's. Answers (`pypmix.host.answers`) therefore need no locks, and must not block.
+"""Manager: the jobs on the nodes of a host; `pypmix.host.serving` adds the answers to what their procs ask.
 
 Order. A job is registered with the servers before its ranks start. A rank's end reaches the servers first (nobody waits
 for it any more), then those who asked for it (`at_rank_end`). A job is over when nothing of it is left but its output;
@@ -14,28 +8,24 @@ the servers know it for some seconds more, since what its ranks sent last may st
 from __future__ import annotations
 
 import os
-from collections import deque
 from functools import partial
 from itertools import count
 
 from pypmix.engine.faults import fault
-from pypmix.host import answers, launch
+from pypmix.host import launch
 from pypmix.host.folders import remove, working_directory
 from pypmix.host.guard import Guard
 from pypmix.host.job import Job, Node, check_local_size
 from pypmix.host.loop import Turns
 from pypmix.host.nodes import in_blocks, usable_cpus
-from pypmix.host.outcome import exit_code, listed
+from pypmix.host.outcome import listed
 from pypmix.host.output import Sink
-from pypmix.host.rank import CONNECTED, FINALIZED
 from pypmix.host.running import RunningJob, patience
-from pypmix.host.tools import gone
 from pypmix.standard import statuses
 from pypmix.standard._typing import TypeVar
 from pypmix.standard.enums import Range
-from pypmix.standard.errors import LostConnection, NotFound, NotInitialized, NotSupported, PMIxError
+from pypmix.standard.errors import NotFound, NotInitialized, PMIxError
 from pypmix.standard.logtext import get_logger, printable
-from pypmix.standard.ops import ClientAborted, ClientConnected, ClientFinalized, ClientLost
 from pypmix.standard.types import RANK_WILDCARD, Proc, decimal
 
 TYPE_CHECKING = False
@@ -47,13 +37,12 @@ if TYPE_CHECKING:
     from pypmix.host.job import Application
     from pypmix.host.loop import Cancellable, HostLoop
     from pypmix.host.nodes import LocalNode
-    from pypmix.host.notices import Notices
     from pypmix.host.rank import Rank
     from pypmix.host.terms import Terms
     from pypmix.requests import Procs
     from pypmix.server import Server
     from pypmix.standard.limits import Limits
-    from pypmix.standard.ops import Notification, Op, Output
+    from pypmix.standard.ops import Notification, Output
 
     class Joint(Protocol):
         """How servers of several nodes work together.
@@ -82,21 +71,6 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 
-ENDING = 0.1
-"""Seconds within which the end of a rank is known whose connection has ended."""
-
-PULL = "IOFPull"
-GROUP = "GroupUpcall"
-QUERY = "QueryInfo"
-NOTIFY = "NotifyEvent"
-"""The classes of operations that are loaded only where there is one."""
-
-INLINE = frozenset((GROUP, NOTIFY))
-"""Those that one server, on the Python engine, has answered on its own thread."""
-
-LIVES = (ClientConnected, ClientFinalized, ClientLost)
-"""What a server says of the life of a client."""
-
 LINGER = 2.0
 """Seconds for which the server knows a job that has ended: what its ranks sent last may still be on its way."""
 
@@ -105,7 +79,7 @@ FIRST_CONTEXT_ID = 1 << 32
 
 
 class Manager:
-    """Runs jobs on nodes, and answers what their procs ask.
+    """Runs jobs on nodes.
 
     Args:
         loop: Where everything happens.
@@ -115,9 +89,9 @@ class Manager:
         grace: Seconds that ranks have between the request to end and SIGKILL.
         limits: What one peer may take.
         cluster: The name of the cluster that its jobs are told; empty for none.
-        offered: The modules of answers that it has; None for all (see `pypmix.host.answers`).
 
     Attributes:
+        turns: What is done on behalf of procs, on the loop's thread.
         jobs: The jobs that are not over, by nspace.
         nodes: The nodes.
         native: Whether its server is libpmix's.
@@ -139,9 +113,9 @@ class Manager:
         grace: float,
         limits: Limits,
         cluster: str = "",
-        offered: Collection[str] | None = None,
     ) -> None:
         self.loop = loop
+        self.turns = Turns(loop.post)
         self.env = env
         self.tmpdir = tmpdir
         self.grace = grace
@@ -157,15 +131,12 @@ class Manager:
         self.at_departure: list[Callable[[Proc], None]] = []
         self._space = space
         self._cluster = cluster
-        self._offered = offered
         self._last = 0
-        self._turns = Turns(loop.post)
         self._crossings: Joint | None = None
         self._parts: dict[type, Any] = {}
         self._sinks: dict[int, Sink] = {}
         self._guard: Guard | None = None
         self._file_limits: tuple[int, int] | None = None
-        self._pulls: deque[tuple[LocalNode, Upcall]] = deque()
         self._lingering: dict[str, Cancellable] = {}
         self._psets: dict[str, str] = {}
         """The process sets that there are, and the nspaces of the jobs that they have come with."""
@@ -191,13 +162,6 @@ class Manager:
     def next_folder(self) -> str:
         """The folder that the next job will have on the first node."""
         return self.nodes[0].folder(self._last + 1)
-
-    @property
-    def notices(self) -> Notices:
-        """What raises the events of procs and jobs."""
-        from pypmix.host.notices import Notices
-
-        return self.part(Notices)
 
     def node_of(self, proc: Proc | None) -> LocalNode:
         """Return the node that a proc is on: for a tool the first, and for what has ended perhaps another."""
@@ -434,6 +398,14 @@ class Manager:
 
         return deliver
 
+    def catch_up(self) -> None:
+        """Have the servers take in what their clients have sent."""
+        for node in self.nodes:
+            try:
+                node.server.session.catch_up()
+            except NotInitialized:
+                return
+
     def sink(self, number: int) -> Sink:
         """Return where output for the host's own stdout (1) or stderr (2) goes."""
         if number not in self._sinks:
@@ -475,9 +447,6 @@ class Manager:
 
     def rank_ended(self, job: RunningJob, rank: Rank) -> None:
         """A rank has ended."""
-        if rank.blame or rank.excused:
-            # There are none before there is something to tell.
-            _ = self.notices
         rank.node.server.deregister_client(rank.proc)
         if self._crossings is not None:
             self._crossings.departed(rank.node, rank.proc)
@@ -518,146 +487,6 @@ class Manager:
                 # Somebody else was faster.
                 continue
 
-    # The folder, and what guards it
-
-    def open_folder(self) -> None:
-        """Make the host's folder, and have it and all jobs ended where this process is killed."""
-        os.mkdir(self.tmpdir, 0o700)
-        self._guard = Guard(self.tmpdir)
-
-    def close_folder(self) -> None:
-        """Let go of what jobs needed, once the servers are closed."""
-        for sink in self._sinks.values():
-            sink.abandon()
-        self._sinks.clear()
-        remove(self.tmpdir)
-        if self._guard is not None:
-            self._guard.dismiss()
-
-    # What clients ask
-
-    def upcall(self, node: LocalNode, upcall: Upcall) -> None:
-        """Answer an upcall of a node's server, on the engine's thread; `note` comes first."""
-        op = upcall.op
-        kind = type(op).__name__
-        crossings = self._crossings
-        if crossings is not None and crossings.prompt and crossings.answer(node, upcall):
-            return
-        if kind in INLINE and crossings is None and not self.native:
-            # Nothing but a number is asked for, if anything, which two threads more would make late.
-            self.answer(node, upcall)
-            return
-        try:
-            if isinstance(op, LIVES):
-                upcall.reply()
-            elif isinstance(op, ClientAborted):
-                self.loop.post(lambda: self._aborted(op))
-                upcall.reply()
-            elif kind == PULL:
-                self._pulls.append((node, upcall))
-                self.loop.post(self._answer_pulls)
-            elif kind == GROUP and self.native:
-                self.loop.post(partial(self._group, node, upcall))
-            else:
-                self._turns.add(upcall.requestor, lambda: self.answer(node, upcall))
-        except RuntimeError:
-            upcall.fail(LostConnection("the host has closed", operation=op.name))
-
-    def note(self, node: LocalNode, op: Op[Any]) -> None:
-        """Take in what a server says of the life of a client, on the engine's thread, before the client is answered."""
-        crossings = self._crossings
-        match op:
-            case ClientConnected():
-                self._note(op.proc, CONNECTED)
-                if crossings is not None:
-                    self._cross(crossings.connected, node, op.proc)
-            case ClientFinalized():
-                self._note(op.proc, FINALIZED)
-                # Behind what it has asked for.
-                if crossings is not None:
-                    self._cross(crossings.finalized, node, op.proc)
-                self._turns.add(op.proc, lambda: gone(self, op.proc))
-            case ClientLost():
-                found = self.find(op.proc)
-                if found is not None:
-                    found[1].lost = True
-                if crossings is not None:
-                    self._cross(crossings.departed, node, op.proc)
-                self._turns.add(op.proc, lambda: gone(self, op.proc))
-
-    def _cross(self, told: Callable[[LocalNode, Proc], None], node: LocalNode, proc: Proc) -> None:
-        if self._crossings is not None and self._crossings.prompt:
-            told(node, proc)
-        else:
-            self._turns.add(proc, partial(told, node, proc))
-
-    def _answer_pulls(self) -> None:
-        while self._pulls:
-            self.answer(*self._pulls.popleft())
-
-    def catch_up(self) -> None:
-        """Have all pulls answered whose clients count on what was written since: their server did not wait for that."""
-        for node in self.nodes:
-            try:
-                node.server.session.catch_up()
-            except NotInitialized:
-                return
-        self._answer_pulls()
-
-    def offers(self, op: Op[Any]) -> bool:
-        """Tell whether an upcall of this operation has an answer here."""
-        if isinstance(op, LIVES):
-            return True
-        module = answers.module_of(type(op))
-        return module is not None and (self._offered is None or module in self._offered)
-
-    def answer(self, node: LocalNode, upcall: Upcall) -> None:
-        """Have a request answered; one thread for all of them, so that nothing in them can meet."""
-        op = upcall.op
-        try:
-            if self.native and self._crossings is None and type(op).__name__ in (GROUP, QUERY, NOTIFY):
-                self._cross_groups(op)
-            if self._crossings is not None and self._crossings.answer(node, upcall):
-                return
-            function = answers.found.get(type(op)) or answers.find(type(op))
-            if function is None:
-                raise NotSupported("this host does not offer it", operation=op.name)
-            function(self, upcall)
-        except PMIxError as error:
-            upcall.fail(error)
-        except Exception as error:
-            get_logger("pypmix.host").exception("%s could not be answered", op.name)
-            upcall.fail(error)
-
-    def _group(self, node: LocalNode, upcall: Upcall) -> None:
-        from pypmix.host.groups import was_broken
-
-        # Who it is that has ended is heard only after the server has said that somebody has.
-        self.loop.later(ENDING if was_broken(upcall.op) else 0, partial(self.answer, node, upcall))
-
-    def _cross_groups(self, op: Op[Any]) -> None:
-        """Deal with groups as servers of several nodes do: a native server gathers and remembers nothing of them."""
-        from pypmix.host.groups import is_about_groups
-
-        if is_about_groups(op):
-            from pypmix.host.crossings import Crossings
-
-            self._crossings = Crossings(self, is_about_groups)
-
-    def _note(self, proc: Proc, stage: str) -> None:
-        found = self.find(proc)
-        if found is not None:
-            found[1].stage = stage
-
-    def _aborted(self, op: ClientAborted) -> None:
-        found = self.find(op.proc)
-        caller = found[1] if found is not None else None
-        named = self.expand(op.targets or (Proc.unchecked(op.proc.nspace, RANK_WILDCARD),))
-        reason = f"{self.who(op.proc)} called abort with status {op.code}"
-        if op.message:
-            reason += f": {printable(op.message)}"
-        self.end_ranks(named, exit_code(op.code), reason, caller)
-
     def end_ranks(self, named: Collection[Rank], code: int, reason: str, caller: Rank | None = None) -> None:
         """End ranks: a whole job with this outcome, or some ranks of one that goes on.
 
@@ -675,3 +504,19 @@ class Manager:
                 job.end(code, reason + job.others(caller))
             else:
                 job.end_ranks(chosen, code, f"{reason}; it ended {listed([str(rank) for rank in chosen])}")
+
+    # The folder, and what guards it
+
+    def open_folder(self) -> None:
+        """Make the host's folder, and have it and all jobs ended where this process is killed."""
+        os.mkdir(self.tmpdir, 0o700)
+        self._guard = Guard(self.tmpdir)
+
+    def close_folder(self) -> None:
+        """Let go of what jobs needed, once the servers are closed."""
+        for sink in self._sinks.values():
+            sink.abandon()
+        self._sinks.clear()
+        remove(self.tmpdir)
+        if self._guard is not None:
+            self._guard.dismiss()

@@ -140,14 +140,14 @@ class Notices:
 def _register(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, RegisterEvents)
-    host.notices.add(op.codes)
+    host.part(Notices).add(op.codes)
     upcall.reply()
 
 
 def _deregister(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, DeregisterEvents)
-    host.notices.remove(op.codes)
+    host.part(Notices).remove(op.codes)
     upcall.reply()
 
 

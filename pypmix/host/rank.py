@@ -6,11 +6,20 @@ from pypmix.host.outcome import signal_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from pypmix.host.feeding import Input
     from pypmix.host.nodes import LocalNode
     from pypmix.host.output import Stream
-    from pypmix.host.running import Launch
     from pypmix.standard.types import Proc
+
+    class Starter(Protocol):
+        """A launch, as its ranks know it."""
+
+        over: bool
+
+        def rank_ended(self, rank: Rank, /) -> None: ...
+
 
 STARTED, CONNECTED, FINALIZED = "started", "connected", "finalized"
 
@@ -67,7 +76,7 @@ class Rank:
         self.pidfd = -1
         self.stage = STARTED
         self.lost = False
-        self.launch: Launch | None = None
+        self.launch: Starter | None = None
         self.streams: dict[int, Stream] = {}
         self.input: Input | None = None
         self.code: int | None = None

@@ -27,16 +27,55 @@ from pypmix.host.loop import READ
 from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND, TIMED_OUT, Outcome
 from pypmix.host.output import Copy, Stream, channel
 from pypmix.host.rank import Rank
-from pypmix.standard.types import RANK_WILDCARD
+from pypmix.standard.types import RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from typing import Protocol
 
     from pypmix.host.job import Application, Job, Slot
-    from pypmix.host.manager import Manager
+    from pypmix.host.loop import HostLoop
     from pypmix.host.nodes import LocalNode
+    from pypmix.host.output import Sink
     from pypmix.host.terms import Terms
+
+    class Keeper(Protocol):
+        """The manager of a job, as the job knows it."""
+
+        env: Mapping[str, str]
+        grace: float
+        nodes: tuple[LocalNode, ...]
+
+        @property
+        def loop(self) -> HostLoop: ...
+
+        def program(self, app: Application, /) -> str: ...
+
+        def sink(self, number: int, /) -> Sink: ...
+
+        def delivery(self, proc: Proc, channel: int, also: int = 0, /) -> Callable[[bytes], None]: ...
+
+        def catch_up(self) -> None: ...
+
+        def guard_group(self, group: int, /) -> None: ...
+
+        def forget_groups(self, groups: Iterable[int], /) -> None: ...
+
+        def patience(self) -> Callable[[], bool]: ...
+
+        def unwritable(self, error: OSError, /) -> None: ...
+
+        def broke(self, error: Exception, /) -> None: ...
+
+        def rank_ended(self, job: RunningJob, rank: Rank, /) -> None: ...
+
+        def job_failed(self, job: RunningJob, /) -> None: ...
+
+        def job_over(self, job: RunningJob, /) -> None: ...
+
+        def tell_end(self, job: RunningJob, /) -> None: ...
+
 
 INTERRUPT_GRACE = 1.0
 """Seconds after which a forwarded SIGINT, which a rank inside of a C call never sees, becomes SIGTERM."""
@@ -91,7 +130,7 @@ class RunningJob:
     """
 
     def __init__(
-        self, host: Manager, job: Job, number: int, terms: Terms, homes: Mapping[int, LocalNode], mark: str = ""
+        self, host: Keeper, job: Job, number: int, terms: Terms, homes: Mapping[int, LocalNode], mark: str = ""
     ) -> None:
         self.host = host
         self.job = job

@@ -6,9 +6,8 @@ import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
-
-    from pypmix.host.local import LocalHost
 
 TAKEN = (
     signal.SIGINT,
@@ -28,11 +27,13 @@ class Signals:
     A signal that this process was told to ignore, as nohup does with SIGHUP, stays ignored.
 
     Args:
-        host: The host.
+        wake_fd: A descriptor that ends the wait of the host's thread when a byte is written to it.
+        interrupt: Called with each signal.
     """
 
-    def __init__(self, host: LocalHost) -> None:
-        self._host = host
+    def __init__(self, wake_fd: int, interrupt: Callable[[int], None]) -> None:
+        self._wake_fd = wake_fd
+        self._interrupt = interrupt
         self._former: dict[int, object] = {}
         self._wakeup: int | None = None
 
@@ -40,13 +41,13 @@ class Signals:
         """Have the host told of signals from now on."""
         # The kernel may hand the signal to the engine's thread; only a byte in this descriptor then ends the wait
         # of this one, where Python runs the handler.
-        self._wakeup = signal.set_wakeup_fd(self._host.wake_fd, warn_on_full_buffer=False)
+        self._wakeup = signal.set_wakeup_fd(self._wake_fd, warn_on_full_buffer=False)
         for signum in TAKEN:
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 self._former[signum] = signal.signal(signum, self._take)
 
     def _take(self, signum: int, _frame: FrameType | None) -> None:
-        self._host.interrupt(signum)
+        self._interrupt(signum)
 
     def restore(self) -> None:
         """Give the signals back."""

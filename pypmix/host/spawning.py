@@ -7,6 +7,7 @@ import os
 
 from pypmix.host.directives import Wish, read, refused, terms_of
 from pypmix.host.nodes import usable_cpus
+from pypmix.host.notices import Notices
 from pypmix.standard.enums import Status
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import Spawn
@@ -79,7 +80,7 @@ def _spawn(host: Manager, upcall: Upcall) -> None:
     nodes = _nodes(host, wish, upcall.requestor)
     _check_room(host, wish, size)
     tool = upcall.requestor is not None and not host.has_run(upcall.requestor.nspace)
-    notices = host.notices
+    notices = host.part(Notices)
     host.part(Orphanage)
     try:
         parent = wish.parent or upcall.requestor

@@ -15,7 +15,7 @@ from pypmix.host.callbacks.jobs import Jobs
 from pypmix.host.callbacks.requests import LATER, Request
 from pypmix.host.callbacks.routes import METHODS, route
 from pypmix.host.callbacks.upcalls import Upcalls
-from pypmix.host.manager import LIVES
+from pypmix.host.serving import LIVES
 from pypmix.requests import limit
 from pypmix.server import Server
 from pypmix.standard.errors import (

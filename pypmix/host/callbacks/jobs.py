@@ -9,7 +9,7 @@ import socket
 from functools import partial
 
 from pypmix.host.callbacks.manager import HostManager
-from pypmix.host.callbacks.processes import REAP, Launched, Processes, Start
+from pypmix.host.callbacks.processes import REAP, Home, Launched, Processes, Start
 from pypmix.host.callbacks.watching import Watching
 from pypmix.host.folders import temporary_folder, working_directory
 from pypmix.host.job import Application, Job, Node, check_local_size, secret
@@ -25,8 +25,8 @@ from pypmix.standard.types import MAX_NSLEN, App, Proc, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Mapping, Sequence
-    from typing import Any, TypeVar
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import TypeVar
 
     from pypmix.requests import Procs
     from pypmix.server import Server
@@ -37,7 +37,7 @@ OPEN = Terms(kept=True, forwarded=True, keep_going=True, stdin=None, separate=Tr
 """How the jobs run that a host starts itself: it is told how they fail, and decides what comes of that."""
 
 
-class Jobs:
+class Jobs(Home):
     """The part of a host that deals with jobs and their processes.
 
     Args:
@@ -63,19 +63,6 @@ class Jobs:
         self.tmpdir = os.path.join(given or temporary_folder(self.env), folder)
         self._manager: HostManager | None = None
         self._launches: list[Launched] = []
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of the host's handlers."""
-        raise NotImplementedError
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the host's loop and block until it has ended."""
-        raise NotImplementedError
-
-    async def hop(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the host's loop, from any loop."""
-        raise NotImplementedError
 
     def job(
         self,
@@ -335,10 +322,9 @@ class Jobs:
 
     # What the processes of a job need, in the loop's thread.
 
-    @property
-    def watching(self) -> Watching:
-        """What streams are watched by."""
-        return self._managed().loop
+    async def drained(self) -> None:
+        """Wait until the output of processes is written, or for the grace."""
+        await self._managed().loop.drained(self.grace)
 
     def launch_over(self, launch: Launched) -> None:
         """Nothing is left of some processes."""
@@ -400,7 +386,7 @@ class Jobs:
         deadline = self.loop.time() + self.grace + REAP
         while any(job.launches for job in manager.jobs.values()) and self.loop.time() < deadline:
             await asyncio.sleep(POLL)
-        await manager.loop.drained(self.grace)
+        await self.drained()
 
     def _close_jobs(self) -> None:
         """Let go of what jobs needed, once the server is closed."""

@@ -6,8 +6,9 @@ import os
 import signal
 
 from pypmix.host.control import check_user
-from pypmix.host.manager import Manager
 from pypmix.host.nodes import LocalNode
+from pypmix.host.notices import Notices
+from pypmix.host.serving import ServingManager
 from pypmix.standard.attrs import MONITOR_FILE
 from pypmix.standard.errors import NotFound, NotInitialized, NotSupported, PMIxError
 from pypmix.standard.ops import (
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Upcall
     from pypmix.host.callbacks.watching import Watching
     from pypmix.host.exchange import Crossing, Exchange
-    from pypmix.host.notices import Notices
     from pypmix.host.running import RunningJob
     from pypmix.requests import Procs
     from pypmix.server import Server
@@ -41,7 +41,7 @@ MAX_RAN = 4096
 """How many jobs it is remembered of that they have run here."""
 
 
-class HostManager(Manager):
+class HostManager(ServingManager):
     """Runs the jobs of a `Host`, and answers what it has no method for.
 
     It lives from the opening of the host to its end. A job is registered before any of its ranks is started, and by
@@ -60,14 +60,13 @@ class HostManager(Manager):
         grace: float,
         offered: Collection[str] | None,
     ) -> None:
-        super().__init__(loop, env=env, tmpdir=tmpdir, space=space, grace=grace, limits=server.limits, offered=offered)
+        super().__init__(loop, env=env, tmpdir=tmpdir, space=space, grace=grace, limits=server.limits)
+        self.offered = offered
         self.loop: Watching
         self.nodes = (LocalNode(0, hostname, tmpdir, lambda _node: server),)
         # The folder of the first job would be the host's own.
         self._last = 1
         self.crossing: Crossing | None = None
-        self._notices: Notices | None = None
-        """Those of an exchange."""
         self._closed = False
         self._ran: dict[str, None] = {}
         """Jobs of which this host has started ranks, the last of them."""
@@ -78,11 +77,6 @@ class HostManager(Manager):
     def node(self) -> LocalNode:
         """The one node."""
         return self.nodes[0]
-
-    @property
-    def notices(self) -> Notices:
-        """What raises the events of procs and jobs."""
-        return super().notices if self._notices is None else self._notices
 
     def open(self, exchange: Exchange | None, native: bool) -> None:
         """The server is open: see what happens, and start the exchange."""
@@ -109,7 +103,7 @@ class HostManager(Manager):
         self._crossings = Exchanging(self, self.crossing)
         # Under the plain name the exchange itself gives numbers to groups.
         self.next_context_id = ContextIds(f"{exchange.name} host").take
-        self._notices = Ends(self, exchange, self.crossing)
+        self._parts[Notices] = Ends(self, exchange, self.crossing)
         exchange.start()
 
     # Jobs

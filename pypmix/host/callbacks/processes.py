@@ -12,18 +12,51 @@ from pypmix.standard.logtext import get_logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
     from types import TracebackType
+    from typing import Any, TypeVar
 
-    from pypmix.host.callbacks.jobs import Jobs
     from pypmix.host.job import Application, Job
     from pypmix.host.rank import Rank
     from pypmix.host.running import Launch
+
+    T = TypeVar("T")
 
 log = get_logger("pypmix.host")
 
 REAP = 5.0
 """Seconds that the system has to end what was killed."""
+
+
+class Home:
+    """A host, as what belongs to its loop knows it.
+
+    Attributes:
+        grace: Seconds that processes have between SIGTERM and SIGKILL.
+    """
+
+    grace: float
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the host's handlers."""
+        raise NotImplementedError
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the host's loop and block until it has ended."""
+        raise NotImplementedError
+
+    async def hop(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the host's loop, from any loop."""
+        raise NotImplementedError
+
+    def launch_over(self, launch: Launched) -> None:
+        """Nothing is left of some processes."""
+        raise NotImplementedError
+
+    async def drained(self) -> None:
+        """Wait until the output of processes is written, or for the grace."""
+        raise NotImplementedError
 
 
 class Launched:
@@ -35,7 +68,7 @@ class Launched:
         apps: What the applications of the job run here.
     """
 
-    def __init__(self, host: Jobs, launch: Launch, apps: tuple[Application, ...]) -> None:
+    def __init__(self, host: Home, launch: Launch, apps: tuple[Application, ...]) -> None:
         self.host = host
         self.running = launch.job
         self.job = launch.job.job
@@ -146,7 +179,7 @@ class Launched:
         if self.alive():
             self._launch.give_up()
         await self._until(lambda: self._launch.over, self.host.grace + REAP)
-        await self.host.watching.drained(self.host.grace)
+        await self.host.drained()
 
 
 class Running:
@@ -219,7 +252,7 @@ class Start:
         make: Makes the launch, in the host's loop.
     """
 
-    def __init__(self, host: Jobs, make: Callable[[], Launched]) -> None:
+    def __init__(self, host: Home, make: Callable[[], Launched]) -> None:
         self._host = host
         self._make = make
         self._launch: Launched | None = None

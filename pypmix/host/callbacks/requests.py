@@ -19,15 +19,25 @@ from pypmix.standard.values import infos as as_infos
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
-    from typing import Any, NoReturn
+    from typing import Any, NoReturn, Protocol
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.callbacks.desk import Desk
     from pypmix.standard.attr import Attr
     from pypmix.standard.ops import Op
     from pypmix.standard.types import App, Cpuset, Query, ResourceUnit, Topology
 
+    Handler = Callable[[Any], Any]
     Given = Mapping[Any, object] | Iterable[Info] | None
+
+    class Desk(Protocol):
+        """The requests in flight, as one of them knows them."""
+
+        expand: Callable[[Iterable[Proc]], Iterable[Proc]]
+
+        def settled(self, request: Request[Any], /) -> None: ...
+
+        def again(self, request: Request[Any], /) -> None: ...
+
 
 R = TypeVar("R")
 
@@ -185,10 +195,11 @@ class Request(Generic[R]):
             TypeError, ValueError: It makes no such thing.
         """
         if given is not None:
-            self._wrong(given, "nothing")
+            self.wrong(given, "nothing")
         return None  # type: ignore[return-value]
 
-    def _wrong(self, given: object, wanted: str) -> NoReturn:
+    def wrong(self, given: object, wanted: str) -> NoReturn:
+        """Raise `TypeError`: this is not what it is answered with."""
         raise TypeError(f"{self.name} is answered with {wanted}, not with a {type(given).__name__}")
 
     def __str__(self) -> str:
@@ -220,7 +231,7 @@ def _infos(request: Request[Any], given: Any) -> tuple[Info, ...]:
     if isinstance(given, Answers):
         return given.infos
     if isinstance(given, str | bytes | int):
-        request._wrong(given, "infos or a mapping of keys to values")
+        request.wrong(given, "infos or a mapping of keys to values")
     return as_infos(given)
 
 
@@ -287,7 +298,7 @@ class FenceRequest(Request[bytes]):
 
 def _bytes(request: Request[Any], given: Any) -> bytes:
     if not isinstance(given, bytes | bytearray | memoryview):
-        request._wrong(given, "bytes")
+        request.wrong(given, "bytes")
     return bytes(given)
 
 
@@ -342,7 +353,7 @@ class LookupRequest(Request[tuple[Pdata, ...]]):
         found = () if given is None else (given,) if isinstance(given, Pdata) else tuple(given)
         for item in found:
             if not isinstance(item, Pdata):
-                self._wrong(item, "Pdata")
+                self.wrong(item, "Pdata")
         if not found:
             from pypmix.standard.errors import NotFound
 
@@ -369,7 +380,7 @@ class SpawnRequest(Request[str]):
 
     def result(self, given: Any) -> str:
         if not isinstance(given, str):
-            self._wrong(given, "the nspace of the new job")
+            self.wrong(given, "the nspace of the new job")
         if not given:
             raise ValueError("spawn is answered with the nspace of the new job, which is not empty")
         return given
@@ -410,7 +421,7 @@ class ConnectRequest(Request["Connected | None"]):
                 raise ValueError("connect is answered with an nspace, which is not empty, or with None")
             given = Connected(given)
         if given is not None and not isinstance(given, Connected):
-            self._wrong(given, "the nspace of the connection, a Connected, or nothing")
+            self.wrong(given, "the nspace of the connection, a Connected, or nothing")
         return given
 
 
@@ -459,7 +470,7 @@ class ToolRequest(Request["Proc | None"]):
 
     def result(self, given: Any) -> Proc | None:
         if given is not None and not isinstance(given, Proc):
-            self._wrong(given, "a Proc or None")
+            self.wrong(given, "a Proc or None")
         return given
 
 
@@ -542,7 +553,7 @@ class GetCredentialRequest(Request[Credential]):
         if isinstance(given, Credential):
             return given
         if not isinstance(given, bytes):
-            self._wrong(given, "bytes or a Credential")
+            self.wrong(given, "bytes or a Credential")
         return Credential(given)
 
 
@@ -590,7 +601,7 @@ class IOFPullRequest(Request["int | None"]):
 
     def result(self, given: Any) -> int | None:
         if given is not None and type(given) is not int:
-            self._wrong(given, "an int or None")
+            self.wrong(given, "an int or None")
         return given
 
 
@@ -740,7 +751,7 @@ class ComputeDistancesRequest(Request[tuple[DeviceDistance, ...]]):
         found = () if given is None else tuple(given)
         for item in found:
             if not isinstance(item, DeviceDistance):
-                self._wrong(item, "DeviceDistances")
+                self.wrong(item, "DeviceDistances")
         return found
 
 
@@ -770,7 +781,3 @@ def failure(request: Request[Any], error: BaseException) -> PMIxError:
         return error
     # Its words may say more than a peer is to know; they are in the log.
     return PMIxError("the host failed", status=statuses.ERROR, operation=request.name)
-
-
-if TYPE_CHECKING:
-    Handler = Callable[[Any], Any]

@@ -1,0 +1,197 @@
+"""ServingManager: a manager that answers what procs ask; what `pypmix run` and a user's `Host` have in common.
+
+Threads. A server calls `upcall` on its engine's thread, which must not wait. What an upcall says of a client's life is
+noted there (`note`), before the client has its answer and can exit. Upcalls of groups and of events need no more than a
+number, and are answered there too, where one Python server is all there is. All else takes turns on the thread of the
+manager's loop, where every other method is called: those of one requestor in their order, and no requestor waits for
+all of another's. Answers (`pypmix.host.answers`) therefore need no locks, and must not block.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+
+from pypmix.host import answers
+from pypmix.host.manager import Manager
+from pypmix.host.outcome import exit_code
+from pypmix.host.rank import CONNECTED, FINALIZED
+from pypmix.host.tools import gone
+from pypmix.standard.errors import LostConnection, NotSupported, PMIxError
+from pypmix.standard.logtext import get_logger, printable
+from pypmix.standard.ops import ClientAborted, ClientConnected, ClientFinalized, ClientLost
+from pypmix.standard.types import RANK_WILDCARD, Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from typing import Any
+
+    from pypmix.engine.base import Upcall
+    from pypmix.host.nodes import LocalNode
+    from pypmix.host.notices import Notices
+    from pypmix.host.rank import Rank
+    from pypmix.host.running import RunningJob
+    from pypmix.standard.ops import Op
+
+ENDING = 0.1
+"""Seconds within which the end of a rank is known whose connection has ended."""
+
+PULL = "IOFPull"
+GROUP = "GroupUpcall"
+QUERY = "QueryInfo"
+NOTIFY = "NotifyEvent"
+"""The classes of operations that are loaded only where there is one."""
+
+INLINE = frozenset((GROUP, NOTIFY))
+"""Those that one server, on the Python engine, has answered on its own thread."""
+
+LIVES = (ClientConnected, ClientFinalized, ClientLost)
+"""What a server says of the life of a client."""
+
+
+class Pulls:
+    """The pulls of output that wait for their answer."""
+
+    def __init__(self, _host: Manager) -> None:
+        self.waiting: deque[tuple[LocalNode, Upcall]] = deque()
+
+
+class ServingManager(Manager):
+    """Runs jobs on nodes, and answers what their procs ask."""
+
+    offered: Collection[str] | None = None
+    """The modules of answers that it has; None for all (see `pypmix.host.answers`)."""
+
+    @property
+    def notices(self) -> Notices:
+        """The events of procs and jobs."""
+        from pypmix.host.notices import Notices
+
+        return self.part(Notices)
+
+    def rank_ended(self, job: RunningJob, rank: Rank) -> None:
+        """A rank has ended."""
+        if rank.blame or rank.excused:
+            # There are none before there is something to tell.
+            _ = self.notices
+        super().rank_ended(job, rank)
+
+    def upcall(self, node: LocalNode, upcall: Upcall) -> None:
+        """Answer an upcall of a node's server, on the engine's thread; `note` comes first."""
+        op = upcall.op
+        kind = type(op).__name__
+        crossings = self._crossings
+        if crossings is not None and crossings.prompt and crossings.answer(node, upcall):
+            return
+        if kind in INLINE and crossings is None and not self.native:
+            # Nothing but a number is asked for, if anything, which two threads more would make late.
+            self.answer(node, upcall)
+            return
+        try:
+            if isinstance(op, LIVES):
+                upcall.reply()
+            elif isinstance(op, ClientAborted):
+                self.loop.post(lambda: self._aborted(op))
+                upcall.reply()
+            elif kind == PULL:
+                self.part(Pulls).waiting.append((node, upcall))
+                self.loop.post(self._answer_pulls)
+            elif kind == GROUP and self.native:
+                self.loop.post(partial(self._group, node, upcall))
+            else:
+                self.turns.add(upcall.requestor, lambda: self.answer(node, upcall))
+        except RuntimeError:
+            upcall.fail(LostConnection("the host has closed", operation=op.name))
+
+    def note(self, node: LocalNode, op: Op[Any]) -> None:
+        """Take in what a server says of the life of a client, on the engine's thread, before the client is answered."""
+        crossings = self._crossings
+        match op:
+            case ClientConnected():
+                self._note(op.proc, CONNECTED)
+                if crossings is not None:
+                    self._cross(crossings.connected, node, op.proc)
+            case ClientFinalized():
+                self._note(op.proc, FINALIZED)
+                # Behind what it has asked for.
+                if crossings is not None:
+                    self._cross(crossings.finalized, node, op.proc)
+                self.turns.add(op.proc, lambda: gone(self, op.proc))
+            case ClientLost():
+                found = self.find(op.proc)
+                if found is not None:
+                    found[1].lost = True
+                if crossings is not None:
+                    self._cross(crossings.departed, node, op.proc)
+                self.turns.add(op.proc, lambda: gone(self, op.proc))
+
+    def _cross(self, told: Callable[[LocalNode, Proc], None], node: LocalNode, proc: Proc) -> None:
+        if self._crossings is not None and self._crossings.prompt:
+            told(node, proc)
+        else:
+            self.turns.add(proc, partial(told, node, proc))
+
+    def _answer_pulls(self) -> None:
+        pulls = self.part(Pulls).waiting
+        while pulls:
+            self.answer(*pulls.popleft())
+
+    def catch_up(self) -> None:
+        """Have all pulls answered whose clients count on what was written since: their server did not wait for that."""
+        super().catch_up()
+        self._answer_pulls()
+
+    def offers(self, op: Op[Any]) -> bool:
+        """Tell whether an upcall of this operation has an answer here."""
+        if isinstance(op, LIVES):
+            return True
+        module = answers.module_of(type(op))
+        return module is not None and (self.offered is None or module in self.offered)
+
+    def answer(self, node: LocalNode, upcall: Upcall) -> None:
+        """Have a request answered; one thread for all of them, so that nothing in them can meet."""
+        op = upcall.op
+        try:
+            if self.native and self._crossings is None and type(op).__name__ in (GROUP, QUERY, NOTIFY):
+                self._cross_groups(op)
+            if self._crossings is not None and self._crossings.answer(node, upcall):
+                return
+            function = answers.found.get(type(op)) or answers.find(type(op))
+            if function is None:
+                raise NotSupported("this host does not offer it", operation=op.name)
+            function(self, upcall)
+        except PMIxError as error:
+            upcall.fail(error)
+        except Exception as error:
+            get_logger("pypmix.host").exception("%s could not be answered", op.name)
+            upcall.fail(error)
+
+    def _group(self, node: LocalNode, upcall: Upcall) -> None:
+        from pypmix.host.groups import was_broken
+
+        # Who it is that has ended is heard only after the server has said that somebody has.
+        self.loop.later(ENDING if was_broken(upcall.op) else 0, partial(self.answer, node, upcall))
+
+    def _cross_groups(self, op: Op[Any]) -> None:
+        """Deal with groups as servers of several nodes do: a native server gathers and remembers nothing of them."""
+        from pypmix.host.groups import is_about_groups
+
+        if is_about_groups(op):
+            from pypmix.host.crossings import Crossings
+
+            self._crossings = Crossings(self, is_about_groups)
+
+    def _note(self, proc: Proc, stage: str) -> None:
+        found = self.find(proc)
+        if found is not None:
+            found[1].stage = stage
+
+    def _aborted(self, op: ClientAborted) -> None:
+        found = self.find(op.proc)
+        caller = found[1] if found is not None else None
+        named = self.expand(op.targets or (Proc.unchecked(op.proc.nspace, RANK_WILDCARD),))
+        reason = f"{self.who(op.proc)} called abort with status {op.code}"
+        if op.message:
+            reason += f": {printable(op.message)}"
+        self.end_ranks(named, exit_code(op.code), reason, caller)
