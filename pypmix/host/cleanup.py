@@ -30,7 +30,7 @@ FILES = attrs.REGISTER_CLEANUP.key
 FOLDERS = attrs.REGISTER_CLEANUP_DIR.key
 
 MAX_WAITING = 1 << 17
-"""How many paths, and procs whose end they wait for, there may be at a time."""
+"""The limit of paths, and of procs whose end they wait for, at a time."""
 
 PATH_MAX = 4096
 
@@ -42,7 +42,7 @@ _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Wish(Record):
-    """What is to be removed.
+    """The paths to remove.
 
     Args:
         files: Files, without symbolic links in the path.
@@ -73,7 +73,7 @@ class _Waiting:
 
 
 class Cleanups:
-    """What a host has to remove when procs have ended."""
+    """The paths that a host removes when procs have ended."""
 
     def __init__(self, host: Manager) -> None:
         self._host = host

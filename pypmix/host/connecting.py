@@ -36,7 +36,7 @@ def _agree(host: Manager, upcall: Upcall) -> None:
     tools = host.part(Admitted)
     unknown = [proc for proc in op.procs if not host.has_run(proc.nspace) and not tools.knows(proc.nspace)]
     if unknown:
-        raise NotFound("nobody here has their names", operation=op.name, procs=unknown)
+        raise NotFound("these names belong to no job and no tool of this host", operation=op.name, procs=unknown)
     infos = op.directives
     if isinstance(op, Disconnect) or not is_set(infos, CONNECT_ASSIGN) or is_set(infos, CONNECT_XCHG_ONLY):
         upcall.reply()

@@ -39,7 +39,7 @@ CONTEXT_ID = attrs.GROUP_ASSIGN_CONTEXT_ID.key
 DEFINE_PSET = attrs.JOB_CTRL_DEFINE_PSET.key
 
 STEPS = (SIGNAL, PAUSE, RESUME, TERMINATE, KILL)
-"""What is done to ranks, in the order in which it is."""
+"""The steps that ranks are taken through, in their order."""
 
 REFUSED = frozenset(
     attribute.key
@@ -70,7 +70,7 @@ MET = frozenset(
         attrs.CLEANUP_LEAVE_TOPDIR,
     )
 )
-"""Directives that are no steps themselves."""
+"""Directives that qualify steps."""
 
 KNOWN = MET | {*STEPS, CONTEXT_ID, DEFINE_PSET, cleanup.FILES, cleanup.FOLDERS}
 
@@ -129,14 +129,14 @@ def _control(host: Manager, upcall: Upcall) -> None:
 def _signal(directives: tuple[Info, ...]) -> int:
     signum = next(info.value.data for info in directives if info.key == SIGNAL)
     if not isinstance(signum, int) or not 0 < signum < signal.NSIG:
-        raise PMIxError(f"{signum!r} is no signal", status=Status.ERR_BAD_PARAM)
+        raise PMIxError(f"{signum!r} is not a signal", status=Status.ERR_BAD_PARAM)
     return signum
 
 
 def _own_job(host: Manager, upcall: Upcall) -> tuple[Proc, ...]:
     proc = upcall.requestor
     if proc is None or proc.nspace not in host.jobs:
-        raise PMIxError("who is of no job has to name the procs", status=Status.ERR_BAD_PARAM)
+        raise PMIxError("a requestor that belongs to no job has to name the procs", status=Status.ERR_BAD_PARAM)
     return (Proc.unchecked(proc.nspace, RANK_WILDCARD),)
 
 

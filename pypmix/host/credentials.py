@@ -1,7 +1,7 @@
-"""Credentials: a token that says who somebody is, signed with a key that only this host has, valid for some minutes.
+"""Credentials: a token that says who its owner is, signed with a key that only this host has, valid for some minutes.
 
 It is `pypmix1.`, the claims as JSON and their HMAC-SHA256, both in base64. The host that has issued it is the only one
-that can tell whether it is genuine. Whoever has a token can show it until it expires, so that it is to be kept like a
+that can tell whether it is genuine. A holder of a token can show it until it expires, so that it is to be kept like a
 password; the nonce makes each of them another one.
 """
 
@@ -96,7 +96,7 @@ def _invalid(detail: str) -> PermissionDenied:
 
 
 def _check_type(directives: tuple[Info, ...], operation: str) -> None:
-    """Raise where somebody wants only credentials of other kinds."""
+    """Raise `NotSupported` where only credentials of other kinds are wanted."""
     wanted = next((info.value.data for info in directives if info.key == attrs.CRED_TYPE.key), None)
     if wanted and TYPE not in [name.strip() for name in str(wanted).split(",")]:
         raise NotSupported(f"this host has credentials of the type {TYPE}, not {wanted}", operation=operation)

@@ -1,4 +1,4 @@
-"""What the servers of a host's nodes do together: one crossing for each, in this process, all on the host's loop."""
+"""The crossings of a host: one for the server of each node, in this process, all on the host's loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 WITH_HOST = ", with the host"
-"""How a server marks what its own procs have done their part of."""
+"""The end of the label of an operation that all procs of a server have called."""
 
 
 class _OnLoop:
@@ -151,7 +151,7 @@ class Crossings:
         self._crossings[node.number].finalized(proc)
 
     def departed(self, node: LocalNode, proc: Proc) -> None:
-        """A proc has ended or was lost: nobody waits for it any more."""
+        """A proc has ended or was lost: no collective waits for it."""
         self._crossings[node.number].departed(proc)
 
     def pending(self) -> list[Pending]:

@@ -34,7 +34,7 @@ def refused(status: int, detail: str) -> PMIxError:
 
 
 class Wish:
-    """What directives ask for: those of the job, or those of the job and then of one application.
+    """The wishes of directives: those of the job, or those of the job and then of one application.
 
     Attributes:
         terms: Fields of `Terms`.
@@ -273,7 +273,7 @@ READERS: dict[str, Reader] = {
     attrs.NOTIFY_PROC_ABNORMAL_TERMINATION.key: _term("tell_failures"),
     attrs.EVENT_SILENT_TERMINATION.key: _term("silent"),
 }
-"""What is done for each directive."""
+"""The readers of directives, by key."""
 
 MET = frozenset(
     attribute.key

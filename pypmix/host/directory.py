@@ -71,7 +71,7 @@ class Entry(Record):
 
     @property
     def place(self) -> tuple[object, ...]:
-        """What no other value may have as well: the key, within one range of one user."""
+        """The key that a value has alone, within one range of one user."""
         return self.info.key, self.owner.uid, self.range, _extent(self.range, self.owner, self.procs)
 
     def open_to(self, who: Who) -> bool:
@@ -109,7 +109,7 @@ class Directory:
         limits: How much procs may publish.
 
     Attributes:
-        watcher: Told of each value that is published (True), or is no more.
+        watcher: Told of each value that is published (True) or removed (False).
     """
 
     def __init__(self, later: Later, limits: Limits = DEFAULTS) -> None:
@@ -120,7 +120,7 @@ class Directory:
         self._size = 0
         self._bytes = 0
         self._shares: dict[Proc, tuple[int, int]] = {}
-        """How many values each proc has published, and of how many bytes."""
+        """The number and the bytes of the values that each proc has published."""
         self._searches: dict[Search, None] = {}
 
     def __len__(self) -> int:
@@ -277,7 +277,7 @@ class Directory:
             self._deliver(search, found)
             return
         self._drop(search)
-        search.answer((), error or NotFound("nobody has published it", operation="lookup"))
+        search.answer((), error or NotFound("no such value is published", operation="lookup"))
 
     def _drop(self, search: Search) -> None:
         self._searches.pop(search, None)

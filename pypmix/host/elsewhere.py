@@ -1,4 +1,4 @@
-"""What a server asks about procs that it does not have, on a host of one node: nobody has them."""
+"""Fences with procs of other nodes and direct modexes, which fail on a host of one node."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pypmix.host.manager import Manager
 
 
-def _nobody(_host: Manager, upcall: Upcall) -> NoReturn:
+def _fail(_host: Manager, upcall: Upcall) -> NoReturn:
     op = upcall.op
     assert isinstance(op, (DirectModex, FenceUpcall))
     procs = (op.proc,) if isinstance(op, DirectModex) else op.procs
     raise NotFound("there is no other node that could have it", operation=op.name, procs=procs)
 
 
-ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {DirectModex: _nobody, FenceUpcall: _nobody}
+ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {DirectModex: _fail, FenceUpcall: _fail}

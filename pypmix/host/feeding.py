@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 READ_SIZE = 1 << 16
 
 HELD_MAX = 16 << 20
-"""What a rank may leave unread. Whoever waits for its writes to be taken never comes near it."""
+"""The limit of bytes that a rank may leave unread. A pusher that waits for each write never reaches it."""
 
 
 class Input:
@@ -37,15 +37,15 @@ class Input:
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no more: its end was written, or nobody reads it."""
+        """Whether it takes no more: its end was written, or its reader has gone."""
         return self._fd < 0 or self._ending
 
-    def write(self, data: bytes, done: Callable[[], None]) -> None:
+    def write(self, data: bytes, done: Callable[[], None] = lambda: None) -> None:
         """Give data to the rank; no data ends its input.
 
         Args:
             data: The data; dropped where the input is closed.
-            done: Called once the pipe has taken it, or nobody reads it any more.
+            done: Called once the pipe has taken it, or its reader has gone.
         """
         if self.closed:
             done()

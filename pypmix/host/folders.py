@@ -51,7 +51,7 @@ def remove(folder: str, kept: Callable[[str], bool] | None = None) -> None:
         try:
             os.unlink(entry.path)
         except OSError:
-            # What cannot be removed keeps its folders; there is nobody left to tell.
+            # What cannot be removed keeps its folders; the host is about to end.
             continue
     try:
         os.rmdir(folder)

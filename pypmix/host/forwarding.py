@@ -112,7 +112,7 @@ def _deregister(host: Manager, upcall: Upcall) -> None:
 
 
 def _push(host: Manager, upcall: Upcall) -> None:
-    """Answer when the ranks' pipes have taken it: whoever waits for that is slowed down, and nobody is refused."""
+    """Answer when the ranks' pipes have taken it: a caller that waits for that is slowed down, not refused."""
     op = upcall.op
     assert isinstance(op, IOFPush)
     ranks = _named(host, op.procs)
@@ -146,13 +146,9 @@ def _push(host: Manager, upcall: Upcall) -> None:
         if op.data:
             each.write(op.data, taken)
             if ends:
-                each.write(b"", _nothing)
+                each.write(b"")
         else:
             each.write(b"", taken)
-
-
-def _nothing() -> None:
-    """What is called where nobody waits."""
 
 
 ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {

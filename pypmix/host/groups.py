@@ -25,16 +25,16 @@ CONTEXT_ID = attrs.GROUP_CONTEXT_ID.key
 ASSIGN_CONTEXT_ID = attrs.GROUP_ASSIGN_CONTEXT_ID.key
 ADDED = attrs.GROUP_ADD_MEMBERS.key
 TOLD = frozenset({attrs.GROUP_INFO.key, attrs.GROUP_INFO_ARRAY.key, attrs.GROUP_ENDPT_DATA.key})
-"""What members tell each other."""
+"""The keys of what members give to each other."""
 
 LOCAL_STATUS = attrs.LOCAL_COLLECTIVE_STATUS.key
 QUERIES = frozenset((attrs.QUERY_NUM_GROUPS.key, attrs.QUERY_GROUP_NAMES.key, attrs.QUERY_GROUP_MEMBERSHIP.key))
 EVENTS = frozenset((EventCode.GROUP_LEFT, EventCode.GROUP_CONSTRUCT_COMPLETE, EventCode.GROUP_MEMBERSHIP_UPDATE))
-"""What asks for groups, and what tells of their members."""
+"""The queries about groups, and the events that say who is a member."""
 
 
 class Memberships:
-    """Who is in groups; of those who make one group after the other it is found out once. For any thread."""
+    """The members of groups, with a memo for the last ones, who may go on to construct others. For any thread."""
 
     def __init__(self, _host: Manager) -> None:
         self._last: tuple[tuple[Proc, ...], tuple[Info, ...], tuple[Info, ...], bool] = (), (), (), False
@@ -46,7 +46,7 @@ class Memberships:
         if asked is not procs or directives is not before:
             if any(info.key == GROUP_GUEST for info in directives):
                 # All who may come are this server's: it brings them together itself.
-                raise NotSupported("nobody comes from elsewhere", operation=op.name)
+                raise NotSupported("a host of one node has no guests from other nodes", operation=op.name)
             absent = procs_in(directives, GROUP_ABSENT) or ()
             named = (*asked, *(procs_in(directives, ADDED) or ()))
             present = [proc for proc in members_of(host, named) if proc not in absent]

@@ -1,4 +1,4 @@
-"""What ends the jobs' processes when the host itself is killed and can do nothing any more."""
+"""The guard: a process that ends the jobs' processes when the host itself is killed."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ SECRET = 12
 
 
 def secret() -> str:
-    """Return a part of an nspace that nobody can guess.
+    """Return a part of an nspace that cannot be guessed.
 
     An nspace is what a client of any release shows its server that came in its environment, where other users cannot
     look. It must not stand where they can: in names of files and in command lines.
@@ -139,7 +139,7 @@ class Job(Record):
         session: PMIX_SESSION_ID.
         tmpdir: The job's directory on each node, which the host makes and removes; empty for none.
         wdir: The launcher's working directory, where applications run that name no other.
-        parent: The proc that has spawned the job; None for a job that nobody of the session has.
+        parent: The proc that has spawned the job; None for a job that no proc has spawned.
         first: The node rank (PMIX_NODE_RANK) and the rank in the session (PMIX_GLOBAL_RANK) of the job's first rank,
             where other jobs of the session run on its node.
         others: How many procs of other jobs there are.
@@ -173,7 +173,7 @@ class Job(Record):
         for node in self.nodes:
             check_local_size((self.first if node.first is None else node.first) + len(node.ranks))
         placed = sorted([rank for node in self.nodes for rank in node.ranks])
-        # The size is what somebody says; that many numbers may not fit into memory.
+        # The size is only claimed; that many numbers may not fit into memory.
         if len(placed) != self.size or placed != list(range(self.size)):
             raise ValueError(
                 f"the nodes must hold each of the ranks 0 to {self.size - 1} once; they hold {placed!r:.80}"
@@ -302,6 +302,6 @@ class Job(Record):
         if self.tmpdir:
             found.append(attrs.PROCDIR(self.procdir(slot.rank)))
         if self.parent is not None:
-            # Of a proc by the Standard, of a job to those who look there: whoever asks finds it.
+            # Of a proc by the Standard, of a job to those who look there: both find it.
             found += [attrs.PARENT_ID(self.parent), attrs.SPAWNED(True)]
         return found

@@ -94,8 +94,8 @@ class Joining(Record):
         """Return what carries the messages of a node's server.
 
         Raises:
-            PMIxError: The folder cannot be used (`PermissionDenied` where it is not this user's alone), or nobody can
-                listen on the address.
+            PMIxError: The folder cannot be used (`PermissionDenied` where it is not this user's alone), or the
+                address cannot be listened on.
         """
         name = f"{self.cluster}:{hostname}"
         try:
@@ -154,7 +154,7 @@ class LoopCarrier:
 
 
 class Shared:
-    """What is published to all clusters (`Range.GLOBAL`): each has a copy of what the others' procs have published.
+    """The values that are published to all clusters (`Range.GLOBAL`): each cluster has a copy of those of the others.
 
     The cluster of the publisher decides what becomes of a value. The first node of each cluster tells those of the
     others.
@@ -184,7 +184,7 @@ class Shared:
         return [name for cluster, name in firsts.items() if cluster != self._names.cluster]
 
     def _changed(self, entry: Entry, here: bool) -> None:
-        """A value has been published in this cluster, or is no more."""
+        """A value has been published in this cluster, or removed."""
         if entry.range != Range.GLOBAL or not self._telling:
             return
         cluster = split_nspace(entry.owner.proc.nspace)[0]
@@ -238,13 +238,13 @@ class Shared:
             return entry.owner.proc == owner and entry.info.key in keys
 
         if own:
-            # Somebody there has read what may be read once.
+            # A proc there has read what may be read once.
             self._directory.remove_all(Range.GLOBAL, meant)
         else:
             self._quietly(meant)
 
     def _quietly(self, meant: Callable[[Entry], bool]) -> None:
-        """Remove copies, of which nobody is told."""
+        """Remove copies without telling the other clusters."""
         self._telling = False
         try:
             self._directory.remove_all(Range.GLOBAL, meant)

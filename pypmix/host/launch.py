@@ -101,7 +101,7 @@ def spawn(
             list(argv), executable=path, env=env, cwd=wdir, stdin=stdin, stdout=stdout, stderr=stderr,
             start_new_session=session, process_group=None if session else 0,
         )  # fmt: skip
-        # Its end is noticed and collected here, as for all others; say so, or it warns that nobody waits.
+        # Its end is noticed and collected here, as for all others; say so, or it warns of a child without a waiter.
         process.returncode = 0
         return process.pid
     actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(files)]
@@ -136,13 +136,13 @@ def explain(error: OSError, path: str) -> str:
 
 
 def signal_group(group: int, signum: int) -> bool:
-    """Send a signal to a process group; tell whether there was anybody to take it."""
+    """Send a signal to a process group; tell whether the group has a process."""
     try:
         os.killpg(group, signum)
     except ProcessLookupError:
         return False
     except PermissionError:
-        # Somebody is there who has become another user.
+        # There is one, of another user by now.
         return True
     return True
 

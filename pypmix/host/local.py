@@ -169,7 +169,7 @@ class LocalHost(ServingManager):
     def unwritable(self, error: OSError) -> None:
         """Output cannot be written any more: end all."""
         if isinstance(error, BrokenPipeError):
-            # Nobody reads our output any more (`pypmix run ... | head`): what SIGPIPE does to a single program.
+            # The reader of our output has gone (`pypmix run ... | head`): what SIGPIPE does to a single program.
             self.end(128 + signal.SIGPIPE, "")
         else:
             self.end(1, f"the ranks' output cannot be written: {error.strerror}")
@@ -244,7 +244,7 @@ class LocalHost(ServingManager):
         interval = sys.getswitchinterval()
         if self._own_process:
             # The servers' threads give the interpreter away with each system call, and get it back this much later
-            # while the host is busy for somebody.
+            # while the host is busy.
             sys.setswitchinterval(SWITCH)
         try:
             programs = [self.program(app) for app in self.job.apps]
@@ -341,7 +341,7 @@ class LocalHost(ServingManager):
         """End what has left the jobs' process groups."""
         if self._own_process and self._strays(signal.SIGTERM):
             patience = self.patience()
-            # Nobody tells of the end of a process that is not ours, so it is asked for.
+            # The kernel does not tell of the end of a process that is not our child.
             self.loop.run(lambda: not self._strays(0 if patience() else signal.SIGKILL), every=POLL)
 
     def _strays(self, signum: int) -> bool:

@@ -40,10 +40,10 @@ SYSLOG = frozenset((attrs.LOG_SYSLOG.key, attrs.LOG_LOCAL_SYSLOG.key, attrs.LOG_
 
 RECORD = attrs.LOG_JOB_RECORD.key
 TEXTS = frozenset((attrs.LOG_MSG.key, attrs.LOG_KEY.key, attrs.LOG_VAL.key))
-"""What a job record holds."""
+"""The contents of a job record."""
 
 MET = frozenset((attrs.LOG_SYSLOG_PRI.key, *TEXTS))
-"""What belongs to a channel and is none."""
+"""Keys that belong to a channel and are not channels."""
 
 SYSLOG_SOCKET = "/dev/log"
 USER_FACILITY = 1 << 3
@@ -55,7 +55,7 @@ LAST_SECOND = 253402300800
 """The end of the year 9999; no clock of a client is taken for right beyond it."""
 
 MAX_WAITING = 16 << 20
-"""How many bytes of logs may wait for a slow reader of the host's output."""
+"""The limit of bytes of logs that wait for a slow reader of the host's output."""
 
 
 class _Entry:
@@ -98,7 +98,7 @@ class _Entry:
 
 
 class Logs:
-    """What waits for the readers of the host's output."""
+    """Logs that wait for the readers of the host's output."""
 
     def __init__(self, host: Manager) -> None:
         self._host = host
@@ -112,7 +112,7 @@ class Logs:
         """
         sink = self._host.sink(number)
         if self._waiting + len(data) > MAX_WAITING:
-            raise PMIxError("nobody reads what is logged", status=Status.ERR_OUT_OF_RESOURCE, operation="log")
+            raise PMIxError("nothing reads the logs", status=Status.ERR_OUT_OF_RESOURCE, operation="log")
         line = _Line(self, sink, data, written)
         self._waiting += len(data)
         if not sink.pause(line):
@@ -178,7 +178,7 @@ def _log(host: Manager, upcall: Upcall) -> None:
     everything = (*op.data, *op.directives)
     priority = next((info.value.data for info in everything if info.key == attrs.LOG_SYSLOG_PRI.key), NOTICE)
     if not isinstance(priority, int) or not 0 <= priority < len(LEVELS):
-        raise PMIxError(f"{priority!r} is no priority", status=Status.ERR_BAD_PARAM, operation=op.name)
+        raise PMIxError(f"{priority!r} is not a priority", status=Status.ERR_BAD_PARAM, operation=op.name)
     once = is_set(op.directives, attrs.LOG_ONCE.key)
     channels = [info for info in op.data if info.key not in MET]
     errors: list[PMIxError] = []

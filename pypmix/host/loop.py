@@ -41,7 +41,7 @@ if TYPE_CHECKING:
             """Call `callback` soon; from any thread. Raises `RuntimeError` where the loop has ended."""
 
         def soon(self, callback: Callback, /) -> None:
-            """Call `callback` soon, where nobody has to be woken."""
+            """Call `callback` soon, from the loop's thread."""
 
         def run_posted(self) -> None:
             """Carry out what has been posted by now."""
@@ -51,7 +51,7 @@ READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE
 
 ROUND = 64
-"""How many posted calls are carried out before descriptors and timers have their turn."""
+"""The number of posted calls that are carried out before descriptors and timers have their turn."""
 
 PAUSE = 0.1
 """Seconds without watching a descriptor whose callback has failed: it may be ready again at once, and fail again."""
@@ -74,7 +74,7 @@ class Turns:
     def add(self, whose: object, callback: Callback) -> None:
         """Have a call made; from any thread."""
         self._new.append((whose, callback))
-        # As many turns as calls: each is of whoever is next then.
+        # As many turns as calls: each is for the one who is next then.
         self._soon(self._next)
 
     def _next(self) -> None:
@@ -93,7 +93,7 @@ class Turns:
 class Loop:
     """Runs callbacks on the thread that calls `run`; only `post` may be used from others.
 
-    A fault in a callback is logged, and the loop goes on: whoever must hear of it sees to that in the callback.
+    A fault in a callback is logged, and the loop goes on: a callback catches faults itself that others must hear of.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Loop:
             self.wake()
 
     def soon(self, callback: Callback) -> None:
-        """Call `callback` soon, from the loop's thread, where nobody has to be woken; not from a signal handler."""
+        """Call `callback` soon, from the loop's thread, which needs no wake-up; not from a signal handler."""
         self._posted.append(callback)
 
     def wake(self) -> None:

@@ -1,8 +1,8 @@
 """Manager: the jobs on the nodes of a host; `pypmix.host.serving` adds the answers to what their procs ask.
 
-Order. A job is registered with the servers before its ranks start. A rank's end reaches the servers first (nobody waits
-for it any more), then those who asked for it (`at_rank_end`). A job is over when nothing of it is left but its output;
-the servers know it for some seconds more, since what its ranks sent last may still be on its way.
+Order. A job is registered with the servers before its ranks start. A rank's end reaches the servers first (their
+collectives do not wait for it then), then those who asked for it (`at_rank_end`). A job is over when nothing of it is
+left but its output; the servers know it for some seconds more, since what its ranks sent last may still be on its way.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Notification, Output
 
     class Joint(Protocol):
-        """How servers of several nodes work together.
+        """The operations that servers of several nodes carry out together.
 
         `prompt` says whether its methods may be called on any thread, and are called at once.
         """
@@ -150,7 +150,7 @@ class Manager:
 
     @property
     def running(self) -> int:
-        """How many ranks run, of all jobs."""
+        """The number of ranks that run, of all jobs."""
         return sum([job.running for job in self.jobs.values()])
 
     @property
@@ -425,7 +425,7 @@ class Manager:
         self._guard.add(group)
 
     def forget_groups(self, groups: Iterable[int]) -> None:
-        """These process groups are no more."""
+        """These process groups are empty."""
         assert self._guard is not None
         for group in groups:
             self._guard.remove(group)
@@ -455,7 +455,7 @@ class Manager:
 
     def job_over(self, job: RunningJob) -> None:
         """Nothing of a job is left but its output, perhaps."""
-        # What has left the job's process groups and lives on may still write; nobody waits for that.
+        # What has left the job's process groups and lives on may still write; that is not waited for.
         job.finish_output()
         job.close()
         self._lingering[job.nspace] = self.loop.later(LINGER, lambda: self.forget(job))
@@ -484,7 +484,7 @@ class Manager:
             try:
                 self.delete_process_set(name)
             except NotFound:
-                # Somebody else was faster.
+                # Another has deleted it.
                 continue
 
     def end_ranks(self, named: Collection[Rank], code: int, reason: str, caller: Rank | None = None) -> None:

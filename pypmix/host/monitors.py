@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 PATH_MAX = 4096
 
 MAX_TARGETS = 4096
-"""How many procs the range of an event may name."""
+"""The limit of procs that the range of an event may name."""
 
 MAX_MONITORS = 64
-"""How many monitors a proc may have."""
+"""The limit of monitors of one proc."""
 
 HEARTBEAT = attrs.MONITOR_HEARTBEAT.key
 FILE = attrs.MONITOR_FILE.key
@@ -69,7 +69,7 @@ READS: dict[str, Callable[[os.stat_result], object]] = {
     attrs.MONITOR_FILE_ACCESS.key: lambda found: found.st_atime_ns,
     attrs.MONITOR_FILE_MODIFY.key: lambda found: found.st_mtime_ns,
 }
-"""What of a file is a sign of life when it changes."""
+"""The properties of a file whose change is a sign of life, by key."""
 
 
 class Monitor:
@@ -146,7 +146,7 @@ class Monitors:
             except Exception:
                 from pypmix.standard.logtext import get_logger
 
-                # Nobody is there who could be told, and one odd event is no reason to end the jobs.
+                # No caller waits for it, and one odd event must not end the jobs.
                 get_logger("pypmix.host").exception("the event of a monitor could not be raised")
 
     def cancel(self, proc: Proc, name: str | None) -> None:
@@ -220,7 +220,7 @@ def _event(op: ProcessMonitor, proc: Proc, name: str) -> Notification:
         raise _bad(f"the range names more than {MAX_TARGETS} procs")
     try:
         if wide not in RANGES:
-            raise ValueError(f"{wide!r} is no range")
+            raise ValueError(f"{wide!r} is not a range")
         check_range(wide, tuple(infos))
     except (TypeError, ValueError) as error:
         raise _bad(str(error)) from None

@@ -2,7 +2,7 @@
 
 They go to all of the session: its jobs come from each other by spawns, which connect them, and tools belong to none.
 They never go to default handlers, since libraries take what these get for a failure of their own job. What every proc
-does in the end is told only where somebody has asked, for most programs never do; a failure is told in any case, since
+does in the end is told only where a client has asked, for most programs never do; a failure is told in any case, since
 who is to hear of it may ask later.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Info
 
 ENDS = (EventCode.PROC_TERMINATED, EventCode.EVENT_PROC_TERMINATED)
-"""The same news under its older and its newer code; each is raised where somebody has asked for it."""
+"""The same news under its older and its newer code; each is raised where a client has asked for it."""
 
 RAISED = frozenset(
     (
@@ -46,7 +46,7 @@ OF_JOB: dict[int, int] = {
     Status.ERR_EXIT_NONZERO_TERM: Status.ERR_JOB_NON_ZERO_TERM,
     Status.ERR_PROC_TERM_WO_SYNC: Status.ERR_JOB_TERM_WO_SYNC,
 }
-"""How a job has ended that ended as one of its procs did."""
+"""The status of a job that has ended as one of its procs did, by the status of the proc."""
 
 
 def proc_status(rank: Rank) -> int:
@@ -74,7 +74,7 @@ class Notices:
     """Raises the events of a host, as the terms of its jobs say.
 
     Attributes:
-        asked: The codes that somebody wants to hear of; those that are not raised here are not kept.
+        asked: The codes that clients want to hear of; those that are not raised here are not kept.
     """
 
     def __init__(self, host: Manager) -> None:
@@ -85,7 +85,7 @@ class Notices:
         host.at_job_end.append(self._job_ended)
 
     def add(self, wanted: Iterable[int]) -> None:
-        """Somebody wants to hear of these codes."""
+        """A client wants to hear of these codes."""
         self.asked.update(RAISED.intersection(wanted))
 
     def remove(self, unwanted: Iterable[int]) -> None:
@@ -121,7 +121,7 @@ class Notices:
             self._tell_end(job.nspace, code, job_status(job, code), terms.tell_end or terms.tell_job)
 
     def _tell_end(self, nspace: str, code: int, status: int, told: bool) -> None:
-        """Raise the end of a job, where somebody hears of it in any case or has asked."""
+        """Raise the end of a job, where it is told in any case, or a client has asked."""
         if told or EventCode.EVENT_JOB_END in self.asked:
             details = (attrs.EXIT_CODE(code), attrs.JOB_TERM_STATUS(status))
             self._host.notify(self._event(EventCode.EVENT_JOB_END, Proc.unchecked(nspace, RANK_WILDCARD), details))

@@ -19,7 +19,7 @@ def adopt() -> bool:
 
 
 def children() -> set[int]:
-    """Return the pids of this process's children, dead ones that nobody has collected included."""
+    """Return the pids of this process's children, dead ones that were not collected included."""
     found: set[int] = set()
     for thread in os.listdir("/proc/self/task"):
         try:

@@ -1,4 +1,4 @@
-"""How a job ended, in a number for the shell and words for a person."""
+"""The outcome of a job: a number for the shell and words for a person."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CANNOT_EXECUTE = 126
 NOT_FOUND = 127
 
 SHOWN = 16
-"""How many procs a message names before it says how many more there are."""
+"""The number of procs that a message names; of further ones it gives the number."""
 
 
 class Outcome(Record):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pypmix.host.loop import HostLoop
 
     class Pausable(Protocol):
-        """What writes to a sink and can be made to wait."""
+        """A writer to a sink that can be made to wait."""
 
         def resume(self) -> None: ...
 
@@ -112,7 +112,7 @@ class Sink:
                 stream.resume()
 
     def abandon(self) -> None:
-        """Give up what nobody has read yet."""
+        """Give up what has not been read yet."""
         self._backlog.clear()
         if self._waiting:
             self._waiting = False

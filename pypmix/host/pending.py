@@ -1,4 +1,4 @@
-"""What is pending on a host, as a query tells it: who has arrived, who is missing, since when and with which pid.
+"""Pending operations of a host as a query returns them: who has arrived, who is missing, since when, with which pids.
 
 `pypmix.pending` is a key of our own. Its answer is an array of infos under that key, oldest first, one for each
 operation that is under way; each of them is an array of infos with the keys below. A proc that the host does not run

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Publications:
-    """What procs have published on a host, or on all hosts of an exchange: one of them keeps it for all."""
+    """The values that procs have published on a host; of an exchange, one host keeps those of all."""
 
     def __init__(self, host: Manager) -> None:
         self._host = host
@@ -48,7 +48,7 @@ class Publications:
         """Answer an upcall."""
         op = upcall.op
         if upcall.requestor is None or upcall.uid is None or upcall.gid is None:
-            raise NotSupported("nobody has asked", operation=op.name)
+            raise NotSupported("the server does not say which user asks", operation=op.name)
         who = Who(upcall.requestor, upcall.uid, upcall.gid, self._host.node_number(upcall.requestor))
         if isinstance(op, Lookup):
 

@@ -45,7 +45,7 @@ class Asked:
 
     Args:
         host: The host.
-        query: The requestor, None where that is nobody.
+        requestor: The requestor, if there is one.
         qualifiers: The query's qualifiers.
 
     Attributes:
@@ -368,7 +368,7 @@ KEYS: dict[str, Answer] = {
     attrs.RM_VERSION.key: lambda _asked: _string(__version__),
     pending.KEY: _pending,
 }
-"""What is answered, and by what."""
+"""The functions that answer, by key."""
 
 
 def _query(host: Manager, upcall: Upcall) -> None:
@@ -389,7 +389,7 @@ def _query(host: Manager, upcall: Upcall) -> None:
             if value is not None:
                 found.append(Info(key, value))
             elif answer is not None and often[key] > 1:
-                # It holds the place, so that nobody takes the answer to another query for that to this one.
+                # It holds the place, so that the answer to another query is not taken for that to this one.
                 found.append(Info(key, Value.unchecked(codes.UNDEF, None)))
     if not known:
         raise NotFound("this host has no answer", operation=op.name)

@@ -39,11 +39,11 @@ class Rank:
         lost: Whether its connection has ended without a finalize: it may be about to end itself.
         launch: What has started it.
         streams: What is read of its output, by `IOFChannel`.
-        input: What its standard input is fed by; None where that is nobody here.
+        input: What its standard input is fed by; None where this host does not feed it.
         code: What it exited with; None while it runs, and where a signal ended it.
         signum: The signal that ended it.
-        excused: Its end was asked for, and is nobody's failure.
-        killer: Who has had it ended by job control, for a person; empty for nobody.
+        excused: Its end was asked for, and does not count as a failure.
+        killer: The proc that has had it ended by job control, for a person; else empty.
     """
 
     __slots__ = (

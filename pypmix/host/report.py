@@ -1,4 +1,4 @@
-"""What a host is doing, in words for a person: what is pending, and how far each rank has come."""
+"""A report on a host for a person: the pending operations, and the state of each rank."""
 
 from __future__ import annotations
 

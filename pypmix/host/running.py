@@ -1,7 +1,7 @@
 """A job while it runs: its processes, from their start to the last of what they left behind.
 
 A `RunningJob` is what a host knows of one of its jobs; a `Launch` is what was started of it at once. `pypmix run` has
-one launch for each job. A `Host` may start the ranks of a job in several, and have some started by somebody else.
+one launch for each job. A `Host` may start the ranks of a job in several, and leave some to be started by others.
 
 All of it happens on the thread of the host's loop:
 
@@ -81,13 +81,13 @@ INTERRUPT_GRACE = 1.0
 """Seconds after which a forwarded SIGINT, which a rank inside of a C call never sees, becomes SIGTERM."""
 
 POLL = 0.01
-"""Seconds between looks at what the kernel tells nobody about."""
+"""Seconds between looks at what the kernel does not tell of."""
 
 DYING = 10
-"""How often is looked whether a rank has ended whose connection has."""
+"""The number of looks whether a rank has ended whose connection has."""
 
 UNKNOWN = 255
-"""The exit code of a process that somebody else here has collected."""
+"""The exit code of a process that other code of this program has collected."""
 
 STDOUT = 2
 STDERR = 4
@@ -120,7 +120,7 @@ class RunningJob:
     Attributes:
         nodes: The nodes that it runs on.
         launches: What has been started of it and is not over.
-        bare: Whether nobody has said what it is to run: its applications have a name and no program.
+        bare: Whether its applications have names and no programs.
         running: How many of its ranks run.
         outcome: How it ended, once that is decided; None while it is to go on.
         partial: The first failure that did not end it.
@@ -224,7 +224,7 @@ class RunningJob:
             self._judge(DYING)
 
     def ended_elsewhere(self, rank: Rank, code: int) -> None:
-        """Take in the end of a rank that somebody else has started; a negative code is that of a signal."""
+        """Take in the end of a rank that this host has not started; a negative code is that of a signal."""
         rank.signum, rank.code = (-code, None) if code < 0 else (0, code)
         rank.over = True
         self.host.rank_ended(self, rank)
@@ -263,7 +263,7 @@ class RunningJob:
         try:
             end = os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
-            # This process ignores SIGCHLD, or somebody else here collects its children.
+            # This process ignores SIGCHLD, or other code of this program collects its children.
             rank.code = UNKNOWN
         else:
             if end is None:
@@ -396,7 +396,7 @@ class Launch:
         self.ranks = ranks
         self.terms = terms
         self.over = False
-        self.changed: Callable[[], None] = _nobody
+        self.changed: Callable[[], None] = lambda: None
         self._held = held
         self._running = 0
         self._starting = True
@@ -567,7 +567,7 @@ class Launch:
         if self._groups:
             if self._patience is None:
                 self._patience = self.host.patience()
-            # Nobody tells of the end of a process group, so it is asked for.
+            # The kernel does not tell of the end of a process group.
             self.host.loop.later(POLL, self._sweep)
             return
         self.over = True
@@ -580,10 +580,6 @@ def _finish_output(ranks: Iterable[Rank]) -> None:
         for stream in rank.streams.values():
             stream.finish()
             stream.close()
-
-
-def _nobody() -> None:
-    """What is called where nobody waits."""
 
 
 def patience(grace: float, spent: Callable[[], bool]) -> Callable[[], bool]:
@@ -605,5 +601,5 @@ def readable_here(fd: int) -> bool:
     try:
         return os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:
-        # No terminal, or not the one that controls this session: nobody else's input.
+        # No terminal, or not the one that controls this session: the input is ours.
         return True

@@ -47,7 +47,7 @@ INLINE = frozenset((GROUP, NOTIFY))
 """Those that one server, on the Python engine, has answered on its own thread."""
 
 LIVES = (ClientConnected, ClientFinalized, ClientLost)
-"""What a server says of the life of a client."""
+"""Upcalls that say that a client has come or gone."""
 
 
 class Pulls:
@@ -170,7 +170,7 @@ class ServingManager(Manager):
     def _group(self, node: LocalNode, upcall: Upcall) -> None:
         from pypmix.host.groups import was_broken
 
-        # Who it is that has ended is heard only after the server has said that somebody has.
+        # The server says that a member has ended before the host hears which one.
         self.loop.later(ENDING if was_broken(upcall.op) else 0, partial(self.answer, node, upcall))
 
     def _cross_groups(self, op: Op[Any]) -> None:

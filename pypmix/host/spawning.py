@@ -96,7 +96,7 @@ def _spawn(host: Manager, upcall: Upcall) -> None:
 
 
 class Orphanage:
-    """Ends the input of jobs whose parent has gone: nobody is left to push any."""
+    """Ends the input of jobs whose parent has gone, and with it the one who pushed."""
 
     def __init__(self, host: Manager) -> None:
         self._host = host
@@ -112,11 +112,7 @@ class Orphanage:
 def _end_inputs(job: RunningJob) -> None:
     for rank in job.ranks:
         if rank.input is not None:
-            rank.input.write(b"", _nobody)
-
-
-def _nobody() -> None:
-    """What is called where nobody waits."""
+            rank.input.write(b"")
 
 
 ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {Spawn: _spawn}

@@ -6,7 +6,7 @@ from pypmix.standard.record import Record
 
 
 class Terms(Record):
-    """How a job runs, besides what it runs and where.
+    """The way in which a job runs, besides what it runs and where.
 
     Args:
         tagged: Each line of output starts with its rank and stream.
@@ -17,7 +17,7 @@ class Terms(Record):
         file: What the names of files that hold what each rank wrote begin with; empty for none.
         forwarded: Ranks have pipes even where the host's own descriptors would do, so that output can be pulled.
         kept: All output is given to the server, which keeps it for those who pull it late.
-        stdin: The rank that reads the job's input, `Rank.WILDCARD` for all, None for nobody.
+        stdin: The rank that reads the job's input, `Rank.WILDCARD` for all, None for none.
         pushed: That input is what clients and tools push; otherwise it is this process's own.
         keep_going: A rank that fails does not end the job.
         separate: The job outlives its parent, even one that fails.
@@ -28,7 +28,7 @@ class Terms(Record):
         tell_job: The parent is told when the job starts and ends.
         tell_ranks: The parent is told of each rank's end.
         tell_failures: The parent is told of each rank that fails.
-        silent: Nobody is told of the job's end if that is a good one.
+        silent: The job's end is not told if it is a success.
     """
 
     tagged: bool = False

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 FILES = ("PMIX_LAUNCHER_RNDZ_FILE", "PMIX_LAUNCHER_RENDEZVOUS_FILE")
-"""What names the file that a launcher is to write for the tool that has started it."""
+"""Variables with the path of the file that a launcher writes for the tool that has started it."""
 
 
 class Admitted:

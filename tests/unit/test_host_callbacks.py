@@ -722,7 +722,7 @@ def test_decorators_are_methods():
 
         assert rm.ask(FENCE).wait() == b"function"
         assert fence.__name__ == "fence"
-        with pytest.raises(ValueError, match="no upcall"):
+        with pytest.raises(ValueError, match="not an upcall"):
             rm.host.on("fences")
         with pytest.raises(TypeError):
             rm.host.on_fence(3)
@@ -874,7 +874,7 @@ def test_bad_arguments_are_errors_at_the_call():
             with pytest.raises(TypeError):
                 rm.host.forget(bad)
         for bad in (-1, 10**9, "TERM", 1.5):
-            with pytest.raises(ValueError, match="is no signal"):
+            with pytest.raises(ValueError, match="is not a signal"):
                 rm.host.run(rm.host.kill(ME, bad))
         with pytest.raises(TypeError):
             rm.host.run(rm.host.kill(["job"]))

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[[Any], Any])
 
     class Registrar(Protocol):
-        """What registers handlers."""
+        """A host, as its decorators know it: it registers handlers."""
 
         def on(self, name: str) -> Callable[[F], F]: ...
 

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 log = get_logger("pypmix.host")
 
 IN_FLIGHT = 256
-"""How many requests of one client may be unanswered; further ones are refused with `ERR_RESOURCE_BUSY`."""
+"""The limit of unanswered requests of one client; further ones are refused with `ERR_RESOURCE_BUSY`."""
 
 ALWAYS = (ClientAborted, ClientFinalized, ClientLost)
-"""What a client is never refused: it is how it goes away."""
+"""Operations that are never refused: with them a client goes away."""
 
 PATIENCE = 5.0
 """Seconds that handlers have to come to an end once they are cancelled."""
@@ -147,7 +147,7 @@ class Desk:
             self._close(request)
             return
         if self._reply_timeout is not None:
-            # Whoever gives those who ask more time than we do wants us to have it too.
+            # A longer time that the callers have is the host's as well.
             request.deadline = self.loop.time() + max(self._reply_timeout, request.timeout or 0.0)
             if self._timer is None:
                 self._timer = self.loop.call_at(request.deadline, self._expire)
@@ -157,7 +157,7 @@ class Desk:
             else:
                 self._workers.submit(lambda: self._call(request, function))
         except Exception as error:
-            # There is no memory or no thread for it, which whoever waits for the answer has to hear.
+            # There is no memory or no thread for it: the requestor has to hear of that.
             self.failed(request, error)
 
     def _run(self, request: Request[Any], coroutine: Coroutine[Any, Any, None]) -> None:
@@ -189,7 +189,7 @@ class Desk:
         try:
             result = function(request)
         except BaseException as error:
-            # A thread has nobody to pass on even a SystemExit to.
+            # A thread has no caller to pass even a SystemExit to.
             self.failed(request, error)
             return
         if not inspect.isawaitable(result):

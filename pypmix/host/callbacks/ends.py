@@ -1,4 +1,4 @@
-"""How the jobs of a host end that has an exchange: when its ranks on all hosts have, and all hosts tell of it."""
+"""The ends of jobs on hosts with an exchange: a job ends with its ranks on all hosts, and all hosts raise the event."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ ENDED = "pypmix.ended"
 ASKED = "pypmix.asked"
 
 MAX_JOBS = 4096
-"""Of how many jobs it is kept that some hosts have ended their part and others have not."""
+"""The limit of jobs that some hosts have ended their part of and others have not; the oldest is forgotten."""
 
 
 class End(Record):
-    """How a host's part of a job has ended.
+    """The end of a host's part of a job.
 
     Args:
         nspace: The job.
         nodes: The hosts that have a part in it.
         launched: Whether any of the processes was started.
-        told: Whether somebody hears of the job's end in any case.
+        told: Whether the job's end is told in any case.
         code: The exit code; 0 for a part that has not failed.
         status: How it ended.
         when: The time of the failure, in seconds since 1970: what failed first is how the job ends.

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     H = TypeVar("H", bound=Callable[[Any], Any])
 
 _NOTED = frozenset((*LIVES, RegisterEvents, DeregisterEvents))
-"""What the host takes in of its clients, whoever answers it."""
+"""Operations that the host notes before they are answered, by a method or not."""
 
 
 class Host(Upcalls, Jobs, Decorators):
@@ -198,7 +198,7 @@ class Host(Upcalls, Jobs, Decorators):
             ValueError: There is no such upcall.
         """
         if name not in METHODS:
-            raise ValueError(f"{name!r} is no upcall of a host: it is one of {', '.join(METHODS)}")
+            raise ValueError(f"{name!r} is not an upcall of a host: it is one of {', '.join(METHODS)}")
 
         def register(function: H) -> H:
             self._enlist(name, function)
@@ -214,7 +214,7 @@ class Host(Upcalls, Jobs, Decorators):
         try:
             signature = inspect.signature(function)
         except (TypeError, ValueError):
-            # Of some callables nobody knows the signature.
+            # Some callables have no signature.
             signature = None
         if signature is not None:
             try:
@@ -389,7 +389,7 @@ class Host(Upcalls, Jobs, Decorators):
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the host's loop, block until it has ended, and return its result.
 
-        For code that is not in that loop: handlers that are no `async def`, and the body of `with`.
+        For code that is not in that loop: handlers that are not `async def`, and the body of `with`.
 
         Raises:
             WouldDeadlock: This is the loop's own thread.
@@ -539,7 +539,7 @@ class Host(Upcalls, Jobs, Decorators):
         names = sorted(self._nodes_of(procs) if nodes is None else set(nodes)) or list(exchange.members)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Gathered] = loop.create_future()
-        # The procs are part of it, so that nobody waits for a node all of whose procs have gone.
+        # The procs are part of it, so that a node all of whose procs have gone is not waited for.
         text = own_signature(repr(signature), procs if nodes is None else ())
         done = _settling(loop, future)
         gathering = exchange.allgather(text, names, bytes(data), done, timeout=timeout or 0.0)
@@ -601,7 +601,7 @@ def _settling(
         try:
             loop.call_soon_threadsafe(settle, result, error)
         except RuntimeError:
-            # Nobody waits any more.
+            # The loop has ended, and its tasks with it.
             return
 
     return done

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 OPEN = Terms(kept=True, forwarded=True, keep_going=True, stdin=None, separate=True, shown=(False, False))
-"""How the jobs run that a host starts itself: it is told how they fail, and decides what comes of that."""
+"""The terms of jobs that a host starts itself: it is told of failures, and decides what to do about them."""
 
 
 class Jobs(Home):
@@ -105,7 +105,7 @@ class Jobs(Home):
                 if placed is None:
                     raise TypeError("a job needs np, apps or nodes, to know how many ranks it has")
                 np = sum([len(node.ranks) for node in placed])
-            # What nobody has named yet is known by the name of the job.
+            # An application without a program is known by the name of the job.
             found = (Application(_words(argv) if argv is not None else (nspace,), np, pset=pset),)
         if placed is None:
             for app in found:
@@ -216,7 +216,7 @@ class Jobs(Home):
             raise TypeError(f"a Job is started, not a {type(job).__name__}; `rm.job(...)` makes one")
         known = self._managed().jobs.get(job.nspace)
         if argv is None and known is not None and known.bare:
-            raise ValueError(f"nobody has said what {job.nspace} is to run: give `argv` here or to `job`")
+            raise ValueError(f"{job.nspace} has no program to run: give `argv` here or to `job`")
         local = self.local_ranks(job)
         chosen = local if ranks is None else tuple(ranks)
         for rank in chosen:
@@ -306,7 +306,7 @@ class Jobs(Home):
             status: What `status` of their processes is to say.
         """
         if signum is not None and signum not in signal.valid_signals():
-            raise ValueError(f"{signum!r} is no signal")
+            raise ValueError(f"{signum!r} is not a signal")
         given = proc_tuple(procs)
         instances("procs", given, Proc)
         named = set(self.expand(given))
@@ -331,9 +331,9 @@ class Jobs(Home):
         self._launches.remove(launch)
 
     def ended(self, proc: Proc, code: int) -> None:
-        """Say that a process has ended which somebody else has started; from any thread.
+        """Say that a process has ended that this host has not started; from any thread.
 
-        Nobody waits for it any more, and those who want to hear of its end do. With the last rank that the job has on
+        Collectives do not wait for it then, and its event is raised. With the last rank that the job has on
         this host its part of the job has ended, as that of `launch` has: `wait` of a spawned job returns when all hosts
         have ended theirs. The job stays registered until `forget`.
 
@@ -342,7 +342,7 @@ class Jobs(Home):
             code: What it exited with, or the negative number of the signal that ended it.
 
         Raises:
-            TypeError, ValueError: This is no exit code, or no rank of this host.
+            TypeError, ValueError: This is not an exit code, or not a rank of this host.
         """
         if not isinstance(proc, Proc) or type(code) is not int:
             raise TypeError(f"a Proc ends with an int, not {type(proc).__name__} with {type(code).__name__}")

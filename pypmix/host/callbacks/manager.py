@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Op
 
 MAX_RAN = 4096
-"""How many jobs it is remembered of that they have run here."""
+"""The limit of jobs that are remembered to have run here; the oldest is forgotten."""
 
 
 class HostManager(ServingManager):
     """Runs the jobs of a `Host`, and answers what it has no method for.
 
-    It lives from the opening of the host to its end. A job is registered before any of its ranks is started, and by
-    whoever; it is forgotten some time after the last launch of it is over, or by `Host.forget`.
+    It lives from the opening of the host to its end. A job is registered before any of its ranks is started, by the
+    host or others; it is forgotten some time after the last launch of it is over, or by `Host.forget`.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class HostManager(ServingManager):
     # What clients ask
 
     def note(self, node: LocalNode, op: Op[Any]) -> None:
-        """Take in what a server says of its clients, whoever answers it."""
+        """Take in what a server says of its clients, with or without a method for it."""
         if isinstance(op, RegisterEvents):
             self.notices.add(op.codes)
         elif isinstance(op, DeregisterEvents):

@@ -183,7 +183,7 @@ class Launched:
 
 
 class Running:
-    """What there is to see of processes that a host has started, and signals for them."""
+    """Processes that a host has started: their pids and exit codes, and signals for them."""
 
     def __init__(self, launch: Launched) -> None:
         self._launch = launch
@@ -245,7 +245,7 @@ class BlockingProcesses(Running):
 
 
 class Start:
-    """What `Host.start` returns: processes that run as long as the body of `async with`, or of `with`.
+    """Processes that run as long as the body of `async with`, or of `with`; returned by `Host.start`.
 
     Args:
         host: The host.

@@ -1,4 +1,4 @@
-"""What a handler of a host is given: the upcall with its fields, who asks, and how to answer."""
+"""Requests: upcalls as the handlers of a host get them, with their fields, the requestor, and `reply` and `fail`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Later:
 
 
 LATER = Later()
-"""What a handler returns whose answer comes, or has come, by `reply` or `fail` of the request."""
+"""Returned by a handler whose answer comes, or has come, by `reply` or `fail` of the request."""
 
 
 def _seconds(infos: Iterable[Info]) -> float | None:
@@ -85,7 +85,7 @@ class Request(Generic[R]):
         self.requestor = upcall.requestor
         self.uid = upcall.uid
         self.gid = upcall.gid
-        # Whoever takes it out answers; `pop` is atomic.
+        # The one who takes it out answers; `pop` is atomic.
         self._upcalls = [upcall]
         self._desk = desk
         self.deadline = math.inf
@@ -103,7 +103,7 @@ class Request(Generic[R]):
 
     @property
     def given(self) -> tuple[Info, ...]:
-        """What came with it, the operation's directives or, where it has none, its infos."""
+        """The operation's directives or, where it has none, its infos."""
         found: tuple[Info, ...] | None = getattr(self.op, "directives", None)
         return getattr(self.op, "infos", ()) if found is None else found
 
@@ -141,7 +141,7 @@ class Request(Generic[R]):
             `LATER`, so that a handler may end with `return req.reply(...)`.
 
         Raises:
-            TypeError, ValueError: This is no result of such an operation; it is still unanswered.
+            TypeError, ValueError: This is not a result of such an operation; it is still unanswered.
         """
         return self._settle(self.result(result), None)
 
@@ -156,7 +156,7 @@ class Request(Generic[R]):
         """
         if isinstance(error, int):
             if error in SUCCESSES:
-                raise ValueError(f"{error!r} is no error")
+                raise ValueError(f"{error!r} is not an error")
             error = error_for(int(error))(f"the host answered {self.name} so", status=int(error), operation=self.name)
         return self._settle(None, error)
 
@@ -180,7 +180,7 @@ class Request(Generic[R]):
         return LATER
 
     def take(self) -> Upcall | None:
-        """Take the upcall out, for somebody else to answer; None if it has been answered."""
+        """Take the upcall out, for another to answer; None if it has been answered."""
         try:
             upcall = self._upcalls.pop()
         except IndexError:
@@ -264,7 +264,7 @@ class AbortRequest(Request[None]):
 
     @property
     def targets(self) -> tuple[Proc, ...]:
-        """Who is to be ended; the wildcard of the client's nspace where it names nobody."""
+        """The procs to end; the wildcard of the client's nspace where the client names none."""
         from pypmix.standard.types import RANK_WILDCARD
 
         found: tuple[Proc, ...] = self.op.targets  # type: ignore[attr-defined]
@@ -345,7 +345,7 @@ class LookupRequest(Request[tuple[Pdata, ...]]):
 
     @property
     def wait(self) -> int | None:
-        """How many of the keys the caller waits for (`PMIX_WAIT`), 0 for all; None where it does not wait."""
+        """The number of keys that the caller waits for (`PMIX_WAIT`), 0 for all; None where it does not wait."""
         found: int | None = self.info.get(attrs.WAIT)
         return found
 
@@ -357,7 +357,7 @@ class LookupRequest(Request[tuple[Pdata, ...]]):
         if not found:
             from pypmix.standard.errors import NotFound
 
-            raise NotFound(f"nobody has published {', '.join(self.keys)}", operation="lookup")
+            raise NotFound(f"no value is published under {', '.join(self.keys)}", operation="lookup")
         return found
 
 
@@ -406,7 +406,7 @@ class ConnectRequest(Request["Connected | None"]):
 
     @property
     def id(self) -> str | None:
-        """What tells it from other connects of the same procs; None where the callers give nothing."""
+        """The id that tells it from other connects of the same procs; None where the callers give none."""
         return next((info.value.data for info in self.directives if info.key == CONNECT_ID), None)
 
     @property
@@ -537,7 +537,7 @@ class MonitorRequest(_InfoRequest):
 
 
 class HeartbeatRequest(Request[None]):
-    """`heartbeat`: the requestor lives; nobody waits for the answer."""
+    """`heartbeat`: the requestor lives; the answer is dropped."""
 
     __slots__ = ()
 
@@ -655,7 +655,7 @@ class GroupRequest(Request[tuple[Info, ...]]):
 
     @property
     def added(self) -> ProcSet:
-        """Who is to be a member and has not been named by all (`PMIX_GROUP_ADD_MEMBERS`)."""
+        """Further members, which not all callers have named (`PMIX_GROUP_ADD_MEMBERS`)."""
         return ProcSet(procs_in(self.directives, attrs.GROUP_ADD_MEMBERS.key) or ())
 
     @property
@@ -670,7 +670,7 @@ class GroupRequest(Request[tuple[Info, ...]]):
 
     @property
     def shared(self) -> tuple[Info, ...]:
-        """What the callers tell the other members, their group info and endpoints."""
+        """The group info and endpoints that the callers give to the other members."""
         keys = (attrs.GROUP_INFO.key, attrs.GROUP_INFO_ARRAY.key, attrs.GROUP_ENDPT_DATA.key)
         return tuple([info for info in self.directives if info.key in keys])
 
@@ -699,7 +699,7 @@ class GroupRequest(Request[tuple[Info, ...]]):
             `LATER`.
 
         Raises:
-            TypeError, ValueError: This is no result; it is still unanswered.
+            TypeError, ValueError: This is not a result; it is still unanswered.
         """
         if members is None and context_id is None and infos is None:
             return super().reply(result)

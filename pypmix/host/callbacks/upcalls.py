@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
     Reply: TypeAlias = T | Later | Status | Awaitable[T | Later | Status]
-    """What a method may return; `async def` methods return it when they are awaited."""
+    """The results that a method may return; `async def` methods return them when they are awaited."""
 
 
 class Upcalls:
-    """What a server asks of its host. Each of these may be overridden by a `def` or an `async def`."""
+    """The methods for upcalls. Each may be overridden by a `def` or an `async def`."""
 
     def default(self, req: Request[Any]) -> Later:
         """Reply as a host does that has no method for it."""

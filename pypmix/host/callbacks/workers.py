@@ -18,7 +18,7 @@ USUAL = 32
 STALL = 0.25
 """Seconds without the end of any handler after which those that wait get threads of their own.
 
-All threads may wait for what a handler in the queue would bring; so nobody may stay in the queue for ever. There are
+All threads may wait for what a handler in the queue would bring; so none may stay in the queue for ever. There are
 never more threads than requests in flight, which are bounded.
 """
 
@@ -87,7 +87,7 @@ class Workers:
             try:
                 work()
             except BaseException as error:
-                # Whoever waits for what is in the queue needs the thread.
+                # The rest of the queue needs the thread.
                 fault("a handler's thread", error)
             del work
             with self._wakeup:

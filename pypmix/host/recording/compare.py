@@ -66,7 +66,7 @@ def compare(first: Recording, second: Recording, normal: Normal | None = None) -
         found += _sequences(ours.get(client, []), theirs.get(client, []), left)
         only_first += left.first
         only_second += left.second
-    # What one server asks in the name of a client and the other in nobody's is the same all the same.
+    # One server may name a requestor where the other names none: it is the same upcall.
     for one in only_first:
         other = next((other for other in only_second if (other.op, other.server) == (one.op, one.server)), None)
         if other is None:
@@ -88,7 +88,7 @@ class _Asked:
 
     @property
     def name(self) -> tuple[object, ...]:
-        """What makes it the same as one in another recording, whatever else it holds."""
+        """The operation, and what tells it from others of its kind: equal names in two recordings belong together."""
         op = self.op
         if isinstance(op, GroupUpcall):
             return op.name, op.group, op.operation
@@ -96,7 +96,7 @@ class _Asked:
 
 
 class _Left:
-    """What only one of two recordings has of a client."""
+    """The upcalls of a client that only one of two recordings has."""
 
     __slots__ = ("first", "second")
 

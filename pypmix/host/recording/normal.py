@@ -1,4 +1,4 @@
-"""What of an upcall is the same each time that a scenario runs, and what is not."""
+"""Operations without what differs each time that a scenario runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Op
 
 COLLECTIVES = (FenceUpcall, GroupUpcall, Connect, Disconnect, RegisterEvents, DeregisterEvents)
-"""What several clients ask together, or what is asked for the first of them or when the last one is gone.
+"""Operations that several clients call together, or that are asked for the first of them or when the last is gone.
 
 Which of them a server names as the requestor, if any, means nothing.
 """

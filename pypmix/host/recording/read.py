@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class Unreadable(Record):
-    """What stands for a result that was none of the Standard's types: how it looked in Python."""
+    """A result that had none of the Standard's types: its `repr`."""
 
     shown: str
 
 
 class Answer(Record):
-    """How a host answered an upcall.
+    """The answer of a host to an upcall.
 
     Attributes:
         seq: The number of its line.
@@ -87,7 +87,7 @@ def read(path: str | os.PathLike[str]) -> Recording:
 
     Raises:
         OSError: It cannot be read.
-        ValueError: It is no recording, or one of a later pypmix.
+        ValueError: It is not a recording, or one of a later pypmix.
     """
     found: dict[int, Entry] = {}
     number, line = 0, b""

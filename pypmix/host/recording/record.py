@@ -40,7 +40,7 @@ class Recorder:
     answer has `answers`, the number of the upcall, `after`, the seconds since, and `result` or `error`; `again` where
     the upcall had been answered before, and `raised` where the host's function raised the error.
 
-    A file that cannot be written any more harms nobody: that is logged once, and recording ends.
+    A file that cannot be written any more harms no client: that is logged once, and recording ends.
 
     Args:
         path: The file; one that exists is replaced.
@@ -52,7 +52,7 @@ class Recorder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        # What clients publish and their credentials are nobody else's business.
+        # What clients publish and their credentials are private.
         self._fd: int | None = os.open(self.path, flags, 0o600)
         self._lock = threading.Lock()
         self._seq = 0

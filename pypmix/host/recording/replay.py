@@ -65,7 +65,7 @@ class Replay:
 
     @property
     def left(self) -> tuple[Entry, ...]:
-        """What is recorded and was not asked."""
+        """The recorded upcalls that have not come."""
         with self._lock:
             return tuple([entry for _, entry in self._left])
 
@@ -94,6 +94,6 @@ def replay(path: str | os.PathLike[str], server: str | None = None, normal: Norm
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is no recording.
+        ValueError: It is not a recording.
     """
     return Replay(read(path), server, normal)
