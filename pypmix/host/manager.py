@@ -329,9 +329,13 @@ class Manager:
             self.jobs.pop(nspace, None)
             raise
 
+    def started(self, job: RunningJob) -> None:
+        """Ranks of a job are about to be started: make it known."""
+        self.register(job)
+
     def begin(self, job: RunningJob, programs: Sequence[str]) -> None:
         """Register a job and start its ranks."""
-        self.register(job)
+        self.started(job)
         job.launch(range(job.job.size)).start(job.job.apps, programs, self._file_limits)
 
     def program(self, app: Application) -> str:

@@ -80,6 +80,9 @@ class ServingManager(Manager):
     def upcall(self, node: LocalNode, upcall: Upcall) -> None:
         """Answer an upcall of a node's server, on the engine's thread; `note` comes first."""
         op = upcall.op
+        if isinstance(op, LIVES):
+            upcall.reply()
+            return
         kind = type(op).__name__
         crossings = self._crossings
         if crossings is not None and crossings.prompt and crossings.answer(node, upcall):
@@ -89,9 +92,7 @@ class ServingManager(Manager):
             self.answer(node, upcall)
             return
         try:
-            if isinstance(op, LIVES):
-                upcall.reply()
-            elif isinstance(op, ClientAborted):
+            if isinstance(op, ClientAborted):
                 self.loop.post(lambda: self._aborted(op))
                 upcall.reply()
             elif kind == PULL:

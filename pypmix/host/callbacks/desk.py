@@ -21,11 +21,12 @@ from pypmix.standard.ops import ClientAborted, ClientFinalized, ClientLost
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
-    from typing import Any
+    from typing import Any, TypeVar
 
     from pypmix.host.callbacks.requests import Handler, Request
     from pypmix.standard.types import Proc
 
+    T = TypeVar("T")
     Expand = Callable[[Iterable[Proc]], Iterable[Proc]]
 
 log = get_logger("pypmix.host")
@@ -43,6 +44,29 @@ PATIENCE = 5.0
 def is_async(function: object) -> bool:
     """Tell whether a handler is to be called in the loop."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def settling(
+    loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]
+) -> Callable[[T | None, BaseException | None], None]:
+    """Return what settles a future of a loop, from any thread."""
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def done(result: T | None, error: BaseException | None) -> None:
+        try:
+            loop.call_soon_threadsafe(settle, result, error)
+        except RuntimeError:
+            # The loop has ended, and its tasks with it.
+            return
+
+    return done
 
 
 def _start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -208,25 +232,15 @@ class Desk:
         """Call a handler that blocks, and return what it returns."""
         future: asyncio.Future[Any] = self.loop.create_future()
 
-        def settle(result: object, error: BaseException | None) -> None:
-            if future.cancelled():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
+        done = settling(self.loop, future)
 
         def call() -> None:
             try:
-                outcome: tuple[object, BaseException | None] = function(request), None
+                done(function(request), None)
             except Exception as error:
-                outcome = None, error
+                done(None, error)
             except BaseException as error:
-                outcome = None, failure(request, error)
-            try:
-                self.loop.call_soon_threadsafe(settle, *outcome)
-            except RuntimeError:
-                return
+                done(None, failure(request, error))
 
         self._workers.submit(call)
         result = await future

@@ -10,8 +10,9 @@ import threading
 
 from pypmix.host.answers import MODULES
 from pypmix.host.callbacks.decorators import Decorators
-from pypmix.host.callbacks.desk import Desk, is_async
+from pypmix.host.callbacks.desk import Desk, is_async, settling
 from pypmix.host.callbacks.jobs import Jobs
+from pypmix.host.callbacks.processes import to_the_end
 from pypmix.host.callbacks.requests import LATER, Request
 from pypmix.host.callbacks.routes import METHODS, route
 from pypmix.host.callbacks.upcalls import Upcalls
@@ -238,6 +239,8 @@ class Host(Upcalls, Jobs, Decorators):
         if found is not None:
             assert self._desk is not None
             self._desk.take(kind(upcall, name, self._desk), *found)
+        elif isinstance(op, LIVES):
+            upcall.reply()
         elif manager.offers(op):
             manager.upcall(manager.node, upcall)
         else:
@@ -261,16 +264,7 @@ class Host(Upcalls, Jobs, Decorators):
     ) -> None:
         if self._pid != os.getpid():
             return
-        closing = asyncio.ensure_future(self._close())
-        cancelled = None
-        while not closing.done():
-            try:
-                await asyncio.shield(closing)
-            except asyncio.CancelledError as problem:
-                cancelled = problem
-        if cancelled is not None:
-            raise cancelled
-        closing.result()
+        await to_the_end(asyncio.ensure_future(self._close()))
 
     def __enter__(self) -> Self:
         if self._loop is not None:
@@ -466,7 +460,7 @@ class Host(Upcalls, Jobs, Decorators):
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
-        self.server.dmodex_request(proc, _settling(loop, future), key=key, timeout=timeout)
+        self.server.dmodex_request(proc, settling(loop, future), key=key, timeout=timeout)
         try:
             return await asyncio.wait_for(future, limit(timeout))
         except TimeoutError as error:
@@ -541,7 +535,7 @@ class Host(Upcalls, Jobs, Decorators):
         future: asyncio.Future[Gathered] = loop.create_future()
         # The procs are part of it, so that a node all of whose procs have gone is not waited for.
         text = own_signature(repr(signature), procs if nodes is None else ())
-        done = _settling(loop, future)
+        done = settling(loop, future)
         gathering = exchange.allgather(text, names, bytes(data), done, timeout=timeout or 0.0)
         try:
             gathered = await future
@@ -582,26 +576,3 @@ def _running() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-def _settling(
-    loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]
-) -> Callable[[T | None, BaseException | None], None]:
-    """Return what settles a future of a loop, from any thread."""
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
-
-    def done(result: T | None, error: BaseException | None) -> None:
-        try:
-            loop.call_soon_threadsafe(settle, result, error)
-        except RuntimeError:
-            # The loop has ended, and its tasks with it.
-            return
-
-    return done

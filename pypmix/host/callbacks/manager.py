@@ -8,7 +8,7 @@ import signal
 from pypmix.host.control import check_user
 from pypmix.host.nodes import LocalNode
 from pypmix.host.notices import Notices
-from pypmix.host.serving import ServingManager
+from pypmix.host.serving import LIVES, ServingManager
 from pypmix.standard.attrs import MONITOR_FILE
 from pypmix.standard.errors import NotFound, NotInitialized, NotSupported, PMIxError
 from pypmix.standard.ops import (
@@ -152,11 +152,6 @@ class HostManager(ServingManager):
             self.register(job)
             self._ran[job.nspace] = None
 
-    def begin(self, job: RunningJob, programs: Iterable[str]) -> None:
-        """Register a job and start its ranks."""
-        self.started(job)
-        job.launch(range(job.job.size)).start(job.job.apps, tuple(programs), None)
-
     def forget(self, job: RunningJob) -> None:
         """Have the server forget a job, unless that has been done, and another one has its name."""
         if self.jobs.get(job.nspace) is not job:
@@ -233,19 +228,19 @@ class HostManager(ServingManager):
 
     def note(self, node: LocalNode, op: Op[Any]) -> None:
         """Take in what a server says of its clients, with or without a method for it."""
-        if isinstance(op, RegisterEvents):
+        if isinstance(op, LIVES):
+            super().note(node, op)
+        elif isinstance(op, RegisterEvents):
             self.notices.add(op.codes)
         elif isinstance(op, DeregisterEvents):
             self.notices.remove(op.codes)
-        else:
-            super().note(node, op)
 
     def offers(self, op: Op[Any]) -> bool:
         """Tell whether an upcall of this operation has an answer here."""
         if self.crossing is not None and self.crossing.answers(op):
             return True
         # Of other nodes nothing but an exchange knows.
-        return not isinstance(op, FenceUpcall | DirectModex) and super().offers(op)
+        return not isinstance(op, (FenceUpcall, DirectModex)) and super().offers(op)
 
     def upcall(self, node: LocalNode, upcall: Upcall) -> None:
         """Answer an upcall, on the engine's thread."""

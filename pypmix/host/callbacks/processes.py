@@ -28,6 +28,19 @@ REAP = 5.0
 """Seconds that the system has to end what was killed."""
 
 
+async def to_the_end(task: asyncio.Task[None]) -> None:
+    """Wait for the end of a task; a caller that is cancelled is told so afterwards."""
+    cancelled = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    task.result()
+
+
 class Home:
     """A host, as what belongs to its loop knows it.
 
@@ -163,15 +176,7 @@ class Launched:
         """End what is left; all of it is done even if the caller is cancelled."""
         if self._closing is None:
             self._closing = self.host.loop.create_task(self._close())
-        cancelled = None
-        while not self._closing.done():
-            try:
-                await asyncio.shield(self._closing)
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
-            raise cancelled
-        self._closing.result()
+        await to_the_end(self._closing)
 
     async def _close(self) -> None:
         await self.end_ranks(self.alive())
