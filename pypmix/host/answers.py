@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     Answer = Callable[[Manager, Upcall], None]
 
 MODULES = {
-    "connecting": "Connect Disconnect",
+    "connecting": "Connect Disconnect DirectModex FenceUpcall",
     "control": "JobControl AllocationRequest FabricRegister FabricUpdate ClientAborted",
     "credentials": "GetCredential ValidateCredential",
-    "elsewhere": "DirectModex FenceUpcall",
     "forwarding": "IOFPull IOFDeregister IOFPush",
     "groups": "GroupUpcall",
     "logs": "Log",

@@ -1,4 +1,7 @@
-"""Connect and disconnect on one node: all who take part have come already, and the host knows them."""
+"""Connect and disconnect on one node: all who take part have come already, and the host knows them.
+
+Fences with procs of other nodes and direct modexes fail: there is no other node.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ from itertools import count
 
 from pypmix.host.tools import Admitted
 from pypmix.standard.errors import NotFound
-from pypmix.standard.ops import Connect, Connected, Disconnect
+from pypmix.standard.ops import Connect, Connected, DirectModex, Disconnect, FenceUpcall
 from pypmix.standard.ops.connecting import CONNECT_ASSIGN, CONNECT_XCHG_ONLY
 from pypmix.standard.ops.events import is_set
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NoReturn
 
     from pypmix.engine.base import Upcall
     from pypmix.host.manager import Manager
@@ -45,4 +49,16 @@ def _agree(host: Manager, upcall: Upcall) -> None:
     upcall.reply(Connected(host.part(Connections).take()))
 
 
-ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {Connect: _agree, Disconnect: _agree}
+def _not_here(_host: Manager, upcall: Upcall) -> NoReturn:
+    op = upcall.op
+    assert isinstance(op, (DirectModex, FenceUpcall))
+    procs = (op.proc,) if isinstance(op, DirectModex) else op.procs
+    raise NotFound("there is no other node that could have it", operation=op.name, procs=procs)
+
+
+ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {
+    Connect: _agree,
+    Disconnect: _agree,
+    DirectModex: _not_here,
+    FenceUpcall: _not_here,
+}

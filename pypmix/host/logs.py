@@ -171,6 +171,26 @@ def _syslog(entry: _Entry, text: str, priority: int) -> None:
             raise NotSupported(f"the system's log takes nothing: {error.strerror}", operation="log") from None
 
 
+def _stream(logs: Logs, entry: _Entry, info: Info, written: Callable[[], None]) -> None:
+    """Write to stdout or stderr of the host."""
+    descriptor, channel = STREAMS[info.key]
+    text = _text(info)
+    logs.write(descriptor, entry.lines(text, channel), written)
+    _record(entry, name_of(info.key), text)
+
+
+def _write(entry: _Entry, op: Log, info: Info, priority: int) -> None:
+    """Write to a channel that takes it at once."""
+    if info.key in SYSLOG:
+        text = _text(info)
+        _syslog(entry, text, priority)
+        _record(entry, name_of(info.key), text, LEVELS[priority])
+    elif info.key == RECORD:
+        _record(entry, name_of(info.key), _record_text(op))
+    else:
+        raise NotSupported(f"this host has no {name_of(info.key)}", operation=op.name)
+
+
 def _log(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, Log)
@@ -201,20 +221,10 @@ def _log(host: Manager, upcall: Upcall) -> None:
     for number, info in enumerate(channels):
         try:
             if info.key in STREAMS:
-                descriptor, channel = STREAMS[info.key]
-                text = _text(info)
                 waiting.add(number)
-                data = entry.lines(text, channel)
-                host.part(Logs).write(descriptor, data, partial(written, number))
-                _record(entry, name_of(info.key), text)
-            elif info.key in SYSLOG:
-                text = _text(info)
-                _syslog(entry, text, priority)
-                _record(entry, name_of(info.key), text, LEVELS[priority])
-            elif info.key == RECORD:
-                _record(entry, name_of(info.key), _record_text(op))
+                _stream(host.part(Logs), entry, info, partial(written, number))
             else:
-                raise NotSupported(f"this host has no {name_of(info.key)}", operation=op.name)
+                _write(entry, op, info, priority)
         except PMIxError as error:
             waiting.discard(number)
             errors.append(error)

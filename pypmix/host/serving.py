@@ -50,7 +50,7 @@ LIVES = (ClientConnected, ClientFinalized, ClientLost)
 """Upcalls that say that a client has come or gone."""
 
 
-class Pulls:
+class WaitingPulls:
     """The pulls of output that wait for their answer."""
 
     def __init__(self, _host: Manager) -> None:
@@ -96,7 +96,7 @@ class ServingManager(Manager):
                 self.loop.post(lambda: self._aborted(op))
                 upcall.reply()
             elif kind == PULL:
-                self.part(Pulls).waiting.append((node, upcall))
+                self.part(WaitingPulls).waiting.append((node, upcall))
                 self.loop.post(self._answer_pulls)
             elif kind == GROUP and self.native:
                 self.loop.post(partial(self._group, node, upcall))
@@ -134,7 +134,7 @@ class ServingManager(Manager):
             self.turns.add(proc, partial(told, node, proc))
 
     def _answer_pulls(self) -> None:
-        pulls = self.part(Pulls).waiting
+        pulls = self.part(WaitingPulls).waiting
         while pulls:
             self.answer(*pulls.popleft())
 

@@ -111,18 +111,10 @@ class Host(Upcalls, Jobs, Decorators):
         limits: Limits | None = None,
         answers: Iterable[str] | None = None,
     ) -> None:
-        for name, seconds in (("reply_timeout", reply_timeout), ("grace", grace)):
-            if name == "reply_timeout" and seconds is None:
-                continue
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-                raise TypeError(f"{name} is a number of seconds, not {type(seconds).__name__}")
-            if not 0 < seconds < math.inf:
-                raise ValueError(f"{name} must be more than 0 seconds, not {seconds}")
-        if wrap is not None and not callable(wrap):
-            raise TypeError(f"wrap is a function, such as Recorder.wrap, not {type(wrap).__name__}")
-        if exchange is not None and not hasattr(exchange, "allgather"):
-            hint = "pypmix.host.exchange.Exchange(carrier) makes one"
-            raise TypeError(f"exchange is an Exchange, not {type(exchange).__name__}; {hint}")
+        if reply_timeout is not None:
+            _check_seconds("reply_timeout", reply_timeout)
+        _check_seconds("grace", grace)
+        _check_parts(wrap, exchange)
         offered = None if answers is None else _offered(answers)
         super().__init__(exchange.name if node is None and exchange is not None else node, tmpdir, grace, offered)
         self._exchange = exchange
@@ -543,7 +535,7 @@ class Host(Upcalls, Jobs, Decorators):
             gathering.cancel(PMIxError(f"{exchange.name} has given up", operation="exchange"))
             raise
         if gathered.absent:
-            where = self._procs_of(procs, gathered.absent)
+            where = [proc for proc in procs if self._nodes_of((proc,)) & set(gathered.absent)]
             detail = f"all procs on {', '.join(gathered.absent)} have gone"
             raise PartialSuccess(detail, operation="exchange", missing=frozenset(where))
         return [gathered.blobs[name] for name in sorted(gathered.blobs)]
@@ -557,8 +549,20 @@ class Host(Upcalls, Jobs, Decorators):
             if any(job.proc(rank) in named for rank in node.ranks)
         }
 
-    def _procs_of(self, procs: Iterable[Proc], names: Iterable[str]) -> list[Proc]:
-        return [proc for proc in procs if self._nodes_of((proc,)) & set(names)]
+
+def _check_seconds(name: str, seconds: object) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"{name} is a number of seconds, not {type(seconds).__name__}")
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"{name} must be more than 0 seconds, not {seconds}")
+
+
+def _check_parts(wrap: object, exchange: object) -> None:
+    if wrap is not None and not callable(wrap):
+        raise TypeError(f"wrap is a function, such as Recorder.wrap, not {type(wrap).__name__}")
+    if exchange is not None and not hasattr(exchange, "allgather"):
+        hint = "pypmix.host.exchange.Exchange(carrier) makes one"
+        raise TypeError(f"exchange is an Exchange, not {type(exchange).__name__}; {hint}")
 
 
 def _offered(answers: Iterable[str]) -> frozenset[str]:

@@ -96,32 +96,43 @@ class Jobs(Home):
         if parent is not None and not isinstance(parent, Proc):
             raise TypeError(f"the parent of a job is a Proc, not {type(parent).__name__}")
         placed = self._nodes(nodes)
-        if apps is not None:
-            if np is not None or argv is not None or pset:
-                raise TypeError("a job has apps, or np, argv and pset, not both")
-            found = tuple(apps)
-        else:
+        if apps is None:
             if np is None:
                 if placed is None:
                     raise TypeError("a job needs np, apps or nodes, to know how many ranks it has")
                 np = sum([len(node.ranks) for node in placed])
             # An application without a program is known by the name of the job.
-            found = (Application(_words(argv) if argv is not None else (nspace,), np, pset=pset),)
+            found: tuple[Application, ...] = (Application((nspace,) if argv is None else _words(argv), np, pset=pset),)
+        elif np is not None or argv is not None or pset:
+            raise TypeError("a job has apps, or np, argv and pset, not both")
+        else:
+            found = tuple(apps)
+        return self._registered(nspace, found, placed, parent, bare=apps is None and argv is None)
+
+    def _registered(
+        self,
+        nspace: str,
+        apps: tuple[Application, ...],
+        placed: tuple[Node, ...] | None,
+        parent: Proc | None,
+        *,
+        bare: bool,
+    ) -> Job:
         if placed is None:
-            for app in found:
+            for app in apps:
                 if not isinstance(app, Application):
                     raise TypeError(f"apps are Applications, not {type(app).__name__}s")
-            size = sum([app.np for app in found])
+            size = sum([app.np for app in apps])
             check_local_size(size)
             placed = (Node(self.node or socket.gethostname() or "localhost", tuple(range(size))),)
         manager = self._managed()
         number = manager.take_number()
         folder = manager.node.folder(number)
-        job = Job(nspace, found, placed, tmpdir=folder, wdir=working_directory(), parent=parent)
+        job = Job(nspace, apps, placed, tmpdir=folder, wdir=working_directory(), parent=parent)
         if len(self.local_ranks(job)) + manager.running > usable_cpus():
             here = [n.replace(oversubscribed=True) if self.node in (None, n.hostname) else n for n in placed]
             job = job.replace(nodes=tuple(here))
-        manager.register(self._running(job, number, bare=apps is None and argv is None))
+        manager.register(self._running(job, number, bare=bare))
         os.makedirs(folder, 0o700, exist_ok=True)
         return job
 
@@ -222,20 +233,9 @@ class Jobs(Home):
         for rank in chosen:
             if rank not in local:
                 raise ValueError(f"rank {rank!r} of {job.nspace} is not this host's; those are {local!r:.80}")
-        words = None if argv is None else _words(argv)
+        words = () if argv is None else _words(argv)
         extra, folder = dict(env or {}), os.fspath(wdir)
-        apps = tuple(
-            [
-                app.replace(
-                    argv=words or app.argv,
-                    program="" if words else app.program,
-                    env=(*app.env, *extra.items()),
-                    wdir=folder or app.wdir,
-                    unset=tuple([name for name in app.unset if name not in extra]),
-                )
-                for app in job.apps
-            ]
-        )
+        apps = tuple([_changed(app, words, extra, folder) for app in job.apps])
         return Start(self, partial(self._make, job, chosen, apps, forward_output))
 
     def _make(
@@ -393,6 +393,17 @@ class Jobs(Home):
         manager, self._manager = self._manager, None
         if manager is not None:
             manager.close_folder()
+
+
+def _changed(app: Application, argv: tuple[str, ...], env: Mapping[str, str], wdir: str) -> Application:
+    """Return an application with another command, variables on top of its own, and another folder, where given."""
+    return app.replace(
+        argv=argv or app.argv,
+        program="" if argv else app.program,
+        env=(*app.env, *env.items()),
+        wdir=wdir or app.wdir,
+        unset=tuple([name for name in app.unset if name not in env]),
+    )
 
 
 def _words(argv: Sequence[str]) -> tuple[str, ...]:
