@@ -1,4 +1,14 @@
-"""Where upcalls become requests: handed from the engine's thread to handlers, watched until they are answered."""
+"""Where upcalls become requests: handed from the engine's thread to handlers, watched until they are answered.
+
+A request is open until its upcall is taken out of it: by an answer, by the watchdog (`_expire`), or when the host
+closes. Taking it out is atomic, and only the one who has it answers the server. So any thread may answer at any time.
+
+1. `take`, on the engine's thread, counts the request of its client and refuses it where there are too many.
+2. `_begin`, in the loop, gives it a deadline and starts its handler: an `async def` as a task, any other function on a
+   worker's thread. Clients have turns, so that none waits for all requests of another.
+3. `returned` or `failed`, on the handler's thread, answer; for `LATER`, the handler's author calls `reply` or `fail`.
+4. `settled`, called by the request that has lost its upcall, ends the count.
+"""
 
 from __future__ import annotations
 

@@ -527,8 +527,7 @@ class Host(Upcalls, Jobs, Decorators):
         future: asyncio.Future[Gathered] = loop.create_future()
         # The procs are part of it, so that a node all of whose procs have gone is not waited for.
         text = own_signature(repr(signature), procs if nodes is None else ())
-        done = settling(loop, future)
-        gathering = exchange.allgather(text, names, bytes(data), done, timeout=timeout or 0.0)
+        gathering = exchange.allgather(text, names, bytes(data), settling(loop, future), timeout=timeout or 0.0)
         try:
             gathered = await future
         except asyncio.CancelledError:
@@ -536,8 +535,8 @@ class Host(Upcalls, Jobs, Decorators):
             raise
         if gathered.absent:
             where = [proc for proc in procs if self._nodes_of((proc,)) & set(gathered.absent)]
-            detail = f"all procs on {', '.join(gathered.absent)} have gone"
-            raise PartialSuccess(detail, operation="exchange", missing=frozenset(where))
+            gone = f"all procs on {', '.join(gathered.absent)} have gone"
+            raise PartialSuccess(gone, operation="exchange", missing=frozenset(where))
         return [gathered.blobs[name] for name in sorted(gathered.blobs)]
 
     def _nodes_of(self, procs: Iterable[Proc]) -> set[str]:
