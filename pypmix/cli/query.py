@@ -85,6 +85,6 @@ def _qualifier(text: str) -> Info:
 
 
 def _types(key: Attr[object]) -> list[str]:
-    from pypmix.standard.values import type_name
+    from pypmix.standard.types import type_name
 
     return [type_name(each) for each in key.types]

@@ -10,8 +10,7 @@ from pypmix.compat.names import table
 from pypmix.compat.running import attempt
 from pypmix.compat.values import to_app, to_info, to_proc, to_text, to_unit, to_value
 from pypmix.standard import enums, statuses
-from pypmix.standard.types import App, Info, ResourceUnit, Value
-from pypmix.standard.values import type_name
+from pypmix.standard.types import App, Info, ResourceUnit, Value, type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

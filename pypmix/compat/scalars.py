@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pypmix.standard import codes, statuses, types
 from pypmix.standard.errors import PMIxError
-from pypmix.standard.types import MAX_KEYLEN, RANK_WILDCARD, Proc, check_name
-from pypmix.standard.values import RANGES, type_name
+from pypmix.standard.types import MAX_KEYLEN, RANGES, RANK_WILDCARD, Proc, check_name, type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

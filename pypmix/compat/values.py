@@ -66,8 +66,8 @@ from pypmix.compat.structures import (
 )
 from pypmix.standard import codes, statuses, types
 from pypmix.standard.record import Record
-from pypmix.standard.types import DataArray, Info, Proc, Value
-from pypmix.standard.values import RANGES, check, to_python, type_name
+from pypmix.standard.types import RANGES, DataArray, Info, Proc, Value, check, type_name
+from pypmix.standard.values import to_python
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ import math
 
 from pypmix.standard import codes, ops, types
 from pypmix.standard.record import Record
-from pypmix.standard.types import DataArray, Info, Proc, Value
-from pypmix.standard.values import NAMES, check
+from pypmix.standard.types import NAMES, DataArray, Info, Proc, Value, check
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ the preferred one first.
 
 from __future__ import annotations
 
+from pypmix.standard import dictionary
 from pypmix.standard.attr import Attr
 
 TYPE_CHECKING = False
@@ -2792,23 +2793,10 @@ SIZE_ESTIMATE: Attr[int] = Attr("SIZE_ESTIMATE", "pmix.size.est", (4,), "4.2.3",
 """(SIZE) How many bytes the payload has; only 4.2.3 defines it. Since 4.2.3. Until 4.2.3."""
 
 
-_by_key: dict[str, Attr[Any]] = {}
-
-
 def by_key(key: str) -> Attr[Any] | None:
     """Return the attribute of a key string, None if the Standard has none.
 
     Some keys changed between releases: the attribute that has the key in the newest release wins.
     """
-    if not _by_key:
-        names = globals()
-        found = [names[name] for name in __all__ if name != "by_key"]
-        table: dict[str, Attr[Any]] = {}
-        for attr in found:
-            table.setdefault(attr.other[-1][1] if attr.other else attr.key, attr)
-        for attr in found:
-            table.setdefault(attr.key, attr)
-            for _release, other in attr.other:
-                table.setdefault(other, attr)
-        _by_key.update(table)  # at once, so that no other thread finds it half full
-    return _by_key.get(key)
+    row = dictionary.by_key(key)
+    return None if row is None else globals()[row[0]]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+
+from pypmix.standard import codes, dictionary
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 else:
     Any = object
@@ -108,8 +111,6 @@ class Value(tuple[int, Any]):
     __slots__ = ()
 
     def __new__(cls, type: int, data: object = None) -> Value:
-        from pypmix.standard.values import check
-
         return tuple.__new__(cls, (int(type), check(type, data)))
 
     @classmethod
@@ -129,8 +130,6 @@ class Value(tuple[int, Any]):
         return self[0], self[1]
 
     def __repr__(self) -> str:
-        from pypmix.standard.values import type_name
-
         return f"{type_name(self[0]).lower()}({self[1]!r})"
 
 
@@ -172,6 +171,10 @@ class Info(tuple[str, Value, int]):
 
     def __repr__(self) -> str:
         return f"Info({self[0]!r}, {self[1]!r}" + (f", flags={self[2]:#x})" if self[2] else ")")
+
+
+if TYPE_CHECKING:
+    Infos = Mapping[Any, object] | Iterable[Info] | None
 
 
 class DataArray(Record):
@@ -406,3 +409,367 @@ class NodeStats(Record):
     sample_time: Timeval
     diskstats: tuple[DiskStats, ...] = ()
     netstats: tuple[NetStats, ...] = ()
+
+
+NAMES: dict[int, str] = {number: name for name, number in vars(codes).items() if name.isupper() and name[0] != "_"}
+
+RANGES: dict[int, tuple[int, int]] = {
+    codes.BYTE: (0, 2**8 - 1),
+    codes.SIZE: (0, 2**64 - 1),
+    codes.PID: (-(2**31), 2**31 - 1),
+    codes.INT: (-(2**31), 2**31 - 1),
+    codes.INT8: (-(2**7), 2**7 - 1),
+    codes.INT16: (-(2**15), 2**15 - 1),
+    codes.INT32: (-(2**31), 2**31 - 1),
+    codes.INT64: (-(2**63), 2**63 - 1),
+    codes.UINT: (0, 2**32 - 1),
+    codes.UINT8: (0, 2**8 - 1),
+    codes.UINT16: (0, 2**16 - 1),
+    codes.UINT32: (0, 2**32 - 1),
+    codes.UINT64: (0, 2**64 - 1),
+    codes.TIME: (-(2**63), 2**63 - 1),
+    codes.STATUS: (-(2**31), 2**31 - 1),
+    codes.PERSIST: (0, 2**8 - 1),
+    codes.POINTER: (0, 2**64 - 1),
+    codes.SCOPE: (0, 2**8 - 1),
+    codes.DATA_RANGE: (0, 2**8 - 1),
+    codes.COMMAND: (0, 2**8 - 1),
+    codes.INFO_DIRECTIVES: (0, 2**32 - 1),
+    codes.DATA_TYPE: (0, 2**16 - 1),
+    codes.PROC_STATE: (0, 2**8 - 1),
+    codes.PROC_RANK: (0, 2**32 - 1),
+    codes.ALLOC_DIRECTIVE: (0, 2**8 - 1),
+    codes.IOF_CHANNEL: (0, 2**16 - 1),
+    codes.JOB_STATE: (0, 2**8 - 1),
+    codes.LINK_STATE: (0, 2**8 - 1),
+    codes.DEVTYPE: (0, 2**64 - 1),
+    codes.LOCTYPE: (0, 2**16 - 1),
+    codes.STOR_MEDIUM: (0, 2**64 - 1),
+    codes.STOR_ACCESS: (0, 2**64 - 1),
+    codes.STOR_PERSIST: (0, 2**64 - 1),
+    codes.STOR_ACCESS_TYPE: (0, 2**16 - 1),
+    codes.RESBLOCK_DIRECTIVE: (0, 2**8 - 1),
+    codes.ALLOC_INHERIT: (0, 2**8 - 1),
+}
+"""Least and greatest value of every type whose data is an int."""
+
+ENUMS: dict[int, str] = {
+    codes.STATUS: "Status",
+    codes.PERSIST: "Persist",
+    codes.SCOPE: "Scope",
+    codes.DATA_RANGE: "Range",
+    codes.INFO_DIRECTIVES: "InfoFlags",
+    codes.DATA_TYPE: "DataType",
+    codes.PROC_STATE: "ProcState",
+    codes.ALLOC_DIRECTIVE: "AllocDirective",
+    codes.IOF_CHANNEL: "IOFChannel",
+    codes.JOB_STATE: "JobState",
+    codes.LINK_STATE: "LinkState",
+    codes.DEVTYPE: "DeviceType",
+    codes.LOCTYPE: "Locality",
+    codes.STOR_MEDIUM: "StorageMedium",
+    codes.STOR_ACCESS: "StorageAccess",
+    codes.STOR_PERSIST: "StoragePersistence",
+    codes.STOR_ACCESS_TYPE: "StorageAccessType",
+    codes.RESBLOCK_DIRECTIVE: "ResBlockDirective",
+    codes.ALLOC_INHERIT: "AllocInheritance",
+}
+"""The enum that a value of the type becomes in Python."""
+
+RECORDS: dict[int, type] = {
+    codes.TIMEVAL: Timeval,
+    codes.PROC: Proc,
+    codes.APP: App,
+    codes.INFO: Info,
+    codes.PDATA: Pdata,
+    codes.BUFFER: Buffer,
+    codes.KVAL: KeyValue,
+    codes.PROC_INFO: ProcInfo,
+    codes.QUERY: Query,
+    codes.ENVAR: Envar,
+    codes.COORD: Coord,
+    codes.REGATTR: RegAttr,
+    codes.PROC_CPUSET: Cpuset,
+    codes.GEOMETRY: Geometry,
+    codes.DEVICE_DIST: DeviceDistance,
+    codes.ENDPOINT: Endpoint,
+    codes.TOPO: Topology,
+    codes.DEVICE: Device,
+    codes.RESOURCE_UNIT: ResourceUnit,
+    codes.NODE_PID: NodePid,
+    codes.REGEX2: Regex2,
+    codes.PROC_STATS: ProcStats,
+    codes.DISK_STATS: DiskStats,
+    codes.NET_STATS: NetStats,
+    codes.NODE_STATS: NodeStats,
+}
+"""The class of every type whose data is a record."""
+
+_BYTES = frozenset(
+    {
+        codes.BYTE_OBJECT,
+        codes.COMPRESSED_STRING,
+        codes.COMPRESSED_BYTE_OBJECT,
+        codes.DATA_BUFFER,
+        codes.REGEX,
+    }
+)
+_FLOAT_MAX = struct.unpack("f", b"\xff\xff\x7f\x7f")[0]
+_BY_CLASS = {cls: number for number, cls in RECORDS.items()}
+_BY_ENUM = {name: number for number, name in ENUMS.items()} | {"EventCode": codes.STATUS}
+
+
+_JUST_PROCS = {Proc}
+
+
+def type_name(number: int) -> str:
+    """Return the Standard's name of a data type without `PMIX_`, or `type 104` for an unknown one."""
+    return NAMES.get(number, f"type {int(number)}")
+
+
+def check(type: int, data: object, element: int | None = None) -> Any:
+    """Return `data` in the form that values of this type hold.
+
+    Args:
+        type: A `DataType`.
+        data: A Python value.
+        element: For arrays, the type of the elements; inferred from the first one if None.
+
+    Raises:
+        TypeError: The data is of another kind than the type holds.
+        OverflowError: The data is out of the type's range.
+    """
+    bounds = RANGES.get(type)
+    if bounds is not None:
+        return _integer(type, data, bounds)
+    if type == codes.STRING or type == codes.PROC_NSPACE:
+        return _string(type, data)
+    if type == codes.BOOL:
+        if not isinstance(data, bool):
+            raise _mismatch(type, data)
+        return data
+    if type in _BYTES:
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise _mismatch(type, data)
+        return bytes(data)
+    if type == codes.FLOAT or type == codes.DOUBLE:
+        return _floating(type, data)
+    record = RECORDS.get(type)
+    if record is not None:
+        if not isinstance(data, record):
+            raise _mismatch(type, data)
+        return data
+    if type == codes.DATA_ARRAY:
+        return checked_array(data, element)
+    if type == codes.VALUE:
+        return from_python(data)
+    if type == codes.UNDEF:
+        if data is not None:
+            raise _mismatch(type, data)
+        return None
+    raise TypeError(f"{type_name(type)} is not a data type that pypmix knows")
+
+
+def _mismatch(type: int, data: object) -> TypeError:
+    return TypeError(f"{type_name(type)} cannot hold a {data.__class__.__name__}: {data!r:.80}")
+
+
+def _integer(type: int, data: object, bounds: tuple[int, int]) -> int:
+    if isinstance(data, bool) or not hasattr(data, "__index__"):
+        raise _mismatch(type, data)
+    number = int(data.__index__())
+    if not bounds[0] <= number <= bounds[1]:
+        raise OverflowError(f"{number} is out of range for {type_name(type)} ({bounds[0]} to {bounds[1]})")
+    return number
+
+
+def _string(type: int, data: object) -> str | None:
+    if data is None and type == codes.STRING:
+        return None
+    if not isinstance(data, str):
+        raise _mismatch(type, data)
+    if type == codes.PROC_NSPACE:
+        return check_name(data, MAX_NSLEN, "an nspace")
+    if "\0" in data:
+        raise ValueError(f"STRING cannot hold a NUL character, put bytes instead: {data!r:.80}")
+    try:
+        data.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"STRING cannot hold a lone surrogate: {data!r:.80}") from error
+    return str(data)
+
+
+def _floating(type: int, data: object) -> float:
+    if isinstance(data, bool) or not isinstance(data, int | float):
+        raise _mismatch(type, data)
+    number = float(data)
+    if type == codes.FLOAT and abs(number) != float("inf") and abs(number) > _FLOAT_MAX:
+        raise OverflowError(f"{number} is out of range for FLOAT")
+    return number
+
+
+def checked_array(data: object, element: int | None) -> DataArray:
+    if isinstance(data, DataArray):
+        if element is not None and data.type not in (element, codes.UNDEF):
+            raise TypeError(f"an array of {type_name(element)} is wanted, not of {type_name(data.type)}")
+        if data.type == codes.PROC and isinstance(data.items, tuple) and {*map(type, data.items)} == _JUST_PROCS:
+            # Procs are sound, and groups have many of them.
+            return data
+        return DataArray(int(data.type), tuple([check(data.type, item) for item in data.items]))
+    if isinstance(data, dict):
+        data = infos(data)
+    if not isinstance(data, list | tuple) or isinstance(data, Proc | Value | Info):
+        raise _mismatch(codes.DATA_ARRAY, data)
+    if element is None:
+        if not data:
+            raise TypeError("the element type of an empty array cannot be inferred: use array(DataType.X, [])")
+        element = from_python(data[0]).type
+    items = []
+    for item in data:
+        if isinstance(item, Value) and element != codes.VALUE:
+            if item.type != element:
+                raise TypeError(f"an array of {type_name(element)} cannot hold a {type_name(item.type)}")
+            item = item.data
+        items.append(check(element, item))
+    return DataArray(int(element), tuple(items))
+
+
+def from_python(data: object) -> Value:
+    """Return the typed value of a Python object.
+
+    `bool` becomes BOOL, `int` INT64, `float` DOUBLE, `str` STRING, `bytes` BYTE_OBJECT, a list or tuple a DATA_ARRAY
+    of the first element's type, a dict a DATA_ARRAY of INFO; members of pypmix's enums and its records keep their own
+     A C peer that reads another integer type needs an explicit one, such as `uint32(7)`.
+
+    Raises:
+        TypeError: No PMIx type holds such an object; the message lists what can be put.
+        OverflowError: An int is beyond 64 bits, or beyond INT64 with no explicit type.
+    """
+    if isinstance(data, Value):
+        return data
+    make = Value.unchecked
+    cls = data.__class__
+    if cls is str:
+        return make(codes.STRING, _string(codes.STRING, data))
+    if cls is bool:
+        return make(codes.BOOL, data)
+    if cls is int:
+        low, high = RANGES[codes.INT64]
+        if not low <= data <= high:  # type: ignore[operator]
+            hint = "; use uint64(...)" if 0 <= data < 2**64 else ""  # type: ignore[operator]
+            raise OverflowError(f"{data} is out of range for INT64, the type of a plain int{hint}")
+        return make(codes.INT64, data)
+    if isinstance(data, bytes | bytearray | memoryview):
+        return make(codes.BYTE_OBJECT, bytes(data))
+    if cls is float:
+        return make(codes.DOUBLE, data)
+    number = _BY_CLASS.get(cls)
+    if number is not None:
+        return make(number, data)
+    if isinstance(data, DataArray | list | tuple | dict):
+        return make(codes.DATA_ARRAY, checked_array(data, None))
+    if isinstance(data, int):
+        number = _BY_ENUM.get(cls.__name__) if cls.__module__ == "pypmix.standard.enums" else None
+        if number is not None:
+            return make(number, check(number, data))
+        return from_python(True if isinstance(data, bool) else int(data))
+    if isinstance(data, float):
+        return make(codes.DOUBLE, float(data))
+    if isinstance(data, str):
+        return make(codes.STRING, _string(codes.STRING, str(data)))
+    raise TypeError(
+        f"a {cls.__name__} has no PMIx type: put bool, int, float, str, bytes, a list or dict of these, a Proc or "
+        f"another record of pypmix, or an explicit form such as uint32(7)"
+    )
+
+
+class TypedKey:
+    """A key string and the types that its value may have, as an attribute of the Standard fixes them.
+
+    It stands wherever a key is expected, and equals and hashes as its key string.
+    """
+
+    __slots__ = ("element", "key", "name", "types")
+
+    def __init__(self, name: str, key: str, types: tuple[int, ...], element: int | None = None) -> None:
+        self.name = name
+        self.key = key
+        self.types = types
+        self.element = element
+
+    def value(self, value: object) -> Value:
+        """Return `value` as a typed `Value`, of the first of the key's types that holds such an object."""
+        if isinstance(value, Value):
+            if value.type in self.types:
+                return value
+            raise TypeError(f"{self.name} takes {self._expected()}, not {type_name(value.type)}")
+        problem: Exception | None = None
+        for type_ in self.types:
+            try:
+                return Value(type_, check(type_, value, self.element))
+            except OverflowError as error:
+                raise OverflowError(f"{self.name}: {error}") from None
+            except (TypeError, ValueError) as error:
+                problem = problem or error
+        raise TypeError(f"{self.name} takes {self._expected()}: {problem}")
+
+    def _expected(self) -> str:
+        return " or ".join(type_name(type_) for type_ in self.types)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            return self.key == other
+        return self is other or (isinstance(other, TypedKey) and self.key == other.key)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __str__(self) -> str:
+        return self.key
+
+
+_known: dict[str, TypedKey] = {}
+
+
+def known_key(key: str) -> TypedKey | None:
+    """Return what the Standard says of a key string, None if it has no such key."""
+    found = _known.get(key)
+    if found is None and (row := dictionary.by_key(key)) is not None:
+        found = _known[key] = TypedKey(*row)
+    return found
+
+
+def info(key: object, value: object, flags: int = 0) -> Info:
+    """Return the info that carries `value` under `key`.
+
+    An attribute as key fixes the value's type; so does the key string of a known attribute. Other values are typed as
+    `from_python` does.
+
+    Args:
+        key: An attribute (`attrs.TIMEOUT`) or a string of at most 511 bytes.
+        value: A Python object or an explicit `Value`.
+        flags: A sum of `InfoFlags`.
+    """
+    if not isinstance(key, TypedKey):
+        if not isinstance(key, str):
+            raise TypeError(f"a key must be an attribute or a str, not {type(key).__name__}")
+        found = None if not key.startswith("pmix") or isinstance(value, Value) else known_key(key)
+        if found is None:
+            return Info(key, from_python(value), flags)
+        key = found
+    return Info(key.key, key.value(value), flags)
+
+
+def infos(given: Infos) -> tuple[Info, ...]:
+    """Return what a call was given as info: infos, or a mapping of keys to values, as a tuple of infos."""
+    if not given:
+        return ()
+    if isinstance(given, Info):
+        return (given,)
+    if hasattr(given, "items"):
+        return tuple([info(key, value) for key, value in given.items()])
+    found = tuple(given)
+    for item in found:
+        if not isinstance(item, Info):
+            raise TypeError(f"infos must be made by an attribute or by info(), not {type(item).__name__}")
+    return found

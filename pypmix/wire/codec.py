@@ -6,7 +6,7 @@ A pack is the number of its values and the values; a described buffer names the 
 from __future__ import annotations
 
 from pypmix.standard import codes
-from pypmix.standard.values import RECORDS, type_name
+from pypmix.standard.types import RECORDS, type_name
 from pypmix.wire import decode, encode
 from pypmix.wire.decode import RULE_SHIFT, UnknownType, broken
 from pypmix.wire.encode import BYTES, ENCODERS, rule_for

@@ -18,8 +18,7 @@ import struct
 
 from pypmix.standard import codes, statuses, types
 from pypmix.standard.errors import RemoteProtocolError
-from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANK_UNDEF, DataArray, Info, Proc, Value
-from pypmix.standard.values import RANGES, type_name
+from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANGES, RANK_UNDEF, DataArray, Info, Proc, Value, type_name
 from pypmix.wire.encode import BYTES, TYPELESS_BARE, TYPELESS_MIXED, TYPELESS_SIZED, rule_for
 from pypmix.wire.shapes import ONE_BYTE, OPAQUE, SIGNED, UNSIGNED
 

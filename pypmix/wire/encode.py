@@ -10,8 +10,7 @@ import struct
 from math import isnan
 
 from pypmix.standard import codes
-from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANK_UNDEF
-from pypmix.standard.values import RANGES, type_name
+from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANGES, RANK_UNDEF, type_name
 from pypmix.wire.shapes import ONE_BYTE, OPAQUE, SIGNED, UNSIGNED
 
 TYPE_CHECKING = False

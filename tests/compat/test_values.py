@@ -20,8 +20,7 @@ from pypmix.compat.asking import travelling
 from pypmix.compat.values import from_value, to_apps, to_infos, to_procs, to_queries, to_value
 from pypmix.standard import statuses
 from pypmix.standard.errors import PMIxError
-from pypmix.standard.types import Value
-from pypmix.standard.values import NAMES
+from pypmix.standard.types import NAMES, Value
 
 SCRIPT = Path(__file__).parent / "scripts" / "values.py"
 

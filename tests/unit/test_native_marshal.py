@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from pypmix.standard import codes, types
 from pypmix.standard.errors import NotSupported
-from pypmix.standard.types import DataArray, Info, Proc, Value
-from pypmix.standard.values import NAMES, RANGES
+from pypmix.standard.types import NAMES, RANGES, DataArray, Info, Proc, Value
 
 pytest.importorskip(
     "pypmix.engine.native._ffi", reason="this machine lacks the native engine's extension", exc_type=ImportError

@@ -9,8 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pypmix.standard import codes, types
-from pypmix.standard.types import DataArray, Info, Proc, Value
-from pypmix.standard.values import NAMES, RANGES
+from pypmix.standard.types import NAMES, RANGES, DataArray, Info, Proc, Value
 
 ALL_TYPES = sorted(set(NAMES) - {codes.UNDEF})
 """Every type that can stand at the top level."""

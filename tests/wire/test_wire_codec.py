@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from pypmix.standard import codes
 from pypmix.standard.errors import RemoteProtocolError
-from pypmix.standard.types import DataArray, Info, KeyValue, Proc, Topology, Value
-from pypmix.standard.values import NAMES, RANGES
+from pypmix.standard.types import NAMES, RANGES, DataArray, Info, KeyValue, Proc, Topology, Value
 from pypmix.wire import decode, encode
 from pypmix.wire.codec import Packer, Unpacker, encode_kval, kvals, split_kvals
 from pypmix.wire.messages import decode_get, encode_get

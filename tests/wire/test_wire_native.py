@@ -20,8 +20,7 @@ import pypmix
 from harness import machine
 from pypmix.standard import codes
 from pypmix.standard.releases import Release, parse_release
-from pypmix.standard.types import Cpuset, DataArray, Value
-from pypmix.standard.values import NAMES
+from pypmix.standard.types import NAMES, Cpuset, DataArray, Value
 from pypmix.wire.codec import Packer, Unpacker
 from wire import abi, strategies
 from wire.libpmix import VARIABLE, find_libpmix

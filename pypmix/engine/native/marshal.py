@@ -14,8 +14,8 @@ from pypmix.engine.native.kinds import unknown_element, unknown_value
 from pypmix.standard import codes, types
 from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.standard.releases import Release, release_text
-from pypmix.standard.types import DataArray, Info, Proc, Value
-from pypmix.standard.values import RANGES, inflate, type_name
+from pypmix.standard.types import RANGES, DataArray, Info, Proc, Value, type_name
+from pypmix.standard.values import inflate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.engine.base import COMMON
 from pypmix.engine.native.library import OLDEST
 from pypmix.standard import codes, keys, statuses
-from pypmix.standard.values import type_name
+from pypmix.standard.types import type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

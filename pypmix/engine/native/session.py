@@ -25,8 +25,7 @@ from pypmix.standard.errors import (
     error_for,
 )
 from pypmix.standard.releases import parse_release, release_text
-from pypmix.standard.types import RANK_INVALID, RANK_WILDCARD, Info, Proc, Value, decimal
-from pypmix.standard.values import RANGES
+from pypmix.standard.types import RANGES, RANK_INVALID, RANK_WILDCARD, Info, Proc, Value, decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

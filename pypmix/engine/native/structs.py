@@ -9,8 +9,7 @@ from __future__ import annotations
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.standard import types
 from pypmix.standard.errors import NotSupported, PMIxError
-from pypmix.standard.types import Proc
-from pypmix.standard.values import type_name
+from pypmix.standard.types import Proc, type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
