@@ -596,14 +596,14 @@ CODES_HEAD = '''\
 '''
 
 
-def read_own(kind: str) -> list[tuple[str, str, str]]:
-    """Return name, value and meaning of the names of a kind that the Standard does not have."""
+def read_own(*kinds: str) -> list[tuple[str, str, str]]:
+    """Return name, value and meaning of the names of some kinds that the Standard does not have."""
     found = []
     for row_kind, name, value, meaning in rows("own.tsv", 4):
-        if row_kind not in ("key", "status"):
-            raise BadTable(f"own.tsv: {name} is neither a key nor a status")
+        if row_kind not in ("key", "name", "status"):
+            raise BadTable(f"own.tsv: {name} is not a key, a name or a status")
         check_meaning(meaning, f"own.tsv: {name}")
-        if row_kind == kind:
+        if row_kind in kinds:
             found.append((name, value, meaning))
     return found
 
@@ -615,7 +615,7 @@ def render_keys(attributes: list[Attribute]) -> str:
     for row in attributes:
         for release, key in check_versions(row.since, row.until, row.changed, row.name) if row.changed else ():
             lines.append(f'{row.name}_{release.replace(".", "_")} = "{key}"')
-    for name, key, meaning in read_own("key"):
+    for name, key, meaning in read_own("key", "name"):
         lines += [f'{name} = "{key}"', *comment(meaning, "")]
     return KEYS_HEAD + "\n".join(lines) + "\n"
 

@@ -13,7 +13,7 @@ from pypmix.compat.fabric import Fabrics
 from pypmix.compat.hardware import Hardware
 from pypmix.compat.packing import Packing
 from pypmix.compat.printing import Printing
-from pypmix.compat.running import attempt, callback, named_after, start, status_of
+from pypmix.compat.running import attempt, callback, named_after, status_of
 from pypmix.compat.values import from_infos, from_proc, from_value, to_infos, to_key, to_proc, to_value
 from pypmix.standard import keys, statuses
 from pypmix.standard.attrs import EVENT_NON_DEFAULT
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.compat.asking import Shape
+    from pypmix.compat.doors import Way
     from pypmix.engine.base import Done
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Info, Proc, Value
@@ -36,11 +37,27 @@ MODELS = frozenset({keys.PROGRAMMING_MODEL, keys.MODEL_LIBRARY_NAME, keys.MODEL_
 """The directives of `init` that describe the process's programming model."""
 
 
-def _declare(facade: Client, directives: tuple[Info, ...]) -> None:
+def _declare(facade: Peer, directives: tuple[Info, ...]) -> None:
     """Raise `PMIX_MODEL_DECLARED` in this process alone, as a libpmix does by itself."""
     told = tuple([info for info in directives if info.key in MODELS])
     if told and facade.engine.name != "native":
-        facade._run(NotifyEvent(statuses.MODEL_DECLARED, RANGE_PROC_LOCAL, (*told, EVENT_NON_DEFAULT(True))))
+        facade.carry_out(NotifyEvent(statuses.MODEL_DECLARED, RANGE_PROC_LOCAL, (*told, EVENT_NON_DEFAULT(True))))
+
+
+class Peer(Client):
+    """A client whose operations are carried out as they are given."""
+
+    def carry_out(self, op: Op[Any]) -> Any:
+        """Carry out an operation, and return its result."""
+        if isinstance(op, Get):
+            # The facade knows which keys change while a library holds their first value.
+            return self.get_value(op.key, op.proc, info=op.directives)
+        return self._run(op)
+
+    def begin(self, op: Op[Any], done: Done[Any]) -> None:
+        """Begin an operation; `done` is called once, on any thread, and must not block."""
+        self._attend()
+        self._session.submit(op, done)
 
 
 class Shared:
@@ -52,15 +69,15 @@ class Shared:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self.facade: Client | None = None
+        self.facade: Peer | None = None
         self.own: dict[tuple[Proc, str], Value] = {}
         """The values that `store_internal` has kept."""
 
-    def enter(self, directives: tuple[Info, ...]) -> Client:
+    def enter(self, directives: tuple[Info, ...]) -> Peer:
         """Return the open client, which the first user opens."""
         with self._lock:
             if self.facade is None:
-                self.facade = Client(info=directives).open()
+                self.facade = Peer(info=directives).open()
                 # The client is connected, whether or not this event, which may have no handler, can be raised.
                 attempt(_declare, self.facade, directives)
             self._users += 1
@@ -90,30 +107,27 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
     """
 
     def __init__(self) -> None:
-        self._facade: Client | None = None
+        self._facade: Peer | None = None
         self._own = _shared.own
         self._fabric: int | None = None
 
-    # How the methods reach pypmix; servers have other ways.
+    # How the methods reach pypmix.
 
-    def _peer(self) -> Client:
+    def _peer(self) -> Peer:
         facade = self._facade or _shared.facade
         if facade is None:
             raise NotInitialized("PMIx is not initialized", operation="compat", hint="call init first")
         return facade
 
+    def _way(self) -> Way:
+        """Return the one that carries out what is asked: the client; for a server, its host."""
+        return self._peer()
+
     def _me(self) -> Proc:
-        return self._peer().proc
+        return self._way().proc
 
     def _run(self, op: Op[Any]) -> Any:
-        facade = self._peer()
-        if isinstance(op, Get):
-            # The facade knows which keys change while a library holds their first value.
-            return facade.get_value(op.key, op.proc, info=op.directives)
-        return facade._run(op)
-
-    def _start(self, op: Op[Any], done: Done[Any]) -> None:
-        start(self._peer(), op, done)
+        return self._way().carry_out(op)
 
     # How the methods run.
 
@@ -162,7 +176,7 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
 
         def begin() -> None:
             op = self._made(make, *args)
-            self._start(op, lambda result, error: callback(named_after(cbfunc, finish), op, result, error))
+            self._way().begin(op, lambda result, error: callback(named_after(cbfunc, finish), op, result, error))
 
         return attempt(begin)[0]
 

@@ -5,13 +5,26 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Protocol
 
     from pypmix.client import Client
     from pypmix.compat.asking import Shape
     from pypmix.engine.base import Done
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Proc
+
+    class Way(Protocol):
+        """One that carries out operations: a client, a tool, or the host of a server."""
+
+        @property
+        def proc(self) -> Proc:
+            """Its name."""
+
+        def carry_out(self, op: Op[Any]) -> Any:
+            """Carry out an operation and return its result, or raise its error."""
+
+        def begin(self, op: Op[Any], done: Done[Any]) -> None:
+            """Begin an operation; `done` is called once, on any thread."""
 
 
 class Doors:
@@ -28,9 +41,6 @@ class Doors:
 
         def _run(self, op: Op[Any]) -> Any:
             """Carry out an operation and return its result, or raise its error."""
-
-        def _start(self, op: Op[Any], done: Done[Any]) -> None:
-            """Begin an operation; `done` is called once, on any thread."""
 
         def _do(self, make: Callable[..., Op[Any]], *args: object) -> int:
             """Carry out what returns nothing but a status."""

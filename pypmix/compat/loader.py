@@ -16,7 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NAME = "pmix.py"
+MODULE = "pmix"
+NAME = f"{MODULE}.py"
 MARK = "Put here by `pypmix compat --install`"
 USAGE = "usage: python -m pypmix.compat (SCRIPT | -m MODULE) [ARGUMENT...]"
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PMIX_INFO = 24
 PMIX_VALUE = 21
 
-EVENTS = -100
+EVENTS = statuses.ERR_LOST_CONNECTION_TO_SERVER
 """From here on down most numbers are events in the first place, and statuses by a deprecated name."""
 
 

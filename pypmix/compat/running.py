@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, ParamSpec, TypeVar
 
-    from pypmix.client import Client
-    from pypmix.engine.base import Done
-    from pypmix.standard.ops import Op
-
     P = ParamSpec("P")
     R = TypeVar("R")
 
@@ -49,12 +45,6 @@ def attempt(function: Callable[P, R], *args: P.args, **named: P.kwargs) -> tuple
         return status_of(error), None
 
 
-def start(client: Client, op: Op[R], done: Done[R]) -> None:
-    """Begin an operation of a client or tool; `done` is called once, on any thread, and must not block."""
-    client._attend()
-    client._session.submit(op, done)
-
-
 class Callbacks:
     """The thread that calls the callbacks of a program, one after the other, in the order in which they came due.
 
@@ -63,9 +53,10 @@ class Callbacks:
     """
 
     def __init__(self) -> None:
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Begin anew, without the thread."""
         self._work: SimpleQueue[tuple[Callable[..., object], tuple[Any, ...], Callable[[Exception], object] | None]] = (
             SimpleQueue()
         )
@@ -122,7 +113,7 @@ def _name(function: object) -> str:
 
 _callbacks = Callbacks()
 # A child has none of its parent's threads.
-os.register_at_fork(after_in_child=_callbacks._forget)
+os.register_at_fork(after_in_child=_callbacks.forget)
 
 
 def callback(function: Callable[..., object], *args: object) -> None:

@@ -33,15 +33,14 @@ from pypmix.server import Server
 from pypmix.standard import codes, ops, statuses
 from pypmix.standard.errors import NotInitialized, NotSupported, PMIxError, Unreachable
 from pypmix.standard.ops.forwarding import STDIN
-from pypmix.standard.types import Proc, Regex2
+from pypmix.standard.types import Regex2
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from pypmix.engine.base import Done
-    from pypmix.standard.ops import Op
+    from pypmix.compat.doors import Way
 
 
 log = logging.getLogger("pypmix.compat")
@@ -107,14 +106,8 @@ class PMIxServer(PMIxClient):
             raise NotInitialized("the server is not initialized", operation="compat", hint="call init first")
         return self._hosting
 
-    def _me(self) -> Proc:
-        return self._host().server.proc
-
-    def _run(self, op: Op[Any]) -> Any:
-        return self._host().run(op)
-
-    def _start(self, op: Op[Any], done: Done[Any]) -> None:
-        self._host().start(op, done)
+    def _way(self) -> Way:
+        return self._host()
 
     def notify_event(
         self,
@@ -258,14 +251,14 @@ class PMIxServer(PMIxClient):
             return status
         known = "sessioncontrol" in hosting.module
         if cbfunc is None:
-            return attempt(hosting.run, op)[0] if known else statuses.ERR_UNREACH
+            return attempt(hosting.carry_out, op)[0] if known else statuses.ERR_UNREACH
         answer = cbfunc
 
         def done(result: Any, error: BaseException | None) -> None:
             callback(answer, statuses.SUCCESS if error is None else status_of(error), from_infos(result or ()), cbdata)
 
         if known:
-            return attempt(hosting.start, op, done)[0]
+            return attempt(hosting.begin, op, done)[0]
         done(None, Unreachable("there is no scheduler", operation="session_control"))
         return statuses.SUCCESS
 

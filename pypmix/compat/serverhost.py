@@ -16,7 +16,7 @@ from pypmix.compat.serverevents import ServerEvents
 from pypmix.compat.serverjobs import Job
 from pypmix.compat.serverupcalls import ROWS
 from pypmix.server import Server, accept
-from pypmix.standard import attrs, ops, statuses
+from pypmix.standard import attrs, keys, ops, statuses
 from pypmix.standard.errors import NotFound, NotSupported, PMIxError, Unreachable, WouldDeadlock
 from pypmix.standard.ops.publishing import RANGE_SESSION
 from pypmix.standard.types import Info, Proc, Value
@@ -130,7 +130,7 @@ def _options(infos: Iterable[Info]) -> dict[str, Any]:
         # Where tools look that are told to connect to the scheduler.
         folder = options.get("system_tmpdir") or tempfile.gettempdir()
         node = options.get("hostname") or socket.gethostname()
-        options.setdefault("rendezvous_file", os.path.join(folder, f"pmix.sched.{node}"))
+        options.setdefault("rendezvous_file", os.path.join(folder, f"{keys.SCHEDULER_FILE}.{node}"))
     if options.get("tmpdir"):
         os.makedirs(options["tmpdir"], mode=0o700, exist_ok=True)
     return options
@@ -261,7 +261,12 @@ class Hosting:
 
     # What the program asks as a client. A server has no server of its own: it knows, or its host does.
 
-    def start(self, op: Op[Any], done: Done[Any]) -> None:
+    @property
+    def proc(self) -> Proc:
+        """The server's name."""
+        return self.server.proc
+
+    def begin(self, op: Op[Any], done: Done[Any]) -> None:
         """Begin an operation; `done` is called once."""
         own = _OWN.get(type(op))
         if own is None and isinstance(op, ops.Log) and not {"log", "log2"} & set(self.module):
@@ -278,7 +283,7 @@ class Hosting:
         else:
             done(None, Unreachable("a server has no server that it could ask", operation=op.name))
 
-    def run(self, op: Op[Any]) -> Any:
+    def carry_out(self, op: Op[Any]) -> Any:
         """Carry out an operation, and return its result."""
         ended = threading.Event()
         found: list[tuple[Any, BaseException | None]] = []
@@ -287,7 +292,7 @@ class Hosting:
             found.append((result, error))
             ended.set()
 
-        self.start(op, done)
+        self.begin(op, done)
         if not ended.is_set() and in_callback():
             raise WouldDeadlock("a handler cannot wait for another handler", operation=op.name)
         ended.wait()

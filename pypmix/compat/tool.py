@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.compat.asking import PROCS
-from pypmix.compat.client import PMIxClient
+from pypmix.compat.client import Peer, PMIxClient
 from pypmix.compat.events import Registration
 from pypmix.compat.running import attempt, callback, named_after
 from pypmix.compat.server import PMIxServer, handlers
@@ -37,7 +37,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from pypmix.compat.doors import Way
     from pypmix.standard.types import Info
+
+
+class ToolPeer(Tool, Peer):
+    """A tool whose operations are carried out as they are given."""
 
 
 class PMIxTool(PMIxServer):
@@ -53,16 +58,17 @@ class PMIxTool(PMIxServer):
         self._own = {}
         self._given: tuple[Info, ...] = ()
 
-    def _peer(self) -> Tool:
+    def _peer(self) -> ToolPeer:
         facade = self._facade
-        if not isinstance(facade, Tool):
+        if not isinstance(facade, ToolPeer):
             raise NotInitialized("the tool is not initialized", operation="compat", hint="call init first")
         return facade
 
-    # What is asked goes to the primary server, as a client's questions do, not to the host of the tool's own server.
-    _me = PMIxClient._me
-    _run = PMIxClient._run
-    _start = PMIxClient._start
+    # Requests go to the primary server, as a client's do, not to the host of the tool's own server.
+
+    def _way(self) -> Way:
+        return self._peer()
+
     notify_event = PMIxClient.notify_event
     store_internal = PMIxClient.store_internal
 
@@ -73,10 +79,10 @@ class PMIxTool(PMIxServer):
     def init(self, dicts: object = None, map: object = None) -> tuple[int, dict[str, Any]]:
         """`PMIx_tool_init`: find a server and connect; returns the status and the tool's name."""
 
-        def enter() -> Tool:
-            if not isinstance(self._facade, Tool):
+        def enter() -> ToolPeer:
+            if not isinstance(self._facade, ToolPeer):
                 given = to_infos(dicts)
-                self._facade = Tool(info=given).open()
+                self._facade = ToolPeer(info=given).open()
                 self._given = given
             self._users += 1
             return self._peer()

@@ -128,14 +128,14 @@ class _Chain:
 class Delivery:
     """An event at one handler; see `pypmix.engine.base.Delivery`."""
 
-    __slots__ = ("_answer", "_chain", "_handler", "_handlers", "_inside", "_open", "notification", "results")
+    __slots__ = ("_answer", "_handlers", "_inside", "_open", "chain", "handler", "notification", "results")
 
     def __init__(self, handlers: Handlers, chain: _Chain, handler: Handler) -> None:
         self.notification = chain.notification
         self.results = chain.results
         self._handlers = handlers
-        self._chain = chain
-        self._handler = handler
+        self.chain = chain
+        self.handler = handler
         self._open = [True]
         self._inside = 0
         self._answer: tuple[int, tuple[Info, ...]] | None = None
@@ -169,7 +169,7 @@ class Delivery:
         """Call the handler; return its answer if it has answered already."""
         self._inside = get_ident()
         try:
-            self._handler.function(self)
+            self.handler.function(self)
         except BaseException as error:
             self._inside = 0
             if not isinstance(error, Exception):
@@ -178,7 +178,7 @@ class Delivery:
                 raise
             from logging import getLogger
 
-            name = self._handler.name or "without a name"
+            name = self.handler.name or "without a name"
             code = self.notification.code
             getLogger("pypmix.events").error("the handler %s failed on the event %d", name, code, exc_info=error)
             try:
@@ -445,14 +445,14 @@ class Handlers:
         """Make up for what an exception of a signal handler may have left out in `raised`."""
         for _, argument in list(self._calls):
             if isinstance(argument, Delivery):
-                self._spend(argument._handler)
+                self._spend(argument.handler)
         self._tell(self._make_calls, None)
 
     def _start(self, chain: _Chain, effect: Effect = _at_once) -> None:
         delivery = self._reach(chain)
         if delivery is not None:
             effect(self._calls.append, (self._hand_over, delivery))
-            self._spend(delivery._handler)
+            self._spend(delivery.handler)
             self._tell(self._make_calls, None)
 
     def _call(self, function: Callable[[Any], None], argument: object) -> None:
@@ -474,7 +474,7 @@ class Handlers:
     def _next(self, chain: _Chain) -> Delivery | None:
         delivery = self._reach(chain)
         if delivery is not None:
-            self._spend(delivery._handler)
+            self._spend(delivery.handler)
         return delivery
 
     def _reach(self, chain: _Chain) -> Delivery | None:
@@ -492,8 +492,8 @@ class Handlers:
             self._drop(handler)
 
     def _after(self, delivery: Delivery, status: int, results: tuple[Info, ...]) -> Delivery | None:
-        chain = delivery._chain
-        name = delivery._handler.name or NAMELESS
+        chain = delivery.chain
+        name = delivery.handler.name or NAMELESS
         chain.results += (Info.unchecked(name, Value.unchecked(codes.STATUS, status), 0), *results)
         chain.status = status
         if status == statuses.EVENT_ACTION_COMPLETE:
@@ -504,9 +504,9 @@ class Handlers:
         """Call a handler, and those after it as long as each answers at once; outside of `enter`."""
         following: list[Delivery | None] = [delivery]
         while (current := following.pop()) is not None:
-            handler = current._handler
+            handler = current.handler
             if handler.gone and not handler.oneshot:
-                self.enter(lambda current=current: following.append(self._next(current._chain)))  # type: ignore[misc]
+                self.enter(lambda current=current: following.append(self._next(current.chain)))  # type: ignore[misc]
                 continue
             answer = current.hand_over()
             if answer is None:

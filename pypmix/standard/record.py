@@ -84,26 +84,27 @@ class Record(metaclass=RecordType):
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable")
 
-    def _values(self) -> tuple[Any, ...]:
+    def astuple(self) -> tuple[Any, ...]:
+        """Return the values of the fields, in their order."""
         return tuple([getattr(self, field) for field in type(self).__fields__])  # type: ignore[attr-defined]
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with the named fields changed."""
         fields = type(self).__fields__  # type: ignore[attr-defined]
-        return type(self)(**{**dict(zip(fields, self._values(), strict=True)), **changes})
+        return type(self)(**{**dict(zip(fields, self.astuple(), strict=True)), **changes})
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        return self._values() == other._values()
+        return self.astuple() == other.astuple()
 
     def __hash__(self) -> int:
-        return hash((type(self), self._values()))
+        return hash((type(self), self.astuple()))
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        return type(self), self._values()
+        return type(self), self.astuple()
 
     def __repr__(self) -> str:
         fields = type(self).__fields__  # type: ignore[attr-defined]
-        shown = ", ".join(f"{f}={v!r}" for f, v in zip(fields, self._values(), strict=True))
+        shown = ", ".join(f"{f}={v!r}" for f, v in zip(fields, self.astuple(), strict=True))
         return f"{type(self).__name__}({shown})"

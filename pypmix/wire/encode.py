@@ -472,14 +472,14 @@ def _proc_stats(add: Add, data: Any, rule: int) -> None:
 
 
 def _counters(add: Add, data: Any, rule: int) -> None:
-    name, *counters = data._values()
+    name, *counters = data.astuple()
     _string(add, name, rule)
     for counter in counters:
         _uint64(add, counter, rule)
 
 
 def _node_stats(add: Add, data: Any, rule: int) -> None:
-    node, *loads = data._values()
+    node, *loads = data.astuple()
     _string(add, node, rule)
     for load in loads[:11]:
         _float(add, load, rule)

@@ -296,7 +296,7 @@ class CTopology(ctypes.Structure):
     _fields_ = [("source", ctypes.c_char_p), ("topology", ctypes.c_void_p)]
 mine = CTopology()
 assert ctypes.CDLL(me.info.library).PMIx_Load_topology(ctypes.byref(mine)) == 0
-given = me.marshal._get_array(ffi.new("pmix_data_array_t *", [TOPO, 1, ffi.cast("void *", ctypes.addressof(mine))])[0])
+given = me.marshal.get_array(ffi.new("pmix_data_array_t *", [TOPO, 1, ffi.cast("void *", ctypes.addressof(mine))])[0])
 (topology,) = given.items
 assert "<topology" in topology.xml and (topology.support or me.info.release >= "7")
 

@@ -74,7 +74,7 @@ def took(seconds=20.0):
 
 def contents(upcall):
     # what an upcall says, as Python has it
-    items = marshal._get_array(upcall.items).items if upcall.items.size else ()
+    items = marshal.get_array(upcall.items).items if upcall.items.size else ()
     return {
         "what": UPS[upcall.what],
         "source": get_proc(upcall.source) if upcall.sourced else None,

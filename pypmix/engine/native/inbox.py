@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from threading import RLock
 
+from pypmix.engine.base import owned
 from pypmix.engine.faults import fault
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.marshal import plain
@@ -63,7 +64,7 @@ class Inbox:
     @property
     def inside(self) -> bool:
         """Whether this thread has the lock."""
-        return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]
+        return owned(self._lock)
 
     def enter(self, step: Callable[[], object]) -> None:
         """Take a step under the lock; from any thread that does not have it already."""

@@ -94,7 +94,7 @@ class Marshal:
         array = structs.alloc(codes.INFO, len(given), "pmix_info_t *")
         try:
             for n, info in enumerate(given):
-                self._put_info(array[n], info)
+                self.put_info(array[n], info)
         except BaseException:
             lib.pypmix_infos_free(array, len(given))
             raise
@@ -197,20 +197,20 @@ class Marshal:
             union.ptr = structs.alloc(kind, 1, "void *")
             put(self, ffi.cast(pointer, union.ptr)[0], data)
 
-    def _put_info(self, target: Any, info: Info) -> None:
+    def put_info(self, target: Any, info: Info) -> None:
         structs.put_name(target.key, info[0])
         target.flags = info[2]
         self.put_value(target.value, info[1])
 
-    def _get_info(self, source: Any) -> Info:
+    def get_info(self, source: Any) -> Info:
         return Info.unchecked(structs.get_name(source.key), self.read(source.value), source.flags)
 
-    def _put_array(self, target: Any, data: DataArray) -> None:
+    def put_array(self, target: Any, data: DataArray) -> None:
         if data.type in self._no_element:
             raise self._unknown(f"an array of {type_name(data.type)}")
         self.fill(target, data.type, data.items)
 
-    def _get_array(self, source: Any) -> DataArray:
+    def get_array(self, source: Any) -> DataArray:
         return DataArray(source.type, self.elements(source.type, source.array, source.size))
 
     def fill(self, target: Any, kind: int, items: Sequence[Any]) -> None:
@@ -398,8 +398,8 @@ _LAYOUTS: dict[int, tuple[str, type, str]] = {
 
 _ELEMENTS: dict[int, tuple[str, Put, Get]] = {
     codes.VALUE: ("pmix_value_t *", Marshal.put_value, Marshal.read),
-    codes.INFO: ("pmix_info_t *", Marshal._put_info, Marshal._get_info),
-    codes.DATA_ARRAY: ("pmix_data_array_t *", Marshal._put_array, Marshal._get_array),
+    codes.INFO: ("pmix_info_t *", Marshal.put_info, Marshal.get_info),
+    codes.DATA_ARRAY: ("pmix_data_array_t *", Marshal.put_array, Marshal.get_array),
     codes.PROC: ("pmix_proc_t *", *_PIECES["p"]),
     codes.PROC_NSPACE: ("pmix_nspace_t *", *_PIECES["n"]),
     codes.TIMEVAL: ("struct timeval *", *_PIECES["t"]),

@@ -19,6 +19,7 @@ from pypmix.standard.keys import (
     OPTIONAL,
     PROCID,
     QUERY_ATTRIBUTE_SUPPORT,
+    QUERY_PREFIX,
     QUERY_REFRESH_CACHE,
     RANK,
     TIMEOUT,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Done
-
-QUERIES = "pmix.qry."
 
 _NOBODY = (statuses.ERR_INVALID_NAMESPACE, statuses.ERR_NOT_FOUND)
 
@@ -164,7 +163,7 @@ class Topic(Asking):
 
     def _known(self, key: str, qualifiers: tuple[Info, ...]) -> Value | None:
         """Return what is in this process already: a server takes a question without an nspace for one about its own."""
-        if not key.startswith(RESERVED_PREFIX) or key.startswith(QUERIES):
+        if not key.startswith(RESERVED_PREFIX) or key.startswith(QUERY_PREFIX):
             return None
         nspace, rank = "", RANK_WILDCARD
         for info in self._qualifiers(qualifiers):

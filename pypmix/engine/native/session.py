@@ -55,7 +55,7 @@ OURS = frozenset(("connect.nspace", "connect.directives"))
 
 COLLECT = Info(keys.COLLECT_DATA, Value(codes.BOOL, True))
 
-_SIGN = {kind: (-low, -2 * low) for kind, (low, _high) in RANGES.items() if low < 0 and kind in INTEGERS}
+_SIGN = {kind: (-low, -low * 2) for kind, (low, _high) in RANGES.items() if low < 0 and kind in INTEGERS}
 
 
 def open_client(env: Mapping[str, str], library: Library, directives: Sequence[Info] = ()) -> NativeSession:

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 SYSTEM_FILES = {
-    keys.CONNECT_TO_SYSTEM: "pmix.sys",
-    keys.CONNECT_SYSTEM_FIRST: "pmix.sys",
-    keys.CONNECT_TO_SCHEDULER: "pmix.sched",
-    keys.CONNECT_TO_SYS_CONTROLLER: "pmix.sysctrlr",
+    keys.CONNECT_TO_SYSTEM: keys.SYSTEM_FILE,
+    keys.CONNECT_SYSTEM_FIRST: keys.SYSTEM_FILE,
+    keys.CONNECT_TO_SCHEDULER: keys.SCHEDULER_FILE,
+    keys.CONNECT_TO_SYS_CONTROLLER: keys.CONTROLLER_FILE,
 }
 """The files of the servers that a node has one of, by the attribute that asks for them."""
 

@@ -88,7 +88,7 @@ from pypmix.wire.messages import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import Any, Protocol
+    from typing import Any, ClassVar, Protocol
 
     from pypmix.engine.base import Done
     from pypmix.standard.ops import Connected, GroupState
@@ -185,8 +185,16 @@ class _Told(Op[None]):
 _TOLD = _Told()
 
 
+def _status(client: Client, call: Call, payload: bytes) -> int:
+    return decode_status(payload, client.buffer_type)
+
+
+def _settle(client: Client, call: Call, op: Op[Any], status: int) -> None:
+    client.settle(call, status)
+
+
 class Operation:
-    """How one kind of operation is carried out.
+    """The way in which one kind of operation is carried out.
 
     Attributes:
         start: Begins it: sends its request, or ends the call at once.
@@ -1026,9 +1034,11 @@ class Client:
             self.end(call)
             return
         call.sent = parts = self.store.unsent()
-        if self.adapts and [scope for scope, _ in parts[-2:]] == _BOTH and parts[-2][1] == parts[-1][1]:
-            # All may read the same: readers of this node and others have it once, where natives want it twice.
-            parts = [*parts[:-2], (SCOPE_GLOBAL, parts[-1][1])]
+        if self.adapts and len(parts) > 1:
+            *before, (local, here), (remote, elsewhere) = parts
+            if [local, remote] == _BOTH and here == elsewhere:
+                # All may read the same: readers of this node and others have it once, where natives want it twice.
+                parts = [*before, (SCOPE_GLOBAL, here)]
         blocks = [(scope, b"".join(values.values())) for scope, values in parts]
         self.request(call, encode_commit(self.buffer_type, blocks))
 
@@ -1309,13 +1319,16 @@ class Client:
             lambda: NotInitialized("the client is finalized", hint="open a new one"),
         )
 
-
-def _status(client: Client, call: Call, payload: bytes) -> int:
-    return decode_status(payload, client.buffer_type)
-
-
-def _settle(client: Client, call: Call, op: Op[Any], status: int) -> None:
-    client.settle(call, status)
+    CORE_OPERATIONS: ClassVar[dict[type, Operation]] = {
+        Open: Operation(lambda client, call, op: None, _read_job, _opened),
+        Put: Operation(_put),
+        Commit: Operation(_commit, act=_committed),
+        Fence: Operation(_fence, read_missing, _fenced),
+        Get: Operation(_get, read_get, _got),
+        Abort: Operation(_abort),
+        Finalize: Operation(_finalize, act=_left),
+    }
+    """How to carry out the operations that every rank uses."""
 
 
 def _told(function: Callable[[Any], None], argument: object) -> Call:
@@ -1388,13 +1401,5 @@ def exchange(
     return Operation(start, read, act)
 
 
-OPERATIONS: dict[type, Operation] = {
-    Open: Operation(lambda client, call, op: None, Client._read_job, Client._opened),
-    Put: Operation(Client._put),
-    Commit: Operation(Client._commit, act=Client._committed),
-    Fence: Operation(Client._fence, Client.read_missing, Client._fenced),
-    Get: Operation(Client._get, Client.read_get, Client._got),
-    Abort: Operation(Client._abort),
-    Finalize: Operation(Client._finalize, act=Client._left),
-}
-"""How each kind of operation is carried out; `_late` adds those of `clientside`."""
+OPERATIONS = dict(Client.CORE_OPERATIONS)
+"""How to carry out each kind of operation; `_late` adds those of `clientside`."""

@@ -12,7 +12,7 @@ import socket
 import stat
 import time
 
-from pypmix.standard import statuses
+from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.record import Record
 from pypmix.standard.types import RANK_UNDEF, decimal
@@ -135,7 +135,7 @@ class Post:
             PMIxError: There is one already (`ERR_EXISTS`), or the folder cannot be written to.
         """
         for host in self._hosts:
-            self.file(os.path.join(folder, f"pmix.sys.{host}"))
+            self.file(os.path.join(folder, f"{keys.SYSTEM_FILE}.{host}"))
 
     def file(self, path: str) -> None:
         """Write a file that somebody asked for by its path.
