@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.compat.asking import Shape
-    from pypmix.compat.doors import Way
+    from pypmix.compat.port import Port
     from pypmix.engine.base import Done
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Info, Proc, Value
@@ -119,15 +119,15 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
             raise NotInitialized("PMIx is not initialized", operation="compat", hint="call init first")
         return facade
 
-    def _way(self) -> Way:
+    def _port(self) -> Port:
         """Return the one that carries out what is asked: the client; for a server, its host."""
         return self._peer()
 
     def _me(self) -> Proc:
-        return self._way().proc
+        return self._port().proc
 
     def _run(self, op: Op[Any]) -> Any:
-        return self._way().carry_out(op)
+        return self._port().carry_out(op)
 
     # How the methods run.
 
@@ -176,7 +176,7 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
 
         def begin() -> None:
             op = self._made(make, *args)
-            self._way().begin(op, lambda result, error: callback(named_after(cbfunc, finish), op, result, error))
+            self._port().begin(op, lambda result, error: callback(named_after(cbfunc, finish), op, result, error))
 
         return attempt(begin)[0]
 

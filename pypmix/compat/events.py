@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from pypmix.compat.doors import Doors
+from pypmix.compat.port import Methods
 from pypmix.compat.running import answered, attempt, log, named_after
 from pypmix.compat.values import from_infos, from_proc, refused, to_infos, to_int, to_proc
 from pypmix.standard import codes, keys, statuses
@@ -69,7 +69,7 @@ def code_list(given: object) -> tuple[int, ...]:
     return tuple([to_int(codes.STATUS, code) for code in given])
 
 
-class Events(Doors):
+class Events(Methods):
     """The methods about events."""
 
     def register_event_handler(self, pycodes: object, pyinfo: object, hdlr: object) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.compat import asking
 from pypmix.compat.asking import INFOS, Shape
-from pypmix.compat.doors import Doors
+from pypmix.compat.port import Methods
 from pypmix.compat.running import callback
 from pypmix.compat.values import from_distance, to_cpuset, to_infos
 from pypmix.standard import keys, statuses
@@ -22,7 +22,7 @@ def _index(infos: list[dict[str, Any]]) -> int:
     return next((int(info["value"]) for info in infos if info["key"] == keys.FABRIC_INDEX), 0)
 
 
-class Fabrics(Doors):
+class Fabrics(Methods):
     """The methods about fabrics and devices; an object has one fabric, as in the official binding.
 
     So the index that the Standard's appendix passes makes no difference.

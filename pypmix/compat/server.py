@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from pypmix.compat.doors import Way
+    from pypmix.compat.port import Port
 
 
 log = logging.getLogger("pypmix.compat")
@@ -106,7 +106,7 @@ class PMIxServer(PMIxClient):
             raise NotInitialized("the server is not initialized", operation="compat", hint="call init first")
         return self._hosting
 
-    def _way(self) -> Way:
+    def _port(self) -> Port:
         return self._host()
 
     def notify_event(

@@ -37,7 +37,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from pypmix.compat.doors import Way
+    from pypmix.compat.port import Port
     from pypmix.standard.types import Info
 
 
@@ -66,7 +66,7 @@ class PMIxTool(PMIxServer):
 
     # Requests go to the primary server, as a client's do, not to the host of the tool's own server.
 
-    def _way(self) -> Way:
+    def _port(self) -> Port:
         return self._peer()
 
     notify_event = PMIxClient.notify_event

@@ -1,4 +1,4 @@
-"""What a server answers to queries, in the one form that both engines return."""
+"""The answers of servers to queries, in the one form that both engines return."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 NAMES = frozenset({keys.QUERY_GROUP_NAMES})
-"""What is an array of names, which releases from 5.0 on tell as one string, joined by commas."""
+"""Arrays of names, which releases from 5.0 on send as one string, joined by commas."""
 
 OPEN = Value.unchecked(codes.UNDEF, None)
 """The value of a key that this process cannot answer by itself."""

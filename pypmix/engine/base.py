@@ -1,4 +1,4 @@
-"""What an engine is: the protocols that facades call and both engines implement."""
+"""The protocols of an engine, which facades call and both engines implement."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ else:
     from pypmix.standard._typing import Generic as Protocol
 
 SLURM = "slurm.pmix."
-"""How the nspaces of Slurm's job steps begin; `pypmix.engine.slurm` says what is different there."""
+"""The prefix of the nspaces of Slurm's job steps; `pypmix.engine.slurm` says what is different there."""
 LONGEST_SLEEP = 86400.0
 """The most seconds that a poll sleeps at a time."""
 
@@ -37,7 +37,7 @@ NATIVE = "native"
 MUNGE = "munge"
 
 UNCHECKED = "unchecked"
-"""What an operator says who wants clients believed whose user cannot be known."""
+"""The word by which an operator has clients accepted whose user cannot be known."""
 
 
 def security_modules(names: Iterable[str]) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ class EngineInfo(Record):
 
 
 class Done(Protocol[Rc]):
-    """What `submit` calls when an operation has ended: with its result, or with its error."""
+    """The function that `submit` calls when an operation has ended: with its result, or with its error."""
 
     def __call__(self, result: Rc | None, error: BaseException | None, /) -> None: ...
 

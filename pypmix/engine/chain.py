@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 MAX_KEPT = 512
-"""How many events that found no handler are kept for one that comes late; natives keep as many."""
+"""The most events without a handler that are kept for a later one; libpmix keeps as many."""
 
 NAMELESS = "UNKNOWN"
-"""What stands for the name of a handler that has none, in what is handed on."""
+"""The name of a handler without one, in the results that are handed on."""
 
 SINGLE, MULTI, DEFAULT = range(3)
 

@@ -1,4 +1,4 @@
-"""What of connects works with which server: the same for both engines."""
+"""The directives of connects that work with each server: the same for both engines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = {
     CONNECT_OPTIONAL: "optional participants",
     CONNECT_EARLY_TERM: "connections whose members may end early",
 }
-"""What the directives stand for that only servers of the Python engine know, in words."""
+"""The meanings, in words, of the directives that only servers of the Python engine know."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

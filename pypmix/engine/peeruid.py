@@ -33,7 +33,7 @@ MAX_STALE = 64
 """Answers to earlier questions, or of others than the kernel, that are passed over."""
 
 PROBE_SECONDS = 5.0
-"""What a connection of a process to itself may take."""
+"""Seconds that a connection of a process to itself may take."""
 
 OWNER = "PYPMIX_SERVER_OWNER"
 """Whose servers a process talks to besides those of its own user and of root: numbers of users, or `any`."""

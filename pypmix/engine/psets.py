@@ -1,4 +1,4 @@
-"""What makes a process set, the same with the servers of both engines."""
+"""The rules of a process set, the same with the servers of both engines."""
 
 from __future__ import annotations
 

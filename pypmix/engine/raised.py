@@ -1,4 +1,4 @@
-"""What a process has raised itself, so that it hears of each event once."""
+"""The events that a process has raised itself, so that it hears of each once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Raised:
-    """What this process has raised itself, and how often its handlers have yet to hear of it.
+    """The events that this process has raised itself, and how often its handlers have yet to hear of each.
 
     Releases bring some of it again to those who register later, whether it was handled or not.
     """

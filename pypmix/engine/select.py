@@ -29,7 +29,7 @@ SERVER_ENGINES = ("native", "python")
 
 
 class Launcher(Record):
-    """What the environment says about the server that launched this process; all empty for a lone process."""
+    """The environment's words on the server that launched this process; all empty for a lone process."""
 
     nspace: str = ""
     rank: str = ""
@@ -51,7 +51,7 @@ class Choice(Record):
 
 
 class Report(Record):
-    """What `choose` sees and says in an environment, for a person to read.
+    """The findings and the decision of `choose` in an environment, for a person to read.
 
     Args:
         launcher: What the environment says about the server.

@@ -1,1 +1,1 @@
-"""What the bytes between PMIx clients and servers mean: frames, handshake, codec, messages. No sockets, no state."""
+"""The bytes between PMIx clients and servers: frames, handshake, codec, messages. No sockets."""

@@ -1,4 +1,4 @@
-"""What pypmix's own clients and servers tell each other beyond OpenPMIx's protocol.
+"""The additions of pypmix's own clients and servers to OpenPMIx's protocol.
 
 A client says in its handshake that it is pypmix, only where the environment says that the server is; a server adds
 nothing for anybody else. Natives ignore what follows the fields that they know, and would still never see it.
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 VERSION = "pypmix.version"
 
 MAX_MISSING = 4096
-"""How many procs an answer names at the most."""
+"""The most procs that an answer names."""
 
 MAX_REASON = 1024
-"""How many characters an answer has to say why something failed."""
+"""The most characters that an answer has to say why something failed."""
 
 REASON = b"\xffpypmix.why\xff"
-"""What stands between the status of a failure and the words for it, where a native has a number or nothing."""
+"""Stands between the status of a failure and the words for it, where a native has a number or nothing."""
 
 MAX_CONNECTED = 1 << 20
-"""How many procs a connection has at the most."""
+"""The most procs of a connection."""
 
 
 def greeting(version: str) -> Info:

@@ -144,7 +144,7 @@ class Unpacker:
 
     @property
     def position(self) -> int:
-        """How many bytes have been read."""
+        """The number of bytes that have been read."""
         return self._position
 
     @position.setter

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     Many = Callable[[bytes, int, int, int], tuple[list[Any], int]]
 
 MAX_DEPTH = 64
-"""How deep values may be nested."""
+"""The most levels of nested values."""
 
 MAX_FACTOR = 48
 """The most bytes of memory that a decode takes for each byte of a message, besides copies of it."""
 
 MAX_WORK = 1_000_000
-"""What the decode of one request may cost a server, in units of about 100 ns: some 250,000 numbers, 125,000
+"""The cost to a server that the decode of one request may have, in units of about 100 ns: some 250,000 numbers, 125,000
 procs, 100,000 infos or 40,000 keys."""
 
 METERED_FROM = 1 << 16
@@ -713,7 +713,7 @@ def _endpoint(data: bytes, pos: int, context: int) -> tuple[types.Endpoint, int]
 
 
 _SUPPORT_SIZES = (32, 31, 29, 27)
-"""How many flags hwloc has: 2.4 and later, 2.1, 2.0, 1.11."""
+"""The numbers of flags of hwloc: 2.4 and later, 2.1, 2.0, 1.11."""
 
 
 def _topology(data: bytes, pos: int, context: int) -> tuple[types.Topology, int]:
@@ -888,7 +888,7 @@ for _type in (codes.BOOL, codes.INT8):
     _SINGLE[_type] = 256
 
 _PRICES = [320] * _TYPES
-"""What a value of a type costs a decode besides what is in its arrays, in sixteenths of a unit of `MAX_WORK`."""
+"""The cost of a value of a type without that of its arrays' contents, in sixteenths of a unit of `MAX_WORK`."""
 
 for _type in (*UNSIGNED, *SIGNED, *OPAQUE, *ONE_BYTE, codes.STRING, codes.PID, codes.TIME, codes.VALUE):
     _PRICES[_type] = 64
@@ -918,7 +918,7 @@ def _priced(type: int) -> Decoder:
 
 
 _IN_ARRAYS = list(_PRICES)
-"""What a value costs by being in an array: less, where its decoder charges for it wherever it is."""
+"""The cost of a value in an array: less, where its decoder charges for it in any place."""
 
 for _type, _price in enumerate(_PRICES):
     if (_price >= 160 and _type != codes.DATA_ARRAY) or _type == codes.VALUE:

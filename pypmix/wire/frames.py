@@ -10,7 +10,7 @@ HEADER = struct.Struct("!iIII")
 """Index of the peer, tag, bytes of payload, padding."""
 
 MAX_MESSAGE = 32 << 20
-"""What natives of 6.0 and later accept as the payload of one message, in bytes."""
+"""The most bytes that natives of 6.0 and later accept as the payload of one message."""
 
 MAX_SKIPPED = 1 << 30
 """The longest payload that is passed over; where more is announced, these are no messages."""

@@ -30,10 +30,10 @@ BUFFER_NON_DESC = 1
 BUFFER_FULLY_DESC = 2
 
 MAX_HELLO = 131072
-"""What servers accept as a handshake, in bytes."""
+"""The most bytes that servers accept as a handshake."""
 
 MAX_HELLO_WORK = 10_000
-"""What the decode of what a client adds to its handshake may cost, in the units of `decode.MAX_WORK`."""
+"""The cost that a client's additions to its handshake may have to decode, in the units of `decode.MAX_WORK`."""
 
 
 _HEADER = struct.Struct("=iIII")
@@ -59,7 +59,7 @@ _EARLY_GDS = "ds12,hash"
 
 
 class Hello(Record):
-    """What a client says of itself when it connects.
+    """The words of a client about itself when it connects.
 
     Attributes:
         psec: Its security module: `native`, `none`, `munge`.

@@ -1,4 +1,4 @@
-"""What a client learns of its job when it starts: the reply to REQ for a client of the `hash` store."""
+"""The job info that a client gets when it starts: the reply to REQ for a client of the `hash` store."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 MAX_BLOCKS = 64
-"""How many blocks a commit has at the most; clients send one for each scope."""
+"""The most blocks of a commit; clients send one for each scope."""
 
 
 class Field:
@@ -37,7 +37,7 @@ class Field:
 
     @property
     def default(self) -> Any:
-        """What stands for a value that did not come."""
+        """Stands for a value that did not come."""
         return () if self.many else None
 
     def put(self, packer: Packer, value: Any) -> None:
@@ -197,7 +197,7 @@ class Flagged(One):
 
 
 class Layout:
-    """What a message consists of.
+    """The parts of a message.
 
     Args:
         name: What the message is called, for errors.

@@ -55,7 +55,7 @@ __all__ = [
 
 
 class Command:
-    """What a request asks for: the number that it starts with."""
+    """The command of a request: the number that it starts with."""
 
     REQ = 0
     ABORT = 1
@@ -202,7 +202,7 @@ _REQUESTS: tuple[tuple[int, Release, tuple[Field, ...]], ...] = (
     (Command.RESOLVE_NODE, _RESOLVE_FROM, (_NSPACE,)),
     (Command.GDS_FALLBACK, _SEVEN, (One("module", codes.STRING),)),
 )
-"""What follows the command, from which release of the server on."""
+"""The parts after the command, by the first release of the server that has them."""
 
 _REPLIES: tuple[tuple[int, Release, tuple[Field, ...]], ...] = (
     (Command.REQ, _OLDEST, _JOB),
@@ -259,7 +259,7 @@ _REPLIES: tuple[tuple[int, Release, tuple[Field, ...]], ...] = (
     (Command.RESOLVE_NODE, _RESOLVE_FROM, (_STATUS, One("nodes", codes.STRING))),
     (Command.GDS_FALLBACK, _SEVEN, _JOB),
 )
-"""What comes back, from which release on: the client's on a server, the server's on a client."""
+"""The parts of the answer, by the first release that has them: the client's on a server, the server's on a client."""
 
 
 def _layouts(
@@ -340,7 +340,7 @@ IOF_CONTROL = Layout(
         _INFOS,
     ),
 )
-"""What a server of 7.0 or later says on `TAG_IOF_CONTROL` to a client that pushes input: to pause, or to go on."""
+"""A message of a server of 7.0 or later on `TAG_IOF_CONTROL` to a client that pushes input: to pause, or to go on."""
 
 
 def peek_command(data: bytes, buffer_type: int) -> int:
@@ -360,7 +360,7 @@ _STATUSES_MOST = 1024
 
 
 PLAIN_SUCCESS = b"\2\0"
-"""How an answer in a plain buffer begins that is a success."""
+"""The first bytes of an answer in a plain buffer that is a success."""
 
 
 def encode_status(buffer_type: int, status: int) -> bytes:

@@ -1,4 +1,4 @@
-"""What the servers of a job give each other of the values that their procs have committed: pypmix's own format.
+"""The committed values that the servers of a job give each other: pypmix's own format.
 
 libpmix has one of its own for this, which its stores define and which differs between releases; the servers of one
 job are all pypmix's, or all libpmix's. A host passes these bytes on and need not understand them.

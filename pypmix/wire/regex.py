@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_ITEMS = 1 << 20
-"""How many nodes, or ranks, a list may expand to."""
+"""The most nodes, or ranks, that a list may expand to."""
 
 MAX_INFLATED = 64 << 20
-"""What a compressed list may grow to, in bytes."""
+"""The most bytes that a compressed list may grow to."""
 
 _MAX_NAME = 255
 _BLOB = b"blob:\0component=zlib:\0size="

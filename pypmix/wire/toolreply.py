@@ -1,4 +1,4 @@
-"""What a server answers to the handshake of a tool, a launcher or a scheduler.
+"""The answer of a server to the handshake of a tool, a launcher or a scheduler.
 
 Unlike a client, a tool may have no name yet, and it does not know whom it has reached.
 """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pypmix.engine.native.connection import Connection
 
     Ask = tuple[int, Any, float]
-    """What the shim calls it, its arguments, and the seconds that it may last."""
+    """The shim's name of an operation, its arguments, and the seconds that it may last."""
 
     Steps = Generator[Ask, Any, Any]
 

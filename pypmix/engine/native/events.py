@@ -242,7 +242,7 @@ def _nobody(_delivery: object) -> None:
 
 
 def _unasked(_result: object, _error: BaseException | None) -> None:
-    """What hears how a registration has ended that nobody waits for."""
+    """Takes the end of a registration that has no caller waiting."""
 
 
 def _notification(topic: Asking, op: NotifyEvent, given: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the groups of a native session need of it: all of their steps are taken under the lock of its inbox."""
+"""The port through which groups reach a native session: all of their steps are taken under the lock of its inbox."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def identify(candidate: Candidate) -> Library | Refusal:
 
 
 class Usage:
-    """What has happened to libpmix in this process.
+    """The use that this process has made of libpmix.
 
     Attributes:
         opened: How many clients are open.

@@ -1,4 +1,4 @@
-"""What releases of libpmix do each in their own way, so that sessions need not: tables, and rules over them."""
+"""The differences between releases of libpmix, so that sessions need not know them: tables, and rules over them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FEATURES: dict[str, Release] = {
     "get.refresh": (5, 0, 0),
     "query.attributes": ATTRIBUTES,
 }
-"""What works with this engine, and the first release of a library with which it does."""
+"""The features of this engine, and the first release of a library that has each."""
 
 NOT_ALONE = frozenset(
     {
@@ -74,7 +74,7 @@ NOT_ALONE = frozenset(
         "abort",
     }
 )
-"""What needs a server, so that a singleton does not have it."""
+"""The features that need a server, so that a singleton lacks them."""
 
 FABRIC_ERRORS: Release = (7, 0, 0)
 """The first release that passes on what a server says against a fabric's registration, instead of success."""
@@ -93,7 +93,7 @@ SHIFTED: Release = (7, 0, 0)
 
 ANSWERED_TWICE = 1 << 40
 RAISED_ANYWHERE = 1 << 41
-"""What the shim is told of the library with an event: see `events.c`."""
+"""The flags of the library that the shim gets with an event: see `events.c`."""
 
 ENDS_ALONE: Release = (7, 0, 0)
 """The first release that finalizes a tool that has left its last server; those before free itself twice."""
@@ -105,7 +105,7 @@ Releases before 7 have their own handlers among those of the process, where one 
 """
 
 GRACE = 0.5
-"""What the library's own answer to a timeout may take, in seconds, before the engine gives its own."""
+"""Seconds that the library's own answer to a timeout may take before the engine gives its own."""
 
 
 def check_types(infos: Sequence[Info]) -> None:

@@ -87,7 +87,7 @@ RENDEZVOUS = "PMIX_LAUNCHER_RNDZ_FILE"
 """Where a server writes how to reach it, beside the places that tools look at."""
 
 MOST_AT_ONCE = 64
-"""How many upcalls one `poll` takes."""
+"""The most upcalls that one `poll` takes."""
 
 FINALIZE = 10.0
 """Seconds that the library has to finalize; one that does not come back is left behind."""
@@ -614,7 +614,7 @@ class NativeServer:
 
 
 class Parts(Record):
-    """What a call is given: elements of a type, a number, infos, and more elements."""
+    """The arguments of a call: elements of a type, a number, infos, and more elements."""
 
     items: tuple[int, Sequence[Any]] = (0, ())
     number: int = 0

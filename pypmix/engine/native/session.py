@@ -51,7 +51,7 @@ TOPICS = {
 CORE = ops.Op.__module__
 
 OURS = frozenset(("connect.nspace", "connect.directives"))
-"""What works with servers of the Python engine alone."""
+"""The features that only servers of the Python engine have."""
 
 COLLECT = Info(keys.COLLECT_DATA, Value(codes.BOOL, True))
 

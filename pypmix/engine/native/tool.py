@@ -223,7 +223,7 @@ class ToolSession(NativeSession):
 
 
 class Servers(Asking):
-    """What a tool asks of its own library: to attach, to switch, to tell, to leave."""
+    """The requests of a tool to its own library: to attach, to switch, to list its servers, to leave."""
 
     session: ToolSession
 

@@ -179,7 +179,7 @@ class Open(Op[None]):
 
 
 class _Told(Op[None]):
-    """What the transport is to tell somebody, such as an event."""
+    """A call by which the transport delivers something, such as an event."""
 
 
 _TOLD = _Told()
@@ -286,7 +286,7 @@ class Call:
 
 
 class _Intake:
-    """What arrived since the last moment when nothing was left over, and how far it has been dealt with.
+    """The bytes from the first message that is not whole or not dealt with, and how far they have been read.
 
     `handled` has an entry for each message that was: to append to a list can be a part of one call of C functions.
     """
@@ -350,7 +350,7 @@ class Client:
         """Ended calls whose `done` the transport is to call."""
         self.collected = False
         self.closed: Callable[[], PMIxError] | None = None
-        """What to raise for further operations, once there can be none; the transport closes the socket."""
+        """Makes the error of further operations, once there can be none; the transport closes the socket."""
         self._calls: dict[int, Call] = {}
         self._timed: list[Call] = []
         self._gets: dict[Proc, Call] = {}
@@ -364,13 +364,13 @@ class Client:
         self.finalizing = False
         self.now = 0.0
         self.listeners: dict[int, Callable[[bytes], None]] = {}
-        """Who takes messages that answer no request, by their tag; see `effect` for how not to take one twice."""
+        """The takers of messages that answer no request, by tag; see `effect` for how not to take one twice."""
         self.at_resume: list[Callable[[], None]] = []
-        """What to do first when an exception of a signal handler may have cut a listener short."""
+        """Called first when an exception of a signal handler may have cut a listener short."""
         self.at_loss: list[Callable[[], None]] = []
-        """What to do when there can be no further operations."""
+        """Called when there can be no further operations."""
         self.topics: dict[str, object] = {}
-        """What the modules of `clientside` keep, each under its own name."""
+        """The state of the modules of `clientside`, each under its own name."""
         self.groups: Groups | None = None
         """The groups of this process, once it has asked for one."""
         self.timers: list[ClientTimer] = []
@@ -1328,7 +1328,7 @@ class Client:
         Abort: Operation(_abort),
         Finalize: Operation(_finalize, act=_left),
     }
-    """How to carry out the operations that every rank uses."""
+    """The operations that every rank uses."""
 
 
 def _told(function: Callable[[Any], None], argument: object) -> Call:
@@ -1402,4 +1402,4 @@ def exchange(
 
 
 OPERATIONS = dict(Client.CORE_OPERATIONS)
-"""How to carry out each kind of operation; `_late` adds those of `clientside`."""
+"""The ways of all kinds of operations; `_late` adds those of `clientside`."""

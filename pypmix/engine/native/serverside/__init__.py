@@ -1,1 +1,1 @@
-"""What a native server takes from its library and gives to it: upcalls, job info, and the layout of the module."""
+"""The upcalls of a native server's library, the job info for it, and the layout of its module."""

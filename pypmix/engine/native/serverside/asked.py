@@ -94,7 +94,7 @@ class Asked:
 
 
 class Told:
-    """What a host is only told, so that there is nothing to answer."""
+    """An upcall that only tells the host something: there is nothing to answer."""
 
     __slots__ = ("gid", "op", "requestor", "uid")
 

@@ -1,4 +1,4 @@
-"""What a server can tell of its jobs where neither its host nor the library does: from what the host has registered."""
+"""Answers about a server's jobs that neither its host nor the library gives: from the host's registrations."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ connects next under that number is never heard: his request for the job info sta
 """
 
 SECONDS = 1.0
-"""How long the library has to read that a connection has ended."""
+"""Seconds that the library has to read the end of a connection."""
 
 
 class Lingering:

@@ -1,4 +1,4 @@
-"""What a native server knows of its node: jobs, procs, users, process sets, and who reads output."""
+"""The state of a native server's node: jobs, procs, users, process sets, and the readers of output."""
 
 from __future__ import annotations
 

@@ -25,13 +25,13 @@ LATER: tuple[tuple[Release, tuple[int, ...]], ...] = (
     ),
     ((5, 0, 0), (lib.PYPMIX_UP_SESSION_CONTROL,)),
 )
-"""What follows these, from each release on, newest first.
+"""The slots after these, from each release on, newest first.
 
 The place behind `client_connected2` belongs to another upcall in 5.0 than from 6 on, under one soname.
 """
 
 EMPTY = (lib.PYPMIX_UP_LISTENER, lib.PYPMIX_UP_CLIENT_CONNECTED)
-"""What no host of ours is asked: to listen for connections, and the old form of what has a newer one everywhere."""
+"""Slots that our hosts leave empty: listening for connections, and old forms of upcalls that all have a newer one."""
 
 REPLACED = {
     lib.PYPMIX_UP_TOOL_CONNECTED: lib.PYPMIX_UP_TOOL_CONNECTED2,

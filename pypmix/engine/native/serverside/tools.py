@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TRIES = 20
 PAUSE = 0.02
-"""How often and after how many seconds it is asked again whose a connection is that is nobody's."""
+"""The tries, and the seconds between them, to find the owner of a connection that has none yet."""
 
 SAID: dict[str, Any] = {
     keys.NSPACE: "",
@@ -35,7 +35,7 @@ SAID: dict[str, Any] = {
     keys.USERID: None,
     keys.GRPID: None,
 }
-"""What the upcall says elsewhere, and what stands for it where the library does not tell."""
+"""The upcall's infos about a tool, with stand-ins where the library does not tell."""
 
 
 def connected(node: Node, raw: Any) -> ToolConnected:

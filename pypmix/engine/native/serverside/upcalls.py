@@ -36,7 +36,7 @@ PROC_SIZE = int(lib.pypmix_size_of(codes.PROC))
 
 MOST_FENCES = 64
 MOST_PROCS = 64
-"""How many fences are kept, and of how many procs each."""
+"""The most fences that are kept, and the most procs of each."""
 
 PARTIAL_LOOKUP = (7, 0, 0)
 PARTIAL_QUERY = (5, 0, 7)

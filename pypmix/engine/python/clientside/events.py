@@ -51,7 +51,7 @@ _FAILURES = {
 
 
 class _Interest:
-    """What the server was told of a code.
+    """The registration of a code with the server.
 
     Attributes:
         handlers: How many handlers are for it.

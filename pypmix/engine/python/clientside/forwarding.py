@@ -102,7 +102,7 @@ class _Readers:
 
 
 class _Gate:
-    """What the server says about the input that this client pushes: to pause, and to go on."""
+    """Take the server's word on the input that this client pushes: to pause, or to go on."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Proc
 
-    class Way(Protocol):
+    class Port(Protocol):
         """One that carries out operations: a client, a tool, or the host of a server."""
 
         @property
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
             """Begin an operation; `done` is called once, on any thread."""
 
 
-class Doors:
+class Methods:
     """A `PMIxClient`, as the classes see it that it is made of."""
 
     if TYPE_CHECKING:
