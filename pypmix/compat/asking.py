@@ -6,28 +6,30 @@ import os
 from typing import NamedTuple
 
 from pypmix.compat.children import environment
-from pypmix.compat.values import (
+from pypmix.compat.scalars import (
     from_bytes,
-    from_infos,
-    from_pdata,
     from_procs,
-    from_value,
     refused,
-    to_app,
     to_bytes,
-    to_info,
-    to_infos,
     to_int,
     to_key,
-    to_keys,
     to_nspace,
     to_proc,
     to_procs,
-    to_queries,
     to_text,
-    to_units,
-    to_value,
     to_whom,
+)
+from pypmix.compat.structures import to_units
+from pypmix.compat.values import (
+    from_infos,
+    from_pdata,
+    from_value,
+    to_app,
+    to_info,
+    to_infos,
+    to_keys,
+    to_queries,
+    to_value,
 )
 from pypmix.standard import codes, keys, ops, statuses
 from pypmix.standard.ops.events import is_set

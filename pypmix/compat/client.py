@@ -14,7 +14,8 @@ from pypmix.compat.hardware import Hardware
 from pypmix.compat.packing import Packing
 from pypmix.compat.printing import Printing
 from pypmix.compat.running import attempt, callback, named_after, status_of
-from pypmix.compat.values import from_infos, from_proc, from_value, to_infos, to_key, to_proc, to_value
+from pypmix.compat.scalars import from_proc, to_key, to_proc
+from pypmix.compat.values import from_infos, from_value, to_infos, to_value
 from pypmix.standard import keys, statuses
 from pypmix.standard.attrs import EVENT_NON_DEFAULT
 from pypmix.standard.errors import NotInitialized, NotSupported

@@ -6,7 +6,8 @@ import threading
 
 from pypmix.compat.port import Methods
 from pypmix.compat.running import answered, attempt, log, named_after
-from pypmix.compat.values import from_infos, from_proc, refused, to_infos, to_int, to_proc
+from pypmix.compat.scalars import from_proc, refused, to_int, to_proc
+from pypmix.compat.values import from_infos, to_infos
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import DeregisterEventHandler, Notification, NotifyEvent, RegisterEventHandler
 from pypmix.standard.ops.publishing import RANGE_SESSION

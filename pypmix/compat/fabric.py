@@ -6,7 +6,8 @@ from pypmix.compat import asking
 from pypmix.compat.asking import INFOS, Shape
 from pypmix.compat.port import Methods
 from pypmix.compat.running import callback
-from pypmix.compat.values import from_distance, to_cpuset, to_infos
+from pypmix.compat.structures import from_record, to_cpuset
+from pypmix.compat.values import to_infos
 from pypmix.standard import keys, statuses
 from pypmix.standard.ops import ComputeDistances, FabricUpdate
 from pypmix.standard.types import Topology
@@ -15,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-DISTANCES = Shape(lambda op, found: (statuses.SUCCESS, [from_distance(each) for each in found]), list)
+DISTANCES = Shape(lambda op, found: (statuses.SUCCESS, [from_record(each) for each in found]), list)
 
 
 def _index(infos: list[dict[str, Any]]) -> int:

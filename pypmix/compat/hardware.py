@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from pypmix.compat.running import attempt
-from pypmix.compat.values import HWLOC, cpus_of, from_cpuset, refused, to_cpuset, to_text
+from pypmix.compat.scalars import refused, to_text
+from pypmix.compat.structures import HWLOC, cpus_of, from_cpuset, to_cpuset
 from pypmix.standard import statuses
 from pypmix.standard.enums import BindEnvelope, Locality
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pypmix.compat.running import attempt
-from pypmix.compat.values import HWLOC, cpus_of, from_value, to_data, to_text, to_value
+from pypmix.compat.scalars import to_text
+from pypmix.compat.structures import HWLOC, cpus_of
+from pypmix.compat.values import from_value, to_data, to_value
 from pypmix.standard import codes
 from pypmix.standard.errors import PMIxError
 

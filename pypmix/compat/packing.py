@@ -6,7 +6,8 @@ import struct
 import zlib
 
 from pypmix.compat.running import attempt
-from pypmix.compat.values import from_bytes, from_info, from_value, refused, to_bytes, to_info, to_int, to_value
+from pypmix.compat.scalars import from_bytes, refused, to_bytes, to_int
+from pypmix.compat.values import from_info, from_value, to_info, to_value
 from pypmix.data import DataBuffer
 from pypmix.standard import codes, statuses
 from pypmix.standard.errors import PMIxError

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from pypmix.compat.names import table
 from pypmix.compat.running import attempt
-from pypmix.compat.values import to_app, to_info, to_proc, to_text, to_unit, to_value
+from pypmix.compat.scalars import to_proc, to_text
+from pypmix.compat.structures import to_record
+from pypmix.compat.values import to_app, to_info, to_value
 from pypmix.standard import enums, statuses
 from pypmix.standard.types import App, Info, ResourceUnit, Value, type_name
 
@@ -186,7 +188,7 @@ class Printing:
 
     def resource_unit_string(self, pyunit: object) -> tuple[int, str | None]:
         """`PMIx_Resource_unit_string`."""
-        return attempt(lambda: unit_text(to_unit(pyunit)))
+        return attempt(lambda: unit_text(to_record(ResourceUnit, pyunit)))
 
     def data_print(self, prefix: object, pysrc: object, data_type: int | None = None) -> tuple[int, str | None]:
         """`PMIx_Data_print`: a value or an info as a line behind a prefix."""

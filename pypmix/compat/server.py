@@ -6,28 +6,11 @@ import logging
 
 from pypmix.compat.client import PMIxClient
 from pypmix.compat.running import attempt, callback, status_of
+from pypmix.compat.scalars import refused, to_bytes, to_int, to_key, to_nspace, to_proc, to_procs, to_text
 from pypmix.compat.serveranswers import Handler, setmodulefn
 from pypmix.compat.serverhost import Hosting
-from pypmix.compat.values import (
-    HWLOC,
-    cpus_of,
-    from_cpuset,
-    from_infos,
-    from_regex2,
-    ranges_of,
-    refused,
-    to_bytes,
-    to_cpuset,
-    to_infos,
-    to_int,
-    to_key,
-    to_nspace,
-    to_proc,
-    to_procs,
-    to_regex2,
-    to_text,
-    to_value,
-)
+from pypmix.compat.structures import HWLOC, cpus_of, from_cpuset, from_regex2, ranges_of, to_cpuset, to_regex2
+from pypmix.compat.values import from_infos, to_infos, to_value
 from pypmix.data import DataBuffer
 from pypmix.server import Server
 from pypmix.standard import codes, ops, statuses

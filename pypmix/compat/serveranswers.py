@@ -13,7 +13,8 @@ import itertools
 import logging
 
 from pypmix.compat.running import answered
-from pypmix.compat.values import to_bytes, to_infos, to_pdata, to_proc, to_text
+from pypmix.compat.scalars import to_bytes, to_proc, to_text
+from pypmix.compat.values import to_infos, to_pdata
 from pypmix.standard import statuses
 from pypmix.standard.errors import SUCCESSES, PMIxError, error_for
 from pypmix.standard.ops import Credential

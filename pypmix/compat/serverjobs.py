@@ -6,7 +6,7 @@ maps of nodes and procs, from which libpmix makes up the rest. So does this.
 
 from __future__ import annotations
 
-from pypmix.compat.values import refused
+from pypmix.compat.scalars import refused
 from pypmix.server import Server
 from pypmix.standard import attrs, codes
 from pypmix.standard.jobinfo import JobInfo

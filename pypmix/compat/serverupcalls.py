@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from pypmix.compat import serveranswers as answers
 from pypmix.compat.names import Key
+from pypmix.compat.scalars import from_bytes, from_proc, from_procs
 from pypmix.compat.serveranswers import Row
-from pypmix.compat.values import (
-    from_apps,
-    from_bytes,
-    from_info,
-    from_infos,
-    from_proc,
-    from_procs,
-    from_queries,
-    from_units,
-)
+from pypmix.compat.structures import from_record
+from pypmix.compat.values import from_apps, from_info, from_infos, from_queries
 from pypmix.standard import attrs, ops
 from pypmix.standard.ops import Credential, Op
 from pypmix.standard.types import Info
@@ -259,7 +252,7 @@ ROWS: dict[type[Op[Any]], Row] = {
             **({} if upcall.requestor is None else {"requestor": from_proc(upcall.requestor)}),
             "directive": int(op.directive),
             "block": op.block,
-            "units": from_units(op.units),
+            "units": [from_record(each) for each in op.units],
             "info": _given(op.infos),
         },
     ),

@@ -21,11 +21,14 @@ from pypmix.compat.scalars import (
 )
 from pypmix.standard import codes, statuses, types
 from pypmix.standard.errors import PMIxError
+from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
+    from collections.abc import Callable, Iterable
+    from typing import Any, TypeVar
+
+    R = TypeVar("R", bound=Record)
 
 HWLOC = "hwloc"
 
@@ -33,49 +36,76 @@ MOST_CPUS = 1 << 16
 """The cpus that a list of them may name, so that a typing error in a range does not fill the memory."""
 
 
-def to_timeval(given: object) -> types.Timeval:
-    """Return a time of seconds and microseconds from a dict."""
-    return types.Timeval(to_int(codes.INT64, member(given, "sec")), to_int(codes.INT64, member(given, "usec")))
+Form = tuple["Callable[[object], Any]", "Callable[[Any], Any]"]
+"""The functions that take a member from a dict and give it back."""
+
+_TEXT: Form = (optional, from_text)
+_BYTES: Form = (to_bytes, from_bytes)
 
 
-def to_proc_info(given: object) -> types.ProcInfo:
-    """Return what is known of a process from a dict."""
-    return types.ProcInfo(
-        to_proc(member(given, "proc")),
-        optional(member(given, "hostname")),
-        optional(member(given, "executable")),
-        to_int(codes.PID, member(given, "pid")),
-        to_int(codes.PROC_STATE, member(given, "state")),
-        to_int(codes.INT, member(given, "exitcode")),
-    )
+def _number(type: int) -> Form:
+    return lambda given: to_int(type, given), int
 
 
-def from_proc_info(found: types.ProcInfo) -> dict[str, Any]:
-    """Return the dict of what is known of a process."""
-    return {
-        "proc": from_proc(found.proc),
-        "hostname": from_text(found.hostname),
-        "executable": from_text(found.executable),
-        "pid": found.pid,
-        "exitcode": found.exit_code,
-        "state": int(found.state),
-    }
-
-
-def to_envar(given: object) -> types.Envar:
-    """Return a change to an environment variable from a dict."""
-    separator = member(given, "separator")
-    if isinstance(separator, int) and 0 <= separator < 128:
-        separator = chr(separator)
-    text = to_text(separator)
+def _separator(given: object) -> str:
+    if isinstance(given, int) and 0 <= given < 128:
+        given = chr(given)
+    text = to_text(given)
     if len(text) != 1 or ord(text) > 127:
         raise refused(f"a separator is one character of ASCII, not {text!r:.80}")
-    return types.Envar(optional(member(given, "envar")), optional(member(given, "value")), text)
+    return text
 
 
-def from_envar(found: types.Envar) -> dict[str, Any]:
-    """Return the dict of a change to an environment variable."""
-    return {"envar": from_text(found.name), "value": from_text(found.value), "separator": found.separator}
+_NAMED = {"uuid": _TEXT, "osname": _TEXT}
+
+LAYOUTS: dict[type[Record], dict[str, Form]] = {
+    types.Timeval: {"sec": _number(codes.INT64), "usec": _number(codes.INT64)},
+    types.ProcInfo: {
+        "proc": (to_proc, from_proc),
+        "hostname": _TEXT,
+        "executable": _TEXT,
+        "pid": _number(codes.PID),
+        "state": _number(codes.PROC_STATE),
+        "exitcode": _number(codes.INT),
+    },
+    types.Envar: {"envar": _TEXT, "value": _TEXT, "separator": (_separator, str)},
+    types.DeviceDistance: {
+        **_NAMED,
+        "type": _number(codes.DEVTYPE),
+        "mindist": _number(codes.UINT16),
+        "maxdist": _number(codes.UINT16),
+    },
+    types.Endpoint: {**_NAMED, "endpt": _BYTES},
+    types.Device: {**_NAMED, "type": _number(codes.DEVTYPE)},
+    types.ResourceUnit: {"type": _number(codes.DEVTYPE), "count": _number(codes.SIZE)},
+    types.NodePid: {"hostname": _TEXT, "nodeid": _number(codes.UINT32), "pid": _number(codes.PID)},
+}
+"""The members of the dicts of plain records, in the order of their fields."""
+
+_DEFAULTS: dict[type[Record], dict[str, Any]] = {
+    types.DeviceDistance: {"type": 0},
+    types.Endpoint: {"endpt": None},
+    types.ResourceUnit: {"type": 0, "count": 0},
+}
+"""The members that may be missing."""
+
+
+def to_record(cls: type[R], given: object) -> R:
+    """Return the record of a class in `LAYOUTS` from a dict."""
+    if cls in _DEFAULTS and isinstance(given, dict):
+        given = _DEFAULTS[cls] | given
+    return cls(*[take(member(given, name)) for name, (take, _) in LAYOUTS[cls].items()])
+
+
+def from_record(found: Record) -> dict[str, Any]:
+    """Return the dict of a record of a class in `LAYOUTS`."""
+    layout = LAYOUTS[type(found)]
+    return {name: give(data) for (name, (_, give)), data in zip(layout.items(), found.astuple(), strict=True)}
+
+
+def to_units(given: object) -> tuple[types.ResourceUnit, ...]:
+    """Return the resource units of a list of dicts; none for None."""
+    return tuple([to_record(types.ResourceUnit, each) for each in listed(given, "resource units")])
 
 
 def to_coord(given: object) -> types.Coord:
@@ -117,83 +147,6 @@ def from_geometry(found: types.Geometry) -> dict[str, Any]:
     coords = [from_coord(each) for each in found.coordinates]
     named = {"fabric": found.fabric, "uuid": from_text(found.uuid), "osname": from_text(found.osname)}
     return {**named, "ncoords": len(coords), "coords": coords}
-
-
-def to_distance(given: object) -> types.DeviceDistance:
-    """Return a device's distance from a dict."""
-    given = {"type": 0} | given if isinstance(given, dict) else given
-    return types.DeviceDistance(
-        optional(member(given, "uuid")),
-        optional(member(given, "osname")),
-        to_int(codes.DEVTYPE, member(given, "type")),
-        to_int(codes.UINT16, member(given, "mindist")),
-        to_int(codes.UINT16, member(given, "maxdist")),
-    )
-
-
-def from_distance(found: types.DeviceDistance) -> dict[str, Any]:
-    """Return the dict of a device's distance."""
-    named = {"uuid": from_text(found.uuid), "osname": from_text(found.osname), "type": int(found.type)}
-    return {**named, "mindist": found.mindist, "maxdist": found.maxdist}
-
-
-def to_endpoint(given: object) -> types.Endpoint:
-    """Return an endpoint from a dict."""
-    given = {"endpt": None} | given if isinstance(given, dict) else given
-    names = optional(member(given, "uuid")), optional(member(given, "osname"))
-    return types.Endpoint(*names, to_bytes(member(given, "endpt")))
-
-
-def from_endpoint(found: types.Endpoint) -> dict[str, Any]:
-    """Return the dict of an endpoint."""
-    named = {"uuid": from_text(found.uuid), "osname": from_text(found.osname)}
-    return {**named, "endpt": from_bytes(found.endpoint)}
-
-
-def to_device(given: object) -> types.Device:
-    """Return a device from a dict."""
-    names = optional(member(given, "uuid")), optional(member(given, "osname"))
-    return types.Device(*names, to_int(codes.DEVTYPE, member(given, "type")))
-
-
-def from_device(found: types.Device) -> dict[str, Any]:
-    """Return the dict of a device."""
-    return {"uuid": from_text(found.uuid), "osname": from_text(found.osname), "type": int(found.type)}
-
-
-def to_unit(given: object) -> types.ResourceUnit:
-    """Return the resource unit of `{'type': ..., 'count': ...}`."""
-    given = {"type": 0, "count": 0} | given if isinstance(given, dict) else given
-    return types.ResourceUnit(to_int(codes.DEVTYPE, member(given, "type")), to_int(codes.SIZE, member(given, "count")))
-
-
-def from_unit(found: types.ResourceUnit) -> dict[str, Any]:
-    """Return the dict of a resource unit."""
-    return {"type": int(found.type), "count": found.count}
-
-
-def to_units(given: object) -> tuple[types.ResourceUnit, ...]:
-    """Return the resource units of a list of dicts; none for None."""
-    return tuple([to_unit(each) for each in listed(given, "resource units")])
-
-
-def from_units(found: Iterable[types.ResourceUnit]) -> list[dict[str, Any]]:
-    """Return the list of dicts of resource units."""
-    return [from_unit(each) for each in found]
-
-
-def to_node_pid(given: object) -> types.NodePid:
-    """Return a process id and its node from a dict."""
-    return types.NodePid(
-        optional(member(given, "hostname")),
-        to_int(codes.UINT32, member(given, "nodeid")),
-        to_int(codes.PID, member(given, "pid")),
-    )
-
-
-def from_node_pid(found: types.NodePid) -> dict[str, Any]:
-    """Return the dict of a process id and its node."""
-    return {"hostname": from_text(found.hostname), "nodeid": found.nodeid, "pid": found.pid}
 
 
 def to_regattr(given: object) -> types.RegAttr:

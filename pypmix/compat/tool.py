@@ -6,18 +6,10 @@ from pypmix.compat.asking import PROCS
 from pypmix.compat.client import Peer, PMIxClient
 from pypmix.compat.events import Registration
 from pypmix.compat.running import attempt, callback, named_after
+from pypmix.compat.scalars import from_bytes, from_proc, to_bytes, to_int, to_proc, to_whom
 from pypmix.compat.server import PMIxServer, handlers
 from pypmix.compat.serverhost import beside
-from pypmix.compat.values import (
-    from_bytes,
-    from_infos,
-    from_proc,
-    to_bytes,
-    to_infos,
-    to_int,
-    to_proc,
-    to_whom,
-)
+from pypmix.compat.values import from_infos, to_infos
 from pypmix.standard import codes, statuses
 from pypmix.standard.errors import NotInitialized
 from pypmix.standard.ops import (

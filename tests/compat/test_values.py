@@ -17,7 +17,8 @@ from harness.pairings import Part
 from pypmix import Cpuset, DataType
 from pypmix.compat import pmix_value_roundtrip
 from pypmix.compat.asking import travelling
-from pypmix.compat.values import from_value, to_apps, to_infos, to_procs, to_queries, to_value
+from pypmix.compat.scalars import to_procs
+from pypmix.compat.values import from_value, to_apps, to_infos, to_queries, to_value
 from pypmix.standard import statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import NAMES, Value
