@@ -20,6 +20,7 @@ from pypmix.standard import codes, statuses, types
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANGES, RANK_UNDEF, DataArray, Info, Proc, Value, type_name
 from pypmix.wire.encode import BYTES, TYPELESS_BARE, TYPELESS_MIXED, TYPELESS_SIZED, rule_for
+from pypmix.wire.memo import Memo
 from pypmix.wire.shapes import ONE_BYTE, OPAQUE, SIGNED, UNSIGNED
 
 TYPE_CHECKING = False
@@ -254,8 +255,7 @@ def _text(data: bytes, pos: int) -> tuple[str, int]:
     return found, pos
 
 
-_KEYS: dict[bytes, str] = {}
-_KEYS_MOST = 4096
+_KEYS: Memo[bytes, str] = Memo(4096)
 
 
 def _learn(raw: bytes, data: bytes, end: int) -> str:
@@ -268,9 +268,7 @@ def _learn(raw: bytes, data: bytes, end: int) -> str:
         raise broken(f"a key of {len(raw) - 1} bytes is longer than {MAX_KEYLEN}")
     key = raw[:-1].decode("utf-8", "surrogateescape")
     if len(raw) <= 64:
-        if len(_KEYS) >= _KEYS_MOST:
-            _KEYS.clear()
-        _KEYS[raw] = key
+        _KEYS.keep(raw, key)
     return key
 
 
@@ -421,10 +419,8 @@ def procs(data: bytes, pos: int, count: int, context: int) -> tuple[list[Proc], 
 _VALUES: dict[int, Value] = {}
 """Values whose data is one byte, by that byte and their type."""
 
-_INFOS: dict[bytes, Info] = {}
+_INFOS: Memo[bytes, Info] = Memo(4096)
 """Infos whose value is one byte, by their bytes: most infos of most messages are among them."""
-
-_INFOS_MOST = 4096
 
 
 def infos(data: bytes, pos: int, count: int, context: int) -> tuple[list[Info], int]:
@@ -472,7 +468,7 @@ def infos(data: bytes, pos: int, count: int, context: int) -> tuple[list[Info], 
             info = _new(Info, (name, _value_of(type, data[pos]), flags))
             pos += 1
             if start and pos == end + 3 and size <= 128:
-                _remember(data[start:pos], info)
+                _INFOS.keep(data[start:pos], info)
             found.append(info)
         else:
             held, pos = DECODERS[type](data, pos, context)
@@ -487,12 +483,6 @@ def _value_of(type: int, byte: int) -> Value:
         held, _ = DECODERS[type](BYTES[byte], 0, 0)
         _VALUES[number] = value = Value.unchecked(type, held)
     return value
-
-
-def _remember(raw: bytes, info: Info) -> None:
-    if len(_INFOS) >= _INFOS_MOST:
-        _INFOS.clear()
-    _INFOS[raw] = info
 
 
 def _info(data: bytes, pos: int, context: int) -> tuple[Info, int]:

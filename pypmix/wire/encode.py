@@ -11,6 +11,7 @@ from math import isnan
 
 from pypmix.standard import codes
 from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANGES, RANK_UNDEF, type_name
+from pypmix.wire.memo import Memo
 from pypmix.wire.shapes import ONE_BYTE, OPAQUE, SIGNED, UNSIGNED
 
 TYPE_CHECKING = False
@@ -131,8 +132,7 @@ def _string(add: Add, data: str | None, rule: int) -> None:
     add(b"\0" if data is None else text(data))
 
 
-_KEYS: dict[str, bytes] = {}
-_KEYS_MOST = 4096
+_KEYS: Memo[str, bytes] = Memo(4096)
 
 
 def key_bytes(key: str) -> bytes:
@@ -145,9 +145,7 @@ def key_bytes(key: str) -> bytes:
             if size > MAX_KEYLEN:
                 raise ValueError(f"a key of {size} bytes is longer than {MAX_KEYLEN}: {key[:40]!r}...")
         elif len(found) <= 64:
-            if len(_KEYS) >= _KEYS_MOST:
-                _KEYS.clear()
-            _KEYS[str(key)] = found
+            _KEYS.keep(str(key), found)
     return found
 
 
@@ -323,11 +321,10 @@ def _array(add: Add, data: Any, rule: int) -> None:
     many(add, type, items, rule)
 
 
-_RUNS: dict[int, tuple[tuple[Proc, ...], bytes]] = {}
+_RUNS: Memo[int, tuple[tuple[Proc, ...], bytes]] = Memo(32)
 """The last long lists of procs and what they are packed as, by the identity of the list."""
 
 _RUN = range(8, 4096)
-_RUNS_MOST = 32
 
 
 def _procs(add: Add, procs: tuple[Proc, ...], rule: int) -> None:
@@ -340,9 +337,7 @@ def _procs(add: Add, procs: tuple[Proc, ...], rule: int) -> None:
     for proc in procs:
         _proc(parts.append, proc, rule)
     packed = b"".join(parts)
-    if len(_RUNS) >= _RUNS_MOST:
-        _RUNS.clear()
-    _RUNS[id(procs)] = procs, packed
+    _RUNS.keep(id(procs), (procs, packed))
     add(packed)
 
 

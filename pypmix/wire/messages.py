@@ -22,6 +22,7 @@ from pypmix.wire.layout import (
     Rest,
     Sentinel,
 )
+from pypmix.wire.memo import Memo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -355,9 +356,7 @@ def peek_command(data: bytes, buffer_type: int) -> int:
     return command
 
 
-_STATUSES: dict[tuple[int, int], bytes] = {}
-_STATUSES_MOST = 1024
-
+_STATUSES: Memo[tuple[int, int], bytes] = Memo(1024)
 
 PLAIN_SUCCESS = b"\2\0"
 """The first bytes of an answer in a plain buffer that is a success."""
@@ -368,8 +367,7 @@ def encode_status(buffer_type: int, status: int) -> bytes:
     found = _STATUSES.get((buffer_type, status))
     if found is None:
         found = Packer(buffer_type).pack(codes.STATUS, status).bytes()
-        if len(_STATUSES) < _STATUSES_MOST:
-            _STATUSES[buffer_type, status] = found
+        _STATUSES.keep((buffer_type, status), found)
     return found
 
 
@@ -391,7 +389,6 @@ def _head(command: int, buffer_type: int) -> bytes:
 
 _HEADS = {(command, kind): _head(command, kind) for command in COMMAND_NAMES for kind in (1, 2)}
 _SIZES = {kind: one_of(codes.SIZE, kind) for kind in (1, 2)}
-_MAX_MEMO = 64
 _MAX_MEMO_BYTES = 4096
 
 
@@ -431,7 +428,7 @@ def encode_fence(
     return b"".join(parts)
 
 
-_FENCES: dict[tuple[bytes, int, int], tuple[tuple[Proc, ...], tuple[Info, ...]]] = {}
+_FENCES: Memo[tuple[bytes, int, int], tuple[tuple[Proc, ...], tuple[Info, ...]]] = Memo(64)
 
 
 def decode_fence(data: bytes, buffer_type: int, release: Release = NEWEST) -> tuple[tuple[Proc, ...], tuple[Info, ...]]:
@@ -448,9 +445,7 @@ def decode_fence(data: bytes, buffer_type: int, release: Release = NEWEST) -> tu
         values = request_layout(Command.FENCENB, release).decode(data, buffer_type, release)
         found = values["procs"], values["infos"]
         if len(data) <= _MAX_MEMO_BYTES:
-            if len(_FENCES) >= _MAX_MEMO:
-                _FENCES.clear()
-            _FENCES[key] = found
+            _FENCES.keep(key, found)
     return found
 
 

@@ -13,12 +13,13 @@ from pypmix.standard.attr import Attr
 
 PACKAGE = Path(__file__).resolve().parents[2] / "pypmix"
 GENERATED = {
-    PACKAGE / "standard" / f"{name}.py" for name in ["attrs", "codes", "enums", "features", "keys", "names", "statuses"]
+    PACKAGE / "standard" / f"{name}.py"
+    for name in ["attrs", "codes", "dictionary", "enums", "features", "keys", "names", "statuses"]
 }
 SOURCES = sorted({*PACKAGE.rglob("*.py")} - GENERATED)
 
-NO_KEYS = {"pmix.", "pmix.py", "pmix.sched", "pmix.sched.", "pmix.sys", "pmix.sys.", "pmix.sysctrlr", "pmix.qry."}
-"""Parts of names of rendezvous files, a module of the official binding, and the prefix of all queries' keys."""
+NO_KEYS = {"pmix."}
+"""The prefix of all keys."""
 
 FIRST_STATUS = 7
 """Numbers nearer to zero are statuses too, but mostly mean something else."""
