@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import NamedTuple
 
 from pypmix.compat.children import environment
@@ -39,7 +40,9 @@ from pypmix.standard.types import DataArray, Info, Proc, Query, Value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, TypeVar
+
+    R = TypeVar("R")
 
 
 GROUP_ACCEPT = 1
@@ -173,24 +176,12 @@ def lookup(wanted: object, dicts: object) -> ops.Lookup:
     return ops.Lookup(to_keys(keys), to_infos(dicts))
 
 
-def unpublish(keys: object, dicts: object) -> ops.Unpublish:
-    return ops.Unpublish(to_keys(keys), to_infos(dicts))
-
-
 def spawn(infos: object, apps: object) -> ops.Spawn:
     if not isinstance(apps, list | tuple) or not apps:
         raise refused("there is no application to spawn")
-    # Who names no folder means the one that it runs in.
+    # An application without a folder runs in that of the caller.
     found = [app.replace(cwd=app.cwd or os.getcwd(), env=environment(app.env)) for app in map(to_app, apps)]
     return ops.Spawn(tuple(found), to_infos(infos))
-
-
-def connect(me: Proc, peers: object, dicts: object) -> ops.Connect:
-    return ops.Connect(to_whom(peers, me.nspace), to_infos(dicts))
-
-
-def disconnect(me: Proc, peers: object, dicts: object) -> ops.Disconnect:
-    return ops.Disconnect(to_whom(peers, me.nspace), to_infos(dicts))
 
 
 def resolve_peers(node: object, nspace: object) -> ops.ResolvePeers:
@@ -217,28 +208,12 @@ def query(queries: object) -> tuple[list[Info], tuple[Query, ...]]:
     return own, tuple(rest)
 
 
-def log(data: object, dicts: object) -> ops.Log:
-    return ops.Log(to_infos(data), to_infos(dicts))
-
-
-def allocation_request(directive: object, dicts: object) -> ops.AllocationRequest:
-    return ops.AllocationRequest(to_int(codes.ALLOC_DIRECTIVE, directive), to_infos(dicts))
-
-
-def job_control(me: Proc, targets: object, dicts: object) -> ops.JobControl:
-    return ops.JobControl(to_whom(targets, me.nspace), to_infos(dicts))
-
-
 def monitor(terms: object, code: object, dicts: object) -> ops.ProcessMonitor:
     """Return the request for a monitor; the C function takes one info, of which the binding passes the first."""
     found = (to_info(terms),) if isinstance(terms, dict) else to_infos(terms)
     if not found:
         raise refused("nothing says what to monitor")
     return ops.ProcessMonitor(found[0], to_int(codes.STATUS, code), to_infos(dicts))
-
-
-def get_credential(dicts: object) -> ops.GetCredential:
-    return ops.GetCredential(to_infos(dicts))
 
 
 def validate_credential(credential: object, dicts: object) -> ops.ValidateCredential:
@@ -269,13 +244,23 @@ def group_join(me: Proc, group: object, leader: object, answer: object, dicts: o
     return ops.GroupJoin(to_nspace(group), me if leader is None else to_proc(leader), accepts, to_infos(dicts))
 
 
-def group_leave(group: object, dicts: object) -> ops.GroupLeave:
-    return ops.GroupLeave(to_nspace(group), to_infos(dicts))
+def _made(make: Callable[..., R], *converters: Callable[[Any], Any]) -> Callable[..., R]:
+    """Return the function that makes an operation of its arguments, each by a converter."""
+    return lambda *given: make(*[convert(each) for convert, each in zip(converters, given, strict=True)])
 
 
-def group_destruct(group: object, dicts: object) -> ops.GroupDestruct:
-    return ops.GroupDestruct(to_nspace(group), to_infos(dicts))
+def _made_of_procs(make: Callable[..., R]) -> Callable[..., R]:
+    """Return the function that makes an operation of the caller, some procs, and infos."""
+    return lambda me, peers, dicts: make(to_whom(peers, me.nspace), to_infos(dicts))
 
 
-def fabric_register(dicts: object) -> ops.FabricRegister:
-    return ops.FabricRegister(to_infos(dicts))
+connect = _made_of_procs(ops.Connect)
+disconnect = _made_of_procs(ops.Disconnect)
+job_control = _made_of_procs(ops.JobControl)
+unpublish = _made(ops.Unpublish, to_keys, to_infos)
+log = _made(ops.Log, to_infos, to_infos)
+allocation_request = _made(ops.AllocationRequest, partial(to_int, codes.ALLOC_DIRECTIVE), to_infos)
+get_credential = _made(ops.GetCredential, to_infos)
+group_leave = _made(ops.GroupLeave, to_nspace, to_infos)
+group_destruct = _made(ops.GroupDestruct, to_nspace, to_infos)
+fabric_register = _made(ops.FabricRegister, to_infos)
