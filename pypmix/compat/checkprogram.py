@@ -46,7 +46,7 @@ class Call(Record):
 
 
 def text_of(node: ast.AST | None) -> str | None:
-    """Return the text of a constant; None where it is none."""
+    """Return the text of a constant; None where it is not text."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
         return node.value.decode("utf-8", "replace") if isinstance(node.value, bytes) else node.value
     return None

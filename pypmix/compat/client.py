@@ -85,7 +85,7 @@ class Shared:
             return self.facade
 
     def leave(self, directives: tuple[Info, ...]) -> None:
-        """Use it no more."""
+        """End the use of one user; the last one disconnects."""
         with self._lock:
             if self.facade is None:
                 raise NotInitialized("PMIx is not initialized", operation="finalize")

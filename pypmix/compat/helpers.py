@@ -30,7 +30,7 @@ def pmix_value_roundtrip(pyval: object) -> tuple[int, dict[str, Any] | None]:
 
 
 def pmix_cpuset_from_string(csetstr: object) -> dict[str, Any] | None:
-    """Return the dict of a cpuset such as `hwloc:0-3,8`, None for what is none."""
+    """Return the dict of a cpuset such as `hwloc:0-3,8`, None where it is not one."""
     try:
         source, colon, ranges = to_text(csetstr).partition(":")
         return {"source": source, "cpus": cpus_of(ranges)} if colon else None
@@ -39,7 +39,7 @@ def pmix_cpuset_from_string(csetstr: object) -> dict[str, Any] | None:
 
 
 def pmix_cpuset_to_string(pycpus: object) -> str | None:
-    """Return the string of a cpuset's dict, None for what is none; numbers and ranges are kept as they are given."""
+    """Return the string of a cpuset's dict, None where it is not one; numbers and ranges are kept as they are given."""
     if not isinstance(pycpus, dict):
         return None
     try:

@@ -36,7 +36,7 @@ OUTER = ("PMIX_SERVER_", "PMIX_NAMESPACE", "PMIX_RANK", "PYPMIX_SERVER")
 
 
 def handlers(given: object) -> dict[str, Handler] | None:
-    """Return the handlers of a server module; None where it is none, which is logged."""
+    """Return the handlers of a server module; None where it is not one, which is logged."""
     if not isinstance(given, dict) or not given:
         log.error("a server needs at least one handler of an upcall")
         return None

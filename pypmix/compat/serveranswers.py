@@ -208,7 +208,7 @@ def _complete(status: Any, given: tuple[Any, ...]) -> None:
     cbdata = given[-1] if given else None
     asked = _open.get(cbdata.get("cbdata", 0)) if isinstance(cbdata, dict) else None
     if asked is None or not asked.settle(status, given[:-1]):
-        log.warning("an upcall was answered that is none, or has been answered: %r", cbdata, stack_info=True)
+        log.warning("an unknown upcall, or one that has its answer, was answered: %r", cbdata, stack_info=True)
 
 
 def pypmix_op_cbfunc(status: int, *given: Any) -> None:

@@ -55,10 +55,10 @@ class ServerEvents:
         return added[0].id
 
     def deregister(self, number: int) -> None:
-        """Call a handler no more.
+        """Remove a handler.
 
         Raises:
-            NotFound: There is none of that id.
+            NotFound: There is no handler of that id.
         """
         self._enter(lambda: self._handlers.remove(number))
 

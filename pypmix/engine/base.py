@@ -51,7 +51,7 @@ def security_modules(names: Iterable[str]) -> tuple[str, ...]:
         found = (NATIVE, *found)
     for name in found:
         if name not in (NATIVE, MUNGE, UNCHECKED):
-            detail = f"{name!r} is no security module of this server: it has {NATIVE} and {MUNGE}, or {UNCHECKED}"
+            detail = f"{name!r} is not a security module of this server: it has {NATIVE} and {MUNGE}, or {UNCHECKED}"
             raise PMIxError(detail, status=statuses.ERR_BAD_PARAM)
     return found
 

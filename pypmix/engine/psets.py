@@ -35,12 +35,12 @@ def new_pset(
         elsewhere: Whether nspaces that are not registered may be named, which are those of other servers.
 
     Raises:
-        PMIxError: There is such a set already, or an nspace of that name (`ERR_EXISTS`), it is no name or there are no
+        PMIxError: There is such a set already, or an nspace of that name (`ERR_EXISTS`), it is not a name or has no
             members (`ERR_BAD_PARAM`), or there are too many sets.
         NotFound: A member is not known.
     """
     if not check_name(name, MAX_NSLEN, "a process set's name") or "," in name:
-        raise _refused(f"{name!r:.300} is no name of a process set: servers tell names joined with commas")
+        raise _refused(f"{name!r:.300} is not a name of a process set: servers tell names joined with commas")
     found = tuple(members)
     instances("members", found, Proc)
     if not found:

@@ -18,7 +18,7 @@ def generate_nodes(nodes: Iterable[str]) -> str:
     """Return the list of node names in the form that all releases read.
 
     Raises:
-        TypeError: A name is no str.
+        TypeError: A name is not a str.
         ValueError: There are none, or a name is empty or has a comma, a semicolon or a NUL in it.
     """
     names = [nodes] if isinstance(nodes, str) else list(nodes)
@@ -34,15 +34,15 @@ def generate_ppn(ranks: Iterable[Iterable[int]]) -> str:
     """Return the list of the ranks on each node in the form that all releases read.
 
     Raises:
-        TypeError: A rank is no int.
-        ValueError: There are no nodes, or a number is no rank.
+        TypeError: A rank is not an int.
+        ValueError: There are no nodes, or a number is not a rank.
     """
     found = [list(node) for node in ranks]
     for rank in [rank for node in found for rank in node]:
         if type(rank) is not int:
             raise TypeError(f"a rank is an int, not {type(rank).__name__}")
         if not 0 <= rank < RANK_VALID:
-            raise ValueError(f"{rank} is no rank")
+            raise ValueError(f"{rank} is not a rank")
     if not found:
         raise ValueError("there are no nodes")
     return make_raw(found)
@@ -52,7 +52,7 @@ def parse_nodes(given: str | bytes) -> list[str]:
     """Return the names in a list of nodes, of whatever release.
 
     Raises:
-        ValueError: It is no such list.
+        ValueError: It is not such a list.
     """
     return _read(expand_nodes, given)
 
@@ -61,7 +61,7 @@ def parse_ppn(given: str | bytes) -> list[list[int]]:
     """Return the ranks on each node in a list of them, of whatever release.
 
     Raises:
-        ValueError: It is no such list.
+        ValueError: It is not such a list.
     """
     return _read(expand_ppn, given)
 
@@ -72,4 +72,4 @@ def _read(parse: Callable[[str | bytes], T], given: str | bytes) -> T:
     try:
         return parse(given)
     except RemoteProtocolError as error:
-        raise ValueError(f"this is no list of nodes or ranks: {error.detail}") from error
+        raise ValueError(f"this is not a list of nodes or ranks: {error.detail}") from error

@@ -104,7 +104,7 @@ def requested(engine: str | None, env: Mapping[str, str]) -> str:
     name = engine or env.get("PYPMIX_ENGINE") or "auto"
     if name not in ENGINES:
         source = "engine" if engine else "PYPMIX_ENGINE"
-        raise ValueError(f"{source}={name!r} is no engine: it is one of {', '.join(ENGINES)}")
+        raise ValueError(f"{source}={name!r} is not an engine: it is one of {', '.join(ENGINES)}")
     return name
 
 

@@ -47,7 +47,7 @@ def check_name(text: str, limit: int, what: str) -> str:
 
 
 def decimal(text: str, most: int = RANK_VALID) -> int | None:
-    """Return the number that a text from outside is, None where it is none or beyond `most`."""
+    """Return the number in a text from outside, None where it is not one or is beyond `most`."""
     if not (text.isascii() and text.isdecimal()) or len(text) > 19 or int(text) > most:
         return None
     return int(text)

@@ -58,7 +58,7 @@ def split_reason(data: bytes, buffer_type: int) -> tuple[bytes, str]:
     Raises:
         RemoteProtocolError: The words do not parse.
     """
-    # A status has some bytes at the most, and what else a success begins with is no business of this.
+    # A status has some bytes at the most, and the other first bytes of a success do not matter here.
     at = data.find(REASON, 0, 32)
     if at < 0:
         return data, ""

@@ -186,7 +186,7 @@ class Unpacker:
             limit: The most values to accept; None for as many as the buffer can hold.
 
         Raises:
-            RemoteProtocolError: What follows is no such pack.
+            RemoteProtocolError: The next pack is not one.
         """
         try:
             count, pos = self._head(type)
@@ -334,7 +334,7 @@ def split_kvals(
         while pos < size:
             start = pos
             if not data.startswith(head, pos):
-                raise broken("what follows is no pack of one KVAL")
+                raise broken("the next pack does not hold one KVAL")
             key, pos = decode.key(data, pos + skip)
             if metered is not None:
                 # Besides what the value costs.

@@ -13,7 +13,7 @@ MAX_MESSAGE = 32 << 20
 """The most bytes that natives of 6.0 and later accept as the payload of one message."""
 
 MAX_SKIPPED = 1 << 30
-"""The longest payload that is passed over; where more is announced, these are no messages."""
+"""The longest payload that is passed over; a peer that announces more does not send messages."""
 
 TAG_NOTIFY = 0
 TAG_HEARTBEAT = 1

@@ -95,7 +95,7 @@ class Hello(Record):
         """Return the hello with its infos decoded.
 
         Raises:
-            RemoteProtocolError: They are none.
+            RemoteProtocolError: They are not.
         """
         if not self.blob:
             return self
@@ -140,7 +140,7 @@ def encode_hello(hello: Hello) -> bytes:
         LocalProtocolError: The flag is unknown, or the message is longer than servers accept.
     """
     if not FLAG_CLIENT <= hello.flag <= FLAG_SCHEDULER:
-        raise LocalProtocolError(f"{hello.flag} is no kind of process that may connect")
+        raise LocalProtocolError(f"{hello.flag} is not a kind of process that may connect")
     if hello.buffer_type not in (BUFFER_NON_DESC, BUFFER_FULLY_DESC):
         raise ValueError(f"a buffer type is 1 or 2, not {hello.buffer_type}")
     parts = [
@@ -196,7 +196,7 @@ class HelloReader:
         What follows it is left in `rest`.
 
         Raises:
-            RemoteProtocolError: This is no handshake, or one beyond the limit. Every later call raises again.
+            RemoteProtocolError: This is not a handshake, or it is beyond the limit. Every later call raises again.
         """
         if self._error:
             raise RemoteProtocolError(self._error, operation="handshake")
@@ -214,7 +214,7 @@ class HelloReader:
             return None
         pindex, tag, size, _ = _HEADER.unpack_from(held)
         if pindex != -1 or tag != 0xFFFFFFFF:
-            raise _broken("what came is no handshake of PMIx")
+            raise _broken("these bytes are not a handshake of PMIx")
         if size > self._limit:
             raise _broken(f"a handshake of {size} bytes is announced; the limit is {self._limit}")
         end = _HEADER.size + size

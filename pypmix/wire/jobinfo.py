@@ -122,14 +122,14 @@ def collect(nspace: str, given: Iterable[tuple[str, Value]], buffer_type: int, r
 
 def _infos_of(key: str, value: Value) -> Group:
     if value.type != codes.DATA_ARRAY or value.data.type not in (codes.INFO, codes.UNDEF):
-        raise broken(f"{key} is no array of infos")
+        raise broken(f"{key} is not an array of infos")
     items: Group = value.data.items
     return items
 
 
 def _bytes_of(key: str, value: Value) -> bytes:
     if value.type != codes.BYTE_OBJECT:
-        raise broken(f"{key} is no byte object")
+        raise broken(f"{key} is not a byte object")
     data: bytes = value.data
     return data
 

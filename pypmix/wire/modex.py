@@ -77,7 +77,7 @@ def decode_modex(data: bytes, stamps: dict[Proc, int] | None = None) -> list[tup
         stamps: Takes the stamps of the procs' last commits.
 
     Raises:
-        RemoteProtocolError: These are no such blobs.
+        RemoteProtocolError: These are not such blobs.
     """
     found: list[tuple[Proc, list[tuple[str, Stored]]]] = []
     pos = 0
@@ -112,11 +112,11 @@ def _take(body: bytes, found: list[tuple[Proc, list[tuple[str, Stored]]]], stamp
         name, pos = decode.raw(body, pos, 0)
         rank, pos = decode.flex(body, pos)
         if not 0 < len(name) <= MAX_NSLEN or rank > RANK_VALID:
-            raise broken("the data of a server names a proc that is none")
+            raise broken("the data of a server names an invalid proc")
         try:
             nspace = name.decode()
         except UnicodeDecodeError:
-            raise broken("the data of a server names a proc that is none") from None
+            raise broken("the data of a server names an invalid proc") from None
         stamp, pos = decode.flex(body, pos)
         count, pos = _count(body, pos)
         values: list[tuple[str, Stored]] = []
@@ -126,13 +126,13 @@ def _take(body: bytes, found: list[tuple[Proc, list[tuple[str, Stored]]]], stamp
                 raise broken(f"values of scope {scope} are not for other servers")
             sender, pos = decode.flex(body, pos + 1)
             if sender >= len(senders):
-                raise broken("the data of a server has a value of nobody")
+                raise broken("the data of a server has a value without a proc")
             raw, pos = decode.raw(body, pos, 0)
             buffer_type, release = senders[sender]
             strange: set[str] = set()
             pairs = split_kvals(raw, buffer_type, release, None, strange)
             if len(pairs) != 1 or not pairs[0][0]:
-                raise broken("the data of a server has a value that is none")
+                raise broken("the data of a server has an invalid value")
             if strange:
                 scope |= STRANGE
             values.append((pairs[0][0], (scope, raw, buffer_type, release)))
@@ -150,7 +150,7 @@ def rename_modex(data: bytes, name: Callable[[str], str]) -> bytes:
         name: Returns what an nspace is called instead.
 
     Raises:
-        RemoteProtocolError: These are no such blobs.
+        RemoteProtocolError: These are not such blobs.
     """
     found: dict[Proc, list[Stored]] = {}
     stamps: dict[Proc, int] = {}

@@ -62,7 +62,7 @@ class ToolReplyReader:
         What follows is left in `rest`.
 
         Raises:
-            RemoteProtocolError: The names in it are none.
+            RemoteProtocolError: A name in it is invalid.
         """
         held = self._held = self._held + data
         if len(held) < 4:
@@ -86,5 +86,5 @@ def _proc(data: bytes, start: int) -> Proc:
             raise ValueError("it is empty")
         return Proc(nspace, int.from_bytes(data[start + _NAME : start + _NAME + 4], "big"))
     except (ValueError, OverflowError) as error:
-        detail = f"the answer to the handshake holds a name that is none: {error}"
+        detail = f"the answer to the handshake holds an invalid name: {error}"
         raise RemoteProtocolError(detail, operation="handshake") from None

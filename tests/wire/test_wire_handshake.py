@@ -143,7 +143,7 @@ def test_broken_infos_are_refused() -> None:
 
 
 def test_wrong_hellos_are_the_callers_mistake() -> None:
-    with pytest.raises(LocalProtocolError, match="no kind of process"):
+    with pytest.raises(LocalProtocolError, match="not a kind of process"):
         encode_hello(CLIENT.replace(flag=11))
     with pytest.raises(TypeError, match="needs a uid"):
         encode_hello(CLIENT.replace(flag=4))

@@ -147,7 +147,7 @@ class Background:
         lib.pypmix_queue_wake(self._queue)
 
     def detach(self) -> None:
-        """Nobody does any more."""
+        """Stop listening."""
         self._attached = False
         if self._pending or self._finished or self._due or self._listeners:
             self._completions()

@@ -307,7 +307,7 @@ class NativeServer:
 
     def log(self, text: str) -> None:
         """Note something for a person."""
-        # Who says it, or how it begins, is what it is about.
+        # The first words tell the topic.
         note = self._lines.take(text[:24])
         if note is None:
             return
@@ -403,7 +403,7 @@ class NativeServer:
         """`PMIx_Notify_event`: bring an event to those of this server who are in its range."""
         check_code(event.code)
         if event.range not in (None, *RANGES):
-            raise ValueError(f"{event.range!r} is no range to notify")
+            raise ValueError(f"{event.range!r} is not a range to notify")
         instances("infos", event.infos, Info)
         span = event.range or RANGE_SESSION
         check_range(span, event.infos)

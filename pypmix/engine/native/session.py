@@ -102,7 +102,7 @@ def _check_server(env: Mapping[str, str]) -> None:
     uri = next((env[name] for name in sorted(env) if name.startswith("PMIX_SERVER_URI") and env[name]), "")
     scheme, _, address = uri.partition(";")[2].partition("://")
     host, _, port = address.partition(";")[0].rpartition(":")
-    # What is no such address is the library's to judge.
+    # Any other address is the library's to judge.
     number = decimal(port, 65535)
     if "PMIX_NAMESPACE" in env and scheme in ("tcp4", "tcp6") and number is not None:
         from pypmix.engine.peeruid import OWNER, check_server

@@ -32,7 +32,7 @@ class Topic(Asking):
     rows: Mapping[type, Row] = {Spawn: Row(lib.PYPMIX_SPAWN, _apps, _nspace)}
 
     def limit(self, op: Spawn) -> float:
-        # PMIX_TIMEOUT is no limit of this request: some hosts take it for that of the job
+        # PMIX_TIMEOUT is not a limit of this request: some hosts take it for that of the job
         return deadline(op.directives, keys.SPAWN_TIMEOUT)
 
     def error(self, op: Spawn, status: int) -> PMIxError:

@@ -116,7 +116,7 @@ def put_cpuset(target: Any, data: types.Cpuset) -> None:
         raise NotSupported(f"the library does not take the cpuset {data.cpus!r}", status=status)
     if data.cpus and get_cpuset(target).cpus == "":
         # it takes any text, and has no CPUs then
-        raise ValueError(f"{data.cpus!r} is no list of CPUs such as '0-3,8'")
+        raise ValueError(f"{data.cpus!r} is not a list of CPUs such as '0-3,8'")
 
 
 def get_cpuset(source: Any) -> types.Cpuset:
@@ -131,7 +131,7 @@ def put_topology(target: Any, data: types.Topology) -> None:
         raise NotSupported("libpmix has no topology without contents to put")
     status = lib.pypmix_topology_load(text(data.xml), data.support, len(data.support), ffi.addressof(target))
     if status:
-        raise NotSupported("the library does not take this topology: it is no XML of hwloc's, or of another release's")
+        raise NotSupported("the library does not take this topology: it is not XML of this release of hwloc")
 
 
 def get_topology(source: Any) -> types.Topology:

@@ -252,7 +252,7 @@ class Servers(Asking):
         return found
 
     def _real(self, found: tuple[Proc, ...]) -> tuple[Proc, ...]:
-        """Leave out what the library names although it is no server, or one that is lost."""
+        """Leave out names of the library that are not servers, and servers that are lost."""
         session = self.session
         lost = "" if session.stands else session.server
         return tuple([each for each in found if each.nspace and each != session.proc and _text(each) != lost])

@@ -120,7 +120,7 @@ def admitted(node: Node, upcall: Upcall, result: object, given: Any) -> int:
         node.last_tool += 1
         name = Proc(f"{node.proc.nspace[:230]}-tool{node.last_tool}", 0)
     if not isinstance(name, Proc) or not name.nspace or name.rank > RANK_VALID:
-        raise PMIxError(f"the host names a tool {name!r}, which is no name", status=statuses.ERR_BAD_PARAM)
+        raise PMIxError(f"the host names a tool {name!r}, which is not a name", status=statuses.ERR_BAD_PARAM)
     node.users[name] = upcall.uid, upcall.gid
     node.states[name] = STATE_CONNECTED
     node.marshal.fill(given.items, codes.PROC, (name,))

@@ -28,7 +28,7 @@ def _spawn(client: Client, call: Call, op: Spawn) -> None:
         client.alone(call)
         return
     message = client.encode(Command.SPAWNNB, infos=op.directives, apps=tuple([complete(app) for app in op.apps]))
-    # PMIX_TIMEOUT is no limit of this request: some hosts take it for that of the job.
+    # PMIX_TIMEOUT is not a limit of this request: some hosts take it for that of the job.
     for info in op.directives:
         if info.key == keys.SPAWN_TIMEOUT:
             client.limit(call, seconds(info.value))
