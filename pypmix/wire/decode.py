@@ -20,7 +20,7 @@ from pypmix.standard import codes, statuses, types
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANGES, RANK_UNDEF, DataArray, Info, Proc, Value, type_name
 from pypmix.wire.encode import BYTES, TYPELESS_BARE, TYPELESS_MIXED, TYPELESS_SIZED, rule_for
-from pypmix.wire.memo import Memo
+from pypmix.wire.memo import keep
 from pypmix.wire.shapes import ONE_BYTE, OPAQUE, SIGNED, UNSIGNED
 
 TYPE_CHECKING = False
@@ -255,7 +255,7 @@ def _text(data: bytes, pos: int) -> tuple[str, int]:
     return found, pos
 
 
-_KEYS: Memo[bytes, str] = Memo(4096)
+_KEYS: dict[bytes, str] = {}
 
 
 def _learn(raw: bytes, data: bytes, end: int) -> str:
@@ -268,7 +268,7 @@ def _learn(raw: bytes, data: bytes, end: int) -> str:
         raise broken(f"a key of {len(raw) - 1} bytes is longer than {MAX_KEYLEN}")
     key = raw[:-1].decode("utf-8", "surrogateescape")
     if len(raw) <= 64:
-        _KEYS.keep(raw, key)
+        keep(_KEYS, 4096, raw, key)
     return key
 
 
@@ -419,7 +419,7 @@ def procs(data: bytes, pos: int, count: int, context: int) -> tuple[list[Proc], 
 _VALUES: dict[int, Value] = {}
 """Values whose data is one byte, by that byte and their type."""
 
-_INFOS: Memo[bytes, Info] = Memo(4096)
+_INFOS: dict[bytes, Info] = {}
 """Infos whose value is one byte, by their bytes: most infos of most messages are among them."""
 
 
@@ -468,7 +468,7 @@ def infos(data: bytes, pos: int, count: int, context: int) -> tuple[list[Info], 
             info = _new(Info, (name, _value_of(type, data[pos]), flags))
             pos += 1
             if start and pos == end + 3 and size <= 128:
-                _INFOS.keep(data[start:pos], info)
+                keep(_INFOS, 4096, data[start:pos], info)
             found.append(info)
         else:
             held, pos = DECODERS[type](data, pos, context)

@@ -11,7 +11,7 @@ from math import isnan
 
 from pypmix.standard import codes
 from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANGES, RANK_UNDEF, type_name
-from pypmix.wire.memo import Memo
+from pypmix.wire.memo import keep
 from pypmix.wire.shapes import ONE_BYTE, OPAQUE, SIGNED, UNSIGNED
 
 TYPE_CHECKING = False
@@ -132,7 +132,7 @@ def _string(add: Add, data: str | None, rule: int) -> None:
     add(b"\0" if data is None else text(data))
 
 
-_KEYS: Memo[str, bytes] = Memo(4096)
+_KEYS: dict[str, bytes] = {}
 
 
 def key_bytes(key: str) -> bytes:
@@ -145,7 +145,7 @@ def key_bytes(key: str) -> bytes:
             if size > MAX_KEYLEN:
                 raise ValueError(f"a key of {size} bytes is longer than {MAX_KEYLEN}: {key[:40]!r}...")
         elif len(found) <= 64:
-            _KEYS.keep(str(key), found)
+            keep(_KEYS, 4096, str(key), found)
     return found
 
 
@@ -321,7 +321,7 @@ def _array(add: Add, data: Any, rule: int) -> None:
     many(add, type, items, rule)
 
 
-_RUNS: Memo[int, tuple[tuple[Proc, ...], bytes]] = Memo(32)
+_RUNS: dict[int, tuple[tuple[Proc, ...], bytes]] = {}
 """The last long lists of procs and what they are packed as, by the identity of the list."""
 
 _RUN = range(8, 4096)
@@ -337,7 +337,7 @@ def _procs(add: Add, procs: tuple[Proc, ...], rule: int) -> None:
     for proc in procs:
         _proc(parts.append, proc, rule)
     packed = b"".join(parts)
-    _RUNS.keep(id(procs), (procs, packed))
+    keep(_RUNS, 32, id(procs), (procs, packed))
     add(packed)
 
 

@@ -22,7 +22,7 @@ from pypmix.wire.layout import (
     Rest,
     Sentinel,
 )
-from pypmix.wire.memo import Memo
+from pypmix.wire.memo import keep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -356,7 +356,7 @@ def peek_command(data: bytes, buffer_type: int) -> int:
     return command
 
 
-_STATUSES: Memo[tuple[int, int], bytes] = Memo(1024)
+_STATUSES: dict[tuple[int, int], bytes] = {}
 
 PLAIN_SUCCESS = b"\2\0"
 """The first bytes of an answer in a plain buffer that is a success."""
@@ -367,7 +367,7 @@ def encode_status(buffer_type: int, status: int) -> bytes:
     found = _STATUSES.get((buffer_type, status))
     if found is None:
         found = Packer(buffer_type).pack(codes.STATUS, status).bytes()
-        _STATUSES.keep((buffer_type, status), found)
+        keep(_STATUSES, 1024, (buffer_type, status), found)
     return found
 
 
@@ -428,7 +428,7 @@ def encode_fence(
     return b"".join(parts)
 
 
-_FENCES: Memo[tuple[bytes, int, int], tuple[tuple[Proc, ...], tuple[Info, ...]]] = Memo(64)
+_FENCES: dict[tuple[bytes, int, int], tuple[tuple[Proc, ...], tuple[Info, ...]]] = {}
 
 
 def decode_fence(data: bytes, buffer_type: int, release: Release = NEWEST) -> tuple[tuple[Proc, ...], tuple[Info, ...]]:
@@ -445,7 +445,7 @@ def decode_fence(data: bytes, buffer_type: int, release: Release = NEWEST) -> tu
         values = request_layout(Command.FENCENB, release).decode(data, buffer_type, release)
         found = values["procs"], values["infos"]
         if len(data) <= _MAX_MEMO_BYTES:
-            _FENCES.keep(key, found)
+            keep(_FENCES, 64, key, found)
     return found
 
 
