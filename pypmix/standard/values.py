@@ -34,7 +34,12 @@ def to_python(value: Value) -> Any:
     Raises:
         ValueError: A compressed value is damaged, or inflates beyond `INFLATE_LIMIT`.
     """
-    return _plain(value[0], value[1])
+    type, data = value
+    return data if type in _AS_THEY_ARE else _plain(type, data)
+
+
+_AS_THEY_ARE = frozenset({*RANGES, codes.STRING, codes.BOOL, codes.DOUBLE, codes.BYTE_OBJECT, codes.PROC} - {*ENUMS})
+"""Types of most values, whose data is what Python programs get."""
 
 
 def _plain(type: int, data: Any) -> Any:
