@@ -4,8 +4,8 @@ Usage: python native/blocking.py [--check]
 
 The async form is the source: `await` and `async` go, and `pypmix.aio.NAME` becomes `pypmix.NAME`. Where threads and an
 event loop wait in ways that have nothing in common, each form has a small module of its own under the same name, which
-is written by hand: `waits`, `mailbox`, `handlers`. A function that blocks, which the async form gives to a thread by
-`call` or `apart`, is called.
+is written by hand: `waits`, `mailbox`, `handlers`, `recipes/terms`. A function that blocks, which the async form gives
+to a thread by `call` or `apart`, is called. A line that ends with "# async only" is left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RESULT = ROOT / "pypmix"
 FOLDERS = ("operations",)
 """Of these each module is generated, and nothing else stands in the result."""
 
-MODULES = ("client.py", "server.py", "tool.py")
+MODULES = ("client.py", "recipes/leadership.py", "server.py", "tool.py")
 
 NOTE = "# Made from pypmix/{} by native/blocking.py: change it there.\n"
 
@@ -46,8 +46,9 @@ def made() -> dict[str, str]:
         unasync.unasync_files([str(SOURCE / name) for name in sources()], [rule])
         for name in sorted(sources()):
             text = (Path(folder) / name).read_text().replace("pypmix.aio", "pypmix")
+            text = re.sub(r".*# async only\n", "", text)
             text = re.sub(r"\b(?:call|apart)\(\s*([\w.]+)(?:,\s*)?", r"\1(", text)
-            text = re.sub(r"\bLater\[(\w+)\]", r"\1", text)
+            text = re.sub(r"\b(?:Later|Awaitable)\[(\w+)\]", r"\1", text)
             if name == "operations/__init__.py":
                 text = '"""The operations of a client by topic, in blocking calls."""\n'
             found[name] = _tidy(NOTE.format(Path("aio", name).parent) + text, str(RESULT / name))

@@ -11,7 +11,7 @@ from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import SCOPE_GLOBAL, Commit, Finalize
 from pypmix.standard.types import Proc
 from pypmix.standard.values import infos, to_python
-from pypmix.waits import attend, later, port, run, shielded
+from pypmix.waits import Port, later, shielded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pypmix.requests import Infos, Key, Procs, Target
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Value
-    from pypmix.waits import Port
 
     R = TypeVar("R")
 
@@ -72,6 +71,7 @@ class Client(ClientBase, Operations):
     """
 
     _port: Port
+    _new_port = Port
 
     def open(self) -> Self:
         """`PMIx_Init`: connect to the server that launched this process; returns the client itself.
@@ -81,7 +81,7 @@ class Client(ClientBase, Operations):
             Unreachable: The server cannot be reached or refuses this process.
         """
         self._open()
-        self._port = port(self._session)
+        self._port.attach()
         return self
 
     def close(self) -> None:
@@ -99,15 +99,16 @@ class Client(ClientBase, Operations):
             NotInitialized: The client is not open.
         """
         op = Finalize(infos(info))
-        if isinstance(self._session, Forked):
+        port = self._port
+        if isinstance(port.session, Forked):
             return
-        carry_out, close = self._port.run, self._port.close
-        self._forget()
+        runner = port.runner
+        port.end()
         try:
             with shielded(None):
-                carry_out(op)
+                runner.run(op)
         finally:
-            close()
+            runner.close()
 
     def __enter__(self) -> Self:
         return self if self.is_open else self.open()
@@ -147,7 +148,7 @@ class Client(ClientBase, Operations):
 
         PMIx Standard: Process-Related Non-Reserved Keys, "Posting Key/Value Pairs".
         """
-        self._session.run(put_op(key, value, scope))
+        self._port.session.run(put_op(key, value, scope))
         self._dirty = object()
 
     def commit(self) -> None:
@@ -250,7 +251,7 @@ class Client(ClientBase, Operations):
 
         PMIx Standard: "Retrieval rules" of reserved and non-reserved keys.
         """
-        session = self._session
+        session = self._port.session
         if wait is None and scope is None and info is None:
             name = key if key.__class__ is str else str(key)
             value = session.fetch_local(proc if proc.__class__ is Proc else target(proc, session.proc), name)
@@ -290,7 +291,7 @@ class Client(ClientBase, Operations):
         self._port.run(abort_op(code, message, procs))
 
     def _run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
-        return run(self._port, op, undo)
+        return self._port.run(op, undo)
 
     def _attend(self) -> None:
-        attend(self._port)
+        self._port.attend()

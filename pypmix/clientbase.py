@@ -1,6 +1,8 @@
-"""The base of the blocking and the async client: identity, and the reading of local data.
+"""The base of the blocking and the async client, and of the port between a client and its session.
 
-It also keeps the list of open clients, which a fork leaves alone and an orderly exit finalizes.
+A client, its operations by topic and the objects that they make (groups, streams, invitations) reach the engine by one
+`Port`, which each form has in its `waits` module. The list of the ports of open clients is here: a fork leaves their
+sessions alone, and an orderly exit finalizes them.
 """
 
 from __future__ import annotations
@@ -18,25 +20,26 @@ from pypmix.standard.values import infos
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import TypeVar
 
     from pypmix.engine.base import ClientSession, EngineInfo
     from pypmix.requests import Infos
     from pypmix.standard.features import Feature
     from pypmix.standard.types import Proc
 
+    T = TypeVar("T")
+
 SINGLETON = ("allow", "require", "forbid")
 
-_clients: dict[ClientBase, None] = {}
-"""The open ones, in the order in which they were opened."""
+_ports: dict[PortBase, None] = {}
+"""Those of open clients, in the order in which they were opened."""
 
 
 def _at_fork() -> None:
-    clients = list(_clients)
-    _clients.clear()
-    for client in clients:
-        session = client._session
-        client._session = client._port = Forked(session)
-        session.forked()
+    ports = list(_ports)
+    _ports.clear()
+    for port in ports:
+        port.forked()
 
 
 os.register_at_fork(after_in_child=_at_fork)
@@ -46,22 +49,75 @@ def _at_exit() -> None:
     """Finalize what is open still, unless an uncaught exception ends the process, which others are to hear of."""
     if getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1"):
         return
-    for client in reversed(list(_clients)):
-        session = client._forget()
+    for port in reversed(list(_ports)):
+        session = port.session
+        port.end()
         try:
             session.run(Finalize(()))
         except Exception:  # the exit must not fail, and there is no caller to tell
             continue
 
 
-class ClientBase:
-    """The base of the blocking and the async client.
+class PortBase:
+    """The way from a client, and from the objects that it makes, to its session; `Port` of `waits` is one.
 
-    `_session` is the engine's session. `_port` carries out operations: in blocking calls the session itself, in an
-    event loop a `pypmix.aio.pump.Pump` of it. Before `open`, after `close` and in a forked child both say so.
+    Attributes:
+        session: The engine's session. Before `open`, after `close` and in a forked child it is an object that says so.
+        runner: Runs operations, and is closed after the last one: in blocking calls the session itself, in an event
+            loop a `pypmix.aio.pump.Pump` of it.
     """
 
-    _port: object
+    runner: object
+
+    def __init__(self) -> None:
+        self._kept: dict[type, object] = {}
+        self._set(NOT_OPEN)  # type: ignore[arg-type]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client is between `open` and `close`."""
+        return not isinstance(self.session, Closed)
+
+    def begin(self, session: ClientSession) -> None:
+        """Use a session that has been opened."""
+        self._set(session)
+        if not _ports:
+            import atexit
+
+            atexit.unregister(_at_exit)
+            atexit.register(_at_exit)
+        _ports[self] = None
+
+    def end(self) -> None:
+        """Leave the session to the caller: all others are told that the client is closed."""
+        self._set(CLOSED)  # type: ignore[arg-type]
+        _ports.pop(self, None)
+
+    def forked(self) -> None:
+        """Leave the session to the parent process."""
+        session = self.session
+        self._set(Forked(session))
+        session.forked()
+
+    def kept(self, kind: type[T]) -> T | None:
+        """Return the object of a class of which a client has one at most; None where it has none yet."""
+        return self._kept.get(kind)  # type: ignore[return-value]
+
+    def keep(self, made: T, *, anew: bool = False) -> T:
+        """Keep an object for `kept`, and return it; where one is kept already, that one is returned unless `anew`."""
+        if anew:
+            self._kept[type(made)] = made
+        return self._kept.setdefault(type(made), made)  # type: ignore[return-value]
+
+    def _set(self, session: ClientSession) -> None:
+        self.session = self.runner = session
+
+
+class ClientBase:
+    """The base of the blocking and the async client."""
+
+    _port: PortBase
+    _new_port: type[PortBase]
 
     def __init__(
         self,
@@ -79,14 +135,13 @@ class ClientBase:
         self._directives = infos(info)
         self._singleton = singleton
         self._abort_on_error = abort_on_error
-        self._session: ClientSession = NOT_OPEN  # type: ignore[assignment]
-        self._port = NOT_OPEN
+        self._port = self._new_port()
         self._dirty: object = None
 
     @property
     def is_open(self) -> bool:
         """Whether the client is between `open` and `close`."""
-        return not isinstance(self._session, Closed)
+        return self._port.is_open
 
     @property
     def proc(self) -> Proc:
@@ -158,21 +213,13 @@ class ClientBase:
             )
         self._begin(session)
 
+    @property
+    def _session(self) -> ClientSession:
+        return self._port.session
+
     def _begin(self, session: ClientSession) -> None:
-        self._session = self._port = session
         self._dirty = None
-        if not _clients:
-            import atexit
-
-            atexit.unregister(_at_exit)
-            atexit.register(_at_exit)
-        _clients[self] = None
-
-    def _forget(self) -> ClientSession:
-        session = self._session
-        self._session = self._port = CLOSED  # type: ignore[assignment]
-        _clients.pop(self, None)
-        return session
+        self._port.begin(session)
 
     def __repr__(self) -> str:
         name = f"{type(self).__module__}.{type(self).__name__}"

@@ -12,9 +12,8 @@ from pypmix.standard.types import RANK_WILDCARD, Proc
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
-    from pypmix.job import Job
+    from pypmix.job import Job, Port
     from pypmix.standard.ops import Connected
 
 
@@ -52,23 +51,27 @@ class ConnectionView:
     """An ordered collection of the participants; it may be passed wherever procs are wanted.
 
     Args:
-        client: Whose view it is.
+        port: The way to the session of the client whose view it is.
         asked: The procs as they were named in the connect.
         made: What the connect has made.
     """
 
-    def __init__(self, client: Any, asked: tuple[Proc, ...], made: Connected) -> None:
-        self._client = client
+    def __init__(self, port: Port, asked: tuple[Proc, ...], made: Connected) -> None:
+        self._port = port
         self._asked = asked
         self._made = made
         self._procs = ProcSet.unchecked(made.procs)
-        self._rank = self._procs.index(client.proc) if made.nspace else None
+        self._rank = self._procs.index(port.session.proc) if made.nspace else None
         self._open = True
 
     @property
     def is_open(self) -> bool:
         """Whether the caller has not disconnected yet."""
-        return self._open and bool(self._client.is_open)
+        return self._open and self._port.is_open
+
+    def disconnected(self) -> None:
+        """Note that the caller has disconnected."""
+        self._open = False
 
     @property
     def nspace(self) -> str | None:
@@ -106,7 +109,7 @@ class ConnectionView:
     @property
     def jobs(self) -> dict[str, Job]:
         """The jobs of the participants other than the caller's own, by nspace; their job info is in this process."""
-        return {nspace: ChildJob(self._client._session, nspace) for nspace in self._made.foreign}
+        return {nspace: ChildJob(self._port.session, nspace) for nspace in self._made.foreign}
 
     def stands_for(self, procs: tuple[Proc, ...]) -> bool:
         """Tell whether procs are this connection: its address, or those that the connect has named."""

@@ -19,8 +19,8 @@ from pypmix.standard.types import RANK_WILDCARD, Proc
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
+    from pypmix.job import Port
     from pypmix.standard.ops import GroupChange, GroupResults, GroupState
     from pypmix.standard.types import Info
 
@@ -153,12 +153,12 @@ class GroupView:
     All that it says is as the caller knows it now: members that leave or fail go, and those behind them move up.
 
     Args:
-        client: Whose view it is.
+        port: The way to the session of the client whose view it is, for pypmix's own modules.
         name: The group's name.
     """
 
-    def __init__(self, client: Any, name: str) -> None:
-        self._client = client
+    def __init__(self, port: Port, name: str) -> None:
+        self.port = port
         self._name = name
         self._results: GroupResults | None = None
 
@@ -185,7 +185,7 @@ class GroupView:
     @property
     def procs(self) -> ProcSet:
         """All members now, by group rank; empty where neither the server nor the library tells."""
-        return ProcSet.unchecked(self._state().members)
+        return ProcSet.unchecked(self.state().members)
 
     @property
     def members(self) -> ProcSet:
@@ -200,47 +200,51 @@ class GroupView:
     @property
     def rank(self) -> int:
         """The caller's group rank, which is its place among the members."""
-        return self.procs.index(self._client.proc)
+        return self.procs.index(self.port.session.proc)
 
     @property
     def leader(self) -> Proc | None:
         """The leader now; None where nobody is."""
-        return self._state().leader
+        return self.state().leader
 
     @property
     def epoch(self) -> int:
         """How often the membership has changed, counted from 1."""
-        return self._state().epoch
+        return self.state().epoch
 
     @property
     def context_id(self) -> int | None:
         """The number that the host has given this group and no other; None if the caller did not ask for one."""
-        self._state()
+        self.state()
         return self._formed().context_id
 
     @property
     def partial(self) -> bool:
         """Whether somebody who was named when the group was formed did not come, which `optional` allows."""
-        self._state()
+        self.state()
         return self._formed().partial
 
     @property
     def infos(self) -> tuple[Info, ...]:
         """What else the server or the library tells of the group, such as the members' `attrs.GROUP_INFO`."""
-        self._state()
+        self.state()
         return self._formed().infos
 
     def _now(self) -> GroupState | None:
-        if self._results is None or not self._client.is_open:
+        if self._results is None or not self.port.is_open:
             return None
-        state: GroupState | None = self._client._session.group_state(self._name)
-        return state
+        return self.port.session.group_state(self._name)
 
-    def _state(self) -> GroupState:
+    def state(self) -> GroupState:
+        """Return the group as the caller knows it now: its members, its leader, and how often these have changed.
+
+        Raises:
+            NotInitialized: The group does not stand, or the caller is not a member any more.
+        """
         state = self._now()
         if state is None:
             raise NotInitialized(
-                f"the group {self._name!r} does not stand, or the caller is no member any more",
+                f"the group {self._name!r} does not stand, or the caller is not a member any more",
                 operation="group",
                 hint="use it in a `with` block, and not after `leave`",
             )

@@ -1,4 +1,8 @@
-"""Handlers of events in programs that block: they run on a thread of their own, one after the other."""
+"""Handlers of events in programs that block: they run on a thread of their own, one after the other.
+
+It is written by hand: a handler that blocks needs a thread, which ends with the last handler, where an event loop calls
+functions and runs coroutines as tasks. Both forms read events and give answers by `pypmix.requests.events`.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Delivery
     from pypmix.standard.ops import RegisterEventHandler
+    from pypmix.waits import Port
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -64,16 +69,13 @@ class Handler(Generic[F]):
         id: The number that the engine knows it by.
     """
 
-    def __init__(self, client: Any, function: F) -> None:
+    def __init__(self, port: Port, function: F) -> None:
         self.function = function
         self.id = -1
-        self._client = client
+        self._port = port
         self._left = False
         self._once = False
-        worker = client.__dict__.get("_handlers")
-        if worker is None:
-            worker = client.__dict__.setdefault("_handlers", _Worker(f"pypmix-handlers-{client.rank}"))
-        self._worker: _Worker = worker
+        self._worker = port.kept(_Worker) or port.keep(_Worker(f"pypmix-handlers-{port.session.proc.rank}"))
 
     def begin(self, op: Callable[..., RegisterEventHandler]) -> None:
         """Register it."""
@@ -81,7 +83,7 @@ class Handler(Generic[F]):
         try:
             made = op(self._deliver, self._ended)
             self._once = is_set(made.directives, keys.EVENT_ONESHOT)
-            self.id = self._client._run(made)
+            self.id = self._port.run(made)
         except BaseException:
             self._leave()
             raise
@@ -91,7 +93,7 @@ class Handler(Generic[F]):
 
     def remove(self) -> None:
         """`PMIx_Deregister_event_handler`: call it no more."""
-        self._client._run(DeregisterEventHandler(self.id))
+        self._port.run(DeregisterEventHandler(self.id))
         self._leave()
 
     def call(self, delivery: Delivery) -> None:

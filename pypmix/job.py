@@ -11,10 +11,19 @@ from pypmix.standard.values import to_python
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
+    from typing import Any, Protocol
 
     from pypmix.engine.base import ClientSession
     from pypmix.psets import ProcSet
+
+    class Port(Protocol):
+        """The way to the session of a client, which may be closed by now."""
+
+        session: ClientSession
+
+        @property
+        def is_open(self) -> bool: ...
+
 
 _OPTIONAL = (Info(keys.OPTIONAL, Value.unchecked(codes.BOOL, True)),)
 

@@ -1,4 +1,7 @@
-"""A bounded queue between an engine's thread and a caller that blocks; `pypmix.aio.mailbox` is the same to await."""
+"""A bounded queue between an engine's thread and a caller that blocks; `pypmix.aio.mailbox` is the same to await.
+
+It is written by hand: threads need a lock and a condition, where all of an event loop's runs in one thread.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ class Mailbox(Generic[T]):
     """Items that have arrived and were not read yet.
 
     Args:
-        client: Whose it is.
+        port: The way to the session of the client whose it is.
         limit: How many items are kept; of more than that the oldest are dropped.
 
     Attributes:
         dropped: How many items were dropped so far.
     """
 
-    def __init__(self, client: object, limit: int) -> None:
+    def __init__(self, port: object, limit: int) -> None:
         self.dropped = 0
         self._limit = limit
         self._items: deque[T] = deque()

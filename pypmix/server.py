@@ -24,7 +24,7 @@ from pypmix.waits import shielded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
     from typing import Protocol, Self, overload
 
@@ -37,17 +37,15 @@ if TYPE_CHECKING:
         def info(self) -> JobInfo: ...
 
 
-_servers: dict[Server, None] = {}
-"""The open servers."""
+_servers: dict[Server, Callable[[], None]] = {}
+"""The open servers; what each is to do in a forked child."""
 
 
 def _at_fork() -> None:
-    servers = list(_servers)
+    left = list(_servers.values())
     _servers.clear()
-    for server in servers:
-        session, server._session = server._session, None
-        if session is not None:
-            session.forked()
+    for leave in left:
+        leave()
 
 
 os.register_at_fork(after_in_child=_at_fork)
@@ -149,8 +147,13 @@ class Server:
                     library=self._library,
                     limits=self.limits,
                 )
-            _servers[self] = None
+            _servers[self] = self._forked
         return self
+
+    def _forked(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.forked()
 
     def close(self) -> None:
         """`PMIx_server_finalize`: drop all clients and remove the server's files; may be called twice."""

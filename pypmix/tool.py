@@ -11,7 +11,7 @@ from pypmix.standard import codes, keys
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import Info, Proc, Value
 from pypmix.standard.values import infos
-from pypmix.waits import port, shielded
+from pypmix.waits import shielded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -110,5 +110,5 @@ class Tool(Servers, Client):
         # To look for a server and to wait for one takes its time.
         with shielded(None):
             self._open()
-        self._port = port(self._session)
+        self._port.attach()
         return self

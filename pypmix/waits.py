@@ -1,6 +1,11 @@
-"""Waiting where calls block; `pypmix.aio.waits` is the same in an event loop."""
+"""Waiting where calls block; `pypmix.aio.waits` is the same in an event loop.
+
+It is written by hand: a session blocks by itself, where tasks of an event loop need a `Pump` that reads for them.
+"""
 
 from __future__ import annotations
+
+from pypmix.clientbase import PortBase
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -10,7 +15,6 @@ if TYPE_CHECKING:
     from pypmix.engine.base import ClientSession
     from pypmix.standard.ops import Op
 
-    Port = ClientSession
     R = TypeVar("R")
 
 LIMIT = 10.0
@@ -35,18 +39,20 @@ def settled(value: Any) -> Any:
     return value
 
 
-def port(session: ClientSession) -> Port:
-    """Return what carries out the operations of a session: the session."""
-    return session
+class Port(PortBase):
+    """The way of a blocking client to its session."""
 
+    runner: ClientSession
 
-def run(port: Port, op: Op[R], undo: Callable[[R], Op[None]] | None) -> R:
-    """Carry out an operation; a blocking caller cannot give up waiting, so it is never undone."""
-    return port.run(op)
+    def attach(self) -> None:
+        """Do nothing: the session runs operations."""
 
+    def run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
+        """Carry out an operation; a blocking caller cannot give up waiting, so it is never undone."""
+        return self.session.run(op)
 
-def attend(port: Port) -> None:
-    """Do nothing: the engine takes in by itself what arrives."""
+    def attend(self) -> None:
+        """Do nothing: the engine takes in by itself what arrives."""
 
 
 def later(function: Callable[[], R]) -> R:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.aio.waits import attend, later, port, run, shielded
+from pypmix.aio.waits import Port, later, shielded
 from pypmix.clientbase import ClientBase
 from pypmix.lazy import TOPICS, late
 from pypmix.requests import MISSING, Forked, abort_op, fence_op, get_op, not_found, put_op, target
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pypmix.aio.operations.publishing import Publishing
     from pypmix.aio.operations.queries import Queries
     from pypmix.aio.operations.spawning import Spawning
-    from pypmix.aio.waits import Later, Port
+    from pypmix.aio.waits import Later
     from pypmix.psets import ProcSets
     from pypmix.requests import Infos, Key, Procs, Target
     from pypmix.standard.ops import Op
@@ -71,6 +71,7 @@ class Client(ClientBase, Operations):
     """
 
     _port: Port
+    _new_port = Port
 
     async def open(self) -> Self:
         """`PMIx_Init`: connect to the server that launched this process; returns the client itself.
@@ -80,7 +81,7 @@ class Client(ClientBase, Operations):
             Unreachable: The server cannot be reached or refuses this process.
         """
         self._open()
-        self._port = port(self._session)
+        self._port.attach()
         return self
 
     async def close(self) -> None:
@@ -98,15 +99,16 @@ class Client(ClientBase, Operations):
             NotInitialized: The client is not open.
         """
         op = Finalize(infos(info))
-        if isinstance(self._session, Forked):
+        port = self._port
+        if isinstance(port.session, Forked):
             return
-        carry_out, close = self._port.run, self._port.close
-        self._forget()
+        runner = port.runner
+        port.end()
         try:
             with shielded(None):
-                await carry_out(op)
+                await runner.run(op)
         finally:
-            close()
+            runner.close()
 
     async def __aenter__(self) -> Self:
         return self if self.is_open else await self.open()
@@ -146,7 +148,7 @@ class Client(ClientBase, Operations):
 
         PMIx Standard: Process-Related Non-Reserved Keys, "Posting Key/Value Pairs".
         """
-        self._session.run(put_op(key, value, scope))
+        self._port.session.run(put_op(key, value, scope))
         self._dirty = object()
 
     async def commit(self) -> None:
@@ -249,7 +251,7 @@ class Client(ClientBase, Operations):
 
         PMIx Standard: "Retrieval rules" of reserved and non-reserved keys.
         """
-        session = self._session
+        session = self._port.session
         if wait is None and scope is None and info is None:
             name = key if key.__class__ is str else str(key)
             value = session.fetch_local(proc if proc.__class__ is Proc else target(proc, session.proc), name)
@@ -289,7 +291,7 @@ class Client(ClientBase, Operations):
         await self._port.run(abort_op(code, message, procs))
 
     async def _run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
-        return await run(self._port, op, undo)
+        return await self._port.run(op, undo)
 
     def _attend(self) -> None:
-        attend(self._port)
+        self._port.attend()

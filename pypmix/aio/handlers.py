@@ -1,4 +1,8 @@
-"""Handlers of events in programs of an event loop: coroutine functions, or functions that do not block."""
+"""Handlers of events in programs of an event loop: coroutine functions, or functions that do not block.
+
+It is written by hand: the loop calls functions and runs coroutines as tasks, where a handler that blocks needs a
+thread. Both forms read events and give answers by `pypmix.requests.events`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from pypmix.aio.waits import Port
     from pypmix.engine.base import Delivery
     from pypmix.standard.ops import RegisterEventHandler
 
@@ -29,16 +34,16 @@ class Handler(Generic[F]):
         id: The number that the engine knows it by, -1 before it is registered.
     """
 
-    def __init__(self, client: Any, function: F) -> None:
+    def __init__(self, port: Port, function: F) -> None:
         self.function = function
         self.id = -1
-        self._client = client
+        self._port = port
         self._error: BaseException | None = None
         self._answered = anyio.Event()
 
     def begin(self, op: Callable[..., RegisterEventHandler]) -> None:
         """Have it registered."""
-        self._client._session.submit(op(self._deliver, None), self._registered)
+        self._port.session.submit(op(self._deliver, None), self._registered)
 
     async def ready(self) -> None:
         """Wait until it is registered.
@@ -53,7 +58,7 @@ class Handler(Generic[F]):
     async def remove(self) -> None:
         """`PMIx_Deregister_event_handler`: call it no more."""
         await self.ready()
-        await self._client._run(DeregisterEventHandler(self.id))
+        await self._port.run(DeregisterEventHandler(self.id))
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self.function(*arguments, **named)

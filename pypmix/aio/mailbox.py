@@ -1,4 +1,8 @@
-"""A bounded queue between an engine and the tasks of an event loop; `pypmix.mailbox` is the same for threads."""
+"""A bounded queue between an engine and the tasks of an event loop; `pypmix.mailbox` is the same for threads.
+
+It is written by hand: it runs in one thread without a lock, and its readers wait by the pump, where threads have a
+condition.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,8 @@ from pypmix.mailbox import Ended as Ended
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from pypmix.aio.pump import Pump, Waiter
+    from pypmix.aio.pump import Waiter
+    from pypmix.aio.waits import Port
 
 T = TypeVar("T")
 
@@ -21,11 +24,11 @@ T = TypeVar("T")
 class Mailbox(Generic[T]):
     """Items that have arrived and were not read yet; see `pypmix.mailbox.Mailbox`. It runs in the loop's thread."""
 
-    def __init__(self, client: Any, limit: int) -> None:
+    def __init__(self, port: Port, limit: int) -> None:
         self.dropped = 0
         self._limit = limit
         self._items: deque[T] = deque()
-        self._pump: Pump = client._port
+        self._pump = port.runner
         self._readers: deque[Waiter] = deque()
         self._end: BaseException | None = None
 

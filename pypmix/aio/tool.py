@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.aio.client import Client
 from pypmix.aio.operations.servers import Servers
-from pypmix.aio.waits import call, port, shielded
+from pypmix.aio.waits import call, shielded
 from pypmix.engine.select import open_tool
 from pypmix.requests.tools import name, target
 from pypmix.standard import codes, keys
@@ -109,5 +109,5 @@ class Tool(Servers, Client):
         # To look for a server and to wait for one takes its time.
         with shielded(None):
             await call(self._open)
-        self._port = port(self._session)
+        self._port.attach()
         return self

@@ -1,4 +1,7 @@
-"""Waiting in an event loop; `pypmix.waits` is the same where calls block."""
+"""Waiting in an event loop; `pypmix.waits` is the same where calls block.
+
+It is written by hand: tasks need a `Pump` that reads for them, where a session blocks by itself.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,17 @@ import anyio
 import anyio.to_thread
 
 from pypmix.aio.pump import Pump
+from pypmix.clientbase import PortBase
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
     from typing import Any, Self
 
-    from pypmix.engine.base import ClientSession
     from pypmix.standard.ops import Op
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-Port = Pump
-"""Carries out the operations of a session."""
 
 LIMIT = 10.0
 """Seconds for what is to be done although the task that does it is being cancelled."""
@@ -38,19 +38,22 @@ async def settled(value: Any) -> Any:
     return await value if hasattr(value, "__await__") else value
 
 
-def port(session: ClientSession) -> Port:
-    """Return what carries out the operations of a session."""
-    return Pump(session)
+class Port(PortBase):
+    """The way of the tasks of one event loop to the session of their client."""
 
+    runner: Pump
 
-async def run(port: Port, op: Op[R], undo: Callable[[R], Op[None]] | None) -> R:
-    """Carry out an operation; `undo` returns what takes it back if the caller gives up waiting for it."""
-    return await port.run(op, undo)
+    def attach(self) -> None:
+        """Have a pump run the operations of the session; called in the loop's thread."""
+        self.runner = Pump(self.session)
 
+    async def run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
+        """Carry out an operation; `undo` returns what takes it back if the caller gives up waiting for it."""
+        return await self.runner.run(op, undo)
 
-def attend(port: Port) -> None:
-    """From now on take in what arrives also while nothing is waited for."""
-    port.serve()
+    def attend(self) -> None:
+        """From now on take in what arrives also while nothing is waited for."""
+        self.runner.serve()
 
 
 async def call(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,27 +1,66 @@
 # Made from pypmix/aio/operations by native/blocking.py: change it there.
-"""What the operations of a topic need of the client that they are methods of."""
+"""The client as its operations, and the objects that these make, see it."""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     from pypmix.engine.base import ClientSession
+    from pypmix.requests import Infos, Key, Procs, Target
     from pypmix.standard.ops import Op
+    from pypmix.waits import Port
 
     R = TypeVar("R")
 
 
 class Asks:
-    """A client, as its operations see it."""
+    """A client, as its operations see it. What they make gets the port, and the client only for its public methods."""
 
     if TYPE_CHECKING:
-        _session: ClientSession
+        _port: Port
+
+        @property
+        def _session(self) -> ClientSession: ...
 
         def _run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
             """Carry out an operation; `undo` returns what takes it back if the caller gives up waiting for it."""
 
         def _attend(self) -> None:
             """From now on take in what arrives also while nothing is waited for."""
+
+        def fence(
+            self,
+            procs: Procs = None,
+            *,
+            collect: bool = False,
+            timeout: float | None = None,
+            commit: bool = True,
+            info: Infos = None,
+        ) -> None: ...
+
+        def get(
+            self,
+            key: Key,
+            proc: Target = None,
+            *,
+            default: Any = ...,
+            wait: float | bool | None = None,
+            optional: bool = False,
+            scope: int | None = None,
+            info: Infos = None,
+        ) -> Any: ...
+
+        def notify(
+            self,
+            code: int,
+            *,
+            range: int | None = None,
+            targets: Procs = None,
+            affected: Procs = None,
+            non_default: bool = False,
+            cache: bool = True,
+            info: Infos = None,
+        ) -> None: ...

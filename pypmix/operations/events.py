@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pypmix.mailbox import Mailbox
     from pypmix.requests import Infos, Procs
     from pypmix.standard.ops import RegisterEventHandler
+    from pypmix.waits import Port
 
     F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,8 +38,8 @@ class EventStream(Stream[Event]):
 
     _name = "events"
 
-    def __init__(self, client: Asks, codes: tuple[int, ...], buffer: int, options: dict[str, Any]) -> None:
-        super().__init__(client, buffer)
+    def __init__(self, port: Port, codes: tuple[int, ...], buffer: int, options: dict[str, Any]) -> None:
+        super().__init__(port, buffer)
         self._codes = codes
         self._options = options
         self._ids: list[int] = []
@@ -58,11 +59,11 @@ class EventStream(Stream[Event]):
                 raise
 
     def _register(self, op: RegisterEventHandler) -> None:
-        self._ids.append(self._client._run(op, DeregisterEventHandler))
+        self._ids.append(self._port.run(op, DeregisterEventHandler))
 
     def _finish(self) -> None:
         for id in self._ids:
-            self._client._run(DeregisterEventHandler(id))
+            self._port.run(DeregisterEventHandler(id))
 
     def _put(self, delivery: Delivery) -> None:
         if self._box is not None:
@@ -103,7 +104,7 @@ class Events(Asks):
 
         PMIx Standard: "Event Notification", `PMIx_Register_event_handler`.
         """
-        return EventStream(self, codes, buffer, {"affected": affected, "name": name, "info": info})
+        return EventStream(self._port, codes, buffer, {"affected": affected, "name": name, "info": info})
 
     def on(
         self,
@@ -157,7 +158,7 @@ class Events(Asks):
         def register(function: F) -> Handler[F]:
             if not callable(function):
                 raise TypeError(f"an event handler is a function, not {function!r:.100}")
-            handler = Handler(self, function)
+            handler = Handler(self._port, function)
             self._attend()
             handler.begin(lambda deliver, ended: handler_op(deliver, codes, ended, **options))
             return handler

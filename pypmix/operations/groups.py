@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pypmix.requests import Infos, Key, Procs
     from pypmix.standard import ops
     from pypmix.standard.ops import GroupConstruct, GroupResults
+    from pypmix.waits import Port
 
 _OPTIONAL = Info(keys.OPTIONAL, Value(codes.BOOL, True))
 
@@ -47,8 +48,8 @@ class Changes(Stream[Change]):
 
     _name = "changes"
 
-    def __init__(self, client: Asks, group: str, since: int | None, buffer: int) -> None:
-        super().__init__(client, buffer)
+    def __init__(self, port: Port, group: str, since: int | None, buffer: int) -> None:
+        super().__init__(port, buffer)
         if since is not None and (not isinstance(since, int) or isinstance(since, bool)):
             raise TypeError(f"since is an epoch of the group, not {since!r:.100}")
         self._group = group
@@ -80,10 +81,10 @@ class Changes(Stream[Change]):
         return super().__next__()
 
     def _begin(self, box: Mailbox[Change]) -> None:
-        self._id = self._client._run(GroupWatch(self._group, self._put, box.end, True), GroupUnwatch)
+        self._id = self._port.run(GroupWatch(self._group, self._put, box.end, True), GroupUnwatch)
 
     def _finish(self) -> None:
-        self._client._run(GroupUnwatch(self._id))
+        self._port.run(GroupUnwatch(self._id))
 
     def _put(self, told: ops.GroupChange) -> None:
         change = change_of(told)
@@ -100,18 +101,20 @@ class Group(GroupView):
     their way to their ends. Who has left in the block, or whose group is gone, does nothing at its end.
     """
 
-    _recipes = "pypmix.recipes.leadership"
+    port: Port
 
     def __init__(
         self,
-        client: Any,
+        client: Asks,
+        port: Port,
         name: str,
         op: GroupConstruct | None,
         timeout: float | None = None,
         results: GroupResults | None = None,
         directives: tuple[Info, ...] = (),
     ) -> None:
-        super().__init__(client, name)
+        super().__init__(port, name)
+        self._client = client
         self._op = op
         self._timeout = timeout
         self._results = results
@@ -125,7 +128,7 @@ class Group(GroupView):
                 operation="group_construct",
                 hint="invite its members again",
             )
-        self._results = self._client._run(self._op, lambda _: GroupLeave(self._name))
+        self._results = self.port.run(self._op, lambda _: GroupLeave(self._name))
         return self
 
     def destruct(self, *, timeout: float | None = None, info: Infos = None) -> None:
@@ -139,7 +142,7 @@ class Group(GroupView):
         if not self.is_open:
             return
         try:
-            self._client._run(op)
+            self.port.run(op)
         except NotFound:
             if self.is_open:
                 raise
@@ -148,8 +151,8 @@ class Group(GroupView):
     def leave(self, *, confirm: bool = False, timeout: float | None = None, info: Infos = None) -> None:
         """`PMIx_Group_leave`: see `group_leave`; afterwards the caller is no member."""
         op = leave_op(self._name, confirm, timeout, info)
-        self._state()
-        self._client._run(op)
+        self.state()
+        self.port.run(op)
         self._results = None
 
     def fence(
@@ -176,7 +179,7 @@ class Group(GroupView):
             OperationTimeout: Not all had come in time; `missing` names them if the server tells.
             PartialSuccess: The others have come, but a member left or ended without coming.
         """
-        self._state()
+        self.state()
         directives = infos(info)
         if self._ft if ft is None else ft:
             directives += (GROUP_FT_COLLECTIVE(True),)
@@ -221,7 +224,7 @@ class Group(GroupView):
         info: Infos = None,
     ) -> None:
         """`PMIx_Notify_event`: raise an event for all members, the caller among them; see `notify` of a client."""
-        self._state()
+        self.state()
         self._client.notify(
             code, targets=self.address, affected=affected, non_default=non_default, cache=cache, info=info
         )
@@ -236,7 +239,7 @@ class Group(GroupView):
                 missed before it is opened.
             buffer: How many changes are kept for a slow reader; of more than that the oldest are dropped and counted.
         """
-        return Changes(self._client, self._name, since, buffer)
+        return Changes(self.port, self._name, since, buffer)
 
     def __enter__(self) -> Self:
         return self if self.is_open else self.construct()
@@ -328,7 +331,7 @@ class Groups(Asks):
             timeout=timeout,
             info=info,
         )
-        return Group(self, name, op, timeout)
+        return Group(self, self._port, name, op, timeout)
 
     def group_construct(
         self,
@@ -467,7 +470,7 @@ class Groups(Asks):
         """
         op = request_op(name, timeout, info)
         results = self._run(op, lambda _: GroupLeave(name))
-        return Group(self, name, None, None, results, op.directives)
+        return Group(self, self._port, name, None, None, results, op.directives)
 
     def _group_names(self, op: Get) -> Value:
         """Carry out a get of `PMIX_GROUP_NAMES`, whose value changes when groups come and go."""

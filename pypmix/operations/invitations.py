@@ -6,13 +6,16 @@ from __future__ import annotations
 from _thread import allocate_lock
 from sys import maxsize
 
+from pypmix.engine.base import ignore
+from pypmix.handlers import Handler
 from pypmix.invitation import Accepted, InvitationView, InviteAnswer, answer_of, read_invitation
 from pypmix.mailbox import Ended, Mailbox
 from pypmix.operations.base import Asks
 from pypmix.operations.groups import Group
 from pypmix.operations.streams import Stream
-from pypmix.operations.underway import Underway, ignore
+from pypmix.operations.underway import Underway
 from pypmix.requests import limit, proc_tuple
+from pypmix.requests.events import handler_op
 from pypmix.requests.groups import expanded, invite_op, join_op
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotInitialized, OperationTimeout, PMIxError
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from pypmix.requests import Infos, Procs
     from pypmix.standard.ops import GroupAnswer, GroupInvite, GroupJoin, GroupResults
     from pypmix.standard.types import Proc
+    from pypmix.waits import Port
 
 MAX_WAITING = 1024
 """Invitations that are kept for a process that does not look at them; of more than that the oldest are dropped."""
@@ -44,15 +48,16 @@ class Invite:
     up, for all who were invited.
     """
 
-    def __init__(self, client: Any, op: GroupInvite, timeout: float | None) -> None:
+    def __init__(self, client: Asks, port: Port, op: GroupInvite, timeout: float | None) -> None:
         self._client = client
+        self._port = port
         self._op = op.replace(answers=self._answered)
         self._timeout = timeout
         self._lock = allocate_lock()
         self._invited: dict[Proc, InviteAnswer | None] = {}
         self._silent: set[Proc] = set()
         # Each invited proc answers once, and may fail once after that: what is to be held is bounded by these.
-        self._box: Mailbox[InviteAnswer | None] = Mailbox(client, maxsize)
+        self._box: Mailbox[InviteAnswer | None] = Mailbox(port, maxsize)
         self._underway: Underway[GroupResults] | None = None
         self._completed = False
         self._aborted = False
@@ -89,7 +94,7 @@ class Invite:
     def open(self) -> Self:
         """Send the invitation; returns the object itself."""
         if self._underway is None:
-            self._underway = Underway(self._client, self._op, self._ended)
+            self._underway = Underway(self._port, self._op, self._ended)
         return self
 
     def answers(self) -> Iterator[InviteAnswer]:
@@ -124,7 +129,7 @@ class Invite:
         """
         self._opened()
         self._remove(proc)
-        self._client._session.submit(GroupInviteControl(self.group, drop=(proc,)), ignore)
+        self._port.session.submit(GroupInviteControl(self.group, drop=(proc,)), ignore)
 
     def replace(self, proc: Proc, with_: Procs) -> None:
         """Invite others instead of a proc.
@@ -142,11 +147,11 @@ class Invite:
         if not others:
             raise ValueError(f"nobody to replace {proc} with")
         for other in others:
-            if other in self._invited or other == self._client.proc:
+            if other in self._invited or other == self._port.session.proc:
                 raise ValueError(f"{other} is invited already, or invites")
         self._remove(proc)
         self._add(others)
-        self._client._run(GroupInviteControl(self.group, drop=(proc,), invite=others))
+        self._port.run(GroupInviteControl(self.group, drop=(proc,), invite=others))
 
     def complete(self) -> Group:
         """Have the group stand with all who have accepted; who has not answered yet is waited for.
@@ -160,14 +165,14 @@ class Invite:
         """
         underway = self._opened()
         try:
-            self._client._run(GroupInviteControl(self.group, complete=True))
+            self._port.run(GroupInviteControl(self.group, complete=True))
         except PMIxError:
             # Where the invitation has ended already, that is what there is to tell.
             if not underway.over:
                 raise
         results = underway.wait()
         self._completed = True
-        return Group(self._client, self.group, None, self._timeout, results, self._op.directives)
+        return Group(self._client, self._port, self.group, None, self._timeout, results, self._op.directives)
 
     def abort(self) -> None:
         """Give the group up, for all who were invited (`PMIX_GROUP_CONSTRUCT_ABORT`); does nothing at the second time.
@@ -184,7 +189,7 @@ class Invite:
         underway.give_up(GroupLeave(self.group))
         if not underway.over:
             try:
-                self._client._run(GroupInviteControl(self.group, abort=True))
+                self._port.run(GroupInviteControl(self.group, abort=True))
             except PMIxError:
                 if not underway.over:
                     raise
@@ -195,7 +200,7 @@ class Invite:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._completed or not self._client.is_open:
+        if self._completed or not self._port.is_open:
             return
         try:
             with shielded():
@@ -208,8 +213,8 @@ class Invite:
         return f"<Invite to {self.group}, {self.missing} of {len(self._invited)} missing>"
 
     def _named(self, procs: tuple[Proc, ...]) -> tuple[Proc, ...]:
-        caller = self._client.proc
-        found = tuple([proc for proc in expanded(self._client._session, procs) if proc != caller])
+        caller = self._port.session.proc
+        found = tuple([proc for proc in expanded(self._port.session, procs) if proc != caller])
         for proc in found:
             if proc.rank == RANK_WILDCARD:
                 raise ValueError(f"this process does not know the size of {proc.nspace!r}: invite its procs by rank")
@@ -253,9 +258,10 @@ class Invite:
 class Invitation(InvitationView):
     """An invitation of somebody else's to the caller; `invitations` of a client yields them."""
 
-    def __init__(self, client: Any, *told: Any) -> None:
+    def __init__(self, client: Asks, port: Port, *told: Any) -> None:
         super().__init__(*told)
         self._client = client
+        self._port = port
         self._declined = False
         self._underway: Underway[GroupResults] | None = None
 
@@ -280,7 +286,7 @@ class Invitation(InvitationView):
             raise PMIxError(f"the invitation to {self.group!r} was declined", operation="group_join")
         begun = self._underway is not None
         if self._underway is None:
-            self._underway = Underway(self._client, op)
+            self._underway = Underway(self._port, op)
         try:
             # The engine keeps the time of what is begun here.
             results = self._underway.wait(limit(timeout) if begun else None)
@@ -295,7 +301,7 @@ class Invitation(InvitationView):
             # Who gives the wait up is not to be a member of a group that it does not know.
             self._underway.give_up(GroupLeave(self.group))
             raise
-        return Group(self._client, self.group, None, timeout, results, op.directives)
+        return Group(self._client, self._port, self.group, None, timeout, results, op.directives)
 
     def decline(self, reason: str = "") -> None:
         """`PMIx_Group_join`: do not join.
@@ -312,11 +318,11 @@ class Invitation(InvitationView):
                 f"the invitation to {self.group!r} was accepted", operation="group_join", hint="leave the group"
             )
         self._declined = True
-        self._client._run(op)
+        self._port.run(op)
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Accept, and leave the waiting to a later `accept`."""
-        self._underway = Underway(self._client, self._op(True, None, None))
+        self._underway = Underway(self._port, self._op(True, None, None))
 
     def _op(self, accept: bool, timeout: float | None, info: Infos, reason: str = "") -> GroupJoin:
         op = join_op(self.group, self.leader, accept, timeout, info, reason)
@@ -326,18 +332,19 @@ class Invitation(InvitationView):
 class _Inbox:
     """The invitations that one client has got and nobody has looked at; it lasts as long as the client is open."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Asks, port: Port) -> None:
         self._client = client
-        self.box: Mailbox[Invitation] = Mailbox(client, MAX_WAITING)
+        self._port = port
+        self.box: Mailbox[Invitation] = Mailbox(port, MAX_WAITING)
 
     def begin(self) -> None:
-        self._client._attend()
-        self._client._run(RegisterEventHandler(self._put, (statuses.GROUP_INVITED,), (), self.box.end))
+        self._port.attend()
+        self._port.run(RegisterEventHandler(self._put, (statuses.GROUP_INVITED,), (), self.box.end))
 
     def _put(self, delivery: Delivery) -> None:
         told = read_invitation(delivery.notification)
         if told is not None:
-            self.box.put(Invitation(self._client, *told))
+            self.box.put(Invitation(self._client, self._port, *told))
         delivery.done(statuses.EVENT_NO_ACTION_TAKEN)
 
 
@@ -350,8 +357,9 @@ class InvitationStream(Stream[Invitation]):
 
     _name = "invitations"
 
-    def __init__(self, client: Any, auto: Callable[[Invitation], object] | None) -> None:
-        super().__init__(client, MAX_WAITING)
+    def __init__(self, client: Asks, port: Port, auto: Callable[[Invitation], object] | None) -> None:
+        super().__init__(port, MAX_WAITING)
+        self._client = client
         if auto is not None and not callable(auto):
             raise TypeError(f"auto is a function, not {auto!r:.100}")
         self._auto = auto
@@ -399,10 +407,9 @@ class InvitationStream(Stream[Invitation]):
         return super()._opened()
 
     def _shared(self) -> Mailbox[Invitation]:
-        known: dict[str, Any] = self._client.__dict__
-        inbox: _Inbox | None = known.get("_inbox")
+        inbox = self._port.kept(_Inbox)
         if inbox is None or inbox.box.ended:
-            inbox = known["_inbox"] = _Inbox(self._client)
+            inbox = self._port.keep(_Inbox(self._client, self._port), anew=True)
             try:
                 inbox.begin()
             except BaseException:
@@ -412,25 +419,27 @@ class InvitationStream(Stream[Invitation]):
 
     def _begin(self, box: Mailbox[Invitation]) -> None:
         auto: Any = self._auto
-        client: Any = self._client
+        client, port = self._client, self._port
 
         def answer(event: Event) -> Answer:
             told = read_invitation(event)
             if told is None:
                 return event.pass_on()
-            invitation = Invitation(client, *told)
+            invitation = Invitation(client, port, *told)
             wanted = settled(auto(invitation))
             if wanted is None:
                 box.put(invitation)
                 return event.pass_on()
             if wanted:
-                invitation._begin()
+                invitation.begin()
                 box.put(invitation)
             else:
                 invitation.decline()
             return event.done()
 
-        self._handler = client.on(statuses.GROUP_INVITED)(answer)
+        port.attend()
+        self._handler = Handler(port, answer)
+        self._handler.begin(lambda deliver, ended: handler_op(deliver, (statuses.GROUP_INVITED,), ended))
         self._handler.ready()
 
     def _finish(self) -> None:
@@ -483,7 +492,7 @@ class Invitations(Asks):
             timeout=timeout,
             info=info,
         )
-        return Invite(self, op, timeout)
+        return Invite(self, self._port, op, timeout)
 
     def group_invite(
         self,
@@ -535,7 +544,7 @@ class Invitations(Asks):
             info=info,
         )
         results = self._run(op, lambda _: GroupLeave(name))
-        return Group(self, name, None, timeout, results, op.directives)
+        return Group(self, self._port, name, None, timeout, results, op.directives)
 
     if TYPE_CHECKING:
 
@@ -598,7 +607,7 @@ class Invitations(Asks):
             self._run(op)
             return None
         results = self._run(op, lambda _: GroupLeave(name))
-        return Group(self, name, None, timeout, results, op.directives)
+        return Group(self, self._port, name, None, timeout, results, op.directives)
 
     def invitations(self, auto: Callable[[Invitation], object] | None = None) -> InvitationStream:
         """Hear of invitations (`PMIX_GROUP_INVITED`): a stream of `Invitation`, also of those that came before.
@@ -610,4 +619,4 @@ class Invitations(Asks):
 
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_join`.
         """
-        return InvitationStream(self, auto)
+        return InvitationStream(self, self._port, auto)

@@ -8,6 +8,7 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from pypmix.engine.base import ignore
 from pypmix.operations.base import Asks
 from pypmix.operations.streams import Stream
 from pypmix.psets import ProcSet, ProcSets, PsetChange
@@ -33,10 +34,13 @@ from pypmix.standard.errors import NotFound, NotSupported
 from pypmix.standard.ops import DeregisterEventHandler
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pypmix.engine.base import Delivery
     from pypmix.mailbox import Mailbox
     from pypmix.standard.ops import Get
     from pypmix.standard.types import Proc, Value
+    from pypmix.waits import Port
 
 
 class PsetStream(Stream[PsetChange]):
@@ -47,9 +51,9 @@ class PsetStream(Stream[PsetChange]):
 
     _name = "watch_psets"
 
-    def __init__(self, client: Psets, buffer: int) -> None:
-        super().__init__(client, buffer)
-        self._psets = client
+    def __init__(self, port: Port, buffer: int, known: Callable[[], ProcSets]) -> None:
+        super().__init__(port, buffer)
+        self._ask = known
         self._id = -1
         self._lock = Lock()
         self._early: list[PsetChange] | None = None
@@ -60,30 +64,29 @@ class PsetStream(Stream[PsetChange]):
         return len(self._first) + super().__len__()
 
     def _begin(self, box: Mailbox[PsetChange]) -> None:
-        client = self._psets
         self._known.clear()
         self._early = []
-        self._id = client._run(
+        self._id = self._port.run(
             handler_op(self._put, (statuses.PROCESS_SET_DEFINE, statuses.PROCESS_SET_DELETE), box.end),
             DeregisterEventHandler,
         )
         begun = False
         try:
             # Servers keep events for a while only, so that a set which is older has to be asked for.
-            sets = client._psets()
+            sets = self._ask()
             begun = True
         except NotSupported:
             sets = ProcSets()
             begun = True
         finally:
             if not begun:
-                client._session.submit(DeregisterEventHandler(self._id), _nobody)
+                self._port.session.submit(DeregisterEventHandler(self._id), ignore)
         with self._lock:
             early, self._early = self._early, None
         self._first = deque(begun_with(sets, early))
 
     def _finish(self) -> None:
-        self._client._run(DeregisterEventHandler(self._id))
+        self._port.run(DeregisterEventHandler(self._id))
 
     def _put(self, delivery: Delivery) -> None:
         event = delivery.notification
@@ -134,10 +137,6 @@ class PsetStream(Stream[PsetChange]):
             return change
         members = self._known.pop(change.name, None)
         return None if members is None else change.replace(members=members)
-
-
-def _nobody(_result: object, _error: BaseException | None) -> None:
-    """What is called where nobody waits."""
 
 
 class Psets(Asks):
@@ -199,4 +198,4 @@ class Psets(Asks):
 
         PMIx Standard: "Process Sets".
         """
-        return PsetStream(self, buffer)
+        return PsetStream(self._port, buffer, self._psets)

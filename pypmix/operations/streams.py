@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from pypmix.operations.base import Asks
+    from pypmix.waits import Port
 
 T = TypeVar("T")
 
@@ -26,10 +26,10 @@ class Stream(Generic[T]):
     at most `buffer` items are kept, the oldest are dropped, and `dropped` counts them.
     """
 
-    def __init__(self, client: Asks, buffer: int) -> None:
+    def __init__(self, port: Port, buffer: int) -> None:
         if not isinstance(buffer, int) or isinstance(buffer, bool) or buffer < 1:
             raise ValueError(f"a buffer holds at least one item, not {buffer!r}")
-        self._client = client
+        self._port = port
         self._buffer = buffer
         self._box: Mailbox[T] | None = None
         self._closed = False
@@ -46,8 +46,8 @@ class Stream(Generic[T]):
         """Begin to take in; returns the stream itself. What was closed begins anew."""
         if self._box is None or self._closed:
             self._closed = False
-            self._box = Mailbox(self._client, self._buffer)
-            self._client._attend()
+            self._box = Mailbox(self._port, self._buffer)
+            self._port.attend()
             begun = False
             try:
                 self._begin(self._box)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import overload
 
-from pypmix.lazy import load
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -46,6 +44,12 @@ def Leadership(
     Returns:
         A context manager, to be entered with `with` or `async with`; see there for what it does.
     """
-    # A group knows which form it is of; what is not used is not imported.
-    made: AsyncLeadership | BlockingLeadership = load(type(group)._recipes, "Leadership")(group, elect, patience)
-    return made
+    from pypmix.operations.groups import Group
+
+    if isinstance(group, Group):
+        from pypmix.recipes import leadership as blocking
+
+        return blocking.Leadership(group, elect, patience)
+    from pypmix.aio.recipes import leadership
+
+    return leadership.Leadership(group, elect, patience)

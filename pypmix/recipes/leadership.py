@@ -1,26 +1,24 @@
-"""Leadership of a group in programs that block."""
+# Made from pypmix/aio/recipes by native/blocking.py: change it there.
+"""Leadership of a group."""
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from queue import Empty, SimpleQueue
-from time import monotonic
-
-from pypmix.engine.faults import fault
 from pypmix.mailbox import Ended, Mailbox
+from pypmix.recipes.terms import Follower
+from pypmix.recipes.terms import Over as Over
+from pypmix.recipes.terms import Term as Term
 from pypmix.requests import limit
 from pypmix.requests.candidacy import LEADER_FAILED, Candidacy, check
 from pypmix.standard.errors import LostConnection, NotFound, NotInitialized, OperationTimeout, PMIxError
 from pypmix.standard.ops import DeregisterEventHandler, GroupUnwatch, GroupWatch, RegisterEventHandler
+from pypmix.waits import shielded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
-    from typing import Any, Self
+    from typing import Self
 
-    from pypmix.engine.base import Delivery
     from pypmix.operations.groups import Group
     from pypmix.standard.types import Proc
 
@@ -28,57 +26,18 @@ MAX_TERMS = 1024
 """Terms that are kept for a reader that does not come back; all but the last are over anyway."""
 
 
-class Over:
-    """Whether a term has ended; call it, or wait for it."""
-
-    __slots__ = ("_event",)
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def __call__(self) -> bool:
-        """Tell whether the term has ended."""
-        return self._event.is_set()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the term has ended, or the time has run out; tell whether it has ended."""
-        return self._event.wait(limit(timeout))
-
-    def __repr__(self) -> str:
-        return f"<over: {self()}>"
-
-
-class Term:
-    """A time in which one member leads.
-
-    Attributes:
-        epoch: Its number, the same at all members, which grows: a fencing token.
-        leader: Who leads.
-        over: Whether it has ended: `term.over()` tells, `term.over.wait(timeout)` waits for it.
-    """
-
-    def __init__(self, epoch: int, leader: Proc) -> None:
-        self.epoch = epoch
-        self.leader = leader
-        self.over = Over()
-
-    def __repr__(self) -> str:
-        return f"<Term {self.epoch} of {self.leader}{', over' if self.over() else ''}>"
-
-
 class Leadership:
-    """See `pypmix.recipes.Leadership`. A thread of its own looks after it, from entering to leaving."""
+    """See `pypmix.recipes.Leadership`."""
 
     def __init__(self, group: Group, elect: Callable[[Iterable[Proc]], Proc | None], patience: float) -> None:
         check(group, elect, patience)
         self._group = group
-        self._patience = patience
-        self._client: Any = group._client
-        self._terms: Mailbox[Term] = Mailbox(self._client, MAX_TERMS)
+        self._port = group.port
+        self._terms: Mailbox[Term] = Mailbox(self._port, MAX_TERMS)
         self._term: Term | None = None
-        self._work: SimpleQueue[tuple[Callable[[Any], object], Any] | None] = SimpleQueue()
-        self._candidacy = Candidacy(self._client.proc, group.name, elect, self)
-        self._ids: list[Any] = []
+        self._candidacy = Candidacy(self._port.session.proc, group.name, elect, self)
+        self._follower = Follower(self._candidacy, self, patience)
+        self._ids: list[GroupUnwatch | DeregisterEventHandler] = []
 
     @property
     def term(self) -> Term | None:
@@ -95,9 +54,10 @@ class Leadership:
         """
         while True:
             try:
-                yield self._terms.get()
+                term = self._terms.get()
             except Ended:
                 return
+            yield term
 
     def get(self, timeout: float | None = None) -> Term:
         """Return the next term; `OperationTimeout` if none has begun within `timeout` seconds."""
@@ -109,14 +69,16 @@ class Leadership:
             raise NotInitialized("the group is gone", operation="leadership") from None
 
     def __enter__(self) -> Self:
-        name = self._group.name
-        self._ids.append(GroupUnwatch(self._client._run(GroupWatch(name, self._changed, self._over, elects=True))))
+        follower, name = self._follower, self._group.name
+        self._port.attend()
+        watch = GroupWatch(name, follower.changed, follower.ended, elects=True)
+        self._ids.append(GroupUnwatch(self._port.run(watch, GroupUnwatch)))
         try:
             # What has changed since the watch began is told again, and changes nothing then.
-            self._candidacy.begin(self._group._state())
-            threading.Thread(target=self._run, name=f"pypmix-leadership-{name}", daemon=True).start()
-            handler = RegisterEventHandler(self._failed, (LEADER_FAILED,))
-            self._ids.append(DeregisterEventHandler(self._client._run(handler)))
+            self._candidacy.begin(self._group.state())
+            follower.begin(name)
+            handler = RegisterEventHandler(follower.failed, (LEADER_FAILED,))
+            self._ids.append(DeregisterEventHandler(self._port.run(handler, DeregisterEventHandler)))
         except BaseException:
             self._leave()
             raise
@@ -129,45 +91,15 @@ class Leadership:
 
     def _leave(self) -> None:
         ids, self._ids = self._ids, []
-        for op in ids:
-            try:
-                self._client._run(op)
-            except (NotInitialized, LostConnection, NotFound):
-                pass  # the group is gone, or the session
-        self._work.put((self._candidacy.ended, None))
-        self._work.put(None)
+        with shielded(None):
+            for op in ids:
+                try:
+                    self._port.run(op)
+                except (NotInitialized, LostConnection, NotFound):
+                    pass  # the group is gone, or the session
+        self._follower.stop()
 
-    # What the engine tells is done by the thread.
-
-    def _failed(self, delivery: Any) -> None:
-        self._work.put((self._candidacy.failed, delivery))
-
-    def _changed(self, change: Any) -> None:
-        self._work.put((self._candidacy.changed, change))
-
-    def _over(self, error: BaseException | None) -> None:
-        self._work.put((self._candidacy.ended, error))
-
-    def _run(self) -> None:
-        candidacy = self._candidacy
-        kept: deque[tuple[float, Delivery]] = deque()
-        while True:
-            try:
-                work = self._work.get(timeout=max(0.0, kept[0][0] - monotonic()) if kept else None)
-            except Empty:
-                candidacy.give_up(kept.popleft()[1])
-                continue
-            if work is None:
-                return
-            function, argument = work
-            try:
-                if function(argument) is True:
-                    kept.append((monotonic() + self._patience, argument))
-            except BaseException as error:
-                # Whoever waits for the next term would wait for ever.
-                self.over(fault("to follow the leader of a group", error))
-
-    # What the candidacy tells
+    # The candidacy calls these.
 
     def begins(self, epoch: int, leader: Proc) -> None:
         self._term = Term(epoch, leader)
@@ -175,7 +107,7 @@ class Leadership:
 
     def ends(self) -> None:
         if self._term is not None:
-            self._term.over._event.set()
+            self._term.over.end()
 
     def over(self, error: BaseException | None) -> None:
         self._terms.end(error if isinstance(error, PMIxError) else None)

@@ -12,9 +12,10 @@ from pypmix.standard.types import Proc
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any, Protocol
+    from typing import Protocol
 
     from pypmix.engine.base import Delivery
+    from pypmix.group import GroupView
     from pypmix.standard.ops import GroupChange, GroupState
 
     class Told(Protocol):
@@ -33,7 +34,19 @@ if TYPE_CHECKING:
 LEADER_FAILED = int(EventCode.GROUP_LEADER_FAILED)
 
 
-def check(group: Any, elect: object, patience: float) -> None:
+class TermBase:
+    """A time in which one member leads; `over`, which tells whether it has ended, is of the caller's form."""
+
+    def __init__(self, epoch: int, leader: Proc, over: Callable[[], bool]) -> None:
+        self.epoch = epoch
+        self.leader = leader
+        self.over = over
+
+    def __repr__(self) -> str:
+        return f"<Term {self.epoch} of {self.leader}{', over' if self.over() else ''}>"
+
+
+def check(group: GroupView, elect: object, patience: float) -> None:
     """Refuse what could never work.
 
     Raises:
@@ -44,7 +57,7 @@ def check(group: Any, elect: object, patience: float) -> None:
         raise TypeError(f"elect is a function, not {elect!r:.100}")
     if isinstance(patience, bool) or not isinstance(patience, int | float) or not patience > 0:
         raise ValueError(f"patience is a number of seconds, not {patience!r:.100}")
-    if group.leader is None and not group._state().term:
+    if group.leader is None and not group.state().term:
         raise ValueError(f"the group {group.name!r} has no leader to be followed by another one: form it with leader=")
 
 

@@ -486,21 +486,22 @@ def test_the_threads_of_a_host_go_on(logged):
 
 
 def test_who_follows_a_leader_hears_of_a_fault(logged):
-    client = SimpleNamespace(proc=ME, _run=lambda op: 1, rank=0)
+    port = SimpleNamespace(session=SimpleNamespace(proc=ME))
     group = SimpleNamespace(
         name="g",
-        _client=client,
-        _state=lambda: ops.GroupState("g", (ME, PEER), 7),
+        port=port,
+        state=lambda: ops.GroupState("g", (ME, PEER), 7),
         members=(ME, PEER),
         leader=ME,
     )
     leadership = Leadership(group, lambda procs: None, 1.0)
-    leadership._work.put((broken, None))
-    thread = threading.Thread(target=leadership._run, daemon=True)
+    follower = leadership._follower
+    follower._work.put((broken, None))
+    thread = threading.Thread(target=follower._run, daemon=True)
     thread.start()
     with pytest.raises(PMIxError, match="fault in pypmix"):
         next(leadership.terms())
-    leadership._work.put(None)
+    follower._work.put(None)
     thread.join(WAIT)
     assert not thread.is_alive() and logged() == 1
 

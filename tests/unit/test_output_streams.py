@@ -47,11 +47,11 @@ class Engine:
 def test_output_that_its_job_s_end_has_overtaken_is_read() -> None:
     """The server has raised the end before it has the pull; the event is handed on when the pull is there."""
     engine = Engine()
-    client = cast(Any, SimpleNamespace(_session=engine, _run=engine.run, _attend=lambda: None))
-    ends = Ends(client)
+    port = cast(Any, SimpleNamespace(session=engine, run=engine.run, attend=lambda: None))
+    ends = Ends(port)
     ends.begin()
-    job = SpawnedJob(client, "child", ends)
-    stream = OutputStream(client, job, STDOUT, 16, None).open()
+    job = SpawnedJob(port, "child", ends)
+    stream = OutputStream(port, job, STDOUT, 16, None).open()
     engine.job_ends("child")
     piece = Output(Proc("child", 0), STDOUT, b"all of it\n", ())
     engine.pull.handler(piece)

@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 from pypmix.aio.operations.base import Asks
 from pypmix.connection import ConnectionView
+from pypmix.engine.base import ignore
 from pypmix.requests import MISSING
 from pypmix.requests.connecting import connect_op, disconnect_op
 from pypmix.standard import keys
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
+    from pypmix.aio.waits import Port
     from pypmix.requests import Infos, Key, Procs
 
 
@@ -29,6 +31,12 @@ class Connection(ConnectionView):
     block disconnects nothing, since the others need not be on their way to their ends: they hear of it if the caller
     ends.
     """
+
+    _port: Port
+
+    def __init__(self, client: Asks, port: Port, asked: tuple[Proc, ...], made: Connected) -> None:
+        super().__init__(port, asked, made)
+        self._client = client
 
     async def disconnect(self, *, notify_each: bool = False, timeout: float | None = None, info: Infos = None) -> None:
         """`PMIx_Disconnect`: see `disconnect` of a client; does nothing where the caller has disconnected.
@@ -42,8 +50,8 @@ class Connection(ConnectionView):
         op = disconnect_op(self._asked if address is None else address, notify_each, timeout, info)
         if not self.is_open:
             return
-        await self._client._run(op)
-        self._open = False
+        await self._port.run(op)
+        self.disconnected()
 
     async def fence(
         self, *, collect: bool = False, timeout: float | None = None, commit: bool = True, info: Infos = None
@@ -113,6 +121,10 @@ class Connection(ConnectionView):
             await self.disconnect()
 
 
+class Connections(WeakSet[Connection]):
+    """The connections of a client that somebody still holds."""
+
+
 class Connecting(Asks):
     """Connect and disconnect."""
 
@@ -176,14 +188,14 @@ class Connecting(Asks):
 
         made = await self._run(op, None if exchange_only else undo)
         try:
-            made = await _introduced(self, made)
+            made = await _introduced(self._port, made)
         except BaseException:
             with suppress(PMIxError):
                 if not exchange_only:
-                    self._session.submit(undo(made), lambda _result, _error: None)
+                    self._port.session.submit(undo(made), ignore)
             raise
-        connection = Connection(self, op.procs, made)
-        _connections(self).add(connection)
+        connection = Connection(self, self._port, op.procs, made)
+        self._port.keep(Connections()).add(connection)
         return connection
 
     async def disconnect(
@@ -215,21 +227,22 @@ class Connecting(Asks):
             return
         op = disconnect_op(connection, notify_each, timeout, info)
         await self._run(op)
-        known = [each for each in _connections(self) if each.is_open and each.stands_for(op.procs)]
+        held = self._port.keep(Connections())
+        known = [each for each in held if each.is_open and each.stands_for(op.procs)]
         if len(known) == 1:
-            known[0]._open = False
+            known[0].disconnected()
 
 
-async def _introduced(client: Asks, made: Connected) -> Connected:
+async def _introduced(port: Port, made: Connected) -> Connected:
     """Have the job info of the others here: servers of libpmix send that of jobs with procs on this node alone."""
     found = []
     for nspace in dict.fromkeys([*made.foreign, *[proc.nspace for proc in made.procs]]):
         whole = Proc(nspace, RANK_WILDCARD)
-        if nspace == client._session.proc.nspace:
+        if nspace == port.session.proc.nspace:
             continue
-        if client._session.fetch_local(whole, keys.JOB_SIZE) is None:
+        if port.session.fetch_local(whole, keys.JOB_SIZE) is None:
             try:
-                await client._run(Get(whole, keys.JOB_SIZE))
+                await port.run(Get(whole, keys.JOB_SIZE))
             except (LostConnection, NotInitialized):
                 raise
             except PMIxError:
@@ -237,9 +250,3 @@ async def _introduced(client: Asks, made: Connected) -> Connected:
                 continue
         found.append(nspace)
     return made.replace(foreign=tuple(found))
-
-
-def _connections(client: Asks) -> WeakSet[Connection]:
-    """Return the connections of a client that somebody still holds."""
-    found: WeakSet[Connection] = client.__dict__.setdefault("_connections", WeakSet())
-    return found

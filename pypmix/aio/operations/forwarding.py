@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from pypmix.aio.mailbox import Mailbox
+    from pypmix.aio.waits import Port
     from pypmix.requests import Infos, Procs
     from pypmix.standard.types import Proc
 
@@ -31,8 +32,8 @@ class OutputStream(Stream[Output]):
 
     _name = "output"
 
-    def __init__(self, client: Asks, procs: Procs, channels: int, buffer: int, info: Infos) -> None:
-        super().__init__(client, buffer)
+    def __init__(self, port: Port, procs: Procs, channels: int, buffer: int, info: Infos) -> None:
+        super().__init__(port, buffer)
         self._procs = sources(procs)
         self._job = procs if isinstance(procs, SpawnedJob) else None
         self._channels = channels
@@ -48,9 +49,9 @@ class OutputStream(Stream[Output]):
         return self._id
 
     async def _begin(self, box: Mailbox[Output]) -> None:
-        self._open = open_channels(self._client._session, self._procs, self._channels)
+        self._open = open_channels(self._port.session, self._procs, self._channels)
         op = pull_op(self._procs, self._channels, self._info, self._put, self._stopped)
-        self._id = await self._client._run(op, IOFDeregister)
+        self._id = await self._port.run(op, IOFDeregister)
         job = self._job
         if job is not None and job.ends is not None and job.ends.follow(job.nspace, self._job_ended):
             self._job_ended()
@@ -64,7 +65,7 @@ class OutputStream(Stream[Output]):
         if box is None or job is None:
             return
         try:
-            self._client._session.submit(round_trip(), lambda _result, _error: box.end())
+            self._port.session.submit(round_trip(), lambda _result, _error: box.end())
         except PMIxError:
             # The client is closed: nothing more comes.
             box.end()
@@ -83,7 +84,7 @@ class OutputStream(Stream[Output]):
     async def _finish(self) -> None:
         number, self._id = self._id, -1
         if number >= 0:
-            await self._client._run(IOFDeregister(number))
+            await self._port.run(IOFDeregister(number))
 
     def _put(self, piece: Output) -> None:
         box = self._box
@@ -102,9 +103,9 @@ class OutputStream(Stream[Output]):
             self._box.end(error)
 
 
-async def _push(client: Asks, op: IOFPush) -> None:
+async def _push(port: Port, op: IOFPush) -> None:
     try:
-        await client._run(op)
+        await port.run(op)
     except PMIxError as error:
         if refused(op, error):
             raise
@@ -113,8 +114,8 @@ async def _push(client: Asks, op: IOFPush) -> None:
 class InputWriter:
     """The standard input of procs; `input` of a client makes one. Leaving its context closes that input."""
 
-    def __init__(self, client: Asks, procs: tuple[Proc, ...], info: Infos) -> None:
-        self._client = client
+    def __init__(self, port: Port, procs: tuple[Proc, ...], info: Infos) -> None:
+        self._port = port
         self._procs = procs
         self._info = infos(info)
         self._closed = False
@@ -139,14 +140,14 @@ class InputWriter:
         if self._closed:
             raise NotInitialized("the input is closed", operation="input")
         for op in ops:
-            await _push(self._client, op)
+            await _push(self._port, op)
         return sum([len(op.data) for op in ops])
 
     async def close(self) -> None:
         """End the input: its readers see the end of their file. May be called twice."""
         if not self._closed:
             self._closed = True
-            await _push(self._client, IOFPush(self._procs, b"", self._info))
+            await _push(self._port, IOFPush(self._procs, b"", self._info))
 
     async def __aenter__(self) -> Self:
         return self
@@ -189,7 +190,7 @@ class Forwarding(Asks):
 
         PMIx Standard: "Tools and Debuggers", `PMIx_IOF_pull`.
         """
-        return OutputStream(self, procs, channels, buffer, info)
+        return OutputStream(self._port, procs, channels, buffer, info)
 
     def input(self, procs: Procs, *, info: Infos = None) -> InputWriter:
         """`PMIx_IOF_push`: the standard input of procs, to be written to; leaving its context closes it.
@@ -200,7 +201,7 @@ class Forwarding(Asks):
 
         PMIx Standard: "Tools and Debuggers", `PMIx_IOF_push`.
         """
-        return InputWriter(self, targets(procs), info)
+        return InputWriter(self._port, targets(procs), info)
 
     async def push_input(self, procs: Procs, data: bytes | bytearray | memoryview | str, *, info: Infos = None) -> None:
         """`PMIx_IOF_push`: give bytes, or a string as UTF-8, to the standard input of procs.
@@ -218,7 +219,7 @@ class Forwarding(Asks):
         """
         found = targets(procs)
         for op in push_ops(found, data, info) or [IOFPush(found, b"", infos(info))]:
-            await _push(self, op)
+            await _push(self._port, op)
 
     async def iof_pull(self, procs: Procs, channels: int, *, buffer: int = 1024, info: Infos = None) -> OutputStream:
         """`PMIx_IOF_pull`: `output`, opened already; what comes is read from the stream that is returned."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from pypmix.aio.mailbox import Mailbox
+    from pypmix.aio.waits import Port
     from pypmix.requests import Infos, Key, Procs
     from pypmix.standard import ops
     from pypmix.standard.ops import GroupConstruct, GroupResults
@@ -46,8 +47,8 @@ class Changes(Stream[Change]):
 
     _name = "changes"
 
-    def __init__(self, client: Asks, group: str, since: int | None, buffer: int) -> None:
-        super().__init__(client, buffer)
+    def __init__(self, port: Port, group: str, since: int | None, buffer: int) -> None:
+        super().__init__(port, buffer)
         if since is not None and (not isinstance(since, int) or isinstance(since, bool)):
             raise TypeError(f"since is an epoch of the group, not {since!r:.100}")
         self._group = group
@@ -79,10 +80,10 @@ class Changes(Stream[Change]):
         return await super().__anext__()
 
     async def _begin(self, box: Mailbox[Change]) -> None:
-        self._id = await self._client._run(GroupWatch(self._group, self._put, box.end, True), GroupUnwatch)
+        self._id = await self._port.run(GroupWatch(self._group, self._put, box.end, True), GroupUnwatch)
 
     async def _finish(self) -> None:
-        await self._client._run(GroupUnwatch(self._id))
+        await self._port.run(GroupUnwatch(self._id))
 
     def _put(self, told: ops.GroupChange) -> None:
         change = change_of(told)
@@ -99,18 +100,20 @@ class Group(GroupView):
     their way to their ends. Who has left in the block, or whose group is gone, does nothing at its end.
     """
 
-    _recipes = "pypmix.aio.recipes.leadership"
+    port: Port
 
     def __init__(
         self,
-        client: Any,
+        client: Asks,
+        port: Port,
         name: str,
         op: GroupConstruct | None,
         timeout: float | None = None,
         results: GroupResults | None = None,
         directives: tuple[Info, ...] = (),
     ) -> None:
-        super().__init__(client, name)
+        super().__init__(port, name)
+        self._client = client
         self._op = op
         self._timeout = timeout
         self._results = results
@@ -124,7 +127,7 @@ class Group(GroupView):
                 operation="group_construct",
                 hint="invite its members again",
             )
-        self._results = await self._client._run(self._op, lambda _: GroupLeave(self._name))
+        self._results = await self.port.run(self._op, lambda _: GroupLeave(self._name))
         return self
 
     async def destruct(self, *, timeout: float | None = None, info: Infos = None) -> None:
@@ -138,7 +141,7 @@ class Group(GroupView):
         if not self.is_open:
             return
         try:
-            await self._client._run(op)
+            await self.port.run(op)
         except NotFound:
             if self.is_open:
                 raise
@@ -147,8 +150,8 @@ class Group(GroupView):
     async def leave(self, *, confirm: bool = False, timeout: float | None = None, info: Infos = None) -> None:
         """`PMIx_Group_leave`: see `group_leave`; afterwards the caller is no member."""
         op = leave_op(self._name, confirm, timeout, info)
-        self._state()
-        await self._client._run(op)
+        self.state()
+        await self.port.run(op)
         self._results = None
 
     async def fence(
@@ -175,7 +178,7 @@ class Group(GroupView):
             OperationTimeout: Not all had come in time; `missing` names them if the server tells.
             PartialSuccess: The others have come, but a member left or ended without coming.
         """
-        self._state()
+        self.state()
         directives = infos(info)
         if self._ft if ft is None else ft:
             directives += (GROUP_FT_COLLECTIVE(True),)
@@ -220,7 +223,7 @@ class Group(GroupView):
         info: Infos = None,
     ) -> None:
         """`PMIx_Notify_event`: raise an event for all members, the caller among them; see `notify` of a client."""
-        self._state()
+        self.state()
         await self._client.notify(
             code, targets=self.address, affected=affected, non_default=non_default, cache=cache, info=info
         )
@@ -235,7 +238,7 @@ class Group(GroupView):
                 missed before it is opened.
             buffer: How many changes are kept for a slow reader; of more than that the oldest are dropped and counted.
         """
-        return Changes(self._client, self._name, since, buffer)
+        return Changes(self.port, self._name, since, buffer)
 
     async def __aenter__(self) -> Self:
         return self if self.is_open else await self.construct()
@@ -327,7 +330,7 @@ class Groups(Asks):
             timeout=timeout,
             info=info,
         )
-        return Group(self, name, op, timeout)
+        return Group(self, self._port, name, op, timeout)
 
     async def group_construct(
         self,
@@ -468,7 +471,7 @@ class Groups(Asks):
         """
         op = request_op(name, timeout, info)
         results = await self._run(op, lambda _: GroupLeave(name))
-        return Group(self, name, None, None, results, op.directives)
+        return Group(self, self._port, name, None, None, results, op.directives)
 
     async def _group_names(self, op: Get) -> Value:
         """Carry out a get of `PMIX_GROUP_NAMES`, whose value changes when groups come and go."""

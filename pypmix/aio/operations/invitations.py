@@ -5,14 +5,17 @@ from __future__ import annotations
 from _thread import allocate_lock
 from sys import maxsize
 
+from pypmix.aio.handlers import Handler
 from pypmix.aio.mailbox import Ended, Mailbox
 from pypmix.aio.operations.base import Asks
 from pypmix.aio.operations.groups import Group
 from pypmix.aio.operations.streams import Stream
-from pypmix.aio.operations.underway import Underway, ignore
+from pypmix.aio.operations.underway import Underway
 from pypmix.aio.waits import settled, shielded
+from pypmix.engine.base import ignore
 from pypmix.invitation import Accepted, InvitationView, InviteAnswer, answer_of, read_invitation
 from pypmix.requests import limit, proc_tuple
+from pypmix.requests.events import handler_op
 from pypmix.requests.groups import expanded, invite_op, join_op
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotInitialized, OperationTimeout, PMIxError
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Literal, Self, overload
 
+    from pypmix.aio.waits import Port
     from pypmix.engine.base import Delivery
     from pypmix.events import Answer, Event
     from pypmix.requests import Infos, Procs
@@ -43,15 +47,16 @@ class Invite:
     up, for all who were invited.
     """
 
-    def __init__(self, client: Any, op: GroupInvite, timeout: float | None) -> None:
+    def __init__(self, client: Asks, port: Port, op: GroupInvite, timeout: float | None) -> None:
         self._client = client
+        self._port = port
         self._op = op.replace(answers=self._answered)
         self._timeout = timeout
         self._lock = allocate_lock()
         self._invited: dict[Proc, InviteAnswer | None] = {}
         self._silent: set[Proc] = set()
         # Each invited proc answers once, and may fail once after that: what is to be held is bounded by these.
-        self._box: Mailbox[InviteAnswer | None] = Mailbox(client, maxsize)
+        self._box: Mailbox[InviteAnswer | None] = Mailbox(port, maxsize)
         self._underway: Underway[GroupResults] | None = None
         self._completed = False
         self._aborted = False
@@ -88,7 +93,7 @@ class Invite:
     async def open(self) -> Self:
         """Send the invitation; returns the object itself."""
         if self._underway is None:
-            self._underway = Underway(self._client, self._op, self._ended)
+            self._underway = Underway(self._port, self._op, self._ended)
         return self
 
     async def answers(self) -> AsyncIterator[InviteAnswer]:
@@ -123,7 +128,7 @@ class Invite:
         """
         self._opened()
         self._remove(proc)
-        self._client._session.submit(GroupInviteControl(self.group, drop=(proc,)), ignore)
+        self._port.session.submit(GroupInviteControl(self.group, drop=(proc,)), ignore)
 
     async def replace(self, proc: Proc, with_: Procs) -> None:
         """Invite others instead of a proc.
@@ -141,11 +146,11 @@ class Invite:
         if not others:
             raise ValueError(f"nobody to replace {proc} with")
         for other in others:
-            if other in self._invited or other == self._client.proc:
+            if other in self._invited or other == self._port.session.proc:
                 raise ValueError(f"{other} is invited already, or invites")
         self._remove(proc)
         self._add(others)
-        await self._client._run(GroupInviteControl(self.group, drop=(proc,), invite=others))
+        await self._port.run(GroupInviteControl(self.group, drop=(proc,), invite=others))
 
     async def complete(self) -> Group:
         """Have the group stand with all who have accepted; who has not answered yet is waited for.
@@ -159,14 +164,14 @@ class Invite:
         """
         underway = self._opened()
         try:
-            await self._client._run(GroupInviteControl(self.group, complete=True))
+            await self._port.run(GroupInviteControl(self.group, complete=True))
         except PMIxError:
             # Where the invitation has ended already, that is what there is to tell.
             if not underway.over:
                 raise
         results = await underway.wait()
         self._completed = True
-        return Group(self._client, self.group, None, self._timeout, results, self._op.directives)
+        return Group(self._client, self._port, self.group, None, self._timeout, results, self._op.directives)
 
     async def abort(self) -> None:
         """Give the group up, for all who were invited (`PMIX_GROUP_CONSTRUCT_ABORT`); does nothing at the second time.
@@ -183,7 +188,7 @@ class Invite:
         underway.give_up(GroupLeave(self.group))
         if not underway.over:
             try:
-                await self._client._run(GroupInviteControl(self.group, abort=True))
+                await self._port.run(GroupInviteControl(self.group, abort=True))
             except PMIxError:
                 if not underway.over:
                     raise
@@ -194,7 +199,7 @@ class Invite:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._completed or not self._client.is_open:
+        if self._completed or not self._port.is_open:
             return
         try:
             with shielded():
@@ -207,8 +212,8 @@ class Invite:
         return f"<Invite to {self.group}, {self.missing} of {len(self._invited)} missing>"
 
     def _named(self, procs: tuple[Proc, ...]) -> tuple[Proc, ...]:
-        caller = self._client.proc
-        found = tuple([proc for proc in expanded(self._client._session, procs) if proc != caller])
+        caller = self._port.session.proc
+        found = tuple([proc for proc in expanded(self._port.session, procs) if proc != caller])
         for proc in found:
             if proc.rank == RANK_WILDCARD:
                 raise ValueError(f"this process does not know the size of {proc.nspace!r}: invite its procs by rank")
@@ -252,9 +257,10 @@ class Invite:
 class Invitation(InvitationView):
     """An invitation of somebody else's to the caller; `invitations` of a client yields them."""
 
-    def __init__(self, client: Any, *told: Any) -> None:
+    def __init__(self, client: Asks, port: Port, *told: Any) -> None:
         super().__init__(*told)
         self._client = client
+        self._port = port
         self._declined = False
         self._underway: Underway[GroupResults] | None = None
 
@@ -279,7 +285,7 @@ class Invitation(InvitationView):
             raise PMIxError(f"the invitation to {self.group!r} was declined", operation="group_join")
         begun = self._underway is not None
         if self._underway is None:
-            self._underway = Underway(self._client, op)
+            self._underway = Underway(self._port, op)
         try:
             # The engine keeps the time of what is begun here.
             results = await self._underway.wait(limit(timeout) if begun else None)
@@ -294,7 +300,7 @@ class Invitation(InvitationView):
             # Who gives the wait up is not to be a member of a group that it does not know.
             self._underway.give_up(GroupLeave(self.group))
             raise
-        return Group(self._client, self.group, None, timeout, results, op.directives)
+        return Group(self._client, self._port, self.group, None, timeout, results, op.directives)
 
     async def decline(self, reason: str = "") -> None:
         """`PMIx_Group_join`: do not join.
@@ -311,11 +317,11 @@ class Invitation(InvitationView):
                 f"the invitation to {self.group!r} was accepted", operation="group_join", hint="leave the group"
             )
         self._declined = True
-        await self._client._run(op)
+        await self._port.run(op)
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Accept, and leave the waiting to a later `accept`."""
-        self._underway = Underway(self._client, self._op(True, None, None))
+        self._underway = Underway(self._port, self._op(True, None, None))
 
     def _op(self, accept: bool, timeout: float | None, info: Infos, reason: str = "") -> GroupJoin:
         op = join_op(self.group, self.leader, accept, timeout, info, reason)
@@ -325,18 +331,19 @@ class Invitation(InvitationView):
 class _Inbox:
     """The invitations that one client has got and nobody has looked at; it lasts as long as the client is open."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Asks, port: Port) -> None:
         self._client = client
-        self.box: Mailbox[Invitation] = Mailbox(client, MAX_WAITING)
+        self._port = port
+        self.box: Mailbox[Invitation] = Mailbox(port, MAX_WAITING)
 
     async def begin(self) -> None:
-        self._client._attend()
-        await self._client._run(RegisterEventHandler(self._put, (statuses.GROUP_INVITED,), (), self.box.end))
+        self._port.attend()
+        await self._port.run(RegisterEventHandler(self._put, (statuses.GROUP_INVITED,), (), self.box.end))
 
     def _put(self, delivery: Delivery) -> None:
         told = read_invitation(delivery.notification)
         if told is not None:
-            self.box.put(Invitation(self._client, *told))
+            self.box.put(Invitation(self._client, self._port, *told))
         delivery.done(statuses.EVENT_NO_ACTION_TAKEN)
 
 
@@ -349,8 +356,9 @@ class InvitationStream(Stream[Invitation]):
 
     _name = "invitations"
 
-    def __init__(self, client: Any, auto: Callable[[Invitation], object] | None) -> None:
-        super().__init__(client, MAX_WAITING)
+    def __init__(self, client: Asks, port: Port, auto: Callable[[Invitation], object] | None) -> None:
+        super().__init__(port, MAX_WAITING)
+        self._client = client
         if auto is not None and not callable(auto):
             raise TypeError(f"auto is a function, not {auto!r:.100}")
         self._auto = auto
@@ -398,10 +406,9 @@ class InvitationStream(Stream[Invitation]):
         return super()._opened()
 
     async def _shared(self) -> Mailbox[Invitation]:
-        known: dict[str, Any] = self._client.__dict__
-        inbox: _Inbox | None = known.get("_inbox")
+        inbox = self._port.kept(_Inbox)
         if inbox is None or inbox.box.ended:
-            inbox = known["_inbox"] = _Inbox(self._client)
+            inbox = self._port.keep(_Inbox(self._client, self._port), anew=True)
             try:
                 await inbox.begin()
             except BaseException:
@@ -411,25 +418,27 @@ class InvitationStream(Stream[Invitation]):
 
     async def _begin(self, box: Mailbox[Invitation]) -> None:
         auto: Any = self._auto
-        client: Any = self._client
+        client, port = self._client, self._port
 
         async def answer(event: Event) -> Answer:
             told = read_invitation(event)
             if told is None:
                 return event.pass_on()
-            invitation = Invitation(client, *told)
+            invitation = Invitation(client, port, *told)
             wanted = await settled(auto(invitation))
             if wanted is None:
                 box.put(invitation)
                 return event.pass_on()
             if wanted:
-                invitation._begin()
+                invitation.begin()
                 box.put(invitation)
             else:
                 await invitation.decline()
             return event.done()
 
-        self._handler = client.on(statuses.GROUP_INVITED)(answer)
+        port.attend()
+        self._handler = Handler(port, answer)
+        self._handler.begin(lambda deliver, ended: handler_op(deliver, (statuses.GROUP_INVITED,), ended))
         await self._handler.ready()
 
     async def _finish(self) -> None:
@@ -482,7 +491,7 @@ class Invitations(Asks):
             timeout=timeout,
             info=info,
         )
-        return Invite(self, op, timeout)
+        return Invite(self, self._port, op, timeout)
 
     async def group_invite(
         self,
@@ -534,7 +543,7 @@ class Invitations(Asks):
             info=info,
         )
         results = await self._run(op, lambda _: GroupLeave(name))
-        return Group(self, name, None, timeout, results, op.directives)
+        return Group(self, self._port, name, None, timeout, results, op.directives)
 
     if TYPE_CHECKING:
 
@@ -597,7 +606,7 @@ class Invitations(Asks):
             await self._run(op)
             return None
         results = await self._run(op, lambda _: GroupLeave(name))
-        return Group(self, name, None, timeout, results, op.directives)
+        return Group(self, self._port, name, None, timeout, results, op.directives)
 
     def invitations(self, auto: Callable[[Invitation], object] | None = None) -> InvitationStream:
         """Hear of invitations (`PMIX_GROUP_INVITED`): a stream of `Invitation`, also of those that came before.
@@ -609,4 +618,4 @@ class Invitations(Asks):
 
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_join`.
         """
-        return InvitationStream(self, auto)
+        return InvitationStream(self, self._port, auto)

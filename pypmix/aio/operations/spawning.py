@@ -16,6 +16,7 @@ from pypmix.standard.ops import RegisterEventHandler
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pypmix.aio.waits import Port
     from pypmix.engine.base import Delivery
     from pypmix.requests import Infos
     from pypmix.requests.spawning import Apps, Word
@@ -33,8 +34,8 @@ class Ends:
         over: Whether the session has ended.
     """
 
-    def __init__(self, client: Asks) -> None:
-        self._client = client
+    def __init__(self, port: Port) -> None:
+        self._port = port
         self._codes: dict[str, int] = {}
         self._waiting: list[tuple[str, Mailbox[int]]] = []
         self._following: list[tuple[str, Callable[[], None]]] = []
@@ -42,11 +43,11 @@ class Ends:
         self._error: BaseException | None = None
 
     async def begin(self) -> None:
-        self._client._attend()
-        await self._client._run(RegisterEventHandler(self._put, (statuses.EVENT_JOB_END,), (), self._stopped))
+        self._port.attend()
+        await self._port.run(RegisterEventHandler(self._put, (statuses.EVENT_JOB_END,), (), self._stopped))
 
     async def wait(self, nspace: str, timeout: float | None) -> int:
-        box: Mailbox[int] = Mailbox(self._client, 1)
+        box: Mailbox[int] = Mailbox(self._port, 1)
         entry = nspace, box
         self._waiting.append(entry)
         try:
@@ -99,11 +100,11 @@ class SpawnedJob(ChildJob):
         ends: Where its end is heard of; None where it is not.
     """
 
-    __slots__ = ("_client", "ends")
+    __slots__ = ("_port", "ends")
 
-    def __init__(self, client: Asks, nspace: str, ends: Ends | None) -> None:
-        super().__init__(client._session, nspace)
-        self._client = client
+    def __init__(self, port: Port, nspace: str, ends: Ends | None) -> None:
+        super().__init__(port.session, nspace)
+        self._port = port
         self.ends = ends
 
     async def wait(self, timeout: float | None = None) -> int:
@@ -150,7 +151,7 @@ class SpawnedJob(ChildJob):
         if self.ends is not None and self.ends.ended(self.nspace):
             # PRRTE 3 signals the job of the caller where it does not find the one that is meant.
             raise NotFound(f"{self.nspace} has ended", operation=op.name, procs=op.targets)
-        await self._client._run(op)
+        await self._port.run(op)
 
 
 class Spawning(Asks):
@@ -195,18 +196,18 @@ class Spawning(Asks):
         """
         op = spawn_op(apps, n, env, cwd, timeout, notify, stdin, info)
         ends = await self._job_ends() if notify else None
-        return SpawnedJob(self, await self._run(op), ends)
+        return SpawnedJob(self._port, await self._run(op), ends)
 
     async def _job_ends(self) -> Ends | None:
         """Have the ends of jobs told here, before there are any; None where that does not work."""
-        ends: Ends | None = self.__dict__.get("_ends")
+        ends = self._port.kept(Ends)
         if ends is None or ends.over:
-            ends = Ends(self)
+            ends = Ends(self._port)
             try:
                 await ends.begin()
             except NotSupported:
                 return None
-            self.__dict__["_ends"] = ends
+            self._port.keep(ends, anew=True)
         return ends
 
     @property

@@ -5,26 +5,23 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from pypmix.aio.mailbox import Mailbox
+from pypmix.engine.base import ignore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pypmix.aio.operations.base import Asks
+    from pypmix.aio.waits import Port
     from pypmix.standard.ops import Op
 
 R = TypeVar("R")
-
-
-def ignore(_result: object, _error: BaseException | None) -> None:
-    """What is told of the end of an operation that nobody waits for."""
 
 
 class Underway(Generic[R]):
     """An operation that has been started; any number of callers may wait for its end.
 
     Args:
-        client: Who asks.
+        port: The client's way to its session.
         op: The operation.
         ended: Called when it has ended, with its error or None, where the engine completes operations.
 
@@ -32,14 +29,14 @@ class Underway(Generic[R]):
         over: Whether it has ended.
     """
 
-    def __init__(self, client: Asks, op: Op[R], ended: Callable[[BaseException | None], None] | None = None) -> None:
+    def __init__(self, port: Port, op: Op[R], ended: Callable[[BaseException | None], None] | None = None) -> None:
         self.over = False
-        self._client = client
+        self._port = port
         self._ended = ended
         self._undo: Op[Any] | None = None
-        self._outcome: Mailbox[R] = Mailbox(client, 1)
-        client._attend()
-        client._session.submit(op, self._done)
+        self._outcome: Mailbox[R] = Mailbox(port, 1)
+        port.attend()
+        port.session.submit(op, self._done)
 
     async def wait(self, timeout: float | None = None) -> R:
         """Return its result, or raise its error.
@@ -60,7 +57,7 @@ class Underway(Generic[R]):
     def _take_back(self) -> None:
         undo, self._undo = self._undo, None
         if undo is not None:
-            self._client._session.submit(undo, ignore)
+            self._port.session.submit(undo, ignore)
 
     def _done(self, result: R | None, error: BaseException | None) -> None:
         if error is None:

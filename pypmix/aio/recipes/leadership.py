@@ -1,11 +1,13 @@
-"""Leadership of a group in programs of an event loop."""
+"""Leadership of a group."""
 
 from __future__ import annotations
 
-import anyio
-
-from pypmix.aio.background import background
 from pypmix.aio.mailbox import Ended, Mailbox
+from pypmix.aio.recipes.terms import Follower
+from pypmix.aio.recipes.terms import Over as Over
+from pypmix.aio.recipes.terms import Scope as Scope  # async only
+from pypmix.aio.recipes.terms import Term as Term
+from pypmix.aio.waits import shielded
 from pypmix.requests import limit
 from pypmix.requests.candidacy import LEADER_FAILED, Candidacy, check
 from pypmix.standard.errors import LostConnection, NotFound, NotInitialized, OperationTimeout, PMIxError
@@ -15,104 +17,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
     from types import TracebackType
-    from typing import Any, Self
+    from typing import Self
 
     from pypmix.aio.operations.groups import Group
-    from pypmix.engine.base import Delivery
     from pypmix.standard.types import Proc
 
 MAX_TERMS = 1024
 """Terms that are kept for a reader that does not come back; all but the last are over anyway."""
 
 
-class Over:
-    """Whether a term has ended; call it, or wait for it."""
-
-    __slots__ = ("_event",)
-
-    def __init__(self) -> None:
-        self._event = anyio.Event()
-
-    def __call__(self) -> bool:
-        """Tell whether the term has ended."""
-        return self._event.is_set()
-
-    async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the term has ended, or the time has run out; tell whether it has ended."""
-        with anyio.move_on_after(limit(timeout)):
-            await self._event.wait()
-        return self()
-
-    def __repr__(self) -> str:
-        return f"<over: {self()}>"
-
-
-class Scope:
-    """A block that is cancelled when the term ends; the program goes on behind it. `Term.scope` makes one."""
-
-    def __init__(self, term: Term) -> None:
-        self._term = term
-        self._scope = anyio.CancelScope()
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the block was cut short by the end of the term."""
-        return self._scope.cancelled_caught
-
-    async def __aenter__(self) -> Self:
-        self._scope.__enter__()
-        self._term._scopes.append(self._scope)
-        if self._term.over():
-            self._scope.cancel()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        self._term._scopes.remove(self._scope)
-        return bool(self._scope.__exit__(kind, error, traceback))
-
-
-class Term:
-    """A time in which one member leads.
-
-    Attributes:
-        epoch: Its number, the same at all members, which grows: a fencing token.
-        leader: Who leads.
-        over: Whether it has ended: `term.over()` tells, `await term.over.wait(timeout)` waits for it.
-    """
-
-    def __init__(self, epoch: int, leader: Proc) -> None:
-        self.epoch = epoch
-        self.leader = leader
-        self.over = Over()
-        self._scopes: list[anyio.CancelScope] = []
-
-    def scope(self) -> Scope:
-        """Return an async context manager whose block is cancelled as soon as the term ends."""
-        return Scope(self)
-
-    def _end(self) -> None:
-        self.over._event.set()
-        for scope in self._scopes:
-            scope.cancel()
-
-    def __repr__(self) -> str:
-        return f"<Term {self.epoch} of {self.leader}{', over' if self.over() else ''}>"
-
-
 class Leadership:
-    """See `pypmix.recipes.Leadership`. All of it runs in the event loop's thread, on asyncio or trio."""
+    """See `pypmix.recipes.Leadership`."""
 
     def __init__(self, group: Group, elect: Callable[[Iterable[Proc]], Proc | None], patience: float) -> None:
         check(group, elect, patience)
         self._group = group
-        self._patience = patience
-        self._client: Any = group._client
-        self._terms: Mailbox[Term] = Mailbox(self._client, MAX_TERMS)
+        self._port = group.port
+        self._terms: Mailbox[Term] = Mailbox(self._port, MAX_TERMS)
         self._term: Term | None = None
-        self._candidacy = Candidacy(self._client.proc, group.name, elect, self)
-        self._ids: list[Any] = []
+        self._candidacy = Candidacy(self._port.session.proc, group.name, elect, self)
+        self._follower = Follower(self._candidacy, self, patience)
+        self._ids: list[GroupUnwatch | DeregisterEventHandler] = []
 
     @property
     def term(self) -> Term | None:
@@ -144,14 +69,16 @@ class Leadership:
             raise NotInitialized("the group is gone", operation="leadership") from None
 
     async def __aenter__(self) -> Self:
-        self._client._attend()
-        watch = GroupWatch(self._group.name, self._candidacy.changed, self._candidacy.ended, elects=True)
-        self._ids.append(GroupUnwatch(await self._client._run(watch, GroupUnwatch)))
+        follower, name = self._follower, self._group.name
+        self._port.attend()
+        watch = GroupWatch(name, follower.changed, follower.ended, elects=True)
+        self._ids.append(GroupUnwatch(await self._port.run(watch, GroupUnwatch)))
         try:
             # What has changed since the watch began is told again, and changes nothing then.
-            self._candidacy.begin(self._group._state())
-            handler = RegisterEventHandler(self._failed, (LEADER_FAILED,))
-            self._ids.append(DeregisterEventHandler(await self._client._run(handler, DeregisterEventHandler)))
+            self._candidacy.begin(self._group.state())
+            follower.begin(name)
+            handler = RegisterEventHandler(follower.failed, (LEADER_FAILED,))
+            self._ids.append(DeregisterEventHandler(await self._port.run(handler, DeregisterEventHandler)))
         except BaseException:
             await self._leave()
             raise
@@ -164,23 +91,15 @@ class Leadership:
 
     async def _leave(self) -> None:
         ids, self._ids = self._ids, []
-        with anyio.CancelScope(shield=True):
+        with shielded(None):
             for op in ids:
                 try:
-                    await self._client._run(op)
+                    await self._port.run(op)
                 except (NotInitialized, LostConnection, NotFound):
                     pass  # the group is gone, or the session
-        self._candidacy.ended(None)
+        self._follower.stop()
 
-    def _failed(self, delivery: Delivery) -> None:
-        if self._candidacy.failed(delivery):
-            background(self._wait, delivery)
-
-    async def _wait(self, delivery: Delivery) -> None:
-        await anyio.sleep(self._patience)
-        self._candidacy.give_up(delivery)
-
-    # What the candidacy tells
+    # The candidacy calls these.
 
     def begins(self, epoch: int, leader: Proc) -> None:
         self._term = Term(epoch, leader)
@@ -188,7 +107,7 @@ class Leadership:
 
     def ends(self) -> None:
         if self._term is not None:
-            self._term._end()
+            self._term.over.end()
 
     def over(self, error: BaseException | None) -> None:
         self._terms.end(error if isinstance(error, PMIxError) else None)

@@ -1,0 +1,135 @@
+"""Terms of a group's leaders, and who follows them, in programs of an event loop.
+
+It is written by hand: all of it runs in the loop's thread, on asyncio or trio, where blocking programs need a thread.
+"""
+
+from __future__ import annotations
+
+import anyio
+
+from pypmix.aio.background import background
+from pypmix.requests import limit
+from pypmix.requests.candidacy import TermBase
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from pypmix.engine.base import Delivery
+    from pypmix.requests.candidacy import Candidacy, Told
+    from pypmix.standard.types import Proc
+
+
+class Over:
+    """Whether a term has ended; call it, or wait for it."""
+
+    __slots__ = ("_ended", "_scopes")
+
+    def __init__(self) -> None:
+        self._ended = anyio.Event()
+        self._scopes: list[anyio.CancelScope] = []
+
+    def __call__(self) -> bool:
+        """Tell whether the term has ended."""
+        return self._ended.is_set()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the term has ended, or the time has run out; tell whether it has ended."""
+        with anyio.move_on_after(limit(timeout)):
+            await self._ended.wait()
+        return self()
+
+    def end(self) -> None:
+        """End the term, and cancel the blocks that last as long as it does."""
+        self._ended.set()
+        for scope in self._scopes:
+            scope.cancel()
+
+    def cancels(self, scope: anyio.CancelScope) -> None:
+        """Cancel a block when the term ends, or now if it has ended."""
+        self._scopes.append(scope)
+        if self():
+            scope.cancel()
+
+    def spares(self, scope: anyio.CancelScope) -> None:
+        """Leave a block alone, which has ended."""
+        self._scopes.remove(scope)
+
+    def __repr__(self) -> str:
+        return f"<over: {self()}>"
+
+
+class Scope:
+    """A block that is cancelled when the term ends; the program goes on behind it. `Term.scope` makes one."""
+
+    def __init__(self, over: Over) -> None:
+        self._over = over
+        self._scope = anyio.CancelScope()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the block was cut short by the end of the term."""
+        return self._scope.cancelled_caught
+
+    async def __aenter__(self) -> Self:
+        self._scope.__enter__()
+        self._over.cancels(self._scope)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        self._over.spares(self._scope)
+        return bool(self._scope.__exit__(kind, error, traceback))
+
+
+class Term(TermBase):
+    """A time in which one member leads.
+
+    Attributes:
+        epoch: Its number, the same at all members, which grows: a fencing token.
+        leader: Who leads.
+        over: Whether it has ended: `term.over()` tells, `await term.over.wait(timeout)` waits for it.
+    """
+
+    over: Over
+
+    def __init__(self, epoch: int, leader: Proc) -> None:
+        super().__init__(epoch, leader, Over())
+
+    def scope(self) -> Scope:
+        """Return an async context manager whose block is cancelled as soon as the term ends."""
+        return Scope(self.over)
+
+
+class Follower:
+    """Tells a candidacy of what happens, as it happens.
+
+    Args:
+        candidacy: The candidacy.
+        told: Unused; blocking programs tell it of a fault of their thread.
+        patience: Seconds until an answer that is kept back is given up.
+    """
+
+    def __init__(self, candidacy: Candidacy, told: Told, patience: float) -> None:
+        self._candidacy = candidacy
+        self._patience = patience
+        self.changed = candidacy.changed
+        self.ended = candidacy.ended
+
+    def begin(self, name: str) -> None:
+        """Do nothing: the engine calls in the loop's thread."""
+
+    def stop(self) -> None:
+        """Follow no more."""
+        self._candidacy.ended(None)
+
+    def failed(self, delivery: Delivery) -> None:
+        """Tell that a leader has failed, and wait with the answer where it is kept back."""
+        if self._candidacy.failed(delivery):
+            background(self._wait, delivery)
+
+    async def _wait(self, delivery: Delivery) -> None:
+        await anyio.sleep(self._patience)
+        self._candidacy.give_up(delivery)
