@@ -144,7 +144,7 @@ class _Backend(build_meta._BuildMetaBackend):  # type: ignore[misc]
         arguments: dict[str, Any] = {
             "version": _version(),
             "packages": setuptools.find_packages(include=["pypmix", "pypmix.*"]),
-            "package_data": {"pypmix": ["py.typed"], "pypmix.engine.native": ["*.pyi"]},
+            "package_data": {"pypmix": ["py.typed"], "": ["*.pyi"]},
             "cmdclass": {"sdist": _Sdist},
             # nothing of a former build in the tree may get into this one
             "options": {"build": {"build_base": str(self.scratch)}, "egg_info": {"egg_base": str(self.scratch)}},

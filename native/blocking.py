@@ -1,4 +1,4 @@
-"""Write the blocking form of pypmix from `pypmix/aio`.
+"""Write the blocking form of pypmix from `pypmix/aio`, and for type checkers what packages import lazily.
 
 Usage: python native/blocking.py [--check]
 
@@ -6,10 +6,13 @@ The async form is the source: `await` and `async` go, and `pypmix.aio.NAME` beco
 event loop wait in ways that have nothing in common, each form has a small module of its own under the same name, which
 is written by hand: `waits`, `mailbox`, `handlers`, `recipes/terms`. A function that blocks, which the async form gives
 to a thread by `call` or `apart`, is called. A line that ends with "# async only" is left out.
+
+Packages whose names are imported when they are used have a table of them, `_HOME`; an `__init__.pyi` says the same.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -26,6 +29,9 @@ FOLDERS = ("operations",)
 """Of these each module is generated, and nothing else stands in the result."""
 
 MODULES = ("client.py", "recipes/leadership.py", "server.py", "tool.py")
+
+LAZY = ("pypmix", "pypmix.aio", "pypmix.host", "pypmix.standard.ops")
+"""The packages with a table of names."""
 
 NOTE = "# Made from pypmix/{} by native/blocking.py: change it there.\n"
 
@@ -52,7 +58,21 @@ def made() -> dict[str, str]:
             if name == "operations/__init__.py":
                 text = '"""The operations of a client by topic, in blocking calls."""\n'
             found[name] = _tidy(NOTE.format(Path("aio", name).parent) + text, str(RESULT / name))
+    for package in LAZY:
+        name = Path(*package.split(".")[1:], "__init__.pyi").as_posix()
+        found[name] = _tidy(NOTE.format(name[:-1]) + _stub(package), str(RESULT / name))
     return found
+
+
+def _stub(package: str) -> str:
+    """Return the imports that a package's table of names stands for."""
+    lines = []
+    for module, names in importlib.import_module(package)._HOME.items():
+        home = package + module if module.startswith(".") else module
+        for name in names.split():
+            whole = home.removesuffix("." + name)
+            lines.append(f"from {whole} import {name} as {name}\n")
+    return "".join(lines)
 
 
 def _tidy(text: str, path: str) -> str:

@@ -3,8 +3,8 @@
 Every rank pays for what `import pypmix` and opening a client load, and most ranks use few of PMIx's operations. Three
 things are lazy, and what each gives has a type that mypy sees:
 
-- A name of a package: `names` makes the package's `__getattr__` and `__dir__`. The package imports the same names under
-  `TYPE_CHECKING`.
+- A name of a package: `names` makes the package's `__getattr__` and `__dir__`. Type checkers read the same names in the
+  package's `__init__.pyi`, which `native/blocking.py` makes of the same table.
 - A method of a client's class: `late` puts placeholders there, which put the real function in their place. The class
   declares the methods under `TYPE_CHECKING`.
 - What a table of names chooses at run time: `load`. The caller annotates the variable that it assigns the result to.
@@ -30,27 +30,32 @@ def load(module: str, name: str = "") -> Any:
     return getattr(modules[module], name) if name else modules[module]
 
 
-def names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return the `__getattr__`, the `__dir__` and the names of a package whose names are imported when they are used.
+def names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the `__getattr__` and the `__dir__` of a package whose names are imported when they are used.
+
+    `__all__` is one of these names.
 
     Args:
         package: The package.
         homes: The names that each module has, separated by spaces; a name that is the module's own is the module. What
             begins with a dot is a module of the package.
     """
-    home = {
-        name: package + module if module[0] == "." else module for module in homes for name in homes[module].split()
-    }
+    home: dict[str, str] = {}
 
     def find(name: str) -> Any:
-        module = home.get(name)
-        if module is None:
+        if not home:
+            for module in homes:
+                home.update(dict.fromkeys(homes[module].split(), package + module if module[0] == "." else module))
+        if name == "__all__":
+            return [*home]
+        where = home.get(name)
+        if where is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = load(module, "" if module.endswith("." + name) else name)
+        found = load(where, "" if where.endswith("." + name) else name)
         setattr(modules[package], name, found)
         return found
 
-    return find, lambda: sorted(modules[package].__all__), [*home]
+    return find, lambda: sorted(modules[package].__all__)
 
 
 class Late:

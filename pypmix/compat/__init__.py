@@ -44,7 +44,7 @@ _HOME = {
     ),
     ".tool": "PMIxTool",
 }
-_find, _, _lazy = _names(__name__, _HOME)
+_find, _ = _names(__name__, _HOME)
 
 
 def __getattr__(name: str) -> object:
@@ -53,7 +53,7 @@ def __getattr__(name: str) -> object:
     from pypmix.compat.names import table
 
     if name == "__all__":
-        value: object = sorted([*_lazy, *table()])
+        value: object = sorted([*_find("__all__"), *table()])
     else:
         try:
             value = table()[name]
@@ -66,4 +66,4 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     from pypmix.compat.names import table
 
-    return sorted({*globals(), *_lazy, *table()})
+    return sorted({*globals(), *_find("__all__"), *table()})

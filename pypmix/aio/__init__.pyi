@@ -1,0 +1,22 @@
+# Made from pypmix/aio/__init__.py by native/blocking.py: change it there.
+from pypmix.aio.client import Client as Client
+from pypmix.aio.operations.connecting import Connection as Connection
+from pypmix.aio.operations.groups import Changes as Changes
+from pypmix.aio.operations.groups import Group as Group
+from pypmix.aio.operations.invitations import Invitation as Invitation
+from pypmix.aio.operations.invitations import InvitationStream as InvitationStream
+from pypmix.aio.operations.invitations import Invite as Invite
+from pypmix.aio.server import Server as Server
+from pypmix.aio.tool import Tool as Tool
+from pypmix.group import Change as Change
+from pypmix.group import Destructed as Destructed
+from pypmix.group import GroupEvent as GroupEvent
+from pypmix.group import Joined as Joined
+from pypmix.group import LeaderFailed as LeaderFailed
+from pypmix.group import LeaderSelected as LeaderSelected
+from pypmix.group import Left as Left
+from pypmix.group import MemberFailed as MemberFailed
+from pypmix.invitation import Accepted as Accepted
+from pypmix.invitation import Declined as Declined
+from pypmix.invitation import Failed as Failed
+from pypmix.invitation import InviteAnswer as InviteAnswer
