@@ -49,8 +49,8 @@ nitpick_ignore_regex = [
     ("py:(class|obj)", r"(int|str|bool|float|bytes|tuple|dict|list|object|None|Self|Any|Iterable|Iterator|Mapping)"),
     # Type variables and aliases that signatures show.
     ("py:(class|obj)", r"(T|R|F|Key|Infos|Feature|Procs|Target|Release|EngineInfo|ClientSession|The caller|optional)"),
-    ("py:(class|obj)", r"(Apps|Asks|Channel|Normal|Notification|OnUpcall|Path|Word|os\.PathLike)"),
-    ("py:(class|obj)", r"pypmix\.(handlers\.F|operations\.(base\.Asks|psets\.Psets|spawning\.Ends|streams\.T))"),
+    ("py:(class|obj)", r"(Apps|Asks|Channel|Ends|GroupState|Port|Normal|Notification|OnUpcall|Path|Word|os\.PathLike)"),
+    ("py:(class|obj)", r"pypmix\.(handlers\.F|operations\.(base\.Asks|spawning\.Ends|streams\.T))"),
     ("py:class", r"pypmix\.aio\.operations\.psets\.PsetStream"),
     ("py:(class|obj)", r"(Given|Later|Reply|H|P|Connected|Described|Exchange|Pending|Handler|JobInfo|Output|Upcall)"),
     ("py:(class|obj)", r"(Launch|Desk|Start|Done|ServerSession)"),

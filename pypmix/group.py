@@ -1,4 +1,4 @@
-"""What a member reads of its group, and what it hears of it."""
+"""A group as a member reads it, and the changes that it is told of."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Change(Record):
 
     @property
     def epoch(self) -> int:
-        """How often the membership has changed so far, counted from 1."""
+        """The number of changes of the membership so far, counted from 1."""
         return self.state.epoch
 
     @property
@@ -87,19 +87,19 @@ class Change(Record):
 
     @property
     def joined(self) -> frozenset[Proc]:
-        """Who is a member by this change."""
+        """The procs that have become members by this change."""
         return frozenset()
 
     @property
     def left(self) -> frozenset[Proc]:
-        """Who is no member any more by this change, for whatever reason."""
+        """The procs that are not members any more by this change, for whatever reason."""
         return frozenset()
 
 
 class _Departure(Change):
     @property
     def left(self) -> frozenset[Proc]:
-        """Who is no member any more by this change."""
+        """The procs that are not members any more by this change."""
         return frozenset(self.procs).difference(self.state.members)
 
 
@@ -108,7 +108,7 @@ class Joined(Change):
 
     @property
     def joined(self) -> frozenset[Proc]:
-        """Who is a member by this change."""
+        """The procs that have become members by this change."""
         return frozenset(self.procs)
 
 
@@ -209,7 +209,7 @@ class GroupView:
 
     @property
     def epoch(self) -> int:
-        """How often the membership has changed, counted from 1."""
+        """The number of changes of the membership, counted from 1."""
         return self.state().epoch
 
     @property
@@ -226,7 +226,7 @@ class GroupView:
 
     @property
     def infos(self) -> tuple[Info, ...]:
-        """What else the server or the library tells of the group, such as the members' `attrs.GROUP_INFO`."""
+        """Further infos of the group from the server or the library, such as the members' `attrs.GROUP_INFO`."""
         self.state()
         return self._formed().infos
 

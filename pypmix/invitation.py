@@ -1,4 +1,4 @@
-"""What the two sides of an invitation hear of each other."""
+"""An invitation as each side is told of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FOR_ALL = frozenset(
 
 
 class InviteAnswer(Record):
-    """What has become of an invitation; its kinds are classes, to be told apart by `match`.
+    """The answer of an invited proc, or its failure; its kinds are classes, to be told apart by `match`.
 
     Args:
         proc: The invited proc.
@@ -61,7 +61,7 @@ def answer_of(told: GroupAnswer) -> InviteAnswer:
 
 
 class InvitationView:
-    """What the caller is invited to.
+    """An invitation as its receiver reads it.
 
     Attributes:
         group: The group's name.

@@ -41,7 +41,7 @@ _OPTIONAL = Info(keys.OPTIONAL, Value(codes.BOOL, True))
 
 
 class Changes(Stream[Change]):
-    """What happens to a group, in order; `changes` of a group makes one.
+    """The changes of a group, in order; `changes` of a group makes one.
 
     It is a context manager, or opened by its first use. Iterating ends when the group is gone.
     """

@@ -75,12 +75,12 @@ class Invite:
 
     @property
     def accepted(self) -> tuple[Proc, ...]:
-        """Who has accepted so far."""
+        """The procs that have accepted so far."""
         return tuple([proc for proc, answer in list(self._invited.items()) if isinstance(answer, Accepted)])
 
     @property
     def waiting(self) -> tuple[Proc, ...]:
-        """Who has not answered yet."""
+        """The procs that have not answered yet."""
         return tuple([proc for proc, answer in list(self._invited.items()) if answer is None])
 
     @property

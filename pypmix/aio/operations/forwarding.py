@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class OutputStream(Stream[Output]):
-    """What procs write, piece by piece; `output` of a client makes one.
+    """The output of procs, piece by piece; `output` of a client makes one.
 
     Iterating ends when all of the procs have closed all of the channels, as far as the server tells, and for a job
     that the client has spawned at its end.

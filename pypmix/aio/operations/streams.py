@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Stream(Generic[T]):
-    """What comes in, oldest first; entered and left as a context manager.
+    """Items as they come in, oldest first; entered and left as a context manager.
 
     Iterating waits for the next item, and ends when the client is closed. Where the reader is slower than what comes,
     at most `buffer` items are kept, the oldest are dropped, and `dropped` counts them.
@@ -35,7 +35,7 @@ class Stream(Generic[T]):
 
     @property
     def dropped(self) -> int:
-        """How many items were lost because they were not read in time."""
+        """The number of items that were lost because they were not read in time."""
         return 0 if self._box is None else self._box.dropped
 
     def __len__(self) -> int:

@@ -35,7 +35,7 @@ class Addresses:
         self._connections: dict[str, tuple[Proc, ...]] = {}
         """The procs of connections, by the rank in them that they keep."""
         self._ids: dict[str, str] = {}
-        """What the callers have called the connects that made them."""
+        """The ids that the callers gave to the connects that made them."""
         self._rules: dict[type, Callable[[Any], Any]] = {
             Fence: self._together,
             Connect: self._together,

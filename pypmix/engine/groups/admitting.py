@@ -1,4 +1,4 @@
-"""Taking procs into a group that stands: what its members do about requests to join.
+"""Requests to join a group that stands, on the members' side.
 
 The first member, the steward, takes one request after the other. It asks all members, whose handlers (`JOIN_REQUEST`)
 approve or refuse; then it tells all of the new member (`PMIX_GROUP_MEMBERSHIP_UPDATE`), and, when they know of it, that
@@ -31,6 +31,7 @@ from pypmix.engine.groups.talk import (
     flag,
     found,
     listed,
+    named,
     number,
     numbers,
     proc,
@@ -84,16 +85,14 @@ NEWS = "admit news"
 """To those who were admitted: who else was, who has left, who has ended, and who leads."""
 
 MAX_REQUESTS = 1024
-"""How many requests wait for one steward."""
+"""The most requests that wait for one steward."""
 
 MAX_OPINIONS = 256
-"""How many verdicts are remembered, for the case that another steward asks for them again."""
+"""The most verdicts that are remembered, for the case that another steward asks for them again."""
 
 
 class _Candidate:
-    """Somebody who wants to join, and what the members think of it."""
-
-    __slots__ = ("approved", "at_it", "infos", "life", "proc", "timer", "unaware", "waiting")
+    """A proc that wants to join, and the verdicts of the members."""
 
     def __init__(self, proc: Proc, life: int, infos: tuple[Info, ...]) -> None:
         self.proc = proc
@@ -103,7 +102,7 @@ class _Candidate:
         self.at_it: set[Proc] = set()
         self.approved: set[Proc] = set()
         self.unaware: set[Proc] | None = None
-        """Who has approved, and may not know yet that it is a member; the steward itself before all are told.
+        """The members that have approved and may not know yet that it is one; the steward too, before all are told.
 
         None before it is one."""
         self.timer: Timer | None = None
@@ -111,8 +110,6 @@ class _Candidate:
 
 class _Desk:
     """The requests for one group that this process has heard of."""
-
-    __slots__ = ("active", "going_on", "queue", "stewards")
 
     def __init__(self) -> None:
         self.queue: dict[Proc, _Candidate] = {}
@@ -123,13 +120,11 @@ class _Desk:
 
 
 class _Opinion:
-    """What the handlers of this process think of a request."""
-
-    __slots__ = ("stewards", "verdict")
+    """The verdict of this process's handlers on a request."""
 
     def __init__(self) -> None:
         self.stewards: dict[Proc, None] = {}
-        """Who has asked."""
+        """The stewards that have asked."""
         self.verdict: tuple[Info, ...] | None = None
 
 
@@ -188,7 +183,7 @@ class Admitting:
 
     @staticmethod
     def _is_in(group: Group, asker: Proc, life: int) -> bool:
-        """Tell whether somebody is a member by this request already."""
+        """Tell whether a proc is a member by this request already."""
         return asker in group.membership and group.membership.life(asker) == life
 
     def _sought(self, event: Notification) -> None:
@@ -198,7 +193,7 @@ class Admitting:
             self._say(HERE, group.name, (event.source,), (procs(keys.GROUP_MEMBERSHIP, group.membership.members),))
 
     def _asked(self, event: Notification) -> None:
-        name, asker, life = found(event.infos, keys.GROUP_ID, str) or "", event.source, number(event.infos, LIFE)
+        name, asker, life = named(event), event.source, number(event.infos, LIFE)
         if life is None or self._standing.has_ended(asker):
             return
         group = self._standing.group(name)
@@ -229,7 +224,7 @@ class Admitting:
         self._go_on(group, desk)
 
     def _withdrawn(self, event: Notification) -> None:
-        name, life = found(event.infos, keys.GROUP_ID, str) or "", number(event.infos, LIFE)
+        name, life = named(event), number(event.infos, LIFE)
         group = self._standing.group(name)
         if group is None or life is None:
             return
@@ -240,7 +235,7 @@ class Admitting:
             self._welcome(group, _Candidate(event.source, life, ()))
 
     def _forget(self, group: Group, desk: _Desk, asker: Proc, life: int | None = None) -> None:
-        """Somebody does not want to join any more."""
+        """Drop the request of a proc that does not want to join any more."""
         queued = desk.queue.get(asker)
         if queued is not None and life in (None, queued.life):
             del desk.queue[asker]
@@ -273,7 +268,7 @@ class Admitting:
         self._consider(group.name, candidate.proc, candidate.life, candidate.infos, self._me)
 
     def _has_waited(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
-        """Who has not said a word by now does not speak."""
+        """Go on without the members that have sent nothing: their library does not take part."""
         candidate.timer = None
         candidate.waiting &= candidate.at_it | {self._me}
         self._check(group, desk, candidate)
@@ -384,7 +379,7 @@ class Admitting:
             self._check(*case)
 
     def _welcome(self, group: Group, candidate: _Candidate) -> None:
-        """Tell somebody that it is a member, and of the group."""
+        """Tell a proc that it is a member, and the state of the group."""
         state, admitted = group.state, group.membership.admitted
         infos = [
             size(LIFE, candidate.life),
@@ -422,7 +417,7 @@ class Admitting:
     # A member
 
     def _considers(self, event: Notification) -> None:
-        group = self._standing.group(found(event.infos, keys.GROUP_ID, str) or "")
+        group = self._standing.group(named(event))
         asker, life = listed(event.infos, keys.EVENT_AFFECTED_PROC), number(event.infos, LIFE)
         if group is None:
             self._standing.keep(event)
@@ -506,7 +501,7 @@ class Admitting:
             self._go_on(group, desk)
 
     def _is_over(self, change: GroupChange, desk: _Desk | None) -> None:
-        """This process is in the group no more: others may answer, or nobody does."""
+        """This process has left the group, or it is destructed: requests are passed to other members, or refused."""
         name = change.state.name
         for key in [key for key in self._opinions if key[0] == name]:
             del self._opinions[key]
@@ -589,7 +584,7 @@ class Admitting:
     # What all of it needs
 
     def _group_of(self, event: Notification) -> Group | None:
-        group: Group | None = self._standing.group(found(event.infos, keys.GROUP_ID, str) or "")
+        group: Group | None = self._standing.group(named(event))
         return group
 
     def _say(self, says: str, name: str, to: Iterable[Proc], infos: Iterable[Info]) -> None:

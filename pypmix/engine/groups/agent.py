@@ -1,4 +1,14 @@
-"""The groups of one session: which part takes which operation, and what the parts know of each other."""
+"""The groups of one session: which part carries out which operation, and what the parts share.
+
+Each part is a state machine for one concern: `standing` has the groups that stand; `constructing`, `inviting`,
+`joining` and `requesting` lead to one, `leaving` out of it; `election` finds a new leader. A part is made when it is
+first wanted. All of them run where `port.enter` leads, one step at a time: an operation of the caller, an event, an
+answer of the server, or a timer. They do no I/O: requests go out by `port.submit`, and calls of the user's side by
+`port.tell`.
+
+Processes talk to each other by events (`talk`). For each event the parts' `screen` is asked first, and drops what is
+not news; then watchers are called, then the handlers of the program, and at last `conclude` gets their answer.
+"""
 
 from __future__ import annotations
 

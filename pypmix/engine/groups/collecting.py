@@ -1,4 +1,4 @@
-"""What the members of a group say of themselves, where a server tells it only to those who ask for it.
+"""The members' own group info, where a server gives it only to those that get it.
 
 Releases before 6.0 keep it under the group's context id: it is asked for under the keys that the caller uses itself.
 """
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 SAID = frozenset({GROUP_INFO, GROUP_ENDPT_DATA})
-"""What members say of themselves."""
+"""The keys of the members' own group info."""
 
 QUALIFIER = 8
 """The flag of an info that is part of the question, and no directive."""
 
 SOON = Info(TIMEOUT, Value(codes.INT, 5))
-"""What ends a get that nobody can answer."""
+"""Ends a get that no proc can answer."""
 
 
 def missing(op: GroupConstruct, result: GroupResults) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ with the leaver, and cannot keep it. Who ends or leaves has confirmed.
 from __future__ import annotations
 
 from pypmix.engine.base import ignore
-from pypmix.engine.groups.talk import LIFE, flag, found, number, proc, say, size, text
+from pypmix.engine.groups.talk import LIFE, flag, found, named, number, proc, say, size, text
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError
 from pypmix.standard.ops import Notification
@@ -39,8 +39,6 @@ SILENCE = 5.0
 class _Wish:
     """To leave a group."""
 
-    __slots__ = ("at_it", "done", "limit", "number", "timer", "waiting")
-
     def __init__(self, number: int, waiting: set[Proc], done: Done[None]) -> None:
         self.number = number
         self.waiting = waiting
@@ -51,7 +49,7 @@ class _Wish:
 
 
 class Consenting:
-    """What members ask of each other before they leave: `agent.consenting`."""
+    """The requests of members to leave with consent: `agent.consenting`."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -96,7 +94,7 @@ class Consenting:
     # Who wants to leave
 
     def _wish_of(self, event: Notification) -> tuple[str, _Wish] | None:
-        name = found(event.infos, keys.GROUP_ID, str) or ""
+        name = named(event)
         wish = self._wishes.get(name)
         return None if wish is None or wish.number != number(event.infos, LIFE) else (name, wish)
 
@@ -144,7 +142,7 @@ class Consenting:
     # Who is asked
 
     def _asked(self, event: Notification) -> None:
-        name, leaver, life = found(event.infos, keys.GROUP_ID, str) or "", event.source, number(event.infos, LIFE)
+        name, leaver, life = named(event), event.source, number(event.infos, LIFE)
         group = self._agent.standing.group(name)
         if life is None:
             return

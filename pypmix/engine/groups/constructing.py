@@ -1,4 +1,16 @@
-"""Groups that all of their members construct and destruct together, whatever the server makes of the operation."""
+"""Groups that all of their members construct and destruct together, on any server.
+
+A construct is checked here, so that no server is asked for something that makes it hang or crash; it gets the
+directives that the server's release wants (`rules`), and is submitted. When the server has answered, sizes of jobs that
+were named as a whole are asked for (`_measure`), then the members' infos where the answer lacks them (`collecting`),
+and `standing` takes the group over. A destruct goes to the server as such as long as its record of the group is right;
+once members have left or come, the members that are left fence instead (`_gather`).
+
+A server of the Python engine (`adapts`) decides what an end of a participant means. With any other one this process
+does: with the group's fault tolerance it goes on without that participant, else it gives the server `MOURNING` seconds
+and ends the call. A call that ends here may go on at the server, which counts callers: its name stays in `_busy` until
+the server has answered.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +28,6 @@ from pypmix.engine.groups.rules import (
     wants_context_id,
 )
 from pypmix.engine.groups.talk import (
-    ABORT,
     CLAIM,
     DESTRUCTS,
     GO_ON,
@@ -28,10 +39,14 @@ from pypmix.engine.groups.talk import (
     VERDICT,
     flag,
     found,
+    keep,
     listed,
+    named,
+    only_hear,
     proc,
     procs,
     text,
+    verdict_of,
 )
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError, error_for
@@ -81,7 +96,7 @@ PARTING = 1.0
 """Seconds in which a member that a server has lost may turn out to have left the group."""
 
 IMMEDIATE = Info(keys.IMMEDIATE, Value(codes.BOOL, True))
-"""What has a server that does not know a job say so, instead of waiting for it."""
+"""Has a server that does not know a job say so, instead of waiting for it."""
 
 MAX_SELECTED = 256
 """Of how many groups it is remembered who was selected to lead them before this process has called."""
@@ -103,8 +118,6 @@ class _Call:
         tries: After how many seconds each to try once more.
         sizes: How many ranks jobs have that this process has asked for.
     """
-
-    __slots__ = ("asked", "done", "leader", "mourned", "mourning", "named", "op", "parting", "sizes", "timer", "tries")
 
     def __init__(self, op: Any, done: Done[Any], named: tuple[Proc, ...]) -> None:
         self.op = op
@@ -131,7 +144,7 @@ class Constructing:
         self._built: dict[str, tuple[tuple[Proc, ...], tuple[Info, ...]]] = {}
         """The groups of which the server has a record, as they were then, and the directives they were made with."""
         self._selected: dict[str, Proc] = {}
-        """Who leads constructs that this process has not called yet."""
+        """The leaders of constructs that this process has not called yet."""
         self._listening = False
         self._hears_of_leaders = False
 
@@ -469,7 +482,7 @@ class Constructing:
         self.expects_leaders()
         if port.adapts:
             for code in (GROUP_MEMBER_FAILED, GROUP_LEADER_FAILED):
-                port.watch(code, _only_hear)
+                port.watch(code, only_hear)
                 agent.conclude(code, self._concluded)
         else:
             port.watch(GROUP_CONSTRUCT_ABORT, self._aborted)
@@ -478,7 +491,7 @@ class Constructing:
             agent.standing.follow(self._ended)
 
     def _leads(self, event: Notification) -> None:
-        name, leader = found(event.infos, keys.GROUP_ID, str) or "", found(event.infos, keys.GROUP_LEADER, Proc)
+        name, leader = named(event), found(event.infos, keys.GROUP_LEADER, Proc)
         call = self._calls.get(name)
         if leader is None:
             return
@@ -486,15 +499,12 @@ class Constructing:
             call.leader = leader
         elif self._port.adapts and self._port.handlers.is_host(event.source) and not self._agent.taken(name):
             # A server of ours tells all who are named; the libraries of some pass on nothing of it with the answer.
-            self._selected.pop(name, None)
-            self._selected[name] = leader
-            if len(self._selected) > MAX_SELECTED:
-                del self._selected[next(iter(self._selected))]
+            keep(self._selected, name, leader, MAX_SELECTED)
 
     def _concluded(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
         """Tell the server how the handlers of this process have dealt with a failure during a construct."""
         name, affected = (
-            found(event.infos, keys.GROUP_ID, str) or "",
+            named(event),
             found(event.infos, keys.EVENT_AFFECTED_PROC, Proc),
         )
         call = self._calls.get(name)
@@ -510,21 +520,21 @@ class Constructing:
         self._port.submit(NotifyEvent(TALK, RANGE_LOCAL, infos), ignore)
 
     def _aborted(self, event: Notification) -> None:
-        """Somebody aborts a construct whose server does not know how to."""
-        name = found(event.infos, keys.GROUP_ID, str) or ""
+        """A participant aborts a construct, and the server cannot do that itself."""
+        name = named(event)
         call = self._calls.get(name)
         if call is not None and isinstance(call.op, GroupConstruct) and (not call.named or event.source in call.named):
             self._end(name, None, _failure(GROUP_CONSTRUCT_ABORT, name, (event.source,)))
 
     def _departed(self, event: Notification) -> None:
         """A member has left while others are destructing: they go on without it."""
-        name = found(event.infos, keys.GROUP_ID, str) or ""
+        name = named(event)
         call = self._calls.get(name)
         if call is not None and isinstance(call.op, GroupDestruct):
             self._go_on(call, event.source)
 
     def _parted(self, event: Notification) -> bool:
-        """Hear of one that has left although its end was heard of first, which is no news to the group."""
+        """Hear of a member's departure after its end, which changes nothing in the group any more."""
         if self._agent.standing.has_ended(event.source):
             self._departed(event)
         return True
@@ -554,7 +564,7 @@ class Constructing:
         self._gather(call, living)
 
     def _mourn(self, name: str, ended: Proc) -> None:
-        """Somebody who was named has ended; it may have called before, so that the server ends it all the same."""
+        """A participant has ended; it may have called before, so the server gets some time to end the operation."""
         call = self._calls[name]
         if call.mourning is None:
             status = GROUP_CONSTRUCT_ABORT if isinstance(call.op, GroupConstruct) else ERR_PARTIAL_SUCCESS
@@ -566,10 +576,8 @@ class Constructing:
 
 def verdict(code: int, status: int, results: tuple[Info, ...]) -> str:
     """Return what the handlers of an event want to be done about a failure that it tells of."""
-    statuses = [status, *[info.value.data for info in results if info.value.type == codes.STATUS]]
-    if GROUP_CONSTRUCT_ABORT in statuses:
-        return ABORT
-    return CLAIM if code == GROUP_LEADER_FAILED and found(results, keys.GROUP_LEADER, bool) else GO_ON
+    wanted = verdict_of(status, results)
+    return GO_ON if wanted == CLAIM and code != GROUP_LEADER_FAILED else wanted
 
 
 def _expanded(addresses: Addresses, info: Info) -> Info:
@@ -580,10 +588,6 @@ def _expanded(addresses: Addresses, info: Info) -> Info:
 
 def _failure(status: int, name: str, whose: tuple[Proc, ...]) -> PMIxError:
     return error_for(status)(FAILURES[status].format(repr(name)), status=status, procs=whose)
-
-
-def _only_hear(event: Notification) -> None:
-    """What has the server tell of an event that no part acts on before the handlers have."""
 
 
 _GATHER_HINT = "name all procs in the call of each of them"

@@ -17,22 +17,26 @@ term there and therefore decides nothing here.
 
 from __future__ import annotations
 
+from pypmix.engine.base import ignore
 from pypmix.engine.groups.states import Election as States
 from pypmix.engine.groups.talk import (
     ABORT,
     CLAIM,
     ERROR_STATUS,
     GO_ON,
+    KEPT,
     SAYS,
     TERM,
     VERDICT,
     event,
     flag,
     found,
+    keep,
     proc,
     say,
     size,
     text,
+    verdict_of,
 )
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import LostConnection, NotInitialized
@@ -44,7 +48,6 @@ from pypmix.standard.types import DataArray, Info, Proc, Value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
 
     from pypmix.engine.groups.agent import Agent
     from pypmix.engine.groups.port import Timer
@@ -70,7 +73,7 @@ KNOWN = "election known"
 """The sender knows the `RESULT` of the invitation."""
 
 RESULT = "pypmix.grp.result"
-"""What a `PMIX_GROUP_CONSTRUCT_COMPLETE` has told, an array of infos."""
+"""The infos of a `PMIX_GROUP_CONSTRUCT_COMPLETE`, an array."""
 
 HOLDS = "pypmix.grp.holds"
 """In `HERE`: that the sender knows the result. It is not sent at once: it may be long, and all but one know it."""
@@ -82,20 +85,17 @@ FAILED = "pypmix.grp.failed"
 """Which leader has failed, a proc: two may have invited under one name."""
 
 GRACE = 5.0
-"""How many seconds to wait for a process that says nothing at all."""
+"""Seconds to wait for a process that has sent nothing."""
 
 PATIENCE = 0.5
-"""How many seconds to wait for reports before those who are missing are asked."""
+"""Seconds to wait for reports before the missing ones are asked for."""
 
 _OVER = LostConnection, NotInitialized
-"""How what is under way ends with the session."""
-
-MAX_KEPT = 256
-"""How many choices and reports are remembered for those who hear later."""
+"""The errors with which operations end when the session does."""
 
 
 class Outcome(Record):
-    """What a choice has come to.
+    """The result of a choice.
 
     Args:
         leader: Who leads now; None where nobody does.
@@ -107,50 +107,7 @@ class Outcome(Record):
     status: int = statuses.SUCCESS
 
 
-def verdict_of(status: int, results: Iterable[Info]) -> str:
-    """Return what the handlers of an event have answered: `ABORT`, `CLAIM` or `GO_ON`.
-
-    Args:
-        status: That of the last handler.
-        results: Those of all, with the status of each.
-    """
-    results = tuple(results)
-    if status == statuses.GROUP_CONSTRUCT_ABORT or any(
-        info.value.type == codes.STATUS and info.value.data == statuses.GROUP_CONSTRUCT_ABORT for info in results
-    ):
-        return ABORT
-    return CLAIM if is_set(results, keys.GROUP_LEADER) else GO_ON
-
-
-def keep(kept: dict[Any, Any], key: object, value: object) -> None:
-    """Remember something, and forget what is oldest where it is too much."""
-    kept.pop(key, None)
-    kept[key] = value
-    if len(kept) > MAX_KEPT:
-        del kept[next(iter(kept))]
-
-
 class _Election:
-    __slots__ = (
-        "able",
-        "abortable",
-        "decided",
-        "doubted",
-        "everybody",
-        "failed",
-        "head",
-        "heard",
-        "holders",
-        "name",
-        "order",
-        "silent",
-        "spoke",
-        "state",
-        "term",
-        "timer",
-        "verdict",
-    )
-
     def __init__(self, name: str, term: int, failed: Proc) -> None:
         self.name = name
         self.term = term
@@ -160,17 +117,18 @@ class _Election:
         self.decided: Callable[[Outcome], None] = _ignored
         self.order: list[Proc] = []
         self.everybody: list[Proc] = []
-        """Who has been known to take part, in that order; of these, `order` has who still does."""
+        """All that have been known to take part, in the order of the membership; `order` has those that still do."""
         self.state = States.START
         self.head: Proc | None = None
-        """Who coordinates."""
+        """The coordinator."""
         self.verdict = ""
         self.heard: dict[Proc, str] = {}
-        """What each has reported, in the order in which they have; nothing where its handlers are still at it."""
+        """The verdicts in the order of the reports; an empty one where the handlers have not ended yet."""
         self.doubted: set[Proc] = set()
-        """Who was told that this process takes no part, and may have chosen without it: only an answer counts."""
+        """Those that were told that this process takes no part, and may have chosen without it: only their answers to
+        `ASK` count."""
         self.holders: list[Proc] = []
-        """Who has said that it knows the result; the first one is asked for it."""
+        """Participants that know the result; the first one is asked for it."""
         self.spoke: set[Proc] = set()
         self.silent: set[Proc] = set()
         self.timer: Timer | None = None
@@ -185,7 +143,7 @@ class _Election:
         return self.state in (States.WAITS, States.ASKS)
 
     def step(self, what: str) -> None:
-        """Something happens to it."""
+        """Take a step of its state machine."""
         self.state = States.step(self.state, what)
 
     @property
@@ -210,7 +168,7 @@ class Elections:
         self._refused: dict[tuple[Key, Proc], None] = {}
         """To whom this process has said that it takes no part."""
         self._results: dict[tuple[str, Proc], tuple[Info, ...]] = {}
-        """What invitations have come to, by the leader who told it."""
+        """The results of invitations, by the leader that told them."""
         self._raising = False
         for says, listener in (
             (HERE, self._reported),
@@ -429,7 +387,7 @@ class Elections:
             election.timer = self._port.later(GRACE, lambda: self._has_waited(election))
 
     def _has_waited(self, election: _Election) -> None:
-        """Who has not said a word by now is not one of us."""
+        """Go on without the processes that have sent nothing: they do not run pypmix."""
         election.timer = None
         if election.coordinates:
             election.silent.update(set(election.order) - election.spoke - set(election.heard))
@@ -474,7 +432,7 @@ class Elections:
             known(None, None)
 
     def _announce(self, key: Key, outcome: Outcome, to: tuple[Proc, ...]) -> None:
-        self._port.submit(_announcement(key, outcome, to), _sent)
+        self._port.submit(_announcement(key, outcome, to), ignore)
 
     def _finish(self, election: _Election, outcome: Outcome, what: str) -> None:
         keep(self._past, election.key, outcome)
@@ -588,7 +546,7 @@ class Elections:
     def _wait_for(self, key: Key, event: Notification) -> None:
         self._early[key, event.source] = event
         self._reply(WAIT, key, event.source)
-        if len(self._early) > MAX_KEPT:
+        if len(self._early) > KEPT:
             oldest, source = next(iter(self._early))
             del self._early[oldest, source]
             self._refuse(oldest, source)
@@ -615,7 +573,7 @@ class Elections:
         result = None if key is None else self._results.get((key[0], key[2]))
         if key is not None and result is not None:
             about = size(TERM, key[1]), proc(FAILED, key[2]), _packed(result)
-            self._port.submit(say(KNOWN, key[0], (event.source,), about), _sent)
+            self._port.submit(say(KNOWN, key[0], (event.source,), about), ignore)
 
     def _knows_result(self, event: Notification) -> None:
         election, infos = self._meant(event), _unpacked(event.infos)
@@ -717,10 +675,10 @@ class Elections:
 
     def _say(self, says: str, election: _Election, to: Iterable[Proc], infos: Iterable[Info] = ()) -> None:
         about = size(TERM, election.term), proc(FAILED, election.failed)
-        self._port.submit(say(says, election.name, to, (*about, *infos)), _sent)
+        self._port.submit(say(says, election.name, to, (*about, *infos)), ignore)
 
     def _reply(self, says: str, key: Key, to: Proc) -> None:
-        self._port.submit(say(says, key[0], (to,), (size(TERM, key[1]), proc(FAILED, key[2]))), _sent)
+        self._port.submit(say(says, key[0], (to,), (size(TERM, key[1]), proc(FAILED, key[2]))), ignore)
 
     def _place(self, participants: Iterable[Proc], order: list[Proc]) -> int:
         """Return where this process stands among the others that are left."""
@@ -765,7 +723,3 @@ def _unpacked(infos: Iterable[Info]) -> tuple[Info, ...] | None:
 
 def _ignored(outcome: Outcome) -> None:
     """Whoever wanted to know does no more."""
-
-
-def _sent(result: object, error: BaseException | None) -> None:
-    """Whoever it was for has ended, or the session has: both are heard of elsewhere."""

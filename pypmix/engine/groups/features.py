@@ -1,4 +1,4 @@
-"""What of groups works with which server: what `supports` tells."""
+"""The features of groups by server, for `supports`."""
 
 from __future__ import annotations
 

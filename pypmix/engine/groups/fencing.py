@@ -32,8 +32,6 @@ class _Fence:
         asked: How many fences the engine has under way for it.
     """
 
-    __slots__ = ("asked", "done", "group", "named", "op", "timers")
-
     def __init__(self, group: str, op: Fence, done: Done[None], named: tuple[Proc, ...]) -> None:
         self.group = group
         self.op = op

@@ -1,4 +1,4 @@
-"""Invitations on the leader's side: who is invited, who has answered what, and what becomes of it.
+"""Invitations on the leader's side: the invited procs, their answers, and the outcome.
 
 Facts of libpmix 7's client, whose programs may stand on the other side:
 
@@ -16,8 +16,9 @@ Facts of libpmix 7's client, whose programs may stand on the other side:
 
 from __future__ import annotations
 
+from pypmix.engine.base import ignore
 from pypmix.engine.groups.addresses import Addresses
-from pypmix.engine.groups.election import GRACE, keep, verdict_of
+from pypmix.engine.groups.election import GRACE
 from pypmix.engine.groups.states import Answer
 from pypmix.engine.groups.states import Invitation as States
 from pypmix.engine.groups.talk import (
@@ -28,12 +29,15 @@ from pypmix.engine.groups.talk import (
     event,
     flag,
     found,
+    keep,
     listed,
+    named,
     proc,
     procs,
     say,
     size,
     text,
+    verdict_of,
 )
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import ConstructAborted, NotFound, PMIxError
@@ -68,7 +72,7 @@ INVITATION = "pypmix.grp.invitation"
 """Which invitation it is about, a string: a name may be used again."""
 
 VERSION = "pypmix.grp.version"
-"""How often the leader has changed who is invited, a `SIZE`."""
+"""The version of the list of invited procs, a `SIZE`: the leader counts its changes."""
 
 PARTIAL = "pypmix.grp.partial"
 """In `CONSTRUCT_COMPLETE`: whether somebody who was invited is no member, a bool."""
@@ -101,7 +105,7 @@ RANGE_GLOBAL = 5
 
 
 CONTRIBUTIONS = frozenset({keys.GROUP_INFO, keys.GROUP_ENDPT_DATA, keys.PROC_INFO_ARRAY})
-"""What each member adds to what all get."""
+"""The keys of the infos that each member contributes."""
 
 ROUTING = frozenset(
     {
@@ -116,34 +120,11 @@ ROUTING = frozenset(
         PARTIAL,
     }
 )
-"""What an event about an invitation holds of its own."""
+"""The keys that events about invitations use themselves."""
 
 
 class Invitation:
     """An invitation of this process that is under way."""
-
-    __slots__ = (
-        "answers",
-        "complete",
-        "context",
-        "contributions",
-        "directives",
-        "done",
-        "invitees",
-        "judged",
-        "missing",
-        "name",
-        "order",
-        "ours",
-        "reminder",
-        "state",
-        "term",
-        "timers",
-        "token",
-        "unsure",
-        "version",
-        "waits_for_context",
-    )
 
     def __init__(self, name: str, token: str, order: Iterable[Proc], directives: tuple[Info, ...]) -> None:
         self.name = name
@@ -151,9 +132,9 @@ class Invitation:
         self.term = 1
         self.version = 1
         self.order = list(order)
-        """Who is invited, and the leader, in the order of the membership."""
+        """The invited procs and the leader, in the order of the membership."""
         self.invitees: dict[Proc, str] = {}
-        """What each invited proc has answered, a state of `Answer`."""
+        """The answer of each invited proc, a state of `Answer`."""
         self.contributions: dict[Proc, tuple[Info, ...]] = {}
         self.directives = directives
         self.answers: Callable[[GroupAnswer], None] | None = None
@@ -161,15 +142,15 @@ class Invitation:
         self.complete = False
         self.state = States.START
         self.missing = False
-        """Whether somebody who was invited is none any more."""
+        """Whether a proc was dropped or replaced."""
         self.context: int | None = None
         self.waits_for_context = False
         self.judged: set[tuple[int, Proc]] = set()
-        """Which answers the handlers of this process have not done with."""
+        """The answers that the handlers of this process have not dealt with yet."""
         self.ours: set[Proc] = set()
-        """Whose library is one of ours."""
+        """Procs that run pypmix."""
         self.unsure: set[Proc] = set()
-        """Who has accepted and may not know yet who else is invited."""
+        """Procs that have accepted and may not know yet which others are invited."""
         self.timers: list[Timer] = []
         self.reminder: Timer | None = None
 
@@ -179,11 +160,11 @@ class Invitation:
         return self.state != States.UNDER_WAY
 
     def step(self, proc: Proc, what: str) -> None:
-        """Something happens to somebody who is invited, or is to be."""
+        """Take a step of the state of a proc that is invited, or is to be."""
         self.invitees[proc] = Answer.step(self.invitees.get(proc, Answer.START), what)
 
     def take_out(self, proc: Proc) -> None:
-        """Somebody is not invited any more."""
+        """A proc is not invited any more."""
         self.step(proc, Answer.LEFT_OUT)
         del self.invitees[proc]
 
@@ -201,7 +182,7 @@ class Inviting:
         self._count = 0
         self._under_way: dict[str, Invitation] = {}
         self._early: dict[tuple[str, Proc], Notification] = {}
-        """What others have answered who knew before this process that it leads."""
+        """Answers that came before this process knew that it leads."""
         port = agent.port
         for says, listener in (
             (MEMBERS_KNOWN, self._knows_members),
@@ -367,7 +348,7 @@ class Inviting:
         return True
 
     def _take(self, invitation: Invitation, early: Notification) -> None:
-        """Take in what somebody has said who knew before this process that it leads."""
+        """Take in an answer that came before this process knew that it leads."""
         if invitation.ended:
             return
         says = found(early.infos, SAYS, str)
@@ -379,7 +360,7 @@ class Inviting:
             self._note_acceptance(invitation, early)
 
     def _invite_again(self, invitation: Invitation) -> None:
-        """Whoever has said nothing to the new leader has another library, or has declined before."""
+        """Invite those again that have sent nothing to the new leader: they run other libraries, or have declined."""
         silent = [each for each, state in invitation.invitees.items() if state == PENDING]
         self._send_invited(invitation, [each for each in silent if each not in invitation.ours])
 
@@ -412,7 +393,7 @@ class Inviting:
         invitation.unsure.update(each for each in to if each in invitation.ours and states[each] == ACCEPTED)
         if to:
             infos = (*self._stamp(invitation), procs(keys.GROUP_MEMBERSHIP, invitation.order))
-            self._port.submit(say(MEMBERS, invitation.name, to, infos), _sent)
+            self._port.submit(say(MEMBERS, invitation.name, to, infos), ignore)
 
     def _invited_with(self, invitation: Invitation) -> tuple[Info, ...]:
         """Return what an invitation says."""
@@ -427,7 +408,7 @@ class Inviting:
         invitation.reminder = None
         if silent:
             infos = (*self._invited_with(invitation), flag(keys.EVENT_DO_NOT_CACHE))
-            self._port.submit(say(REMINDS, invitation.name, silent, infos), _sent)
+            self._port.submit(say(REMINDS, invitation.name, silent, infos), ignore)
             if wait < REMIND_UNTIL:
                 invitation.reminder = self._port.later(2 * wait, lambda: self._remind(invitation, 2 * wait))
 
@@ -483,7 +464,7 @@ class Inviting:
         return True
 
     def _compare(self, invitation: Invitation, source: Proc, version: int, members: tuple[Proc, ...]) -> None:
-        """See that one who has accepted and this process know the same membership."""
+        """Make sure that a proc that has accepted and this process know the same membership."""
         if version < invitation.version:
             self._tell_members(invitation, [source])
         elif version > invitation.version and self._me in members:
@@ -501,14 +482,14 @@ class Inviting:
             self._tell_members(invitation, [each for each in invitation.invitees if each != source])
 
     def _refuse(self, event: Notification) -> None:
-        """Somebody answers what it is not invited to."""
+        """A proc answers an invitation that this process does not lead: not yet, or not any more."""
         name, token = found(event.infos, keys.GROUP_ID, str), found(event.infos, INVITATION, str)
         if name is None or token is None:
             return
         if self._agent.part("joining", "Joining").may_lead(name, token):
             keep(self._early, (name, event.source), event)
         else:
-            self._port.submit(say(GONE, name, (event.source,), (text(INVITATION, token),)), _sent)
+            self._port.submit(say(GONE, name, (event.source,), (text(INVITATION, token),)), ignore)
 
     def _declined(self, event: Notification) -> None:
         invitation = self._meant(event)
@@ -600,7 +581,7 @@ class Inviting:
 
     def _learned(self, event: Notification) -> Invitation | None:
         """Return the invitation that somebody accepts whom the leader before has invited, unknown to this process."""
-        invitation = self._under_way.get(found(event.infos, keys.GROUP_ID, str) or "")
+        invitation = self._under_way.get(named(event))
         version, members = found(event.infos, VERSION, int) or 0, listed(event.infos, keys.GROUP_MEMBERSHIP)
         if invitation is None or found(event.infos, INVITATION, str) != invitation.token:
             return None
@@ -611,7 +592,7 @@ class Inviting:
     # What the others' libraries say
 
     def _spoken(self, event: Notification) -> Invitation | None:
-        invitation = self._under_way.get(found(event.infos, keys.GROUP_ID, str) or "")
+        invitation = self._under_way.get(named(event))
         if invitation is None or found(event.infos, INVITATION, str) != invitation.token:
             return None
         return invitation if event.source in invitation.invitees else None
@@ -638,7 +619,7 @@ class Inviting:
 
     def _aborted(self, event: Notification) -> None:
         """An event that gives the construct up counts, whoever takes part has raised it."""
-        invitation = self._under_way.get(found(event.infos, keys.GROUP_ID, str) or "")
+        invitation = self._under_way.get(named(event))
         if invitation is None:
             return
         if event.source == self._me:
@@ -680,7 +661,7 @@ class Inviting:
 
         def done(results: GroupResults | None, error: BaseException | None) -> None:
             if error is None:
-                self._port.submit(GroupDestruct(name), _sent)
+                self._port.submit(GroupDestruct(name), ignore)
             answered(None if results is None else results.context_id)
 
         self._port.submit(GroupConstruct(name, (self._me,), (flag(keys.GROUP_ASSIGN_CONTEXT_ID),)), done)
@@ -791,7 +772,7 @@ class Inviting:
         to = tuple(to)
         if to:
             infos = (*self._stamp(invitation), text(REASON, why))
-            self._port.submit(event(statuses.GROUP_CONSTRUCT_ABORT, invitation.name, to, infos), _sent)
+            self._port.submit(event(statuses.GROUP_CONSTRUCT_ABORT, invitation.name, to, infos), ignore)
 
     def _stamp(self, invitation: Invitation) -> tuple[Info, ...]:
         term, version = size(TERM, invitation.term), size(VERSION, invitation.version)
@@ -831,7 +812,3 @@ def timeout_in(directives: Iterable[Info]) -> float:
 
 def _affected(failed: Proc) -> Info:
     return proc(keys.EVENT_AFFECTED_PROC, failed)
-
-
-def _sent(result: object, error: BaseException | None) -> None:
-    """Whoever it was for has ended, or the session has: both are heard of elsewhere."""

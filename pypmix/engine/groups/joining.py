@@ -1,4 +1,4 @@
-"""Invitations on the side of those who are invited: accepted or declined, and what becomes of them.
+"""Invitations on the invited side: accepted or declined, and their outcome.
 
 An invitation has one leader at a time, and what that says counts: complete or given up. Where it fails before, those
 who are invited choose another one (`election`), who takes the invitation over; who had accepted accepts again by
@@ -10,7 +10,8 @@ other than by the custom range of the event; where a server keeps that to itself
 
 from __future__ import annotations
 
-from pypmix.engine.groups.election import Outcome, keep, verdict_of
+from pypmix.engine.base import ignore
+from pypmix.engine.groups.election import Outcome
 from pypmix.engine.groups.inviting import (
     GIVES_UP,
     GONE,
@@ -26,7 +27,22 @@ from pypmix.engine.groups.inviting import (
     timeout_in,
 )
 from pypmix.engine.groups.states import Invitee
-from pypmix.engine.groups.talk import ABORT, REASON, SAYS, TERM, event, found, listed, proc, procs, say, size, text
+from pypmix.engine.groups.talk import (
+    ABORT,
+    REASON,
+    SAYS,
+    TERM,
+    event,
+    found,
+    keep,
+    listed,
+    proc,
+    procs,
+    say,
+    size,
+    text,
+    verdict_of,
+)
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import OperationTimeout, PMIxError, error_for
 from pypmix.standard.ops import GroupJoin, GroupResults, Notification
@@ -43,41 +59,25 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Op
 
 HANDED_ON = (keys.GROUP_NOTIFY_TERMINATION, keys.GROUP_OPTIONAL, keys.GROUP_FT_COLLECTIVE, keys.GROUP_ASSIGN_CONTEXT_ID)
-"""What an invitation asks for that counts for all of its members."""
+"""The directives of an invitation that hold for all of its members."""
 
 MAX_OPEN = 1024
-"""How many invitations may wait for this process's program; further ones are declined."""
+"""The most invitations that wait for this process's program; further ones are declined."""
 
 Key = tuple[str, Proc]
 
 
 class _Invited:
-    __slots__ = (
-        "contributions",
-        "directives",
-        "done",
-        "gives_up",
-        "leader",
-        "members",
-        "name",
-        "origin",
-        "state",
-        "term",
-        "timer",
-        "token",
-        "version",
-    )
-
     def __init__(self, name: str, origin: Proc) -> None:
         self.name = name
         self.origin = origin
-        """Who has invited this process, by whom its program knows the invitation."""
+        """The proc that has invited this process, by which its program knows the invitation."""
         self.leader = origin
         self.token = ""
         self.term = 1
         self.version = 1
         self.members: tuple[Proc, ...] = ()
-        """Who is invited, the leader too; nobody where that is not known."""
+        """All that are invited, the leader too; empty where that is not known."""
         self.directives: tuple[Info, ...] = ()
         self.contributions: tuple[Info, ...] = ()
         self.state = Invitee.START
@@ -105,14 +105,12 @@ class _Invited:
         return self.state in (Invitee.LEADERLESS, Invitee.WAITS)
 
     def step(self, what: str) -> None:
-        """Something happens to it."""
+        """Take a step of its state machine."""
         self.state = Invitee.step(self.state, what)
 
 
 class _Past:
-    """What has become of an invitation, for a program that answers late and a leader that asks again."""
-
-    __slots__ = ("error", "left", "reason", "results", "term", "token", "version")
+    """The outcome of an invitation, for a program that answers late and a leader that asks again."""
 
     def __init__(self, record: _Invited) -> None:
         self.token = record.token
@@ -327,7 +325,7 @@ class Joining:
             self._close(record, past, Invitee.TIME_OUT)
             self._choose_no_more(record)
             if not leaderless:
-                self._send_decline(record.name, record.leader, self._stamp(record), why, _sent)
+                self._send_decline(record.name, record.leader, self._stamp(record), why, ignore)
         if done is not None:
             done(None, error)
 
@@ -357,23 +355,23 @@ class Joining:
             if past.token == token and past.term < term:
                 # A new leader does not know that this process is out of it.
                 reason = past.reason or "it is not invited any more"
-                self._send_decline(name, event.source, (text(INVITATION, token),), reason, _sent)
+                self._send_decline(name, event.source, (text(INVITATION, token),), reason, ignore)
                 return False
             if past.token == token and past.term == term and (found(event.infos, VERSION, int) or 1) <= past.version:
                 # The server has kept it, and the leader has told it once more meanwhile.
                 return False
         if len(self._open) >= MAX_OPEN:
-            self._send_decline(name, event.source, (text(INVITATION, token),), "it has too many invitations", _sent)
+            self._send_decline(name, event.source, (text(INVITATION, token),), "it has too many invitations", ignore)
             return False
         return True
 
     def _answer_again(self, record: _Invited) -> None:
         if record.gives_up:
-            self._port.submit(say(GIVES_UP, record.name, (record.leader,), self._stamp(record)), _sent)
+            self._port.submit(say(GIVES_UP, record.name, (record.leader,), self._stamp(record)), ignore)
         elif record.joins:
             self._send_acceptance(record)
         else:
-            self._port.submit(say(UNANSWERED, record.name, (record.leader,), self._stamp(record)), _sent)
+            self._port.submit(say(UNANSWERED, record.name, (record.leader,), self._stamp(record)), ignore)
 
     def _invited(self, event: Notification) -> None:
         name = found(event.infos, keys.GROUP_ID, str)
@@ -401,7 +399,7 @@ class Joining:
         for record in self._open.values():
             if record.token == token and record.name == found(event.infos, keys.GROUP_ID, str):
                 if not record.joins and record.leader == event.source:
-                    self._port.submit(say(UNANSWERED, record.name, (event.source,), self._stamp(record)), _sent)
+                    self._port.submit(say(UNANSWERED, record.name, (event.source,), self._stamp(record)), ignore)
                 return
         infos = tuple([info for info in event.infos if info.key not in (SAYS, keys.EVENT_DO_NOT_CACHE)])
         self._port.handlers.raised(Notification(statuses.GROUP_INVITED, event.source, event.range, infos), True)
@@ -421,7 +419,7 @@ class Joining:
                     continue
                 record.members = listed(event.infos, keys.GROUP_MEMBERSHIP)
                 record.version = version
-                self._port.submit(say(MEMBERS_KNOWN, record.name, (event.source,), self._stamp(record)), _sent)
+                self._port.submit(say(MEMBERS_KNOWN, record.name, (event.source,), self._stamp(record)), ignore)
 
     def _is_gone(self, event: Notification) -> None:
         for record in list(self._open.values()):
@@ -451,7 +449,7 @@ class Joining:
             if past.token == (token or "") and self._me in members:
                 past.left = False
                 others = [each for each in members if each != self._me]
-                self._port.submit(_left(name, others, self._me), _sent)
+                self._port.submit(_left(name, others, self._me), ignore)
 
     def _aborted(self, event: Notification) -> None:
         name, token = found(event.infos, keys.GROUP_ID, str), found(event.infos, INVITATION, str)
@@ -563,7 +561,7 @@ class Joining:
         others = [each for each in record.members if each != self._me and not self._agent.standing.has_ended(each)]
         if others:
             infos = (*self._stamp(record), text(REASON, why))
-            self._port.submit(event(statuses.GROUP_CONSTRUCT_ABORT, record.name, others, infos), _sent)
+            self._port.submit(event(statuses.GROUP_CONSTRUCT_ABORT, record.name, others, infos), ignore)
         self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
 
     def _take_over(self, record: _Invited) -> None:
@@ -647,7 +645,3 @@ class Joining:
 
 def _left(name: str, others: list[Proc], who: Proc) -> Any:
     return event(statuses.GROUP_LEFT, name, others, (proc(keys.EVENT_AFFECTED_PROC, who),))
-
-
-def _sent(result: object, error: BaseException | None) -> None:
-    """Whoever it was for has ended, or the session has: both are heard of elsewhere."""

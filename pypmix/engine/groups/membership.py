@@ -1,4 +1,4 @@
-"""Who is in a group, in an order that all members come to, in whatever order they hear of what happens."""
+"""The members of a group, in an order that is the same at all of them, in whatever order events arrive."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MAX_PLACE = 2**63
 """No place is so far back that none could come after it."""
 
 MAX_DEPARTED = 4096
-"""How many departures are remembered, for what others may tell of them still."""
+"""The most departures that are remembered, for late news of them."""
 
 
 class Admission(Record):
-    """How a proc has come into a group that stood.
+    """The admission of a proc into a group that stood.
 
     Args:
         place: Its place among those who came so, counted from 1; two that were given the same by different members
@@ -47,8 +47,6 @@ class Membership:
         last_place: The last place that anybody was given by admission.
     """
 
-    __slots__ = ("_cached", "_founders", "admitted", "departed", "last_place")
-
     def __init__(self, members: Iterable[Proc], admitted: Mapping[Proc, Admission]) -> None:
         self.admitted = dict(admitted)
         self.departed: dict[Proc, int] = {}
@@ -71,7 +69,7 @@ class Membership:
         return self._cached
 
     def life(self, proc: Proc) -> int:
-        """Return which life of a member it is that it lives."""
+        """Return the life in which a member is one; 0 for those that the group began with."""
         admission = self.admitted.get(proc)
         return 0 if admission is None else admission.life
 

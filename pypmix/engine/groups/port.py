@@ -1,4 +1,4 @@
-"""What the groups of a session need of its engine."""
+"""An engine's session as its groups see it."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ from pypmix.engine.groups.talk import (
     flag,
     found,
     listed,
+    named,
     number,
     numbers,
     proc,
@@ -83,7 +84,7 @@ SILENCE = 5.0
 """After how many seconds a process that says nothing at all is taken for one that does not speak."""
 
 MAX_TURNS = 256
-"""How often somebody may say that another one is to be asked."""
+"""The most times that a request is passed on to another member."""
 
 _lives = count(1)
 """Numbers for the requests of this process, for all of its sessions."""
@@ -92,22 +93,6 @@ _lives = count(1)
 class _Request:
     """A request of this process that is under way."""
 
-    __slots__ = (
-        "asked",
-        "candidates",
-        "done",
-        "limit",
-        "mute",
-        "name",
-        "number",
-        "op",
-        "out",
-        "sought",
-        "state",
-        "timer",
-        "turns",
-    )
-
     def __init__(self, op: GroupRequest, done: Done[GroupResults]) -> None:
         self.op = op
         self.name = op.group
@@ -115,11 +100,11 @@ class _Request:
         self.number = next(_lives)
         self.state = States.START
         self.candidates: tuple[Proc, ...] = ()
-        """Who may be members, the steward first."""
+        """The supposed members, the steward first."""
         self.out: dict[Proc, None] = {}
-        """Who has said that it is no member, or has ended."""
+        """Procs that are not members by their own word, or have ended."""
         self.mute: dict[Proc, None] = {}
-        """Who does not speak."""
+        """Members that do not answer."""
         self.asked: Proc | None = None
         self.sought = False
         self.turns = 0
@@ -127,7 +112,7 @@ class _Request:
         self.limit: Timer | None = None
 
     def step(self, what: str) -> None:
-        """Something happens to it."""
+        """Take a step of its state machine."""
         self.state = States.step(self.state, what)
 
 
@@ -262,7 +247,7 @@ class Requesting:
 
     def _request_of(self, event: Notification) -> _Request | None:
         """Return the request that a message of who is asked is about."""
-        request = self._requests.get(found(event.infos, keys.GROUP_ID, str) or "")
+        request = self._requests.get(named(event))
         if request is None or number(event.infos, LIFE) != request.number:
             return None
         return request
@@ -285,7 +270,7 @@ class Requesting:
         self._ask_next(request)
 
     def _found(self, event: Notification) -> None:
-        request = self._requests.get(found(event.infos, keys.GROUP_ID, str) or "")
+        request = self._requests.get(named(event))
         members = listed(event.infos, keys.GROUP_MEMBERSHIP)
         if request is None or not request.sought or event.source not in members:
             return
@@ -296,7 +281,7 @@ class Requesting:
             self._ask_next(request)
 
     def _answered(self, event: Notification) -> None:
-        name, infos = found(event.infos, keys.GROUP_ID, str) or "", event.infos
+        name, infos = named(event), event.infos
         status, members = status_in(infos), listed(infos, keys.GROUP_MEMBERSHIP)
         request = self._request_of(event)
         if request is None:

@@ -1,4 +1,4 @@
-"""What releases of servers want to be told of groups, and how their answers read: tables, and rules over them."""
+"""Differences of server releases in groups, of requests and of answers: tables, and rules over them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ANSWERS: tuple[Release, ...] = (4, 2, 4), (6, 0, 0)
 """The releases from which a server's answer to a construct has another form than before."""
 
 NO_CONTEXT_ID = 2**64 - 1
-"""What stands for none where a release has no way to leave it out."""
+"""The number that means none where a release cannot leave it out."""
 
 UNOFFERED = "the server's host does not offer it"
 
@@ -70,7 +70,7 @@ FAILURES = {
         "the construct of {} was given up: a member ended without coming, or somebody aborted it"
     ),
 }
-"""What the statuses of a construct or destruct mean; `{}` stands for the name in quotes."""
+"""The texts for statuses of a construct or destruct; `{}` stands for the name in quotes."""
 
 _ASSIGN = Info(keys.GROUP_ASSIGN_CONTEXT_ID, Value(codes.BOOL, True))
 

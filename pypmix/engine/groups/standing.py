@@ -1,4 +1,4 @@
-"""The groups that stand: who is in them now, who has left or failed, and who is told of it.
+"""The groups that stand: their members, those that have left or failed, and the watches that are told.
 
 Each process keeps its own record, from what the members and the servers tell in events. They arrive at different
 processes in different orders, and some come twice: from a server, and from what is concluded here. `Membership` makes
@@ -12,7 +12,21 @@ from collections import deque
 from pypmix.engine.base import ignore
 from pypmix.engine.groups.membership import Admission, Membership
 from pypmix.engine.groups.states import Standing as States
-from pypmix.engine.groups.talk import ADDED, LIFE, PLACE, flag, found, listed, number, proc, say, size, text
+from pypmix.engine.groups.talk import (
+    ADDED,
+    LIFE,
+    PLACE,
+    flag,
+    keep,
+    listed,
+    named,
+    number,
+    only_hear,
+    proc,
+    say,
+    size,
+    text,
+)
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound
 from pypmix.standard.ops import (
@@ -55,13 +69,13 @@ LEADS = "standing leads"
 """The sender has declared itself the leader in the construct."""
 
 MAX_ENDED = 4096
-"""How many procs that have ended are remembered, for groups that are under way."""
+"""The most ended procs that are remembered, for groups that are under way."""
 
 MAX_PAST = 64
-"""How many changes of a group are kept for watches that begin later."""
+"""The most changes of a group that are kept for watches that begin later."""
 
 MAX_KEPT = 4096
-"""How many events are kept of a group that is under way."""
+"""The most events that are kept of a group that is under way."""
 
 
 class Group:
@@ -77,28 +91,10 @@ class Group:
         epoch: How often its membership has changed, counted from 1.
         infos: What was told of it when it was formed.
         said: What each that was admitted later says of itself.
-        notifies: Whether its members asked to be told of failures.
+        notifies: Whether its members have asked for events of failures.
         leaving: Whether this process is about to leave.
         stage: In which of its states it is.
     """
-
-    __slots__ = (
-        "context_id",
-        "electing",
-        "epoch",
-        "infos",
-        "leader",
-        "leaving",
-        "membership",
-        "name",
-        "notifies",
-        "past",
-        "said",
-        "stage",
-        "term",
-        "told",
-        "watches",
-    )
 
     def __init__(self, name: str, membership: Membership) -> None:
         self.name = name
@@ -117,24 +113,22 @@ class Group:
         """Of whose failure the handlers know."""
         self.watches: dict[int, GroupWatch] = {}
         self.past: deque[GroupChange] = deque(maxlen=MAX_PAST)
-        """What has happened to it, for watches that begin later."""
+        """Its last changes, for watches that begin later."""
 
     def step(self, what: str) -> None:
-        """Something happens to it."""
+        """Take a step of its state machine."""
         self.stage = States.step(self.stage, what)
 
     @property
     def state(self) -> GroupState:
-        """How it stands now."""
+        """The group as it is now."""
         infos = (*self.infos, *[info for said in self.said.values() for info in said])
         members = self.membership.members
         return GroupState(self.name, members, self.context_id, self.leader, self.epoch, self.term, infos)
 
 
 class _Expected:
-    """What is known of a group under way: since when, and what was heard of it."""
-
-    __slots__ = ("kept", "since")
+    """A group under way: since when, and the events that were heard of it."""
 
     def __init__(self, since: int) -> None:
         self.since = since
@@ -151,9 +145,9 @@ class Standing:
         self._groups: dict[str, Group] = {}
         self._expected: dict[str, _Expected] = {}
         self._departed: dict[str, frozenset[Proc]] = {}
-        """Who had gone from groups that are no more: some servers tell of it when a destruct has ended, once more."""
+        """The departed members of former groups: some servers tell of them once more when a destruct has ended."""
         self._ended: dict[Proc, int] = {}
-        """Who has ended, and the how many-th that was."""
+        """The procs that have ended, numbered in that order."""
         self._ends = 0
         self._followers: list[Callable[[Proc], None]] = []
         self._observers: list[Callable[[GroupChange], None]] = []
@@ -172,7 +166,7 @@ class Standing:
         To be called before anything is sent of which others might form the group, so that what they then raise is
         heard. May be called more than once.
         """
-        self._listen()
+        self.listen()
         self._departed.pop(name, None)
         self._expected.setdefault(name, _Expected(self._ends))
 
@@ -214,7 +208,7 @@ class Standing:
         Returns:
             The results of the operation that has formed it: the members as given, whoever has gone since.
         """
-        self._listen()
+        self.listen()
         self.gone(name)
         members = tuple(members)
         group = Group(name, Membership(members, admitted or {}))
@@ -233,7 +227,7 @@ class Standing:
         for event in expected.kept if expected is not None else ():
             self._take(event)
         for ended in [ended for ended, place in self._ended.items() if place > since]:
-            self._fail(group, ended)
+            self.fail(group, ended)
         return GroupResults(members, context_id, infos)
 
     def gone(self, name: str) -> None:
@@ -296,20 +290,14 @@ class Standing:
         else:
             group.membership.remove(member, life)
 
-    def fail(self, group: Group, member: Proc) -> None:
-        """A member has ended, as another one tells."""
-        self._fail(group, member)
-
     def ended(self, ended: Proc) -> None:
         """A proc has ended; may be told more than once."""
         if ended == self._me or ended in self._ended:
             return
         self._ends += 1
-        self._ended[ended] = self._ends
-        if len(self._ended) > MAX_ENDED:
-            del self._ended[next(iter(self._ended))]
+        keep(self._ended, ended, self._ends, MAX_ENDED)
         for group in list(self._groups.values()):
-            self._fail(group, ended)
+            self.fail(group, ended)
         for follower in list(self._followers):
             follower(ended)
 
@@ -353,10 +341,6 @@ class Standing:
     def follow(self, ended: Callable[[Proc], None]) -> None:
         """Have a part called with each proc that ends, once each, as long as a group is expected or stands."""
         self._followers.append(ended)
-
-    def listen(self) -> None:
-        """Hear of procs that end, although no group is expected nor stands."""
-        self._listen()
 
     def observe(self, changed: Callable[[GroupChange], None]) -> None:
         """Have a part called with each change of a group; the last one is `DESTRUCTED`, or this process has `LEFT`."""
@@ -402,9 +386,11 @@ class Standing:
 
     # What is heard
 
-    def _listen(self) -> None:
-        """From now on the server tells of what groups are about; it stays so, since events that are heard of late may
-        be about a group that was, and has the name of one that is."""
+    def listen(self) -> None:
+        """Have the server tell of procs that end, and of changes of groups.
+
+        It stays so: late events may be about a former group that has the name of one that stands.
+        """
         if self._listening:
             return
         self._listening = True
@@ -415,7 +401,7 @@ class Standing:
             (statuses.GROUP_LEFT, self._takes_left),
             (statuses.GROUP_MEMBERSHIP_UPDATE, self._takes_update),
         ):
-            port.watch(code, _only_hear)
+            port.watch(code, only_hear)
             agent.screen(code, screen)
         if port.adapts:
             port.watch(statuses.GROUP_LEADER_FAILED, self._leader_failed)
@@ -425,7 +411,7 @@ class Standing:
 
     def keep(self, event: Notification) -> bool:
         """Keep an event for the time when its group stands, if it is under way; tell whether it is."""
-        expected = self._expected.get(found(event.infos, keys.GROUP_ID, str) or "")
+        expected = self._expected.get(named(event))
         if expected is None or len(expected.kept) >= MAX_KEPT:
             return False
         expected.kept.append(event)
@@ -443,7 +429,7 @@ class Standing:
             self._agent.talk(event)
 
     def _about(self, event: Notification) -> Group | None:
-        return self._groups.get(found(event.infos, keys.GROUP_ID, str) or "")
+        return self._groups.get(named(event))
 
     def _hears_of_end(self, event: Notification) -> None:
         told = (*listed(event.infos, keys.EVENT_AFFECTED_PROC), *listed(event.infos, keys.EVENT_AFFECTED_PROCS))
@@ -514,7 +500,7 @@ class Standing:
         group, failed = self._about(event), listed(event.infos, keys.EVENT_AFFECTED_PROC)
         if group is None:
             self.keep(event)
-            past = self._departed.get(found(event.infos, keys.GROUP_ID, str) or "", frozenset())
+            past = self._departed.get(named(event), frozenset())
             return not failed or not past.issuperset(failed)
         if len(failed) != 1 or not self._may_tell(group, event.source, failed[0]):
             return False
@@ -523,7 +509,7 @@ class Standing:
             # This event is the one that the handlers hear of.
             group.told[member] = None
             self.ended(member)
-            self._fail(group, member)
+            self.fail(group, member)
             return True
         return event.source == self._me
 
@@ -544,7 +530,7 @@ class Standing:
             if not known:
                 group.leader = failed[0]
                 group.step(States.DECLARES)
-            self._fail(group, failed[0], told=True)
+            self.fail(group, failed[0], told=True)
         else:
             self._leader_has_failed(group, failed[0], told=True)
         self.ended(failed[0])
@@ -573,12 +559,12 @@ class Standing:
                 elections.drop(group.name, leaver)
         return True
 
-    def _fail(self, group: Group, failed: Proc, *, told: bool = False) -> None:
+    def fail(self, group: Group, failed: Proc, *, told: bool = False) -> None:
         """A member has ended without having left.
 
         Args:
             group: The group.
-            failed: The member; nothing happens if it is none.
+            failed: The member; nothing happens if it is not one.
             told: Whether the server has told of the failure of a leader.
         """
         if failed not in group.membership:
@@ -606,7 +592,7 @@ class Standing:
             self._choose(group, failed, group.term + 1, told=told)
 
     def lacks_leader(self, name: str, failed: Proc, term: int, source: Proc) -> bool:
-        """Tell whether a member may choose a leader in place of one that is no member here any more.
+        """Tell whether a member may choose a leader in place of one that is not a member here any more.
 
         What others take for a failure may have been heard of here as a departure, which is followed by no choice.
         """
@@ -646,14 +632,11 @@ class Standing:
             observer(change)
 
     def _over(self, group: Group, kind: str) -> None:
-        """This process is in the group no more."""
+        """End a group here: this process has left it, or it is destructed."""
         group.step(States.GOES if kind == HAS_LEFT else States.DESTRUCTED)
         del self._groups[group.name]
         if group.membership.departed:
-            self._departed.pop(group.name, None)
-            self._departed[group.name] = frozenset(group.membership.departed)
-            if len(self._departed) > MAX_KEPT:
-                del self._departed[next(iter(self._departed))]
+            keep(self._departed, group.name, frozenset(group.membership.departed), MAX_KEPT)
         if kind == HAS_LEFT:
             group.membership.remove(self._me, group.membership.life(self._me))
             group.epoch += 1
@@ -680,7 +663,3 @@ def said_in(infos: Iterable[Info]) -> tuple[Info, ...]:
 
 def _not_in(name: str) -> NotFound:
     return NotFound(f"the caller is not in a group {name!r}")
-
-
-def _only_hear(event: Notification) -> None:
-    """What has the server tell of an event that is dealt with as it is screened."""

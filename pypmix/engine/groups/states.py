@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Row(Record):
-    """What happens in a state.
+    """A transition.
 
     Args:
         state: The state.
@@ -326,4 +326,4 @@ MACHINES = {
     "request": Request,
     "standing": Standing,
 }
-"""What the members' libraries go by, by the names that the documentation has for it."""
+"""The state machines of the members' libraries, by their names in the documentation."""

@@ -1,4 +1,4 @@
-"""What processes of a group say to each other, and to a server of the Python engine, in events.
+"""The messages of a group's processes to each other, and to a server of the Python engine, as events.
 
 The Standard's events mean what the Standard says, so that programs on other libraries take part as far as those do.
 What it has no event for goes under codes of pypmix's own, which such programs never hear of.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard._typing import TypeVar
 from pypmix.standard.ops import NotifyEvent
+from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import DataArray, Info, Proc, Value
 
@@ -16,9 +17,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pypmix.standard.ops import Notification
+
 
 SAYS = "pypmix.grp.says"
-"""What a `TALK` says, a string: see the constants below."""
+"""The kind of message in a `TALK`, a string: see the constants below."""
 
 REASON = "pypmix.grp.reason"
 """Why an invitation is declined, or a construct given up, a string."""
@@ -49,28 +52,27 @@ LIVES = "pypmix.grp.lives"
 """The lives of several procs, where `LIFE` is something else."""
 
 DEPARTED = "pypmix.grp.departed"
-"""Who has left, an array of procs."""
+"""The procs that have left, an array."""
 
 INFOS = "pypmix.grp.infos"
-"""What the members of a group were told when it was formed, an array of infos."""
+"""The infos that the members of a group got when it was formed, an array."""
 
 ENDED = "pypmix.grp.ended"
-"""Who has ended without leaving, an array of procs."""
+"""The procs that have ended without leaving, an array."""
 
 EPOCH = "pypmix.grp.epoch"
-"""How often the membership has changed, a `SIZE`."""
+"""The number of changes of the membership, a `SIZE`."""
 
 NOTIFY_EACH = "pypmix.grp.noteach"
 NOTIFY_REQUEST = "pypmix.grp.notreq"
-CONFIRM = "pypmix.grp.confirm"
-"""Directives of the RFC's early draft: an event per joining member, one before a construct, a confirmed leave."""
+"""Directives of the RFC's early draft: an event for each joining member, and one before a construct."""
 
 DESTRUCTS = "pypmix.grp.destruct"
 """In a fence: the group that it destructs, for members whose library knows of no such group."""
 
 REACTION = "reaction"
-"""How the handlers of a proc have dealt with the failure of `AFFECTED_PROC` during a construct, to the server: with
-`CLAIM`, `ABORT`, or `GO_ON` under `VERDICT`."""
+"""To the server: the verdict of a proc's handlers on the failure of `AFFECTED_PROC` during a construct. It is `CLAIM`,
+`ABORT` or `GO_ON`, under `VERDICT`."""
 
 VERDICT = "pypmix.grp.verdict"
 CLAIM = "claim"
@@ -104,6 +106,11 @@ def procs(key: str, values: Iterable[Proc]) -> Info:
 
 
 D = TypeVar("D")
+K = TypeVar("K")
+V = TypeVar("V")
+
+KEPT = 256
+"""The most choices, reports and answers that are remembered, for messages that come late."""
 
 
 def found(infos: Iterable[Info], key: str, kind: type[D]) -> D | None:
@@ -112,6 +119,11 @@ def found(infos: Iterable[Info], key: str, kind: type[D]) -> D | None:
         if info.key == key and isinstance(info.value.data, kind):
             return info.value.data
     return None
+
+
+def named(event: Notification) -> str:
+    """Return the name of the group that an event is about; empty where there is none."""
+    return found(event.infos, keys.GROUP_ID, str) or ""
 
 
 _JUST_PROCS = {Proc}
@@ -168,3 +180,30 @@ def event(code: int, group: str, to: Iterable[Proc], infos: Iterable[Info] = ())
 def say(says: str, group: str, to: Iterable[Proc], infos: Iterable[Info] = ()) -> NotifyEvent:
     """Return a `TALK` about a group to the libraries of some procs; see `Agent.hear`."""
     return event(statuses.TALK, group, to, (text(SAYS, says), *infos))
+
+
+def verdict_of(status: int, results: Iterable[Info]) -> str:
+    """Return what the handlers of an event have answered: `ABORT`, `CLAIM` or `GO_ON`.
+
+    Args:
+        status: That of the last handler.
+        results: Those of all, with the status of each.
+    """
+    results = tuple(results)
+    if status == statuses.GROUP_CONSTRUCT_ABORT or any(
+        info.value.type == codes.STATUS and info.value.data == statuses.GROUP_CONSTRUCT_ABORT for info in results
+    ):
+        return ABORT
+    return CLAIM if is_set(results, keys.GROUP_LEADER) else GO_ON
+
+
+def keep(kept: dict[K, V], key: K, value: V, limit: int = KEPT) -> None:
+    """Remember something, and forget what is oldest where it is too much."""
+    kept.pop(key, None)
+    kept[key] = value
+    if len(kept) > limit:
+        del kept[next(iter(kept))]
+
+
+def only_hear(_event: Notification) -> None:
+    """Watch an event, which is dealt with as it is screened, or after the handlers: so the server tells of it."""
