@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +40,7 @@ class Job:
         environment: Additions to the environment.
         limit: Seconds until the job counts as hung: what it does then is reported, and it is killed.
         stdin: What the command reads; nothing if None.
+        popen: Starts the command, as `subprocess.Popen` does.
     """
 
     def __init__(
@@ -49,9 +50,11 @@ class Job:
         environment: Mapping[str, str] | None = None,
         limit: float = TIME_LIMIT,
         stdin: str | None = None,
+        popen: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen,
     ) -> None:
         self.command = list(command)
         self.limit = limit
+        self._popen = popen
         self.mark = uuid.uuid4().hex
         self.temporary = folder / "t"
         self.results = folder / "results"
@@ -83,7 +86,7 @@ class Job:
     def start(self) -> Job:
         self._started = time.monotonic()
         with self._stdin.open() as stdin, self._stdout.open("wb") as out, self._stderr.open("wb") as err:
-            self._process = subprocess.Popen(
+            self._process = self._popen(
                 self.command,
                 stdin=stdin,
                 stdout=out,

@@ -30,7 +30,8 @@ def _read(pid: int, name: str) -> bytes:
         return b""
 
 
-def _process(pid: int) -> Process | None:
+def read(pid: int) -> Process | None:
+    """Return a process, None if there is none."""
     after_name = _read(pid, "stat").rpartition(b") ")[2].split()
     if not after_name:
         return None
@@ -44,7 +45,7 @@ def marked(mark: str, variable: str = MARK) -> list[Process]:
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid() and needle in _read(int(name), "environ") + b"\0":
-            process = _process(int(name))
+            process = read(int(name))
             if process and process.state not in "ZX":
                 found.append(process)
     return found

@@ -30,25 +30,19 @@ PLUGINS = "/usr/lib/*-linux-gnu/slurm-wlm/mpi_pmix.so"
 DAEMONS = ("munged", "slurmctld", "slurmd")
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
-CONFIGURATION = """
+COMMON = """
 ClusterName=pypmix
-SlurmctldHost=localhost(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
-CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
-SlurmctldPort={ports[0]}
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdPidFile={folder}/%n.pid
 SlurmdLogFile={folder}/%n.log
 SlurmdSpoolDir={folder}/%n
-TmpFS={folder}/%n
 StateSaveLocation={folder}/state
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-SelectType=select/linear
 SwitchType=switch/none
 MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
@@ -59,9 +53,19 @@ ReturnToService=2
 InactiveLimit=0
 KillWait=2
 MailProg=/bin/true
+PartitionName=all Nodes=ALL Default=YES State=UP MaxTime=INFINITE
+"""
+"""What every Slurm of the tests has in its configuration."""
+
+CONFIGURATION = """
+SlurmctldHost=localhost(127.0.0.1)
+AuthInfo=socket={folder}/munge.socket
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+SlurmctldPort={ports[0]}
+TmpFS={folder}/%n
+SelectType=select/linear
 NodeName={nodes[0]} NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[1]} CPUs=64
 NodeName={nodes[1]} NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[2]} CPUs=64
-PartitionName=all Nodes=ALL Default=YES State=UP MaxTime=INFINITE
 """
 
 
@@ -107,7 +111,8 @@ class Cluster:
         key = self.folder / "munge" / "key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
-        self.configuration.write_text(CONFIGURATION.format(folder=self.folder, ports=_free_ports(3), nodes=NODES))
+        text = COMMON + CONFIGURATION
+        self.configuration.write_text(text.format(folder=self.folder, ports=_free_ports(3), nodes=NODES))
         socket_path = self.folder / "munge.socket"
         self._daemon(
             "munged",

@@ -1,0 +1,133 @@
+"""Clients of pypmix on several machines, under launchers of others: their servers, and the network between them."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from nodes.conftest import launcher_command
+
+from harness import machine
+from harness.cluster import Cluster
+
+NODES = ("n1", "n2", "n3")
+EXAMPLES = machine.ROOT / "docs" / "examples"
+
+LIBRARIES = {"prterun": "5.0.11", "mpirun": "4.2.2", "srun": "4.2.2"}
+"""The libpmix of each launcher's servers."""
+
+CASES = [(name, client) for name in LIBRARIES for client in ("python-client", f"native-{LIBRARIES[name]}")]
+
+HANGS = "prterun/native-5.0.11"
+"""Where gets of what a fence has collected hang now and then if there are three machines: in a program of C, too."""
+
+KILLED = """
+import os, signal, time
+import pypmix
+
+me = pypmix.Client()
+me.fence(collect=True)
+if me.rank == 4:
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(120)
+"""
+
+STARTS = """
+import sys
+from pypmix import Tool, attrs
+
+with Tool(pid=int(sys.argv[1])) as tool:
+    tool.spawn(sys.argv[2:], n=6, info={attrs.MAPBY: "ppr:2:node"}).wait(timeout=20)
+"""
+
+
+@pytest.fixture
+def ranks(request: pytest.FixtureRequest, launched):
+    """Run jobs by a launcher, with clients of an engine."""
+    return launched(*request.param)
+
+
+def launchers(*names: str, without: str = "") -> pytest.MarkDecorator:
+    """Repeat a test for launchers, with the clients of each engine but for a case."""
+    cases = [case for case in CASES if case[0] in names and "/".join(case) != without]
+    return pytest.mark.parametrize("ranks", cases, indirect=True, ids=map("/".join, cases))
+
+
+@launchers(*LIBRARIES)
+def test_every_rank_knows_its_machine(ranks) -> None:
+    job = ranks.begin([sys.executable, str(EXAMPLES / "hello.py")], 6, NODES).wait()
+    assert job.exit_code == 0, job.report()
+    engine = ranks.client.partition("-")[0]
+    for rank in range(6):
+        node = NODES[rank // 2]
+        assert re.search(rf"hello from {rank} of 6 on {node}  \[{engine} ", job.stdout), job.report()
+
+
+@launchers(*LIBRARIES, without=HANGS)
+def test_data_goes_from_node_to_node(ranks) -> None:
+    for collect in True, False:
+        everything = {rank: (f"tcp://{NODES[rank // 2]}:{5000 + rank}", rank * 11) for rank in range(6)}
+        assert ranks("modex.exchange", 6, NODES, collect=collect) == [everything] * 6
+    assert ranks("nodes.direct", 4, size=100_000) == [[True] * 4] * 4
+    assert ranks("nodes.late", 2) == ["here", None]
+
+
+@launchers("prterun", "mpirun")
+def test_a_fence_of_some_ranks_of_two_nodes(ranks) -> None:
+    assert ranks("nodes.crossing_subset", 4) == [True] * 4
+
+
+@launchers("prterun")
+def test_groups(ranks) -> None:
+    rows = {row[0]: row for each in ranks("nodes.groups", 4) for row in each}
+    assert {name: row[1] for name, row in rows.items()} == {"all": [0, 1, 2, 3], "firsts": [0, 2], "own": [0, 1]}
+    assert len({row[2] for row in rows.values()}) == 3
+
+
+@launchers("prterun")
+@pytest.mark.parametrize("wide", ["NAMESPACE", "SESSION"])
+def test_events_reach_all_nodes(ranks, wide) -> None:
+    assert all(len(heard) == 1 for heard in ranks("nodes.events", 4, wide=wide))
+
+
+@launchers("prterun", without=HANGS)
+@pytest.mark.parametrize("name", ["group", "publish", "spawn", "putget", "psets", "query", "invite"])
+def test_examples(ranks, name) -> None:
+    """Without `connect`, after which prterun 5.0.11 hangs or crashes where the jobs are on several machines."""
+    job = ranks.begin([sys.executable, str(EXAMPLES / f"{name}.py")], 3, NODES).wait()
+    assert job.exit_code == 0, job.report()
+
+
+@launchers(*LIBRARIES)
+def test_a_rank_that_is_killed_ends_the_job_on_all_nodes(ranks) -> None:
+    job = ranks.begin([sys.executable, "-c", KILLED], 6, NODES).wait()
+    assert not job.hung and job.exit_code != 0, job.report()
+    assert ranks.cluster.wait_gone() == "", job.report()
+
+
+@launchers("srun")
+def test_slurm_names_the_nodes(ranks) -> None:
+    job = ranks.begin(["hostname"], 3, NODES).wait()
+    assert sorted(job.stdout.split()) == list(NODES), job.report()
+
+
+def test_a_tool_starts_a_job_on_a_dvm(cluster: Cluster, tmp_path: Path) -> None:
+    first = cluster["n1"]
+    prterun, *_, prefix = launcher_command("prterun")
+    command = [prterun.replace("bin/prterun", "bin/prte"), "--allow-run-as-root", "--host", "n1:4,n2:4,n3:4"]
+    dvm = first.start(*command, env={"PRTE_PREFIX": prefix}, stdout=-1)
+    try:
+        assert "ready" in dvm.stdout.readline()
+        (prte,) = [int(pid) for pid in first.run("pidof", "prte").stdout.split()]
+        writes = ["sh", "-c", f"{sys.executable} {EXAMPLES / 'hello.py'} > {tmp_path}/$PMIX_RANK"]
+        first.run(sys.executable, "-c", STARTS, str(prte), *writes)
+        for rank in range(6):
+            text = (tmp_path / str(rank)).read_text()
+            assert text.startswith(f"hello from {rank} of 6 on {NODES[rank // 2]} ")
+    finally:
+        dvm.send_signal(signal.SIGTERM)
+        dvm.communicate(timeout=30)
+    assert cluster.wait_gone() == ""
