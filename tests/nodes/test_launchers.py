@@ -29,6 +29,9 @@ import os, signal, time
 import pypmix
 
 me = pypmix.Client()
+me.open()
+me.fence(collect=True)
+print("together", flush=True)
 me.fence(collect=True)
 if me.rank == 4:
     os.kill(os.getpid(), signal.SIGKILL)
@@ -105,6 +108,7 @@ def test_examples(ranks, name) -> None:
 def test_a_rank_that_is_killed_ends_the_job_on_all_nodes(ranks) -> None:
     job = ranks.begin([sys.executable, "-c", KILLED], 6, NODES).wait()
     assert not job.hung and job.exit_code != 0, job.report()
+    assert "together" in job.stdout, job.report()
     assert ranks.cluster.wait_gone() == "", job.report()
 
 
