@@ -71,6 +71,12 @@ class Slurm:
         """Wait until no job is there and all nodes take new ones."""
         self._cluster.until("an idle Slurm", lambda: self._idle() and not self._ask("squeue", "-h"), seconds)
 
+    def cancel(self) -> None:
+        """End all jobs."""
+        self._ask("scancel", "--user=root", "--full", "--signal=KILL")
+        self._ask("scancel", "--user=root")
+        self.settle()
+
     def _idle(self) -> bool:
         return self._ask("sinfo", "-h", "-o", "%t").split() == ["idle"]
 
@@ -102,4 +108,8 @@ def slurm_on_nodes(three_nodes: Cluster) -> Slurm:
 def nodes_with_slurm(slurm_on_nodes: Slurm, cluster: Cluster) -> Iterator[Slurm]:
     """Slurm on the nodes, without a job before the test and after it."""
     yield slurm_on_nodes
-    slurm_on_nodes.settle()
+    try:
+        slurm_on_nodes.settle(10)
+    except AssertionError:
+        slurm_on_nodes.cancel()
+        raise
