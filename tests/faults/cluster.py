@@ -428,10 +428,10 @@ class Node:
         return tuple([(key.partition("\0")[0], members) for key, members in groups.items()])
 
     def define_process_set(self, name: str, members: tuple[Proc, ...], *, elsewhere: bool = False) -> None:
-        self.server.topics.named("psets").define(name, members, elsewhere)
+        self.server.psets.define(name, members, elsewhere)
 
     def delete_process_set(self, name: str) -> None:
-        self.server.topics.named("psets").delete(name)
+        self.server.psets.delete(name)
 
     def dmodex_request(self, proc: Proc, done: Any, *, key: str = "", timeout: float = 0.0) -> None:
         def answer(data: Any, error: Any) -> None:

@@ -247,7 +247,7 @@ def nothing_is_left(play: Play) -> None:
         assert not node.logged, f"{node.name} has logged: {node.logged}"
         _no_rounds(node)
         server = node.server
-        assert not server.pending() and not server._peers and not server.strangers
+        assert not server.pending() and not server._peers and not server.handshakes.incomplete
         assert not server.store.groups, f"{node.name} still has {server.store.groups}"
         assert not server.groups.records._groups, f"{node.name} has records of {list(server.groups.records._groups)}"
         collectives = server.collectives

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from faults.world import ACTIONS, ALL_OUTPUT, WATCHER, Anybody, Everybody, held
-from pypmix.engine.python.serverside.forwarding import OUTLIVES
+from pypmix.engine.times import OUTPUT_SECONDS
 from pypmix.standard.enums import Range
 from pypmix.standard.types import RANK_WILDCARD, Proc
 from pypmix.wire.messages import Command
@@ -214,7 +214,7 @@ def test_output_of_a_job_that_is_over_is_kept_for_a_while_only():
     world.end_job(nspace)
     # What comes last may come after the end.
     world.output(Proc("gone", 0), 2)
-    world.advance(OUTLIVES - 1)
+    world.advance(OUTPUT_SECONDS - 1)
     assert held(world.server)["_Cache"] == 2
     world.advance(1)
     assert not held(world.server)["_Cache"]

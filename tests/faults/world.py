@@ -10,8 +10,8 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from pypmix.engine.collective import machine as collectives
 from pypmix.engine.groups import talk
 from pypmix.engine.python import modex, serverdata
-from pypmix.engine.python import server as machine
-from pypmix.engine.python.serverside import asking, bootstrapping, forwarding, grouprecords
+from pypmix.engine.python import node as machine
+from pypmix.engine.python.serverside import asking, bootstrapping, forwarding, grouprecords, handshakes
 from pypmix.standard import attrs, codes, keys, ops, statuses
 from pypmix.standard.enums import Range, Status
 from pypmix.standard.errors import NotSupported, PermissionDenied
@@ -44,11 +44,11 @@ GROUPINGS += [talk.flag(key) for key in (keys.GROUP_LEADER, talk.REACTS, keys.GR
 
 HELD = (
     machine.Peer,
-    machine.Stranger,
+    handshakes.Handshake,
     serverdata.Process,
     serverdata.Namespace,
     collectives.Collective,
-    collectives.Roster,
+    collectives.Membership,
     modex.Waiting,
     forwarding._Cache,
     forwarding._Pull,
@@ -57,7 +57,7 @@ HELD = (
     bootstrapping._Offer,
     bootstrapping._Gathering,
     grouprecords._Invitation,
-    grouprecords.Group,
+    serverdata.Group,
 )
 """What a server holds because of somebody; the rest are bounded caches of messages."""
 

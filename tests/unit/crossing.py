@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import count
 
-from pypmix.engine.python.modex import GET_SECONDS
 from pypmix.engine.python.server import Server
+from pypmix.engine.times import GET_SECONDS
 from pypmix.standard import attrs, codes, ops, statuses
 from pypmix.standard.errors import NotFound, PartialSuccess, PMIxError
 from pypmix.standard.jobinfo import JobInfo

@@ -8,7 +8,8 @@ import pytest
 
 from pypmix.engine.peeruid import NOBODY
 from pypmix.engine.python.server import Server
-from pypmix.engine.python.serverside.admission import BURST, MAX_DELAY, MAX_USERS, PER_SECOND, Admission
+from pypmix.engine.python.serverside.admission import BURST, MAX_USERS, Admission
+from pypmix.engine.times import MAX_DELAY, REFUSALS_PER_SECOND
 from pypmix.standard import codes, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.jobinfo import JobInfo
@@ -100,7 +101,7 @@ def test_a_stranger_of_another_user_is_turned_away_unread(server):
     server.opened(link)
     assert link.closed and link.owner is None and link.sent == b""
     assert any("4711" in line for line in server.lines)
-    assert not server.strangers
+    assert not server.handshakes.incomplete
 
 
 def test_root_is_heard(server):
@@ -113,7 +114,7 @@ def test_root_is_heard(server):
 def test_who_is_not_known_is_turned_away_unread(server, uid):
     link = Link(uid)
     server.opened(link)
-    assert link.closed and link.owner is None and link.sent == b"" and not server.strangers
+    assert link.closed and link.owner is None and link.sent == b"" and not server.handshakes.incomplete
     assert ["does not tell whose" in line for line in server.lines] == [True]
 
 
@@ -167,8 +168,8 @@ def test_who_is_refused_too_often_waits_and_is_heard_in_the_end(server, clock):
         server.opened(link)
         link.owner.received(b"\0" * 16)
         assert link.closed
-    for _ in range(PER_SECOND):
-        server.admission.refused(0)
+    for _ in range(REFUSALS_PER_SECOND):
+        server.handshakes.admission.refused(0)
     late = Link(0)
     server.opened(late)
     late.owner.received(b"\0" * 16)
@@ -184,13 +185,13 @@ def test_who_is_refused_too_often_waits_and_is_heard_in_the_end(server, clock):
 
 
 def test_a_connection_that_ends_while_it_waits_is_forgotten(server, clock):
-    for _ in range(BURST + PER_SECOND):
-        server.admission.refused(0)
+    for _ in range(BURST + REFUSALS_PER_SECOND):
+        server.handshakes.admission.refused(0)
     server.opened(link := Link(0))
     link.owner.received(b"\0" * 16)
     link.owner.lost()
     clock.pass_to(clock.now() + 5)
-    assert not server.strangers and not link.sent
+    assert not server.handshakes.incomplete and not link.sent
 
 
 def test_refusals_are_forgiven_with_time(clock):
@@ -201,9 +202,9 @@ def test_refusals_are_forgiven_with_time(clock):
     for _ in range(10_000):
         admission.refused(7)
     assert admission.delay(7) == MAX_DELAY
-    clock.pass_to(10_000 / PER_SECOND)
+    clock.pass_to(10_000 / REFUSALS_PER_SECOND)
     assert admission.delay(7) < MAX_DELAY
-    clock.pass_to(clock.now() + BURST / PER_SECOND + 1)
+    clock.pass_to(clock.now() + BURST / REFUSALS_PER_SECOND + 1)
     assert admission.delay(7) == 0
     assert not admission._refused
 

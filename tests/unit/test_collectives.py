@@ -79,11 +79,11 @@ class World:
         self.ended.append((status, dict(collective.arrived)))
         self.times.append(self.clock.time)
 
-    def roster(self, *ranks, operation="fence"):
-        return self.tracker.roster(self.kinds[operation], [self.members[rank] for rank in ranks])
+    def membership(self, *ranks, operation="fence"):
+        return self.tracker.membership(self.kinds[operation], [self.members[rank] for rank in ranks])
 
     def join(self, ranks, rank, ticket, **more):
-        self.tracker.join(self.roster(*ranks), self.members[rank], ticket, **more)
+        self.tracker.join(self.membership(*ranks), self.members[rank], ticket, **more)
 
     def tickets(self):
         return [(status, sorted(arrived.values())) for status, arrived in self.ended]
@@ -104,9 +104,9 @@ def test_ends_when_the_last_one_arrives(world):
 
 
 def test_order_and_repetition_of_procs_do_not_matter(world):
-    assert world.roster(2, 0, 1) is world.roster(0, 1, 2, 2)
-    assert world.roster(0, 1) is not world.roster(0, 1, 2)
-    assert world.roster(0, 1) is not world.roster(0, 1, operation="connect")
+    assert world.membership(2, 0, 1) is world.membership(0, 1, 2, 2)
+    assert world.membership(0, 1) is not world.membership(0, 1, 2)
+    assert world.membership(0, 1) is not world.membership(0, 1, operation="connect")
 
 
 def test_a_second_call_belongs_to_the_next_operation(world):
@@ -359,14 +359,14 @@ FAR = (Proc("far", 0),)
 
 
 def asking(world, *ranks, others=FAR):
-    return world.tracker.roster(world.kinds["fence"], [world.members[rank] for rank in ranks], others)
+    return world.tracker.membership(world.kinds["fence"], [world.members[rank] for rank in ranks], others)
 
 
 def test_the_host_is_asked_when_all_members_have_come(world):
-    roster = asking(world, 0, 1)
-    world.tracker.join(roster, world.members[0], "a", said=("procs", "infos"))
+    membership = asking(world, 0, 1)
+    world.tracker.join(membership, world.members[0], "a", said=("procs", "infos"))
     assert not world.asked
-    world.tracker.join(roster, world.members[1], "b")
+    world.tracker.join(membership, world.members[1], "b")
     (collective,) = world.asked
     assert collective.said == {world.members[0]: ("procs", "infos")}
     assert not world.ended
@@ -375,10 +375,10 @@ def test_the_host_is_asked_when_all_members_have_come(world):
     assert not collective.finish(statuses.SUCCESS)
 
 
-def test_one_operation_of_a_roster_is_before_the_host_at_a_time(world):
-    roster = asking(world, 0)
+def test_one_operation_of_a_membership_is_before_the_host_at_a_time(world):
+    membership = asking(world, 0)
     for ticket in "abc":
-        world.tracker.join(roster, world.members[0], ticket)
+        world.tracker.join(membership, world.members[0], ticket)
     assert len(world.asked) == 1
     world.asked[0].finish(statuses.ERR_TIMEOUT)
     assert [sorted(collective.arrived.values()) for collective in world.asked] == [["a"], ["b"]]
@@ -388,10 +388,10 @@ def test_one_operation_of_a_roster_is_before_the_host_at_a_time(world):
 
 
 def test_who_is_lost_before_the_host_is_asked_is_told_to_it(world):
-    roster = asking(world, 0, 1)
+    membership = asking(world, 0, 1)
     for ticket in ("a", "b"):
-        world.tracker.join(roster, world.members[0], ticket)
-        world.tracker.join(roster, world.members[1], ticket)
+        world.tracker.join(membership, world.members[0], ticket)
+        world.tracker.join(membership, world.members[1], ticket)
     world.tracker.leave(world.members[1], lost=True)
     first = world.asked[0]
     assert (first.status, first.lost) == (statuses.SUCCESS, False)
@@ -399,7 +399,7 @@ def test_who_is_lost_before_the_host_is_asked_is_told_to_it(world):
     assert world.asked[1].status == statuses.ERR_PARTIAL_SUCCESS
 
 
-def test_other_procs_make_another_roster(world):
+def test_other_procs_make_another_membership(world):
     assert asking(world, 0) is not asking(world, 0, others=(Proc("far", 1),))
     assert asking(world, 0) is asking(world, 0)
     assert not asking(world, 0, others=()).asks

@@ -10,7 +10,7 @@ import pytest
 import pypmix
 from pypmix.cli.options import parse
 from pypmix.cli.parser import UsageError
-from pypmix.engine.python.server import TURN
+from pypmix.engine.python.node import TURN
 from pypmix.host import Application, Host, LocalHost
 from pypmix.host.directory import Directory, Who
 from pypmix.host.loop import Loop, Turns

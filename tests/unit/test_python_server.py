@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pypmix.engine import times
 from pypmix.engine.python import fences, modex
-from pypmix.engine.python import server as machine
 from pypmix.engine.python.server import Server
+from pypmix.engine.python.serverside import handshakes
 from pypmix.standard import attrs, codes, ops
 from pypmix.standard.errors import PermissionDenied, PMIxError, RemoteProtocolError
 from pypmix.standard.jobinfo import JobInfo
@@ -313,7 +314,7 @@ def test_a_name_of_a_stranger_does_nothing_to_the_log(world):
 
 def test_refusals_are_counted_when_they_are_many_and_told_again_later(world):
     for number in range(10_100):
-        Client(world, 0, nspace=f"stranger{number}").connect()
+        Client(world, 0, nspace=f"handshake{number}").connect()
     assert len(world.logged) == 20
     Client(world, 0, version="4.0.1").connect()
     assert len(world.logged) == 20
@@ -348,7 +349,7 @@ def test_what_the_kernel_knows_outweighs_the_credential(world, user, status):
     ],
 )
 def test_where_the_kernel_tells_of_nobody_something_else_proves_the_user(world, security, hello, heard, status):
-    world.server.security = world.server.admission._security = security
+    world.server.handshakes.security = world.server.handshakes.admission._security = security
     client = Client(world, 0, user=None, **hello)
     assert client.link.closed != heard
     if heard:
@@ -451,13 +452,13 @@ def test_a_stalled_handshake_is_dropped(world, sent):
     client = Client(world, 0)
     if sent:
         client.link.owner.received(client.hello[:sent])
-    world.advance(machine.HANDSHAKE_SECONDS / 2)
+    world.advance(times.HANDSHAKE_SECONDS / 2)
     second = Client(world, 1)
-    world.advance(machine.HANDSHAKE_SECONDS / 2)
+    world.advance(times.HANDSHAKE_SECONDS / 2)
     assert client.link.closed
     assert not second.link.closed
     assert second.connect().welcome[0] == SUCCESS
-    world.advance(machine.HANDSHAKE_SECONDS)
+    world.advance(times.HANDSHAKE_SECONDS)
     assert not second.link.closed
 
 
@@ -470,11 +471,11 @@ def test_garbage_instead_of_a_handshake(world, data):
 
 
 def test_strangers_are_bounded_and_the_oldest_goes(world, monkeypatch):
-    monkeypatch.setattr(machine, "MAX_STRANGERS", 4)
+    monkeypatch.setattr(handshakes, "MAX_HANDSHAKES", 4)
     silent = [Client(world, 0) for _ in range(4)]
     assert Client(world, 1).connect().welcome[0] == SUCCESS
     assert [client.link.closed for client in silent] == [True, False, False, False]
-    assert len(world.server.strangers) == 3
+    assert len(world.server.handshakes.incomplete) == 3
 
 
 def test_a_proc_may_connect_twice(world):
@@ -758,7 +759,7 @@ def test_a_connection_that_outlives_its_process_is_dropped(world):
     a, b = world.clients(0, 1)
     tag = a.fence(Proc("job", 0), Proc("job", 1))
     world.server.deregister_client(b.proc)
-    world.advance(machine.LINGER_SECONDS + 1)
+    world.advance(times.LINGER_SECONDS + 1)
     assert a.status(tag) == ERR_PARTIAL_SUCCESS
     assert b.link.closed
 
@@ -1328,15 +1329,15 @@ def test_every_request_is_answered_once_and_in_time(steps):
 def test_no_bytes_of_a_stranger_harm_anybody(pieces, header, length):
     world = World(2)
     (a,) = world.clients(0)
-    stranger = Client(world, 1)
+    handshake = Client(world, 1)
     if header:
         pieces = [struct.pack("=iIII", -1, 0xFFFFFFFF, length, 0), *pieces]
     for piece in pieces:
-        if stranger.link.owner is not None:
-            stranger.link.owner.received(piece)
-    world.advance(machine.HANDSHAKE_SECONDS)
-    assert stranger.link.closed
-    assert not world.server.strangers
+        if handshake.link.owner is not None:
+            handshake.link.owner.received(piece)
+    world.advance(times.HANDSHAKE_SECONDS)
+    assert handshake.link.closed
+    assert not world.server.handshakes.incomplete
     assert a.status(a.fence(Proc("job", 0))) == SUCCESS
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pypmix.engine.collective.machine import HOST_GRACE
 from pypmix.engine.python import modex, sharing
+from pypmix.engine.times import HOST_GRACE, UNKNOWN_SECONDS
 from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.jobinfo import JobInfo
@@ -582,7 +582,7 @@ def test_a_request_may_come_before_its_job(cluster):
     given_up = request(cluster, Proc("never", 0))
     cluster.nodes[1].server.register_nspace(JobInfo("new", (attrs.JOB_SIZE(2),)), (0,))
     cluster.nodes[1].server.register_client(Proc("new", 0), UID, GID)
-    cluster.advance(sharing.UNKNOWN_SECONDS)
+    cluster.advance(UNKNOWN_SECONDS)
     assert not waiting
     assert isinstance(given_up[0][1], NotFound)
     cluster.client(0, "new").commit(("a", text("x")))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pypmix.engine.python import open_client
 from pypmix.engine.python.serversession import open_server
 from pypmix.engine.python.serverside import events
+from pypmix.engine.times import EVENT_SECONDS
 from pypmix.standard import attrs, codes, ops, statuses
 from pypmix.standard.enums import Range
 from pypmix.standard.errors import NotInitialized, NotSupported, PermissionDenied, PMIxError
@@ -311,9 +312,9 @@ def test_no_more_than_so_many_bytes_are_kept(clients):
 def test_no_event_is_kept_longer_than_so(world, clients):
     a, b, _, _ = clients
     a.notify(-1)
-    world.advance(events.MAX_AGE / 2)
+    world.advance(EVENT_SECONDS / 2)
     a.notify(-2)
-    world.advance(events.MAX_AGE / 2 + 1)
+    world.advance(EVENT_SECONDS / 2 + 1)
     b.register()
     assert b.heard() == [-2]
 
@@ -608,7 +609,7 @@ def test_against_a_model(steps):
                 registered[who] |= set(wanted) or {WILD}
                 for event in recent:
                     fresh = event[1] in new or (WILD in new and not event[3])
-                    there = event[5] >= world.time - events.MAX_AGE
+                    there = event[5] >= world.time - EVENT_SECONDS
                     if fresh and there and wants(who, event) and event[0] not in known[who]:
                         expected[who].append(event[0])
                         known[who].add(event[0])

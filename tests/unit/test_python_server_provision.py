@@ -46,7 +46,7 @@ def events(client):
 
 
 def psets(world):
-    return world.server.topics.named("psets")
+    return world.server.psets
 
 
 def test_clients_hear_of_process_sets_early_or_late(world):

@@ -16,8 +16,8 @@ import pytest
 
 from pypmix.engine import peeruid
 from pypmix.engine.peeruid import NOBODY, Owners
-from pypmix.engine.python import server
 from pypmix.engine.python.serversession import open_server
+from pypmix.engine.python.serverside import handshakes
 from pypmix.engine.python.session import local_socket
 from pypmix.standard import attrs, codes, ops, statuses
 from pypmix.standard.errors import NotInitialized, PermissionDenied, PMIxError
@@ -159,7 +159,7 @@ def fine(host, rank=3):
 
 
 def test_a_half_sent_handshake_stalls_nobody(host, monkeypatch):
-    monkeypatch.setattr(server, "HANDSHAKE_SECONDS", 4.0)
+    monkeypatch.setattr(handshakes, "HANDSHAKE_SECONDS", 4.0)
     stalled = [host.raw() for _ in range(20)]
     for connection in stalled[10:]:
         connection.sendall(struct.pack("=iIII", -1, 0xFFFFFFFF, 100, 0) + b"native")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pypmix.engine.groups import talk
-from pypmix.engine.python.serverside import grouprecords
+from pypmix.engine.python import serverdata
 from pypmix.standard import attrs, codes, keys, ops, statuses
 from pypmix.standard.enums import Range
 from pypmix.standard.errors import NotSupported, PMIxError
@@ -856,7 +856,7 @@ def test_an_event_of_the_host_about_a_member_elsewhere():
     # A host tells of each proc of other servers that has ended.
     party = Party(2)
     members = *job(0, 1), Proc("far", 0)
-    party.server.groups.records.form("g", members, grouprecords.Group(notify=True))
+    party.server.groups.records.form("g", members, serverdata.Group(notify=True))
     gone = (
         talk.text(talk.SAYS, "gone"),
         talk.proc(keys.EVENT_AFFECTED_PROC, Proc("far", 0)),
@@ -1160,10 +1160,10 @@ def test_the_members_of_a_group_are_not_copied_for_each_that_destructs_it(monkey
 
 @pytest.mark.parametrize("size", [4, 32])
 def test_a_reply_is_made_once_for_all_who_get_the_same(monkeypatch, size):
-    from pypmix.engine.python.serverside import groups
+    from pypmix.engine.python.serverside import forming
 
     made = []
-    monkeypatch.setattr(groups, "reply_layout", lambda *asked: made.append(asked) or reply_layout(*asked))
+    monkeypatch.setattr(forming, "reply_layout", lambda *asked: made.append(asked) or reply_layout(*asked))
     party = Party(size)
     party.made()
     assert len(made) == 1

@@ -170,7 +170,7 @@ def test_who_is_refused(world: World, flag: int, name: Proc | None, hello: dict[
     assert tool.link.closed
     assert len(world.logged) == 1
     assert not world.upcalls
-    assert not world.server.strangers
+    assert not world.server.handshakes.incomplete
     assert Tool(world).connect().accepted
 
 

@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pypmix.engine.python.serverside.topic import COMMANDS, TAGS
-from unit.test_python_server import World
+from pypmix.engine.python.node import Topic
+from pypmix.engine.python.server import TOPIC_OF
+from unit.test_python_server import Client, World
+
+NAMES = ("asking", "connecting", "events", "forwarding", "groups", "psets", "spawning", "tools")
+"""The modules that have a topic, the class of their name."""
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -39,7 +43,7 @@ def imported(tmpdir: Path, more: bool) -> set[str]:
     program = STARTED.format(root=str(ROOT), tmpdir=str(tmpdir), more=more)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
-    return set(done.stdout.split()) & set(COMMANDS)
+    return set(done.stdout.split()) & set(NAMES)
 
 
 def test_a_server_that_nobody_asks_anything_has_no_topic(tmp_path: Path) -> None:
@@ -50,25 +54,26 @@ def test_what_is_needed_is_imported(tmp_path: Path) -> None:
     assert imported(tmp_path, more=True) == {"events"}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_tables_name_all_that_a_topic_carries_out(name: str) -> None:
-    topic = World().server.topics.named(name)
-    assert set(topic.handlers) == set(COMMANDS[name])
-    assert set(topic.tags) == set(TAGS.get(name, ()))
+@pytest.mark.parametrize("name", NAMES)
+def test_the_table_names_all_that_a_topic_carries_out(name: str) -> None:
+    server = World().server
+    topic: Topic = getattr(server, name)
+    assert type(topic).__name__ == name.capitalize()
+    assert server.topics == [topic]
+    assert set(topic.handlers) == {command for command, found in TOPIC_OF.items() if found(server) is topic}
 
 
-def test_every_topic_is_in_the_tables() -> None:
+def test_every_topic_is_named() -> None:
     folder = ROOT / "pypmix" / "engine" / "python" / "serverside"
-    found = {path.stem for path in folder.glob("*.py") if f"class {path.stem.capitalize()}(Topic)" in path.read_text()}
-    assert found == set(COMMANDS)
+    found = {path.stem for path in folder.glob("*.py") if f"class {path.stem.capitalize()}(" in path.read_text()}
+    assert found >= set(NAMES)
+    topics = {path.stem for path in folder.glob("*.py") if "(Topic)" in path.read_text()}
+    assert topics - {"forming"} == set(NAMES) - {"groups"}
 
 
-def test_a_topic_may_come_while_the_others_are_told() -> None:
-    topics = World().server.topics
-    topics.named("events")
-    seen = []
-    for topic in topics:
-        seen.append(topic)
-        topics.named("groups")
-    assert seen == [topics.named("events")]
-    assert len(list(topics)) == 2
+def test_a_topic_may_come_while_the_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    server = world.server
+    monkeypatch.setattr(server.events, "disconnected", lambda _peer: server.groups)
+    Client(world).connect().link.owner.lost()
+    assert server.topics == [server.events, server.groups]

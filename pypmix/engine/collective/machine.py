@@ -1,22 +1,24 @@
 """The state machine of collective operations: one text for fence, connect, disconnect, group construct and destruct.
 
 **Rooms.** `Collectives` is all that is under way at one place: a server, whose participants are its processes. A
-`Roster` is a set of participants that do the same kind of operation, and a `Collective` is one such operation. What an
-operation means is a subclass of `Collective`: it says how the contributions are combined (`ask`) and how the decision
-is told (`ended`). Nothing here reads a clock or a socket, and all calls come on one thread, that of the server.
+`Membership` is a set of participants that do the same kind of operation, and a `Collective` is one such operation. What
+an operation means is a subclass of `Collective`: it says how the contributions are combined (`ask`) and how the
+decision is told (`ended`). Nothing here reads a clock or a socket, and all calls come on one thread, that of the
+server.
 
 **The way up and the way down.** Each participant contributes once (`Collectives.join`). When all who may come have
 come, `ask` gives the combined contribution to the level above: the host, behind which other servers may be, and so on
 up a tree of servers. The level above decides and `finish` takes the decision down. Where nobody else has a say
-(`Roster.asks`), this level is the root: the operation ends as soon as it is complete. So a lone server is a session of
-one, and nothing distinguishes it but the missing level above.
+(`Membership.asks`), this level is the root: the operation ends as soon as it is complete. So a lone server is a session
+of one, and nothing distinguishes it but the missing level above.
 
 **States.** `Life` is the table, and `Collective.step` is the only way from one state to another; an event that the
 table does not have in a state is an `IllegalStep`. `GATHERS`: participants come. `WAITS`: complete, but an earlier
-operation of the same roster is above; the host is never asked two at a time, because it could not tell their answers
-apart. `READY`: it may go up. `HEARS` and `ADDS` are a construct's alone: callers react to a failure, or procs that it
-adds have not come. `ASKS`: the level above has it. `CLOSES`: the level above was told that this one waits no longer,
-and has a moment to say how all servers end it. `DECIDED`: either it is `OVER`, or a construct has another round.
+operation of the same membership is above; the host is never asked two at a time, because it could not tell their
+answers apart. `READY`: it may go up. `HEARS` and `ADDS` are a construct's alone: callers react to a failure, or procs
+that it adds have not come. `ASKS`: the level above has it. `CLOSES`: the level above was told that this one waits no
+longer, and has a moment to say how all servers end it. `DECIDED`: either it is `OVER`, or a construct has another
+round.
 
 **Who is waited for.** `awaited` counts members that may still come. One that is lost takes its contribution along while
 the operation is not complete, and is not waited for again; a finalized one leaves its contribution. One that finalized
@@ -35,6 +37,7 @@ import weakref
 from pypmix.engine.base import Pending
 from pypmix.engine.collective.rules import DESTRUCT
 from pypmix.engine.groups.states import Machine, Row
+from pypmix.engine.times import HOST_GRACE
 from pypmix.standard import statuses
 from pypmix.standard._typing import Generic, TypeVar
 from pypmix.standard.limits import DEFAULTS
@@ -65,7 +68,7 @@ if TYPE_CHECKING:
         """A process that may take part; compared and hashed by identity."""
 
         opened: int
-        """How often it has connected anew."""
+        """The number of times that it has connected anew."""
 
         @property
         def proc(self) -> Proc: ...
@@ -73,9 +76,6 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="Participant")
 T = TypeVar("T")
-
-HOST_GRACE = 0.5
-"""Seconds beyond its time limit for which an operation waits where its host is to say how it has ended."""
 
 
 class Life(Machine):
@@ -138,21 +138,21 @@ class Kind(Generic[M, T]):
 
     Args:
         name: Its name, one of those of `rules`.
-        make: Begins an operation of it: called with the roster, the member that comes first, and the time.
+        make: Begins an operation of it: called with the membership, the member that comes first, and the time.
     """
 
     __slots__ = ("make", "name")
 
-    def __init__(self, name: str, make: Callable[[Roster[M, T], M, float], Collective[M, T]]) -> None:
+    def __init__(self, name: str, make: Callable[[Membership[M, T], M, float], Collective[M, T]]) -> None:
         self.name = name
         self.make = make
 
 
-class Roster(Generic[M, T]):
+class Membership(Generic[M, T]):
     """The procs of an operation, and the operations of that kind that these procs have under way, oldest first.
 
-    There is one roster to each set of procs and kind of operation, whatever the order in which the procs were named;
-    and one more for each group by whose name these procs are called.
+    There is one membership to each set of procs and kind of operation, whatever the order in which the procs were
+    named; and one more for each group by whose name these procs are called.
 
     Attributes:
         tracker: Where it is kept.
@@ -204,7 +204,7 @@ class Roster(Generic[M, T]):
 
     @property
     def id(self) -> str:
-        """What distinguishes the operation from others of its kind."""
+        """The part of the operation's name that distinguishes it from others of its kind."""
         return self.operation.partition(" ")[2]
 
     def awaits(self, member: M) -> bool:
@@ -241,21 +241,21 @@ class Collective(Generic[M, T]):
         "ft",
         "gone",
         "lost",
+        "membership",
         "opener",
         "reason",
-        "roster",
         "said",
         "since",
         "state",
     )
 
-    def __init__(self, roster: Roster[M, T], opener: M, since: float) -> None:
-        self.roster = roster
-        self.state = self.ended_in = Life.START
+    def __init__(self, membership: Membership[M, T], opener: M, since: float) -> None:
+        self.membership = membership
+        self.state = self.ended_in = _GATHERS
         self.arrived: dict[M, T] = {}
         self.said: dict[M, Said] = {}
         self.gone: set[M] = set()
-        self.awaited = len(roster.members)
+        self.awaited = len(membership.members)
         self.lost = False
         self.collect = False
         self.ft = False
@@ -309,32 +309,34 @@ class Collective(Generic[M, T]):
 
     @property
     def status(self) -> int:
-        """How it stands with the members of this place."""
+        """The status of this level: a partial success where members are missing and it is not fault tolerant."""
         return statuses.ERR_PARTIAL_SUCCESS if self.lost and not self.ft else statuses.SUCCESS
 
-    def tickets(self) -> list[T]:
+    def calls(self) -> list[T]:
         """Return what those have given who have called, in the order in which they are best answered.
 
         Who has called last goes first: its processor is awake. The others have waited, in the order of their calls.
         """
-        tickets = [*self.arrived.values()]
-        return tickets[-1:] + tickets[:-1]
+        calls = [*self.arrived.values()]
+        if len(calls) > 1:
+            calls.insert(0, calls.pop())
+        return calls
 
     def missing(self) -> list[M]:
         """Return who may still come."""
-        return [m for m in self.roster.members if m not in self.arrived and m not in self.gone]
+        return [m for m in self.membership.members if m not in self.arrived and m not in self.gone]
 
     def come(
         self,
         member: M,
-        ticket: T,
+        call: T,
         collect: bool = False,
         timeout: float = 0.0,
         said: Said | None = None,
         ft: bool = False,
     ) -> None:
         """Take in the contribution of a member; see `Collectives.join`. It may be over when this returns."""
-        self.arrived[member] = ticket
+        self.arrived[member] = call
         if said is not None:
             self.said[member] = said
         if self.gone and member in self.gone:
@@ -345,10 +347,10 @@ class Collective(Generic[M, T]):
             self.collect = True
         if ft:
             self.ft = True
-        if timeout > 0 and self._timer is None and (self.awaited or self.roster.asks):
+        if timeout > 0 and self._timer is None and (self.awaited or self.membership.asks):
             self.time(timeout, self._overdue)
         if not self.awaited:
-            if self.roster.asks:
+            if self.membership.asks:
                 self._complete()
             else:
                 self.finish(self.status if self.lost else statuses.SUCCESS)
@@ -357,7 +359,7 @@ class Collective(Generic[M, T]):
         """Have something called after some time, in place of what was to be, unless it is over before."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.roster.tracker.clock.call_later(seconds, function)
+        self._timer = self.membership.tracker.clock.call_later(seconds, function)
 
     def expire(self, seconds: float, status: int) -> None:
         """End it with a status unless it is over in some seconds."""
@@ -399,7 +401,7 @@ class Collective(Generic[M, T]):
             return False
         self._close()
         self.ended(status)
-        if self.roster.asking:
+        if self.membership.asking:
             self._ask_next()
         return True
 
@@ -407,25 +409,25 @@ class Collective(Generic[M, T]):
         """End it where nobody is left who would be answered."""
         self._close()
         self.dropped()
-        if self.roster.asking:
+        if self.membership.asking:
             self._ask_next()
 
     def _complete(self) -> None:
         """All members that may come have come."""
-        roster = self.roster
-        if not roster.asks:
+        membership = self.membership
+        if not membership.asks:
             self.finish(self.status)
             return
-        roster.running.remove(self)
-        roster.asking.append(self)
-        if len(roster.asking) > 1:
+        membership.running.remove(self)
+        membership.asking.append(self)
+        if len(membership.asking) > 1:
             self.step(Life.QUEUES)
         else:
             self.step(Life.COMPLETES)
             self.ask()
 
     def _ask_next(self) -> None:
-        following = self.roster.asking[0]
+        following = self.membership.asking[0]
         if following.state == Life.WAITS:
             following.step(Life.IS_NEXT)
             following.ask()
@@ -440,10 +442,11 @@ class Collective(Generic[M, T]):
             self.finish(statuses.ERR_TIMEOUT)
 
     def _close(self) -> None:
-        roster, tracker = self.roster, self.roster.tracker
-        (roster.running if self.state == _GATHERS else roster.asking).remove(self)
-        self.ended_in = self.state
-        self.step(_ENDS)
+        membership, tracker = self.membership, self.membership.tracker
+        (membership.running if self.state == _GATHERS else membership.asking).remove(self)
+        state = self.ended_in = self.state
+        # `step`, without a call: this is on the way of each fence.
+        self.state = _NEXT[state, _ENDS]
         del tracker.running[self]
         opened = tracker.opened.pop(self.opener) - 1
         if opened:
@@ -465,29 +468,29 @@ class Collectives(Generic[M, T]):
         opened: How many of these each participant has begun.
     """
 
-    __slots__ = ("_finalized", "_gone", "_limits", "_named", "_rosters", "clock", "opened", "running")
+    __slots__ = ("_finalized", "_gone", "_limits", "_memberships", "_named", "clock", "opened", "running")
 
     def __init__(self, clock: Clock, limits: Limits = DEFAULTS) -> None:
         self.clock = clock
         self._limits = limits
-        self._rosters: weakref.WeakValueDictionary[tuple[str, frozenset[M], frozenset[Proc], str], Roster[M, T]]
-        self._rosters = weakref.WeakValueDictionary()
-        self._named: dict[str, list[Roster[M, T]]] = {}
-        """The rosters of groups, by their names."""
+        self._memberships: weakref.WeakValueDictionary[tuple[str, frozenset[M], frozenset[Proc], str], Membership[M, T]]
+        self._memberships = weakref.WeakValueDictionary()
+        self._named: dict[str, list[Membership[M, T]]] = {}
+        """The memberships of groups, by their names."""
         self.running: dict[Collective[M, T], None] = {}
         self._gone: set[M] = set()
         self._finalized: set[M] = set()
         self.opened: dict[M, int] = {}
 
-    def roster(
+    def membership(
         self,
         kind: Kind[M, T],
         members: Iterable[M],
         others: Iterable[Proc] = (),
         asks: bool = False,
         id: str = "",
-    ) -> Roster[M, T]:
-        """Return the roster of these procs for this kind of operation.
+    ) -> Membership[M, T]:
+        """Return the membership of these procs for this kind of operation.
 
         Args:
             kind: The kind.
@@ -496,9 +499,9 @@ class Collectives(Generic[M, T]):
             asks: Whether the host is asked even if there are none.
             id: What distinguishes the operation from others of its kind.
         """
-        return self._roster(kind, _operation(kind, id), frozenset(members), frozenset(others), "", asks)
+        return self._membership(kind, _operation(kind, id), frozenset(members), frozenset(others), "", asks)
 
-    def _roster(
+    def _membership(
         self,
         kind: Kind[M, T],
         operation: str,
@@ -506,63 +509,69 @@ class Collectives(Generic[M, T]):
         others: frozenset[Proc],
         group: str,
         asks: bool,
-    ) -> Roster[M, T]:
+    ) -> Membership[M, T]:
         key = operation, members, others, group
-        roster = self._rosters.get(key)
-        if roster is None:
-            roster = self._rosters[key] = Roster(self, kind, *key, asks)
-        return roster
+        membership = self._memberships.get(key)
+        if membership is None:
+            membership = self._memberships[key] = Membership(self, kind, *key, asks)
+        return membership
 
     def of_group(
         self, kind: Kind[M, T], group: str, members: frozenset[M], others: frozenset[Proc], member: M
-    ) -> Roster[M, T]:
+    ) -> Membership[M, T]:
         """Return where a member finds those who mean the same operation, which all call by the group's name."""
         known = self._named.get(group)
         if known is None:
             known = self._named[group] = []
         same = None
-        for roster in known:
-            if roster.kind is kind:
-                if roster.awaits(member):
-                    return roster
-                if roster.members == members and roster.others == others:
-                    same = roster
+        for membership in known:
+            if membership.kind is kind:
+                if membership.awaits(member):
+                    return membership
+                if membership.members == members and membership.others == others:
+                    same = membership
         if same is None:
-            same = Roster(self, kind, _operation(kind, group), members, others, group)
+            same = Membership(self, kind, _operation(kind, group), members, others, group)
             known.append(same)
         return same
 
-    def meeting(self, roster: Roster[M, T], group: str, member: M) -> Roster[M, T]:
+    def meeting(self, membership: Membership[M, T], group: str, member: M) -> Membership[M, T]:
         """Return where a member finds those who mean the same operation, be it that they name the group or its procs.
 
         What a group has begun stays one operation for all who name it, even if somebody leaves the group before all of
         them have called; and who names the procs meets those who name the group while both mean the same procs.
 
         Args:
-            roster: The roster of the procs as the caller sees them.
+            membership: The membership of the procs as the caller sees them.
             group: The group that it has named; empty if it has named the procs.
             member: The caller.
         """
-        operation = roster.operation
+        operation = membership.operation
         if not group:
-            if not self._named or roster.awaits(member):
-                return roster
+            if not self._named or membership.awaits(member):
+                return membership
             for others in self._named.values():
                 for other in others:
-                    alike = (other.operation, other.members, other.others) == (operation, roster.members, roster.others)
+                    alike = (other.operation, other.members, other.others) == (
+                        operation,
+                        membership.members,
+                        membership.others,
+                    )
                     if alike and other.awaits(member):
                         return other
-            return roster
+            return membership
         known = self._named.setdefault(group, [])
         for other in known:
             if other.operation == operation and other.awaits(member):
                 return other
-        if not roster.awaits(member):
-            roster = self._roster(roster.kind, operation, roster.members, roster.others, group, roster.asks)
-        if roster not in known:
-            known.append(roster)
-            roster.groups.add(group)
-        return roster
+        if not membership.awaits(member):
+            membership = self._membership(
+                membership.kind, operation, membership.members, membership.others, group, membership.asks
+            )
+        if membership not in known:
+            known.append(membership)
+            membership.groups.add(group)
+        return membership
 
     def named(self) -> bool:
         """Tell whether any group's name has been used for its procs."""
@@ -576,32 +585,32 @@ class Collectives(Generic[M, T]):
             member: Who of this server has left it and lives on: whatever the group has under way and waits for it goes
                 on without it. None where it is not of this server, or has gone altogether.
         """
-        for roster in self._named.get(group, ())[:]:
-            if member is not None and member in roster.members:
-                for collective in roster.running[:]:
+        for membership in self._named.get(group, ())[:]:
+            if member is not None and member in membership.members:
+                for collective in membership.running[:]:
                     # Nobody misses it where the group is taken apart.
-                    collective.without((member,), silent=roster.kind.name == DESTRUCT)
-            if not roster.running and not roster.asking:
-                self._unname(group, roster)
+                    collective.without((member,), silent=membership.kind.name == DESTRUCT)
+            if not membership.running and not membership.asking:
+                self._unname(group, membership)
 
     def dissolved(self, group: str) -> None:
         """A group is no more."""
         self._named.pop(group, None)
 
-    def _unname(self, group: str, roster: Roster[M, T]) -> None:
+    def _unname(self, group: str, membership: Membership[M, T]) -> None:
         known = self._named.get(group)
-        if known is None or roster not in known:
+        if known is None or membership not in known:
             # What has just ended was the end of the group, or of all that it had under way.
             return
-        known.remove(roster)
+        known.remove(membership)
         if not known:
             del self._named[group]
 
     def join(
         self,
-        roster: Roster[M, T],
+        membership: Membership[M, T],
         member: M,
-        ticket: T,
+        call: T,
         collect: bool = False,
         timeout: float = 0.0,
         said: Said | None = None,
@@ -612,9 +621,9 @@ class Collectives(Generic[M, T]):
         It belongs to the oldest one under way that it has not called yet; a member that calls twice means the next one.
 
         Args:
-            roster: Who takes part; the member is one of them.
+            membership: Who takes part; the member is one of them.
             member: The caller.
-            ticket: What the owner needs to answer it.
+            call: What the owner needs to answer it.
             collect: Whether the member asks for the others' data.
             timeout: Seconds after which to give up; 0 waits for ever. The first that is given counts, for all who take
                 part, and goes on counting when the one that has given it is lost.
@@ -624,12 +633,12 @@ class Collectives(Generic[M, T]):
         Raises:
             PMIxError: The member has begun too many operations that nobody joins (`ERR_OUT_OF_RESOURCE`).
         """
-        for collective in roster.running:
+        for collective in membership.running:
             if member not in collective.arrived:
                 break
         else:
-            collective = self.begin(roster, member)
-        collective.come(member, ticket, collect, timeout, said, ft)
+            collective = self.begin(membership, member)
+        collective.come(member, call, collect, timeout, said, ft)
         return collective
 
     def leave(self, member: M, lost: bool) -> None:
@@ -649,7 +658,7 @@ class Collectives(Generic[M, T]):
         else:
             self._finalized.add(member)
         for collective in list(self.running):
-            if member not in collective.roster.members or not collective.awaited or not collective.is_running:
+            if member not in collective.membership.members or not collective.awaited or not collective.is_running:
                 continue
             if member in collective.arrived:
                 if not lost:
@@ -696,7 +705,7 @@ class Collectives(Generic[M, T]):
         self._finalized.discard(member)
 
     def withdraw(self, member: M, void: Callable[[T], bool]) -> None:
-        """Take back the contributions of a member whose ticket is void; the member itself stays."""
+        """Take back the contributions of a member whose call is void; the member itself stays."""
         self._forgo(member, void=void)
         for collective in list(self.running):
             if not collective.awaited or not collective.is_running:
@@ -710,20 +719,20 @@ class Collectives(Generic[M, T]):
         """Return what is under way, oldest first."""
         found = []
         for collective in self.running:
-            members = collective.roster.members
+            members = collective.membership.members
             arrived = tuple(sorted(member.proc for member in collective.arrived))
             missing = tuple(sorted(member.proc for member in collective.missing()))
-            others = collective.roster.others
+            others = collective.membership.others
             nspaces = sorted({member.proc.nspace for member in members} | {proc.nspace for proc in others})
             label = f"{len(members) + len(others)} procs of {', '.join(nspaces)}"
-            if collective.roster.group:
-                label += f", the group {collective.roster.group}"
+            if collective.membership.group:
+                label += f", the group {collective.membership.group}"
             if not collective.awaited:
                 label += ", with the host"
-            found.append(Pending(collective.roster.operation, label, arrived, missing, collective.since))
+            found.append(Pending(collective.membership.operation, label, arrived, missing, collective.since))
         return found
 
-    def begin(self, roster: Roster[M, T], member: M) -> Collective[M, T]:
+    def begin(self, membership: Membership[M, T], member: M) -> Collective[M, T]:
         """Begin an operation for a member that is about to come to it.
 
         Raises:
@@ -732,17 +741,17 @@ class Collectives(Generic[M, T]):
         opened = self.opened.get(member, 0)
         if opened >= self._limits.collectives:
             what = f"{member.proc} has begun {opened} operations that have not ended"
-            raise self._limits.reached("collectives", what, roster.operation)
+            raise self._limits.reached("collectives", what, membership.operation)
         self.opened[member] = opened + 1
-        collective = roster.kind.make(roster, member, self.clock.now())
-        if self._gone or (self._finalized and roster.others):
-            gone = set(roster.members & self._gone)
-            if roster.others:
-                gone |= {each for each in roster.members & self._finalized if each.opened >= member.opened}
+        collective = membership.kind.make(membership, member, self.clock.now())
+        if self._gone or (self._finalized and membership.others):
+            gone = set(membership.members & self._gone)
+            if membership.others:
+                gone |= {each for each in membership.members & self._finalized if each.opened >= member.opened}
             collective.gone = gone
             collective.awaited -= len(gone)
             collective.lost = bool(gone)
-        roster.running.append(collective)
+        membership.running.append(collective)
         self.running[collective] = None
         return collective
 

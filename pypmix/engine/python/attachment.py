@@ -63,7 +63,7 @@ _FLAGS = {
 
 
 class Aim(Record):
-    """What the directives of a tool say, in the names of this module.
+    """The directives of a tool, in the names of this module.
 
     Attributes:
         file: A rendezvous file to read.

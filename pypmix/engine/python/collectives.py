@@ -11,7 +11,7 @@ from pypmix.engine.collective.machine import Collective, Kind, Life
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, combined
 from pypmix.engine.groups.talk import flag, text
 from pypmix.engine.python.modex import seconds
-from pypmix.engine.python.serverside.topic import answer_failure, reason_of, status_of
+from pypmix.engine.python.node import answer_failure, reason_of, status_of
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import RANK_WILDCARD, Info, Value
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from pypmix.engine.collective.machine import Roster
-    from pypmix.engine.python.server import Server, Ticket
-    from pypmix.engine.python.serverdata import Process
+    from pypmix.engine.collective.machine import Membership
+    from pypmix.engine.python.node import Call, Node
+    from pypmix.engine.python.processes import Process
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Proc
 
-    Make = Callable[[Roster[Process, Ticket], Process, float], Collective[Process, Ticket]]
+    Make = Callable[[Membership[Process, Call], Process, float], Collective[Process, Call]]
 
 DESTRUCTS = "pypmix.grp.destruct"
 
 
-class NodeKind(Kind["Process", "Ticket"]):
+class NodeKind(Kind["Process", "Call"]):
     """A kind of operation on a server."""
 
     __slots__ = ("server",)
 
-    def __init__(self, name: str, make: Make, server: Server) -> None:
+    def __init__(self, name: str, make: Make, server: Node) -> None:
         super().__init__(name, make)
         self.server = server
 
 
-class NodeCollective(Collective["Process", "Ticket"]):
+class NodeCollective(Collective["Process", "Call"]):
     """A collective operation of procs of this server.
 
     A subclass has `ask`, which gives the host an upcall by `submit`, and may have `take`, which reads its result.
@@ -56,9 +56,9 @@ class NodeCollective(Collective["Process", "Ticket"]):
     """Whether it succeeds without a host that supports it, as long as all of its procs are of this server."""
 
     @property
-    def server(self) -> Server:
+    def server(self) -> Node:
         """The machine."""
-        kind = self.roster.kind
+        kind = self.membership.kind
         assert isinstance(kind, NodeKind)
         return kind.server
 
@@ -69,19 +69,19 @@ class NodeCollective(Collective["Process", "Ticket"]):
 
         Those of groups have their own names: no host knows groups by theirs.
         """
-        roster = self.roster
-        if roster.group:
+        membership = self.membership
+        if membership.group:
             # Each caller means those who were in the group when it called.
-            return tuple(sorted([*[process.proc for process in roster.members], *roster.others]))
+            return tuple(sorted([*[process.proc for process in membership.members], *membership.others]))
         return tuple(sorted(set(next(iter(self.said.values()))[0])))
 
     def directives(self, without: frozenset[str] = frozenset()) -> tuple[Info, ...]:
         """Return the directives of all callers as one list, with what the host has to know of this server's procs."""
         infos = combined([infos for _, infos in self.said.values()], without)
-        if self.roster.group and self.roster.kind.name not in (CONSTRUCT, DESTRUCT):
+        if self.membership.group and self.membership.kind.name not in (CONSTRUCT, DESTRUCT):
             infos = (
                 *[i for i in infos if i.key != keys.GROUP_ID],
-                text(keys.GROUP_ID, self.roster.group.partition("\0")[0]),
+                text(keys.GROUP_ID, self.membership.group.partition("\0")[0]),
             )
         if self.status != statuses.SUCCESS:
             infos = (*[i for i in infos if i.key != keys.LOCAL_COLLECTIVE_STATUS], status_info(self.status))
@@ -104,7 +104,7 @@ class NodeCollective(Collective["Process", "Ticket"]):
             return
         self.step(Life.DECIDES)
         status: int | None = status_of(error)
-        if status == statuses.ERR_NOT_SUPPORTED and self.host_is_optional and not self.roster.others:
+        if status == statuses.ERR_NOT_SUPPORTED and self.host_is_optional and not self.membership.others:
             result = error = None
         self.absent, self.reason = absent_of(error), reason_of(error)
         if error is None:
@@ -133,7 +133,7 @@ class NodeCollective(Collective["Process", "Ticket"]):
         """Answer those who have come with a status: the same bytes for all who wait alike."""
         kind = last = 0
         data = b""
-        for peer, tag in self.tickets():
+        for peer, tag in self.calls():
             if peer.denied:
                 peer.status(tag, peer.denied)
                 peer.denied = 0
@@ -155,7 +155,7 @@ def timeout_of(infos: Iterable[Info]) -> float:
     return max([seconds(info) for info in infos if info.key == keys.TIMEOUT], default=0.0)
 
 
-def address_of(server: Server, procs: tuple[Proc, ...]) -> str:
+def address_of(server: Node, procs: tuple[Proc, ...]) -> str:
     """Return the group that procs are the address of, all of it and nothing else; empty where they are none's."""
     named = set(procs)
     if len(named) != 1:
@@ -164,7 +164,7 @@ def address_of(server: Server, procs: tuple[Proc, ...]) -> str:
     return nspace if rank == RANK_WILDCARD and nspace in server.store.groups else ""
 
 
-def with_ft(server: Server, group: str, infos: tuple[Info, ...]) -> tuple[Info, ...]:
+def with_ft(server: Node, group: str, infos: tuple[Info, ...]) -> tuple[Info, ...]:
     """Return the directives of what is done by a name: under that of a fault tolerant connection all is."""
     connection = server.store.connections.get(group)
     if connection is None or not connection.ft or any(info.key == keys.GROUP_FT_COLLECTIVE for info in infos):

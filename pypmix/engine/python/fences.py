@@ -5,6 +5,7 @@ from __future__ import annotations
 from pypmix.engine.collective.rules import FENCE, is_ft
 from pypmix.engine.python.collectives import DESTRUCTS, NodeCollective, NodeKind, address_of, timeout_of, with_ft
 from pypmix.engine.python.modex import is_true
+from pypmix.engine.python.node import Plan
 from pypmix.engine.python.sharing import data_of
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
@@ -16,43 +17,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from pypmix.engine.collective.machine import Roster, Said
-    from pypmix.engine.python.server import Peer, Server, Ticket
-    from pypmix.engine.python.serverdata import Cache, Process
+    from pypmix.engine.python.modex import Modex
+    from pypmix.engine.python.node import Node, Peer
+    from pypmix.engine.python.serverdata import Cache
     from pypmix.standard.releases import Release
 
 
 MAX_PLANS = 1024
 MAX_PLAN = 64 << 10
-
-
-class Plan:
-    """A request to fence that many send in the same way, and its meaning as long as it is valid.
-
-    Attributes:
-        payload: Its bytes.
-        roster: Who takes part.
-        collect: Whether it asks for the others' data.
-        timeout: Its time limit in seconds, 0 for none.
-        said: The procs and the directives.
-        valid: Whether it still means that.
-    """
-
-    __slots__ = ("collect", "payload", "roster", "said", "timeout", "valid")
-
-    def __init__(
-        self, payload: bytes, roster: Roster[Process, Ticket], collect: bool, timeout: float, said: Said
-    ) -> None:
-        self.payload = payload
-        self.roster = roster
-        self.collect = collect
-        self.timeout = timeout
-        self.said = said
-        self.valid = True
-
-    def forgotten(self) -> None:
-        """It may mean something else from here on."""
-        self.valid = False
 
 
 class Fences:
@@ -61,12 +33,13 @@ class Fences:
     Those of procs of this server alone end here, and no host hears of them.
 
     Args:
-        server: The machine.
+        server: The server.
+        modex: Takes in the data of other servers.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Node, modex: Modex) -> None:
         self._server = server
-        self._kind = NodeKind(FENCE, Fence, server)
+        self._kind = _FenceKind(server, modex)
         self._plans: Cache[tuple[bytes, int, Release], Plan] = server.store.cache(MAX_PLANS, Plan.forgotten)
 
     def fence(self, peer: Peer, tag: int, payload: bytes) -> None:
@@ -79,12 +52,12 @@ class Fences:
                 return
             if len(payload) <= MAX_PLAN:
                 self._plans.put(name, plan)
-        roster, said = plan.roster, plan.said if plan.roster.asks else None
-        if peer.process not in roster.members:
+        membership, said = plan.membership, plan.said if plan.membership.asks else None
+        if peer.process not in membership.members:
             raise PMIxError("it is not one of the procs that it names", status=statuses.ERR_BAD_PARAM)
         if said is None and len(payload) <= MAX_PLAN:
             peer.plan = plan
-        self._server.collectives.join(roster, peer.process, (peer, tag), plan.collect, plan.timeout, said)
+        self._server.collectives.join(membership, peer.process, (peer, tag), plan.collect, plan.timeout, said)
 
     def _read(self, peer: Peer, tag: int, payload: bytes) -> Plan | None:
         """Return what a request means; None where groups have to do with it, and it has been dealt with."""
@@ -101,7 +74,7 @@ class Fences:
         if store.namesakes or store.aliases:
             procs = store.own(procs, process.proc)
         members, others = store.expand(procs)
-        roster = server.collectives.roster(self._kind, members, others)
+        membership = server.collectives.membership(self._kind, members, others)
         collect, timeout = any(is_true(info) for info in infos if info.key == keys.COLLECT_DATA), timeout_of(infos)
         if server.collectives.named() or not store.groups.keys().isdisjoint([proc.nspace for proc in procs]):
             # Groups are addresses: whom that means, and whom one meets there, may change.
@@ -109,16 +82,27 @@ class Fences:
             if group:
                 # What all others mean by the requests that are known may be the same as what this one means.
                 self._plans.clear()
-            roster = server.collectives.meeting(roster, group, process)
+            membership = server.collectives.meeting(membership, group, process)
             infos = with_ft(server, group, infos)
         elif not any(info.key in (keys.GROUP_FT_COLLECTIVE, keys.GROUP_ID) for info in infos):
-            return Plan(payload, roster, collect, timeout, (procs, infos))
+            return Plan(payload, membership, collect, timeout, (procs, infos))
         # A group of that name may yet come, and is meant then: so this is not remembered.
-        if process not in roster.members:
+        if process not in membership.members:
             raise PMIxError("it is not one of the procs that it names", status=statuses.ERR_BAD_PARAM)
         said = tuple(store.ungrouped(procs)), infos
-        server.collectives.join(roster, process, (peer, tag), collect, timeout, said, is_ft(FENCE, infos))
+        server.collectives.join(membership, process, (peer, tag), collect, timeout, said, is_ft(FENCE, infos))
         return None
+
+
+_ANSWERED_ALIKE = (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS)
+
+
+class _FenceKind(NodeKind):
+    __slots__ = ("modex",)
+
+    def __init__(self, server: Node, modex: Modex) -> None:
+        super().__init__(FENCE, Fence, server)
+        self.modex = modex
 
 
 class Fence(NodeCollective):
@@ -130,24 +114,26 @@ class Fence(NodeCollective):
         """All procs of this server have called a fence in which others take part: hand it to the host."""
         data = b""
         if self.collect:
-            members = sorted(self.roster.members, key=lambda process: process.proc)
-            here, all = len(members), len(members) + len(self.roster.others)
+            members = sorted(self.membership.members, key=lambda process: process.proc)
+            here, all = len(members), len(members) + len(self.membership.others)
             # All servers together send what one of them may be sent.
             data = data_of(members, max(1, self.server.limits.collected * here // all))
         self.submit(FenceUpcall(self.procs(), self.directives(), data))
 
     def take(self, result: Any) -> int:
         """Take in the data of the other servers' procs."""
-        return self.server.modex.take_in(result, self.roster.others, "the data of a fence") or self.status
+        kind = self.membership.kind
+        assert isinstance(kind, _FenceKind)
+        return kind.modex.take_in(result, self.membership.others, "the data of a fence") or self.status
 
     def ended(self, status: int) -> None:
         """Answer all who have called it."""
         if status == statuses.ERR_PARTIAL_SUCCESS:
             self.name_gone(status)
-        if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS) or self.absent is not None:
+        if self.absent is not None or status not in _ANSWERED_ALIKE:
             self.fail(status)
             return
         self.succeed(status)
         if self.collect:
             for peer, _ in self.arrived.values():
-                peer.bundle = self.roster
+                peer.bundle = self.membership

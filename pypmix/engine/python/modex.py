@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import chain, count
 
 from pypmix.engine.base import Pending
-from pypmix.engine.python.serverdata import MUCH, Process, named, object_of, qualifiers_of
-from pypmix.engine.python.serverside.topic import reason_of, refuse, status_of
+from pypmix.engine.python.node import reason_of, refuse, status_of
+from pypmix.engine.python.processes import MUCH, Process, named, object_of, qualifiers_of
 from pypmix.engine.python.sharing import Sharing
+from pypmix.engine.times import GET_SECONDS
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError
 from pypmix.standard.limits import DEFAULTS
@@ -24,9 +25,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
 
-    from pypmix.engine.collective.machine import Clock, Roster, Timer
-    from pypmix.engine.python.server import Host, Peer, Ticket
-    from pypmix.engine.python.serverdata import Cache, Name, Namespace, Store, Stored
+    from pypmix.engine.collective.machine import Clock, Membership, Timer
+    from pypmix.engine.python.node import Call, Host, Peer
+    from pypmix.engine.python.processes import Name, Namespace, Stored
+    from pypmix.engine.python.serverdata import Cache, Store
     from pypmix.standard.limits import Limits
     from pypmix.standard.releases import Release
 
@@ -35,12 +37,9 @@ if TYPE_CHECKING:
 REFRESH_CACHE = 33
 """A command of 5.0 and later without a layout of its own."""
 
-GET_SECONDS = 2.0
-"""How long a value is waited for when its reader gives no timeout, as natives do."""
-
 MAX_ASKED = 4096
 MAX_ASKED_BYTES = 512
-"""How many requests, and how long ones, are remembered with what they mean; readers of one value send equal ones."""
+"""Bounds of the requests that are remembered with their meaning; the readers of one value send equal requests."""
 
 
 def _group_names(names: Iterable[str], kind: int, release: Release) -> list[bytes]:
@@ -72,7 +71,7 @@ def seconds(info: Info) -> float:
 
 
 class Asked:
-    """What a get asks for.
+    """The meaning of a get.
 
     Attributes:
         alias: The group's name and the rank in it by which the reader names the proc.
@@ -134,7 +133,7 @@ class Waiting:
 
 
 class Fetch:
-    """What the host is asked of a proc of another server: what it was that had it asked, and since when."""
+    """A question to the host after a proc of another server, and the time limit of the get that had it asked."""
 
     __slots__ = ("since", "timeout")
 
@@ -169,7 +168,7 @@ class Modex:
         self._limits = limits
         self._waiting: dict[Process | Namespace, list[Waiting]] = {}
         self._fetching: dict[Process, dict[str, Fetch]] = {}
-        """What the host is asked about, by proc and key; no key is whatever there is."""
+        """The questions that the host has before it, by proc and key; an empty key asks for all values."""
         self.sharing = Sharing(clock, store)
         # Of all procs, so that a job which is registered anew has no lower ones.
         self._stamps = count(1)
@@ -480,14 +479,14 @@ class Modex:
             parts.append(object_of(kind, asked.alias, kvals))
         peer.send(tag, b"".join(parts))
 
-    def _bundle(self, peer: Peer, roster: Roster[Process, Ticket], asked: Process) -> list[bytes]:
+    def _bundle(self, peer: Peer, membership: Membership[Process, Call], asked: Process) -> list[bytes]:
         """Return the data of those who were in a fence with a reader, unless it is too much.
 
         Its own is left out: it may have put newer values that it has not committed.
         """
         left = MUCH
         found = []
-        for member in chain(roster.members, map(self._store.find, roster.others)):
+        for member in chain(membership.members, map(self._store.find, membership.others)):
             if member is None or member is asked or member.namespace is not peer.process.namespace:
                 continue
             if member is peer.process:

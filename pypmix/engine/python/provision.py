@@ -1,4 +1,4 @@
-"""What a host gives a server for the processes of a job, and what the server tells of its node."""
+"""Provision of a job: the data that a host gives a server for its processes, and what the server tells of its node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PREPEND, APPEND, FIRST = keys.PREPEND_ENVAR, keys.APPEND_ENVAR, keys.FIRST_ENVAR
 CHANGES = frozenset({SET, ADD, UNSET, PREPEND, APPEND, FIRST})
 
 PARAMETERS = "PMIX_MCA_", "OMPI_MCA_", "PRTE_MCA_"
-"""How the variables begin by which the libraries of a job are set up."""
+"""The prefixes of the variables that set up the libraries of a job."""
 
 
 MAX_NODES = 1 << 20
@@ -87,7 +87,7 @@ def apply(changes: Iterable[Info], env: dict[str, str]) -> None:
 
 
 class Provision:
-    """What a server was given for jobs, and what it knows of nodes; any thread may call.
+    """The data that a server was given for jobs, and what it knows of nodes; any thread may call.
 
     Args:
         hostname: The name of this node.

@@ -15,6 +15,7 @@ from collections import deque
 from pypmix.engine.base import LONGEST_SLEEP
 from pypmix.engine.faults import fault, traced
 from pypmix.engine.peeruid import NOBODY, Owners
+from pypmix.engine.times import ACCEPT_PAUSE
 from pypmix.standard.errors import NotInitialized
 from pypmix.standard.limits import DEFAULTS
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
-    from pypmix.engine.python.server import Owner
+    from pypmix.engine.python.node import Owner
     from pypmix.standard.limits import Limits
 
     T = TypeVar("T")
@@ -34,9 +35,6 @@ RECEIVE = 65536
 BACKLOG = 4096
 ACCEPTS = 16
 """Connections accepted in one turn, so that a burst of them does not keep those who are there waiting."""
-
-PAUSE = 0.1
-"""Seconds without accepting when the process has no descriptor left."""
 
 STRANGERS = 32
 """Connections without a name that are listened to in one turn, after those of clients."""
@@ -506,9 +504,9 @@ class Reactor:
                 return
             except OSError as error:
                 if error.errno in _SHORT:
-                    self._log(f"no connection can be accepted: {error}; trying again every {PAUSE:g} s")
+                    self._log(f"no connection can be accepted: {error}; trying again every {ACCEPT_PAUSE:g} s")
                     self._epoll.modify(listener, 0)
-                    self.call_later(PAUSE, lambda: self._epoll.modify(listener, _READ))
+                    self.call_later(ACCEPT_PAUSE, lambda: self._epoll.modify(listener, _READ))
                     return
                 continue
             connection.setblocking(False)

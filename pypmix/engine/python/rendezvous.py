@@ -26,7 +26,7 @@ MAX_NAME = 255
 
 MAX_DEPTH = 6
 MAX_ENTRIES = 200_000
-"""How far a search goes: launchers put their files some three folders below the one for temporary files."""
+"""Depth of a search: launchers put their files some three folders below the one for temporary files."""
 
 EMPTY_READS = 4
 EMPTY_PAUSE = 0.01
@@ -71,7 +71,7 @@ class Contact(Record):
 
     @property
     def uri(self) -> str:
-        """What other tools can be given to find this server."""
+        """The contact data with which tools find this server."""
         return f"{self.name};{self.address}"
 
     @property

@@ -1,394 +1,106 @@
-"""What a server knows: nspaces, their procs, their job info, and what the procs have committed.
+"""The data of a server: its nspaces, groups, connections, process sets and resources.
 
-Committed values are kept as the bytes that came, so that types nobody here knows reach their reader; only a reader of
-the other buffer type makes it necessary to take them apart.
+Everything that depends on which nspaces there are is remembered in a `Cache` of the `Store`, which forgets it when one
+comes or goes.
 """
 
 from __future__ import annotations
 
+from pypmix.engine.groups.talk import text
+from pypmix.engine.python.processes import Namespace, Process
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard._typing import Generic, TypeVar
-from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError
-from pypmix.standard.limits import DEFAULTS
-from pypmix.standard.ops import DELETES, RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_REMOTE
+from pypmix.standard.errors import NotFound, PMIxError
+from pypmix.standard.ops.connecting import CONNECT_ID, CONNECT_NAME
 from pypmix.standard.types import RANK_LOCAL_PEERS, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
-from pypmix.wire.codec import Packer, Unpacker
-from pypmix.wire.decode import context_of
-from pypmix.wire.jobinfo import encode_jobinfo
-from pypmix.wire.messages import encode_get_object, encode_kval, split_kvals
-from pypmix.wire.modex import STRANGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from pypmix.engine.python.serverside.connections import Connection
+    from pypmix.engine.python.processes import Name
     from pypmix.standard.jobinfo import JobInfo
-    from pypmix.standard.limits import Limits
-    from pypmix.standard.releases import Release
-
-FLAG_QUALIFIER = 8
 
 
-MUCH = 256 << 10
-"""Bytes of one proc that are packed for its readers once and kept, and that an answer brings without being asked."""
-
-MAX_RANKS = 1 << 20
-MAX_PACKS = 32
-
-Qualifiers = frozenset[tuple[str, object]]
-Name = str | tuple[str, Qualifiers]
-"""What a value is stored under: its key, and its qualifiers where it has some."""
-
-Stored = tuple[int, bytes, int, "Release"]
-"""A committed value: its scope, its KVAL as it came, and the buffer type and the release of who sent it."""
-
-
-def _packed(stored: Stored, buffer_type: int) -> bytes:
-    """Return the KVAL for a reader; empty where a value of unknown type cannot be packed anew."""
-    _, raw, kind, release = stored
-    if buffer_type == kind:
-        return raw
-    try:
-        kval = Unpacker(raw, kind, release).one(codes.KVAL)
-    except RemoteProtocolError:
-        return b""
-    return encode_kval(buffer_type, kval.key, kval.value)
-
-
-_NOTHING: dict[str, Value] = {}
-"""What is stored of most procs by their host."""
-
-
-class Process:
-    """A proc: what it may connect as, and what it has committed, here or on another server.
+class Group:
+    """One group.
 
     Attributes:
-        local: Whether it is this server's: another's is never awaited here.
-        committed: Whether it has committed anything, even nothing.
-        stamp: The number of its last commit, on the server that it is of.
-        size: How many bytes it has committed.
-        unfinished: How many bytes of unfinished messages its connections hold.
-        internal: What the host has stored of it, for the clients of this server.
+        leader: Its leader, None where it has none.
+        notify: Whether members want to hear of others that fail.
+        ft: Whether what it does goes on without members that end.
+        context_id: Its context id.
+        formed: Its members when it was formed.
+        kept: The values of members that are kept under its context id.
     """
 
-    __slots__ = (
-        "_objects",
-        "committed",
-        "data",
-        "gid",
-        "internal",
-        "left",
-        "local",
-        "namespace",
-        "opened",
-        "proc",
-        "registered",
-        "size",
-        "stamp",
-        "uid",
-        "unfinished",
-    )
-
-    def __init__(self, namespace: Namespace, rank: int, local: bool = True) -> None:
-        self.namespace = namespace
-        self.proc = Proc(namespace.name, rank)
-        self.local = local
-        self.committed = False
-        self.stamp = 0
-        self.registered = False
-        self.uid = self.gid = -1
-        self.left = False
-        self.opened = 0
-        self.unfinished = 0
-        self.size = 0
-        self.data: dict[Name, Stored] = {}
-        self.internal: dict[str, Value] = _NOTHING
-        self._objects: dict[tuple[int, int], bytes] = {}
-
-    def find(self, key: str, qualifiers: Qualifiers, scope: int) -> tuple[bool, bool]:
-        """Tell whether a value is there that a reader of this scope may see, and whether there is one at all."""
-        if not qualifiers:
-            stored = self.data.get(key)
-            if key in self.internal:
-                return True, True
-            return (stored is not None and bool(stored[0] & scope)), stored is not None
-        found = [
-            stored[0]
-            for name, stored in self.data.items()
-            if not isinstance(name, str) and name[0] == key and qualifiers <= name[1]
-        ]
-        return any(scope & other for other in found), bool(found)
-
-    def object(self, buffer_type: int, scope: int) -> bytes:
-        """Return all that a reader of this scope may see, as an object of a reply; empty if there is nothing."""
-        found = self._objects.get((buffer_type, scope))
-        if found is None:
-            kvals = self.kvals(buffer_type, scope)
-            found = object_of(buffer_type, self.proc, kvals) if kvals else b""
-            if len(found) <= MUCH:
-                self._objects[buffer_type, scope] = found
-        return found
-
-    def part(self, buffer_type: int, scope: int, key: str, qualifiers: Qualifiers) -> list[bytes]:
-        """Return the packed KVALs of what `find` finds."""
-        if not qualifiers:
-            value = self.internal.get(key)
-            if value is not None:
-                return [encode_kval(buffer_type, key, value)]
-            return [_packed(self.data[key], buffer_type)]
-        return [
-            _packed(stored, buffer_type)
-            for name, stored in self.data.items()
-            if not isinstance(name, str) and name[0] == key and qualifiers <= name[1] and stored[0] & scope
-        ]
-
-    def kvals(self, buffer_type: int, scope: int, key: str = "") -> list[bytes]:
-        """Return the packed KVALs of `object`; with that of a strange value last, if it is what is asked for."""
-        found = [
-            _packed(stored, buffer_type) for stored in self.data.values() if scope & stored[0] and stored[0] < STRANGE
-        ]
-        for name, value in self.internal.items():
-            if not name.startswith(RESERVED_PREFIX):
-                found.append(encode_kval(buffer_type, name, value))
-        asked = self.strange(key)
-        if asked is not None and asked[0] & scope:
-            found.append(_packed(asked, buffer_type))
-        return found
-
-    def strange(self, key: str) -> Stored | None:
-        """Return a committed value that only who asks for it gets; None where there is none of that key."""
-        stored = self.data.get(key)
-        return stored if stored is not None and stored[0] & STRANGE else None
-
-    def keep(self, key: str, value: Value) -> None:
-        """Store what the host tells of a proc."""
-        self.internal = {**self.internal, key: value}
-        self._objects.clear()
-
-    def commit(
-        self, blocks: Iterable[tuple[int, bytes]], buffer_type: int, release: Release, limits: Limits = DEFAULTS
-    ) -> list[tuple[int, str]]:
-        """Take in a commit, whole or not at all; return the keys that it deletes, with their scopes.
-
-        A value that comes in several blocks of one commit has all of their scopes; a later commit replaces it.
-
-        Raises:
-            RemoteProtocolError: The blocks do not parse.
-            PMIxError: A key or a scope is not sound (`ERR_BAD_PARAM`), or it would be too much
-                (`ERR_OUT_OF_RESOURCE`).
-        """
-        staged: dict[Name, Stored] = {}
-        deleted: list[tuple[int, str]] = []
-        strange: set[str] = set()
-        merged = _merged(blocks)
-        context = context_of(release, sum([len(block) for _, block in merged]))
-        for scope, block in merged:
-            if not 0 < DELETES.get(scope, scope) <= SCOPE_GLOBAL:
-                raise PMIxError(f"values cannot be committed with scope {scope}", status=statuses.ERR_BAD_PARAM)
-            for key, raw in split_kvals(block, buffer_type, release, context, strange):
-                if not key:
-                    raise PMIxError("a key is empty", status=statuses.ERR_BAD_PARAM)
-                if scope in DELETES:
-                    deleted.append((scope, key))
-                    continue
-                name: Name = key
-                if key.startswith(RESERVED_PREFIX):
-                    # A reserved key that its reader's library does not know makes that library drop all that follows.
-                    if key != keys.QUALIFIED_VALUE:
-                        continue
-                    name = _qualified(raw, buffer_type, release)
-                other = staged.get(name)
-                seen = scope if other is None else scope | other[0]
-                staged[name] = seen | STRANGE if key in strange else seen, raw, buffer_type, release
-        size = self._size_with(staged, deleted, limits)
-        for scope, key in deleted:
-            self._delete(key, DELETES[scope])
-        self.data.update(staged)
-        self.size = size
-        self.committed = True
-        self._objects.clear()
-        return deleted
-
-    def _size_with(self, staged: dict[Name, Stored], deleted: Iterable[tuple[int, str]], limits: Limits) -> int:
-        """Return the size that a commit makes.
-
-        Raises:
-            PMIxError: It is too large (`ERR_OUT_OF_RESOURCE`).
-        """
-        data = self.data
-        size, number = self.size, len(data)
-        cleared: dict[Name, int] = {}
-        for scope, key in deleted:
-            cleared[key] = cleared.get(key, 0) | DELETES[scope]
-        for name in cleared.keys() | staged.keys() if cleared else staged:
-            old = data.get(name)
-            if old is not None and (name in staged or not old[0] & ~cleared[name]):
-                size -= len(old[1])
-                number -= 1
-        for _, raw, _, _ in staged.values():
-            size += len(raw)
-        number += len(staged)
-        if size > limits.committed and size > self.size:
-            what = f"{self.proc} would have committed {size} bytes, each value counted once"
-            raise limits.reached("committed", what, "commit")
-        if number > limits.committed_values and number > len(data):
-            raise limits.reached("committed_values", f"{self.proc} would have committed {number} values", "commit")
-        return size
-
-    def discard(self, name: Name) -> None:
-        """Forget a committed value."""
-        if self.data.pop(name, None) is not None:
-            self.size = _size(self.data)
-        self._objects.clear()
-
-    def shared(self) -> list[Stored]:
-        """Return what the readers of other servers may see."""
-        return [stored for stored in self.data.values() if stored[0] & SCOPE_REMOTE]
-
-    def replace(self, data: dict[Name, Stored], stamp: int) -> set[Name]:
-        """Take in all that a proc of another server has committed, unless what is known of it is newer.
-
-        Returns:
-            The names that it has deleted since.
-        """
-        if stamp < self.stamp:
-            return set()
-        gone = self.data.keys() - data.keys()
-        self.stamp = stamp
-        self.data = data
-        # Of what was too much to be sent along, nothing has come: it is asked for when somebody wants it.
-        self.committed = bool(data)
-        self.size = _size(data)
-        self._objects.clear()
-        return gone
-
-    def _delete(self, key: str, scope: int) -> None:
-        stored = self.data.get(key)
-        if stored is not None:
-            left = stored[0] & ~scope
-            if left & ~STRANGE:
-                self.data[key] = left, *stored[1:]
-            else:
-                del self.data[key]
-
-
-def _size(data: Mapping[Name, Stored]) -> int:
-    return sum([len(raw) for _, raw, _, _ in data.values()])
-
-
-class JobPack:
-    """The job info of one nspace, packed for the clients of one release and buffer type."""
-
-    __slots__ = ("_buffer_type", "_job", "_name", "_ranks", "_release", "reply")
-
-    def __init__(self, job: JobInfo, buffer_type: int, release: Release) -> None:
-        self.reply = encode_jobinfo(job, buffer_type, release)
-        self._name = job.nspace
-        self._buffer_type = buffer_type
-        self._release = release
-        self._job: list[tuple[str, bytes]] | None = None
-        self._ranks: dict[int, list[tuple[str, bytes]]] = {}
-
-    def job(self) -> list[tuple[str, bytes]]:
-        """Return key and KVAL of what holds for the job, its nodes, apps and sessions."""
-        if self._job is None:
-            self._split()
-        assert self._job is not None
-        return self._job
-
-    def rank(self, rank: int) -> list[tuple[str, bytes]]:
-        """Return key and KVAL of what holds for one rank."""
-        self.job()
-        return self._ranks.get(rank, [])
-
-    def job_object(self, key: str = "", name: str = "") -> bytes:
-        """Return the job's values, or those of one key, as an object of a reply, perhaps by another name.
-
-        It is empty if there are none.
-        """
-        kvals = [raw for found, raw in self.job() if not key or found == key]
-        return object_of(self._buffer_type, Proc(name or self._name, RANK_WILDCARD), kvals) if kvals else b""
-
-    def rank_object(self, proc: Proc, key: str, more: Iterable[bytes] = (), name: Proc | None = None) -> bytes:
-        """Return a rank's values, or those of one key, and `more`, as an object of a reply, perhaps by another name."""
-        kvals = [raw for name, raw in self.rank(proc.rank) if not key or name == key]
-        kvals += more
-        return object_of(self._buffer_type, name or proc, kvals) if kvals else b""
-
-    def _split(self) -> None:
-        buffer_type, release = self._buffer_type, self._release
-        unpacker = Unpacker(self.reply, buffer_type, release)
-        unpacker.skip(codes.STRING)
-        self._job = []
-        for key, raw in split_kvals(self.reply[unpacker.position :], buffer_type, release):
-            if key != keys.PROC_BLOB:
-                self._job.append((key, raw))
-                continue
-            blob = Unpacker(raw, buffer_type, release).one(codes.KVAL).value.data
-            inner = Unpacker(blob, buffer_type, release)
-            rank = inner.one(codes.PROC_RANK)
-            self._ranks.setdefault(rank, []).extend(split_kvals(blob[inner.position :], buffer_type, release))
-
-
-class Namespace:
-    """A job: its info, and its procs.
-
-    Args:
-        job: The job info.
-        local: The ranks of this server; None for all.
-        resources: What is of no nspace, which the clients of all are told.
-
-    Attributes:
-        internal: What the host has stored of it besides the job info.
-    """
-
-    __slots__ = ("_packs", "_resources", "internal", "job", "name", "processes")
+    __slots__ = ("context_id", "formed", "ft", "kept", "leader", "notify")
 
     def __init__(
-        self, job: JobInfo, local: Iterable[int] | None = None, resources: dict[str, Info] | None = None
+        self,
+        leader: Proc | None = None,
+        notify: bool = False,
+        ft: bool = False,
+        context_id: int | None = None,
     ) -> None:
-        self.name = job.nspace
-        self.job = job
-        self.internal: dict[str, Info] = {}
-        self._resources = {} if resources is None else resources
-        self._packs: dict[tuple[int, Release], JobPack] = {}
-        size = next((info.value.data for info in job.job if info.key == keys.JOB_SIZE), 0)
-        if not isinstance(size, int) or not 0 <= size <= MAX_RANKS:
-            raise ValueError(f"the job size of {job.nspace} lies between 0 and {MAX_RANKS}, not {size!r}")
-        ranks = {*range(size), *(rank for rank, _ in job.procs)}
-        here = ranks if local is None else frozenset(local)
-        if not here <= ranks:
-            raise ValueError(f"{job.nspace} has no rank {min(here - ranks)} that could be local")
-        self.processes = {rank: Process(self, rank, rank in here) for rank in sorted(ranks)}
+        self.leader = leader
+        self.notify = notify
+        self.ft = ft
+        self.context_id = context_id
+        self.formed: tuple[Proc, ...] = ()
+        self.kept: list[tuple[Process, Name]] = []
 
-    def enlarge(self, rank: int) -> None:
-        """Add a proc that nobody has told of; the job info stays as it is."""
-        self.processes[rank] = Process(self, rank)
+    def titles(self, name: str) -> tuple[Info, ...]:
+        """Return what an event about it calls it."""
+        return (text(keys.GROUP_ID, name.partition("\0")[0]),)
 
-    def pack(self, buffer_type: int, release: Release) -> JobPack:
-        """Return the job info for a client."""
-        found = self._packs.get((buffer_type, release))
-        if found is None:
-            if len(self._packs) >= MAX_PACKS:
-                self._packs.clear()
-            job = self.job
-            if self.internal or self._resources:
-                said = {info.key for info in job.job}
-                more = [info for key, info in {**self._resources, **self.internal}.items() if key not in said]
-                job = job.replace(job=(*job.job, *more))
-            found = self._packs[buffer_type, release] = JobPack(job, buffer_type, release)
-        return found
+    def loses(self, gone: Proc) -> int | None:
+        """A member has ended without leaving; return the event that tells the others, None where they are not told."""
+        if gone == self.leader:
+            self.leader = None
+            return statuses.GROUP_LEADER_FAILED
+        return statuses.GROUP_MEMBER_FAILED if self.notify else None
 
-    def changed(self) -> None:
-        """What its clients are told has changed."""
-        self._packs.clear()
 
-    def keep(self, info: Info) -> None:
-        """Store what the host tells of it."""
-        self.internal[info.key] = info
-        self.changed()
+class Connection(Group):
+    """One connection.
+
+    Attributes:
+        id: The name that its callers have given the connect; empty where they gave none.
+        each: Whether members want to hear of each one that disconnects.
+        parting: Whether all members of this server have called the disconnect.
+        gone: The members that have ended; their ranks are vacant.
+    """
+
+    __slots__ = ("each", "gone", "id", "nspace", "parting")
+
+    def __init__(self, nspace: str, id: str, ft: bool, each: bool) -> None:
+        super().__init__(ft=ft)
+        self.nspace = nspace
+        self.id = id
+        self.each = each
+        self.parting = False
+        self.gone: set[Proc] = set()
+
+    def member(self, rank: int) -> Proc:
+        """Return the proc that has a rank.
+
+        Raises:
+            NotFound: There is none, or it has ended.
+        """
+        if rank < len(self.formed) and self.formed[rank] not in self.gone:
+            return self.formed[rank]
+        named = Proc.unchecked(self.nspace, rank)
+        raise NotFound(f"nobody has rank {rank} of the connection {self.nspace!r}", procs=(named,))
+
+    def titles(self, name: str) -> tuple[Info, ...]:
+        id = (text(CONNECT_ID, self.id),) if self.id else ()
+        return (text(CONNECT_NAME, self.nspace), *id)
+
+    def loses(self, gone: Proc) -> int | None:
+        self.gone.add(gone)
+        return None if self.ft or self.parting else statuses.ERR_PROC_TERM_WO_SYNC
 
 
 K = TypeVar("K")
@@ -399,7 +111,7 @@ MAX_ADDRESSES = 1 << 16
 
 
 class Cache(Generic[K, V]):
-    """What follows from the nspaces of a store, remembered until these change; see `Store.cache`.
+    """Results that hold as long as no nspace comes or goes; see `Store.cache`.
 
     Args:
         size: How many entries it has at most; all are forgotten then.
@@ -461,13 +173,13 @@ class Store:
         self.aliases: dict[str, str] = {}
         """The nspaces of this server's own jobs by the names that they have in the eyes of other clusters."""
         self.connections: dict[str, Connection] = {}
-        """What more is known of those of `groups` that are connections: nobody asks for these as groups."""
+        """Details of those of `groups` that are connections; queries after groups leave these out."""
         self.namesakes: dict[str, list[str]] = {}
         """Where further groups of a name are that have no member in common, as MPI allows them."""
         self.psets: dict[str, dict[Proc, None]] = {}
         """The members of process sets, in their order."""
         self.resources: dict[str, Info] = {}
-        """What is of no nspace."""
+        """Information that belongs to no nspace."""
         self.version = 0
         """Counts the nspaces that have come and gone."""
         self._caches: list[Cache[Any, Any]] = []
@@ -732,59 +444,3 @@ class Store:
 
 def _procs(procs: tuple[Proc, ...]) -> Value:
     return Value(codes.DATA_ARRAY, DataArray(codes.PROC, procs))
-
-
-def named(values: Iterable[tuple[str, Stored]]) -> dict[Name, Stored]:
-    """Return the values of another server under the names that they are stored under.
-
-    Raises:
-        RemoteProtocolError: A qualified value is none.
-    """
-    found: dict[Name, Stored] = {}
-    for key, stored in values:
-        if not key.startswith(RESERVED_PREFIX):
-            found[key] = stored
-        elif key == keys.QUALIFIED_VALUE:
-            try:
-                found[_qualified(*stored[1:])] = stored
-            except PMIxError as error:
-                raise RemoteProtocolError(error.detail, operation="unpack") from None
-    return found
-
-
-def object_of(buffer_type: int, proc: Proc, kvals: Iterable[bytes]) -> bytes:
-    """Return values of a proc as an object of a reply."""
-    return Packer(buffer_type).pack(codes.BYTE_OBJECT, encode_get_object(buffer_type, proc, kvals)).bytes()
-
-
-def _merged(blocks: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    """Return the blocks of a commit, equal ones as one: where all values are global, the same block comes twice."""
-    found: list[tuple[int, bytes]] = []
-    for scope, block in blocks:
-        if found and found[-1][1] == block and 0 < scope <= SCOPE_GLOBAL and 0 < found[-1][0] <= SCOPE_GLOBAL:
-            found[-1] = found[-1][0] | scope, block
-        else:
-            found.append((scope, block))
-    return found
-
-
-def qualifiers_of(infos: Iterable[Info]) -> Qualifiers:
-    """Return the infos that are flagged as qualifiers, in a form that compares."""
-    return frozenset([(info.key, _frozen(info.value.data)) for info in infos if info.flags & FLAG_QUALIFIER])
-
-
-def _frozen(data: Any) -> object:
-    try:
-        hash(data)
-    except TypeError:
-        return repr(data)
-    return data
-
-
-def _qualified(raw: bytes, buffer_type: int, release: Release) -> Name:
-    """Return the name of a value that is stored under qualifiers: its own key, and these."""
-    value = Unpacker(raw, buffer_type, release).one(codes.KVAL).value
-    array = value.data
-    if value.type != codes.DATA_ARRAY or array is None or array.type != codes.INFO or not array.items:
-        raise PMIxError("a qualified value is an array of infos", status=statuses.ERR_BAD_PARAM)
-    return array.items[0].key, qualifiers_of(array.items[1:])

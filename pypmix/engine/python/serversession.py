@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Done, OnUpcall, Pending, R
-    from pypmix.engine.python.serverdata import Process
-    from pypmix.engine.python.serverside.tools import Applicant
+    from pypmix.engine.python.node import Applicant
+    from pypmix.engine.python.processes import Process
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.limits import Limits
     from pypmix.standard.ops import Notification, Op, Output
@@ -46,7 +46,7 @@ put where the server is older, and this one carries deletions out.
 
 
 MAX_DEPTH = 8
-"""How many answers of the host may be dealt with in one another."""
+"""Depth to which an answer of the host may lead to another one at once; further ones are posted."""
 
 
 def _modules(names: Iterable[str]) -> tuple[str, ...]:
@@ -392,7 +392,7 @@ class ServerSession:
             NotFound: A member is not known.
             PMIxError: There is one of that name (`ERR_EXISTS`), or it is no name (`ERR_BAD_PARAM`).
         """
-        self._reactor.call(lambda: self._server.topics.named("psets").define(name, tuple(members), elsewhere))
+        self._reactor.call(lambda: self._server.psets.define(name, tuple(members), elsewhere))
 
     def delete_process_set(self, name: str) -> None:
         """`PMIx_server_delete_process_set`: forget a process set; clients hear of it by an event.
@@ -400,7 +400,7 @@ class ServerSession:
         Raises:
             NotFound: There is none of that name.
         """
-        self._reactor.call(lambda: self._server.topics.named("psets").delete(name))
+        self._reactor.call(lambda: self._server.psets.delete(name))
 
     def setup_application(self, nspace: str, directives: tuple[Info, ...]) -> tuple[Info, ...]:
         """`PMIx_server_setup_application`: return what each node's server is to be given by `setup_local_support`.

@@ -1,8 +1,9 @@
-"""What a server tells other servers of its procs, once these have committed what is asked for."""
+"""Direct modex: the values of this server's procs that other servers ask for, once they are committed."""
 
 from __future__ import annotations
 
 from pypmix.engine.base import Pending
+from pypmix.engine.times import UNKNOWN_SECONDS
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError
 from pypmix.standard.ops import RESERVED_PREFIX
@@ -14,18 +15,16 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Done
     from pypmix.engine.collective.machine import Clock, Timer
-    from pypmix.engine.python.serverdata import Namespace, Process, Store
+    from pypmix.engine.python.processes import Namespace, Process
+    from pypmix.engine.python.serverdata import Store
     from pypmix.standard.types import Proc
 
 MAX_REQUESTS = 65536
-"""How many requests of other servers may wait at a time."""
-
-UNKNOWN_SECONDS = 30.0
-"""How long a request waits for an nspace that is still to be registered here."""
+"""Bound of the requests of other servers that wait."""
 
 
 class DataRequest:
-    """What another server asks of a proc that has not committed it yet."""
+    """A request of another server for a value that a proc has not committed yet."""
 
     __slots__ = ("deadline", "done", "key", "since", "timer")
 

@@ -97,7 +97,7 @@ UNTOLD = (5, 0, 0)
 """The release that a server is taken for which is known by its URI only; the layouts of its neighbours differ least."""
 
 MAX_TOLD = 6
-"""How many servers an error names."""
+"""Bound of the servers that an error names."""
 
 _MINTED = (RegisterEventHandler, IOFPull, GroupWatch)
 """Operations that return an id that only the server's own connection knows."""

@@ -1,1 +1,1 @@
-"""What a server does besides fences and modex."""
+"""The topics of a server, and what they stand on."""

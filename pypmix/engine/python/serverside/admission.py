@@ -1,4 +1,4 @@
-"""Who may speak to a server at all, and how much of its time those take whom it refuses.
+"""Which users may connect to a server, and how much of its time the users take that it refuses.
 
 Any user of the machine can reach a port of the loopback interface. Nobody but the users whose processes are expected is
 listened to, and a user who was refused often lately is listened to at leisure only.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from pypmix.engine.base import MUNGE, NATIVE, UNCHECKED
 from pypmix.engine.peeruid import NOBODY
+from pypmix.engine.times import MAX_DELAY, REFUSALS_PER_SECOND
 from pypmix.standard import statuses
 from pypmix.standard.errors import PMIxError
 
@@ -23,17 +24,11 @@ if TYPE_CHECKING:
 BURST = 128
 """Refusals of one user that cost nobody any waiting."""
 
-PER_SECOND = 32
-"""Refusals per second and user after that."""
-
-MAX_DELAY = 2.0
-"""The longest that a new connection is left unread, in seconds; less than what a handshake may take."""
-
 MAX_USERS = 1024
 
 
 class Admission:
-    """What a server knows of the users who have tried to connect.
+    """The users that have tried to connect to a server.
 
     Args:
         clock: Where time comes from.
@@ -89,9 +84,9 @@ class Admission:
         debt = self._debt(uid)
         if not debt:
             del self._refused[uid]
-        return min(max(debt - BURST, 0.0) / PER_SECOND, MAX_DELAY)
+        return min(max(debt - BURST, 0.0) / REFUSALS_PER_SECOND, MAX_DELAY)
 
     def _debt(self, uid: int | None) -> float:
         """Return the refusals that are not forgiven yet."""
         debt, since = self._refused.get(uid, (0.0, 0.0))
-        return max(debt - (self._clock.now() - since) * PER_SECOND, 0.0)
+        return max(debt - (self._clock.now() - since) * REFUSALS_PER_SECOND, 0.0)

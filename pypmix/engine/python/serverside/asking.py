@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pypmix.engine.base import Pending
+from pypmix.engine.python.node import Topic, fields_of, made, refuse, status_of
 from pypmix.engine.python.serverside.knowledge import Knowledge
-from pypmix.engine.python.serverside.topic import Topic, fields_of, made, refuse, status_of
+from pypmix.engine.times import HEARTBEAT_SECONDS
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import (
@@ -33,7 +34,6 @@ from pypmix.standard.ops.connecting import CONNECT_MADE
 from pypmix.standard.ops.core import instances
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.types import DeviceDistance, Info, Pdata, Value
-from pypmix.wire.frames import TAG_HEARTBEAT
 from pypmix.wire.messages import Command, reply_layout
 
 TYPE_CHECKING = False
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from pypmix.engine.python.server import Peer, Server
+    from pypmix.engine.python.node import Node, Peer
     from pypmix.standard.ops import Op
 
     Fields = dict[str, Any]
@@ -54,9 +54,6 @@ PARTIAL_QUERY = (5, 0, 7)
 
 Earlier ones drop it; told of a success, they hand the caller what is there, and it sees which keys are not.
 """
-
-BEAT = 0.5
-"""Seconds that a host has to say that it has heard a heartbeat, before it is told of the next one in any case."""
 
 MAX_KEYS = 512
 """After how many keys one request may ask; an answer can be as large as the job."""
@@ -151,9 +148,9 @@ class _Asked:
 
 
 class Asking(Topic):
-    """What the host is asked on behalf of clients; queries and resolutions that need no host are answered here."""
+    """Requests that the host answers; queries and resolutions that need no host are answered here."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Node) -> None:
         super().__init__(server)
         self.knowledge = Knowledge(server)
         self._asked: dict[Peer, set[_Asked]] = {}
@@ -163,7 +160,6 @@ class Asking(Topic):
         self.handlers[Command.QUERY] = self._query
         self.handlers[Command.RESOLVE_PEERS] = self._resolve_peers
         self.handlers[Command.RESOLVE_NODE] = self._resolve_nodes
-        self.tags = {TAG_HEARTBEAT: self._heartbeat}
 
     def disconnected(self, peer: Peer) -> None:
         self._asked.pop(peer, None)
@@ -233,12 +229,13 @@ class Asking(Topic):
         else:
             peer.send(tag, payload)
 
-    def _heartbeat(self, peer: Peer, _payload: bytes) -> None:
+    def heartbeat(self, peer: Peer) -> None:
+        """Tell the host that a proc is alive."""
         now = self.server.clock.now()
         if now < self._beats.get(peer, 0.0):
             return
         # One that comes before the host has heard the last one says nothing new.
-        self._beats[peer] = now + BEAT
+        self._beats[peer] = now + HEARTBEAT_SECONDS
 
         def heard(_result: object, _error: BaseException | None) -> None:
             self._beats.pop(peer, None)
@@ -250,7 +247,7 @@ class Asking(Topic):
     def _query(self, peer: Peer, tag: int, payload: bytes) -> None:
         queries = fields_of(peer, Command.QUERY, payload)["queries"]
         if len(queries) == 1 and queries[0].keys == (CONNECT_MADE,):
-            infos = self.server.topics.named("connecting").made(peer.process, queries[0].qualifiers)
+            infos = self.server.connecting.made(peer.process, queries[0].qualifiers)
             layout = reply_layout(Command.QUERY, peer.release)
             peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=statuses.SUCCESS, infos=infos))
             return

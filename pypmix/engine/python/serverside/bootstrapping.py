@@ -19,9 +19,10 @@ from pypmix.engine.collective.rules import (
 )
 from pypmix.engine.groups.talk import ABSENT, listed, proc, procs
 from pypmix.engine.python.collectives import absent_of, status_info
-from pypmix.engine.python.serverside.constructs import OWN, Outcome, group_info, told, told_as
-from pypmix.engine.python.serverside.grouprecords import Group
-from pypmix.engine.python.serverside.topic import answer_failure, reason_of, status_of
+from pypmix.engine.python.node import answer_failure, reason_of, status_of
+from pypmix.engine.python.serverdata import Group
+from pypmix.engine.python.serverside.constructs import OWN, group_info
+from pypmix.engine.python.serverside.forming import Outcome, told, told_as
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops.core import instances
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pypmix.engine.collective.machine import Timer
-    from pypmix.engine.python.server import Peer, Server, Ticket
-    from pypmix.engine.python.serverdata import Process
-    from pypmix.engine.python.serverside.constructs import Construct, Shared
-    from pypmix.engine.python.serverside.groups import Groups
+    from pypmix.engine.python.node import Call, Node, Peer
+    from pypmix.engine.python.processes import Process
+    from pypmix.engine.python.serverside.constructs import Construct
+    from pypmix.engine.python.serverside.forming import Forming, Shared
 
 MAX_OFFERS = 4096
 """In how many groups one proc may wait for others at a time."""
@@ -53,11 +54,11 @@ MAX_OFFERS = 4096
 class _Offer:
     """One caller: what it has given, and whether the host has it."""
 
-    __slots__ = ("count", "infos", "mine", "process", "since", "ticket", "timer")
+    __slots__ = ("call", "count", "infos", "mine", "process", "since", "timer")
 
-    def __init__(self, process: Process, ticket: Ticket, infos: tuple[Info, ...], count: int, since: float) -> None:
+    def __init__(self, process: Process, call: Call, infos: tuple[Info, ...], count: int, since: float) -> None:
         self.process = process
-        self.ticket = ticket
+        self.call = call
         self.infos = infos
         self.count = count
         self.since = since
@@ -107,7 +108,7 @@ class Bootstrapping:
         groups: What knows the groups that stand.
     """
 
-    def __init__(self, server: Server, groups: Groups) -> None:
+    def __init__(self, server: Node, groups: Forming) -> None:
         self._server = server
         self._groups = groups
         self._gatherings: dict[str, _Gathering] = {}
@@ -189,7 +190,7 @@ class Bootstrapping:
         for process, offer in list(gathering.offers.items()):
             if outcome is not None and process.proc in outcome.members:
                 self._take(name, gathering, offer, withdraw=True)
-                self._groups.reply({process: offer.ticket}, outcome, outcome.members)
+                self._groups.reply({process: offer.call}, outcome, outcome.members)
             elif outcome is None and not offer.count:
                 self._withdraw(name, offer)
                 self._failed(name, offer, status)
@@ -250,7 +251,7 @@ class Bootstrapping:
             if outcome.context_id is None and is_set(gathering.infos, keys.GROUP_ASSIGN_CONTEXT_ID):
                 outcome = outcome.replace(context_id=self._groups.new_context_id())
             outcome = outcome.replace(partial=partial and is_set(gathering.infos, keys.GROUP_OPTIONAL))
-            callers = {offer.process: offer.ticket for offer in gathering.offers.values() if offer in offers}
+            callers = {offer.process: offer.call for offer in gathering.offers.values() if offer in offers}
             group = self._group(gathering.infos, outcome)
             for offer in offers:
                 if offer.process in gathering.offers:
@@ -293,9 +294,9 @@ class Bootstrapping:
         self._take(name, gathering, offer)
         self._tidy(name)
         if first and self._server.store.key_of(name, process.proc) is None:
-            self._groups.stands(name, outcome, group, {process: offer.ticket}, agreed=True)
+            self._groups.stands(name, outcome, group, {process: offer.call}, agreed=True)
         else:
-            self._groups.reply({process: offer.ticket}, outcome, outcome.members)
+            self._groups.reply({process: offer.call}, outcome, outcome.members)
 
     # Ends
 
@@ -325,7 +326,7 @@ class Bootstrapping:
         gathering = self._gatherings[name]
         self._take(name, gathering, offer)
         self._tidy(name)
-        peer, tag = offer.ticket
+        peer, tag = offer.call
         answer_failure(peer, tag, told_as(status, peer), absent, reason)
 
     def _fail_all(self, name: str, status: int, absent: tuple[Proc, ...] | None = None, reason: str = "") -> None:
@@ -368,7 +369,7 @@ class Bootstrapping:
         """A connection has ended: nothing can be told on it any more."""
         for name, gathering in list(self._gatherings.items()):
             for offer in list(gathering.offers.values()):
-                if offer.ticket[0] is peer and not peer.process.left and self._server.peers(peer.process):
+                if offer.call[0] is peer and not peer.process.left and self._server.peers(peer.process):
                     self._take(name, gathering, offer, withdraw=True)
                     self._tidy(name)
 

@@ -10,9 +10,9 @@ from pypmix.engine.connects import id_of
 from pypmix.engine.groups.talk import ABSENT, flag, found, listed, proc, text
 from pypmix.engine.groups.talk import procs as listing
 from pypmix.engine.python.collectives import NodeCollective, NodeKind, address_of, timeout_of, with_ft
-from pypmix.engine.python.serverside.connections import Connection
+from pypmix.engine.python.node import Topic, fields_of
+from pypmix.engine.python.serverdata import Connection
 from pypmix.engine.python.serverside.grouprecords import MAX_GROUPS
-from pypmix.engine.python.serverside.topic import Topic, fields_of
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import Connect, Connected, Disconnect, Notification, NotifyEvent
@@ -37,16 +37,17 @@ from pypmix.wire.messages import Command, encode_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from pypmix.engine.collective.machine import Collective, Roster
-    from pypmix.engine.python.server import Peer, Server, Ticket
-    from pypmix.engine.python.serverdata import Namespace, Process
+    from pypmix.engine.collective.machine import Collective, Membership, Said
+    from pypmix.engine.python.node import Call, Node, Peer
+    from pypmix.engine.python.processes import Namespace, Process
+    from pypmix.engine.python.serverside.grouprecords import Records
 
     Title = tuple[str, frozenset[Proc]]
 
 MAX_TOKENS = 64
-"""How many connections of a proc wait for it to ask by what names, because its library returns none."""
+"""Bound of the connections of one proc whose names it still has to ask for, because its library returns none."""
 
 MAX_REQUESTED = 1024
 """Of how many connects it is remembered that their procs know of them."""
@@ -56,18 +57,23 @@ KEPT_HERE = frozenset((CONNECT_TOKEN,))
 
 
 class Connecting(Topic):
-    """Connect and disconnect, and the connections that come of it."""
+    """Connect and disconnect, and the connections that come of it.
 
-    def __init__(self, server: Server) -> None:
+    Attributes:
+        records: Returns the groups and connections that stand.
+    """
+
+    def __init__(self, server: Node, records: Callable[[], Records]) -> None:
         super().__init__(server)
+        self.records = records
         self.handlers = {Command.CONNECTNB: self._connect, Command.DISCONNECTNB: self._disconnect}
         self._connects = NodeKind(CONNECT, lambda *opening: _Connect(self, *opening), server)
-        self._disconnects = NodeKind(DISCONNECT, _Disconnect, server)
+        self._disconnects = NodeKind(DISCONNECT, lambda *opening: _Disconnect(self, *opening), server)
         self._awaited: dict[Title, None] = {}
         """Those that a caller of another server wants to hear of each from."""
         self._requested: dict[Title, None] = {}
         """Those of which they have heard that they are to come, from a caller of this server or of another."""
-        self._vague: WeakSet[Roster[Process, Ticket]] = WeakSet()
+        self._vague: WeakSet[Membership[Process, Call]] = WeakSet()
         """Whose callers have named jobs that were not known here then."""
         self._tokens: dict[Process, dict[int, Connected]] = {}
 
@@ -79,23 +85,23 @@ class Connecting(Topic):
         id, timeout = _checked_id(infos), timeout_of(infos)
         if len(self.server.store.groups) >= MAX_GROUPS:
             raise PMIxError(f"{MAX_GROUPS} groups and connections stand", status=statuses.ERR_OUT_OF_RESOURCE)
-        group, roster = self._meeting(self._connects, procs, peer.process, id)
-        connect = next((each for each in roster.running if peer.process not in each.arrived), None)
+        group, membership = self._meeting(self._connects, procs, peer.process, id)
+        connect = next((each for each in membership.running if peer.process not in each.arrived), None)
         arrived = () if connect is None else tuple(connect.arrived)
         loud = (isinstance(connect, _Connect) and connect.loud) or (
-            bool(self._awaited) and _title(roster) in self._awaited
+            bool(self._awaited) and _title(membership) in self._awaited
         )
         each, requests = is_set(infos, CONNECT_NOTIFY_EACH), is_set(infos, CONNECT_NOTIFY_REQ)
         titles = (text(CONNECT_ID, id),) if id else ()
-        if requests and _title(roster) not in self._requested:
-            self._request(roster, (*arrived, peer.process), peer.process, titles)
+        if requests and _title(membership) not in self._requested:
+            self._request(membership, (*arrived, peer.process), peer.process, titles)
         if loud or each:
             # The other servers are to tell of their own procs, too.
-            beyond = () if loud or not roster.others else (_everyone(roster),)
+            beyond = () if loud or not membership.others else (_everyone(membership),)
             for process in (peer.process,) if loud else (*arrived, peer.process):
-                self.tell_of_comer(roster, process, titles, beyond)
+                self.tell_of_comer(membership, process, titles, beyond)
                 beyond = ()
-        connect = self._join(roster, group, procs, infos, (peer, tag), timeout)
+        connect = self._join(membership, group, procs, infos, (peer, tag), timeout)
         if isinstance(connect, _Connect):
             connect.loud = connect.loud or loud or each
 
@@ -106,16 +112,16 @@ class Connecting(Topic):
         connection = self._meant(procs, infos, peer.process)
         if connection is not None:
             procs = (Proc.unchecked(connection.nspace, RANK_WILDCARD),)
-        group, roster = self._meeting(self._disconnects, procs, peer.process)
+        group, membership = self._meeting(self._disconnects, procs, peer.process)
         if connection is not None:
-            if any(peer.process in each.arrived for each in (*roster.running, *roster.asking)):
+            if any(peer.process in each.arrived for each in (*membership.running, *membership.asking)):
                 raise PMIxError("it has called this disconnect already", status=statuses.ERR_EXISTS)
             if connection.each or is_set(infos, CONNECT_NOTIFY_EACH):
                 members = store.groups[connection.nspace]
                 others = [each for each in members if not self.server.store.here(each)]
                 titles = connection.titles(connection.nspace)
                 self._tell_of(statuses.PROC_HAS_DISCONNECTED, peer.process, members, others, titles)
-        self._join(roster, group, procs, infos, (peer, tag), timeout)
+        self._join(membership, group, procs, infos, (peer, tag), timeout)
 
     def _addressed(
         self, procs: tuple[Proc, ...], infos: tuple[Info, ...], caller: Process
@@ -134,7 +140,7 @@ class Connecting(Topic):
 
     def _meeting(
         self, kind: NodeKind, procs: tuple[Proc, ...], caller: Process, id: str = ""
-    ) -> tuple[str, Roster[Process, Ticket]]:
+    ) -> tuple[str, Membership[Process, Call]]:
         """Return whom a request means, and by which name if they have one.
 
         Raises:
@@ -150,15 +156,15 @@ class Connecting(Topic):
                     raise NotFound(f"there is no {each.nspace!r}", procs=procs)
             raise PMIxError("it is not one of the procs that it names", status=statuses.ERR_BAD_PARAM)
         group = address_of(self.server, procs)
-        roster = collectives.roster(kind, members, others, True, id)
+        membership = collectives.membership(kind, members, others, True, id)
         if any(each.rank == RANK_WILDCARD for each in others):
-            self._vague.add(roster)
+            self._vague.add(membership)
         elif others and not group:
             for other in list(self._vague):
-                alike = other.operation == roster.operation and other.members == members and other.awaits(caller)
+                alike = other.operation == membership.operation and other.members == members and other.awaits(caller)
                 if alike and store.expand(other.others, strangers=True) == (frozenset(), others):
                     return group, other
-        return group, collectives.meeting(roster, group, caller)
+        return group, collectives.meeting(membership, group, caller)
 
     def _meant(self, procs: tuple[Proc, ...], infos: tuple[Info, ...], caller: Process) -> Connection | None:
         """Return the connection that procs are to be disconnected from, None where they have none of their own.
@@ -185,29 +191,29 @@ class Connecting(Topic):
 
     def _join(
         self,
-        roster: Roster[Process, Ticket],
+        membership: Membership[Process, Call],
         group: str,
         procs: tuple[Proc, ...],
         infos: tuple[Info, ...],
-        ticket: Ticket,
+        call: Call,
         timeout: float,
-    ) -> Collective[Process, Ticket]:
-        store, process = self.server.store, ticket[0].process
+    ) -> Collective[Process, Call]:
+        store, process = self.server.store, call[0].process
         infos = with_ft(self.server, group, infos)
         # Each member of a group names all of it: no copy for each.
         said = store.groups[group] if group else tuple(store.ungrouped(store.own(procs, process.proc))), infos
-        ft = is_ft(roster.kind.name, infos)
-        return self.server.collectives.join(roster, process, ticket, timeout=timeout, said=said, ft=ft)
+        ft = is_ft(membership.kind.name, infos)
+        return self.server.collectives.join(membership, process, call, timeout=timeout, said=said, ft=ft)
 
     # Events
 
     def _request(
-        self, roster: Roster[Process, Ticket], came: Iterable[Process], caller: Process, titles: tuple[Info, ...]
+        self, membership: Membership[Process, Call], came: Iterable[Process], caller: Process, titles: tuple[Info, ...]
     ) -> None:
         """Have all others hear that they are to come."""
-        _note(self._requested, _title(roster))
-        away = [each.proc for each in roster.members.difference(came)]
-        self._tell(statuses.CONNECT_REQUESTED, caller, away, roster.others, (*titles, _everyone(roster)))
+        _note(self._requested, _title(membership))
+        away = [each.proc for each in membership.members.difference(came)]
+        self._tell(statuses.CONNECT_REQUESTED, caller, away, membership.others, (*titles, _everyone(membership)))
 
     def reported(self, event: Notification) -> Notification:
         """A caller of another server has come to a connect: return what procs of this one hear of that.
@@ -215,12 +221,12 @@ class Connecting(Topic):
         Where somebody there wants to hear of each one, those who have come here are told of as well, and those who come
         later will be.
         """
-        roster = self._roster_in(event)
+        membership = self._membership_in(event)
         event = event.replace(infos=tuple([info for info in event.infos if info.key != CONNECT_PROCS]))
-        if roster is None:
+        if membership is None:
             return event
-        title, connections = _title(roster), self.server.store.connections.values()
-        under_way = (*roster.running, *roster.asking)
+        title, connections = _title(membership), self.server.store.connections.values()
+        under_way = (*membership.running, *membership.asking)
         # The connection may be there before the news that it was to be: that says nothing of the next one.
         if under_way or title not in [(each.id, frozenset(each.formed)) for each in connections]:
             _note(self._awaited, title)
@@ -232,49 +238,53 @@ class Connecting(Topic):
 
     def requested(self, event: Notification) -> Notification | None:
         """A caller of another server wants procs of this one to come: return what those hear who have not come."""
-        roster = self._roster_in(event)
-        if roster is None:
+        membership = self._membership_in(event)
+        if membership is None:
             return event
-        _note(self._requested, _title(roster))
-        came = {each.proc for collective in (*roster.running, *roster.asking) for each in collective.arrived}
+        _note(self._requested, _title(membership))
+        came = {each.proc for collective in (*membership.running, *membership.asking) for each in collective.arrived}
         called = listed(event.infos, keys.EVENT_CUSTOM_RANGE)
-        away = [each.proc for each in roster.members if each.proc not in came and among(each.proc, called)]
+        away = [each.proc for each in membership.members if each.proc not in came and among(each.proc, called)]
         if not away:
             return None
         infos = tuple([info for info in event.infos if info.key != keys.EVENT_CUSTOM_RANGE])
         return event.replace(infos=(listing(keys.EVENT_CUSTOM_RANGE, away), *infos))
 
-    def over(self, roster: Roster[Process, Ticket]) -> bool:
+    def over(self, membership: Membership[Process, Call]) -> bool:
         """A connect has ended; tell whether procs elsewhere have wanted to hear of each that comes to it.
 
         Nobody is to come any more, not even who has not heard of it yet.
         """
         if not self._requested and not self._awaited:
             return False
-        title = _title(roster)
+        title = _title(membership)
 
         def is_over(event: Notification) -> bool:
-            asked = self._roster_in(event) if event.code == statuses.CONNECT_REQUESTED else None
+            asked = self._membership_in(event) if event.code == statuses.CONNECT_REQUESTED else None
             return asked is not None and _title(asked) == title
 
         if self._requested.pop(title, self) is None:
             self.server.events.forget(is_over)
         return self._awaited.pop(title, self) is None
 
-    def _roster_in(self, event: Notification) -> Roster[Process, Ticket] | None:
+    def _membership_in(self, event: Notification) -> Membership[Process, Call] | None:
         """Return the participants of the connect that an event is about, None where it does not tell them."""
         try:
             members, others = self.server.store.expand(listed(event.infos, CONNECT_PROCS), strangers=True)
         except PMIxError:
             return None
-        return self.server.collectives.roster(self._connects, members, others, True, id_of(event.infos))
+        return self.server.collectives.membership(self._connects, members, others, True, id_of(event.infos))
 
     def tell_of_comer(
-        self, roster: Roster[Process, Ticket], about: Process, infos: tuple[Info, ...], beyond: tuple[Info, ...] = ()
+        self,
+        membership: Membership[Process, Call],
+        about: Process,
+        infos: tuple[Info, ...],
+        beyond: tuple[Info, ...] = (),
     ) -> None:
         """Tell the participants of a connect of one that has come."""
-        members = [each.proc for each in roster.members]
-        self._tell_of(statuses.PROC_HAS_CONNECTED, about, members, roster.others, infos, beyond)
+        members = [each.proc for each in membership.members]
+        self._tell_of(statuses.PROC_HAS_CONNECTED, about, members, membership.others, infos, beyond)
 
     def _tell_of(
         self,
@@ -345,11 +355,17 @@ class Connecting(Topic):
 class _Joint(NodeCollective):
     """A connect or a disconnect."""
 
-    __slots__ = ()
+    __slots__ = ("connecting",)
+
+    def __init__(
+        self, connecting: Connecting, membership: Membership[Process, Call], opener: Process, since: float
+    ) -> None:
+        super().__init__(membership, opener, since)
+        self.connecting = connecting
 
     def lacks(self) -> bool:
         """End it where it lacks procs of this server and nobody elsewhere takes part; tell whether it does."""
-        if self.status == statuses.SUCCESS or self.roster.others:
+        if self.status == statuses.SUCCESS or self.membership.others:
             return False
         self.absent = self.gone_procs()
         self.finish(self.status)
@@ -370,11 +386,12 @@ class _Connect(_Joint):
         made: What the host has assigned.
     """
 
-    __slots__ = ("connecting", "loud", "made")
+    __slots__ = ("loud", "made")
 
-    def __init__(self, connecting: Connecting, roster: Roster[Process, Ticket], opener: Process, since: float) -> None:
-        super().__init__(roster, opener, since)
-        self.connecting = connecting
+    def __init__(
+        self, connecting: Connecting, membership: Membership[Process, Call], opener: Process, since: float
+    ) -> None:
+        super().__init__(connecting, membership, opener, since)
         self.loud = False
         self.made = Connected()
 
@@ -385,9 +402,9 @@ class _Connect(_Joint):
 
     def tell_of_all(self) -> None:
         """Tell of all who have come, where nobody has been told of them."""
-        id = self.roster.id
+        id = self.membership.id
         for process in () if self.loud else tuple(self.arrived):
-            self.connecting.tell_of_comer(self.roster, process, (text(CONNECT_ID, id),) if id else ())
+            self.connecting.tell_of_comer(self.membership, process, (text(CONNECT_ID, id),) if id else ())
 
     def take(self, result: object) -> int:
         """Take in what the host has assigned."""
@@ -424,7 +441,7 @@ class _Connect(_Joint):
             raise ValueError(f"there is {nspace!r} already")
         came = [process.proc for process in self.arrived]
         if not members:
-            others = self.roster.others
+            others = self.membership.others
             members = tuple(sorted({*came, *(store.expand(others)[1] if others else ())}))
         distinct = set(members)
         if any(type(each) is not Proc or each.rank > RANK_VALID for each in members) or len(distinct) < len(members):
@@ -435,9 +452,9 @@ class _Connect(_Joint):
 
     def ended(self, status: int) -> None:
         """Answer the callers, with the job info of the others' nspaces and what the host has assigned."""
-        made, roster, store = self.made, self.roster, self.server.store
+        made, membership, store = self.made, self.membership, self.server.store
         given = [*made.directives, *[info for _, infos in self.said.values() for info in infos]]
-        known = self.connecting.over(roster)
+        known = self.connecting.over(membership)
         known = known or any(is_set(infos, CONNECT_NOTIFY_EACH) for _, infos in self.said.values())
         if not known and is_set(made.directives, CONNECT_NOTIFY_EACH):
             # That somebody elsewhere wants to hear of each one has come to light with the end alone.
@@ -448,18 +465,31 @@ class _Connect(_Joint):
             return
         names = {each.nspace for each in made.procs}
         if not names:
-            names = {member.namespace.name for member in roster.members} | {proc.nspace for proc in roster.others}
+            names = {member.namespace.name for member in membership.members} | {
+                proc.nspace for proc in membership.others
+            }
         spaces = {name: store.get(name) for name in sorted(names)}
         if None in spaces.values() and not is_set(given, CONNECT_OPTIONAL):
             # The host has agreed to it, and has not told what there is to be known of those jobs.
             self.fail(statuses.ERR_NOT_FOUND)
             return
-        records = self.server.groups.records if made.nspace else None
+        records = self.connecting.records() if made.nspace else None
         callers, said = dict(self.arrived), dict(self.said)
         if records is not None:
             flags = is_set(given, CONNECT_EARLY_TERM), is_set(given, CONNECT_NOTIFY_EACH)
-            connection = store.connections[made.nspace] = Connection(made.nspace, roster.id, *flags)
+            connection = store.connections[made.nspace] = Connection(made.nspace, membership.id, *flags)
             records.form(made.nspace, made.procs, connection)
+        self._answer(callers, said, spaces)
+        if records is not None:
+            # Who has ended in the meantime has left a vacant rank.
+            records.bury(made.procs)
+            records.review(made.nspace)
+
+    def _answer(
+        self, callers: dict[Process, Call], said: dict[Process, Said], spaces: dict[str, Namespace | None]
+    ) -> None:
+        """Send each caller the job info of the others' nspaces, and the names that it has asked for."""
+        made = self.made
         packed: dict[tuple[object, ...], bytes] = {}
         for process, (peer, tag) in callers.items():
             infos = said[process][1]
@@ -478,10 +508,6 @@ class _Connect(_Joint):
                         packer.pack(codes.BYTE_OBJECT, namespace.pack(peer.buffer_type, peer.release).reply)
                 payload = packed[form] = encode_status(peer.buffer_type, statuses.SUCCESS) + packer.bytes()
             peer.send(tag, payload)
-        if records is not None:
-            # Who has ended in the meantime has left a vacant rank.
-            records.bury(made.procs)
-            records.review(made.nspace)
 
 
 class _Disconnect(_Joint):
@@ -494,7 +520,7 @@ class _Disconnect(_Joint):
         if self.lacks():
             return
         for connection in self._connections():
-            self.server.groups.records.mourn(connection.nspace)
+            self.connecting.records().mourn(connection.nspace)
             connection.parting = True
         self.submit(Disconnect(*self.submitted()))
 
@@ -507,19 +533,19 @@ class _Disconnect(_Joint):
             self.fail(status)
             return
         for connection in connections:
-            self.server.groups.records.dissolve(connection.nspace)
+            self.connecting.records().dissolve(connection.nspace)
         for peer, tag in self.arrived.values():
             peer.status(tag, status)
 
     def _connections(self) -> list[Connection]:
         """Return the connections that it is of."""
         known = self.server.store.connections
-        return [known[name] for name in sorted(self.roster.groups) if name in known]
+        return [known[name] for name in sorted(self.membership.groups) if name in known]
 
 
-def _title(roster: Roster[Process, Ticket]) -> Title:
+def _title(membership: Membership[Process, Call]) -> Title:
     """Return what all servers know a connect by."""
-    return roster.id, frozenset({each.proc for each in roster.members} | roster.others)
+    return membership.id, frozenset({each.proc for each in membership.members} | membership.others)
 
 
 def _note(titles: dict[Title, None], title: Title) -> None:
@@ -529,9 +555,9 @@ def _note(titles: dict[Title, None], title: Title) -> None:
     titles[title] = None
 
 
-def _everyone(roster: Roster[Process, Ticket]) -> Info:
+def _everyone(membership: Membership[Process, Call]) -> Info:
     """Return all who are to come, as an event names them."""
-    return listing(CONNECT_PROCS, sorted([*[each.proc for each in roster.members], *roster.others]))
+    return listing(CONNECT_PROCS, sorted([*[each.proc for each in membership.members], *membership.others]))
 
 
 def _checked_id(infos: tuple[Info, ...]) -> str:

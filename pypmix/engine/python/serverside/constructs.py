@@ -37,9 +37,11 @@ from pypmix.engine.groups.talk import (
     text,
 )
 from pypmix.engine.python.collectives import NodeCollective, status_info
-from pypmix.engine.python.serverside.grouprecords import Group
+from pypmix.engine.python.node import answer_failure
+from pypmix.engine.python.serverdata import Group
+from pypmix.engine.python.serverside.forming import ABORTED, Forming, Outcome, told, told_as
 from pypmix.engine.python.serverside.plans import listed_all
-from pypmix.engine.python.serverside.topic import answer_failure
+from pypmix.engine.times import HOST_PATIENCE
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import NotifyEvent
 from pypmix.standard.ops.core import instances
@@ -54,18 +56,16 @@ from pypmix.standard.ops.hosting import (
     GroupUpcall,
 )
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
-from pypmix.standard.record import Record
-from pypmix.standard.types import DataArray, Info, Proc, Value
+from pypmix.standard.types import Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pypmix.engine.collective.machine import Roster
-    from pypmix.engine.python.server import Peer, Ticket
-    from pypmix.engine.python.serverdata import Process
-    from pypmix.engine.python.serverside.groups import Groups
+    from pypmix.engine.collective.machine import Membership
+    from pypmix.engine.python.node import Call
+    from pypmix.engine.python.processes import Process
+    from pypmix.engine.python.serverside.forming import Shared
     from pypmix.engine.python.serverside.plans import Plan
 
-    Shared = dict[Proc, tuple[Info, ...]]
 
 OWN = frozenset({keys.GROUP_INFO, keys.GROUP_ENDPT_DATA, REACTS, keys.PROC_INFO_ARRAY})
 """Directives that each member gives for itself, and of which the host hears nothing, or in another form.
@@ -73,35 +73,21 @@ OWN = frozenset({keys.GROUP_INFO, keys.GROUP_ENDPT_DATA, REACTS, keys.PROC_INFO_
 The last is what it has committed, which others get when they ask.
 """
 
-HOST_PATIENCE = 10.0
-"""Seconds for which a host is waited for that is to say whether a construct has ended before it was given up."""
 
-INFO_IN_REPLY = (6, 0, 0)
-"""The first release whose clients get the others' group info with the reply.
+class Constructing(Forming):
+    """The groups of a server, for a construct; see `Groups`."""
 
-Earlier ones ask the server for it, by the context id as a qualifier.
-"""
+    def over(self, construct: Construct, status: int, outcome: Outcome | None) -> None:
+        """A construct is over."""
+        raise NotImplementedError
 
-ABORTED = (statuses.ERR_PARTIAL_SUCCESS, statuses.GROUP_CONSTRUCT_ABORT)
-"""How a construct ends that lacks a member, or is aborted; each client is told what its release knows."""
+    def wait(self, construct: Construct) -> None:
+        """A construct waits for procs of this server that it adds."""
+        raise NotImplementedError
 
-
-class Outcome(Record):
-    """A group that was constructed.
-
-    Attributes:
-        members: They, by group rank.
-        context_id: Its context id, None for none.
-        shared: What each member says of itself.
-        leader: Who leads it, None where nobody does.
-        partial: Whether some were left out of a construct that allows that.
-    """
-
-    members: tuple[Proc, ...]
-    context_id: int | None
-    shared: Shared
-    leader: Proc | None = None
-    partial: bool = False
+    def guests(self, name: str, added: tuple[Proc, ...]) -> dict[Proc, tuple[Info, ...]]:
+        """Return who of those that a construct adds has come here, and with which infos."""
+        raise NotImplementedError
 
 
 class Construct(NodeCollective):
@@ -152,10 +138,12 @@ class Construct(NodeCollective):
 
     host_is_optional = True
 
-    def __init__(self, roster: Roster[Process, Ticket], opener: Process, since: float) -> None:
-        super().__init__(roster, opener, since)
-        self._groups: Groups = self.server.groups
-        self.name = roster.id
+    def __init__(
+        self, groups: Constructing, membership: Membership[Process, Call], opener: Process, since: float
+    ) -> None:
+        super().__init__(membership, opener, since)
+        self._groups = groups
+        self.name = membership.id
         self.plan: Plan | None = None
         self.flags: set[str] = set()
         self.lacking: tuple[Proc, ...] = ()
@@ -178,7 +166,7 @@ class Construct(NodeCollective):
     @property
     def here(self) -> list[Proc]:
         """The procs of this server that take part."""
-        return [process.proc for process in self.roster.members]
+        return [process.proc for process in self.membership.members]
 
     def called(self, process: Process, plan: Plan) -> None:
         """A proc is about to come, and says this."""
@@ -219,12 +207,12 @@ class Construct(NodeCollective):
             return
         if self.state == Life.HEARS:
             self.step(Life.HEARD)
-        if not self.roster.others and self._lacks():
+        if not self.membership.others and self._lacks():
             return
         plan = self.plan
         if plan is None or not plan.plain or self.gone or self.round > 1 or self.extended:
             plan = self.plan = None
-        self.alone = not self.roster.others and (plan is not None or not self._adds_others())
+        self.alone = not self.membership.others and (plan is not None or not self._adds_others())
         if plan is not None and plan.question is not None:
             members, directives, self._order = plan.question
         else:
@@ -238,12 +226,12 @@ class Construct(NodeCollective):
         absent = () if self.ft else self.gone_procs()
         added = () if absent or (self.plan is not None and self.plan.plain) else self.added()
         if added and not self._adds_others():
-            bootstrapping, store = self._groups.bootstrapping, self.server.store
-            came = bootstrapping.guests(self.name, added)
+            store = self.server.store
+            came = self._groups.guests(self.name, added)
             lacking = tuple([each for each in added if each not in came])
             living = [each for each in lacking if (process := store.here(each)) is not None and not process.left]
             if living and not self.extended:
-                bootstrapping.wait(self)
+                self._groups.wait(self)
                 self.step(Life.LACKS)
                 return True
             self.lacking = lacking
@@ -259,7 +247,7 @@ class Construct(NodeCollective):
 
     def _question(self) -> tuple[tuple[Proc, ...], tuple[Info, ...]]:
         """Return the procs and the directives with which the host is asked; note the order, and what each says."""
-        others, added = self.roster.others, self.added()
+        others, added = self.membership.others, self.added()
         shared = self._shared = {process.proc: group_info(infos) for process, (_, infos) in self.said.items()}
         guests = {} if others else self._groups.guests(self.name, added)
         shared.update({guest: group_info(infos) for guest, infos in guests.items()})
@@ -302,7 +290,7 @@ class Construct(NodeCollective):
         try:
             infos: tuple[Info, ...] = () if result is None else tuple(result)  # type: ignore[arg-type]
             instances("the answer", infos, Info)
-            stands = not (self.roster.others and listed(infos, ABSENT)) or any(
+            stands = not (self.membership.others and listed(infos, ABSENT)) or any(
                 info.key == keys.GROUP_MEMBERSHIP for info in infos
             )
             if stands:
@@ -359,13 +347,13 @@ class Construct(NodeCollective):
             TypeError: It is nothing that a host returns.
             ValueError: It makes no sense.
         """
-        roster, plan = self.roster, self.plan
-        absent = () if roster.others else (*self.gone_procs(), *self.lacking)
+        membership, plan = self.membership, self.plan
+        absent = () if membership.others else (*self.gone_procs(), *self.lacking)
         members: tuple[Proc, ...] = ()
         if all(info.key != keys.GROUP_MEMBERSHIP for info in infos):
-            everyone = {*self.here, *roster.others} - {*absent}
+            everyone = {*self.here, *membership.others} - {*absent}
             members = placed(self._order, everyone)
-            members += tuple([each for each in self.added() if each not in everyone and not roster.others])
+            members += tuple([each for each in self.added() if each not in everyone and not membership.others])
         members, context_id, shared = self._groups.read(infos, self._shared, members)
         if absent and not self.alone:
             # Who has ended since is a member on the other servers.
@@ -378,10 +366,10 @@ class Construct(NodeCollective):
         if missing:
             raise ValueError(f"{missing[0]} is not among the members")
         numbered = any(is_set(said, keys.GROUP_ASSIGN_CONTEXT_ID) for _, said in self.said.values())
-        if context_id is None and numbered and not roster.others:
+        if context_id is None and numbered and not membership.others:
             context_id = self._groups.new_context_id()
         leader = self.leader
-        if roster.others:
+        if membership.others:
             leader, absent = found(infos, GROUP_LEADER_PROC, Proc), listed(infos, ABSENT)
             if self.leader in absent:
                 self._select(leader)
@@ -408,7 +396,7 @@ class Construct(NodeCollective):
         elif status == statuses.ERR_TIMEOUT and self.round > 1 and not self.cancelled and self.ended_in != Life.DECIDED:
             # Its callers have not said in time what they make of a failure.
             self._withdraw(status)
-        if self.roster.others and self.leader in self.told and not self.aborted:
+        if self.membership.others and self.leader in self.told and not self.aborted:
             self._select(None)
         if status not in ABORTED:
             self.fail(status or statuses.ERROR)
@@ -423,7 +411,7 @@ class Construct(NodeCollective):
         """Nobody is left of those who had called."""
         self._groups.over(self, statuses.GROUP_CONSTRUCT_ABORT, None)
         # Where other servers take part, the host learns from deaths that nobody is left.
-        if self.asked and not self.roster.others:
+        if self.asked and not self.membership.others:
             self._cancel()
 
     # Giving up
@@ -431,7 +419,7 @@ class Construct(NodeCollective):
     def give_up(self, status: int) -> None:
         """End it here and now, and have its other servers told."""
         if self.is_running:
-            if self.roster.others and not self.asked:
+            if self.membership.others and not self.asked:
                 self._withdraw(status)
             self.finish(status)
 
@@ -458,8 +446,8 @@ class Construct(NodeCollective):
         self._groups.owe(self.name, set(self.missing()), statuses.GROUP_CONSTRUCT_ABORT)
         if not quiet:
             self._tell(statuses.GROUP_CONSTRUCT_ABORT, self.here)
-            if self.roster.others:
-                to = procs(keys.EVENT_CUSTOM_RANGE, sorted(self.roster.others))
+            if self.membership.others:
+                to = procs(keys.EVENT_CUSTOM_RANGE, sorted(self.membership.others))
                 infos = (to, flag(keys.EVENT_NON_DEFAULT), text(keys.GROUP_ID, self.name))
                 self.server.host.upcall(NotifyEvent(statuses.GROUP_CONSTRUCT_ABORT, RANGE_CUSTOM, infos), ignore)
         if not self.asked or self.alone:
@@ -501,7 +489,7 @@ class Construct(NodeCollective):
 
     def look(self) -> None:
         """Tell of failures here that callers have not heard of, where nobody elsewhere has a say in it."""
-        if self.roster.others or not self.gone:
+        if self.membership.others or not self.gone:
             return
         for failed in self.gone_procs():
             if failed in self.told or keys.GROUP_OPTIONAL in self.flags or not self.is_running:
@@ -539,7 +527,7 @@ class Construct(NodeCollective):
     def departed(self, process: Process, lost: bool) -> None:
         """A proc of its own has ended: it will not react to anything any more."""
         if self.asked:
-            if lost and process in self.gone and not self.roster.others and not self.ft:
+            if lost and process in self.gone and not self.membership.others and not self.ft:
                 if self.alone:
                     self.finish(statuses.ERR_PARTIAL_SUCCESS)
                 else:
@@ -566,7 +554,7 @@ class Construct(NodeCollective):
 
     def _choose(self) -> None:
         """All have said whether they want to lead: the first of them in the order of procs does."""
-        if self.roster.others:
+        if self.membership.others:
             return
         winner = min(self.claims, default=None)
         self.claims.clear()
@@ -597,16 +585,3 @@ def group_info(infos: tuple[Info, ...]) -> tuple[Info, ...]:
         elif info.key == keys.GROUP_ENDPT_DATA:
             items.append(info)
     return tuple(items)
-
-
-def told(member: Proc, items: tuple[Info, ...]) -> Info:
-    """Return what a member says of itself, as the others are told."""
-    first = Info(keys.PROCID, Value(codes.PROC, member))
-    return Info(keys.GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, (first, *items))))
-
-
-def told_as(status: int, peer: Peer) -> int:
-    """Return how a client is told that a construct has ended with some status."""
-    if status not in ABORTED:
-        return status
-    return statuses.GROUP_CONSTRUCT_ABORT if peer.release >= INFO_IN_REPLY else statuses.ERR_PARTIAL_SUCCESS

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from pypmix.engine.base import ignore
-from pypmix.engine.python.serverside.topic import Topic, fields_of, made, refuse, status_of
+from pypmix.engine.python.node import Topic, fields_of, made, refuse, status_of
+from pypmix.engine.times import EVENT_SECONDS
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import DeregisterEvents, Notification, NotifyEvent, RegisterEvents
@@ -31,8 +32,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from pypmix.engine.python.server import Peer, Server
-    from pypmix.engine.python.serverdata import Namespace, Process
+    from pypmix.engine.python.node import Node, Peer
+    from pypmix.engine.python.processes import Namespace, Process
     from pypmix.standard.releases import Release
     from pypmix.standard.types import Proc
 
@@ -44,14 +45,13 @@ ABOUT_GROUPS = frozenset((*range(statuses.GROUP_MEMBER_FAILED, statuses.GROUP_IN
 """The codes of what members and servers say of groups: a host passes it on, and has nothing to watch for it."""
 
 MAX_EVENTS = 512
-MAX_AGE = 120.0
-"""How many events are kept for those who register late, and for how many seconds."""
+"""Bound of the events that are kept for late registrations."""
 
 KEEPING_OWN = (4, 2, 3)
 """The first release whose clients do not keep for their own late handlers what they have raised to others."""
 
 MUCH = 4 * MAX_EVENTS
-"""How many facts about what procs have heard are kept before it is looked which of them still matter."""
+"""Number of facts about delivered events after which those that cannot matter any more are dropped."""
 
 
 class _Event:
@@ -128,7 +128,7 @@ class _Event:
 
 
 class _Registration:
-    """What a client wants to hear of.
+    """A registration: the codes whose events a client gets.
 
     Attributes:
         peer: Its connection.
@@ -159,7 +159,7 @@ class Events(Topic):
     the first handler of a code only, and later handlers may want to hear of others.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Node) -> None:
         super().__init__(server)
         self.handlers = {
             Command.NOTIFY: self._notify,
@@ -167,7 +167,7 @@ class Events(Topic):
             Command.DEREGEVENTS: self._deregister,
         }
         self._peers: dict[int, dict[Peer, None]] = {}
-        """Who has registered each code."""
+        """The connections that have registered each code."""
         self._codes: dict[Peer, dict[int, None]] = {}
         self._asking: dict[Peer, list[_Registration]] = {}
         """Registrations that the host considers, or will."""
@@ -396,12 +396,12 @@ class Events(Topic):
         instances("infos", notification.infos, Info)
         check_range(notification.range or RANGE_SESSION, notification.infos)
         if notification.code == statuses.CONNECT_REQUESTED:
-            there = self.server.topics.named("connecting").requested(notification)
+            there = self.server.connecting.requested(notification)
             if there is None:
                 return
             notification = there
         elif notification.code == statuses.PROC_HAS_CONNECTED:
-            notification = self.server.topics.named("connecting").reported(notification)
+            notification = self.server.connecting.reported(notification)
         about_groups = notification.code in ABOUT_GROUPS
         if about_groups and self.server.groups.swallowed(notification):
             return
@@ -411,6 +411,8 @@ class Events(Topic):
 
     def forget(self, over: Callable[[Notification], bool]) -> None:
         """Keep some events no longer for those who register late."""
+        if not self.recent:
+            return
         self.recent = deque([event for event in self.recent if not over(event.notification)])
         self._bytes = sum([event.size for event in self.recent])
 
@@ -442,7 +444,7 @@ class Events(Topic):
             peer.link.send(event.packed(peer.buffer_type, peer.release))
 
     def _expire(self) -> None:
-        oldest = self.server.clock.now() - MAX_AGE
+        oldest = self.server.clock.now() - EVENT_SECONDS
         while self.recent and self.recent[0].time < oldest:
             self._bytes -= self.recent.popleft().size
         if not self.recent:

@@ -1,4 +1,4 @@
-"""Output forwarding: who has asked for whose output, what nobody has asked for yet, and input on its way to the host.
+"""Output forwarding: the pulls of clients, output that no client has pulled yet, and input on its way to the host.
 
 The host is asked once for each set of procs and channels, however many clients pull it, and told when the last one
 has gone.
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import deque
 
 from pypmix.engine.python.modex import is_true
+from pypmix.engine.python.node import Topic, fields_of, made, refuse
 from pypmix.engine.python.serverside.outputform import OutputForm
-from pypmix.engine.python.serverside.topic import Topic, fields_of, made, refuse
+from pypmix.engine.times import OUTPUT_SECONDS
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import IOFDeregister, IOFPull, IOFPush
@@ -23,8 +24,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pypmix.engine.python.server import Peer, Server
-    from pypmix.engine.python.serverdata import Namespace, Process
+    from pypmix.engine.python.node import Node, Peer
+    from pypmix.engine.python.processes import Namespace, Process
     from pypmix.standard.ops import Output
     from pypmix.standard.types import Info
 
@@ -38,13 +39,10 @@ MAX_CACHE_SIZE = 16 << 20
 """The most that a directive makes of it."""
 
 MANY_OVER = 64
-"""Of how many jobs that are over output is kept."""
-
-OUTLIVES = 120.0
-"""Seconds for which it is kept after its job is over."""
+"""Bound of the ended jobs whose output is kept."""
 
 PIECE_COST = 200
-"""What a piece takes besides its bytes."""
+"""Bytes that a piece takes besides its data."""
 
 UNASKED = 0x7FFFFFFF
 """The handler that clients are told for output which comes because of a spawn: none of theirs, so they show it.
@@ -54,7 +52,7 @@ Natives say 0 here, which is also their clients' first pull, and then calls its 
 
 
 class _Feed:
-    """What the host was asked to deliver."""
+    """A pull of the host, which clients with equal pulls share."""
 
     __slots__ = ("answered", "id", "name", "users", "waiting")
 
@@ -67,7 +65,7 @@ class _Feed:
 
 
 class _Pull:
-    """What one connection wants to have: by a pull, or by a spawn."""
+    """Output that one connection gets: by a pull, or by a spawn."""
 
     __slots__ = ("channels", "early", "feed", "form", "local_id", "number", "peer", "procs")
 
@@ -80,7 +78,7 @@ class _Pull:
         self.feed: _Feed | None = None
         self.form: OutputForm | None = None
         self.early: list[Output] | None = None
-        """What came for it and others while the host had not answered yet."""
+        """Pieces for it and others that came before the host had answered."""
 
     def covers(self, output: Output) -> bool:
         """Tell whether this output is wanted; nobody gets what it has written itself."""
@@ -108,7 +106,7 @@ class _Pull:
 
 
 class _Cache:
-    """What an nspace has written and nobody has asked for yet."""
+    """Output of an nspace that no client has pulled yet."""
 
     __slots__ = ("keep_newest", "limit", "pieces", "size")
 
@@ -144,7 +142,7 @@ def _cost(output: Output) -> int:
 class Forwarding(Topic):
     """Pull, deregister and push."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Node) -> None:
         super().__init__(server)
         self.handlers = {
             Command.IOF_PULL: self._pull,
@@ -367,7 +365,7 @@ class Forwarding(Topic):
             oldest = next(iter(self._over))
             self._drop(oldest, self._over[oldest])
 
-        self.server.clock.call_later(OUTLIVES, lambda: self._drop(nspace, cache))
+        self.server.clock.call_later(OUTPUT_SECONDS, lambda: self._drop(nspace, cache))
 
     def _drop(self, nspace: str, cache: _Cache) -> None:
         for found in (self._over, self._caches):

@@ -1,4 +1,4 @@
-"""The groups that stand, as a server sees them: who is in them, who leads, and what events and deaths do to them."""
+"""The groups that stand: their members and leaders, and what events and ended procs do to them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import deque
 
 from pypmix.engine.base import ignore
 from pypmix.engine.groups.talk import ADDED, SAYS, flag, found, listed, proc, procs, text
+from pypmix.engine.python.serverdata import Group
 from pypmix.standard import keys, statuses
 from pypmix.standard.ops import Notification, NotifyEvent
 from pypmix.standard.ops.events import is_set
@@ -14,76 +15,35 @@ from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from pypmix.engine.python.server import Server
-    from pypmix.engine.python.serverdata import Name, Namespace, Process
-    from pypmix.engine.python.serverside.events import Events
+    from pypmix.engine.python.node import Node
+    from pypmix.engine.python.processes import Name, Namespace, Process
     from pypmix.standard.types import Info
 
 MAX_GROUPS = 65536
 
 MAX_INVITATIONS = 4096
-"""How many invitations are remembered that have not come to a group yet; the oldest is forgotten first."""
+"""Bound of the invitations of which no group has come yet; the oldest is forgotten first."""
 
 MAX_INVITED = 1 << 20
-"""How many procs may be invited to one group."""
+"""Bound of the procs that are invited to one group."""
 
 MAX_KEPT = 65536
-"""How many values are kept of what members have said of themselves in groups that are no more.
+"""Bound of the values that are kept of members of groups that are no more.
 
 MPI libraries take a group apart at once, and ask for them when two procs first talk to each other.
 """
 
 MAX_EARLY = 4096
-"""How many events are kept about groups that are under way here, and stand elsewhere already."""
+"""Bound of the events that are kept about groups which are under way here, and stand elsewhere already."""
 
 GONE = "gone"
-"""What a `TALK` between servers says of a member of groups that has ended."""
-
-
-class Group:
-    """One group.
-
-    Attributes:
-        leader: Who leads it, None where nobody does.
-        notify: Whether members want to hear of others that fail.
-        ft: Whether what it does goes on without members that end.
-        context_id: Its context id.
-        formed: Who were its members when it was formed.
-        kept: What is kept under the context id of what members have said.
-    """
-
-    __slots__ = ("context_id", "formed", "ft", "kept", "leader", "notify")
-
-    def __init__(
-        self,
-        leader: Proc | None = None,
-        notify: bool = False,
-        ft: bool = False,
-        context_id: int | None = None,
-    ) -> None:
-        self.leader = leader
-        self.notify = notify
-        self.ft = ft
-        self.context_id = context_id
-        self.formed: tuple[Proc, ...] = ()
-        self.kept: list[tuple[Process, Name]] = []
-
-    def titles(self, name: str) -> tuple[Info, ...]:
-        """Return what an event about it calls it."""
-        return (text(keys.GROUP_ID, name.partition("\0")[0]),)
-
-    def loses(self, gone: Proc) -> int | None:
-        """A member has ended without leaving; return the event that tells the others, None where they are not told."""
-        if gone == self.leader:
-            self.leader = None
-            return statuses.GROUP_LEADER_FAILED
-        return statuses.GROUP_MEMBER_FAILED if self.notify else None
+"""The word of a `TALK` between servers that a member of groups has ended."""
 
 
 class _Invitation:
-    """What has been seen of an invitation: who has invited, and who may say that it is complete."""
+    """An invitation: its inviter, and the procs whose events about it count."""
 
     __slots__ = ("infos", "inviter", "procs")
 
@@ -97,17 +57,30 @@ class Records:
     """The groups of a server that stand. Their members are in its store, by group rank.
 
     Args:
-        server: The machine.
+        server: The server.
+        is_made: Tells whether a group of a name is under way here.
+        made_with: Returns the names of those under way here that a proc of another server may be in.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(
+        self, server: Node, is_made: Callable[[str], bool], made_with: Callable[[Proc], Iterable[str]]
+    ) -> None:
         self._server = server
+        self._is_made = is_made
+        self._made_with = made_with
         self._groups: dict[str, Group] = {}
         self._invitations: dict[str, _Invitation] = {}
-        self._events: Events | None = None
         self._kept: deque[tuple[Process, Name]] = deque()
         self._early: deque[tuple[str, Notification]] = deque(maxlen=MAX_EARLY)
-        """What was heard of groups that are under way here, by name: other servers may know sooner that one stands."""
+        """Events about groups that are under way here, by name: other servers may know sooner that one stands."""
+        self._actions: dict[int, Callable[[str, Notification], None]] = {
+            statuses.GROUP_INVITED: self._invited,
+            statuses.GROUP_LEFT: self._left,
+            statuses.GROUP_CONSTRUCT_COMPLETE: self._completed,
+            statuses.GROUP_CONSTRUCT_ABORT: self._aborted,
+            statuses.GROUP_MEMBERSHIP_UPDATE: self._updated,
+            statuses.GROUP_LEADER_SELECTED: self._selected,
+        }
 
     def get(self, name: str) -> Group:
         """Return what is known of a group that stands."""
@@ -127,10 +100,8 @@ class Records:
         group = self._groups.pop(name, None)
         self._server.collectives.dissolved(name)
         id = name.partition("\0")[0]
-        if self._events is None:
-            self._events = self._server.events
-        if self._events.recent and not self._server.store.keys_of(id):
-            self._events.forget(
+        if not self._server.store.keys_of(id):
+            self._server.events.forget(
                 lambda event: found(event.infos, keys.GROUP_ID, str) == id and event.code != statuses.GROUP_INVITED
             )
         if group is None:
@@ -239,9 +210,9 @@ class Records:
     def happened(self, event: Notification) -> None:
         """An event about groups has been raised, here or on another server, and those in its range know of it."""
         name = found(event.infos, keys.GROUP_ID, str)
-        action = _ACTIONS.get(event.code)
+        action = self._actions.get(event.code)
         if action is not None and name and len(name) <= MAX_NSLEN and name not in self._server.store.connections:
-            action(self, name, event)
+            action(name, event)
 
     def swallowed(self, event: Notification) -> bool:
         """Take in what another server says to this one alone; tell whether it was that."""
@@ -254,7 +225,7 @@ class Records:
                 if gone in members and not self._server.store.here(gone):
                     self._lose(name, gone)
             invited = [name for name, invitation in self._invitations.items() if gone in invitation.procs]
-            self._early += [(name, event) for name in (*self._server.groups.made_with(gone), *invited)]
+            self._early += [(name, event) for name in (*self._made_with(gone), *invited)]
         return True
 
     def _is_early(self, name: str, event: Notification) -> None:
@@ -263,7 +234,7 @@ class Records:
             self._early.append((name, event))
 
     def _is_coming(self, name: str) -> bool:
-        return name in self._invitations or self._server.groups.is_made(name)
+        return name in self._invitations or self._is_made(name)
 
     def catch_up(self, key: str) -> None:
         """A group stands: what was heard of it before takes effect."""
@@ -377,14 +348,3 @@ class Records:
             self._is_early(name, event)
         elif leader in self._server.store.groups[key]:
             self.get(key).leader = leader
-
-
-_ACTIONS = {
-    statuses.GROUP_INVITED: Records._invited,
-    statuses.GROUP_LEFT: Records._left,
-    statuses.GROUP_CONSTRUCT_COMPLETE: Records._completed,
-    statuses.GROUP_CONSTRUCT_ABORT: Records._aborted,
-    statuses.GROUP_MEMBERSHIP_UPDATE: Records._updated,
-    statuses.GROUP_LEADER_SELECTED: Records._selected,
-}
-"""What the events about groups that members raise do to the records."""

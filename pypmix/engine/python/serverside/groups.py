@@ -2,61 +2,45 @@
 
 from __future__ import annotations
 
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 
-from pypmix.engine.base import Pending, ignore
-from pypmix.engine.collective.machine import Life, Roster
+from pypmix.engine.base import Pending
+from pypmix.engine.collective.machine import Life, Membership
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, is_ft
-from pypmix.engine.groups.talk import ABSENT, REACTION, SAYS, VERDICT, flag, found, proc, procs, size
-from pypmix.engine.python.collectives import NodeCollective, NodeKind, status_info, timeout_of
-from pypmix.engine.python.serverdata import FLAG_QUALIFIER
-from pypmix.engine.python.serverside.constructs import Construct, Outcome, told, told_as
-from pypmix.engine.python.serverside.grouprecords import GONE, MAX_GROUPS, Group, Records
-from pypmix.engine.python.serverside.plans import Plan, Plans, is_infos, listed_all
-from pypmix.engine.python.serverside.topic import Topic, status_of
-from pypmix.standard import codes, keys, statuses
+from pypmix.engine.groups.talk import ABSENT, REACTION, SAYS, VERDICT, flag, found, procs
+from pypmix.engine.python.collectives import NodeCollective, NodeKind, timeout_of
+from pypmix.engine.python.serverside.constructs import Construct, Constructing
+from pypmix.engine.python.serverside.forming import told_as
+from pypmix.engine.python.serverside.grouprecords import GONE, MAX_GROUPS
+from pypmix.engine.python.serverside.plans import Plan, Plans, listed_all
+from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
-from pypmix.standard.ops import SCOPE_GLOBAL
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.hosting import (
-    GROUP_CANCEL,
-    GROUP_CONSTRUCT,
     GROUP_DESTRUCT,
-    GROUP_LEADER_PROC,
-    GROUP_ROUND,
     GroupUpcall,
 )
-from pypmix.standard.types import MAX_NSLEN, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
-from pypmix.wire.codec import NEWEST, PLAIN, Packer, encode_kval
-from pypmix.wire.frames import frame
-from pypmix.wire.messages import Command, reply_layout
+from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, Info, Proc
+from pypmix.wire.messages import Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-    from typing import Any
+    from collections.abc import Collection
 
     from pypmix.engine.collective.machine import Collective, Said
-    from pypmix.engine.python.server import Form, Peer, Server, Ticket
-    from pypmix.engine.python.serverdata import Namespace, Process
+    from pypmix.engine.python.node import Call, Form, Node, Peer
+    from pypmix.engine.python.processes import Namespace, Process
     from pypmix.engine.python.serverside.bootstrapping import Bootstrapping
+    from pypmix.engine.python.serverside.forming import Forming, Outcome
     from pypmix.engine.python.serverside.inviting import Inviting
     from pypmix.standard.ops import Notification
 
-    Shared = dict[Proc, tuple[Info, ...]]
 
-
-OWED_SECONDS = 30.0
-"""For how long procs are told that a construct has failed without them, if they call it after that."""
-
-MAX_OWED = 4096
-"""Of how many names that is remembered."""
-
-
-class Repeated:
+class _Repeated:
     """A request that others may repeat byte by byte, because all of a group send it: it is not read again.
 
     Args:
+        groups: The groups.
         payload: Its bytes.
         form: How the client packs that sent it.
         plan: What it says.
@@ -64,11 +48,18 @@ class Repeated:
         said: The procs and directives that it contributes.
     """
 
-    __slots__ = ("_collective", "_form", "_plan", "_said", "payload")
+    __slots__ = ("_collective", "_form", "_groups", "_plan", "_said", "payload")
 
     def __init__(
-        self, payload: bytes, form: Form, plan: Plan, collective: Collective[Process, Ticket], said: Said
+        self,
+        groups: Groups,
+        payload: bytes,
+        form: Form,
+        plan: Plan,
+        collective: Collective[Process, Call],
+        said: Said,
     ) -> None:
+        self._groups = groups
         self.payload = payload
         self._form = form
         self._plan = plan
@@ -78,16 +69,16 @@ class Repeated:
     def join(self, peer: Peer, tag: int) -> bool:
         """Take in that a client repeats it; return False where it has to be read like any other."""
         collective, plan, process = self._collective, self._plan, peer.process
-        roster = collective.roster
+        membership = collective.membership
         if peer.form is not self._form or peer.finalized or collective.state != Life.GATHERS:
             return False
-        if process in collective.arrived or process not in roster.members:
+        if process in collective.arrived or process not in membership.members:
             return False
         store = peer.server.store
         if not isinstance(collective, Construct):
-            if store.groups.get(roster.group) is not self._said[0]:
+            if store.groups.get(membership.group) is not self._said[0]:
                 return False
-        elif plan.version != store.version or peer.server.groups.owed:
+        elif plan.version != store.version or self._groups.owed:
             return False
         elif plan.given:
             collective.called(process, plan)
@@ -100,9 +91,13 @@ class Repeated:
 class _Destruct(NodeCollective):
     """One destruct of a group, by its members."""
 
-    __slots__ = ()
+    __slots__ = ("_groups",)
 
     host_is_optional = True
+
+    def __init__(self, groups: Forming, membership: Membership[Process, Call], opener: Process, since: float) -> None:
+        super().__init__(membership, opener, since)
+        self._groups = groups
 
     def ask(self) -> None:
         """All members of this server have come: ask the host."""
@@ -111,14 +106,14 @@ class _Destruct(NodeCollective):
             directives = self.directives()
         if self.lost:
             directives += (procs(ABSENT, self.gone_procs()),)
-        members = self.server.groups.everyone(self)
-        self.submit(GroupUpcall(GROUP_DESTRUCT, self.roster.group.partition("\0")[0], members, directives))
+        members = self._groups.everyone(self)
+        self.submit(GroupUpcall(GROUP_DESTRUCT, self.membership.group.partition("\0")[0], members, directives))
 
     def ended(self, status: int) -> None:
         """Answer the callers; the group is no more, unless it has failed."""
-        name, records = self.roster.group, self.server.groups.records
+        name, records = self.membership.group, self._groups.records
         if self.asked:
-            self.server.groups.cancel(name.partition("\0")[0], status)
+            self._groups.cancel(name.partition("\0")[0], status)
         if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS):
             self.fail(status)
             return
@@ -134,18 +129,16 @@ class _Destruct(NodeCollective):
         self.fail(status)
 
 
-class Groups(Topic):
+class Groups(Constructing):
     """Collective construct and destruct of groups.
 
     The host is asked about every one; one among procs of this server alone does not need it.
 
     Attributes:
-        records: The groups that stand.
         under_way: The constructs, by the group's name: several have one name where they have no proc in common.
-        owed: Who is told of a failure when it calls a construct, by the group's name.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Node) -> None:
         super().__init__(server)
         self.handlers = {
             Command.GROUP_CONSTRUCT: self._construct,
@@ -153,17 +146,13 @@ class Groups(Topic):
             Command.GROUP_INVITE: lambda *request: self.inviting.invite(*request),
             Command.GROUP_JOIN: lambda *request: self.inviting.join(*request),
         }
-        self._constructs = NodeKind(CONSTRUCT, Construct, server)
-        self._destructs = NodeKind(DESTRUCT, _Destruct, server)
-        self.records = Records(server)
+        self._constructs = NodeKind(CONSTRUCT, lambda *opening: Construct(self, *opening), server)
+        self._destructs = NodeKind(DESTRUCT, lambda *opening: _Destruct(self, *opening), server)
         self.under_way: dict[str, list[Construct]] = {}
-        self.owed: dict[str, dict[Process, int]] = {}
-        self._last_context_id = 0
-        self._listed: tuple[object, object, tuple[Proc, ...]] = None, None, ()
-        """The procs of this server and the others of the last destruct, and all of them in order."""
         self._bootstrapping: Bootstrapping | None = None
         self._inviting: Inviting | None = None
-        self._numbered = 0
+        self._repeated: _Repeated | None = None
+        """The last request, which the others of its group are likely to send in the same bytes."""
         self.plans = Plans(server.store)
 
     @property
@@ -184,34 +173,16 @@ class Groups(Topic):
             self._inviting = Inviting(self.server, self)
         return self._inviting
 
-    def number(self, peer: Peer, answer: Callable[[Any, BaseException | None], None]) -> None:
-        """Give a group of an invitation its context id, as inviters ask for it by a job control."""
-        self._numbered += 1
-        # A group of its leader alone, which nobody hears of: so every host has one number for each.
-        name = f"pypmix.number.{peer.process.proc}.{self._numbered}"[-MAX_NSLEN:]
-        alone = (peer.process.proc,)
-
-        def done(result: object, error: BaseException | None) -> None:
-            if not peer.open:
-                return
-            context_id: int | None = None
-            if status_of(error) not in (statuses.SUCCESS, statuses.ERR_NOT_SUPPORTED):
-                answer(None, error)
-                return
-            if error is None:
-                self.server.host.upcall(GroupUpcall(GROUP_DESTRUCT, name, alone), ignore)
-                try:
-                    context_id = self.read(() if result is None else tuple(result), {}, alone)[1]  # type: ignore[arg-type]
-                except (TypeError, ValueError, AttributeError) as problem:
-                    self.server.host.log(f"the host answered construct of {name!r} with nonsense: {problem}")
-            answer((size(keys.GROUP_CONTEXT_ID, self.new_context_id() if context_id is None else context_id),), None)
-
-        infos = (flag(keys.GROUP_ASSIGN_CONTEXT_ID), size(GROUP_ROUND, 1))
-        self.server.host.upcall(GroupUpcall(GROUP_CONSTRUCT, name, alone, infos), done, peer.process)
-
     # Requests
 
+    def _repeats(self, peer: Peer, tag: int, payload: bytes) -> bool:
+        """Tell whether a request repeats the last one, and has joined what that is part of."""
+        repeated = self._repeated
+        return repeated is not None and payload == repeated.payload and repeated.join(peer, tag)
+
     def _construct(self, peer: Peer, tag: int, payload: bytes) -> None:
+        if self._repeats(peer, tag, payload):
+            return
         name, said = self.plans.read(peer, Command.GROUP_CONSTRUCT, payload)
         plan = said
         store, process = self.server.store, peer.process
@@ -249,7 +220,7 @@ class Groups(Topic):
         if construct.gone and construct.is_running:
             construct.look()
         if said is plan:
-            self.server.repeated = Repeated(payload, peer.form, plan, construct, contribution)
+            self._repeated = _Repeated(self, payload, peer.form, plan, construct, contribution)
 
     def _meeting(self, name: str, process: Process, members: frozenset[Process], others: frozenset[Proc]) -> Construct:
         """Return the construct that a caller means.
@@ -259,41 +230,27 @@ class Groups(Topic):
                 already, or the others go on without it (`ERR_EXISTS`).
         """
         for construct in self.under_way.get(name, ()):
-            roster = construct.roster
-            if (roster.members is members or roster.members == members) and _alike(roster.others, others):
+            membership = construct.membership
+            if (membership.members is members or membership.members == members) and _alike(membership.others, others):
                 if process in construct.arrived or construct.state != Life.GATHERS:
                     raise PMIxError(f"{name!r} is constructed already", status=statuses.ERR_EXISTS)
                 return construct
-            if roster.members.isdisjoint(members):
+            if membership.members.isdisjoint(members):
                 continue
-            if process in roster.members:
+            if process in membership.members:
                 # Those who wait for it would wait for ever; and those whom it has named, for the others.
-                self.owe(name, (roster.members | members) - {process} - set(construct.arrived), statuses.ERR_BAD_PARAM)
+                self.owe(
+                    name, (membership.members | members) - {process} - set(construct.arrived), statuses.ERR_BAD_PARAM
+                )
                 construct.give_up(statuses.ERR_BAD_PARAM)
             raise PMIxError(f"others construct {name!r} of other procs", status=statuses.ERR_BAD_PARAM)
         collectives = self.server.collectives
         begun = collectives.begin(
-            Roster(collectives, self._constructs, f"{CONSTRUCT} {name}", members, others), process
+            Membership(collectives, self._constructs, f"{CONSTRUCT} {name}", members, others), process
         )
         assert isinstance(begun, Construct)
         self.under_way.setdefault(name, []).append(begun)
         return begun
-
-    def owe(self, name: str, processes: frozenset[Process] | set[Process], status: int) -> None:
-        """Have procs told, when they call a construct, that it has failed without them."""
-        due = {process: status for process in processes if process.local and not process.left}
-        if not due or len(self.owed) >= MAX_OWED:
-            return
-        owed = self.owed.setdefault(name, {})
-        owed.update(due)
-
-        def over() -> None:
-            for process in due:
-                owed.pop(process, None)
-            if not owed and self.owed.get(name) is owed:
-                del self.owed[name]
-
-        self.server.clock.call_later(OWED_SECONDS, over)
 
     def over(self, construct: Construct, status: int, outcome: Outcome | None) -> None:
         """A construct is over."""
@@ -301,79 +258,8 @@ class Groups(Topic):
         running.remove(construct)
         if not running:
             del self.under_way[construct.name]
-        if self._bootstrapping is not None and not construct.roster.others:
+        if self._bootstrapping is not None and not construct.membership.others:
             self._bootstrapping.over(construct.name, status, outcome)
-
-    def cancel(self, name: str, status: int = statuses.SUCCESS) -> None:
-        """Tell the host that this server gives up what it is asked, or what other servers wait for."""
-        infos = (status_info(status),) if status == statuses.ERR_TIMEOUT else ()
-        self.server.host.upcall(GroupUpcall(GROUP_CANCEL, name, (), infos), ignore)
-
-    def new_context_id(self) -> int:
-        """Return a context id that no other group of this server has had."""
-        self._last_context_id += 1
-        return self._last_context_id
-
-    def number_in(self, info: Info) -> int:
-        """Return the context id that an info of the host holds.
-
-        Raises:
-            ValueError: It is none.
-        """
-        number = info.value.data
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
-            raise ValueError(f"{number!r} is no context id")
-        self._last_context_id = max(self._last_context_id, number)
-        return number
-
-    def read(
-        self, infos: tuple[Info, ...], shared: Shared, members: tuple[Proc, ...]
-    ) -> tuple[tuple[Proc, ...], int | None, Shared]:
-        """Return the members, the context id and what members say of themselves, as a host tells of them.
-
-        Args:
-            infos: What the host tells.
-            shared: What the members here have said.
-            members: The members as far as it does not tell.
-
-        Raises:
-            ValueError: It makes no sense.
-        """
-        context_id: int | None = None
-        shared = dict(shared)
-        for info in infos:
-            data = info.value.data
-            if info.key == keys.GROUP_MEMBERSHIP:
-                if not isinstance(data, DataArray) or data.type != codes.PROC:
-                    raise ValueError("the membership is no array of procs")
-                members = tuple(dict.fromkeys(data.items))
-            elif info.key == keys.GROUP_CONTEXT_ID:
-                context_id = self.number_in(info)
-            elif info.key == keys.GROUP_INFO and is_infos(info.value) and data.items[0].key == keys.PROCID:
-                shared[data.items[0].value.data] = tuple(data.items[1:])
-        if members and max([each[1] for each in members]) > RANK_VALID:
-            raise ValueError("it does not tell which ranks of all are members")
-        return members, context_id, shared
-
-    def flat(self, named: tuple[Proc, ...]) -> tuple[Proc, ...]:
-        """Return procs in order, each once, with those of a job for its wildcard where it is known."""
-        flat: dict[Proc, None] = {}
-        for each in named:
-            space = self.server.store.get(each.nspace) if each.rank == RANK_WILDCARD else None
-            if space is None:
-                flat[each] = None
-            else:
-                flat.update(dict.fromkeys([process.proc for process in space.processes.values()]))
-        return tuple(flat)
-
-    def everyone(self, collective: NodeCollective) -> tuple[Proc, ...]:
-        """Return all procs of a destruct in order; of those that were destructed last it is known."""
-        members, others, everyone = self._listed
-        roster = collective.roster
-        if members is not roster.members or others is not roster.others:
-            everyone = collective.procs()
-            self._listed = roster.members, roster.others, everyone
-        return everyone
 
     def _with_each_added(self, infos: tuple[Info, ...]) -> tuple[Info, ...]:
         """Return infos with the procs of a job, where it is known here, in place of its wildcard among those added."""
@@ -381,15 +267,17 @@ class Groups(Topic):
         return (*[info for info in infos if info.key != keys.GROUP_ADD_MEMBERS], procs(keys.GROUP_ADD_MEMBERS, each))
 
     def _destruct(self, peer: Peer, tag: int, payload: bytes) -> None:
+        if self._repeats(peer, tag, payload):
+            return
         name, plan = self.plans.read(peer, Command.GROUP_DESTRUCT, payload)
         collective = self.destruct(peer, tag, name or "", plan.infos, plan.timeout)
         said = collective.said.get(peer.process)
         if said is not None and said[1] is plan.infos:
-            self.server.repeated = Repeated(payload, peer.form, plan, collective, said)
+            self._repeated = _Repeated(self, payload, peer.form, plan, collective, said)
 
     def destruct(
         self, peer: Peer, tag: int, called: str, infos: tuple[Info, ...], timeout: float | None = None
-    ) -> Collective[Process, Ticket]:
+    ) -> Collective[Process, Call]:
         """Take in that a client destructs a group; those whose library knows of none say so by a fence."""
         store, process = self.server.store, peer.process
         name: str | None = called
@@ -404,11 +292,23 @@ class Groups(Topic):
             if on and not is_set(infos, key):
                 infos = (*infos, flag(key))
         members, others = store.address(name)
-        roster = self.server.collectives.of_group(self._destructs, name, members, others, process)
+        membership = self.server.collectives.of_group(self._destructs, name, members, others, process)
         if timeout is None:
             timeout = timeout_of(infos)
         said, ft = (store.groups[name], infos), bool(infos) and is_ft(DESTRUCT, infos)
-        return self.server.collectives.join(roster, process, (peer, tag), timeout=timeout, said=said, ft=ft)
+        return self.server.collectives.join(membership, process, (peer, tag), timeout=timeout, said=said, ft=ft)
+
+    def guests(self, name: str, added: tuple[Proc, ...]) -> dict[Proc, tuple[Info, ...]]:
+        """Return who of those that a construct adds has come here, and with which infos."""
+        return {} if self._bootstrapping is None else self._bootstrapping.guests(name, added)
+
+    def wait(self, construct: Construct) -> None:
+        """See `Constructing.wait`."""
+        self.bootstrapping.wait(construct)
+
+    def formed(self, key: str) -> tuple[Proc, ...]:
+        """Return who were the members of a group when it was formed."""
+        return self.records.get(key).formed
 
     def is_made(self, name: str) -> bool:
         """Tell whether a group of this name is under way here."""
@@ -417,134 +317,14 @@ class Groups(Topic):
     def made_with(self, other: Proc) -> tuple[str, ...]:
         """Return the names of the groups under way here that a proc of another server may be in."""
         named = [
-            name for name, made in self.under_way.items() if any(other in construct.roster.others for construct in made)
+            name
+            for name, made in self.under_way.items()
+            if any(other in construct.membership.others for construct in made)
         ]
         return tuple(dict.fromkeys([*named, *self._gathered()]))
 
     def _gathered(self) -> Collection[str]:
         return () if self._bootstrapping is None else self._bootstrapping.names
-
-    def guests(self, name: str, added: tuple[Proc, ...]) -> dict[Proc, tuple[Info, ...]]:
-        """Return who of those that a construct adds has come here, and with which infos."""
-        return {} if self._bootstrapping is None else self._bootstrapping.guests(name, added)
-
-    # Ends
-
-    def stands_as_asked(self, construct: Construct, plan: Plan, outcome: Outcome, group: Group) -> bool:
-        """Answer who has constructed a group that is just what all have asked for, and note it; return whether it is.
-
-        The answers go first: who has them goes on in the meantime.
-        """
-        store, name = self.server.store, construct.name
-        if len(plan.nspaces) > 1 or len(construct.arrived) < len(plan.members):
-            return False
-        if name in store.groups or name in store.namesakes:
-            return False
-        if plan.version != store.version or any(map(_HAS_LEFT, plan.members)):
-            return False
-        packed: dict[Form, bytes] = {}
-        form: Form | None = None
-        last = 0
-        data = b""
-        for peer, tag in construct.tickets():
-            if peer.form is not form or tag != last:
-                form, last = peer.form, tag
-                payload = packed.get(form)
-                if payload is None:
-                    payload = packed[form] = plan.reply(form, outcome.members, outcome.context_id)
-                data = frame(0, tag, payload)
-            if peer.open:
-                peer.link.send_now(data)
-        self.records.form(name, outcome.members, group)
-        store.knows(name, plan.members, plan.others)
-        if plan.question is not None and len(plan.question[0]) == len(outcome.members):
-            # It will be taken apart by the same procs.
-            self._listed = plan.members, plan.others, plan.question[0]
-        return True
-
-    def stands(
-        self, name: str, outcome: Outcome, group: Group, callers: dict[Process, Ticket], agreed: bool = False
-    ) -> None:
-        """A group stands: note it and answer those who have constructed it.
-
-        Args:
-            name: Its name.
-            outcome: What it is.
-            group: What is noted of it.
-            callers: Who is to be answered.
-            agreed: Whether other servers know of these very members.
-        """
-        store = self.server.store
-        key = next((key for key in store.keys_of(name) if self.records.get(key).formed == outcome.members), None)
-        members = outcome.members
-        if key is None:
-            key = store.free_key(name)
-        else:
-            # Callers of this server have come to it in both ways: by naming the others, and as those whom they add.
-            known, members = self.records.get(key), store.groups[key]
-            group.leader = known.leader
-            group.notify, group.ft = group.notify or known.notify, group.ft or known.ft
-            group.kept += known.kept
-        self.records.form(key, members, group)
-        group.formed = outcome.members
-        if outcome.context_id is not None:
-            for each, items in outcome.shared.items():
-                self._keep(each, items, outcome.context_id, group)
-        if agreed:
-            self.reply(callers, outcome, outcome.members)
-        self.records.bury(outcome.members)
-        self.records.catch_up(key)
-        self.records.review(key)
-        if not agreed:
-            self.reply(callers, outcome, store.groups.get(key, ()))
-
-    def reply(self, callers: dict[Process, Ticket], outcome: Outcome, members: tuple[Proc, ...]) -> None:
-        """Answer procs that have constructed a group."""
-        shared = [told(each, outcome.shared[each]) for each in members if outcome.shared.get(each)]
-        leader = () if outcome.leader is None else (proc(GROUP_LEADER_PROC, outcome.leader),)
-        packed: dict[tuple[object, ...], bytes] = {}
-        inside = frozenset(members)
-        for process, (peer, tag) in callers.items():
-            if process.proc not in inside:
-                # It has finalized in the meantime.
-                peer.status(tag, told_as(statuses.GROUP_CONSTRUCT_ABORT, peer))
-                continue
-            form = peer.buffer_type, peer.release, peer.pypmix, process.namespace
-            payload = packed.get(form)
-            if payload is None:
-                payload = packed[form] = reply_layout(Command.GROUP_CONSTRUCT, peer.release).encode(
-                    peer.buffer_type,
-                    peer.release,
-                    # Others than ours drop the membership with any status but success.
-                    status=statuses.ERR_PARTIAL_SUCCESS if outcome.partial and peer.pypmix else statuses.SUCCESS,
-                    members=members,
-                    context_id=outcome.context_id,
-                    group_info=(*shared, *(leader if peer.pypmix else ())),
-                    objects=self._foreign(peer, process, members),
-                )
-            peer.send(tag, payload)
-
-    def _foreign(self, peer: Peer, process: Process, members: tuple[Proc, ...]) -> tuple[bytes, ...]:
-        """Return the job info of the nspaces that a member may not know."""
-        names = dict.fromkeys([each.nspace for each in members if each.nspace != process.namespace.name])
-        spaces = [self.server.store.get(name) for name in names]
-        return tuple([space.pack(peer.buffer_type, peer.release).reply for space in spaces if space is not None])
-
-    def _keep(self, member: Proc, items: tuple[Info, ...], context_id: int, group: Group) -> None:
-        """Keep what a member has said of itself in a group for those who ask by the context id."""
-        process = self.server.store.find(member)
-        if process is None or not items:
-            return
-        qualifier = Info(keys.GROUP_CONTEXT_ID, Value(codes.SIZE, context_id), FLAG_QUALIFIER)
-        packer = Packer()
-        for item in items:
-            pair = DataArray(codes.INFO, (item, qualifier))
-            packer.pack_raw(encode_kval(PLAIN, keys.QUALIFIED_VALUE, Value(codes.DATA_ARRAY, pair)))
-        committed, before = process.committed, set(process.data)
-        process.commit([(SCOPE_GLOBAL, packer.bytes())], PLAIN, NEWEST)
-        group.kept += [(process, key) for key in process.data if key not in before]
-        # What it commits itself is still to come.
-        process.committed = committed
 
     # Events
 
@@ -558,7 +338,7 @@ class Groups(Topic):
             return says == GONE
         failed, verdict = found(event.infos, keys.EVENT_AFFECTED_PROC, Proc), found(event.infos, VERDICT, str)
         for construct in self.under_way.get(found(event.infos, keys.GROUP_ID, str) or "", [])[:]:
-            if process in construct.roster.members:
+            if process in construct.membership.members:
                 construct.reacted(process, failed, verdict)
         return True
 
@@ -570,7 +350,7 @@ class Groups(Topic):
         """An event about groups has been raised, and those in its range know of it."""
         if event.code == statuses.GROUP_CONSTRUCT_ABORT:
             for construct in self.under_way.get(found(event.infos, keys.GROUP_ID, str) or "", [])[:]:
-                if self.server.store.find(event.source) in construct.roster.members:
+                if self.server.store.find(event.source) in construct.membership.members:
                     construct.abort(quiet=True)
         self.records.happened(event)
         if self._inviting is not None:
@@ -580,7 +360,7 @@ class Groups(Topic):
 
     def departed(self, process: Process, lost: bool) -> None:
         for construct in [each for made in self.under_way.values() for each in made]:
-            if process in construct.roster.members and construct.is_running:
+            if process in construct.membership.members and construct.is_running:
                 construct.departed(process, lost)
         for name, owed in list(self.owed.items()):
             owed.pop(process, None)
@@ -597,7 +377,7 @@ class Groups(Topic):
             self._bootstrapping.disconnected(peer)
 
     def deregistered(self, namespace: Namespace) -> None:
-        self.server.repeated = None
+        self._repeated = None
         self._listed = None, None, ()
         self.records.deregistered(namespace)
 
@@ -607,12 +387,11 @@ class Groups(Topic):
             if construct.due:
                 due = {process.proc for processes in construct.due.values() for process in processes}
                 arrived = tuple(sorted({each.proc for each in construct.arrived} - due))
-                operation, label = construct.roster.operation, "reactions to a failure"
+                operation, label = construct.membership.operation, "reactions to a failure"
                 waiting.append(Pending(operation, label, arrived, tuple(sorted(due)), construct.since))
         return waiting + ([] if self._bootstrapping is None else self._bootstrapping.pending())
 
 
-_HAS_LEFT = attrgetter("left")
 _INFOS = itemgetter(1)
 
 

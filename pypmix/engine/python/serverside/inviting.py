@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pypmix.engine.base import ignore
 from pypmix.engine.groups.talk import flag, found, listed, proc, procs, size, text
-from pypmix.engine.python.serverside.topic import fields_of
+from pypmix.engine.python.node import fields_of
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import Notification, NotifyEvent
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pypmix.engine.collective.machine import Timer
-    from pypmix.engine.python.server import Peer, Server
-    from pypmix.engine.python.serverdata import Process
-    from pypmix.engine.python.serverside.groups import Groups
+    from pypmix.engine.python.node import Node, Peer
+    from pypmix.engine.python.processes import Process
+    from pypmix.engine.python.serverside.forming import Forming
     from pypmix.standard.types import Info, Proc
 
 MAX_INVITATIONS = 4096
@@ -38,7 +38,7 @@ class _Invitation:
         self.order = order
         self.pending = {each for each in order if each != leader.proc}
         self.out: set[Proc] = set()
-        """Who has declined, or has failed."""
+        """The procs that have declined, or have failed."""
         self.optional = optional
         self.context_id: int | None = None
         self.waits = False
@@ -54,7 +54,7 @@ class Inviting:
         groups: Its groups.
     """
 
-    def __init__(self, server: Server, groups: Groups) -> None:
+    def __init__(self, server: Node, groups: Forming) -> None:
         self._server = server
         self._groups = groups
         self._under_way: dict[str, _Invitation] = {}

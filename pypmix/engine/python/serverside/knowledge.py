@@ -1,4 +1,4 @@
-"""What a server can tell of its jobs without its host: from what the host has registered."""
+"""Answers about jobs that a server has without its host: from the job info that is registered."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pypmix.engine.python.server import Server
-    from pypmix.engine.python.serverdata import Namespace, Process
+    from pypmix.engine.python.node import Node
+    from pypmix.engine.python.processes import Namespace, Process
 
     Table = dict[str, Value]
 
@@ -29,7 +29,7 @@ STATE_TERMINATED = 20
 
 
 class _Asked:
-    """Whose value a query wants, as its qualifiers say."""
+    """The subject of a query, as its qualifiers name it."""
 
     __slots__ = ("appnum", "hostname", "nodeid", "nspace", "process", "qualifiers", "rank", "session")
 
@@ -56,7 +56,7 @@ class Knowledge:
         server: The machine.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Node) -> None:
         self._server = server
         self._answers: dict[str, Callable[[_Asked], Value | None]] = {
             keys.QUERY_NAMESPACES: self._nspaces,
@@ -239,7 +239,7 @@ class Knowledge:
         if any(info.key == GROUP_ORDER for info in asked.qualifiers):
             # Its library has not told it whom it has constructed the group with; some may have left since.
             key = self._server.store.key_of(str(name), asked.process.proc)
-            members = (self._server.groups.records.get(key).formed if key is not None else ()) or members
+            members = (self._server.groups.formed(key) if key is not None else ()) or members
         return _array(codes.PROC, members)
 
     def _pset_count(self, _asked: _Asked) -> Value:

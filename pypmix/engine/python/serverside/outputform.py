@@ -32,7 +32,7 @@ TAGS = {
     IOF_TAG_FULLNAME_OUTPUT: "[{nspace},{rank}]<{channel}>: ",
     IOF_RANK_OUTPUT: "[{rank}]<{channel}>: ",
 }
-"""What stands before each line, by directive; natives' forms."""
+"""The text before each line, by directive, as libpmix has it."""
 
 TIMESTAMPS = frozenset({IOF_TIMESTAMP_OUTPUT, TIMESTAMP_OUTPUT})
 

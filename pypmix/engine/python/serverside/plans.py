@@ -1,4 +1,4 @@
-"""What requests about groups say and mean: those that differ in nothing but the group's name are read once.
+"""Requests about groups, decoded: those that differ only in the group's name are read once.
 
 All members of a group send the same request, with all of their names, and programs go on to make groups of the same
 procs. To read that each time costs a server more than all else that it does with it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pypmix.engine.collective.rules import CONSTRUCT_FT
 from pypmix.engine.groups.talk import COMES_ADDED, REACTS, listed
 from pypmix.engine.python.collectives import timeout_of
-from pypmix.engine.python.serverside.topic import fields_of
+from pypmix.engine.python.node import fields_of
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops.events import is_set
@@ -21,14 +21,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pypmix.engine.python.server import Form, Peer
-    from pypmix.engine.python.serverdata import Cache, Process, Store
+    from pypmix.engine.python.node import Form, Peer
+    from pypmix.engine.python.processes import Process
+    from pypmix.engine.python.serverdata import Cache, Store
     from pypmix.standard.types import Info, Proc, Value
     from pypmix.wire.layout import Field
 
 MAX_PLANS = 64
 MAX_PLAN = 64 << 10
-"""How many requests are remembered, and how long ones, in bytes."""
+"""Bounds of the requests that are remembered: their number, and the length of each in bytes."""
 
 WORKED_OUT = frozenset(
     (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.engine.psets import missing, new_pset
-from pypmix.engine.python.serverside.topic import Topic
+from pypmix.engine.python.node import Topic
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import Notification
 from pypmix.standard.ops.events import RANGE_LOCAL

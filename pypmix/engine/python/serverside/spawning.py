@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.engine.base import Pending
 from pypmix.engine.python.modex import is_true
-from pypmix.engine.python.serverside.topic import Topic, fields_of, made, refuse
+from pypmix.engine.python.node import Topic, fields_of, made, refuse
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import Spawn
@@ -13,14 +13,14 @@ from pypmix.wire.messages import Command, encode_status, reply_layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pypmix.engine.python.server import Peer, Server
+    from pypmix.engine.python.node import Node, Peer
 
 
 FORWARDED = {keys.FWD_STDOUT: STDOUT, keys.FWD_STDERR: STDERR, keys.FWD_STDDIAG: DIAG}
 
 
 MAX_SPAWNS = 256
-"""How many spawns of one connection the host may have before it at a time."""
+"""Bound of the spawns of one connection that the host has before it."""
 
 
 class Spawning(Topic):
@@ -29,7 +29,7 @@ class Spawning(Topic):
     The host registers the new nspace before it answers, so that the caller gets its job info with the answer.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Node) -> None:
         super().__init__(server)
         self.handlers = {Command.SPAWNNB: self._spawn}
         self._begun: dict[Peer, dict[int, float]] = {}

@@ -1,10 +1,10 @@
-"""Tools at a server: who may connect, under which name, and what is forgotten when they go."""
+"""Tools at a server: which may connect, under which name, and what is forgotten when they go."""
 
 from __future__ import annotations
 
 import os
 
-from pypmix.engine.python.serverside.topic import Topic
+from pypmix.engine.python.node import Applicant, Topic
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.jobinfo import JobInfo
@@ -24,16 +24,17 @@ from pypmix.wire.toolreply import NEEDS_ID, ToolReply, encode_tool_reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pypmix.engine.python.server import Peer, Server, Stranger
-    from pypmix.engine.python.serverdata import Namespace, Process
+    from pypmix.engine.python.node import Node, Peer
+    from pypmix.engine.python.processes import Namespace, Process
+    from pypmix.engine.python.serverside.handshakes import Handshake, Handshakes
     from pypmix.standard.releases import Release
     from pypmix.wire.handshake import Hello
 
 LEGACY = frozenset({FLAG_LEGACY_TOOL, FLAG_LEGACY_LAUNCHER})
-"""What tools of releases before 4.0 say."""
+"""The kinds of tools of releases before 4.0."""
 
 LAUNCHED = frozenset({FLAG_TOOL_CLIENT, FLAG_LAUNCHER_CLIENT})
-"""What those say that a server has launched as its clients, maybe another one than this."""
+"""The kinds of tools that a server, maybe another one, has launched as its clients."""
 
 LAUNCHERS = frozenset({FLAG_LAUNCHER_NEEDS_ID, FLAG_LAUNCHER_GIVEN_ID, FLAG_LAUNCHER_CLIENT})
 
@@ -41,18 +42,7 @@ SINGLETON_AS_CLIENT = (((5, 0, 10), (6, 0, 0)), ((6, 1, 0), (1 << 16, 0, 0)))
 """Releases, from and before, whose singletons expect the answer that clients get; those of the others a tool's."""
 
 MAX_TOOLS = 4096
-"""How many names of tools are known at a time."""
-
-
-class Applicant:
-    """A tool that the host is asked about: the name that it brings, and whose it is."""
-
-    __slots__ = ("gid", "proc", "uid")
-
-    def __init__(self, proc: Proc | None, uid: int, gid: int) -> None:
-        self.proc = proc
-        self.uid = uid
-        self.gid = gid
+"""Bound of the names of tools that are known at a time."""
 
 
 class Tools(Topic):
@@ -65,33 +55,34 @@ class Tools(Topic):
         owner: The user whose tools are admitted, besides those of root.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Node, handshakes: Handshakes) -> None:
         super().__init__(server)
+        self._handshakes = handshakes
         self.owner = os.geteuid()
         self._names: dict[str, Namespace] = {}
         self._known = 0
         self._assigned = 0
 
-    def greeted(self, stranger: Stranger, hello: Hello, release: Release) -> None:
+    def greeted(self, handshake: Handshake, hello: Hello, release: Release) -> None:
         """A connection has said that it is no simple client."""
         who = f"a tool (kind {hello.flag})" if hello.nspace is None else f"{hello.nspace}:{hello.rank}"[:300]
         try:
             uid, gid = self._user(hello, release)
             proc = self._brought(hello)
             process = None if proc is None else self._process(proc, hello, uid)
-            self.server.admission.check(stranger.link.uid(), hello.psec, uid, process is not None)
+            self._handshakes.admission.check(handshake.link.uid(), hello.psec, uid, process is not None)
             if process is None:
                 self._check_owner(uid)
             hello = hello.complete()
         except PMIxError as error:
-            self.server.refuse_because(stranger, error, who, release)
+            self._handshakes.refuse_because(handshake, error, who, release)
             return
 
         def answer(assigned: Proc | None, error: BaseException | None) -> None:
-            if stranger.link.owner is not stranger:
+            if handshake.link.owner is not handshake:
                 return
             if error is not None:
-                self.server.refuse_because(stranger, error, f"{who} refused by the host", release)
+                self._handshakes.refuse_because(handshake, error, f"{who} refused by the host", release)
                 return
             name = proc or assigned or self._assign()
             try:
@@ -104,13 +95,13 @@ class Tools(Topic):
                     if not tool.registered or self.server.store.get(name.nspace) is not tool.namespace:
                         raise NotFound("it is not expected any more")
             except PMIxError as failure:
-                self.server.refuse_because(stranger, failure, who, release)
+                self._handshakes.refuse_because(handshake, failure, who, release)
                 return
             reply = None
             if not _answered_as_client(hello, release):
                 given = name if hello.flag in NEEDS_ID else None
                 reply = encode_tool_reply(ToolReply(given, self.server.proc))
-            self.server.admit(stranger, tool, release, hello, reply)
+            self._handshakes.admit(handshake, tool, release, hello, reply)
 
         pid = next((info.value.data for info in hello.infos if info.key == keys.PROC_PID), None)
         op = ToolConnected(
@@ -141,7 +132,7 @@ class Tools(Topic):
         """Return whose tool it says to be, if it can be served."""
         if hello.flag in LEGACY:
             raise PMIxError("it is of a release before 4.0", status=statuses.ERR_NOT_SUPPORTED)
-        uid, gid = self.server.credential(hello, release)
+        uid, gid = self._handshakes.credential(hello, release)
         if hello.uid != uid:
             raise PMIxError(f"it calls itself user {hello.uid} and user {uid}", status=statuses.ERR_INVALID_CRED)
         return uid, gid

@@ -1,0 +1,533 @@
+"""A server as its topics see it: its data, the connections of its procs, and what the topics do for each other.
+
+`Node` is the base of `Server`. Fences, modex and each topic below `serverside/` know this module and nothing above it;
+`server.py` alone imports the topics. What one topic needs of another is a port: a `Protocol` that has just that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from pypmix.engine.collective.machine import Collectives
+from pypmix.engine.python.serverdata import Store
+from pypmix.standard import statuses
+from pypmix.standard.errors import PMIxError, RemoteProtocolError
+from pypmix.standard.limits import DEFAULTS
+from pypmix.standard.logtext import Limit, printable
+from pypmix.standard.types import Proc
+from pypmix.wire.additions import encode_late, greeted
+from pypmix.wire.frames import HEADER, MAX_MESSAGE, FrameReader, frame
+from pypmix.wire.messages import encode_status, request_layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any, Protocol
+
+    from pypmix.engine.base import Done, Pending, R
+    from pypmix.engine.collective.machine import Clock, Membership, Said
+    from pypmix.engine.python.processes import Namespace, Process
+    from pypmix.standard.limits import Limits
+    from pypmix.standard.ops import Notification, Op
+    from pypmix.standard.releases import Release
+    from pypmix.standard.types import Info
+    from pypmix.wire.handshake import Hello
+
+    class Owner(Protocol):
+        """The receiver of what happens on a connection."""
+
+        def received(self, data: bytes) -> None: ...
+
+        def drained(self) -> None:
+            """A connection that was full has taken what waited for it."""
+
+        def lost(self, reason: str = "") -> None:
+            """The other side has closed the connection, or it had to be ended. Nothing more comes after that."""
+
+    class Link(Protocol):
+        """One connection, as the machine sees it."""
+
+        owner: Owner | None
+
+        def send(self, data: bytes) -> None:
+            """Send without blocking, now or at the end of this turn; must not call the machine."""
+
+        def close(self) -> None:
+            """Close after what was sent; `lost` is not called."""
+
+        def send_now(self, data: bytes) -> None:
+            """Send at once if nothing is before it, or like `send`; must not call the machine either."""
+
+        def hold(self, held: bool) -> None:
+            """Deliver nothing more that the other side sends, its end neither, or go on."""
+
+        def full(self) -> bool:
+            """Tell whether so much waits for the other side that it is better not given more.
+
+            Then its owner is told by `drained` when it is not any more.
+            """
+
+        known: bool
+        """Whether it is a client's: those come before connections without a name."""
+
+        def uid(self) -> int | None:
+            """Return the user at the other end as the kernel has it, `NOBODY` where it does not say.
+
+            None is for all connections where the kernel does not tell it of any.
+            """
+
+    class Host(Protocol):
+        """The host's side."""
+
+        def upcall(self, op: Op[R], answer: Done[R], process: Process | Applicant | None = None) -> None:
+            """Ask the host on behalf of a proc; `answer` is called once, on the machine's thread, now or later."""
+
+        def authenticate(self, credential: bytes, answer: Done[tuple[int, int]]) -> None:
+            """Find out whose a munge credential is; `answer` is called like that of an upcall."""
+
+        def log(self, text: str) -> None:
+            """Note something that a person who runs the server should know."""
+
+    class EventsPort(Protocol):
+        """Events, as other topics see them."""
+
+        def notify(self, notification: Notification) -> None:
+            """Bring an event to those of this server whom it concerns."""
+
+        def forget(self, over: Callable[[Notification], bool]) -> None:
+            """Keep some events no longer for those who register late."""
+
+    class GroupsPort(Protocol):
+        """Groups, as other topics see them."""
+
+        def number(self, peer: Peer, answer: Callable[[Any, BaseException | None], None]) -> None:
+            """Ask the host for a context id on behalf of a client."""
+
+        def destruct(self, peer: Peer, tag: int, called: str, infos: tuple[Info, ...]) -> object:
+            """Take in that a client destructs a group."""
+
+        def formed(self, key: str) -> tuple[Proc, ...]:
+            """Return who were the members of a group when it was formed."""
+
+        def heard(self, event: Notification, process: Process) -> bool:
+            """Take in an event of a client that is for this server alone; tell whether it was that."""
+
+        def swallowed(self, event: Notification) -> bool:
+            """Take in an event of another server that is for this one alone; tell whether it was that."""
+
+        def happened(self, event: Notification) -> None:
+            """An event about groups has been raised."""
+
+    class ConnectingPort(Protocol):
+        """Connects, as other topics see them."""
+
+        def made(self, process: Process, qualifiers: tuple[Info, ...]) -> tuple[Info, ...]:
+            """Return what a proc has not been told of a connection, once."""
+
+        def requested(self, event: Notification) -> Notification | None:
+            """Return what is left of an event that asks procs of this server to connect; None for nothing."""
+
+        def reported(self, event: Notification) -> Notification:
+            """Return what procs of this server hear of a caller of another server."""
+
+    class ForwardingPort(Protocol):
+        """Output, as other topics see it."""
+
+        def spawned(self, peer: Peer, nspace: str, channels: int, directives: tuple[Info, ...]) -> None:
+            """A client has started a job, and wants its output on these channels without a pull."""
+
+    class ToolsPort(Protocol):
+        """Tools, as other topics see them."""
+
+        def is_one(self, peer: Peer) -> bool:
+            """Tell whether a connection is a tool's."""
+
+    Call = tuple["Peer", int]
+    Form = tuple[int, Release]
+    Handler = Callable[["Peer", int, bytes], None]
+    Listener = Callable[["Peer", bytes], None]
+
+TURN = 32
+"""Messages of one connection that are dealt with before others have their turn."""
+
+PIECE = 1 << 16
+"""Bytes of an unfinished message that a connection may always hold."""
+
+TELLING = (7, 0, 0)
+"""The first release whose clients tell their caller the status that a commit has ended with."""
+
+OLD_READERS = (6, 0, 0)
+"""The first release whose clients refuse messages above a limit."""
+
+MAX_FORMS = 256
+"""Of how many releases clients are known at a time."""
+
+NAMELESS = Proc("pypmix-server", 0)
+
+_unpack_header = HEADER.unpack_from
+
+
+class Plan:
+    """A request to fence that many send in the same way, and its meaning as long as it is valid.
+
+    Attributes:
+        payload: Its bytes.
+        membership: Who takes part.
+        collect: Whether it asks for the others' data.
+        timeout: Its time limit in seconds, 0 for none.
+        said: The procs and the directives.
+        valid: Whether it still means that.
+    """
+
+    __slots__ = ("collect", "membership", "payload", "said", "timeout", "valid")
+
+    def __init__(
+        self, payload: bytes, membership: Membership[Process, Call], collect: bool, timeout: float, said: Said
+    ) -> None:
+        self.payload = payload
+        self.membership = membership
+        self.collect = collect
+        self.timeout = timeout
+        self.said = said
+        self.valid = True
+
+    def forgotten(self) -> None:
+        """It may mean something else from here on."""
+        self.valid = False
+
+
+class Peer:
+    """One connection of a proc of this node; a proc and its own children may have several.
+
+    Attributes:
+        backlog: Messages that have come and wait for their turn.
+        most: How long a message it takes.
+        denied: The status of a refused commit that its fence is to end with.
+        plan: The last fence of procs of this server alone, which it is likely to repeat byte by byte.
+    """
+
+    __slots__ = (
+        "_pending",
+        "backlog",
+        "buffer_type",
+        "bundle",
+        "denied",
+        "finalized",
+        "form",
+        "link",
+        "most",
+        "open",
+        "plan",
+        "process",
+        "pypmix",
+        "reader",
+        "release",
+        "server",
+        "waiting",
+    )
+
+    def __init__(self, server: Node, link: Link, process: Process, release: Release, hello: Hello) -> None:
+        self.server = server
+        self.link = link
+        self.process = process
+        self.release = release
+        self.buffer_type = hello.buffer_type
+        self.pypmix = greeted(hello.infos)
+        self.form = server.form(self.buffer_type, release)
+        self.reader = FrameReader(server.limits.message, skips=True)
+        self._pending = 0
+        self.denied = 0
+        self.backlog: deque[tuple[int, bytes]] = deque()
+        self.most = MAX_MESSAGE if self.pypmix or release >= OLD_READERS else 0xFFFFFFFF
+        self.open = True
+        self.finalized = False
+        self.plan: Plan | None = None
+        self.bundle: Membership[Process, Call] | None = None
+        self.waiting = 0
+
+    def received(self, data: bytes) -> None:
+        reader = self.reader
+        size = len(data)
+        messages: Sequence[tuple[int, bytes]] = ()
+        if size >= 16 and not reader.held and not self.backlog:
+            _, tag, length, _ = _unpack_header(data)
+            if length + 16 == size and not reader.skipping:
+                messages = ((tag, data[16:]),)
+        if not messages:
+            try:
+                messages = reader.feed(data)
+            except RemoteProtocolError as error:
+                self.server.drop(self, error.detail)
+                return
+            if reader.pending != self._pending and not self._account(reader.pending):
+                return
+            if len(messages) > TURN or self.backlog:
+                self.backlog += messages
+                self.server.busy(self)
+                return
+        self.handle(messages)
+        if self.backlog:
+            self.server.busy(self)
+
+    def drained(self) -> None:
+        """It has taken its answers: go on with what it has asked for since."""
+        if self.backlog:
+            self.server.busy(self)
+
+    def _account(self, pending: int) -> bool:
+        """Count what this connection has sent a part of; end it where its proc has sent too much of that."""
+        process, limits = self.process, self.server.limits
+        process.unfinished += pending - self._pending
+        self._pending = pending
+        if process.unfinished <= max(limits.unfinished, limits.message) or pending <= PIECE:
+            return True
+        what = f"{process.unfinished} bytes of unfinished messages of its proc are held"
+        self.server.drop(self, limits.reached("unfinished", what).detail)
+        return False
+
+    def forget(self) -> None:
+        """It has ended: nothing of it is kept."""
+        self.process.unfinished -= self._pending
+        self._pending = 0
+        self.denied = 0
+        self.backlog.clear()
+        self.reader = FrameReader()
+        self.plan = self.bundle = None
+
+    def handle(self, messages: Sequence[tuple[int, bytes]]) -> None:
+        """Deal with messages, as long as the answers are taken; what is left comes first in `backlog`."""
+        server = self.server
+        left = len(messages)
+        for tag, payload in messages:
+            # Most of a job's messages repeat its last fence byte by byte.
+            plan = self.plan
+            if plan is not None and payload == plan.payload and plan.valid:
+                try:
+                    server.collectives.join(plan.membership, self.process, (self, tag), plan.collect, plan.timeout)
+                except PMIxError as error:
+                    self.status(tag, error.code)
+                except Exception as error:
+                    server.failed(self, "its fence", error)
+                    self.status(tag, statuses.ERROR)
+            else:
+                server.request(self, tag, payload)
+                if not self.open:
+                    return
+            left -= 1
+            if left and self.link.full():
+                self.backlog.extendleft(reversed(messages[-left:]))
+                return
+
+    def lost(self, reason: str = "") -> None:
+        self.server.lost(self, reason)
+
+    def send(self, tag: int, payload: bytes) -> None:
+        if self.open:
+            if len(payload) > self.most:
+                # A reader would end its connection if it were sent so much.
+                text = f"an answer of {len(payload)} bytes is not sent: it takes {self.most} at the most"
+                self.server.log(self.process.proc, text)
+                payload = encode_status(self.buffer_type, statuses.ERR_OUT_OF_RESOURCE)
+            self.link.send(frame(0, tag, payload))
+
+    def deny(self, tag: int, error: PMIxError) -> None:
+        """Refuse a commit: libpmix up to 6 drops the status that a commit ends with, so that its next fence has it."""
+        refuse(self, tag, error)
+        if not self.pypmix and self.release < TELLING and error.code == statuses.ERR_OUT_OF_RESOURCE:
+            self.denied = error.code
+
+    def status(self, tag: int, status: int) -> None:
+        self.send(tag, encode_status(self.buffer_type, status))
+
+    def status_now(self, tag: int, status: int) -> None:
+        """Answer ahead of what this turn sends to others: whom that wakes takes the processors."""
+        if self.open:
+            self.link.send_now(frame(0, tag, encode_status(self.buffer_type, status)))
+
+
+class Applicant:
+    """A tool that the host is asked about: the name that it brings, and whose it is."""
+
+    __slots__ = ("gid", "proc", "uid")
+
+    def __init__(self, proc: Proc | None, uid: int, gid: int) -> None:
+        self.proc = proc
+        self.uid = uid
+        self.gid = gid
+
+
+class Node:
+    """The server, as far as its topics see it; see `Server`, which does the rest.
+
+    Args:
+        clock: Where time comes from.
+        host: Who answers upcalls.
+        proc: The server's own name.
+        limits: What one peer may take.
+    """
+
+    def __init__(self, clock: Clock, host: Host, proc: Proc = NAMELESS, limits: Limits = DEFAULTS) -> None:
+        self.clock = clock
+        self.host = host
+        self.proc = proc
+        self.limits = limits
+        self.store = Store()
+        self.collectives: Collectives[Process, Call] = Collectives(clock, limits)
+        self._peers: dict[Process, list[Peer]] = {}
+        self._forms: dict[Form, Form] = {}
+        self._lines = Limit(clock=clock.now)
+
+    def peers(self, process: Process) -> list[Peer]:
+        """Return the connections of a proc."""
+        return self._peers.get(process, [])
+
+    def everyone(self) -> Iterator[Peer]:
+        """Return all connections."""
+        for peers in self._peers.values():
+            yield from peers
+
+    def joined(self, peer: Peer) -> None:
+        """A connection of a proc is complete."""
+        process = peer.process
+        peers = self._peers.setdefault(process, [])
+        if all(other.finalized for other in peers):
+            process.opened += 1
+        peers.append(peer)
+        process.left = False
+        self.collectives.back(process)
+
+    def form(self, buffer_type: int, release: Release) -> Form:
+        """Return how some clients pack what they send, as one object for all that pack it the same way."""
+        if len(self._forms) >= MAX_FORMS:
+            self._forms.clear()
+        form = buffer_type, release
+        return self._forms.setdefault(form, form)
+
+    def log(self, who: object, text: str, more: str = "") -> None:
+        """Tell the host, unless it has just been told; all but the first word of the text may be a peer's."""
+        line = printable(f"{who} {text}")
+        note = self._lines.take(text.partition(" ")[0], line)
+        if note is not None:
+            self.host.log(line + note + more)
+
+    # `Server` carries these out.
+
+    def request(self, peer: Peer, tag: int, payload: bytes) -> None:
+        """Carry out a request, or answer it with the status that says why not."""
+        raise NotImplementedError
+
+    def busy(self, peer: Peer) -> None:
+        """A connection has sent more than others can be made to wait for: it has turns among theirs."""
+        raise NotImplementedError
+
+    def drop(self, peer: Peer, reason: str) -> None:
+        """End a connection that cannot be understood any more, as if it had been lost."""
+        raise NotImplementedError
+
+    def lost(self, peer: Peer, reason: str = "") -> None:
+        """A connection has ended, for a reason if it was ended on this side."""
+        raise NotImplementedError
+
+    def failed(self, peer: Peer, what: str, error: Exception) -> None:
+        """Log that something of a client failed because of a fault of this server; its connection stays."""
+        raise NotImplementedError
+
+    def deregister_nspace(self, nspace: str) -> None:
+        """Forget an nspace."""
+        raise NotImplementedError
+
+    @property
+    def events(self) -> EventsPort:
+        """The topic of events."""
+        raise NotImplementedError
+
+    @property
+    def groups(self) -> GroupsPort:
+        """The topic of groups."""
+        raise NotImplementedError
+
+    @property
+    def connecting(self) -> ConnectingPort:
+        """The topic of connects."""
+        raise NotImplementedError
+
+    @property
+    def forwarding(self) -> ForwardingPort:
+        """The topic of output and input."""
+        raise NotImplementedError
+
+    @property
+    def tools(self) -> ToolsPort:
+        """The topic of tools."""
+        raise NotImplementedError
+
+
+class Topic:
+    """Base of all topics: what a topic does not care about, it leaves as it is here.
+
+    Attributes:
+        server: The machine.
+        handlers: What carries out each command, given the peer that sent it, its tag and the message. A `PMIxError`
+            that it raises is answered with its status.
+        tags: What takes messages that are no requests, by their tag. Nobody answers them.
+    """
+
+    def __init__(self, server: Node) -> None:
+        self.server = server
+        self.handlers: dict[int, Handler] = {}
+        self.tags: dict[int, Listener] = {}
+
+    def disconnected(self, peer: Peer) -> None:
+        """A connection has ended; nothing can be sent to it any more."""
+
+    def departed(self, process: Process, lost: bool) -> None:
+        """A proc has finalized or was lost, and takes part in nothing any more."""
+
+    def deregistered(self, namespace: Namespace) -> None:
+        """An nspace is forgotten."""
+
+    def pending(self) -> list[Pending]:
+        """Return what is under way here."""
+        return []
+
+
+def fields_of(peer: Peer, command: int, payload: bytes) -> dict[str, Any]:
+    """Return the fields of a request."""
+    return request_layout(command, peer.release).decode(payload, peer.buffer_type, peer.release)
+
+
+def made(make: Callable[..., Any], *fields: object) -> Any:
+    """Return the operation that a client asks for.
+
+    Raises:
+        PMIxError: It is no sound one (`ERR_BAD_PARAM`).
+    """
+    try:
+        return make(*fields)
+    except (TypeError, ValueError) as error:
+        raise PMIxError(str(error), status=statuses.ERR_BAD_PARAM) from None
+
+
+def refuse(peer: Peer, tag: int, error: BaseException | None) -> None:
+    """Answer with what the host says: a success, or an error, which pypmix's own clients get in words too."""
+    answer_failure(peer, tag, status_of(error), None, reason_of(error))
+
+
+def answer_failure(peer: Peer, tag: int, status: int, absent: tuple[Proc, ...] | None, reason: str = "") -> None:
+    """Answer a client with a status; only pypmix's own understand because of whom something has failed, and why."""
+    if (absent is not None or reason) and peer.pypmix:
+        peer.send(tag, encode_late(peer.buffer_type, status, absent, reason))
+    else:
+        peer.status(tag, status)
+
+
+def reason_of(error: BaseException | None) -> str:
+    """Return the words of a host's error for its client; what is no `PMIxError` is the host's own business."""
+    return error.detail if isinstance(error, PMIxError) else ""
+
+
+def status_of(error: BaseException | None) -> int:
+    """Return the status that tells a client how its request ended."""
+    if error is None:
+        return statuses.SUCCESS
+    return (error.code if isinstance(error, PMIxError) else statuses.ERROR) or statuses.ERROR

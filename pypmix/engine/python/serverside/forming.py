@@ -1,0 +1,348 @@
+"""The forming of groups: what constructs, bootstraps and invitations on a server have in common.
+
+`Forming` reads what the host has made of a construct, notes the group, and answers those who have constructed it. The
+topic `Groups` is a `Forming` that takes requests; `Construct`, `Bootstrapping` and `Inviting` know nothing more of it.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from pypmix.engine.base import ignore
+from pypmix.engine.groups.talk import flag, proc, size
+from pypmix.engine.python.collectives import status_info
+from pypmix.engine.python.node import Topic, status_of
+from pypmix.engine.python.processes import FLAG_QUALIFIER
+from pypmix.engine.python.serverside.grouprecords import Records
+from pypmix.engine.python.serverside.plans import is_infos
+from pypmix.engine.times import OWED_SECONDS
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.ops import SCOPE_GLOBAL
+from pypmix.standard.ops.hosting import (
+    GROUP_CANCEL,
+    GROUP_CONSTRUCT,
+    GROUP_DESTRUCT,
+    GROUP_LEADER_PROC,
+    GROUP_ROUND,
+    GroupUpcall,
+)
+from pypmix.standard.record import Record
+from pypmix.standard.types import MAX_NSLEN, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
+from pypmix.wire.codec import NEWEST, PLAIN, Packer, encode_kval
+from pypmix.wire.frames import frame
+from pypmix.wire.messages import Command, reply_layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from pypmix.engine.python.collectives import NodeCollective
+    from pypmix.engine.python.node import Call, Form, Node, Peer
+    from pypmix.engine.python.processes import Process
+    from pypmix.engine.python.serverdata import Group
+    from pypmix.engine.python.serverside.plans import Plan
+
+    Shared = dict[Proc, tuple[Info, ...]]
+
+MAX_OWED = 4096
+"""For how many names it is kept who is owed a failure."""
+
+INFO_IN_REPLY = (6, 0, 0)
+"""The first release whose clients get the others' group info with the reply.
+
+Earlier ones ask the server for it, by the context id as a qualifier.
+"""
+
+ABORTED = (statuses.ERR_PARTIAL_SUCCESS, statuses.GROUP_CONSTRUCT_ABORT)
+"""The statuses of a construct that lacks a member, or is aborted; each client gets the one that its release knows."""
+
+
+class Outcome(Record):
+    """A group that was constructed.
+
+    Attributes:
+        members: They, by group rank.
+        context_id: Its context id, None for none.
+        shared: What each member says of itself.
+        leader: Who leads it, None where nobody does.
+        partial: Whether some were left out of a construct that allows that.
+    """
+
+    members: tuple[Proc, ...]
+    context_id: int | None
+    shared: Shared
+    leader: Proc | None = None
+    partial: bool = False
+
+
+def told(member: Proc, items: tuple[Info, ...]) -> Info:
+    """Return what a member says of itself, as the others are told."""
+    first = Info(keys.PROCID, Value(codes.PROC, member))
+    return Info(keys.GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, (first, *items))))
+
+
+def told_as(status: int, peer: Peer) -> int:
+    """Return how a client is told that a construct has ended with some status."""
+    if status not in ABORTED:
+        return status
+    return statuses.GROUP_CONSTRUCT_ABORT if peer.release >= INFO_IN_REPLY else statuses.ERR_PARTIAL_SUCCESS
+
+
+_HAS_LEFT = attrgetter("left")
+
+
+class Forming(Topic):
+    """The groups of a server, for those that form them.
+
+    Attributes:
+        records: The groups that stand.
+        owed: The procs that are told of a failure when they call a construct, by the group's name.
+    """
+
+    def __init__(self, server: Node) -> None:
+        super().__init__(server)
+        self.records = Records(server, self.is_made, self.made_with)
+        self.owed: dict[str, dict[Process, int]] = {}
+        self._last_context_id = 0
+        self._numbered = 0
+        self._listed: tuple[object, object, tuple[Proc, ...]] = None, None, ()
+        """The procs of this server and the others of the last destruct, and all of them in order."""
+
+    def is_made(self, name: str) -> bool:
+        """Tell whether a group of this name is under way here."""
+        raise NotImplementedError
+
+    def made_with(self, other: Proc) -> tuple[str, ...]:
+        """Return the names of the groups under way here that a proc of another server may be in."""
+        raise NotImplementedError
+
+    def owe(self, name: str, processes: frozenset[Process] | set[Process], status: int) -> None:
+        """Have procs told, when they call a construct, that it has failed without them."""
+        due = {process: status for process in processes if process.local and not process.left}
+        if not due or len(self.owed) >= MAX_OWED:
+            return
+        owed = self.owed.setdefault(name, {})
+        owed.update(due)
+
+        def over() -> None:
+            for process in due:
+                owed.pop(process, None)
+            if not owed and self.owed.get(name) is owed:
+                del self.owed[name]
+
+        self.server.clock.call_later(OWED_SECONDS, over)
+
+    def cancel(self, name: str, status: int = statuses.SUCCESS) -> None:
+        """Tell the host that this server gives up what it is asked, or what other servers wait for."""
+        infos = (status_info(status),) if status == statuses.ERR_TIMEOUT else ()
+        self.server.host.upcall(GroupUpcall(GROUP_CANCEL, name, (), infos), ignore)
+
+    def number(self, peer: Peer, answer: Callable[[Any, BaseException | None], None]) -> None:
+        """Give a group of an invitation its context id, as inviters ask for it by a job control."""
+        self._numbered += 1
+        # A group of its leader alone, which nobody hears of: so every host has one number for each.
+        name = f"pypmix.number.{peer.process.proc}.{self._numbered}"[-MAX_NSLEN:]
+        alone = (peer.process.proc,)
+
+        def done(result: object, error: BaseException | None) -> None:
+            if not peer.open:
+                return
+            context_id: int | None = None
+            if status_of(error) not in (statuses.SUCCESS, statuses.ERR_NOT_SUPPORTED):
+                answer(None, error)
+                return
+            if error is None:
+                self.server.host.upcall(GroupUpcall(GROUP_DESTRUCT, name, alone), ignore)
+                try:
+                    context_id = self.read(() if result is None else tuple(result), {}, alone)[1]  # type: ignore[arg-type]
+                except (TypeError, ValueError, AttributeError) as problem:
+                    self.server.host.log(f"the host answered construct of {name!r} with nonsense: {problem}")
+            answer((size(keys.GROUP_CONTEXT_ID, self.new_context_id() if context_id is None else context_id),), None)
+
+        infos = (flag(keys.GROUP_ASSIGN_CONTEXT_ID), size(GROUP_ROUND, 1))
+        self.server.host.upcall(GroupUpcall(GROUP_CONSTRUCT, name, alone, infos), done, peer.process)
+
+    def new_context_id(self) -> int:
+        """Return a context id that no other group of this server has had."""
+        self._last_context_id += 1
+        return self._last_context_id
+
+    def number_in(self, info: Info) -> int:
+        """Return the context id that an info of the host holds.
+
+        Raises:
+            ValueError: It is none.
+        """
+        number = info.value.data
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
+            raise ValueError(f"{number!r} is no context id")
+        self._last_context_id = max(self._last_context_id, number)
+        return number
+
+    def read(
+        self, infos: tuple[Info, ...], shared: Shared, members: tuple[Proc, ...]
+    ) -> tuple[tuple[Proc, ...], int | None, Shared]:
+        """Return the members, the context id and what members say of themselves, as a host tells of them.
+
+        Args:
+            infos: What the host tells.
+            shared: What the members here have said.
+            members: The members as far as it does not tell.
+
+        Raises:
+            ValueError: It makes no sense.
+        """
+        context_id: int | None = None
+        shared = dict(shared)
+        for info in infos:
+            data = info.value.data
+            if info.key == keys.GROUP_MEMBERSHIP:
+                if not isinstance(data, DataArray) or data.type != codes.PROC:
+                    raise ValueError("the membership is no array of procs")
+                members = tuple(dict.fromkeys(data.items))
+            elif info.key == keys.GROUP_CONTEXT_ID:
+                context_id = self.number_in(info)
+            elif info.key == keys.GROUP_INFO and is_infos(info.value) and data.items[0].key == keys.PROCID:
+                shared[data.items[0].value.data] = tuple(data.items[1:])
+        if members and max([each[1] for each in members]) > RANK_VALID:
+            raise ValueError("it does not tell which ranks of all are members")
+        return members, context_id, shared
+
+    def flat(self, named: tuple[Proc, ...]) -> tuple[Proc, ...]:
+        """Return procs in order, each once, with those of a job for its wildcard where it is known."""
+        flat: dict[Proc, None] = {}
+        for each in named:
+            space = self.server.store.get(each.nspace) if each.rank == RANK_WILDCARD else None
+            if space is None:
+                flat[each] = None
+            else:
+                flat.update(dict.fromkeys([process.proc for process in space.processes.values()]))
+        return tuple(flat)
+
+    def everyone(self, collective: NodeCollective) -> tuple[Proc, ...]:
+        """Return all procs of a destruct in order; of those that were destructed last it is known."""
+        members, others, everyone = self._listed
+        membership = collective.membership
+        if members is not membership.members or others is not membership.others:
+            everyone = collective.procs()
+            self._listed = membership.members, membership.others, everyone
+        return everyone
+
+    # Ends
+
+    def stands_as_asked(self, construct: NodeCollective, plan: Plan, outcome: Outcome, group: Group) -> bool:
+        """Answer who has constructed a group that is just what all have asked for, and note it; return whether it is.
+
+        The answers go first: who has them goes on in the meantime.
+        """
+        store, name = self.server.store, construct.membership.id
+        if len(plan.nspaces) > 1 or len(construct.arrived) < len(plan.members):
+            return False
+        if name in store.groups or name in store.namesakes:
+            return False
+        if plan.version != store.version or any(map(_HAS_LEFT, plan.members)):
+            return False
+        packed: dict[Form, bytes] = {}
+        form: Form | None = None
+        last = 0
+        data = b""
+        for peer, tag in construct.calls():
+            if peer.form is not form or tag != last:
+                form, last = peer.form, tag
+                payload = packed.get(form)
+                if payload is None:
+                    payload = packed[form] = plan.reply(form, outcome.members, outcome.context_id)
+                data = frame(0, tag, payload)
+            if peer.open:
+                peer.link.send_now(data)
+        self.records.form(name, outcome.members, group)
+        store.knows(name, plan.members, plan.others)
+        if plan.question is not None and len(plan.question[0]) == len(outcome.members):
+            # It will be taken apart by the same procs.
+            self._listed = plan.members, plan.others, plan.question[0]
+        return True
+
+    def stands(
+        self, name: str, outcome: Outcome, group: Group, callers: dict[Process, Call], agreed: bool = False
+    ) -> None:
+        """A group stands: note it and answer those who have constructed it.
+
+        Args:
+            name: Its name.
+            outcome: What it is.
+            group: What is noted of it.
+            callers: Who is to be answered.
+            agreed: Whether other servers know of these very members.
+        """
+        store = self.server.store
+        key = next((key for key in store.keys_of(name) if self.records.get(key).formed == outcome.members), None)
+        members = outcome.members
+        if key is None:
+            key = store.free_key(name)
+        else:
+            # Callers of this server have come to it in both ways: by naming the others, and as those whom they add.
+            known, members = self.records.get(key), store.groups[key]
+            group.leader = known.leader
+            group.notify, group.ft = group.notify or known.notify, group.ft or known.ft
+            group.kept += known.kept
+        self.records.form(key, members, group)
+        group.formed = outcome.members
+        if outcome.context_id is not None:
+            for each, items in outcome.shared.items():
+                self._keep(each, items, outcome.context_id, group)
+        if agreed:
+            self.reply(callers, outcome, outcome.members)
+        self.records.bury(outcome.members)
+        self.records.catch_up(key)
+        self.records.review(key)
+        if not agreed:
+            self.reply(callers, outcome, store.groups.get(key, ()))
+
+    def reply(self, callers: dict[Process, Call], outcome: Outcome, members: tuple[Proc, ...]) -> None:
+        """Answer procs that have constructed a group."""
+        shared = [told(each, outcome.shared[each]) for each in members if outcome.shared.get(each)]
+        leader = () if outcome.leader is None else (proc(GROUP_LEADER_PROC, outcome.leader),)
+        packed: dict[tuple[object, ...], bytes] = {}
+        inside = frozenset(members)
+        for process, (peer, tag) in callers.items():
+            if process.proc not in inside:
+                # It has finalized in the meantime.
+                peer.status(tag, told_as(statuses.GROUP_CONSTRUCT_ABORT, peer))
+                continue
+            form = peer.buffer_type, peer.release, peer.pypmix, process.namespace
+            payload = packed.get(form)
+            if payload is None:
+                payload = packed[form] = reply_layout(Command.GROUP_CONSTRUCT, peer.release).encode(
+                    peer.buffer_type,
+                    peer.release,
+                    # Others than ours drop the membership with any status but success.
+                    status=statuses.ERR_PARTIAL_SUCCESS if outcome.partial and peer.pypmix else statuses.SUCCESS,
+                    members=members,
+                    context_id=outcome.context_id,
+                    group_info=(*shared, *(leader if peer.pypmix else ())),
+                    objects=self._foreign(peer, process, members),
+                )
+            peer.send(tag, payload)
+
+    def _foreign(self, peer: Peer, process: Process, members: tuple[Proc, ...]) -> tuple[bytes, ...]:
+        """Return the job info of the nspaces that a member may not know."""
+        names = dict.fromkeys([each.nspace for each in members if each.nspace != process.namespace.name])
+        spaces = [self.server.store.get(name) for name in names]
+        return tuple([space.pack(peer.buffer_type, peer.release).reply for space in spaces if space is not None])
+
+    def _keep(self, member: Proc, items: tuple[Info, ...], context_id: int, group: Group) -> None:
+        """Keep what a member has said of itself in a group for those who ask by the context id."""
+        process = self.server.store.find(member)
+        if process is None or not items:
+            return
+        qualifier = Info(keys.GROUP_CONTEXT_ID, Value(codes.SIZE, context_id), FLAG_QUALIFIER)
+        packer = Packer()
+        for item in items:
+            pair = DataArray(codes.INFO, (item, qualifier))
+            packer.pack_raw(encode_kval(PLAIN, keys.QUALIFIED_VALUE, Value(codes.DATA_ARRAY, pair)))
+        committed, before = process.committed, set(process.data)
+        process.commit([(SCOPE_GLOBAL, packer.bytes())], PLAIN, NEWEST)
+        group.kept += [(process, key) for key in process.data if key not in before]
+        # What it commits itself is still to come.
+        process.committed = committed

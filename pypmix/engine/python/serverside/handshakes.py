@@ -1,0 +1,278 @@
+"""Handshakes: new connections, from the moment when they are accepted until they are a proc's or are closed.
+
+A `Handshake` is a connection that has not been admitted. It sends a hello (`greeted`); its credential is checked, by
+munge's daemon if need be; the host is asked (`ClientConnected`); and `admit` makes it a `Peer`. A hello of a tool goes
+to the topic of tools, which asks the host and admits it as well. All of that has to happen in `HANDSHAKE_SECONDS`.
+What a client sends before it is admitted is kept, up to `MAX_EARLY` bytes.
+"""
+
+from __future__ import annotations
+
+from pypmix.engine.base import MUNGE, UNCHECKED
+from pypmix.engine.peeruid import NOBODY
+from pypmix.engine.python.node import Peer, status_of
+from pypmix.engine.python.serverside.admission import Admission
+from pypmix.engine.times import HANDSHAKE_SECONDS
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError
+from pypmix.standard.ops import ClientConnected
+from pypmix.standard.releases import parse_release, release_text
+from pypmix.standard.types import Proc
+from pypmix.wire.handshake import FLAG_CLIENT, HelloReader, encode_reply, native_credential, parse_native_credential
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pypmix.engine.collective.machine import Timer
+    from pypmix.engine.python.node import Link, Node
+    from pypmix.engine.python.processes import Process
+    from pypmix.standard.releases import Release
+    from pypmix.wire.handshake import Hello
+
+    GreetTool = Callable[["Handshake", Hello, Release], None]
+
+BFROPS = frozenset({"v4", "v41", "v51", "v61"})
+"""The encodings that are the same bytes in all that is used here."""
+
+FLOOR = (4, 1, 0)
+"""The oldest release whose clients speak one of them."""
+
+HEEDING = (((5, 0, 9), (6, 0, 0)), ((6, 1, 0), (1 << 16, 0, 0)))
+"""Releases, from and before, whose clients heed the status of a refusal.
+
+The others go on as if they were welcome, and may wait for ever; they understand a connection that closes.
+"""
+
+MAX_HANDSHAKES = 1024
+"""Bound of the connections in their handshakes; the oldest one is closed first."""
+
+MAX_EARLY = 1 << 16
+"""Bytes that a connection may send before it is admitted."""
+
+
+class Handshake:
+    """A connection that has not said who it is, or whose acceptance the host still considers."""
+
+    __slots__ = ("_handshakes", "deadline", "early", "held", "link", "reader", "uid")
+
+    def __init__(self, handshakes: Handshakes, link: Link, deadline: float, uid: int | None) -> None:
+        self._handshakes = handshakes
+        self.link = link
+        self.deadline = deadline
+        self.uid = uid
+        self.held = False
+        self.reader: HelloReader | None = HelloReader(infos=False)
+        self.early = b""
+
+    def received(self, data: bytes) -> None:
+        if self.reader is None or self.held:
+            self.early += data
+            if len(self.early) > MAX_EARLY:
+                self._handshakes.refuse(self, "it went on before it was accepted")
+            return
+        try:
+            hello = self.reader.feed(data)
+        except RemoteProtocolError as error:
+            self._handshakes.refuse(self, error.detail)
+            return
+        if hello is not None:
+            self.early = self.reader.rest
+            self.reader = None
+            self._handshakes.greeted(self, hello)
+
+    def release(self) -> None:
+        """Listen to it now, after its user was made to wait."""
+        self.held = False
+        early, self.early = self.early, b""
+        if early and self.link.owner is self:
+            self.received(early)
+
+    def drained(self) -> None:
+        """Nothing waits for that here."""
+
+    def lost(self, reason: str = "") -> None:
+        self._handshakes.incomplete.pop(self, None)
+        self.link.owner = None
+
+
+class Handshakes:
+    """The connections of a server that are not admitted yet.
+
+    Args:
+        server: The server.
+        security: The security modules of which clients may use one, and `unchecked`.
+        expected: Tells whether processes of a user are expected.
+        greet_tool: Takes the hello of what is not a client.
+
+    Attributes:
+        incomplete: The connections that have not sent their hello.
+    """
+
+    def __init__(
+        self, server: Node, security: tuple[str, ...], expected: Callable[[int], bool], greet_tool: GreetTool
+    ) -> None:
+        self.security = security
+        self.admission = Admission(server.clock, expected, security)
+        self.incomplete: dict[Handshake, None] = {}
+        self._server = server
+        self._greet_tool = greet_tool
+        self._timer: Timer | None = None
+        self._pindex = 0
+
+    def opened(self, link: Link) -> None:
+        """A process has connected."""
+        uid = link.uid()
+        if not self.admission.welcome(uid):
+            if uid is None or uid == NOBODY:
+                self._server.log("a connection", "is turned away: the kernel does not tell whose it is")
+            else:
+                self._server.log(f"user {uid}", "is turned away: no process of that user is expected")
+            self.admission.refused(uid)
+            link.close()
+            return
+        while len(self.incomplete) >= MAX_HANDSHAKES:
+            self.refuse(next(iter(self.incomplete)), "too many connections wait for their handshake")
+        handshake = Handshake(self, link, self._server.clock.now() + HANDSHAKE_SECONDS, uid)
+        link.owner = handshake
+        self.incomplete[handshake] = None
+        delay = self.admission.delay(uid)
+        if delay:
+            handshake.held = True
+            self._server.clock.call_later(delay, handshake.release)
+        if self._timer is None:
+            self._timer = self._server.clock.call_later(HANDSHAKE_SECONDS, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._server.clock.now()
+        for handshake in list(self.incomplete):
+            if handshake.deadline > now:
+                delay = handshake.deadline - now
+                self._timer = self._server.clock.call_later(delay, self._expire)
+                return
+            self.refuse(handshake, f"its handshake was not complete after {HANDSHAKE_SECONDS:g} s")
+
+    def close(self) -> None:
+        """Close all connections that are not admitted."""
+        for handshake in list(self.incomplete):
+            self._dismiss(handshake)
+
+    def _dismiss(self, handshake: Handshake) -> None:
+        self.incomplete.pop(handshake, None)
+        handshake.link.owner = None
+        handshake.link.close()
+
+    def refuse(self, handshake: Handshake, reason: str, who: object = "a connection", status: int = 0) -> None:
+        """End a connection that is no client's, with a status if there is one."""
+        self._server.log(who, f"refused: {reason}")
+        self.admission.refused(handshake.uid)
+        if status:
+            handshake.link.send(encode_reply(status, None))
+        self._dismiss(handshake)
+
+    def refuse_because(self, handshake: Handshake, error: BaseException, who: object, release: Release) -> None:
+        """End a connection that may not be what it wants to be, in the way that its release understands."""
+        reason = error.detail if isinstance(error, PMIxError) else str(error)
+        self.refuse(handshake, reason, who, _heeded(error, release))
+
+    def greeted(self, handshake: Handshake, hello: Hello) -> None:
+        """A connection has said who it is; where its credential has to be checked elsewhere, that comes first."""
+        if hello.psec != MUNGE or MUNGE not in self.security:
+            self._introduced(handshake, hello)
+            return
+
+        def proven(ids: tuple[int, int] | None, error: BaseException | None) -> None:
+            if handshake.link.owner is not handshake:
+                return
+            if ids is None:
+                detail = error.detail if isinstance(error, PMIxError) else str(error)
+                self.refuse(handshake, detail, f"{hello.nspace}:{hello.rank}"[:300])
+            else:
+                self._introduced(handshake, hello.replace(credential=native_credential(*ids)))
+
+        self._server.host.authenticate(hello.credential, proven)
+
+    def _introduced(self, handshake: Handshake, hello: Hello) -> None:
+        """A connection has said who it is, and its credential holds the user and the group."""
+        self.incomplete.pop(handshake, None)
+        try:
+            release = parse_release(hello.version)
+        except ValueError:
+            release = (0, 0, 0)
+        if hello.flag != FLAG_CLIENT:
+            self._greet_tool(handshake, hello, release)
+            return
+        try:
+            process = self._identify(hello, release)
+            self.admission.check(handshake.link.uid(), hello.psec, process.uid, True)
+            peers, limits = self._server.peers(process), self._server.limits
+            if len(peers) >= limits.connections:
+                raise limits.reached("connections", f"{process.proc} has {len(peers)} connections")
+            hello = hello.complete()
+        except PMIxError as error:
+            self.refuse_because(handshake, error, f"{hello.nspace}:{hello.rank}"[:300], release)
+            return
+        pid = next((info.value.data for info in hello.infos if info.key == keys.PROC_PID), None)
+
+        def answer(_result: None, error: BaseException | None) -> None:
+            if handshake.link.owner is not handshake:
+                return
+            if not process.registered or self._server.store.get(process.namespace.name) is not process.namespace:
+                error = NotFound("it is not expected any more")
+            if error is not None:
+                self.refuse(handshake, f"the host refused it: {error}", process.proc, _heeded(error, release))
+                return
+            self.admit(handshake, process, release, hello)
+
+        pid = pid if isinstance(pid, int) else None
+        op = ClientConnected(process.proc, pid, release_text(release), hello.infos)
+        self._server.host.upcall(op, answer, process)
+
+    def _identify(self, hello: Hello, release: Release) -> Process:
+        """Return who a client is, if it may be that and can be served."""
+        uid, gid = self.credential(hello, release)
+        process = self._server.store.process(Proc.unchecked(hello.nspace or "", hello.rank or 0))
+        if not process.registered:
+            raise NotFound("no such process is expected")
+        if (uid, gid) != (process.uid, process.gid):
+            detail = f"it is of user {uid} and group {gid}, expected are {process.uid} and {process.gid}"
+            raise PMIxError(detail, status=statuses.ERR_INVALID_CRED)
+        return process
+
+    def credential(self, hello: Hello, release: Release) -> tuple[int, int]:
+        """Return whose process a connection says to be, if its kind can be served."""
+        if release < FLOOR or hello.bfrops not in BFROPS:
+            detail = f"release {hello.version!r} with encoding {hello.bfrops!r} is not served"
+            raise PMIxError(detail, status=statuses.ERR_NOT_SUPPORTED)
+        if hello.gds != "hash":
+            raise PMIxError(
+                f"it wants the data store {hello.gds!r}, only hash is served", status=statuses.ERR_NOT_SUPPORTED
+            )
+        if hello.psec not in self.security or hello.psec == UNCHECKED:
+            modules = ", ".join([name for name in self.security if name != UNCHECKED])
+            detail = f"it uses the security module {hello.psec!r}, only {modules} is taken"
+            raise PMIxError(detail, status=statuses.ERR_INVALID_CRED)
+        try:
+            return parse_native_credential(hello.credential)
+        except RemoteProtocolError as error:
+            raise PMIxError(error.detail, status=statuses.ERR_INVALID_CRED) from None
+
+    def admit(
+        self, handshake: Handshake, process: Process, release: Release, hello: Hello, reply: bytes | None = None
+    ) -> None:
+        """Make a connection one of a proc's, and say so: by the answer that clients get if there is no other."""
+        link = handshake.link
+        peer = Peer(self._server, link, process, release, hello)
+        link.owner = peer
+        link.known = True
+        self._server.joined(peer)
+        self._pindex = (self._pindex + 1) & 0x7FFFFFFF
+        link.send(encode_reply(statuses.SUCCESS, self._pindex) if reply is None else reply)
+        if handshake.early:
+            peer.received(handshake.early)
+
+
+def _heeded(error: BaseException, release: Release) -> int:
+    """Return the status that tells a client of a refusal, 0 where it would not heed one."""
+    return status_of(error) if any(floor <= release < end for floor, end in HEEDING) else 0

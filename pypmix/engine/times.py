@@ -1,0 +1,53 @@
+"""All time constants of a server of the python engine, in seconds, and what they are for.
+
+What bounds operations between servers is in `pypmix.host.exchange.limits`.
+"""
+
+from __future__ import annotations
+
+# Connections (`handshakes`, `admission`, `server`, `reactor`)
+
+HANDSHAKE_SECONDS = 5.0
+"""When a connection is closed that has not got further than its handshake."""
+
+MAX_DELAY = 2.0
+"""The longest that a new connection of an often refused user is left unread; less than a handshake may take."""
+
+REFUSALS_PER_SECOND = 32
+"""Refusals of one user that are forgiven in a second: a count."""
+
+LINGER_SECONDS = 2.0
+"""Time for the connection of a process that has ended to deliver what it sent: its own finalize, for one."""
+
+ACCEPT_PAUSE = 0.1
+"""Time without accepting when the process has no descriptor left."""
+
+# Modex (`modex`, `sharing`)
+
+GET_SECONDS = 2.0
+"""Time limit of a get that gives none, as libpmix's servers have it."""
+
+UNKNOWN_SECONDS = 30.0
+"""Time that a request of another server waits for an nspace that is still to be registered here."""
+
+# Collectives (`collective.machine`, `constructs`, `groups`)
+
+HOST_GRACE = 0.5
+"""Time that an operation beyond its limit waits for the host, which knows the procs that are missing elsewhere."""
+
+HOST_PATIENCE = 10.0
+"""Time for the host to say whether a construct had ended before it was given up: other servers decide it."""
+
+OWED_SECONDS = 30.0
+"""Time in which procs that call a construct late are told that it has failed without them."""
+
+# Topics (`asking`, `events`, `forwarding`)
+
+HEARTBEAT_SECONDS = 0.5
+"""Time for a host to take a heartbeat; it is told of the next one in any case after that."""
+
+EVENT_SECONDS = 120.0
+"""Time that events are kept for late registrations."""
+
+OUTPUT_SECONDS = 120.0
+"""Time that the output of a job is kept after its end, for late pulls."""
