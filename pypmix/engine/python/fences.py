@@ -1,4 +1,18 @@
-"""Fence on a server: among procs of this node alone, and with those of others through the host."""
+"""Fence on a server: among procs of this node alone, and with those of others through the host.
+
+**The way of a fence.** `Fences.fence` decodes the request and finds the membership of its procs; the call joins the
+collective of that membership, a `Fence`. The last caller of this node completes it. Where all procs are of this node it
+ends there, and no host is told. Otherwise `ask` gives the host one upcall with the data that the members have
+committed, if a caller collects; `take` stores the data of the other servers' procs, and `ended` answers the callers.
+
+**Requests are read once.** The procs of a job send the same bytes again and again. `Plan` is a decoded request. It is
+remembered by its bytes, and by each `Peer` as its last one, which `Peer.handle` compares before anything is decoded. A
+plan holds until an nspace comes or goes, or a group's name may mean other procs; then it is not `valid`. A fence that
+names a group, or carries directives about one, is never remembered, since the members may change.
+
+**Data after a fence.** A reader whose fence has collected gets the data of the others with its first get (`bundle`), so
+that it does not ask once for each proc.
+"""
 
 from __future__ import annotations
 
