@@ -145,7 +145,6 @@ if TYPE_CHECKING:
     Call = tuple["Peer", int]
     Form = tuple[int, Release]
     Handler = Callable[["Peer", int, bytes], None]
-    Listener = Callable[["Peer", bytes], None]
 
 TURN = 32
 """Messages of one connection that are dealt with before others have their turn."""
@@ -469,13 +468,11 @@ class Topic:
         server: The machine.
         handlers: What carries out each command, given the peer that sent it, its tag and the message. A `PMIxError`
             that it raises is answered with its status.
-        tags: What takes messages that are no requests, by their tag. Nobody answers them.
     """
 
     def __init__(self, server: Node) -> None:
         self.server = server
         self.handlers: dict[int, Handler] = {}
-        self.tags: dict[int, Listener] = {}
 
     def disconnected(self, peer: Peer) -> None:
         """A connection has ended; nothing can be sent to it any more."""
