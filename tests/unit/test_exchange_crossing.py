@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.samples import samples
-from pypmix.host.exchange import Crossing, Exchange, Hub
+from pypmix.host.exchange import Crossing, Exchange, Hub, announcing
 from pypmix.host.exchange import crossing as module
 from pypmix.host.exchange.codec import JOB as JOBS
 from pypmix.host.exchange.codec import PLACES as TOLD
@@ -660,7 +660,15 @@ def test_job_infos_and_places_survive_the_way():
 
 
 @pytest.mark.parametrize(
-    "topic", [module.REGISTERED, module.FORGET, module.DEPARTED, module.HAS_FINALIZED, module.BACK, module.RAISED]
+    "topic",
+    [
+        announcing.REGISTERED,
+        announcing.WANTED,
+        announcing.DESCRIBED,
+        announcing.PROC_NEWS,
+        module.FORGET,
+        module.RAISED,
+    ],
 )
 def test_news_that_do_not_parse_are_dropped(world, topic, caplog):
     world.exchanges["a"].tell("b", topic, b"\xff\xff")

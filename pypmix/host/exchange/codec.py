@@ -296,9 +296,6 @@ PLACES: Field[tuple[str, dict[int, str]]] = message(NAME, Field(_write_servers, 
 FORGOTTEN: Field[tuple[str]] = message(NAME)
 """A job that a server has no more to do with."""
 
-FINALIZED: Field[tuple[Proc, int]] = message(PROC, NUMBER)
-"""A proc that has finalized, and in which of its incarnations."""
-
 PSET: Field[tuple[str, tuple[str, ...], tuple[Proc, ...]]] = message(NAME, NAMES, PROCS)
 """The name of a process set, the marks of its definitions, its members."""
 

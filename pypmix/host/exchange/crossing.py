@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pypmix.engine.base import Pending
 from pypmix.host.exchange import codec
-from pypmix.host.exchange.codec import EVENT, FINALIZED, FORGOTTEN, MODEX, PLACES, PROCS
+from pypmix.host.exchange.announcing import BACK, DEPARTED, FINALIZED, Announcements
+from pypmix.host.exchange.codec import EVENT, FORGOTTEN, MODEX
 from pypmix.host.exchange.collectives import Collectives, seconds_in
 from pypmix.host.exchange.errors import as_error
 from pypmix.host.exchange.limits import GET_SECONDS, GONE_SECONDS
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from pypmix.engine.base import Done, Upcall
+    from pypmix.host.exchange.announcing import News
     from pypmix.host.exchange.codec import Groups
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.exchange.kinds import OnAnswer, Timer
@@ -59,11 +61,7 @@ if TYPE_CHECKING:
     Answer = Callable[[Upcall, Any], None]
     Directory = Callable[[Upcall], None]
 
-REGISTERED = "pypmix.places"
 FORGET = "pypmix.forget"
-DEPARTED = "pypmix.departed"
-HAS_FINALIZED = "pypmix.finalized"
-BACK = "pypmix.back"
 RAISED = "pypmix.event"
 DIRECT_MODEX = "pypmix.modex"
 DIRECTORY = "pypmix.directory"
@@ -129,6 +127,7 @@ class Crossing:
         self._over = over
         self._session = session
         self._places = Places(where)
+        self._announcements = Announcements(exchange, self._places, self._happened)
         self._incarnations = Incarnations()
         self._jobs: dict[str, JobInfo] = {}
         self._borrowed: set[str] = set()
@@ -154,11 +153,7 @@ class Crossing:
         if directory is not None:
             self._answers |= {Publish: self._forward, Lookup: self._forward, Unpublish: self._forward}
         exchange.watch(self._changed)
-        exchange.hear(REGISTERED, self._told_places)
         exchange.hear(FORGET, self._told_forget)
-        exchange.hear(DEPARTED, self._told_departed)
-        exchange.hear(HAS_FINALIZED, self._told_finalized)
-        exchange.hear(BACK, self._told_back)
         exchange.hear(RAISED, self._told_event)
         exchange.handle(DIRECT_MODEX, self._asked_modex)
         exchange.handle(DIRECTORY, self._asked_directory)
@@ -174,7 +169,7 @@ class Crossing:
         op = upcall.op
         if not self.answers(op):
             return False
-        self._exchange.soon(self._collectives.attempt, self._answers[type(op)], upcall)
+        self._exchange.soon(self._begin, upcall)
         return True
 
     def answers(self, op: object) -> bool:
@@ -225,12 +220,17 @@ class Crossing:
         """
         return self._collectives.pending()
 
+    def _begin(self, upcall: Upcall) -> None:
+        if self._announcements.has_to_ask():
+            self._announcements.when_settled(lambda: self._begin(upcall))
+        else:
+            self._collectives.attempt(self._answers[type(upcall.op)], upcall)
+
     # Jobs and procs
 
     def _register(self, job: JobInfo, places: dict[int, str]) -> None:
-        self._places.add(self.name, job.nspace, places)
         self._jobs[job.nspace] = job
-        self._exchange.broadcast(REGISTERED, PLACES.write((job.nspace, places)))
+        self._announcements.register(job.nspace, places)
 
     def _deregister(self, nspace: str) -> None:
         if self._jobs.pop(nspace, None) is not None:
@@ -250,19 +250,19 @@ class Crossing:
     def _connected(self, proc: Proc) -> None:
         self._incarnations.connected(proc)
         if self._places.back(proc):
-            self._exchange.broadcast(BACK, PROCS.write((proc,)))
+            self._announcements.proc(proc, BACK)
 
     def _finalized(self, proc: Proc) -> None:
         incarnation = self._incarnations.finalized(proc)
         if incarnation:
             self._places.finalize(proc, incarnation)
-            self._exchange.broadcast(HAS_FINALIZED, FINALIZED.write((proc, incarnation)))
+            self._announcements.proc(proc, FINALIZED, incarnation)
             self._review()
 
     def _departed(self, proc: Proc) -> None:
         self._incarnations.lost(proc)
         self._depart((proc,))
-        self._exchange.broadcast(DEPARTED, PROCS.write((proc,)))
+        self._announcements.proc(proc, DEPARTED)
         for asked in self._modexes.get(proc, ()):
             self._exchange.later(GONE_SECONDS, lambda asked=asked: self._give_up(proc, asked))  # type: ignore[misc]
 
@@ -329,6 +329,7 @@ class Crossing:
 
     def _changed(self, name: str, here: bool) -> None:
         if not here:
+            self._announcements.lose(name)
             procs = tuple(self._places.procs_on(name))
             lost = [proc for proc in procs if not self._places.is_missing(proc, 1)]
             self._depart(procs)
@@ -337,31 +338,23 @@ class Crossing:
             if self._session is None or self._session(name):
                 self._tell_lost(lost)
             return
-        gone: list[Proc] = []
-        for nspace, places, departed, finalized in self._places.told_by(self.name):
-            self._exchange.tell(name, REGISTERED, PLACES.write((nspace, places)))
-            for each in finalized:
-                self._exchange.tell(name, HAS_FINALIZED, FINALIZED.write(each))
-            gone += departed
-        if gone:
-            self._exchange.tell(name, DEPARTED, PROCS.write(tuple(gone)))
-
-    def _told_places(self, sender: str, data: bytes) -> None:
-        self._places.add(sender, *PLACES.read(data))
+        self._announcements.meet(name)
 
     def _told_forget(self, sender: str, data: bytes) -> None:
         self._remove(sender, *FORGOTTEN.read(data))
 
-    def _told_departed(self, _sender: str, data: bytes) -> None:
-        self._depart(PROCS.read(data))
-
-    def _told_finalized(self, _sender: str, data: bytes) -> None:
-        self._places.finalize(*FINALIZED.read(data))
-        self._review()
-
-    def _told_back(self, _sender: str, data: bytes) -> None:
-        for proc in PROCS.read(data):
-            self._places.back(proc)
+    def _happened(self, news: News) -> None:
+        """Something has happened to procs of other servers."""
+        for what, incarnation, procs in news:
+            if what == DEPARTED:
+                self._depart(procs)
+            elif what == FINALIZED:
+                for proc in procs:
+                    self._places.finalize(proc, incarnation)
+                self._review()
+            elif what == BACK:
+                for proc in procs:
+                    self._places.back(proc)
 
     def _lacks(self, nspace: str) -> bool:
         return nspace not in self._jobs and nspace not in self._borrowed

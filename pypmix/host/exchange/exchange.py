@@ -45,9 +45,10 @@ if TYPE_CHECKING:
     Listener = Callable[[str, bytes], None]
     Watcher = Callable[[str, bool], None]
 
-REQUEST, ANSWER, REFUSED, TELL = range(1, 5)
-"""The kinds of messages."""
+REQUEST, ANSWER, REFUSED, TELL, ASIDE = range(1, 6)
+"""The kinds of messages; what is said aside passes by what is kept of its sender."""
 
+_ASIDE = bytes((ASIDE,))
 _REQUEST: Field[tuple[int, str, bytes]] = message(NUMBER, TEXT, BYTES)
 
 LOST = "pypmix.lost"
@@ -232,6 +233,9 @@ class Exchange:
             LEAVES: lambda sender, _data: self._lose(sender),
         }
         self._watchers: list[Watcher] = []
+        self._held: dict[str, tuple[Callable[[], None], list[bytes]]] = {}
+        """Messages kept of servers until it can be dealt with, and what is called when something has come."""
+        self._deferred: Callable[[], None] | None = None
         self._waiting: list[_Awaited] = []
         self.collectives = Participant(self)
 
@@ -246,6 +250,7 @@ class Exchange:
 
     def close(self) -> None:
         """Leave: all that is under way ends with `LostConnection`. May be called twice."""
+        self.soon(self._catch_up)
         self._carrier.close()
         self.soon(self._close)
         if self._alarms is not None:
@@ -380,8 +385,38 @@ class Exchange:
 
     def broadcast(self, topic: str, data: bytes) -> None:
         """Tell all other servers that are there."""
-        told = _checked(data)
-        self.soon(lambda: self._tell(self._others(), topic, told))
+        self.soon(self.tell_others, topic, _checked(data))
+
+    def tell_others(self, topic: str, data: bytes, to: str = "") -> None:
+        """Tell all other servers that are there, or one of them, at once: in a callback of the exchange."""
+        self._tell((to,) if to else self._others(), topic, data)
+
+    def aside(self, to: str, topic: str, data: bytes) -> None:
+        """Tell another server something that it hears even while it holds this one, in a callback of the exchange."""
+        if to in self._here and not self._closed:
+            self._carrier.send(to, codec.pack(ASIDE, TEXT.write(topic), data))
+
+    def hold(self, name: str, wake: Callable[[], None]) -> None:
+        """Keep what another server says until `release`, or until it is lost; in a callback of the exchange.
+
+        Args:
+            name: Its name.
+            wake: Called when something has come.
+        """
+        self._held.setdefault(name, (wake, []))
+
+    def release(self, name: str) -> None:
+        """Go on with what a server has said, in a callback of the exchange; which may hold it again."""
+        for kept in self._held.pop(name, (None, ()))[1]:
+            self._arrived(name, kept)
+
+    def defer(self, call: Callable[[], None], seconds: float) -> None:
+        """Have something told after some seconds, or before the next message of this server, whichever is first.
+
+        There is one such call at a time; in a callback of the exchange.
+        """
+        self._deferred = call
+        self.later(seconds, self._catch_up)
 
     def when_present(self, names: Iterable[str], done: OnPresent, *, timeout: float = 0.0) -> None:
         """Wait until servers are there.
@@ -451,7 +486,7 @@ class Exchange:
             self._asked_for(to, number, topic, data)
             return
         try:
-            self._carrier.send(to, codec.pack(REQUEST, NUMBER.write(number), TEXT.write(topic), data))
+            self._send(to, codec.pack(REQUEST, NUMBER.write(number), TEXT.write(topic), data))
         except OverflowError as problem:
             self._answered(
                 to, number, None, PMIxError(str(problem), status=statuses.ERR_OUT_OF_RESOURCE, operation=topic)
@@ -523,11 +558,21 @@ class Exchange:
             return
         if error is None:
             try:
-                self._carrier.send(to, codec.pack(ANSWER, NUMBER.write(number), data or b""))
+                self._send(to, codec.pack(ANSWER, NUMBER.write(number), data or b""))
             except OverflowError as problem:
                 error = PMIxError(str(problem), status=statuses.ERR_OUT_OF_RESOURCE)
         if error is not None:
-            self._carrier.send(to, codec.pack(REFUSED, pack_error(number, error)))
+            self._send(to, codec.pack(REFUSED, pack_error(number, error)))
+
+    def _send(self, to: str, message: bytes) -> None:
+        if self._deferred is not None:
+            self._catch_up()
+        self._carrier.send(to, message)
+
+    def _catch_up(self) -> None:
+        call, self._deferred = self._deferred, None
+        if call is not None:
+            call()
 
     # News
 
@@ -535,11 +580,12 @@ class Exchange:
         return sorted(self._here - {self.name})
 
     def _tell(self, names: Iterable[str], topic: str, data: bytes) -> None:
+        told = codec.pack(TELL, TEXT.write(topic), data)
         for name in names:
             if name == self.name:
                 self._heard(name, topic, data)
             elif name in self._here and not self._closed:
-                self._carrier.send(name, codec.pack(TELL, TEXT.write(topic), data))
+                self._send(name, told)
 
     def _heard(self, sender: str, topic: str, data: bytes) -> None:
         listener = self._listeners.get(topic)
@@ -552,6 +598,11 @@ class Exchange:
 
     def _arrived(self, sender: str, message: bytes) -> None:
         if self._closed or sender not in self._here:
+            return
+        if sender in self._held and message[:1] != _ASIDE:
+            wake, kept = self._held[sender]
+            kept.append(message)
+            wake()
             return
         try:
             self._read(sender, message)
@@ -570,7 +621,7 @@ class Exchange:
             (data,) = codec.expect(parts, 1)
             asked, error = unpack_error(data)
             self._answered(sender, asked, None, error, arrived=True)
-        elif kind == TELL:
+        elif kind in (TELL, ASIDE):
             topic, data = codec.expect(parts, 2)
             self._heard(sender, TEXT.read(topic), data)
         else:
@@ -609,6 +660,9 @@ class Exchange:
 
     def _lose(self, name: str) -> None:
         """Another server is not there any more: it answers nothing, and waits for nothing."""
+        while name in self._held:
+            # What it has said before it was lost counts.
+            self.release(name)
         if name not in self._here:
             return
         self._here.discard(name)
@@ -655,6 +709,7 @@ class Exchange:
         if self._closed:
             return
         self._closed = True
+        self._held.clear()
         self.collectives.close()
         for number, asked in list(self._asked.items()):
             self._answered(asked.to, number, None, left(asked.topic))

@@ -51,6 +51,15 @@ MAX_ANSWERING = 4096
 MAX_DETAIL = 4096
 """How much of an error's text travels."""
 
+# What servers tell each other of jobs and procs (`announcing`)
+
+CLAIM_SECONDS = 0.05
+"""The time that a server has to register a job itself before it asks another one where the procs are."""
+
+NEWS_SECONDS = 0.002
+MAX_NEWS = 1024
+"""The time, and the number of procs, for which news of procs are gathered as one message."""
+
 # What a `Crossing` answers
 
 GET_SECONDS = 2.0

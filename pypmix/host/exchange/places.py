@@ -63,11 +63,14 @@ class Party:
 class _Job:
     """A job: where its procs are, which servers know it, who has departed, who has finalized in which incarnation."""
 
-    __slots__ = ("departed", "finalized", "places", "tellers")
+    __slots__ = ("departed", "digests", "finalized", "places", "tellers")
 
     def __init__(self) -> None:
         self.places: dict[int, str] = {}
-        self.tellers: set[str] = set()
+        self.digests: set[bytes] = set()
+        """Of the descriptions that are in `places`."""
+        self.tellers: dict[str, bytes] = {}
+        """The servers that know it, and the digest of what each tells."""
         self.departed: set[int] = set()
         self.finalized: dict[int, int] = {}
 
@@ -92,19 +95,42 @@ class Places:
 
     # Jobs
 
-    def add(self, teller: str, nspace: str, places: Mapping[int, str]) -> None:
+    def knows(self, nspace: str, digest: bytes) -> bool:
+        """Tell whether a description of a job is known."""
+        job = self._jobs.get(nspace)
+        return job is not None and digest in job.digests
+
+    def add(self, teller: str, nspace: str, digest: bytes, places: Mapping[int, str] | None = None) -> None:
         """A server tells where procs of a job are.
+
+        Args:
+            teller: The server.
+            nspace: The job.
+            digest: What tells its description from others.
+            places: The description; not needed where it is known.
 
         Raises:
             PMIxError: There are too many jobs.
         """
-        self._parties.clear()
+        if places is not None:
+            self.describe(nspace, digest, places)
+        self._jobs[nspace].tellers[teller] = digest
+
+    def describe(self, nspace: str, digest: bytes, places: Mapping[int, str]) -> None:
+        """A description of a job is known from here on.
+
+        Raises:
+            PMIxError: There are too many jobs.
+        """
         job = self._jobs.get(nspace)
+        if job is not None and digest in job.digests:
+            return
+        self._parties.clear()
         if job is None:
             if len(self._jobs) >= MAX_JOBS:
                 raise PMIxError(f"there are {MAX_JOBS} jobs already", status=statuses.ERR_OUT_OF_RESOURCE)
             job = self._jobs[nspace] = _Job()
-        job.tellers.add(teller)
+        job.digests.add(digest)
         job.places.update(places)
 
     def remove(self, teller: str, nspace: str) -> bool:
@@ -112,7 +138,7 @@ class Places:
         job = self._jobs.get(nspace)
         if job is None:
             return False
-        job.tellers.discard(teller)
+        job.tellers.pop(teller, None)
         if not job.tellers:
             self._parties.clear()
             del self._jobs[nspace]
@@ -142,7 +168,7 @@ class Places:
     def known_to(self, nspace: str, servers: Iterable[str]) -> bool:
         """Tell whether all of these servers have told of a job."""
         job = self._jobs.get(nspace)
-        return job is not None and job.tellers.issuperset(servers)
+        return job is not None and job.tellers.keys() >= set(servers)
 
     def tellers_of(self, nspace: str) -> list[str]:
         """Return the servers that know a job, sorted."""
@@ -154,14 +180,19 @@ class Places:
         job = self._jobs.get(nspace)
         return () if job is None else tuple([Proc.unchecked(nspace, rank) for rank in job.places])
 
-    def told_by(self, teller: str) -> Iterator[tuple[str, dict[int, str], list[Proc], list[tuple[Proc, int]]]]:
-        """Yield what a server has told: jobs, their places, and of its own procs who has departed, and finalized."""
+    def of(self, nspace: str) -> dict[int, str] | None:
+        """Return the server of each rank of a job, None if it is not known."""
+        job = self._jobs.get(nspace)
+        return None if job is None else job.places
+
+    def told_by(self, teller: str) -> Iterator[tuple[str, bytes, list[Proc], list[tuple[Proc, int]]]]:
+        """Yield what a server has told: jobs, their digests, and of its own procs who has departed, and finalized."""
         for nspace, job in self._jobs.items():
             if teller in job.tellers:
                 mine = [Proc.unchecked(nspace, rank) for rank, where in job.places.items() if where == teller]
                 departed = [proc for proc in mine if proc.rank in job.departed]
                 finalized = [(proc, job.finalized[proc.rank]) for proc in mine if proc.rank in job.finalized]
-                yield nspace, job.places, departed, finalized
+                yield nspace, job.tellers[teller], departed, finalized
 
     # Procs
 

@@ -1,0 +1,249 @@
+"""Servers tell each other of jobs by a digest, and of procs by few messages; nobody acts on what it lacks."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from pypmix.host.exchange import Crossing, Exchange, Hub
+from pypmix.host.exchange.limits import DECISION_SECONDS
+from pypmix.standard import attrs
+from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.types import RANK_WILDCARD, Proc
+from unit.test_exchange_crossing import PARTIAL, Asked, Server, fence
+
+pytestmark = pytest.mark.timeout(30)
+
+ALL = (Proc("job", RANK_WILDCARD),)
+
+
+class Counting(Hub):
+    """A hub that counts messages, and bytes, by sender; and loses what `drop` says."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.messages = Counter()
+        self.bytes = Counter()
+        self.drop = lambda _sender, _to, _message: False
+
+    def send(self, carrier, to, message):
+        self.messages[carrier.name] += 1
+        self.bytes[carrier.name] += len(message)
+        if not self.drop(carrier.name, to, message):
+            super().send(carrier, to, message)
+
+
+class Session:
+    """Some servers with a rank or more each; who registers the job, and when, is the test's business."""
+
+    def __init__(self, count, ranks=1):
+        self.hub = Counting(delay=lambda _from, _to: 0.01)
+        self.names = [f"n{number:03}" for number in range(count)]
+        self.places = {rank: self.names[rank // ranks] for rank in range(count * ranks)}
+        self.exchanges, self.crossings, self.servers = {}, {}, {}
+        for name in self.names:
+            self.add(name)
+        self.hub.run()
+        self.hub.messages.clear()
+        self.hub.bytes.clear()
+
+    def add(self, name):
+        clock = self.hub.clock
+        self.exchanges[name] = Exchange(self.hub.carrier(name), later=clock.later, now=clock.time)
+        self.servers[name] = Server(name)
+        self.crossings[name] = Crossing(self.servers[name], self.exchanges[name])
+        self.exchanges[name].start()
+
+    def register(self, *names, job="job", places=None):
+        for name in names:
+            self.crossings[name].register(JobInfo(job, (attrs.JOB_SIZE(1),)), places or self.places)
+
+    def ask(self, name, op):
+        asked = Asked(op)
+        assert self.crossings[name].answer(asked)
+        return asked
+
+    def has(self, name, job="job"):
+        return self.crossings[name]._places.of(job)
+
+
+def test_a_job_that_all_describe_alike_is_told_by_a_digest():
+    bytes_of = {}
+    for count in (4, 16):
+        session = Session(count)
+        session.register(*session.names)
+        session.hub.run()
+        assert set(session.hub.messages.values()) == {count - 1}
+        bytes_of[count] = max(session.hub.bytes.values()) // (count - 1)
+        assert all(session.has(name) == session.places for name in session.names)
+        places = session.crossings["n000"]._places
+        assert places.known_to("job", session.names)
+    assert bytes_of[4] == bytes_of[16]
+
+
+def test_who_has_no_part_in_a_job_asks_one_server_for_it():
+    session = Session(8)
+    session.register(*session.names[:6])
+    session.hub.run()
+    assert session.has("n006") == session.has("n007") == session.places
+    assert sum(session.hub.messages.values()) == 6 * 7 + 2 * 2
+    assert session.crossings["n007"]._places.tellers_of("job") == session.names[:6]
+
+
+def test_who_describes_it_in_another_way_gets_what_the_others_know():
+    session = Session(3)
+    session.register("n000", "n001")
+    session.register("n002", places={7: "n002"})
+    session.hub.run()
+    assert all(session.has(name) == {**session.places, 7: "n002"} for name in session.names)
+
+
+def test_what_comes_before_the_description_waits_for_it_and_keeps_its_order():
+    session = Session(3)
+    session.register("n001", "n002")
+    # The coordinator has not heard of the job but by these, and registers it much later.
+    asked = [session.ask(name, fence(name, ALL)) for name in ("n001", "n002")]
+    session.crossings["n002"].departed(Proc("job", 2))
+    session.hub.run(0.2)
+    assert not any(each.ends for each in asked)
+    assert session.has("n000") == session.places
+    assert session.crossings["n000"]._places.has_departed(Proc("job", 2))
+    session.register("n000")
+    asked.append(session.ask("n000", fence("n000", ALL)))
+    session.hub.run()
+    assert [each.end for each in asked] == [b"<n000><n001><n002>"] * 3
+
+
+def test_upcalls_wait_for_a_description_that_was_told_of():
+    session = Session(2)
+    session.register("n001", job="other", places={0: "n001", 1: "n000"})
+    session.hub.run(0.02)
+    assert session.has("n000", "other") is None
+    # Its client knows of that job from the other one.
+    procs = (Proc("other", RANK_WILDCARD),)
+    asked = [session.ask(name, fence(name, procs)) for name in session.names]
+    session.hub.run()
+    assert [each.end for each in asked] == [b"<n000><n001>"] * 2
+
+
+def test_two_servers_that_lack_what_the_other_has_do_not_wait_for_each_other():
+    session = Session(2)
+    for name, job in (("n000", "first"), ("n001", "second")):
+        session.register(name, job=job, places={0: name})
+    session.hub.run(0.02)
+    asked = [session.ask(name, fence(name, (Proc("first", 0), Proc("second", 0)))) for name in session.names]
+    session.hub.run()
+    assert session.hub.clock.now < 1
+    assert [each.end for each in asked] == [b"<n000><n001>"] * 2
+
+
+def test_where_the_one_that_is_asked_is_lost_another_is_asked():
+    session = Session(4)
+    session.register("n001", "n002")
+    session.hub.run(0.07)
+    session.hub.lose("n001")
+    session.hub.run()
+    assert session.has("n003") == session.has("n000") == session.places
+    assert session.crossings["n003"]._places.tellers_of("job") == ["n002"]
+
+
+def test_what_is_kept_counts_where_its_sender_is_lost():
+    session = Session(3)
+    heard = []
+    session.exchanges["n000"].hear("news", lambda *news: heard.append(news))
+    session.register("n001")
+    session.exchanges["n001"].tell("n000", "news", b"1")
+    session.hub.run(0.011)
+    assert not heard
+    # Its description never comes.
+    session.exchanges["n001"].close()
+    session.hub.run()
+    assert heard == [("n001", b"1")]
+    assert session.has("n000") is None
+    # And nothing waits any more.
+    session.register("n000", "n002")
+    assert session.ask("n000", fence("n000", (Proc("job", 0),))).end == b"<n000>"
+
+
+def test_a_server_that_does_not_say_what_it_has_told_of_holds_nobody_up_for_ever(caplog):
+    session = Session(2)
+    session.hub.drop = lambda _sender, to, message: to == "n001" and b"wanted" in message
+    session.register("n001", job="other", places={0: "n001"})
+    asked = session.ask("n000", fence("n000", (Proc("other", 0),)))
+    heard = []
+    session.exchanges["n000"].hear("news", lambda *news: heard.append(news))
+    session.exchanges["n001"].tell("n000", "news", b"1")
+    session.hub.run(DECISION_SECONDS / 2)
+    assert not heard
+    session.hub.run()
+    assert heard == [("n001", b"1")]
+    assert asked.end.code
+    assert "do not say where the procs of 'other' are" in caplog.text
+
+
+def test_a_job_that_is_over_before_it_was_asked_about_is_not_known():
+    session = Session(2)
+    session.register("n001")
+    session.crossings["n001"].deregister("job")
+    session.hub.run()
+    assert session.has("n000") is None
+    assert not session.crossings["n000"]._announcements.has_to_ask()
+
+
+def test_procs_that_go_at_a_time_are_told_of_together():
+    session = Session(4, ranks=8)
+    session.register(*session.names)
+    for rank in range(32):
+        session.crossings[session.places[rank]].connected(Proc("job", rank))
+    session.hub.run()
+    session.hub.messages.clear()
+    for rank in range(32):
+        crossing = session.crossings[session.places[rank]]
+        crossing.finalized(Proc("job", rank))
+        crossing.departed(Proc("job", rank))
+    session.hub.run()
+    assert set(session.hub.messages.values()) == {3}
+    for crossing in session.crossings.values():
+        assert crossing._places.has_ended("job")
+
+
+def test_news_of_procs_come_before_what_builds_on_them():
+    session = Session(2)
+    session.register(*session.names)
+    session.hub.run()
+    heard = []
+    place = session.crossings["n000"]._places
+    session.exchanges["n000"].hear("news", lambda *_: heard.append(place.has_departed(Proc("job", 1))))
+    session.crossings["n001"].departed(Proc("job", 1))
+    session.exchanges["n001"].tell("n000", "news", b"")
+    session.hub.run()
+    assert heard == [True]
+
+
+def test_a_proc_that_goes_and_comes_back_has_gone_for_others_too():
+    session = Session(2)
+    gone = []
+    session.crossings["n000"]._gone = gone.append
+    session.register(*session.names)
+    session.hub.run()
+    proc = Proc("job", 1)
+    crossing = session.crossings["n001"]
+    for step in (crossing.connected, crossing.departed, crossing.connected, crossing.departed, crossing.connected):
+        step(proc)
+    session.hub.run()
+    assert gone == [proc, proc]
+    assert not session.crossings["n000"]._places.has_departed(proc)
+
+
+def test_a_server_that_comes_late_is_told_of_procs_that_have_gone():
+    session = Session(2)
+    session.register(*session.names)
+    session.hub.run()
+    session.add("n009")
+    session.crossings["n001"].departed(Proc("job", 1))
+    session.hub.run()
+    assert session.crossings["n009"]._places.has_departed(Proc("job", 1))
+    asked = session.ask("n000", fence("n000", ALL))
+    session.hub.run()
+    assert asked.end.code == PARTIAL
