@@ -3,8 +3,8 @@
 Where procs are
 ---------------
 All servers of a job know where its procs are, and mostly describe it alike: so each tells the others a digest of its
-description. A server with the same one, or that gets it in a moment by registering the job itself, asks for nothing. Any
-other asks one server of those that have told the digest, the next one if that is lost or silent.
+description. A server with the same one, or that gets it in a moment by registering the job itself, asks for nothing.
+Any other asks one server of those that have told the digest, the next one if that is lost or silent.
 
 What a server says after it has told of a job may be about its procs. So as long as a server here lacks a description
 it keeps what the teller says for later (`Exchange.hold`), and asks at once when there is something. Upcalls of its own

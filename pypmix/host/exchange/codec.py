@@ -39,6 +39,7 @@ MAX_PROCS = 1 << 20
 
 _KINDS = [bytes((kind,)) for kind in range(256)]
 _LENGTH = struct.Struct("!I")
+_pack_length, _unpack_length = _LENGTH.pack, _LENGTH.unpack_from
 
 
 def broken(detail: str) -> RemoteProtocolError:
@@ -48,7 +49,10 @@ def broken(detail: str) -> RemoteProtocolError:
 
 def pack(kind: int, *fields: bytes) -> bytes:
     """Return a message."""
-    return b"".join([_KINDS[kind], *[part for field in fields for part in (_LENGTH.pack(len(field)), field)]])
+    parts = [_KINDS[kind]]
+    for field in fields:
+        parts += (_pack_length(len(field)), field)
+    return b"".join(parts)
 
 
 def unpack(message: bytes) -> tuple[int, list[bytes]]:
@@ -66,7 +70,7 @@ def unpack(message: bytes) -> tuple[int, list[bytes]]:
         start = pos + 4
         if start > size:
             raise broken("a message ends in the middle of a length")
-        pos = start + _LENGTH.unpack_from(message, start - 4)[0]
+        pos = start + _unpack_length(message, start - 4)[0]
         if pos > size:
             raise broken(f"a field reaches {pos - size} bytes beyond its message")
         fields.append(message[start:pos])

@@ -10,8 +10,8 @@ coordinator, gives the contribution, and goes to the next server where the coord
 
 The coordinator does not know by which way contributions come. A message holds any number of them, each with its
 server, and all of these have one answer: a server between the others and the coordinator may combine what comes from
-those below it, pass it on as one message, and hand the one decision down. Nothing here sends to a server that has not
-asked.
+those below it, pass it on as one message, and hand the one decision down (`tree`). Nothing here sends to a server that
+has not asked.
 
 What goes on is a `Round`. `KINDS` says what distinguishes its kind; its states and what may happen in each of them are
 the table `TRANSITIONS`, by which every step is made:
@@ -40,6 +40,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from hashlib import blake2b
 from itertools import count
+from operator import itemgetter
 from os import urandom
 
 from pypmix.engine.collective import rules
@@ -57,11 +58,14 @@ from pypmix.host.exchange.kinds import (
 )
 from pypmix.host.exchange.limits import LATE_SECONDS, MAX_DECIDED, MAX_LATE, MAX_LEFT, OPTIONAL_SECONDS
 from pypmix.host.exchange.places import Party, Places
+from pypmix.host.exchange.tree import ABSENT, NAMED, is_flat
 from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
 from pypmix.standard.record import Record
 from pypmix.standard.types import DataArray, Info, Value, decimal
+
+_by_server = itemgetter(0)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -143,19 +147,36 @@ class Decided:
         return self._known.get(key)
 
 
-class _Held:
-    """A contribution that waits for the others."""
+class Held:
+    """Contributions that have come as one and wait for the others: one, or several that were combined on the way.
 
-    __slots__ = ("answer", "part", "server")
+    Args:
+        server: The server that they come from.
+        number: The number by which that gives them up.
+        parts: The contributions, each with its server.
+        answer: Told what is decided.
 
-    def __init__(self, server: str, part: Part, answer: OnDecision) -> None:
+    Attributes:
+        part: The first of them.
+        servers: The servers that have contributed.
+    """
+
+    __slots__ = ("answer", "number", "part", "parts", "server", "servers")
+
+    def __init__(self, server: str, number: int, parts: tuple[tuple[str, Part], ...], answer: OnDecision) -> None:
         self.server = server
-        self.part = part
+        self.number = number
+        self.parts = parts
+        self.part = parts[0][1]
         self.answer = answer
+        if len(parts) == 1 and not self.part.covers:
+            self.servers = frozenset((parts[0][0],))
+        else:
+            self.servers = frozenset([name for head, part in parts for name in part.covers or (head,)])
 
     @property
     def key(self) -> Key:
-        return self.server, self.part.number
+        return self.server, self.number
 
 
 class Round:
@@ -166,15 +187,20 @@ class Round:
         members: Who takes part: those whom all servers name.
         alike: Whether all servers name the same.
         expected: How many servers take part, as the first of them sees it.
+        more: How many contributions have come combined with others; only of a kind that ends with any loss.
         held: The contributions that have come and wait.
         keys: All that have come, those too whose server is lost.
         leaders: Who has declared itself leader in those.
         dead: Whose offers were taken back.
+        asked: The servers that are asked whether they have contributed, where that may be on its way.
+        absent: Those of them that have not.
         give_up: Once forwarded: gives the forwarded offer up, with a status.
     """
 
     __slots__ = (
+        "absent",
         "alike",
+        "asked",
         "dead",
         "expected",
         "give_up",
@@ -183,6 +209,7 @@ class Round:
         "kind",
         "leaders",
         "members",
+        "more",
         "name",
         "state",
         "timer",
@@ -194,16 +221,19 @@ class Round:
         self.state = GATHERS
         self.members: frozenset[Proc] = frozenset()
         self.expected = 0
+        self.more = 0
         self.alike = True
-        self.held: list[_Held] = []
+        self.held: list[Held] = []
         self.keys: list[Key] = []
         self.leaders: set[Proc] = set()
         self.dead: set[Proc] = set()
+        self.asked: set[str] = set()
+        self.absent: set[str] = set()
         self.timer: Timer | None = None
         self.give_up: Callable[[int], None] | None = None
 
     def __contains__(self, server: str) -> bool:
-        return any(held.server == server for held in self.held)
+        return any(server in held.servers for held in self.held)
 
     def step(self, event: str) -> None:
         """Go on to the next state.
@@ -224,9 +254,18 @@ class Round:
     @property
     def parts(self) -> list[tuple[str, Part]]:
         """The contributions that have come, in the order of servers."""
-        return [(held.server, held.part) for held in sorted(self.held, key=lambda held: held.server)]
+        return sorted([part for held in self.held for part in held.parts], key=_by_server)
 
-    def add(self, held: _Held) -> bool:
+    @property
+    def present(self) -> set[str]:
+        """The servers that have contributed."""
+        return {server for held in self.held for server in held.servers}
+
+    def is_full(self) -> bool:
+        """Tell whether as many servers have contributed as take part."""
+        return len(self.held) + self.more >= self.expected
+
+    def add(self, held: Held) -> bool:
         """Take a contribution in; tell whether it names the same members as the others."""
         party = held.part.party
         if not self.keys:
@@ -237,7 +276,8 @@ class Round:
             self.alike = False
             self.members &= party.members
         self.held.append(held)
-        self.keys += (held.key, *_combined_in(held.part))
+        self.more += len(held.servers) - 1
+        self.keys += (held.key, *_offered_in(held.part))
         return same
 
 
@@ -289,26 +329,31 @@ class Coordinator:
 
     # What comes
 
-    def come(self, server: str, part: Part, answer: OnDecision) -> None:
-        """A server contributes; `answer` is told what is decided."""
-        rule = part.rule
+    def come(self, held: Held) -> None:
+        """A server contributes, or passes on what others have."""
+        server, part, rule = held.server, held.part, held.part.rule
         known = None if rule.loss_ends else self.decided.find((server, part.number))
         if known is None and rule.remembered:
             known = self._missed(server, part)
         if known is None and (rule.unknown or self._session.gone):
             known = self._refused(part)
-        round = None if known is not None else self._round_for(server, part)
+        round = None if known is not None else self._round_for(held)
         if round is not None and part.kind == GATHER and round.keys and part.servers != round.held[0].part.servers:
             text = f"{server} gathers with {listed(part.servers)}, others with {listed(round.held[0].part.servers)}"
             known = deciding.failure(statuses.ERR_BAD_PARAM, text)
         if round is None or known is not None:
-            answer(Decision(known or Outcome(moved=True)))
+            held.answer(Decision(known or Outcome(moved=True)))
             return
-        same = round.add(_Held(server, part, answer))
+        same = round.add(held)
         if not same and rule.names_alike:
             self._end(round, deciding.different(round.parts))
-        elif len(round.held) >= round.expected or not same or self._anybody_gone():
+        elif round.is_full() or not same or self._anybody_gone():
             self._settle(round)
+
+    def lacks(self, parts: Iterable[tuple[str, Part]]) -> bool:
+        """Tell whether contributions name procs of jobs that this server does not know yet."""
+        unknown = [proc for _, part in parts for proc in part.party.unknown]
+        return any(not self.places.is_over(proc.nspace) for proc in unknown)
 
     def _anybody_gone(self) -> bool:
         """Tell whether any server or proc has gone, or has left a group: then members have to be looked at."""
@@ -340,14 +385,16 @@ class Coordinator:
         ]
         return deciding.servers_lost(part.kind, names, procs)
 
-    def _round_for(self, server: str, part: Part) -> Round:
+    def _round_for(self, held: Held) -> Round:
+        part = held.part
         rounds = self._rounds.setdefault((part.kind, part.name), [])
         for round in rounds:
             if part.kind == OFFER:
                 if deciding.size_of(part) is None or not self._all_leaders_came(round):
                     return round
-            elif server not in round and (
-                part.kind == GATHER or not round.held or not round.members.isdisjoint(part.procs)
+            elif not round.held or (
+                all(map(held.servers.isdisjoint, [other.servers for other in round.held]))
+                and (part.kind == GATHER or not round.members.isdisjoint(part.procs))
             ):
                 return round
         round = Round(part.kind, part.name)
@@ -362,7 +409,7 @@ class Coordinator:
                     self._give_up(round, held, status, detail, servers)
                     return
 
-    def _give_up(self, round: Round, held: _Held, status: int, detail: str, servers: tuple[str, ...]) -> None:
+    def _give_up(self, round: Round, held: Held, status: int, detail: str, servers: tuple[str, ...]) -> None:
         if round.give_up is not None:
             round.give_up(status)
         elif status == statuses.ERR_TIMEOUT:
@@ -376,7 +423,7 @@ class Coordinator:
             self._remember(round, outcome)
             self._end(round, outcome)
 
-    def _overdue(self, round: Round, held: _Held) -> None:
+    def _overdue(self, round: Round, held: Held) -> None:
         constructs = round.kind in (CONSTRUCT, OFFER)
         if constructs and deciding.asked(round.parts, deciding.OPTIONAL):
             if round.state == GATHERS:
@@ -398,13 +445,13 @@ class Coordinator:
             round.step(CLOSE)
             self._settle(round)
 
-    def _withdraw(self, round: Round, held: _Held, outcome: Outcome) -> None:
+    def _withdraw(self, round: Round, held: Held, outcome: Outcome) -> None:
         """A caller will not be in the group that it has come to."""
         self._take_back(round, held)
         held.answer(Decision(outcome))
         self._settle(round)
 
-    def _take_back(self, round: Round, held: _Held) -> None:
+    def _take_back(self, round: Round, held: Held) -> None:
         """A contribution is void; where it was an offer that the others count on, its caller is dead to them."""
         round.held.remove(held)
         if round.kind == OFFER and (deciding.size_of(held.part) is not None or self._wanted(round, held.part)):
@@ -513,15 +560,15 @@ class Coordinator:
     def _members(self, round: Round) -> tuple[dict[str, list[Proc]], set[Proc], bool]:
         """Return which members are waited for, by server, who has gone, and whether this server has any there."""
         party = round.held[0].part.party
-        if round.alike and len(round.held) == round.expected and not party.unknown and not self._anybody_gone():
+        if round.alike and round.is_full() and not party.unknown and not self._anybody_gone():
             return {}, set(), self.name in party.servers
-        present = {held.server for held in round.held}
+        present = round.present
         if round.kind == GATHER:
             part = round.held[0].part
-            signature, given = part.name.encode("utf-8", "surrogateescape"), [held.part.data for held in round.held]
+            signature, given = part.name.encode("utf-8", "surrogateescape"), [each.data for _, each in round.parts]
             absent = [name for name in part.servers if name not in present and not self.absent(signature, name, given)]
             return {name: [] for name in absent}, set(), True
-        incarnation = max([held.part.incarnation for held in round.held])
+        incarnation = max([part.incarnation for held in round.held for _, part in held.parts])
         left = self._left_of(round.kind, round.name)
         servers: dict[str, list[Proc]] = {}
         gone: set[Proc] = set()
@@ -578,18 +625,37 @@ class Coordinator:
         if round.rule.needs_callers and not here:
             # Servers that know who is left here come together at the next one.
             self._end(round, Outcome(moved=True))
-        elif not waiting or round.state == CLOSED:
+        elif (not waiting or round.state == CLOSED) and not self._asks(round):
             if round.kind == CONSTRUCT:
                 self._settle_construct(round, gone, {proc for procs in waiting.values() for proc in procs})
             else:
                 self._end(round, self._decision(round, gone))
 
-    def _is_out(self, held: _Held) -> bool:
+    def _asks(self, round: Round) -> bool:
+        """Ask servers that nothing is expected of whether they have contributed; tell whether that is open."""
+        if not round.rule.loss_ends or is_flat(round.expected) or round.is_full():
+            return False
+        part = round.held[0].part
+        away = round.present.union(round.absent, self._session.gone, (self.name,))
+        names = [name for name in part.servers or part.party.names if name not in away]
+
+        def told(name: str) -> None:
+            round.absent.add(name)
+            self._settle(round)
+
+        for name in [name for name in names if name not in round.asked]:
+            round.asked.add(name)
+            asked = NAMED.write((round.kind, round.name))
+            self._session.ask(name, ABSENT, asked, lambda _data, _error, name=name: told(name))  # type: ignore[misc]
+        return bool(names)
+
+    def _is_out(self, held: Held) -> bool:
         return self.are_out(held.part, held.part.party.servers.get(held.server, ()))
 
     def _decision(self, round: Round, gone: set[Proc]) -> Outcome:
         parts, part = round.parts, round.held[0].part
-        late = [name for name in part.servers or sorted(part.party.servers) if name not in round]
+        present = () if round.is_full() else round.present
+        late = [name for name in part.servers or part.party.names if name not in present] if present else []
         end = deciding.together(round.kind, parts, gone, late, self._left_of(round.kind, round.name))
         if round.kind == CONNECT and end.status == statuses.SUCCESS:
             came = {proc for server, part in parts for proc in part.party.servers.get(server, ())}
@@ -654,14 +720,14 @@ class Coordinator:
         came = deciding.leaders_in(round.parts)
         return rules.all_leaders_came(min(sizes, default=None), len(came), len(round.dead - came))
 
-    def _offers(self, round: Round) -> tuple[set[Proc], set[Proc], list[_Held]]:
+    def _offers(self, round: Round) -> tuple[set[Proc], set[Proc], list[Held]]:
         """Return who of those who are added is waited for, who has gone, and the offers of them that have come."""
         leaders = deciding.leaders_in(round.parts)
         added = {proc for proc in deciding.added_by(round.parts) if proc not in leaders}
         gone = {proc for proc in leaders | added if self.has_gone(proc)} | round.dead
-        came: list[_Held] = []
+        came: list[Held] = []
         waiting = added - gone
-        unnamed: dict[str, list[_Held]] = {}
+        unnamed: dict[str, list[Held]] = {}
         for held in round.held:
             if deciding.size_of(held.part) is None:
                 if not held.part.procs:
@@ -738,14 +804,14 @@ class Coordinator:
         inquires = not outcome.moved and not round.rule.loss_ends
         self._answer(round.held, outcome.replace(parts=tuple(round.keys)) if inquires else outcome)
 
-    def _answer(self, told: list[_Held], outcome: Outcome) -> None:
+    def _answer(self, told: list[Held], outcome: Outcome) -> None:
         self.decided.add(outcome)
         decision = Decision(outcome)
         for held in told:
             held.answer(decision)
 
 
-def _combined_in(part: Part) -> list[Key]:
+def _offered_in(part: Part) -> list[Key]:
     """Return the contributions that an offer stands for."""
     found: list[Key] = []
     for info in part.infos:

@@ -169,7 +169,10 @@ class Crossing:
         op = upcall.op
         if not self.answers(op):
             return False
-        self._exchange.soon(self._begin, upcall)
+        if self._announcements.has_to_ask():
+            self._exchange.soon(self._begin, upcall)
+        else:
+            self._exchange.soon(self._collectives.attempt, self._answers[type(op)], upcall)
         return True
 
     def answers(self, op: object) -> bool:

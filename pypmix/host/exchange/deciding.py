@@ -141,7 +141,7 @@ def leaders_expected(parts: Parts) -> int | None:
 
 def absent_in(parts: Parts) -> set[Proc]:
     """Return who has not come, as the servers say."""
-    return {proc for _, part in parts for proc in procs_under(part, GROUP_ABSENT)}
+    return {proc for _, part in parts if part.infos for proc in procs_under(part, GROUP_ABSENT)}
 
 
 def added_by(parts: Parts) -> tuple[Proc, ...]:

@@ -24,6 +24,7 @@ from pypmix.host.exchange.errors import (
 from pypmix.host.exchange.kinds import GATHER, Part, unpack_gathered
 from pypmix.host.exchange.participant import PART, Own, Participant
 from pypmix.host.exchange.places import Party
+from pypmix.host.exchange.tree import UP
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotSupported, PMIxError, RemoteProtocolError, Unreachable
 from pypmix.standard.record import Record
@@ -443,7 +444,7 @@ class Exchange:
         found += [
             Underway(asked.topic.encode(), (asked.to,), (asked.to,), asked.since)
             for asked in list(self._asked.values())
-            if asked.topic != PART
+            if asked.topic not in (PART, UP)
         ]
         return sorted(found, key=lambda each: each.since)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Key = tuple[str, int]
     """A contribution: the server that gives it, and the number that this has given to it and to nothing else."""
 
-    _Rest = tuple[tuple[str, ...], tuple[Info, ...], tuple[Proc, ...], tuple[Proc, ...]]
+    _Rest = tuple[tuple[str, ...], tuple[Info, ...], tuple[Proc, ...], tuple[Proc, ...], tuple[str, ...]]
     _More = tuple[tuple[Proc, ...], tuple[str, ...], tuple[Info, ...], tuple[Key, ...]]
 
     OnAnswer = Callable[[bytes | None, PMIxError | None], None]
@@ -132,6 +132,7 @@ class Part(Record):
         known: Who is known to be lost to all callers of the server.
         leaders: Who has led, as the server was told.
         data: What else the server contributes.
+        covers: The servers for which it stands, this one first, where neighbours have contributed the same.
     """
 
     number: int
@@ -145,6 +146,7 @@ class Part(Record):
     known: tuple[Proc, ...] = ()
     leaders: tuple[Proc, ...] = ()
     data: bytes = b""
+    covers: tuple[str, ...] = ()
 
     @property
     def procs(self) -> tuple[Proc, ...]:
@@ -212,8 +214,13 @@ class Decision:
         return self._packed
 
 
+_JOINED: Field[tuple[str, ...]] = Field(
+    lambda names: TEXT.write("\0".join(names)), lambda data: tuple(TEXT.read(data).split("\0")) if data else ()
+)
+"""Names of servers, which hold no NUL: there may be thousands."""
+
 _HEAD = struct.Struct("!qqIB")
-_REST: Field[_Rest] = message(TEXTS, INFOS, PROCS, PROCS)
+_REST: Field[_Rest] = message(TEXTS, INFOS, PROCS, PROCS, _JOINED)
 
 
 def parts_field(places: Callable[[], Places]) -> Field[tuple[tuple[str, Part], ...]]:
@@ -229,7 +236,7 @@ def parts_field(places: Callable[[], Places]) -> Field[tuple[tuple[str, Part], .
         fields: list[bytes] = []
         for server, part in parts:
             head = _HEAD.pack(part.number, part.status, part.incarnation, part.kind)
-            rest = part.servers, part.infos, part.known, part.leaders
+            rest = part.servers, part.infos, part.known, part.leaders, part.covers
             more = _REST.write(rest) if any(rest) else b""
             fields += (TEXT.write(server), head, TEXT.write(part.name), part.party.packed, part.data, more)
         return pack(0, *fields)
@@ -251,9 +258,9 @@ def _part(
     number, status, incarnation, kind = _HEAD.unpack(head)
     if kind not in KINDS:
         raise broken(f"there is no operation {kind}")
-    servers, infos, known, leaders = _REST.read(more) if more else ((), (), (), ())
+    servers, infos, known, leaders, covers = _REST.read(more) if more else ((), (), (), (), ())
     label, named = TEXT.read(name), places.read(party)
-    part = Part(number, kind, label, named, servers, status, incarnation, infos, known, leaders, data)
+    part = Part(number, kind, label, named, servers, status, incarnation, infos, known, leaders, data, covers)
     return TEXT.read(server), part
 
 

@@ -13,6 +13,9 @@ DECISION_SECONDS = 5.0
 OPTIONAL_SECONDS = 0.25
 """How long latecomers have once the time limit of one caller is over, where those who have come are the group."""
 
+COMBINE_SECONDS = 0.1
+"""The time that servers below one in a tree have to contribute before it passes on what is there."""
+
 LATE_SECONDS = 10.0
 """How long servers that did not come to a construct in time are told how it ended, before a new one can begin."""
 

@@ -18,10 +18,11 @@ from functools import partial
 
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import broken
-from pypmix.host.exchange.coordinator import Coordinator
+from pypmix.host.exchange.coordinator import Coordinator, Held
 from pypmix.host.exchange.errors import ServerLost, as_error, listed, log
 from pypmix.host.exchange.kinds import CANCEL, GATHER, KEY, OUTCOME, Outcome, Part, parts_field
 from pypmix.host.exchange.limits import AGAIN_SECONDS, DECIDED_SECONDS, DECISION_SECONDS, MAX_AGAIN
+from pypmix.host.exchange.tree import ABSENT, GIVE_UP, NAMED, UP, UPWARDS, Relay, has_below, is_flat
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError, RemoteProtocolError, Unreachable
 from pypmix.standard.ops.events import procs_in
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 PART = "pypmix.collective"
-GIVE_UP = "pypmix.collective.cancel"
 DECIDED = "pypmix.collective.decided"
 NEWS = "pypmix.collective.news"
 
@@ -90,12 +90,16 @@ class Participant:
         self._open: dict[int, Own] = {}
         self._asked: list[tuple[str, Key, OnAnswer]] = []
         session.handle(PART, self._came)
-        session.hear(GIVE_UP, lambda sender, data: self.coordinator.cancel(sender, *CANCEL.read(data)))
+        self._relay = Relay(session, self._parts.write)
+        self._absences: list[tuple[tuple[int, str], OnAnswer]] = []
+        session.handle(UP, self._came_up)
+        session.handle(ABSENT, self._asked_absent)
+        session.hear(GIVE_UP, self._told_give_up)
         session.handle(DECIDED, self._asked_decided)
         session.hear(NEWS, lambda _, data: self._heard_of(data))
 
     def __len__(self) -> int:
-        return len(self._open) + len(self.coordinator) + len(self._asked)
+        return len(self._open) + len(self.coordinator) + len(self._relay) + len(self._asked)
 
     def open(self) -> list[Own]:
         """Return the contributions that have not ended; from any thread."""
@@ -161,27 +165,82 @@ class Participant:
             own.to, own.awaited = to, None
             if to == self.name:
                 self._contribute(own, to)
+            elif part.rule.loss_ends and not is_flat(len(part.servers or part.party.servers)):
+                self._send_up(own, to)
             else:
                 data = self._parts.write(((self.name, part),))
                 self._session.ask(to, PART, data, partial(self._told, own, to))
         else:
             own.to, own.awaited = None, to
 
+    def _send_up(self, own: Own, root: str) -> None:
+        """Contribute by way of the servers in the middle, of which this one may be one."""
+        part = own.part
+        names = part.servers or part.party.names
+        if has_below(names, self.name):
+            own.to = self.name
+            parts = ((self.name, part),)
+            self._relay.take(self.name, part.number, root, parts, partial(self._told, own, self.name))
+        else:
+            own.to = self._relay.above(names, root) or root
+            data = UPWARDS.write((root, part.number, self._parts.write(((self.name, part),))))
+            self._session.ask(own.to, UP, data, partial(self._told, own, own.to))
+
     def _contribute(self, own: Own, to: str) -> None:
         """Contribute to a collective that this server coordinates itself."""
         try:
-            self.coordinator.come(to, own.part, lambda made: self._session.soon(self._decide, own, to, made.outcome))
+            parts = ((self.name, own.part),)
+            decided = partial(self._session.soon, self._decide, own, to)
+            self.coordinator.come(Held(to, own.part.number, parts, lambda made: decided(made.outcome)))
         except Exception as problem:
             log.exception("%s: a contribution could not be taken in", self.name)
             error = as_error(problem)
             self._finish(own, deciding.failure(error.code, error.detail))
 
     def _came(self, sender: str, data: bytes, answer: OnAnswer) -> None:
-        """Contributions have come: those of one server, as long as none passes on what others give."""
+        """A server contributes to what this one coordinates."""
         for server, part in self._parts.read(data):
-            if server != sender:
+            if server != sender or part.covers:
                 raise broken(f"{sender} contributes for {server}")
-            self.coordinator.come(server, part, lambda decision: answer(decision.packed, None))
+            parts = ((server, part),)
+            self.coordinator.come(Held(server, part.number, parts, lambda decision: answer(decision.packed, None)))
+
+    def _came_up(self, sender: str, data: bytes, answer: OnAnswer, tries: int = 0) -> None:
+        """Contributions have come by way of the servers in the middle, for this one or for those above."""
+        root, number, packed = UPWARDS.read(data)
+        parts = self._parts.read(packed)
+        if tries < MAX_AGAIN and self.coordinator.lacks(parts):
+            # They have overtaken the word of where their procs are.
+            self._session.later(AGAIN_SECONDS, lambda: self._came_up(sender, data, answer, tries + 1))
+            return
+        meant = {(part.kind, part.name, part.servers) for _, part in parts}
+        if len(meant) != 1 or not parts[0][1].rule.loss_ends:
+            raise broken(f"{sender} passes on what does not go together")
+        if root == self.name:
+            self.coordinator.come(Held(sender, number, parts, lambda decision: answer(decision.packed, None)))
+        elif sender < self.name:
+            raise broken(f"{sender} passes on what comes from above")
+        else:
+            self._relay.take(sender, number, root, parts, answer)
+
+    def _asked_absent(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
+        """A coordinator asks whether a contribution is on its way to it: then that is the answer."""
+        self._absences.append((NAMED.read(data), answer))
+        self._say_absent()
+
+    def _say_absent(self) -> None:
+        given = {(own.part.kind, own.part.name) for own in self.open()}
+        absences, self._absences = self._absences, []
+        for named, answer in absences:
+            if named in given:
+                self._absences.append((named, answer))
+            else:
+                answer(b"", None)
+
+    def _told_give_up(self, sender: str, data: bytes) -> None:
+        given_up = CANCEL.read(data)
+        if not self._relay.cancel(sender, *given_up):
+            self.coordinator.cancel(sender, *given_up)
 
     def _told(self, own: Own, to: str, data: bytes | None, error: PMIxError | None) -> None:
         """A coordinator has answered."""
@@ -234,6 +293,8 @@ class Participant:
         if self._open.pop(own.part.number, None) is not None:
             if own.timer is not None:
                 own.timer.cancel()
+            if self._absences:
+                self._say_absent()
             own.done(outcome)
 
     # Where the coordinator is lost
@@ -321,11 +382,13 @@ class Participant:
     def changed(self, name: str, here: bool) -> None:
         """A server has come or is lost."""
         if here:
+            self._relay.changed(name, True)
             self.coordinator.meet()
             for own in [own for own in self.open() if own.awaited == name]:
                 self._send(own)
             return
         self.coordinator.lose(name)
+        self._relay.changed(name, False)
         for own in [own for own in self.open() if own.part.rule.loss_ends and name in own.servers]:
             if own.to not in (None, name, self.name):
                 # The coordinator may not have seen that server go.
@@ -342,6 +405,8 @@ class Participant:
     def close(self) -> None:
         """This server leaves the exchange."""
         self._asked.clear()
+        self._absences.clear()
+        self._relay.close()
         self.coordinator.close()
         for own in self.open():
             self._finish(own, self.left())

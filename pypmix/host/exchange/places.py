@@ -50,6 +50,11 @@ class Party:
         return frozenset(self.procs)
 
     @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The servers, sorted."""
+        return tuple(sorted(self.servers))
+
+    @cached_property
     def packed(self) -> bytes:
         """The procs as bytes."""
         return PROCS.write(self.procs)

@@ -1,0 +1,288 @@
+"""The tree by which contributions of many servers reach the coordinator, and the decision comes back.
+
+Theory of operation
+-------------------
+The servers that take part stand in the order of their names. The first one, the coordinator, is the root. The others
+are cut into `RADIX` runs of the same length; the first of each run is a child of the root, and the rest of the run
+stands below it in the same way. With at most `RADIX` others there is nothing between these and the root: each
+contributes to it, and nothing of this module is used.
+
+A server with others below it (`Relay`) gathers their contributions and its own, and passes them on as one message. It
+does so as soon as all are there, and otherwise `COMBINE_SECONDS` after the first: so nothing here has to know which of
+them will not come, and the coordinator knows which are missing, but for the last moment. A contribution that a server
+gives up is passed on at once, before the word of that. The next server on the way is the nearest one above that is
+there.
+
+Contributions of neighbours that differ in nothing but their data become one (`combined`), so that a fence without data
+costs each server as many messages, and as much work, as it has servers right below it.
+
+A message has one answer. It goes to all whose contributions were in it, as it came. So what can end in different ways
+does not go together: a message is about one collective, and a server is in it once (`_Lane`). The order of what a
+server contributes to the same name is kept on all of the way.
+
+What a server tells the coordinator directly may overtake its contribution: that its procs have gone, for instance. So
+the coordinator does without a server that is there only after that has said that it has not contributed (`ABSENT`).
+
+Only collectives that end with any server that is lost go this way: each server that loses one of those that take part
+ends it by itself, the coordinator as well, so that no contribution has to find another way when a server in the middle
+is lost.
+
+All of this happens in turns of the exchange.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from operator import itemgetter
+
+from pypmix.host.exchange.codec import BYTES, NUMBER, TEXT, Field, message
+from pypmix.host.exchange.errors import lost, make
+from pypmix.host.exchange.kinds import CANCEL, GATHER
+from pypmix.host.exchange.limits import COMBINE_SECONDS
+from pypmix.standard import statuses
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pypmix.host.exchange.kinds import OnAnswer, Part, Session, Timer
+    from pypmix.standard.errors import PMIxError
+
+    Parts = tuple[tuple[str, Part], ...]
+    Name = tuple[str, int, str, tuple[str, ...]]
+
+UP = "pypmix.collective.up"
+ABSENT = "pypmix.collective.absent"
+GIVE_UP = "pypmix.collective.cancel"
+
+RADIX = 16
+"""The most servers that stand right below one."""
+
+UPWARDS: Field[tuple[str, int, bytes]] = message(TEXT, NUMBER, BYTES)
+"""The coordinator, the number of a message of contributions, and these."""
+
+
+NAMED: Field[tuple[int, str]] = message(NUMBER, TEXT)
+"""The kind and the name of a collective."""
+
+
+def spans(count: int, place: int) -> tuple[list[int], int]:
+    """Return the places above one in a tree, the root first, and the place after the last one below it."""
+    low, high = 0, count
+    above = []
+    while low != place:
+        above.append(low)
+        length = -(-(high - low - 1) // RADIX)
+        low += 1 + (place - low - 1) // length * length
+        high = min(high, low + length)
+    return above, high
+
+
+def place_in(names: Sequence[str], name: str) -> int | None:
+    """Return the place of a name in a sorted sequence, None where it is not in it."""
+    place = bisect_left(names, name)
+    return place if place < len(names) and names[place] == name else None
+
+
+def is_flat(count: int) -> bool:
+    """Tell whether so many servers need none in the middle."""
+    return count <= RADIX + 1
+
+
+def has_below(names: Sequence[str], name: str) -> bool:
+    """Tell whether there are servers below one."""
+    place = place_in(names, name)
+    return place is not None and spans(len(names), place)[1] > place + 1
+
+
+def combined(names: Sequence[str], parts: Iterable[tuple[str, Part]]) -> Parts:
+    """Return contributions in the order of servers, with one for neighbours that differ in nothing but their data."""
+    runs: list[list[tuple[str, Part]]] = []
+    after: int | None = None
+    for server, part in sorted(parts, key=itemgetter(0)):
+        place = place_in(names, server)
+        if place is not None and place == after and _alike(runs[-1][0][1], part):
+            runs[-1].append((server, part))
+        else:
+            runs.append([(server, part)])
+        after = None if place is None else place + (len(part.covers) or 1)
+    return tuple([run[0] if len(run) == 1 else _join(run) for run in runs])
+
+
+def _alike(first: Part, second: Part) -> bool:
+    if first.kind == GATHER or first.status or second.status or first.infos != second.infos:
+        return False
+    return not (first.known or second.known or first.leaders or second.leaders) and first.party == second.party
+
+
+def _join(run: list[tuple[str, Part]]) -> tuple[str, Part]:
+    server, first = run[0]
+    covers = tuple([name for each, part in run for name in part.covers or (each,)])
+    latest = max([part.incarnation for _, part in run])
+    return server, first.replace(incarnation=latest, data=b"".join([part.data for _, part in run]), covers=covers)
+
+
+class _Came:
+    """Contributions that one server has passed on together, or this one's own."""
+
+    __slots__ = ("answer", "number", "parts", "sender")
+
+    def __init__(self, sender: str, number: int, parts: Parts, answer: OnAnswer) -> None:
+        self.sender = sender
+        self.number = number
+        self.parts = parts
+        self.answer = answer
+
+
+class _Lane:
+    """Contributions to one collective, of each server one.
+
+    Attributes:
+        names: The servers that take part, sorted.
+        servers: Those that have contributed and are not answered.
+        waiting: What was not passed on yet.
+        sent: What was, by the number of the message, and to whom.
+    """
+
+    __slots__ = ("name", "names", "sent", "servers", "timer", "waiting")
+
+    def __init__(self, name: Name, names: tuple[str, ...]) -> None:
+        self.name = name
+        self.names = names
+        self.servers: set[str] = set()
+        self.waiting: list[_Came] = []
+        self.sent: dict[int, tuple[str, list[_Came]]] = {}
+        self.timer: Timer | None = None
+
+
+class Relay:
+    """One server between others and the coordinators of their collectives; used in the turns of its exchange.
+
+    Args:
+        session: The exchange.
+        pack: Writes contributions.
+    """
+
+    def __init__(self, session: Session, pack: Callable[[Parts], bytes]) -> None:
+        self.name = session.name
+        self._session = session
+        self._pack = pack
+        self._lanes: dict[Name, list[_Lane]] = {}
+
+    def __len__(self) -> int:
+        return sum([len(lanes) for lanes in self._lanes.values()])
+
+    def above(self, names: Sequence[str], root: str) -> str | None:
+        """Return the nearest server on the way to the root that is there, None where there is none."""
+        place = place_in(names, self.name)
+        way = [] if place is None or names[0] != root else [names[each] for each in spans(len(names), place)[0]]
+        return next(filter(self._session.has, reversed(way or [root])), None)
+
+    def take(self, sender: str, number: int, root: str, parts: Parts, answer: OnAnswer) -> None:
+        """Contributions have come, from a server below or this one; `answer` is called with the decision."""
+        first = parts[0][1]
+        names = first.servers or first.party.names
+        name = root, first.kind, first.name, first.servers
+        servers = {server for head, part in parts for server in part.covers or (head,)}
+        lanes = self._lanes.setdefault(name, [])
+        lane = next((lane for lane in lanes if lane.servers.isdisjoint(servers)), None)
+        if lane is None:
+            lane = _Lane(name, names)
+            lanes.append(lane)
+        lane.servers |= servers
+        lane.waiting.append(_Came(sender, number, parts, answer))
+        place = place_in(names, self.name)
+        if place is None or len(lane.servers) >= spans(len(names), place)[1] - place:
+            self._pass_on(lane)
+        elif lane.timer is None:
+            lane.timer = self._session.later(COMBINE_SECONDS, lambda: self._pass_on(lane))
+
+    def _pass_on(self, lane: _Lane) -> None:
+        """Pass on what waits."""
+        if lane.timer is not None:
+            lane.timer.cancel()
+            lane.timer = None
+        root = lane.name[0]
+        to = self.above(lane.names, root)
+        if root in self._session.gone:
+            self._hand_down(lane, self._waiting(lane), None, lost((root,), lane.name[2]))
+        if to is None or not lane.waiting:
+            # The root has not come yet, as far as this server knows.
+            return
+        number = self._session.number()
+        came = self._waiting(lane)
+        lane.sent[number] = to, came
+        parts = combined(lane.names, [part for each in came for part in each.parts])
+        data = UPWARDS.write((root, number, self._pack(parts)))
+        self._session.ask(to, UP, data, lambda data, error: self._answered(lane, number, data, error))
+
+    @staticmethod
+    def _waiting(lane: _Lane) -> list[_Came]:
+        """Return what waits, which does so no longer."""
+        came, lane.waiting = lane.waiting, []
+        return came
+
+    def _answered(self, lane: _Lane, number: int, data: bytes | None, error: PMIxError | None) -> None:
+        """The decision is there, or its sender is lost."""
+        self._hand_down(lane, lane.sent.pop(number, ("", []))[1], data, error)
+
+    def _hand_down(self, lane: _Lane, came: list[_Came], data: bytes | None, error: PMIxError | None) -> None:
+        for each in came:
+            lane.servers.difference_update(*[part.covers or (server,) for server, part in each.parts])
+        self._drop_empty(lane)
+        for each in came:
+            each.answer(data, error)
+
+    def _drop_empty(self, lane: _Lane) -> None:
+        lanes = self._lanes.get(lane.name, [])
+        if not lane.waiting and not lane.sent and lane in lanes:
+            lanes.remove(lane)
+            if not lanes:
+                del self._lanes[lane.name]
+
+    def _all(self) -> list[_Lane]:
+        return [lane for lanes in self._lanes.values() for lane in lanes]
+
+    def cancel(self, sender: str, number: int, status: int, detail: str, servers: tuple[str, ...]) -> bool:
+        """A contribution is given up: have the coordinator hear so; tell whether it is on its way here."""
+
+        def has(came: list[_Came]) -> bool:
+            return any((each.sender, each.number) == (sender, number) for each in came)
+
+        for lane in self._all():
+            if has(lane.waiting):
+                self._pass_on(lane)
+            for passed, (to, came) in lane.sent.items():
+                if has(came):
+                    if not detail and status != statuses.ERR_TIMEOUT:
+                        detail = f"{sender} has given it up"
+                    self._session.tell(to, GIVE_UP, CANCEL.write((passed, status, detail, servers)))
+                    return True
+            if has(lane.waiting):
+                # The coordinator has not come yet.
+                self._hand_down(lane, self._waiting(lane), None, make(status, detail, servers, lane.name[2]))
+                return True
+        return False
+
+    def changed(self, name: str, here: bool) -> None:
+        """A server has come or is lost."""
+        for lane in self._all():
+            if here and lane.name[0] == name:
+                self._pass_on(lane)
+            elif not here and place_in(lane.names, name) is not None:
+                # It ends with that server. The coordinator may have forgotten its procs before this came, and not know.
+                for passed, (to, _) in lane.sent.items():
+                    if to != name:
+                        gone = CANCEL.write((passed, statuses.ERR_UNREACH, "", (name,)))
+                        self._session.tell(to, GIVE_UP, gone)
+                if lane.timer is not None:
+                    lane.timer.cancel()
+                    lane.timer = None
+                self._hand_down(lane, self._waiting(lane), None, lost((name,), lane.name[2]))
+
+    def close(self) -> None:
+        """This server leaves."""
+        for lane in self._all():
+            if lane.timer is not None:
+                lane.timer.cancel()
+        self._lanes.clear()

@@ -1,0 +1,217 @@
+"""Counts what servers send each other, and works out how long an operation takes, by the number of servers.
+
+    python tests/bench/scale.py [--servers 2,16,64,256,1000] [--ranks 1] [--out scale.json]
+
+Real exchanges and crossings run on virtual time: a message takes `--hop` microseconds on its way, and keeps its sender
+and its receiver busy one after the other for what it costs in CPU (`--cost`, by default measured first: a fence of two
+servers on this machine). Beyond `--full` servers, those that do the same are not simulated: registration is that of one
+server with all the others, and collectives are those of participants without crossings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+from pypmix.host.exchange import Crossing, Exchange, Hub
+from pypmix.host.exchange.announcing import REGISTERED
+from pypmix.host.exchange.kinds import CONNECT, CONSTRUCT, FENCE, Part
+from pypmix.host.exchange.places import Places
+from pypmix.standard import attrs
+from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.types import Proc
+
+NSPACE = "job"
+DIGEST = b"d" * 16
+COMMITTED = 1000
+"""Bytes that each server has for a fence that collects."""
+
+
+class Paced(Hub):
+    """A hub where a message costs time on both sides and on its way, and is counted.
+
+    Args:
+        cost: Seconds of CPU that a message takes on each side.
+        hop: Seconds on its way.
+    """
+
+    def __init__(self, cost, hop):
+        super().__init__()
+        self.cost = cost
+        self.hop = hop
+        self.reset()
+
+    def reset(self):
+        self.sent, self.got, self.bytes, self.free = Counter(), Counter(), Counter(), {}
+
+    def send(self, carrier, to, message):
+        self.sent[carrier.name] += 1
+        self.got[to] += 1
+        self.bytes[carrier.name] += len(message)
+        receiver = self._carriers[to]
+        left = self._busy(carrier.name, self.clock.now)
+        self.clock.at(left + self.hop, lambda: self._arrive(carrier, receiver, message))
+
+    def _arrive(self, carrier, receiver, message):
+        self.clock.at(self._busy(receiver.name, self.clock.now), lambda: receiver.arrived(carrier, message))
+
+    def _busy(self, name, now):
+        done = self.free[name] = max(now, self.free.get(name, 0.0)) + self.cost
+        return done
+
+    def busiest(self, seconds):
+        """Return the figures of what has been done since `reset`."""
+        messages = self.sent + self.got
+        return {
+            "messages": sum(self.sent.values()),
+            "messages at the busiest": max(messages.values(), default=0),
+            "bytes sent by the busiest": max(self.bytes.values(), default=0),
+            "ms": round(seconds * 1e3, 3),
+        }
+
+
+class Server:
+    """What a crossing calls of a server."""
+
+    def __init__(self, name):
+        self.proc = Proc(f"server-{name}", 0)
+
+    def register_nspace(self, job, local=None):
+        pass
+
+    def notify(self, event):
+        pass
+
+
+class Session:
+    """Servers that have each other, with `ranks` procs each of one job.
+
+    The servers share one record of who is there and of where procs are: that is what all would know, and lets
+    thousands of them be simulated.
+    """
+
+    def __init__(self, count, ranks, hub):
+        self.hub = hub
+        self.names = [f"n{number:05}" for number in range(count)]
+        self.places = {rank: self.names[rank // ranks] for rank in range(count * ranks)}
+        clock = hub.clock
+        self.exchanges = [Exchange(hub.carrier(name), later=clock.later, now=clock.time) for name in self.names]
+        here, present = set(self.names), {}
+        known = Places()
+        known.add(self.names[0], NSPACE, DIGEST, self.places)
+        for name, exchange in zip(self.names, self.exchanges, strict=True):
+            exchange._here = here
+            carrier = hub._carriers[name]
+            carrier._on_message = lambda sender, message, exchange=exchange: exchange._arrived(sender, message)
+            present[name] = carrier
+            carrier._present = present
+            exchange.collectives.coordinator.places = known
+        self.party = known.party(tuple([Proc(NSPACE, rank) for rank in self.places]))
+
+    def collective(self, kind, data=b"", infos=()):
+        """Return the figures of one collective of all."""
+        self.hub.reset()
+        begin = self.hub.clock.now
+        ends = []
+        for exchange in self.exchanges:
+            part = Part(exchange.number(), kind, "name", self.party, (), 0, 1, infos, data=data)
+            exchange.collectives.begin(part, lambda outcome: ends.append((self.hub.clock.now, outcome)), 0.0)
+        self.hub.run()
+        assert len(ends) == len(self.names)
+        assert not {outcome.status for _, outcome in ends} - {0}
+        return self.hub.busiest(max(at for at, _ in ends) - begin)
+
+
+def modex(session):
+    """Return the figures of one proc's data, asked for by the last server."""
+    session.hub.reset()
+    begin = session.hub.clock.now
+    ends = []
+    session.exchanges[0].handle("modex", lambda _sender, _data, answer: answer(b"d" * COMMITTED, None))
+    session.exchanges[-1].request(session.names[0], "modex", b"", lambda *_: ends.append(session.hub.clock.now))
+    session.hub.run()
+    return session.hub.busiest(ends[0] - begin)
+
+
+def registration(count, ranks, cost, hop):
+    """Return the figures of one server that registers a job with all the others, which do the same."""
+    hub = Paced(cost, hop)
+    names = [f"n{number:05}" for number in range(count)]
+    places = {rank: names[rank // ranks] for rank in range(count * ranks)}
+    clock = hub.clock
+    exchange = Exchange(hub.carrier(names[0]), later=clock.later, now=clock.time)
+    crossing = Crossing(Server(names[0]), exchange)
+    told = []
+    others = [hub.carrier(name) for name in names[1:]]
+    for carrier in others:
+        carrier.listen(lambda _sender, message: told.append(message), lambda *_: None)
+    exchange.start()
+    hub.run()
+    hub.reset()
+    begin = clock.now
+    used = time.process_time()
+    crossing.register(JobInfo(NSPACE, (attrs.JOB_SIZE(len(places)),)), places)
+    hub.run()
+    assert len(told) == count - 1
+    assert not told or REGISTERED.encode() in told[0]
+    for carrier, message in zip(others, told, strict=True):
+        hub.send(carrier, names[0], message)
+    hub.run()
+    return {**hub.busiest(clock.now - begin), "cpu ms": round((time.process_time() - used) * 1e3, 3)}
+
+
+def cost_of_a_message():
+    """Return the seconds of CPU that a message takes on each side, from fences of two servers on this machine."""
+    best = 1.0
+    session = Session(2, 1, Paced(0.0, 0.0))
+    for _ in range(5):
+        begin = time.process_time()
+        for _ in range(500):
+            session.collective(FENCE)
+        # Two messages, each with two sides.
+        best = min(best, (time.process_time() - begin) / 500 / 4)
+    return best
+
+
+def measure(count, ranks, cost, hop):
+    """Return the figures of all operations for a number of servers."""
+    found = {"registration": registration(count, ranks, cost, hop)}
+    session = Session(count, ranks, Paced(cost, hop))
+    found["fence"] = session.collective(FENCE)
+    if count <= 1000:
+        found["fence, collecting"] = session.collective(FENCE, b"d" * COMMITTED)
+        found["construct"] = session.collective(CONSTRUCT)
+        found["connect"] = session.collective(CONNECT)
+    if count > 1:
+        found["modex"] = modex(session)
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--servers", default="2,8,16,17,18,64,256,1000,4000,10000")
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--cost", type=float, default=0.0, help="microseconds of CPU of a message on each side")
+    parser.add_argument("--hop", type=float, default=100.0, help="microseconds that a message is on its way")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    cost = options.cost * 1e-6 or cost_of_a_message()
+    hop = options.hop * 1e-6
+    print(f"a message costs {cost * 1e6:.1f} us on each side, and is {options.hop:g} us on its way\n")
+    print(f"{'servers':>7} {'operation':<18} {'messages':>9} {'busiest':>8} {'its bytes':>11} {'ms':>9}")
+    rows = []
+    for count in map(int, options.servers.split(",")):
+        for operation, figures in measure(count, options.ranks, cost, hop).items():
+            rows.append({"servers": count, "operation": operation, **figures})
+            total, most, size, took = list(figures.values())[:4]
+            print(f"{count:>7} {operation:<18} {total:>9} {most:>8} {size:>11} {took:>9.2f}", flush=True)
+    if options.out is not None:
+        facts = {"cost": cost, "hop": hop, "ranks": options.ranks, "rows": rows}
+        options.out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

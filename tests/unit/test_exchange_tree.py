@@ -1,0 +1,217 @@
+"""Contributions of many servers go up a tree, and one decision comes down, which is that of the flat form."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from pypmix.host.exchange import Exchange, tree
+from pypmix.host.exchange.errors import ServerLost
+from pypmix.host.exchange.limits import COMBINE_SECONDS
+from pypmix.standard import attrs
+from pypmix.standard.ops import Disconnect, FenceUpcall
+from pypmix.standard.types import RANK_WILDCARD, Proc
+from unit.test_exchange_announcing import Counting, Session
+from unit.test_exchange_crossing import PARTIAL, TIMEOUT
+
+pytestmark = pytest.mark.timeout(60)
+
+ALL = (Proc("job", RANK_WILDCARD),)
+
+
+@pytest.fixture(params=[1, 2, 3])
+def radix(request, monkeypatch):
+    monkeypatch.setattr(tree, "RADIX", request.param)
+    return request.param
+
+
+def made(count):
+    session = Session(count)
+    session.register(*session.names)
+    session.hub.run()
+    session.hub.messages.clear()
+    session.hub.bytes.clear()
+    return session
+
+
+def fence(session, name, *infos):
+    return session.ask(name, FenceUpcall(ALL, infos, f"<{name}>".encode()))
+
+
+def everything(session):
+    return b"".join([f"<{name}>".encode() for name in session.names])
+
+
+@pytest.mark.parametrize("radix", [1, 2, 3, 16])
+@pytest.mark.parametrize("count", [1, 2, 5, 18, 40, 300])
+def test_each_place_has_one_above_and_a_run_below(count, radix, monkeypatch):
+    monkeypatch.setattr(tree, "RADIX", radix)
+    below = dict.fromkeys(range(count), 0)
+    for place in range(count):
+        above, after = tree.spans(count, place)
+        assert above == sorted(above) and (above[:1] == [0]) == bool(place)
+        assert place < after <= count
+        for each in above:
+            assert each < place < tree.spans(count, each)[1]
+        if above:
+            below[above[-1]] += 1
+    assert max(below.values()) <= radix
+    assert tree.is_flat(count) == (count <= radix + 1)
+
+
+def test_a_fence_ends_the_same_for_all_in_the_order_of_names(radix):
+    session = made(14)
+    for _ in range(3):
+        asked = [fence(session, name) for name in Random(radix).sample(session.names, 14)]
+        session.hub.run()
+        assert [each.end for each in asked] == [everything(session)] * 14
+    assert not any(exchange.open() for exchange in session.exchanges.values())
+
+
+def test_no_server_sends_more_than_those_right_below_it_and_one_above(radix):
+    session = made(9)
+    asked = [fence(session, name) for name in session.names]
+    session.hub.run()
+    assert all(each.ends for each in asked)
+    assert max(session.hub.messages.values()) <= radix + 1
+    assert sum(session.hub.messages.values()) == 2 * 8
+
+
+def test_a_fence_without_data_takes_hardly_more_than_names():
+    session = made(200)
+    asked = [session.ask(name, FenceUpcall(ALL, (), b"")) for name in session.names]
+    session.hub.run()
+    assert [each.end for each in asked] == [b""] * 200
+    assert max(session.hub.messages.values()) == 16
+    assert max(session.hub.bytes.values()) < 1000
+
+
+def test_with_few_servers_all_contribute_to_the_coordinator():
+    session = made(tree.RADIX + 1)
+    for name in session.names:
+        fence(session, name)
+    session.hub.run()
+    sent = session.hub.messages
+    assert [sent[name] for name in session.names] == [tree.RADIX] + [1] * tree.RADIX
+
+
+def test_what_comes_late_does_not_hold_up_what_is_there(radix):
+    session = made(9)
+    asked = [fence(session, name) for name in session.names[:-1]]
+    session.hub.run(session.hub.clock.now + 10 * COMBINE_SECONDS)
+    assert session.crossings["n000"].pending()[0].missing == (Proc("job", 8),)
+    asked.append(fence(session, session.names[-1]))
+    session.hub.run()
+    assert [each.end for each in asked] == [everything(session)] * 9
+
+
+def test_a_time_limit_names_those_that_are_missing(radix):
+    session = made(12)
+    missing = {"n004", "n009"}
+    there = [name for name in session.names if name not in missing]
+    asked = [fence(session, name, *([attrs.TIMEOUT(2)] if name == "n011" else [])) for name in there]
+    session.hub.run()
+    for each in asked:
+        assert each.end.code == TIMEOUT
+        assert each.end.missing == {Proc("job", 4), Proc("job", 9)}
+    assert not any(exchange.open() for exchange in session.exchanges.values())
+
+
+def test_a_time_limit_that_is_over_before_anything_was_passed_on_counts(radix, monkeypatch):
+    monkeypatch.setattr(tree, "COMBINE_SECONDS", 1000.0)
+    session = made(12)
+    asked = [fence(session, name, attrs.TIMEOUT(1)) for name in session.names[6:]]
+    session.hub.run()
+    assert session.hub.clock.now < 10
+    assert {each.end.code for each in asked} == {TIMEOUT}
+
+
+@pytest.mark.parametrize("lost", range(13))
+def test_a_lost_server_ends_it_for_all_wherever_it_stands(radix, lost):
+    session = made(13)
+    asked = {name: fence(session, name) for name in session.names if name != "n012"}
+    session.hub.run(session.hub.clock.now + 0.05)
+    session.hub.lose(session.names[lost])
+    session.hub.run()
+    for name, each in asked.items():
+        if name != session.names[lost]:
+            assert each.end.code == PARTIAL
+    for name, exchange in session.exchanges.items():
+        assert name == session.names[lost] or not exchange.open()
+
+
+def test_a_disconnect_goes_on_without_a_lost_server(radix):
+    session = made(8)
+    asked = [session.ask(name, Disconnect(ALL, ())) for name in session.names[:-1]]
+    session.hub.run(session.hub.clock.now + 0.05)
+    session.hub.lose("n007")
+    session.hub.run()
+    assert [each.end for each in asked] == [None] * 7
+
+
+def test_an_allgather_that_is_given_up_ends_with_that_error_for_all(radix):
+    session = made(9)
+    ends = {}
+    gatherings = {
+        name: session.exchanges[name].allgather(
+            b"s", session.names, name.encode(), lambda *end, name=name: ends.update({name: end})
+        )
+        for name in session.names[1:]
+    }
+    session.hub.run(session.hub.clock.now + 0.05)
+    gatherings["n008"].cancel(ServerLost("enough"))
+    session.hub.run()
+    assert len(ends) == 8
+    assert {str(error.detail) for _, error in ends.values()} == {"enough"}
+
+
+def test_contributions_to_the_same_signature_keep_their_order(radix):
+    random = Random(radix)
+    names = [f"n{number:03}" for number in range(11)]
+    hub = Counting(delay=lambda _from, _to: random.random())
+    exchanges = {name: Exchange(hub.carrier(name), later=hub.clock.later, now=hub.clock.time) for name in names}
+    for exchange in exchanges.values():
+        exchange.start()
+    hub.run()
+    ends = {name: [] for name in names}
+    for name, exchange in exchanges.items():
+        for number in range(5):
+            hub.clock.later(
+                random.random() * 2 + number * 0.2,
+                lambda name=name, exchange=exchange: exchange.allgather(
+                    b"s", names, name.encode() + bytes((48 + len(ends[name]),)), lambda *end: ends[name].append(end)
+                ),
+            )
+    hub.run()
+    for rounds in zip(*ends.values(), strict=True):
+        assert {error for _, error in rounds} == {None}
+        assert len({tuple(gathered.blobs.values()) for gathered, _ in rounds}) == 1
+        assert list(rounds[0][0].blobs) == names
+    assert not any(exchange.open() for exchange in exchanges.values())
+
+
+def test_participants_that_do_not_agree_are_told_so(radix):
+    names = [f"n{number:03}" for number in range(7)]
+    hub = Counting()
+    exchanges = {name: Exchange(hub.carrier(name), later=hub.clock.later, now=hub.clock.time) for name in names}
+    for exchange in exchanges.values():
+        exchange.start()
+    hub.run()
+    ends = []
+    for name in names[:-1]:
+        exchanges[name].allgather(b"s", names, b"", lambda *end: ends.append(end), timeout=3)
+    exchanges[names[-1]].allgather(b"s", names[:-2] + names[-1:], b"", lambda *end: ends.append(end), timeout=3)
+    hub.run()
+    assert len(ends) == 7
+    assert all(error is not None for _, error in ends)
+
+
+def test_what_does_not_go_together_is_refused():
+    session = made(3)
+    ends = []
+    for data in (b"", b"\xff", tree.UPWARDS.write(("n000", 1, b"\0"))):
+        session.exchanges["n002"].request("n000", tree.UP, data, lambda *end: ends.append(end))
+    session.hub.run()
+    assert len(ends) == 3
+    assert all(error is not None for _, error in ends)
