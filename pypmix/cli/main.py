@@ -27,6 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = run(arguments[1:])
         # The job is over and all of it is closed. To take the interpreter apart as well would cost some 5 ms.
         os._exit(code)
+    if arguments == ["node"]:
+        from pypmix.host.daemon import main as serve
+
+        gc.enable()
+        os._exit(serve())
     if arguments and arguments[0] == "compat":
         from pypmix.cli.compat import is_program
 

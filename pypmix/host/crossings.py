@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pypmix.host.joining import Joining
     from pypmix.host.loop import HostLoop
     from pypmix.host.manager import Manager
-    from pypmix.host.nodes import LocalNode
+    from pypmix.host.nodes import HostNode
     from pypmix.host.running import RunningJob
     from pypmix.server import Server
     from pypmix.standard.jobinfo import JobInfo
@@ -124,7 +124,7 @@ class Crossings:
             if rank.lost or rank.over:
                 self.departed(rank.node, rank.proc)
 
-    def answer(self, node: LocalNode, upcall: Upcall) -> bool:
+    def answer(self, node: HostNode, upcall: Upcall) -> bool:
         """Answer an upcall of a node's server; tell whether it is one that is answered here."""
         if self._only is not None and not self._only(upcall.op):
             return False
@@ -142,15 +142,15 @@ class Crossings:
         for crossing in self._crossings:
             crossing.deregister(nspace)
 
-    def connected(self, node: LocalNode, proc: Proc) -> None:
+    def connected(self, node: HostNode, proc: Proc) -> None:
         """A proc has connected, for the first time or again."""
         self._crossings[node.number].connected(proc)
 
-    def finalized(self, node: LocalNode, proc: Proc) -> None:
+    def finalized(self, node: HostNode, proc: Proc) -> None:
         """A proc has finalized: it may open again, and those who have not wait for it no more."""
         self._crossings[node.number].finalized(proc)
 
-    def departed(self, node: LocalNode, proc: Proc) -> None:
+    def departed(self, node: HostNode, proc: Proc) -> None:
         """A proc has ended or was lost: no collective waits for it."""
         self._crossings[node.number].departed(proc)
 
@@ -184,7 +184,7 @@ class Exchanging:
         self._host = host
         self._crossing = crossing
 
-    def answer(self, _node: LocalNode, upcall: Upcall) -> bool:
+    def answer(self, _node: HostNode, upcall: Upcall) -> bool:
         """Answer an upcall; tell whether it is one that is answered here."""
         return self._crossing.answer(upcall)
 
@@ -197,15 +197,15 @@ class Exchanging:
         """Forget a job."""
         self._crossing.deregister(nspace)
 
-    def connected(self, _node: LocalNode, proc: Proc) -> None:
+    def connected(self, _node: HostNode, proc: Proc) -> None:
         """A proc has connected, for the first time or again."""
         self._crossing.connected(proc)
 
-    def finalized(self, _node: LocalNode, proc: Proc) -> None:
+    def finalized(self, _node: HostNode, proc: Proc) -> None:
         """A proc has finalized."""
         self._crossing.finalized(proc)
 
-    def departed(self, _node: LocalNode, proc: Proc) -> None:
+    def departed(self, _node: HostNode, proc: Proc) -> None:
         """A proc has ended or was lost."""
         self._crossing.departed(proc)
 

@@ -33,10 +33,16 @@ if TYPE_CHECKING:
     from pypmix.engine.base import OnUpcall, Upcall
     from pypmix.host.feeding import Feed
     from pypmix.host.joining import Joining
-    from pypmix.host.nodes import Wrap
+    from pypmix.host.nodes import HostNode, Wrap
+    from pypmix.host.rank import Rank
+    from pypmix.host.running import Launch
+    from pypmix.host.session import Fleet, NodeSession
 
 GRACE = 5.0
 """Seconds that ranks have between the request to end and SIGKILL."""
+
+REFRESH = 2.0
+"""Seconds that daemons have to say what is under way on their nodes."""
 
 SWITCH = 0.0005
 """Seconds after which a thread of this process that waits for the interpreter gets it."""
@@ -77,6 +83,8 @@ class LocalHost(ServingManager):
         wrap: Is given the function that a server calls with upcalls, and the name of its node, and returns the one
             that it is to call instead, such as `pypmix.host.recording.Recorder.wrap`.
         limits: What one peer may take; what `PYPMIX_LIMITS` says by default.
+        remote: The nodes that the jobs run on, by daemons there; this machine by default. Its server is for tools then,
+            and ranks are placed by the nodes' slots.
 
     Attributes:
         job: The first job.
@@ -101,10 +109,13 @@ class LocalHost(ServingManager):
         nspace: str = "",
         wrap: Wrap | None = None,
         limits: Limits | None = None,
+        remote: NodeSession | None = None,
     ) -> None:
         if timeout is not None and not timeout > 0:
             raise ValueError(f"a timeout must be more than 0 seconds, not {timeout}")
         check_nodes(nodes, engine)
+        if remote is not None and (nodes > 1 or join or engine != "python"):
+            raise ValueError("jobs run on nodes of a roster, with servers of the python engine, or on simulated ones")
         self._joining = _joining(cluster, join, address, engine)
         hostname = socket.gethostname() or "localhost"
         # A name of files, and of what the guard looks for by a pattern.
@@ -133,8 +144,8 @@ class LocalHost(ServingManager):
                 engine=engine,
                 nspace=f"{self._space}@0",
                 tmpdir=node.tmpdir,
-                tool_support=node.number == 0,
-                rendezvous_file=file if node.number == 0 else None,
+                tool_support=node.tmpdir == folders[0],
+                rendezvous_file=file if node.tmpdir == folders[0] else None,
                 hostname=node.hostname,
                 rank=node.number,
                 library=library,
@@ -143,7 +154,15 @@ class LocalHost(ServingManager):
 
         names = [hostname] if nodes == 1 else [f"node{number}" for number in range(nodes)]
         folders = [self.tmpdir if nodes == 1 else os.path.join(self.tmpdir, name) for name in names]
-        self.nodes = tuple([LocalNode(number, name, folders[number], server) for number, name in enumerate(names)])
+        self._fleet: Fleet | None = None
+        if remote is None:
+            self.nodes = tuple([LocalNode(number, name, folders[number], server) for number, name in enumerate(names)])
+        else:
+            from pypmix.host.session import LAUNCHER, Fleet
+
+            self._fleet = Fleet(self, remote, self._space, self.loop)
+            own = LocalNode(len(self._fleet.nodes), LAUNCHER, self.tmpdir, server, 0)
+            self.nodes = (own, *self._fleet.nodes)
         self._first = self.make(tuple(apps), terms or Terms(), None)
         self.job = self._first.job
         self._over: list[RunningJob] = []
@@ -173,6 +192,40 @@ class LocalHost(ServingManager):
             self.end(128 + signal.SIGPIPE, "")
         else:
             self.end(1, f"the ranks' output cannot be written: {error.strerror}")
+
+    def program(self, app: Application) -> str:
+        """Return the path of the program of an application; of one that daemons run, they know."""
+        return super().program(app) if self._fleet is None else app.program or app.argv[0]
+
+    def refresh(self, done: Callable[[], None]) -> None:
+        """Learn what is under way on nodes that daemons serve, and call a function then."""
+        if self._fleet is None:
+            done()
+        else:
+            self._fleet.refresh(done, REFRESH)
+
+    @property
+    def room(self) -> int:
+        """The number of CPUs, or slots, that no rank has yet."""
+        if self._fleet is None:
+            return super().room
+        return sum([max(0, (node.slots or 0) - node.running) for node in self.nodes])
+
+    def place(self, size: int, nodes: Sequence[HostNode]) -> list[tuple[HostNode, tuple[int, ...]]]:
+        """Place the ranks of a job: in blocks on nodes that are simulated, by their slots on others."""
+        if self._fleet is None:
+            return super().place(size, nodes)
+        from pypmix.host.placing import by_slot
+
+        return by_slot(size, nodes or self.nodes)
+
+    def launch_of(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool) -> Launch:
+        """Return what starts ranks of a job."""
+        if self._fleet is None:
+            return super().launch_of(job, ranks, terms, held)
+        from pypmix.host.remote import RemoteLaunch
+
+        return RemoteLaunch(job, ranks, terms, held)
 
     def _asked_by(self, node: LocalNode, upcall: Upcall) -> None:
         if isinstance(upcall.op, LIVES):
@@ -266,14 +319,17 @@ class LocalHost(ServingManager):
 
     def _run(self, programs: list[str]) -> None:
         self.open_folder()
-        for node in self.nodes if len(self.nodes) > 1 else ():
+        here = [node for node in self.nodes if node.here]
+        for node in here if len(here) > 1 else ():
             os.mkdir(node.tmpdir, 0o700)
-        if len(self.nodes) > 1 and self._joining is None:
+        if len(here) > 1 and self._joining is None:
             from pypmix.host.crossings import Crossings
 
             self._crossings = Crossings(self)
-        for node in self.nodes:
+        for node in here:
             node.server.open()
+        if self._fleet is not None:
+            self._crossings = self._fleet.open()
         if self._joining is not None:
             from pypmix.host.crossings import Crossings
 
@@ -282,7 +338,7 @@ class LocalHost(ServingManager):
         if self._timeout is not None:
             self.due = time.monotonic() + self._timeout
             self.loop.later(self._timeout, self._timed_out)
-        if self._own_process:
+        if self._own_process and self._fleet is None:
             orphans.adopt()
         self.begin(self._first, programs)
         self._feed_input()
@@ -309,6 +365,9 @@ class LocalHost(ServingManager):
     def _timed_out(self) -> None:
         if self._ended_all:
             return
+        self.refresh(self._end_in_time)
+
+    def _end_in_time(self) -> None:
         from pypmix.host.report import unfinished
 
         lines = [f"the job did not end within {self._timeout:g} s and was ended", *unfinished(self, self.who)]
@@ -318,9 +377,7 @@ class LocalHost(ServingManager):
 
     def _interrupted(self, signum: int) -> None:
         if signum == signal.SIGUSR1:
-            from pypmix.host.report import report
-
-            self.sink(2).write(None, f"pypmix run: {printable_lines(report(self, self.who))}\n".encode())
+            self.refresh(self._report)
         elif signum in (signal.SIGUSR2, signal.SIGCONT):
             self._signal_all(signum)
         elif signum == signal.SIGTSTP:
@@ -333,13 +390,19 @@ class LocalHost(ServingManager):
             self._impatient = True
             self._signal_all(signal.SIGKILL)
 
+    def _report(self) -> None:
+        from pypmix.host.report import report
+
+        self.sink(2).write(None, f"pypmix run: {printable_lines(report(self, self.who))}\n".encode())
+
     def _signal_all(self, signum: int) -> None:
         for job in list(self.jobs.values()):
             job.send(signum)
 
     def _sweep(self) -> None:
         """End what has left the jobs' process groups."""
-        if self._own_process and self._strays(signal.SIGTERM):
+        # Where daemons run the jobs, the children of this process are the roster's.
+        if self._own_process and self._fleet is None and self._strays(signal.SIGTERM):
             patience = self.patience()
             # The kernel does not tell of the end of a process that is not our child.
             self.loop.run(lambda: not self._strays(0 if patience() else signal.SIGKILL), every=POLL)
@@ -374,8 +437,11 @@ class LocalHost(ServingManager):
             job.close()
         if self._crossings is not None:
             self._crossings.close()
+        if self._fleet is not None:
+            self._fleet.close()
         for node in self.nodes:
-            node.server.close()
+            if node.here:
+                node.server.close()
         self.close_folder()
 
 

@@ -20,7 +20,7 @@ from pypmix.host.loop import Turns
 from pypmix.host.nodes import in_blocks, usable_cpus
 from pypmix.host.outcome import listed
 from pypmix.host.output import Sink
-from pypmix.host.running import RunningJob, patience
+from pypmix.host.running import Launch, RunningJob, patience
 from pypmix.standard import statuses
 from pypmix.standard._typing import TypeVar
 from pypmix.standard.enums import Range
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Pending, Upcall
     from pypmix.host.job import Application
     from pypmix.host.loop import Cancellable, HostLoop
-    from pypmix.host.nodes import LocalNode
+    from pypmix.host.nodes import HostNode
     from pypmix.host.rank import Rank
     from pypmix.host.terms import Terms
     from pypmix.requests import Procs
@@ -52,17 +52,17 @@ if TYPE_CHECKING:
 
         prompt: bool
 
-        def answer(self, node: LocalNode, upcall: Upcall, /) -> bool: ...
+        def answer(self, node: HostNode, upcall: Upcall, /) -> bool: ...
 
         def register(self, job: RunningJob, /) -> None: ...
 
         def deregister(self, nspace: str, /) -> None: ...
 
-        def connected(self, node: LocalNode, proc: Proc, /) -> None: ...
+        def connected(self, node: HostNode, proc: Proc, /) -> None: ...
 
-        def finalized(self, node: LocalNode, proc: Proc, /) -> None: ...
+        def finalized(self, node: HostNode, proc: Proc, /) -> None: ...
 
-        def departed(self, node: LocalNode, proc: Proc, /) -> None: ...
+        def departed(self, node: HostNode, proc: Proc, /) -> None: ...
 
         def pending(self) -> list[Pending]: ...
 
@@ -122,7 +122,7 @@ class Manager:
         self.limits = limits
         self.wdir = working_directory()
         self.jobs: dict[str, RunningJob] = {}
-        self.nodes: tuple[LocalNode, ...] = ()
+        self.nodes: tuple[HostNode, ...] = ()
         self.native = False
         self.due: float | None = None
         self.next_context_id: Callable[[], int] = partial(next, count(FIRST_CONTEXT_ID))
@@ -163,7 +163,7 @@ class Manager:
         """The folder that the next job will have on the first node."""
         return self.nodes[0].folder(self._last + 1)
 
-    def node_of(self, proc: Proc | None) -> LocalNode:
+    def node_of(self, proc: Proc | None) -> HostNode:
         """Return the node that a proc is on: for a tool the first, and for what has ended perhaps another."""
         found = None if proc is None else self.find(proc)
         return self.nodes[0] if found is None else found[1].node
@@ -173,11 +173,30 @@ class Manager:
         return self.node_of(proc).number
 
     def pending(self) -> list[Pending]:
-        """Return what is under way, oldest first; nothing once the servers are closed."""
+        """Return what is under way, oldest first, as of the last `refresh`; nothing once the servers are closed."""
         try:
             return self.server.pending() if self._crossings is None else self._crossings.pending()
         except NotInitialized:
             return []
+
+    def refresh(self, done: Callable[[], None]) -> None:
+        """Learn what is under way on nodes that other processes serve, and call a function then."""
+        done()
+
+    def answer_with(self, function: Callable[[Manager, Upcall], None], upcall: Upcall) -> None:
+        """Have a function answer a request; what it raises is the answer too."""
+        try:
+            function(self, upcall)
+        except PMIxError as error:
+            upcall.fail(error)
+        except Exception as error:
+            get_logger("pypmix.host").exception("%s could not be answered", upcall.op.name)
+            upcall.fail(error)
+
+    @property
+    def room(self) -> int:
+        """The number of CPUs, or slots, that no rank has yet."""
+        return max(0, usable_cpus() - self.running)
 
     def part(self, kind: Callable[[Manager], P]) -> P:
         """Return this manager's one object of a class, which is made with the manager when it is first asked for."""
@@ -224,7 +243,7 @@ class Manager:
         terms: Terms,
         parent: Proc | None,
         *,
-        nodes: Sequence[LocalNode] = (),
+        nodes: Sequence[HostNode] = (),
         session_wdir: bool = False,
     ) -> RunningJob:
         """Start a further job and return it.
@@ -242,7 +261,7 @@ class Manager:
             OverflowError: There are too many ranks for a node.
             PMIxError: There is a process set already that an application names (`ERR_EXISTS`).
         """
-        folders = [node.folder(self._last + 1) for node in self.nodes]
+        folders = [node.folder(self._last + 1) for node in self.nodes if node.here]
         if session_wdir:
             os.mkdir(folders[0], 0o700)
         try:
@@ -264,14 +283,14 @@ class Manager:
         apps: tuple[Application, ...],
         terms: Terms,
         parent: Proc | None,
-        nodes: Sequence[LocalNode] = (),
+        nodes: Sequence[HostNode] = (),
     ) -> RunningJob:
         """Return a job that is placed on nodes, to `begin`."""
         size = sum([app.np for app in apps])
         check_local_size(size)
-        placed = in_blocks(size, nodes or self.nodes)
+        placed = self.place(size, nodes)
         jobs = [job.job for job in self.jobs.values()]
-        # Simulated nodes share the CPUs of this machine.
+        # Nodes without slots of their own share the CPUs of this machine.
         crowded = size + self.running > usable_cpus()
         number = self._last + 1
         job = Job(
@@ -290,10 +309,20 @@ class Manager:
         homes = {rank: node for node, ranks in placed for rank in ranks}
         return RunningJob(self, job, number, terms, homes, "" if number == 1 else str(number))
 
-    def _described(self, node: LocalNode, ranks: tuple[int, ...], jobs: Iterable[Job], crowded: bool) -> Node:
+    def launch_of(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool) -> Launch:
+        """Return what starts ranks of a job."""
+        return Launch(job, ranks, terms, held)
+
+    def place(self, size: int, nodes: Sequence[HostNode]) -> list[tuple[HostNode, tuple[int, ...]]]:
+        """Place the ranks of a job on nodes, on all by default; return those that hold any with their ranks."""
+        return in_blocks(size, nodes or self.nodes)
+
+    def _described(self, node: HostNode, ranks: tuple[int, ...], jobs: Iterable[Job], crowded: bool) -> Node:
         # Ranks of a node are numbered through all that runs there.
         there = [each for job in jobs for each in job.nodes if each.number == node.number]
         first = max([(each.first or 0) + len(each.ranks) for each in there], default=0)
+        if node.slots is not None:
+            crowded = node.running + len(ranks) > node.slots
         return Node(node.hostname, ranks, node.number, first, node.running, crowded)
 
     def make_room(self, ranks: int) -> None:
@@ -313,9 +342,8 @@ class Manager:
             self._crossings.register(job)
         try:
             for node in self.nodes:
-                ranks = [rank.proc.rank for rank in job.ranks if rank.node is node]
-                here = job.job if len(self.nodes) == 1 else job.job.replace(tmpdir=node.folder(job.number))
-                node.server.register_nspace(here.info(), None if len(ranks) == job.job.size else ranks)
+                here = [rank.proc.rank for rank in job.ranks if rank.node is node]
+                node.register(job.job, job.number, job.terms, here)
         except BaseException:
             if self._crossings is not None:
                 self._crossings.deregister(nspace)
@@ -354,14 +382,14 @@ class Manager:
         """
         # All servers know the same, so that the first one refuses what another would.
         for node in self.nodes:
-            node.server.define_process_set(name, members)
+            node.define_process_set(name, members)
         self._psets[name] = job
 
     def delete_process_set(self, name: str) -> None:
         """Delete a process set on all nodes; see `pypmix.Server.delete_process_set`."""
         self._psets.pop(name, None)
         for node in self.nodes:
-            node.server.delete_process_set(name)
+            node.delete_process_set(name)
 
     def _check_psets(self, apps: Iterable[Application]) -> None:
         for app in apps:
@@ -374,7 +402,7 @@ class Manager:
         narrow = len(self.nodes) > 1 and event.range in (Range.LOCAL, Range.PROC_LOCAL)
         for node in (self.node_of(event.source),) if narrow else self.nodes:
             try:
-                node.server.notify(event)
+                node.notify(event)
             except NotInitialized:
                 return
 
@@ -396,7 +424,7 @@ class Manager:
         def pass_on(output: Output) -> None:
             for node in self.nodes:
                 try:
-                    node.server.deliver_output(output)
+                    node.deliver_output(output)
                 except NotInitialized:
                     return
 
@@ -451,7 +479,7 @@ class Manager:
 
     def rank_ended(self, job: RunningJob, rank: Rank) -> None:
         """A rank has ended."""
-        rank.node.server.deregister_client(rank.proc)
+        rank.node.deregister_client(rank.proc)
         if self._crossings is not None:
             self._crossings.departed(rank.node, rank.proc)
         for function in self.at_rank_end:
@@ -478,7 +506,7 @@ class Manager:
             timer.cancel()
         self.drop_psets(nspace)
         for node in self.nodes:
-            node.server.deregister_nspace(nspace)
+            node.deregister(nspace)
         if self._crossings is not None:
             self._crossings.deregister(nspace)
 

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import math
 import os
+import signal
+
+from pypmix.host import launch
+from pypmix.host.folders import remove_job
+from pypmix.standard.errors import NotSupported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Protocol
 
-    from pypmix.engine.base import OnUpcall
+    from pypmix.engine.base import OnUpcall, Pending
+    from pypmix.host.job import Job
+    from pypmix.host.terms import Terms
+    from pypmix.requests import Procs
     from pypmix.server import Server
+    from pypmix.standard.ops import Notification, Output
+    from pypmix.standard.types import Proc
+
+    class Process(Protocol):
+        """A rank that runs; see `pypmix.host.rank.Rank`."""
+
+        proc: Proc
+        pid: int
 
     Wrap = Callable[[OnUpcall, str], OnUpcall]
 
@@ -19,26 +36,36 @@ MAX_NODES = 256
 CGROUPS = "/sys/fs/cgroup"
 
 
-class LocalNode:
-    """A node: its name, its folder, its server.
+class HostNode:
+    """A node of a host: its name, its folder, and what the host has its server and its processes do.
 
     Args:
         number: Its place among the nodes (PMIX_NODEID).
         hostname: Its name.
         tmpdir: Its temporary folder, which is made with the first job on it.
-        server: Makes its server, given the node.
+        slots: How many ranks are placed on it before it counts as crowded; None where it shares this machine's CPUs.
 
     Attributes:
-        server: Its server; to be opened.
         running: How many ranks run on it, of all jobs.
     """
 
-    def __init__(self, number: int, hostname: str, tmpdir: str, server: Callable[[LocalNode], Server]) -> None:
+    def __init__(self, number: int, hostname: str, tmpdir: str, slots: int | None = None) -> None:
         self.number = number
         self.hostname = hostname
         self.tmpdir = tmpdir
+        self.slots = slots
+        self.names: tuple[str, ...] = (hostname, hostname.partition(".")[0])
         self.running = 0
-        self.server = server(self)
+
+    @property
+    def server(self) -> Server:
+        """Its server, where that is in this process."""
+        raise NotSupported(f"the server of {self.hostname} is in another process")
+
+    @property
+    def here(self) -> bool:
+        """Whether this process serves it, and starts its ranks."""
+        return False
 
     def folder(self, job: int) -> str:
         """Return the folder here of a job, by the job's number."""
@@ -46,6 +73,143 @@ class LocalNode:
 
     def __str__(self) -> str:
         return self.hostname
+
+    # What the host has it do
+
+    def register(self, job: Job, number: int, terms: Terms, ranks: Sequence[int]) -> None:
+        """Make a job known to the server.
+
+        Args:
+            job: The job, with its folder on the first of its nodes.
+            number: Which of the host's jobs it is.
+            terms: How it runs.
+            ranks: Those of its ranks that are on this node.
+        """
+        raise NotImplementedError
+
+    def deregister(self, nspace: str) -> None:
+        """Have the server forget a job."""
+        raise NotImplementedError
+
+    def deregister_client(self, proc: Proc) -> None:
+        """A rank of it has ended."""
+        raise NotImplementedError
+
+    def define_process_set(self, name: str, members: Procs) -> None:
+        """Define a process set."""
+        raise NotImplementedError
+
+    def delete_process_set(self, name: str) -> None:
+        """Delete a process set."""
+        raise NotImplementedError
+
+    def notify(self, event: Notification) -> None:
+        """Raise an event for the clients of the server."""
+        raise NotImplementedError
+
+    def deliver_output(self, output: Output) -> None:
+        """Give the server what a proc wrote."""
+        raise NotImplementedError
+
+    def catch_up(self) -> None:
+        """Have the server put to the host what its clients have asked so far."""
+        raise NotImplementedError
+
+    def pending(self) -> list[Pending]:
+        """Return what is under way at the server."""
+        raise NotImplementedError
+
+    def signal(self, ranks: Sequence[Process], signum: int) -> None:
+        """Send a signal to ranks that run on it, and to what they have started."""
+        raise NotImplementedError
+
+    def remove_folder(self, job: int) -> None:
+        """Remove the folder of a job that is over."""
+        raise NotImplementedError
+
+
+class LocalNode(HostNode):
+    """A node whose server and processes are this process's own.
+
+    Args:
+        number: Its place among the nodes (PMIX_NODEID).
+        hostname: Its name.
+        tmpdir: Its temporary folder, which is made with the first job on it.
+        server: Makes its server, given the node; to be opened.
+        slots: See `HostNode`.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        hostname: str,
+        tmpdir: str,
+        server: Callable[[LocalNode], Server],
+        slots: int | None = None,
+    ) -> None:
+        super().__init__(number, hostname, tmpdir, slots)
+        self._server = server(self)
+
+    @property
+    def server(self) -> Server:
+        """Its server."""
+        return self._server
+
+    @property
+    def here(self) -> bool:
+        """Whether this process serves it: yes."""
+        return True
+
+    def register(self, job: Job, number: int, terms: Terms, ranks: Sequence[int]) -> None:
+        """Make a job known to the server."""
+        if len(ranks) == job.size:
+            self.server.register_nspace(job.info())
+        else:
+            self.server.register_nspace(job.replace(tmpdir=self.folder(number)).info(), ranks)
+
+    def deregister(self, nspace: str) -> None:
+        """Have the server forget a job."""
+        self.server.deregister_nspace(nspace)
+
+    def deregister_client(self, proc: Proc) -> None:
+        """A rank has ended."""
+        self.server.deregister_client(proc)
+
+    def define_process_set(self, name: str, members: Procs) -> None:
+        """Define a process set."""
+        self.server.define_process_set(name, members)
+
+    def delete_process_set(self, name: str) -> None:
+        """Delete a process set."""
+        self.server.delete_process_set(name)
+
+    def notify(self, event: Notification) -> None:
+        """Raise an event for the clients of the server."""
+        self.server.notify(event)
+
+    def deliver_output(self, output: Output) -> None:
+        """Give the server what a proc wrote."""
+        self.server.deliver_output(output)
+
+    def catch_up(self) -> None:
+        """Have the server put to the host what its clients have asked so far."""
+        self.server.session.catch_up()
+
+    def pending(self) -> list[Pending]:
+        """Return what is under way at the server."""
+        return self.server.pending()
+
+    def signal(self, ranks: Sequence[Process], signum: int) -> None:
+        """Send a signal to the process groups of ranks."""
+        for rank in ranks:
+            launch.signal_group(rank.pid, signum)
+            if signum in (signal.SIGTERM, signal.SIGINT):
+                # A stopped process does not see it before it goes on.
+                launch.signal_group(rank.pid, signal.SIGCONT)
+
+    def remove_folder(self, job: int) -> None:
+        """Remove the folder of a job that is over."""
+        remove_job(self.folder(job))
 
 
 def usable_cpus() -> int:
@@ -96,7 +260,7 @@ def check_nodes(count: int, engine: str) -> None:
         )
 
 
-def in_blocks(size: int, nodes: Sequence[LocalNode]) -> list[tuple[LocalNode, tuple[int, ...]]]:
+def in_blocks(size: int, nodes: Sequence[HostNode]) -> list[tuple[HostNode, tuple[int, ...]]]:
     """Place ranks on nodes, a block of consecutive ones on each, and return those that hold any with their ranks.
 
     Of more nodes than ranks, those are taken that run the fewest.

@@ -101,6 +101,9 @@ class Notices:
                 self._host.notify(self._event(code, Proc.unchecked(job.nspace, RANK_WILDCARD), ()))
 
     def _rank_ended(self, job: RunningJob, rank: Rank) -> None:
+        if rank.fate:
+            # It is lost with its node, and each of the other servers raises that itself.
+            return
         failed = bool(rank.blame) or (rank.excused and bool(rank.signum or rank.code))
         told = job.terms.tell_ranks or (job.terms.tell_failures and failed)
         status = proc_status(rank)

@@ -154,7 +154,7 @@ class Stream:
 
     Args:
         loop: The loop to read in.
-        fd: What to read from, made by `channel`; closed by the stream.
+        fd: What to read from, made by `channel`; closed by the stream. -1 where others bring what is written by `take`.
         sink: Where the lines go; None for nowhere.
         tag: What each line starts with; empty for nothing.
         stamped: Whether the time when it was read comes before that.
@@ -184,17 +184,18 @@ class Stream:
         self._held = bytearray()
         self._watched = False
         self._prompt = False
+        self.ended = False
+        """Whether nothing more can come."""
+        self.resumed: Callable[[], None] | None = None
+        """Called where a stream without a descriptor, whose sink is full, may be given more."""
         self.tap: Callable[[bytes], None] | None = None
         self.untapped: Callable[[], None] | None = None
         self.resume()
 
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more can come."""
-        return self._fd < 0
-
     def resume(self) -> None:
         """Read again after a pause."""
+        if self.resumed is not None:
+            self.resumed()
         if self._fd >= 0 and not self._watched:
             self._watched = True
             self._loop.watch(self._fd, READ, self._ready)
@@ -216,12 +217,17 @@ class Stream:
             # What a terminal says when its other side is gone.
             data = b""
         if data:
-            self._feed(data)
+            self.take(data)
         else:
             self.close()
         return len(data)
 
-    def _feed(self, data: bytes) -> None:
+    def paused(self) -> bool:
+        """Tell whether there is more than its sink hands over: `resumed` is called then when it may go on."""
+        return self._sink is not None and self._sink.pause(self)
+
+    def take(self, data: bytes) -> None:
+        """Take in a piece of what was written."""
         if self.tap is None and self.untapped is not None:
             self.untapped()
         if self.tap is not None:
@@ -278,13 +284,15 @@ class Stream:
 
     def close(self) -> None:
         """Stop reading; what is held is passed on."""
-        if self._fd < 0:
+        if self.ended:
             return
+        self.ended = True
         if self._watched:
             self._watched = False
             self._loop.unwatch(self._fd)
-        os.close(self._fd)
-        self._fd = -1
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
         self.finish()
         if self._copy is not None:
             self._copy.close()

@@ -276,6 +276,9 @@ def _spawning(_asked: Asked) -> Value:
 
 # What is supported.
 
+OF_THE_NODE = frozenset((attrs.QUERY_MEMORY_USAGE.key, attrs.AVAIL_PHYS_MEMORY.key))
+"""What is asked of the requestor's own node."""
+
 SIDES = (
     keys.HOST_ATTRIBUTES,
     keys.HOST_FUNCTIONS,
@@ -372,6 +375,14 @@ KEYS: dict[str, Answer] = {
 
 
 def _query(host: Manager, upcall: Upcall) -> None:
+    assert isinstance(upcall.op, QueryInfo)
+    if any(pending.KEY in query.keys for query in upcall.op.queries):
+        host.refresh(lambda: host.answer_with(_answer, upcall))
+    else:
+        _answer(host, upcall)
+
+
+def _answer(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, QueryInfo)
     often: dict[str, int] = {}

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from pypmix.host.feeding import Input
-    from pypmix.host.nodes import LocalNode
+    from pypmix.host.nodes import HostNode
     from pypmix.host.output import Stream
     from pypmix.standard.types import Proc
 
@@ -43,6 +43,7 @@ class Rank:
         code: What it exited with; None while it runs, and where a signal ended it.
         signum: The signal that ended it.
         excused: Its end was asked for, and does not count as a failure.
+        fate: How it ended, for a person, where neither a code nor a signal says it; empty where they do.
         killer: The proc that has had it ended by job control, for a person; else empty.
     """
 
@@ -51,6 +52,7 @@ class Rank:
         "code",
         "dumped",
         "excused",
+        "fate",
         "input",
         "killer",
         "label",
@@ -66,7 +68,7 @@ class Rank:
         "streams",
     )
 
-    def __init__(self, proc: Proc, label: str, node: LocalNode) -> None:
+    def __init__(self, proc: Proc, label: str, node: HostNode) -> None:
         self.proc = proc
         self.label = label
         self.node = node
@@ -83,6 +85,7 @@ class Rank:
         self.signum = 0
         self.dumped = False
         self.excused = False
+        self.fate = ""
         self.killer = ""
 
     @property
@@ -102,10 +105,13 @@ class Rank:
         return 128 + self.signum if self.signum else self.code or 0
 
     def __str__(self) -> str:
-        return f"{self.label} (pid {self.pid})" if self.pid else self.label
+        where = "" if self.node.here else f" on {self.node}"
+        return f"{self.label} (pid {self.pid}{where})" if self.pid else f"{self.label}{where}"
 
     def end(self) -> str:
         """Say how it ended."""
+        if self.fate:
+            return f"{self} {self.fate}"
         if self.signum:
             wish = f", as {self.killer} had asked" if self.killer else ""
             return f"{self} was killed by {signal_text(self.signum)}{wish}" + (", core dumped" if self.dumped else "")

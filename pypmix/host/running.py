@@ -22,7 +22,6 @@ import signal
 import time
 
 from pypmix.host import launch, orphans
-from pypmix.host.folders import remove_job
 from pypmix.host.loop import READ
 from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND, TIMED_OUT, Outcome
 from pypmix.host.output import Copy, Stream, channel
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from pypmix.host.job import Application, Job, Slot
     from pypmix.host.loop import HostLoop
-    from pypmix.host.nodes import LocalNode
+    from pypmix.host.nodes import HostNode
     from pypmix.host.output import Sink
     from pypmix.host.terms import Terms
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 
         env: Mapping[str, str]
         grace: float
-        nodes: tuple[LocalNode, ...]
+        nodes: tuple[HostNode, ...]
 
         @property
         def loop(self) -> HostLoop: ...
@@ -57,6 +56,8 @@ if TYPE_CHECKING:
         def delivery(self, proc: Proc, channel: int, also: int = 0, /) -> Callable[[bytes], None]: ...
 
         def catch_up(self) -> None: ...
+
+        def launch_of(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool, /) -> Launch: ...
 
         def guard_group(self, group: int, /) -> None: ...
 
@@ -92,6 +93,7 @@ UNKNOWN = 255
 STDOUT = 2
 STDERR = 4
 NAMES = {STDOUT: "stdout", STDERR: "stderr"}
+NUMBERS = {STDOUT: 1, STDERR: 2}
 
 
 def vital(step: Callable[..., None]) -> Callable[..., None]:
@@ -130,7 +132,7 @@ class RunningJob:
     """
 
     def __init__(
-        self, host: Keeper, job: Job, number: int, terms: Terms, homes: Mapping[int, LocalNode], mark: str = ""
+        self, host: Keeper, job: Job, number: int, terms: Terms, homes: Mapping[int, HostNode], mark: str = ""
     ) -> None:
         self.host = host
         self.job = job
@@ -144,6 +146,7 @@ class RunningJob:
         """Ranks that have begun anew, while others of their launch have not ended."""
         self.launches: list[Launch] = []
         self.bare = False
+        self._awaited: list[Callable[[], None]] = []
         self.renew(homes)
         self._unjudged = False
         self._open_files: list[Copy] = []
@@ -193,7 +196,7 @@ class RunningJob:
             terms: How their output and input go, where that is not as the terms of the job have it.
             held: Whether what they leave behind stays until the launch is released.
         """
-        made = Launch(self, [self._ranks[rank] for rank in ranks], terms or self.terms, held)
+        made = self.host.launch_of(self, [self._ranks[rank] for rank in ranks], terms or self.terms, held)
         self.launches.append(made)
         if self.terms.limit and self.due is None:
             self.due = time.monotonic() + self.terms.limit
@@ -258,7 +261,7 @@ class RunningJob:
 
     def _collect(self, rank: Rank) -> bool:
         """Take in the end of a rank; its pid stays taken until the job is over, so that its group has no other."""
-        if not rank.alive:
+        if not rank.alive or not rank.node.here:
             return False
         try:
             end = os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -273,13 +276,37 @@ class RunningJob:
             else:
                 rank.signum = end.si_status
                 rank.dumped = end.si_code == os.CLD_DUMPED
+        self._ended(rank)
+        return True
+
+    def _ended(self, rank: Rank) -> None:
         self.release(rank)
         self.running -= 1
         rank.node.running -= 1
         assert rank.launch is not None
         rank.launch.rank_ended(rank)
         self.host.rank_ended(self, rank)
-        return True
+
+    @vital
+    def ended_there(self, ranks: Sequence[Rank]) -> None:
+        """Take in the end of ranks that another process has started for this one: they say already how they ended."""
+        for rank in ranks:
+            self._ended(rank)
+        if self.outcome is None and (self._unjudged or any(rank.blame for rank in ranks)):
+            self._judge(DYING)
+
+    def when_started(self, done: Callable[[], None]) -> None:
+        """Have a function called once its ranks have been started, or could not be: now where they have."""
+        if any(each.unstarted for each in self.launches):
+            self._awaited.append(done)
+        else:
+            done()
+
+    def started(self) -> None:
+        """The ranks of a launch have been started, or cannot be."""
+        awaited, self._awaited = self._awaited, []
+        for done in awaited:
+            done()
 
     def release(self, rank: Rank) -> None:
         """Watch a rank no more, which has ended."""
@@ -338,12 +365,12 @@ class RunningJob:
 
     def send(self, signum: int, ranks: Sequence[Rank] | None = None) -> None:
         """Send a signal to ranks, all by default, and to what they have started."""
+        by_node: dict[HostNode, list[Rank]] = {}
         for rank in self.ranks if ranks is None else ranks:
             if rank.alive:
-                launch.signal_group(rank.pid, signum)
-                if signum in (signal.SIGTERM, signal.SIGINT):
-                    # A stopped process does not see it before it goes on.
-                    launch.signal_group(rank.pid, signal.SIGCONT)
+                by_node.setdefault(rank.node, []).append(rank)
+        for node, those in by_node.items():
+            node.signal(those, signum)
 
     def launch_over(self, ended: Launch) -> None:
         """Nothing of a launch is left but its output, perhaps."""
@@ -361,8 +388,9 @@ class RunningJob:
         """Let go of all that the job holds; processes that are left only after an error of our own are killed."""
         for rank in (*self._former, *self.ranks):
             if rank.alive:
-                launch.signal_group(rank.pid, signal.SIGKILL)
-                os.waitpid(rank.pid, 0)
+                rank.node.signal([rank], signal.SIGKILL)
+                if rank.node.here:
+                    os.waitpid(rank.pid, 0)
                 self.release(rank)
             for stream in rank.streams.values():
                 stream.close()
@@ -373,7 +401,7 @@ class RunningJob:
         self._open_files = []
         if self.number > 1:
             for node in self.host.nodes:
-                remove_job(node.folder(self.number))
+                node.remove_folder(self.number)
 
 
 class Launch:
@@ -386,6 +414,7 @@ class Launch:
         held: Whether what they leave behind stays until `release`.
 
     Attributes:
+        unstarted: Whether its ranks are still to be started.
         over: Whether nothing of it is left but its output, perhaps.
         changed: Called when a rank has ended, and when the launch is over.
     """
@@ -399,7 +428,7 @@ class Launch:
         self.changed: Callable[[], None] = lambda: None
         self._held = held
         self._running = 0
-        self._starting = True
+        self.unstarted = True
         self._swept = False
         self._groups: set[int] | None = None
         self._patience: Callable[[], bool] | None = None
@@ -439,7 +468,7 @@ class Launch:
                     launch.restore_descriptor_limit(rank.pid, limits)
         finally:
             os.close(null)
-            self._starting = False
+            self.unstarted = False
         if not self._running:
             self._last_ended()
         elif any(rank.alive and rank.pidfd < 0 for rank in self.ranks):
@@ -447,7 +476,7 @@ class Launch:
 
     def failed(self, error: OSError, reason: str) -> None:
         """The ranks, or one of them, cannot be started: end the job."""
-        self._starting = False
+        self.unstarted = False
         self.job.unlaunched = error
         self.job.end(NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_EXECUTE, reason)
 
@@ -501,25 +530,39 @@ class Launch:
         if not piped and not terms.directory and not terms.file:
             # A lone rank needs no forwarding: it has this process's own output, a terminal where that is one.
             return 1, 1 if terms.merged else 2
+        found: list[int] = []
+
+        def read(kind: int, sink: Sink | None) -> int:
+            reader, writer = channel(-1 if sink is None else NUMBERS[kind])
+            ours.append(writer)
+            found.append(writer)
+            return reader
+
+        self.connect_outputs(rank, read)
+        return found[0], found[-1]
+
+    def connect_outputs(self, rank: Rank, read: Callable[[int, Sink | None], int]) -> None:
+        """Make what the outputs of a rank go through.
+
+        Args:
+            rank: The rank.
+            read: Returns what a channel of it, whose lines go to a sink, is read from; -1 where others bring it.
+        """
+        terms, job = self.terms, self.job
         copy = job.open_copy(f"{terms.file}.{rank.proc.rank}") if terms.file else None
-        found = []
         for kind in (STDOUT,) if terms.merged else (STDOUT, STDERR):
-            number = 1 if kind == STDOUT else 2
+            number = NUMBERS[kind]
             if terms.directory:
                 copy = job.open_copy(f"{terms.directory}/{job.number}/rank.{rank.proc.rank}/{NAMES[kind]}")
             sink = self.host.sink(number) if terms.shown[number - 1] else None
-            reader, writer = channel(number if sink is not None else -1)
-            ours.append(writer)
             where = f"{job.mark}:" if job.mark else ""
             tag = f"[{where}{rank.proc.rank}]<{NAMES[kind]}>: " if terms.tagged else ""
-            stream = Stream(self.host.loop, reader, sink, tag.encode(), stamped=terms.stamped, copy=copy)
+            stream = Stream(self.host.loop, read(kind, sink), sink, tag.encode(), stamped=terms.stamped, copy=copy)
             rank.streams[kind] = stream
             if terms.kept:
                 stream.tap = self.host.delivery(rank.proc, kind, STDERR if terms.merged else 0)
             else:
                 stream.untapped = self.host.catch_up
-            found.append(writer)
-        return found[0], found[-1]
 
     # Ending
 
@@ -535,7 +578,7 @@ class Launch:
         self.changed()
 
     def _last_ended(self) -> None:
-        if not self._held and not self._starting and not self._swept:
+        if not self._held and not self.unstarted and not self._swept:
             self._swept = True
             self.host.loop.later(0, self._sweep)
 

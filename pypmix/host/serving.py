@@ -18,7 +18,7 @@ from pypmix.host.outcome import exit_code
 from pypmix.host.rank import CONNECTED, FINALIZED
 from pypmix.host.tools import gone
 from pypmix.standard.errors import LostConnection, NotSupported, PMIxError
-from pypmix.standard.logtext import get_logger, printable
+from pypmix.standard.logtext import printable
 from pypmix.standard.ops import ClientAborted, ClientConnected, ClientFinalized, ClientLost
 from pypmix.standard.types import RANK_WILDCARD, Proc
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.nodes import LocalNode
+    from pypmix.host.nodes import HostNode
     from pypmix.host.notices import Notices
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
@@ -54,7 +54,7 @@ class WaitingPulls:
     """The pulls of output that wait for their answer."""
 
     def __init__(self, _host: Manager) -> None:
-        self.waiting: deque[tuple[LocalNode, Upcall]] = deque()
+        self.waiting: deque[tuple[HostNode, Upcall]] = deque()
 
 
 class ServingManager(Manager):
@@ -77,7 +77,7 @@ class ServingManager(Manager):
             _ = self.notices
         super().rank_ended(job, rank)
 
-    def upcall(self, node: LocalNode, upcall: Upcall) -> None:
+    def upcall(self, node: HostNode, upcall: Upcall) -> None:
         """Answer an upcall of a node's server, on the engine's thread; `note` comes first."""
         op = upcall.op
         if isinstance(op, LIVES):
@@ -105,7 +105,7 @@ class ServingManager(Manager):
         except RuntimeError:
             upcall.fail(LostConnection("the host has closed", operation=op.name))
 
-    def note(self, node: LocalNode, op: Op[Any]) -> None:
+    def note(self, node: HostNode, op: Op[Any]) -> None:
         """Take in what a server says of the life of a client, on the engine's thread, before the client is answered."""
         crossings = self._crossings
         match op:
@@ -127,7 +127,7 @@ class ServingManager(Manager):
                     self._cross(crossings.departed, node, op.proc)
                 self.turns.add(op.proc, lambda: gone(self, op.proc))
 
-    def _cross(self, told: Callable[[LocalNode, Proc], None], node: LocalNode, proc: Proc) -> None:
+    def _cross(self, told: Callable[[HostNode, Proc], None], node: HostNode, proc: Proc) -> None:
         if self._crossings is not None and self._crossings.prompt:
             told(node, proc)
         else:
@@ -150,7 +150,7 @@ class ServingManager(Manager):
         module = answers.module_of(type(op))
         return module is not None and (self.offered is None or module in self.offered)
 
-    def answer(self, node: LocalNode, upcall: Upcall) -> None:
+    def answer(self, node: HostNode, upcall: Upcall) -> None:
         """Have a request answered; one thread for all of them, so that nothing in them can meet."""
         op = upcall.op
         try:
@@ -161,14 +161,11 @@ class ServingManager(Manager):
             function = answers.found.get(type(op)) or answers.find(type(op))
             if function is None:
                 raise NotSupported("this host does not offer it", operation=op.name)
-            function(self, upcall)
+            self.answer_with(function, upcall)
         except PMIxError as error:
             upcall.fail(error)
-        except Exception as error:
-            get_logger("pypmix.host").exception("%s could not be answered", op.name)
-            upcall.fail(error)
 
-    def _group(self, node: LocalNode, upcall: Upcall) -> None:
+    def _group(self, node: HostNode, upcall: Upcall) -> None:
         from pypmix.host.groups import was_broken
 
         # The server says that a member has ended before the host hears which one.

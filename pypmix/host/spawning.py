@@ -6,7 +6,6 @@ import errno
 import os
 
 from pypmix.host.directives import Wish, read, refused, terms_of
-from pypmix.host.nodes import usable_cpus
 from pypmix.host.notices import Notices
 from pypmix.standard.enums import Status
 from pypmix.standard.errors import PMIxError
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Upcall
     from pypmix.host.manager import Manager
-    from pypmix.host.nodes import LocalNode
+    from pypmix.host.nodes import HostNode
     from pypmix.host.running import RunningJob
     from pypmix.standard.types import Proc
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-def _nodes(host: Manager, wish: Wish, parent: Proc | None) -> list[LocalNode]:
+def _nodes(host: Manager, wish: Wish, parent: Proc | None) -> list[HostNode]:
     """Return the nodes that a wish names, in their order; none where it names none."""
     names = list(wish.hosts)
     for path in wish.hostfiles:
@@ -37,7 +36,7 @@ def _nodes(host: Manager, wish: Wish, parent: Proc | None) -> list[LocalNode]:
         names += [words[0] for words in lines if words]
     known = dict.fromkeys(LOOPBACK, host.node_of(parent))
     for node in host.nodes:
-        known[node.hostname.partition(".")[0]] = known[node.hostname] = node
+        known.update(dict.fromkeys(node.names, node))
     found = set()
     for name in names:
         named = known.get(name) or known.get(name.rpartition(":")[0])
@@ -51,9 +50,9 @@ def _nodes(host: Manager, wish: Wish, parent: Proc | None) -> list[LocalNode]:
 def _check_room(host: Manager, wish: Wish, size: int) -> None:
     if wish.crowded:
         return
-    room = usable_cpus() - host.running
+    room = host.room
     if size > room:
-        raise refused(Status.ERR_JOB_INSUFFICIENT_RESOURCES, f"{size} procs, and {max(room, 0)} CPUs without one")
+        raise refused(Status.ERR_JOB_INSUFFICIENT_RESOURCES, f"{size} procs, and {room} CPUs without one")
 
 
 def _failure(error: OSError) -> PMIxError:
@@ -89,10 +88,15 @@ def _spawn(host: Manager, upcall: Upcall) -> None:
         raise refused(Status.ERR_JOB_INSUFFICIENT_RESOURCES, str(error)) from None
     except OSError as error:
         raise _failure(error) from None
-    if job.unlaunched is not None:
-        raise _failure(job.unlaunched)
-    upcall.reply(job.nspace)
-    notices.job_started(job)
+
+    def started() -> None:
+        if job.unlaunched is not None:
+            upcall.fail(_failure(job.unlaunched))
+        else:
+            upcall.reply(job.nspace)
+            notices.job_started(job)
+
+    job.when_started(started)
 
 
 class Orphanage:

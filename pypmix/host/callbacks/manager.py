@@ -6,7 +6,7 @@ import os
 import signal
 
 from pypmix.host.control import check_user
-from pypmix.host.nodes import LocalNode
+from pypmix.host.nodes import HostNode, LocalNode
 from pypmix.host.notices import Notices
 from pypmix.host.serving import LIVES, ServingManager
 from pypmix.standard.attrs import MONITOR_FILE
@@ -74,7 +74,7 @@ class HostManager(ServingManager):
         """Jobs of which nothing is left on any host, while they are registered here."""
 
     @property
-    def node(self) -> LocalNode:
+    def node(self) -> HostNode:
         """The one node."""
         return self.nodes[0]
 
@@ -226,7 +226,7 @@ class HostManager(ServingManager):
 
     # What clients ask
 
-    def note(self, node: LocalNode, op: Op[Any]) -> None:
+    def note(self, node: HostNode, op: Op[Any]) -> None:
         """Take in what a server says of its clients, with or without a method for it."""
         if isinstance(op, LIVES):
             super().note(node, op)
@@ -242,7 +242,7 @@ class HostManager(ServingManager):
         # Of other nodes nothing but an exchange knows.
         return not isinstance(op, (FenceUpcall, DirectModex)) and super().offers(op)
 
-    def upcall(self, node: LocalNode, upcall: Upcall) -> None:
+    def upcall(self, node: HostNode, upcall: Upcall) -> None:
         """Answer an upcall, on the engine's thread."""
         op = upcall.op
         try:

@@ -118,6 +118,19 @@ def some(field: Field[T]) -> Field[tuple[T, ...]]:
     return Field(any_number.write, read)
 
 
+def optional(field: Field[T]) -> Field[T | None]:
+    """Return the field of a value that may be None."""
+    any_number = many(field)
+
+    def read(data: bytes) -> T | None:
+        values = any_number.read(data)
+        if len(values) > 1:
+            raise broken(f"{len(values)} values stand where one is expected")
+        return values[0] if values else None
+
+    return Field(lambda value: any_number.write(() if value is None else (value,)), read)
+
+
 def message(*fields: Field[Any]) -> Field[Any]:
     """Return the field of a tuple with one value for each of these."""
 
@@ -139,7 +152,7 @@ def record(make: Callable[..., R], *fields: Field[Any]) -> Field[R]:
     def read(data: bytes) -> R:
         try:
             found: R = make(*inner.read(data))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise broken(str(error)) from None
         return found
 
@@ -234,6 +247,9 @@ def _read_ranks(data: bytes, most: int) -> Sequence[int]:
     if sum(map(len, spans)) > most:
         raise broken(f"more than {MAX_PROCS} procs are named")
     return spans[0] if len(spans) == 1 else [rank for span in spans for rank in span]
+
+
+RANKS: Field[Sequence[int]] = Field(_write_ranks, lambda data: tuple(_read_ranks(data, MAX_PROCS)))
 
 
 def _write_procs(procs: Iterable[Proc]) -> bytes:

@@ -35,7 +35,7 @@ from pypmix.standard.logtext import WINDOW
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any, Self
 
     from pypmix.engine.alarms import Alarm as Timer
@@ -73,11 +73,11 @@ class _Peer:
         timer: When it is dialed.
     """
 
-    __slots__ = ("address", "link", "met", "name", "reason", "since", "timer", "told", "tries")
+    __slots__ = ("addresses", "link", "met", "name", "reason", "since", "timer", "told", "tries")
 
-    def __init__(self, name: str, address: Address) -> None:
+    def __init__(self, name: str, addresses: tuple[Address, ...]) -> None:
         self.name = name
-        self.address = address
+        self.addresses = addresses
         self.met = False
         self.tries = 0
         self.since = time.monotonic()
@@ -85,6 +85,11 @@ class _Peer:
         self.timer: Timer | None = None
         self.told = 0.0
         self.reason = ""
+
+    @property
+    def address(self) -> Address:
+        """Where it is dialed the next time: at one of its addresses after the other."""
+        return self.addresses[self.tries % len(self.addresses)]
 
     def rest(self) -> None:
         """Have it not dialed any more."""
@@ -211,6 +216,12 @@ class TCPCarrier:
         if link is not None and not self._closing:
             self._put(link, message)
 
+    def meet(self, name: str, addresses: Iterable[Address]) -> None:
+        """Have a server dialed, at one of its addresses after the other until it is reached; after `listen`."""
+        found = check_name(name), tuple(addresses)
+        if found[1]:
+            self._post(lambda: self._meet(*found, 0))
+
     def close(self) -> None:
         """Send what was given, for a second at most, and leave; waits for it, unless the carrier itself calls."""
         if not self._closing:
@@ -232,7 +243,7 @@ class TCPCarrier:
         try:
             self._loop.watch(self._listener.fileno(), READ, self._accept)
             for name, address in sorted(self._known.items()):
-                self._meet(name, address, 0)
+                self._meet(name, (address,), 0)
             if self._folder:
                 self._look(0)
             self._loop.run(self._over)
@@ -354,20 +365,20 @@ class TCPCarrier:
                 for name in [name for name in self._peers if name not in found]:
                     self._forget(name)
                 for name, address in found.items():
-                    self._meet(name, address, delay)
+                    self._meet(name, (address,), delay)
         except OSError as error:
             log.warning("%s: %s cannot be used: %s", self.name, self._folder, error.strerror or error)
         if not self._closing:
             # Who is new dials those that are there, and gets the time for it.
             self._loop.later(LOOK_SECONDS * random.uniform(0.5, 1), lambda: self._look(LOOK_SECONDS))
 
-    def _meet(self, name: str, address: Address, delay: float) -> None:
+    def _meet(self, name: str, addresses: tuple[Address, ...], delay: float) -> None:
         """Take in where a server listens, and have it dialed unless it is there."""
         peer = self._peers.get(name)
-        if name == self.name or (peer is not None and peer.address == address):
+        if name == self.name or (peer is not None and peer.addresses == addresses):
             return
         self._forget(name)
-        peer = self._peers[name] = _Peer(name, address)
+        peer = self._peers[name] = _Peer(name, addresses)
         peer.met = name in self._links
         self._dial_later(peer, delay)
 
@@ -407,7 +418,7 @@ class TCPCarrier:
     def _connect(self, peer: _Peer, found: list[tuple[Any, ...]]) -> None:
         if self._peers.get(peer.name) is not peer or peer.met or self._closing:
             return
-        info = found[peer.tries % len(found)]
+        info = found[peer.tries // len(peer.addresses) % len(found)]
         try:
             sock = socket.socket(info[0], socket.SOCK_STREAM)
         except OSError as error:
@@ -543,7 +554,7 @@ class TCPCarrier:
             # Where it was found is where it is not looked for after its end.
             address = rendezvous.find(self._folder, name).get(name)
             if address is not None:
-                self._meet(name, address, 0)
+                self._meet(name, (address,), 0)
         peer = self._peers.get(name)
         if peer is not None:
             peer.met = True

@@ -1,0 +1,738 @@
+"""The daemon of a node: its PMIx server, and the ranks that a launcher elsewhere has it run there.
+
+The daemon is a manager of its own share of each job: it starts, signals, feeds and reads the ranks of its node, and
+answers with the servers of the other nodes what concerns them together. It decides nothing: how a rank has ended, what
+it wrote, and what its server asks beyond that goes to the launcher, whose orders it carries out
+(`pypmix.host.orders`).
+
+States. It reads one line on its standard input (`bootstrap`), opens its server, says on its standard output that it is
+ready (`read_ready`), and dials the launcher. The launcher tells it where the daemons listen that came before; those
+that come later dial it. It leaves where its standard input ends, where the exchange loses the launcher, and on SIGTERM:
+ranks get SIGTERM, and SIGKILL after the grace; what has left their process groups too. Where it is killed itself, its
+guard does that.
+
+Threads. Requests of the server come on its engine's thread, messages on the carrier's; all else is on the loop.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from functools import partial
+
+from pypmix._version import __version__
+from pypmix.host import launch, orders, orphans
+from pypmix.host.cleanup import FILES, FOLDERS
+from pypmix.host.control import MET
+from pypmix.host.crossings import Exchanging
+from pypmix.host.exchange import Crossing, Exchange, TCPCarrier
+from pypmix.host.exchange.coordinator import ContextIds
+from pypmix.host.folders import temporary_folder
+from pypmix.host.loop import READ, Loop
+from pypmix.host.nodes import LocalNode, usable_cpus
+from pypmix.host.orders import PROTOCOL
+from pypmix.host.output import Sink
+from pypmix.host.running import POLL, RunningJob
+from pypmix.host.serving import LIVES, ServingManager
+from pypmix.host.terms import Terms
+from pypmix.server import Server
+from pypmix.standard.errors import LostConnection, NotFound, NotInitialized, PMIxError
+from pypmix.standard.limits import Limits
+from pypmix.standard.logtext import get_logger, printable
+from pypmix.standard.ops import Heartbeat, JobControl, Output, ProcessMonitor, QueryInfo
+from pypmix.standard.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pypmix.engine.base import Upcall
+    from pypmix.host.exchange.kinds import OnAnswer
+    from pypmix.host.feeding import Input
+    from pypmix.host.nodes import HostNode
+    from pypmix.host.output import Pausable, Stream
+    from pypmix.host.rank import Rank
+    from pypmix.requests import Procs
+    from pypmix.standard.ops import Notification
+    from pypmix.standard.types import Proc
+
+    Address = tuple[str, int]
+
+MAX_LINE = 4 << 20
+"""The longest first line, in bytes."""
+
+WINDOW = 1 << 20
+"""Bytes of output that may be on their way to the launcher: ranks that write faster than it hands on block."""
+
+LEAVE_GRACE = 2.0
+"""Seconds that ranks have at most where their launcher is gone."""
+
+LINGER = 1.0
+"""Seconds for which what is left to be told is sent."""
+
+ABOUT_FILES = MET | {FILES, FOLDERS}
+"""Directives of a job control that concerns files of this node alone."""
+
+_log = get_logger("pypmix.node")
+
+
+class Orders(Record):
+    """The first line that a daemon is given.
+
+    Args:
+        node: The daemon's name.
+        session: What the nspaces of the session's jobs begin with.
+        secret: What all servers of the session know.
+        launcher: The launcher's name among them, and where it listens; tried in order.
+        number: The node's place among the nodes.
+        interface: The network to listen on: a name, an address or a CIDR; empty for the one that leads to the launcher.
+        env: What is added to the environment of ranks.
+        folder: Where its folder is made; empty for TMPDIR.
+        wdir: Where ranks run, if there is such a folder here.
+        grace: Seconds that ranks have between SIGTERM and SIGKILL.
+    """
+
+    node: str
+    session: str
+    secret: bytes
+    launcher: tuple[str, tuple[tuple[str, int], ...]]
+    number: int = 0
+    interface: str = ""
+    env: tuple[tuple[str, str], ...] = ()
+    folder: str = ""
+    wdir: str = ""
+    grace: float = 5.0
+
+
+class Ready(Record):
+    """A daemon that is ready."""
+
+    name: str
+    pid: int
+    cpus: int
+    hostname: str
+    version: str
+
+
+def bootstrap(given: Orders) -> bytes:
+    """Return the line that a daemon is given. It holds a secret: it belongs on no command line and in no file."""
+    line = {
+        "version": __version__,
+        "protocol": PROTOCOL,
+        "session": given.session,
+        "node": given.node,
+        "secret": given.secret.hex(),
+        "launcher": [given.launcher[0], [list(address) for address in given.launcher[1]]],
+        "number": given.number,
+        "interface": given.interface,
+        "env": dict(given.env),
+        "folder": given.folder,
+        "wdir": given.wdir,
+        "grace": given.grace,
+    }
+    return json.dumps(line).encode() + b"\n"
+
+
+def read_orders(line: bytes) -> Orders:
+    """Return what the first line says.
+
+    Raises:
+        ValueError: It is nothing that a launcher of this version says; the text is for a person.
+    """
+    try:
+        found = json.loads(line)
+        version, protocol = str(found["version"]), found["protocol"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(
+            f"the first line on standard input is not that of a launcher ({type(error).__name__})"
+        ) from None
+    if protocol != PROTOCOL or version != __version__:
+        raise ValueError(
+            f"the launcher has pypmix {version} (protocol {protocol}), "
+            f"and this node has {__version__} (protocol {PROTOCOL}): all nodes need the same"
+        )
+    try:
+        name, addresses = found["launcher"]
+        return Orders(
+            _text(found["node"]),
+            _text(found["session"]),
+            bytes.fromhex(found["secret"]),
+            (_text(name), tuple([(_text(host), int(port)) for host, port in addresses])),
+            int(found.get("number", 0)),
+            _text(found["interface"]),
+            tuple([(_text(key), _text(value)) for key, value in found["env"].items()]),
+            _text(found["folder"]),
+            _text(found.get("wdir", "")),
+            float(found.get("grace", 5.0)),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        # Not the value itself: it may be the secret.
+        raise ValueError(f"the launcher's line lacks something, or has it wrong ({type(error).__name__})") from None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text is expected")
+    return value
+
+
+def read_ready(line: bytes, node: str) -> Ready:
+    """Return what a daemon says of itself when it is ready.
+
+    Args:
+        line: Its first line; empty where it has ended without one.
+        node: The node, for the error.
+
+    Raises:
+        PMIxError: It is not ready, and why.
+    """
+    if not line:
+        raise PMIxError(
+            f"node {node}: its daemon has ended without a word",
+            hint="does `python -m pypmix --version` run there? Its standard error may say more",
+        )
+    try:
+        found = json.loads(line)
+        if not isinstance(found, dict):
+            raise TypeError("no object")
+    except (ValueError, TypeError, RecursionError):
+        raise PMIxError(
+            f"node {node}: something else than a daemon answers: {printable(line[:200].decode(errors='replace'))}",
+            hint="what a shell's start-up files print gets there too: they should print nothing where it is not "
+            "interactive",
+        ) from None
+    if "error" in found:
+        raise PMIxError(f"node {node}: {printable(str(found['error']))}")
+    version = str(found.get("version", ""))
+    if version != __version__:
+        raise PMIxError(f"node {node} has pypmix {version or 'of an unknown version'}, and this is {__version__}")
+    try:
+        return Ready(_text(found["ready"]), int(found["pid"]), int(found["cpus"]), _text(found["hostname"]), version)
+    except (KeyError, TypeError, ValueError):
+        raise PMIxError(f"node {node}: what its daemon answers is incomplete") from None
+
+
+def listening_address(interface: str, launcher: Sequence[Address]) -> str:
+    """Return the address to listen on.
+
+    Args:
+        interface: The name of a network interface, an address, or a CIDR; empty for what leads to the launcher.
+        launcher: Where the launcher listens.
+
+    Raises:
+        OSError: There is none.
+    """
+    if interface:
+        return _address_of(interface)
+    for host, port in launcher:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        except OSError:
+            continue
+        for family, kind, _protocol, _name, address in found:
+            with socket.socket(family, kind) as probe:
+                try:
+                    # Nothing is sent: the system only looks for the route.
+                    probe.connect(address)
+                    return str(probe.getsockname()[0])
+                except OSError:
+                    continue
+    where = ", ".join([host for host, _ in launcher])
+    raise OSError(errno.EHOSTUNREACH, f"no route from here to the launcher at {where}")
+
+
+def _address_of(interface: str) -> str:
+    here = _addresses()
+    if interface in [name for name, _ in here]:
+        return next(address for name, address in here if name == interface)
+    try:
+        network = ipaddress.ip_network(interface, strict=False)
+    except ValueError:
+        names = ", ".join(dict.fromkeys([name for name, _ in here]))
+        text = f"{interface!r} is neither an interface of this node ({names}) nor a network such as 10.0.0.0/8"
+        raise OSError(errno.ENODEV, text) from None
+    if network.num_addresses == 1:
+        return str(network.network_address)
+    for _, address in here:
+        if ipaddress.ip_address(address.partition("%")[0]) in network:
+            return address
+    raise OSError(errno.EADDRNOTAVAIL, f"this node has no address in {interface}")
+
+
+def _addresses() -> list[tuple[str, str]]:
+    """Return the interfaces of this node with their addresses, IPv4 first."""
+    import fcntl
+    import struct
+
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                # SIOCGIFADDR
+                answer = fcntl.ioctl(probe.fileno(), 0x8915, struct.pack("256s", os.fsencode(name)[:15]))
+            except OSError:
+                continue
+            found.append((name, socket.inet_ntoa(answer[20:24])))
+    try:
+        with open("/proc/net/if_inet6", encoding="ascii") as file:
+            for line in file:
+                digits, _, _, scope, _, name = line.split()
+                # Those of one link need a scope, which no other node knows.
+                if scope != "20":
+                    found.append((name, str(ipaddress.IPv6Address(int(digits, 16)))))
+    except (OSError, ValueError):
+        pass
+    return found
+
+
+class Uplink(Sink):
+    """Where the output of ranks goes: to the launcher, by the streams' taps; it only says when to wait.
+
+    Nothing is written to a descriptor of this process.
+    """
+
+    def __init__(self) -> None:
+        self.terminal = False
+        self.outstanding = 0
+        self._waiting_streams: list[Pausable] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether all that was written has been handed over: it is not kept here."""
+        return True
+
+    def write(self, _stream: Stream | None, _data: bytes | bytearray) -> None:
+        """The tap has told it."""
+
+    def is_open(self, _stream: Stream) -> bool:
+        """Tell whether a line is open: the launcher knows."""
+        return False
+
+    def pause(self, stream: Pausable) -> bool:
+        """Remember a stream that is to wait, if too much is on its way."""
+        if self.outstanding <= WINDOW:
+            return False
+        self._waiting_streams.append(stream)
+        return True
+
+    def taken(self, size: int) -> None:
+        """The launcher has handed on so much."""
+        self.outstanding = max(0, self.outstanding - size)
+        if self.outstanding <= WINDOW // 2:
+            paused, self._waiting_streams = self._waiting_streams, []
+            for stream in paused:
+                stream.resume()
+
+    def abandon(self) -> None:
+        """Nothing is kept here."""
+
+
+class Daemon(ServingManager):
+    """The manager of a node's share of the jobs of a launcher.
+
+    Args:
+        given: What the launcher has said first.
+        env: The environment of this process.
+
+    Raises:
+        OSError: It cannot listen there.
+    """
+
+    def __init__(self, given: Orders, env: Mapping[str, str]) -> None:
+        inherited = {**launch.inherited_environment(env), **dict(given.env)}
+        label = "".join([c if c.isascii() and c.isalnum() else "-" for c in given.node.partition(".")[0]])
+        folder = given.folder or temporary_folder(inherited)
+        loop = Loop()
+        super().__init__(
+            loop,
+            env=inherited,
+            tmpdir=os.path.join(folder, f"pypmix-{label}-{os.getpid()}-{os.urandom(3).hex()}"),
+            space=given.session,
+            grace=given.grace,
+            limits=Limits.of(env),
+        )
+        self.loop: Loop
+        self._launcher = given.launcher[0]
+        self._addresses = given.launcher[1]
+        address = listening_address(given.interface, self._addresses)
+        self._carrier = TCPCarrier(given.node, given.secret, listen=(address, 0))
+        self._exchange = Exchange(self._carrier)
+
+        def server(node: LocalNode) -> Server:
+            return Server(
+                partial(self._asked, node),
+                engine="python",
+                nspace=f"{given.session}@0",
+                tmpdir=node.tmpdir,
+                hostname=node.hostname,
+                rank=node.number,
+                limits=self.limits,
+            )
+
+        self._node = LocalNode(given.number, given.node, self.tmpdir, server)
+        self.nodes = (self._node,)
+        self._uplink = Uplink()
+        self._programs: dict[str, tuple[str, ...]] = {}
+        self._leaving = False
+        self._strays_asked: set[int] = set()
+        self.at_rank_end.append(self._tell_rank_end)
+
+    # Its life
+
+    def open(self) -> None:
+        """Open the server.
+
+        Raises:
+            OSError: The folder cannot be made.
+            PMIxError: The server cannot be opened.
+        """
+        self.open_folder()
+        orphans.adopt()
+        self._node.server.open()
+        crossing = Crossing(self._node.server, self._exchange)
+        self._crossing = crossing
+        self._crossings = Exchanging(self, crossing)
+        self.next_context_id = ContextIds(f"{self._exchange.name} host").take
+        for topic, handler in (
+            (orders.DESCRIBE_JOB, self._describe),
+            (orders.START_RANKS, self._start),
+            (orders.PUSH, self._push),
+            (orders.ASK_PENDING, self._tell_pending),
+        ):
+            self._exchange.handle(topic, partial(self._ordered, handler))
+        for topic, listener in (
+            (orders.SEND_SIGNAL, self._signal),
+            (orders.FORGET_JOB, self._forget),
+            (orders.RAISE, lambda data: super(Daemon, self).notify(orders.VALUE.read(data))),
+            (orders.DELIVER, self._deliver),
+            (orders.DEFINE, self._define),
+            (orders.DELETE, self._delete),
+            (orders.TAKEN, lambda data: self._uplink.taken(*orders.COUNT.read(data))),
+        ):
+            self._exchange.hear(topic, partial(self._told, listener))
+        self._exchange.watch(self._changed)
+
+    def run(self) -> None:
+        """Take part until the launcher is gone; nothing is left here when this returns."""
+        try:
+            self._exchange.start()
+            self._carrier.meet(self._launcher, self._addresses)
+            self.loop.watch(0, READ, self._input)
+            self.loop.run(lambda: self._leaving and not any(job.launches for job in self.jobs.values()))
+        finally:
+            self._close()
+
+    def leave(self, reason: str) -> None:
+        """End all ranks, and then this; on the loop."""
+        if self._leaving:
+            return
+        self._leaving = True
+        self.loop.unwatch(0)
+        if any(job.running for job in self.jobs.values()):
+            _log.info("%s: %s; ranks are ended", self._node, reason)
+        self.grace = min(self.grace, LEAVE_GRACE)
+        for job in list(self.jobs.values()):
+            if job.launches:
+                job.end(128 + signal.SIGTERM, reason)
+
+    def _input(self) -> None:
+        try:
+            data = os.read(0, 1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            self.leave("the launcher has gone")
+
+    def _changed(self, name: str, here: bool) -> None:
+        """A server has come or gone; on the exchange's thread."""
+        if name != self._launcher:
+            return
+        if here:
+            listens = orders.ADDRESSES.write((self._carrier.address,))
+            self._exchange.request(self._launcher, orders.HERE, listens, self._met)
+        else:
+            self._post(lambda: self.leave("the connection with the launcher has ended"))
+
+    def _met(self, data: bytes | None, error: PMIxError | None) -> None:
+        if error is not None or data is None:
+            self._post(lambda: self.leave(f"the launcher refuses this node: {error}"))
+            return
+        for name, addresses in orders.PEERS.read(data):
+            self._carrier.meet(name, addresses)
+
+    def _close(self) -> None:
+        if self._strays(signal.SIGTERM):
+            patience = self.patience()
+            self.loop.run(lambda: not self._strays(0 if patience() else signal.SIGKILL), every=POLL)
+        for job in self.jobs.values():
+            job.close()
+        self._exchange.close()
+        self._node.server.close()
+        self.close_folder()
+
+    def _strays(self, signum: int) -> bool:
+        assert self._guard is not None
+        strays = orphans.collect({self._guard.pid})
+        for pid in strays:
+            os.kill(pid, signum if pid in self._strays_asked else signal.SIGTERM)
+        self._strays_asked |= strays
+        return bool(strays)
+
+    @property
+    def ending(self) -> bool:
+        """Whether all jobs are being ended."""
+        return self._leaving
+
+    # Messages
+
+    def _post(self, call: Callable[[], None]) -> None:
+        try:
+            self.loop.post(call)
+        except (OSError, RuntimeError):
+            # It has closed.
+            return
+
+    def _ordered(self, handler: Callable[[bytes, OnAnswer], None], sender: str, data: bytes, answer: OnAnswer) -> None:
+        """An order that is answered; orders come from the launcher alone."""
+        if sender != self._launcher:
+            raise NotFound(f"{sender} is not the launcher", operation="exchange")
+
+        def carry_out() -> None:
+            try:
+                handler(data, answer)
+            except PMIxError as error:
+                answer(None, error)
+
+        self._post(carry_out)
+
+    def _told(self, listener: Callable[[bytes], None], sender: str, data: bytes) -> None:
+        """An order that is not answered."""
+        if sender != self._launcher:
+            _log.error("%s: %s gives orders, which is not the launcher", self._node, sender)
+            return
+
+        def carry_out() -> None:
+            try:
+                listener(data)
+            except (PMIxError, NotInitialized) as error:
+                _log.error("%s: an order of the launcher failed: %s", self._node, error)
+
+        self._post(carry_out)
+
+    def _tell(self, topic: str, data: bytes) -> None:
+        self._exchange.tell(self._launcher, topic, data)
+
+    # Orders
+
+    def _describe(self, data: bytes, answer: OnAnswer) -> None:
+        described, number, merged, stdin, indexed = orders.DESCRIBE.read(data)
+        own = [node.ranks for node in described.nodes if node.hostname == self._node.hostname]
+        ranks = own[0] if own else ()
+        # Nothing is decided here: a rank that fails ends no other.
+        terms = Terms(merged=merged, kept=True, stdin=stdin, pushed=True, keep_going=True, indexed=indexed)
+        mark = "" if number == 1 else str(number)
+        job = RunningJob(
+            self,
+            described.replace(tmpdir=self._node.folder(number)),
+            number,
+            terms,
+            dict.fromkeys(ranks, self._node),
+            mark,
+        )
+        self._last = max(self._last, number)
+        try:
+            if ranks:
+                self._programs[job.nspace] = tuple([self.program(app) for app in described.apps])
+                self.make_room(len(ranks))
+            if number > 1:
+                os.mkdir(self._node.folder(number), 0o700)
+        except OSError as error:
+            answer(orders.FAULT.write(_fault(error)), None)
+            return
+        self.register(job)
+        answer(orders.FAULT.write((0, "", "")), None)
+
+    def _start(self, data: bytes, answer: OnAnswer) -> None:
+        nspace, numbers = orders.START.read(data)
+        job = self.jobs.get(nspace)
+        if job is None or self._leaving or any(job.rank(number) is None for number in numbers):
+            raise NotFound(f"{self._node} does not run ranks of {nspace}", operation="exchange")
+        begun = job.launch(numbers)
+        begun.start(job.job.apps, self._programs[nspace], self._file_limits)
+        pids = tuple([(rank.proc.rank, rank.pid) for rank in begun.ranks if rank.pid])
+        fault, reason = (0, "", ""), ""
+        if job.unlaunched is not None:
+            fault, reason = _fault(job.unlaunched), job.outcome.reason if job.outcome else str(job.unlaunched)
+        answer(orders.STARTED.write((pids, fault, reason)), None)
+
+    def _push(self, data: bytes, answer: OnAnswer) -> None:
+        proc, piece = orders.INPUT.read(data)
+        found = self.find(proc)
+        given: Input | None = None if found is None else found[1].input
+        if given is None:
+            raise NotFound(f"{proc} reads nothing here", operation="iof_push", procs=(proc,))
+        given.write(piece, lambda: answer(b"", None))
+
+    def _tell_pending(self, _data: bytes, answer: OnAnswer) -> None:
+        now = time.monotonic()
+        found = [
+            (item.operation, item.label, item.arrived, item.missing, max(0.0, now - item.since))
+            for item in self.pending()
+        ]
+        answer(orders.PENDING.write(tuple(found)), None)
+
+    def _signal(self, data: bytes) -> None:
+        nspace, numbers, signum = orders.SIGNAL.read(data)
+        job = self.jobs.get(nspace)
+        if job is not None and 0 < signum < signal.NSIG:
+            chosen = [job.rank(number) for number in numbers]
+            job.send(signum, [rank for rank in chosen if rank is not None])
+
+    def _forget(self, data: bytes) -> None:
+        (nspace,) = orders.NAMED.read(data)
+        job = self.jobs.get(nspace)
+        if job is not None and not job.launches:
+            del self.jobs[nspace]
+            self._programs.pop(nspace, None)
+            job.close()
+            self.forget(job)
+
+    def _deliver(self, data: bytes) -> None:
+        self._node.deliver_output(Output(*orders.PIECE.read(data)))
+
+    def _define(self, data: bytes) -> None:
+        name, members = orders.PSET.read(data)
+        self._node.define_process_set(name, members)
+
+    def _delete(self, data: bytes) -> None:
+        self._node.delete_process_set(*orders.NAMED.read(data))
+
+    # What differs from other managers: what it sees goes to the launcher
+
+    def sink(self, number: int) -> Uplink:
+        """Return what says whether the launcher keeps up."""
+        return self._uplink
+
+    def delivery(self, proc: Proc, channel: int, also: int = 0) -> Callable[[bytes], None]:
+        """Return what sends a piece of a rank's output to the launcher."""
+
+        def deliver(data: bytes) -> None:
+            self._uplink.outstanding += len(data)
+            self._tell(orders.WROTE, orders.PIECE.write((proc, channel, data)))
+
+        return deliver
+
+    def _tell_rank_end(self, _job: RunningJob, rank: Rank) -> None:
+        self._tell(orders.ENDED, orders.END.write((rank.proc, rank.code, rank.signum, rank.dumped)))
+
+    def job_over(self, job: RunningJob) -> None:
+        """Nothing of the ranks here is left: the launcher says when the job can be forgotten."""
+        job.finish_output()
+        self._tell(orders.OVER, orders.NAMED.write((job.nspace,)))
+
+    def define_process_set(self, name: str, members: Procs, *, job: str = "") -> None:
+        """Leave it to the launcher, which tells all nodes."""
+
+    def notify(self, event: Notification) -> None:
+        """Raise an event of this node's monitors, on all nodes."""
+        super().notify(event)
+        self._crossing.raised(event)
+
+    def _asked(self, node: LocalNode, upcall: Upcall) -> None:
+        """The server asks; on its engine's thread."""
+        op = upcall.op
+        if isinstance(op, LIVES):
+            self.note(node, op)
+            self._tell(orders.LIFE, orders.VALUE.write(op))
+        self.upcall(node, upcall)
+
+    def upcall(self, node: HostNode, upcall: Upcall) -> None:
+        """Answer here what concerns this node alone, with the other servers what concerns them; relay the rest."""
+        op = upcall.op
+        if isinstance(op, LIVES):
+            upcall.reply()
+        elif self._crossing.answers(op) or _is_of_this_node(op):
+            super().upcall(node, upcall)
+        else:
+            self._relay(upcall)
+
+    def _relay(self, upcall: Upcall) -> None:
+        def answered(data: bytes | None, error: PMIxError | None) -> None:
+            try:
+                result = None if error is not None or data is None else orders.VALUE.read(data)
+            except PMIxError as problem:
+                error = problem
+            if error is not None:
+                upcall.fail(error)
+            else:
+                upcall.reply(result)
+
+        packed = orders.VALUE.write(upcall.op), upcall.requestor, upcall.uid, upcall.gid
+        try:
+            self._exchange.request(self._launcher, orders.ASK, orders.UPCALL.write(packed), answered)
+        except RuntimeError:
+            upcall.fail(LostConnection("the node's daemon leaves", operation=upcall.op.name))
+
+
+def _is_of_this_node(op: object) -> bool:
+    if isinstance(op, JobControl):
+        return bool(op.directives) and all(info.key in ABOUT_FILES for info in op.directives)
+    if isinstance(op, QueryInfo):
+        from pypmix.host.queries import OF_THE_NODE
+
+        return OF_THE_NODE.issuperset([key for query in op.queries for key in query.keys])
+    return isinstance(op, Heartbeat | ProcessMonitor)
+
+
+def _fault(error: OSError) -> tuple[int, str, str]:
+    """Return an error of the system as it travels."""
+    return error.errno or errno.EIO, error.strerror or str(error), os.fsdecode(error.filename or "")
+
+
+def main() -> int:
+    """Be the daemon of a node: read the launcher's line on standard input, and serve until that ends."""
+    line = bytearray()
+    while not line.endswith(b"\n") and len(line) <= MAX_LINE:
+        # One byte at a time: what follows the line is not this function's.
+        piece = os.read(0, 1)
+        if not piece:
+            break
+        line += piece
+    try:
+        given = read_orders(bytes(line))
+        if given.wdir and os.path.isdir(given.wdir):
+            os.chdir(given.wdir)
+        daemon = Daemon(given, os.environ)
+        _take_signals(daemon)
+        daemon.open()
+    except (ValueError, OSError, PMIxError) as error:
+        _say({"error": str(error), "version": __version__})
+        return 1
+    hostname = socket.gethostname()
+    _say({"ready": given.node, "pid": os.getpid(), "cpus": usable_cpus(), "hostname": hostname, "version": __version__})
+    daemon.run()
+    return 0
+
+
+def _take_signals(daemon: Daemon) -> None:
+    """Leave on SIGTERM; what a terminal sends to all in front of it is the launcher's to pass on."""
+    signal.set_wakeup_fd(daemon.loop.wake_fd, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda *_: daemon.loop.post(lambda: daemon.leave("SIGTERM")))
+    for signum in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP):
+        # Not ignored: ranks would inherit that.
+        signal.signal(signum, lambda *_: None)
+
+
+def _say(what: Mapping[str, object]) -> None:
+    try:
+        sys.stdout.write(json.dumps(what) + "\n")
+        sys.stdout.flush()
+    except OSError:
+        # The launcher has gone; standard input says so too.
+        return

@@ -1,0 +1,120 @@
+"""The messages between a launcher and the daemons of its nodes, each declared once.
+
+The launcher asks a daemon to describe a job (`DESCRIBE`) and, once all daemons have, to start its ranks (`START`); it
+tells of signals, events, process sets, output that somebody there reads, and of jobs to forget. A daemon asks the
+launcher what its server cannot answer (`UPCALL`), and tells what its ranks do: what they write, how far they have come,
+how they end. Bytes that do not parse raise `RemoteProtocolError`.
+"""
+
+from __future__ import annotations
+
+import json
+
+from pypmix.host.exchange.codec import (
+    BYTES,
+    FLAG,
+    NAME,
+    NUMBER,
+    PROC,
+    PROCS,
+    RANKS,
+    SECONDS,
+    TEXT,
+    TEXTS,
+    Field,
+    broken,
+    many,
+    message,
+    optional,
+    record,
+)
+from pypmix.host.job import Application, Job, Node
+from pypmix.standard.asjson import from_json, to_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from pypmix.standard.types import Proc
+
+PROTOCOL = 1
+"""The number of what launchers and daemons say to each other; both have the same."""
+
+
+def _read_value(data: bytes) -> Any:
+    try:
+        return from_json(json.loads(data))
+    except (ValueError, RecursionError) as error:
+        raise broken(str(error)) from None
+
+
+VALUE: Field[Any] = Field(lambda value: json.dumps(to_json(value)).encode(), _read_value)
+"""An operation, a result of one, or an event."""
+
+_APP: Field[Application] = record(Application, TEXTS, NUMBER, many(message(TEXT, TEXT)), TEXT, TEXT, TEXTS, TEXT)
+_NODE: Field[Node] = record(Node, NAME, RANKS, optional(NUMBER), optional(NUMBER), optional(NUMBER), FLAG)
+JOB: Field[Job] = record(Job, NAME, many(_APP), many(_NODE), NUMBER, TEXT, TEXT, optional(PROC), NUMBER, NUMBER, TEXT)
+
+# What the launcher asks, with its answers.
+
+HERE = "pypmix.node.here"
+_ADDRESS: Field[tuple[str, int]] = message(NAME, NUMBER)
+ADDRESSES: Field[tuple[tuple[str, int], ...]] = many(_ADDRESS)
+"""Where a daemon listens, which it tells first; the answer is where those listen that have come before."""
+PEERS: Field[tuple[tuple[str, tuple[tuple[str, int], ...]], ...]] = many(message(NAME, ADDRESSES))
+
+DESCRIBE_JOB = "pypmix.node.describe"
+DESCRIBE: Field[tuple[Job, int, bool, int | None, bool]] = message(JOB, NUMBER, FLAG, optional(NUMBER), FLAG)
+"""A job, its number, whether both outputs are one, who reads its input, whether argv[0] ends with the rank."""
+
+FAULT: Field[tuple[int, str, str]] = message(NUMBER, TEXT, TEXT)
+"""An error of the system, its text and the file that it is about; 0 for none."""
+
+START_RANKS = "pypmix.node.start"
+START: Field[tuple[str, Sequence[int]]] = message(NAME, RANKS)
+STARTED: Field[tuple[tuple[tuple[int, int], ...], tuple[int, str, str], str]] = message(
+    many(message(NUMBER, NUMBER)), FAULT, TEXT
+)
+"""The pids of ranks that were started, why not all of them were, and what a person is told of that."""
+
+PUSH = "pypmix.node.input"
+INPUT: Field[tuple[Proc, bytes]] = message(PROC, BYTES)
+"""Input of a rank; nothing ends it. Answered once the rank's pipe has taken it."""
+
+ASK_PENDING = "pypmix.node.pending"
+PENDING: Field[tuple[tuple[str, str, tuple[Proc, ...], tuple[Proc, ...], float], ...]] = many(
+    message(TEXT, TEXT, PROCS, PROCS, SECONDS)
+)
+"""Operations under way: operation, label, arrived and missing procs, and for how many seconds."""
+
+# What the launcher tells.
+
+SEND_SIGNAL = "pypmix.node.signal"
+SIGNAL: Field[tuple[str, Sequence[int], int]] = message(NAME, RANKS, NUMBER)
+FORGET_JOB = "pypmix.node.forget"
+NAMED: Field[tuple[str]] = message(NAME)
+RAISE = "pypmix.node.notify"
+DELIVER = "pypmix.node.deliver"
+PIECE: Field[tuple[Proc, int, bytes]] = message(PROC, NUMBER, BYTES)
+"""Output of a rank, by channel; nothing is its end."""
+DEFINE = "pypmix.node.pset"
+PSET: Field[tuple[str, tuple[Proc, ...]]] = message(NAME, PROCS)
+DELETE = "pypmix.node.unpset"
+TAKEN = "pypmix.node.taken"
+COUNT: Field[tuple[int]] = message(NUMBER)
+"""A number of bytes of output that have been handed on."""
+
+# What a daemon asks and tells.
+
+ASK = "pypmix.node.upcall"
+UPCALL: Field[tuple[bytes, Proc | None, int | None, int | None]] = message(
+    BYTES, optional(PROC), optional(NUMBER), optional(NUMBER)
+)
+"""An upcall, its requestor, and the user and group of that; the answer is a `VALUE`."""
+LIFE = "pypmix.node.life"
+ENDED = "pypmix.node.ended"
+END: Field[tuple[Proc, int | None, int, bool]] = message(PROC, optional(NUMBER), NUMBER, FLAG)
+"""A rank that has ended, its exit code, the signal that has ended it, and whether it left a core."""
+WROTE = "pypmix.node.wrote"
+OVER = "pypmix.node.over"

@@ -1,0 +1,59 @@
+"""The nodes that somebody else names, and where ranks go on them."""
+
+from __future__ import annotations
+
+from pypmix.host.exchange.handshake import check_name
+from pypmix.standard.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pypmix.host.nodes import HostNode
+
+
+class Node(Record):
+    """A node as a roster knows it.
+
+    Args:
+        name: Its name, which no other node of the session has; ranks are told it as PMIX_HOSTNAME.
+        slots: How many ranks it is for; 0 for none.
+        addresses: Other names of it, by which a spawn may mean it too.
+        cpus: How many CPUs it has; 0 where its daemon is to say.
+    """
+
+    name: str
+    slots: int = 1
+    addresses: tuple[str, ...] = ()
+    cpus: int = 0
+
+    def __validate__(self) -> None:
+        if "," in check_name(self.name) or self.name.startswith("!"):
+            raise ValueError(f"{self.name!r:.80} cannot name a node")
+        for what, number in (("slots", self.slots), ("cpus", self.cpus)):
+            if type(number) is not int or number < 0:
+                raise ValueError(f"the {what} of node {self.name} are a number, 0 at least, not {number!r:.80}")
+
+
+def by_slot(size: int, nodes: Sequence[HostNode]) -> list[tuple[HostNode, tuple[int, ...]]]:
+    """Place ranks on nodes, as many on each as it has free slots; return those that hold any with their ranks.
+
+    What is left over, once all slots are taken, goes in even shares to all nodes that have slots.
+    """
+    usable = [node for node in nodes if node.slots]
+    if not usable:
+        raise ValueError("no node has a slot")
+    counts = []
+    left = size
+    for node in usable:
+        counts.append(min(left, max(0, (node.slots or 0) - node.running)))
+        left -= counts[-1]
+    each, more = divmod(left, len(usable))
+    found = []
+    first = 0
+    for number, (node, count) in enumerate(zip(usable, counts, strict=True)):
+        end = first + count + each + (number < more)
+        if end > first:
+            found.append((node, tuple(range(first, end))))
+        first = end
+    return found

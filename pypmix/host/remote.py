@@ -1,0 +1,508 @@
+"""Nodes that daemons serve, as their launcher sees them, and the ranks that it has started there.
+
+The launcher's manager treats such a node as one of its own: it registers jobs, starts and signals ranks, feeds and
+reads them, and answers what their servers ask. Here that becomes messages (`pypmix.host.orders`). What servers do
+together, they do with each other.
+
+Order. A job is described to all nodes; a node that cannot run it (no such program) says so before any rank starts. Then
+the nodes are told to start their ranks, and answer with the pids. What a rank writes comes before its end, and that
+before the end of all that it has left behind (`OVER`). All of this happens on the launcher's loop; messages between two
+servers stay in order.
+
+Output has a window: a daemon reads its ranks on only while the launcher has handed on most of what it was sent.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from pypmix.engine.base import Pending
+from pypmix.host import orders
+from pypmix.host.feeding import Input
+from pypmix.host.nodes import HostNode
+from pypmix.host.running import Launch, vital
+from pypmix.requests import proc_tuple
+from pypmix.standard.errors import PMIxError, RemoteProtocolError
+from pypmix.standard.ops import IOFPull, Op, Spawn, ToolConnected
+from pypmix.standard.types import RANK_WILDCARD
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pypmix.host.exchange import Exchange
+    from pypmix.host.exchange.codec import Field
+    from pypmix.host.exchange.kinds import OnAnswer
+    from pypmix.host.job import Application, Job
+    from pypmix.host.nodes import Process
+    from pypmix.host.output import Sink, Stream
+    from pypmix.host.placing import Node
+    from pypmix.host.rank import Rank
+    from pypmix.host.running import RunningJob
+    from pypmix.host.serving import ServingManager
+    from pypmix.host.terms import Terms
+    from pypmix.requests import Procs
+    from pypmix.standard.ops import Notification, Output
+    from pypmix.standard.types import Proc
+
+    Fault = tuple[int, str, str]
+    OnDone = Callable[[bytes, PMIxError | None], None]
+
+ACKNOWLEDGED = 1 << 16
+"""After so many bytes of output a daemon is told that they have been handed on."""
+
+FINE: Fault = (0, "", "")
+
+
+class RelayedUpcall:
+    """An upcall of a server elsewhere; see `pypmix.engine.base.Upcall`."""
+
+    def __init__(
+        self, op: Op[object], requestor: Proc | None, uid: int | None, gid: int | None, answer: OnAnswer
+    ) -> None:
+        self.op = op
+        self.requestor = requestor
+        self.uid = uid
+        self.gid = gid
+        self._answer = answer
+
+    def reply(self, result: object = None) -> None:
+        """Answer with a result."""
+        try:
+            data = orders.VALUE.write(result)
+        except TypeError as error:
+            self.fail(error)
+        else:
+            self._answer(data, None)
+
+    def fail(self, error: BaseException) -> None:
+        """Answer with an error."""
+        self._answer(None, error if isinstance(error, PMIxError) else PMIxError(f"{type(error).__name__}: {error}"))
+
+
+class RemoteNode(HostNode):
+    """A node that a daemon serves.
+
+    Args:
+        host: The launcher.
+        number: Its place among the nodes (PMIX_NODEID).
+        node: What is known of it.
+
+    Attributes:
+        lost: Why it is lost; empty while it is not.
+        listens: Whether somebody there reads what ranks write: clients that spawn jobs or pull output.
+        refresh: What is under way there, as it was told last.
+    """
+
+    def __init__(self, host: ServingManager, number: int, node: Node) -> None:
+        super().__init__(number, node.name, host.tmpdir, node.slots)
+        self.names = tuple(dict.fromkeys((*self.names, *node.addresses)))
+        self.lost = ""
+        self.listens = False
+        self._host = host
+        self._exchange: Exchange | None = None
+        self._described: dict[str, Fault | None] = {}
+        self._awaited: dict[str, Callable[[Fault], None]] = {}
+        self._pending: list[Pending] = []
+
+    def open(self, exchange: Exchange) -> None:
+        """Its daemon takes part in the exchange."""
+        self._exchange = exchange
+
+    # Messages
+
+    def ask(self, topic: str, data: bytes, done: OnDone, timeout: float = 0.0) -> None:
+        """Ask the daemon; `done` is called on the host's loop."""
+        assert self._exchange is not None
+
+        def answered(found: bytes | None, error: PMIxError | None) -> None:
+            self._host.loop.post(lambda: done(found or b"", error))
+
+        self._exchange.request(self.hostname, topic, data, answered, timeout=timeout)
+
+    def _tell(self, topic: str, data: bytes) -> None:
+        if self._exchange is not None and not self.lost:
+            self._exchange.tell(self.hostname, topic, data)
+
+    # What the host has it do
+
+    def register(self, job: Job, number: int, terms: Terms, ranks: Sequence[int]) -> None:
+        """Describe a job to the daemon."""
+        nspace = job.nspace
+        self._described[nspace] = None
+
+        def described(data: bytes, error: PMIxError | None) -> None:
+            fault = _read(orders.FAULT, data, error, self.hostname)
+            if nspace in self._described:
+                self._described[nspace] = fault
+                awaited = self._awaited.pop(nspace, None)
+                if awaited is not None:
+                    awaited(fault)
+
+        description = job, number, terms.merged, terms.stdin, terms.indexed
+        self.ask(orders.DESCRIBE_JOB, orders.DESCRIBE.write(description), described)
+
+    def when_described(self, nspace: str, done: Callable[[Fault], None]) -> None:
+        """Call a function with the daemon's answer to the description of a job."""
+        fault = self._described.get(nspace)
+        if fault is None:
+            self._awaited[nspace] = done
+        else:
+            done(fault)
+
+    def deregister(self, nspace: str) -> None:
+        """Have the daemon forget a job."""
+        self._described.pop(nspace, None)
+        self._awaited.pop(nspace, None)
+        self._tell(orders.FORGET_JOB, orders.NAMED.write((nspace,)))
+
+    def deregister_client(self, proc: Proc) -> None:
+        """A rank of it has ended: its server was the first to know."""
+
+    def define_process_set(self, name: str, members: Procs) -> None:
+        """Define a process set."""
+        self._tell(orders.DEFINE, orders.PSET.write((name, proc_tuple(members))))
+
+    def delete_process_set(self, name: str) -> None:
+        """Delete a process set."""
+        self._tell(orders.DELETE, orders.NAMED.write((name,)))
+
+    def notify(self, event: Notification) -> None:
+        """Raise an event for the clients of the server."""
+        self._tell(orders.RAISE, orders.VALUE.write(event))
+
+    def deliver_output(self, output: Output) -> None:
+        """Give the server what a proc wrote, where somebody there may want it."""
+        if self.listens:
+            self._tell(orders.DELIVER, orders.PIECE.write((output.source, output.channel, output.data)))
+
+    def catch_up(self) -> None:
+        """Do not wait: what the server has been asked comes when it comes."""
+
+    def pending(self) -> list[Pending]:
+        """Return what is under way at the server, as of the last `refresh`."""
+        return self._pending
+
+    def refresh(self, done: Callable[[], None], timeout: float) -> None:
+        """Learn what is under way at the server, and call a function then."""
+
+        def told(data: bytes, error: PMIxError | None) -> None:
+            now = time.monotonic()
+            try:
+                found = orders.PENDING.read(data) if error is None else ()
+            except RemoteProtocolError:
+                found = ()
+            self._pending = [
+                Pending(operation, label, arrived, missing, now - max(0.0, age))
+                for operation, label, arrived, missing, age in found
+            ]
+            done()
+
+        self.ask(orders.ASK_PENDING, b"", told, timeout)
+
+    def signal(self, ranks: Sequence[Process], signum: int) -> None:
+        """Send a signal to the process groups of ranks."""
+        by_job: dict[str, list[int]] = {}
+        for rank in ranks:
+            by_job.setdefault(rank.proc.nspace, []).append(rank.proc.rank)
+        for nspace, numbers in by_job.items():
+            self._tell(orders.SEND_SIGNAL, orders.SIGNAL.write((nspace, numbers, signum)))
+
+    def remove_folder(self, job: int) -> None:
+        """Leave the folder of a job to the daemon, which removes it itself."""
+
+    # What the daemon asks and tells, on the loop
+
+    def asked(self, data: bytes, answer: OnAnswer) -> None:
+        """The server asks what it cannot answer.
+
+        Raises:
+            RemoteProtocolError: It does not parse.
+        """
+        packed, requestor, uid, gid = orders.UPCALL.read(data)
+        op = orders.VALUE.read(packed)
+        if not isinstance(op, Op):
+            raise RemoteProtocolError(f"a {type(op).__name__} is not what a server asks", operation="exchange")
+        if isinstance(op, IOFPull | Spawn | ToolConnected):
+            self.listens = True
+        self._host.upcall(self, RelayedUpcall(op, requestor, uid, gid, answer))
+
+    def lived(self, data: bytes) -> None:
+        """A client has come, has finalized, or has lost its connection."""
+        self._host.note(self, orders.VALUE.read(data))
+
+    def wrote(self, data: bytes) -> None:
+        """A rank has written something."""
+        proc, kind, piece = orders.PIECE.read(data)
+        rank = self._rank(proc)
+        stream = None if rank is None else rank.streams.get(kind)
+        if stream is None or stream.ended:
+            self._taken(len(piece))
+        elif piece:
+            stream.take(piece)
+            self._hand_on(stream, len(piece))
+        else:
+            stream.close()
+
+    def _hand_on(self, stream: Stream, size: int) -> None:
+        if stream.resumed is None and not stream.paused():
+            self._taken(size)
+            return
+        former = stream.resumed
+
+        def resumed() -> None:
+            stream.resumed = None
+            if former is not None:
+                former()
+            self._taken(size)
+
+        stream.resumed = resumed
+
+    def _taken(self, size: int) -> None:
+        self._unacknowledged += size
+        if self._unacknowledged >= ACKNOWLEDGED:
+            self._tell(orders.TAKEN, orders.COUNT.write((self._unacknowledged,)))
+            self._unacknowledged = 0
+
+    _unacknowledged = 0
+
+    def ended(self, data: bytes) -> None:
+        """A rank has ended."""
+        proc, code, signum, dumped = orders.END.read(data)
+        rank = self._rank(proc)
+        if rank is not None and rank.alive:
+            rank.code, rank.signum, rank.dumped = code, signum, dumped
+            self._host.jobs[proc.nspace].ended_there([rank])
+
+    def over(self, data: bytes) -> None:
+        """Nothing is left of a job's ranks here, nor of what they have left behind."""
+        (nspace,) = orders.NAMED.read(data)
+        job = self._host.jobs.get(nspace)
+        for launch in () if job is None else list(job.launches):
+            if isinstance(launch, RemoteLaunch):
+                launch.over_on(self)
+
+    def _rank(self, proc: Proc) -> Rank | None:
+        found = self._host.find(proc)
+        return found[1] if found is not None and found[1].node is self else None
+
+    def lose(self, reason: str) -> None:
+        """The node is lost, and its ranks with it."""
+        if self.lost:
+            return
+        self.lost = reason
+        awaited, self._awaited = self._awaited, {}
+        for done in awaited.values():
+            done((0, "", f"node {self} is lost: {reason}"))
+        for job in list(self._host.jobs.values()):
+            ranks = [rank for rank in job.ranks if rank.node is self and rank.alive]
+            for rank in ranks:
+                rank.signum = signal.SIGKILL
+                rank.fate = f"was lost with node {self}: {reason}"
+            if ranks:
+                job.ended_there(ranks)
+            for launch in list(job.launches):
+                if isinstance(launch, RemoteLaunch):
+                    launch.over_on(self)
+
+
+class RemoteInput(Input):
+    """The standard input of a rank on another node: the daemon feeds it.
+
+    Args:
+        node: The node.
+        proc: The rank.
+    """
+
+    def __init__(self, node: RemoteNode, proc: Proc) -> None:
+        self._node = node
+        self._proc = proc
+        self._early: list[tuple[bytes, Callable[[], None]]] | None = []
+        self._over = False
+        self.held = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more."""
+        return self._over
+
+    def open(self) -> None:
+        """The rank has been started."""
+        early, self._early = self._early or [], None
+        for data, done in early:
+            self._send(data, done)
+
+    def write(self, data: bytes, done: Callable[[], None] = lambda: None) -> None:
+        """Give data to the rank; no data ends its input."""
+        if self._over:
+            done()
+            return
+        self._over = not data
+        self.held += len(data)
+        if self._early is not None:
+            self._early.append((data, done))
+        else:
+            self._send(data, done)
+
+    def _send(self, data: bytes, done: Callable[[], None]) -> None:
+        def taken(_answer: bytes, error: PMIxError | None) -> None:
+            self.held -= len(data)
+            if error is not None:
+                self._over = True
+            done()
+
+        self._node.ask(orders.PUSH, orders.INPUT.write((self._proc, data)), taken)
+
+    def close(self) -> None:
+        """End the input at once."""
+        self._over = True
+        early, self._early = self._early or [], None
+        for _, done in early:
+            done()
+
+
+class RemoteLaunch(Launch):
+    """Ranks that daemons start.
+
+    Args:
+        job: The job.
+        ranks: Its ranks, none of which runs.
+        terms: How their output and input go.
+        held: See `Launch`.
+    """
+
+    def __init__(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool) -> None:
+        super().__init__(job, ranks, terms, held)
+        self._nodes: dict[RemoteNode, list[Rank]] = {}
+        for rank in ranks:
+            assert isinstance(rank.node, RemoteNode)
+            self._nodes.setdefault(rank.node, []).append(rank)
+            if terms.stdin in (RANK_WILDCARD, rank.proc.rank):
+                rank.input = RemoteInput(rank.node, rank.proc)
+            self.connect_outputs(rank, _from_elsewhere)
+        self._answers = 0
+        self._fault: Fault = FINE
+        self._reason = ""
+        self._busy: set[RemoteNode] = set()
+        """The nodes that were told to start ranks and have not said that nothing is left of them."""
+
+    def start(self, apps: Sequence[Application], programs: Sequence[str], limits: tuple[int, int] | None) -> None:
+        """Have the ranks started, once all nodes know the job."""
+        for node in self._nodes:
+            node.when_described(self.job.nspace, lambda fault, node=node: self._described(node, fault))  # type: ignore[misc]
+
+    @vital
+    def _described(self, node: RemoteNode, fault: Fault) -> None:
+        self._answers += 1
+        if fault != FINE and not self._reason:
+            self._fault, self._reason = fault, _told(fault, node.hostname)
+        if self._answers < len(self._nodes):
+            return
+        self._answers = 0
+        if self._reason:
+            self._fail()
+        elif self.job.outcome is not None:
+            self._begun()
+        else:
+            self._busy = set(self._nodes)
+            for each, ranks in self._nodes.items():
+                self._order(each, ranks)
+
+    def _order(self, node: RemoteNode, ranks: list[Rank]) -> None:
+        def answered(data: bytes, error: PMIxError | None) -> None:
+            self._started(node, ranks, data, error)
+
+        for rank in ranks:
+            # What is sent to them from here on comes after this order.
+            rank.alive = True
+            self._count(node, 1)
+            if isinstance(rank.input, RemoteInput):
+                rank.input.open()
+        numbers = [rank.proc.rank for rank in ranks]
+        node.ask(orders.START_RANKS, orders.START.write((self.job.nspace, numbers)), answered)
+
+    def _count(self, node: RemoteNode, more: int) -> None:
+        self._running += more
+        self.job.running += more
+        node.running += more
+
+    @vital
+    def _started(self, node: RemoteNode, ranks: list[Rank], data: bytes, error: PMIxError | None) -> None:
+        """A node has started its ranks, or some of them."""
+        try:
+            pids, fault, reason = orders.STARTED.read(data) if error is None else ((), FINE, str(error))
+        except RemoteProtocolError as problem:
+            pids, fault, reason = (), FINE, str(problem)
+        by_rank = dict(pids)
+        for rank in ranks:
+            rank.pid = by_rank.get(rank.proc.rank, 0)
+            if rank.alive and not rank.pid:
+                rank.alive = False
+                self._count(node, -1)
+                if rank.input is not None:
+                    rank.input.close()
+        if reason and not self._reason:
+            self._fault, self._reason = fault, f"{reason} on {node}"
+        if not by_rank:
+            self._busy.discard(node)
+        self._answers += 1
+        if self._answers < len(self._nodes):
+            return
+        if self._reason:
+            self._fail()
+        else:
+            self._begun()
+
+    def _fail(self) -> None:
+        number, text, path = self._fault
+        error = OSError(number, text, path or None) if number else OSError(self._reason)
+        self.failed(error, self._reason)
+        self._begun()
+
+    def _begun(self) -> None:
+        """All that is to run of it runs."""
+        self.unstarted = False
+        if not self._running:
+            self._last_ended()
+        self.job.started()
+
+    def over_on(self, node: RemoteNode) -> None:
+        """Nothing of it is left on a node."""
+        self._busy.discard(node)
+        if not self._busy and self._swept:
+            self._sweep()
+
+    @vital
+    def _sweep(self) -> None:
+        """All ranks have ended: the launch is over when all nodes say that nothing is left."""
+        if not self._busy and not self.over:
+            self.over = True
+            self.job.launch_over(self)
+            self.changed()
+
+
+def _from_elsewhere(_kind: int, _sink: Sink | None) -> int:
+    """Nothing is read here: the daemon sends it."""
+    return -1
+
+
+def _read(field: Field[Fault], data: bytes, error: PMIxError | None, node: str) -> Fault:
+    """Return what a daemon has answered, or why it has not."""
+    if error is None:
+        try:
+            return field.read(data)
+        except RemoteProtocolError as problem:
+            error = problem
+    return 0, "", f"node {node}: {error}"
+
+
+def _told(fault: Fault, node: str) -> str:
+    """Say why a node cannot run a job."""
+    number, text, path = fault
+    if not number:
+        return path
+    if text == os.strerror(2) and path:
+        return f"program not found on {node}: {path}"
+    return f"{text} on {node}: {path}" if path else f"{text} on {node}"

@@ -1,0 +1,81 @@
+"""A launcher whose nodes are daemons on this machine: each has an address of loopback and a TMPDIR of its own.
+
+Usage: launcher.py JSON, with `folder`, `nodes` (name to slots), `apps` (lists of [np, word...]), and of `terms`,
+`timeout`, `grace`, `python`, `env` and `patience` what the test needs. The last line on standard error is
+`OUTCOME code reason`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from pypmix.host.job import Application
+from pypmix.host.local import LocalHost
+from pypmix.host.placing import Node
+from pypmix.host.session import NodeSession
+from pypmix.host.terms import Terms
+from pypmix.standard.errors import PMIxError
+
+
+class Started:
+    """A daemon as a process of this machine."""
+
+    def __init__(self, command: list[str], env: dict[str, str]) -> None:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=env, bufsize=0, start_new_session=True)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self.stdin = os.dup(self._process.stdin.fileno())
+        self.stdout = os.dup(self._process.stdout.fileno())
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self.pid = self._process.pid
+
+    def stop(self) -> None:
+        self._process.kill()
+
+    def ended(self) -> int | None:
+        return self._process.poll()
+
+
+def main() -> int:
+    given = json.loads(sys.argv[1])
+    slots: dict[str, int] = given["nodes"]
+    nodes = [
+        Node(name, count, addresses=(f"127.0.0.{number}",)) for number, (name, count) in enumerate(slots.items(), 2)
+    ]
+
+    def start(node: Node, _line: bytes) -> Started:
+        tmpdir = os.path.join(given["folder"], node.name)
+        os.makedirs(tmpdir, exist_ok=True)
+        env = {**os.environ, "TMPDIR": tmpdir, "TEST_NODE": node.name, "PYPMIX_TEST_ADDRESS": node.addresses[0]}
+        command = given.get("python", {}).get(node.name) or [sys.executable, "-m", "pypmix", "node"]
+        started = Started(command, env)
+        with open(os.path.join(given["folder"], f"{node.name}.pid"), "w") as file:
+            file.write(str(started.pid))
+        return started
+
+    session = NodeSession(
+        nodes, start, interface="127.0.0.0/8", env=given.get("env"), patience=given.get("patience", 60.0)
+    )
+    try:
+        host = LocalHost(
+            [Application(tuple(words), np) for np, *words in given["apps"]],
+            terms=Terms(**given.get("terms", {})),
+            remote=session,
+            own_process=True,
+            timeout=given.get("timeout", 60.0),
+            grace=given.get("grace", 2.0),
+        )
+        outcome = host.run()
+    except (PMIxError, OSError) as error:
+        print(f"REFUSED {error}", file=sys.stderr, flush=True)
+        return 1
+    print(f"OUTCOME {outcome.code} {outcome.reason}", file=sys.stderr, flush=True)
+    return outcome.code
+
+
+if __name__ == "__main__":
+    os._exit(main())

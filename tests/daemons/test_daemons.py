@@ -1,0 +1,183 @@
+"""Jobs on nodes that daemons serve: each daemon here has an address of loopback and a TMPDIR of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from daemons.conftest import RANKS, Session
+
+pytestmark = pytest.mark.timeout(170)
+
+Start = Callable[..., Session]
+
+LOSS_SECONDS = 5.0
+"""Within which the ranks of a node whose daemon is killed are lost to the others, on a loaded machine too."""
+
+
+def ranks(np: int, what: str) -> list[object]:
+    return [np, sys.executable, RANKS, what]
+
+
+def shell(np: int, text: str) -> list[object]:
+    return [np, "sh", "-c", text]
+
+
+def test_what_ranks_do_together_crosses_nodes(session: Start, tmp_path: Path) -> None:
+    """Where they run, the environment and the working directory too."""
+    run = session(ranks(5, "work"), nodes={"n0": 2, "n1": 2, "n2": 2}, env={"EXTRA": "more"})
+    assert run.end() == 0, run.told()
+    places = ["n0", "n0", "n1", "n1", "n2"]
+    assert sorted(run.out) == [f"worked {rank} {node} {node} {tmp_path} more" for rank, node in enumerate(places)]
+
+
+def test_ranks_beyond_the_slots_are_told_that_their_node_is_crowded(session: Start) -> None:
+    run = session(ranks(4, "crowded"), nodes={"n0": 1, "n1": 2})
+    assert run.end() == 0, run.told()
+    told = {tuple(line.split()[1::2]) for line in run.out}
+    assert told == {("n0", "True"), ("n1", "None")} or told == {("n0", "True"), ("n1", "True")}, run.out
+    assert sum("n0" in line for line in run.out) == 2
+
+
+def test_jobs_are_spawned_onto_nodes_by_name(session: Start) -> None:
+    run = session(ranks(2, "spawn"), nodes={"n0": 2, "n1": 4})
+    assert run.end() == 0, run.told()
+    assert run.out.count("spawned on n1") == 4
+    assert {"spawned n1 0", "spawned 127.0.0.3 0"} <= set(run.out)
+    assert any(line.startswith("refused") and "nosuch" in line for line in run.out), run.out
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("test $PMIX_RANK = 2 && exit 7; sleep 60", 7, ["rank 2", "exited with code 7", "3 other ranks"]),
+        ("test $PMIX_RANK = 3 && kill -SEGV $$; sleep 60", 139, ["rank 3", "SIGSEGV"]),
+    ],
+)
+def test_a_rank_that_fails_ends_the_job_on_all_nodes(session: Start, text: str, code: int, words: list[str]) -> None:
+    run = session(shell(4, text))
+    assert run.end() == code, run.told()
+    assert all(word in run.outcome for word in words), run.outcome
+
+
+def test_the_others_go_on_where_they_are_to(session: Start) -> None:
+    run = session(shell(4, "test $PMIX_RANK = 3 && exit 3; sleep 0.2; echo went on"), terms={"keep_going": True})
+    assert run.end() == 3, run.told()
+    assert run.out == ["went on"] * 3
+
+
+def test_a_program_that_a_node_does_not_have(session: Start) -> None:
+    run = session([3, "./nosuch"])
+    assert run.end() == 127, run.told()
+    assert "program not found on n" in run.outcome and "./nosuch" in run.outcome
+
+
+def test_standard_input_reaches_rank_0(session: Start) -> None:
+    reader, writer = os.pipe()
+    run = session(shell(3, "test $PMIX_RANK = 0 && wc -c; exit 0"), stdin=reader)
+    os.close(reader)
+    with open(writer, "wb") as file:
+        file.write(b"x" * 3_000_000)
+    assert run.end() == 0, run.told()
+    assert [line.strip() for line in run.out] == ["3000000"]
+
+
+def test_output_comes_whole_and_tagged(session: Start) -> None:
+    """Much more than what may be on its way at a time, and a last line without an end."""
+    text = "yes 0123456789abcdef | head -c 6000000; printf end$PMIX_RANK"
+    run = session(shell(2, text), nodes={"n0": 1, "n1": 1}, terms={"tagged": True})
+    assert run.end() == 0, run.told()
+    for rank in (0, 1):
+        mine = [line.partition(": ")[2] for line in run.out if line.startswith(f"[{rank}]<stdout>")]
+        assert len(mine) == 6000000 // 17 + 1
+        assert set(mine[:-1]) == {"0123456789abcdef"} and mine[-1].endswith(f"end{rank}")
+
+
+def test_signals_are_passed_on(session: Start) -> None:
+    run = session(shell(4, "trap 'echo usr2' USR2; echo up; n=0; while [ $n -lt 60 ]; do sleep 1; n=$((n+1)); done"))
+    run.until(lambda: run.out.count("up") == 4, "all ranks")
+    run.process.send_signal(signal.SIGUSR2)
+    run.until(lambda: run.out.count("usr2") == 4, "the signal")
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end() == 143, run.told()
+
+
+def test_sigusr1_says_who_is_missing_on_which_node(session: Start) -> None:
+    run = session(ranks(3, "wait"), nodes={"n0": 1, "n1": 2})
+    run.until(lambda: len(run.out) == 3, "all ranks")
+    pids = {int(line.split()[1]): int(line.split()[2]) for line in run.out}
+    run.process.send_signal(signal.SIGUSR1)
+    run.until(lambda: "missing:" in run.err, "the report")
+    text = run.err
+    assert "1 of 3 arrived" in text and f"rank 1 (pid {pids[1]} on n1), rank 2 (pid {pids[2]} on n1)" in text, text
+    run.process.send_signal(signal.SIGINT)
+    assert run.end() == 130, run.told()
+
+
+def test_a_time_limit_says_what_was_pending(session: Start) -> None:
+    run = session(ranks(3, "wait"), nodes={"n0": 2, "n1": 1}, timeout=8.0)
+    assert run.end() == 124, run.told()
+    assert "did not end within 8 s" in run.outcome and "on n1" in run.err, run.told()
+
+
+def test_the_ranks_of_a_node_that_is_lost_are_lost_to_the_others(session: Start) -> None:
+    """They hear it as an event, once each, and their fence ends; they go on, and the outcome says what was lost."""
+    run = session(ranks(6, "survive"), nodes={"n0": 2, "n1": 2, "n2": 2}, terms={"keep_going": True})
+    run.until(lambda: sum(line.startswith("up") for line in run.out) == 6, "all ranks")
+    os.kill(run.pid("n1"), signal.SIGKILL)
+    killed = time.monotonic()
+    run.until(lambda: sum(line.startswith("fence") for line in run.out) == 4, "the end of the fence")
+    assert time.monotonic() - killed < LOSS_SECONDS
+    assert run.end() == 137, run.told()
+    assert "was lost with node n1" in run.outcome
+    told = [line.split(maxsplit=2)[2] for line in run.out if line.startswith("fence")]
+    assert told == ["-52 [2, 3]"] * 4, run.told()
+    assert [line.split(maxsplit=2)[2] for line in run.out if line.startswith("events")] == ["[2, 3]"] * 4, run.told()
+
+
+def test_a_node_that_is_lost_ends_the_job(session: Start) -> None:
+    run = session(shell(4, "echo up; sleep 60"))
+    run.until(lambda: run.out.count("up") == 4, "all ranks")
+    os.kill(run.pid("n1"), signal.SIGKILL)
+    assert run.end() == 137, run.told()
+    assert "was lost with node n1" in run.outcome and "2 other ranks were ended" in run.outcome
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["echo up; sleep 60", "trap '' TERM; echo up; while :; do sleep 0.1; done", "setsid sleep 60 & echo up; wait"],
+)
+def test_nothing_outlives_a_launcher_that_is_killed(session: Start, what: str) -> None:
+    run = session(shell(4, what))
+    run.until(lambda: run.out.count("up") == 4, "all ranks")
+    run.process.kill()
+    run.process.wait()
+    run.gone(20.0)
+
+
+def test_what_ranks_leave_behind_ends_with_the_job(session: Start) -> None:
+    run = session(shell(2, "setsid sleep 60 & sleep 60 & exit 0"), nodes={"n0": 1, "n1": 1})
+    assert run.end() == 0, run.told()
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["false"], ["node n1", "without a word"]),
+        (["echo", "Welcome to n1"], ["node n1", "Welcome to n1"]),
+        (["echo", '{"error": "no module named pypmix", "version": ""}'], ["node n1: no module named pypmix"]),
+        (["echo", '{"ready": "n1", "version": "0.1"}'], ["node n1 has pypmix 0.1"]),
+        (["/nonexistent/python"], ["node n1", "cannot be started"]),
+        (["sleep", "60"], ["n1 did not join within 3 s"]),
+    ],
+)
+def test_a_daemon_that_does_not_come_is_told_clearly(session: Start, command: list[str], words: list[str]) -> None:
+    run = session(shell(2, "true"), python={"n1": command}, patience=3.0 if command[0] == "sleep" else 60.0)
+    assert run.end() == 1
+    assert run.outcome.startswith("REFUSED") and all(word in run.outcome for word in words), run.told()
