@@ -77,7 +77,7 @@ class Mapping(Record):
         return (self.rank_by or self.by) == "node"
 
 
-def place(rooms: Sequence[Room], sizes: Sequence[int], mapping: Mapping = Mapping()) -> list[tuple[int, ...]]:
+def place(rooms: Sequence[Room], sizes: Sequence[int], mapping: Mapping) -> list[tuple[int, ...]]:
     """Return the ranks of a job on each of the nodes, in the order of these.
 
     Args:
@@ -136,8 +136,8 @@ def _each(rooms: Sequence[Room], used: list[int], size: int, mapping: Mapping) -
         limit = room.slots if not mapping.crowded else room.most or taken + count
         if taken + count > limit:
             raise ValueError(
-                f"{room.name} has {max(0, limit - taken)} of its {limit} slots free, and {count} ranks are mapped to it; "
-                "map fewer per node, or allow more ranks than slots with --oversubscribe"
+                f"{room.name} has {max(0, limit - taken)} of its {limit} slots free, and {count} ranks are mapped to "
+                "it; map fewer per node, or allow more ranks than slots with --oversubscribe"
             )
     return counts
 

@@ -33,12 +33,12 @@ def test_placing(by: str, rank_by: str, size: int, placed: list[tuple[int, ...]]
 
 
 def test_applications_take_what_is_left() -> None:
-    assert place(THREE, [3, 2]) == [(0, 1), (2, 3, 4), ()]
+    assert place(THREE, [3, 2], Mapping()) == [(0, 1), (2, 3, 4), ()]
     assert place(THREE, [3, 2], Mapping.read("node")) == [(0, 3), (1, 4), (2,)]
 
 
 def test_what_runs_already_takes_slots() -> None:
-    assert place((Room("n1", 2, used=2), Room("n2", 2, used=1)), [1]) == [(), (0,)]
+    assert place((Room("n1", 2, used=2), Room("n2", 2, used=1)), [1], Mapping()) == [(), (0,)]
 
 
 def test_a_limit_holds_where_nodes_are_oversubscribed() -> None:

@@ -45,7 +45,7 @@ def check_host(name: str) -> str:
     Raises:
         ValueError: It cannot.
     """
-    if not name or name[0] in "-@" or not all([sign.isalnum() or sign in "._-@:%+" for sign in name]):
+    if not name or name[0] in "-@" or not all(sign.isalnum() or sign in "._-@:%+" for sign in name):
         raise ValueError(f"{name!r:.80} cannot name a node")
     return name
 

@@ -1,0 +1,129 @@
+"""The interface of a roster, which a site can implement for a resource manager of its own.
+
+`pypmix run` makes one roster, asks it for the nodes, and has it start a daemon on each. All calls come from one thread,
+but for `close`, which comes after the others. A daemon is the command `settings.daemon`. It reads one line from its
+standard input, which holds the session's secret, and answers one line on its standard output. The end of its standard
+input tells it that the launcher has gone. So a roster gives it both, and keeps the line from command lines, logs, and
+files that others can read.
+
+A class outside of pypmix is named by `--roster module:Class`, or by its name among the entry points `pypmix.rosters`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Protocol
+
+from pypmix.standard.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pypmix.host.placing import Node
+    from pypmix.host.rosters.names import Host
+
+    Lost = Callable[[str, str], None]
+
+GROUP = "pypmix.rosters"
+"""The group of entry points whose names `--roster` takes."""
+
+PATIENCE = 30.0
+"""Seconds for all nodes to come."""
+
+
+class RosterError(Exception):
+    """The nodes cannot be had; the text says which and what to try."""
+
+
+class Settings(Record):
+    """What the command line and the environment tell a roster.
+
+    Attributes:
+        env: The launcher's environment.
+        hosts: The nodes of `--host` and `--hostfile`; empty where none were named.
+        agent: The template of `--launch-agent`; empty for the roster's own.
+        python: The Python that runs the daemons, `--remote-python`.
+        symmetric: This process's place among those that were started alike, and their number; None if not given.
+        meet: Where these meet, `HOST:PORT`; empty if not given.
+        secret_file: The file that holds the secret that they share; empty if not given.
+        interface: The interface or network that nodes reach each other by; empty for any.
+        patience: Seconds for all nodes to come.
+    """
+
+    env: Mapping[str, str]
+    hosts: tuple[Host, ...] = ()
+    agent: str = ""
+    python: str = sys.executable
+    symmetric: tuple[int, int] | None = None
+    meet: str = ""
+    secret_file: str = ""
+    interface: str = ""
+    patience: float = PATIENCE
+
+    @property
+    def daemon(self) -> list[str]:
+        """The command that runs a daemon."""
+        return [self.python, "-m", "pypmix", "node"]
+
+
+class StartedDaemon(Protocol):
+    """A daemon that was started.
+
+    Attributes:
+        stdin: A descriptor that its standard input is written to; -1 if the roster has passed the line on by itself.
+        stdout: A descriptor that its standard output is read from.
+    """
+
+    stdin: int
+    stdout: int
+
+    def stop(self) -> None:
+        """End it by force; may be called twice, and does not wait."""
+
+    def ended(self) -> int | None:
+        """Return its exit code if it has ended, None if not; does not wait."""
+
+    def trouble(self) -> str:
+        """Return a sentence on why it has ended before it was ready, and what to try; empty if that is not known."""
+
+
+class Roster(Protocol):
+    """The nodes of a session.
+
+    It is made with `Settings`.
+
+    Attributes:
+        name: What `--roster` calls it.
+    """
+
+    name: str
+
+    @classmethod
+    def found(cls, settings: Settings) -> str:
+        """Return why this roster is the one to take here, in a line for people; empty if it is not."""
+
+    def nodes(self) -> Sequence[Node]:
+        """Return the nodes, the launcher's own too if it is one of them; may wait for them.
+
+        Raises:
+            RosterError: They cannot be had.
+        """
+
+    def start(self, node: Node, line: bytes) -> StartedDaemon:
+        """Start the daemon of a node; does not wait for it.
+
+        Args:
+            node: One of `nodes()`.
+            line: The line for its standard input. Only a roster that leaves `stdin` at -1 passes it on; all others
+                give the descriptor, and the session writes it.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+
+    def watch(self, lost: Lost) -> None:
+        """Have `lost(name, reason)` called, on any thread, for each node that the resource manager gives up."""
+
+    def close(self) -> None:
+        """The session is over: let go of what was taken."""

@@ -1,0 +1,169 @@
+"""Daemons that a command of this machine starts and stands for: `ssh n1 ...`, `kubectl exec n1 -- ...`."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+import threading
+
+from pypmix.standard.logtext import printable_lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import IO
+
+    Explain = Callable[[str, int | None, str], str]
+
+KEPT = 4096
+"""How much of what a command has written to its standard error is kept, to find out why it has ended."""
+
+CHUNK = 65536
+
+
+class Started:
+    """A daemon behind a command, whose standard input and output are the daemon's.
+
+    Args:
+        node: The node's name.
+        words: The command.
+        errors: Reads the command's standard error.
+        explain: Makes a sentence of the node's name, the exit code, and the end of what was written to standard error.
+
+    Attributes:
+        stdin: What is written to it; belongs to the caller.
+        stdout: What is read from it; belongs to the caller.
+
+    Raises:
+        OSError: The command cannot be started.
+    """
+
+    def __init__(self, node: str, words: Sequence[str], errors: Errors, explain: Explain) -> None:
+        self._node = node
+        self._errors = errors
+        self._explain = explain
+        reads, self.stdin = os.pipe2(os.O_CLOEXEC)
+        self.stdout, writes = os.pipe2(os.O_CLOEXEC)
+        try:
+            # A group of its own: Ctrl-C is for the launcher, which ends the daemons in their turn.
+            self._process = subprocess.Popen(
+                words, stdin=reads, stdout=writes, stderr=subprocess.PIPE, bufsize=0, process_group=0
+            )
+        except OSError:
+            os.close(self.stdin)
+            os.close(self.stdout)
+            raise
+        finally:
+            os.close(reads)
+            os.close(writes)
+        assert self._process.stderr is not None
+        self._stderr = self._process.stderr
+        errors.read(node, self._stderr)
+
+    def stop(self) -> None:
+        """End the command; the daemon ends with its standard input."""
+        if self._process.poll() is None:
+            self._process.kill()
+
+    def ended(self) -> int | None:
+        """Return the command's exit code, None while it runs."""
+        return self._process.poll()
+
+    def trouble(self) -> str:
+        """Say why the command has ended, or what to try where it does not get on."""
+        return self._explain(self._node, self._process.poll(), self._errors.last(self._stderr))
+
+    def close(self) -> None:
+        """End the command, and collect it."""
+        self.stop()
+        self._process.wait()
+        self._errors.last(self._stderr)
+
+
+class Errors:
+    """Passes on what commands write to standard error, with the node's name before each line, and keeps the end of it.
+
+    One thread does it for all commands.
+    """
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._gate = threading.Lock()
+        self._kept: dict[IO[bytes], bytes] = {}
+        self._open: dict[IO[bytes], str] = {}
+        self._waker, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._selector.register(self._waker, selectors.EVENT_READ)
+        self._thread: threading.Thread | None = None
+
+    def read(self, node: str, file: IO[bytes]) -> None:
+        """Read what the command of a node writes there."""
+        os.set_blocking(file.fileno(), False)
+        with self._gate:
+            self._open[file], self._kept[file] = node, b""
+            self._selector.register(file, selectors.EVENT_READ)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="pypmix-roster-errors", daemon=True)
+                self._thread.start()
+        os.write(self._wake, b"+")
+
+    def last(self, file: IO[bytes]) -> str:
+        """Return the end of what has been written there, all of it if the command has ended."""
+        with self._gate:
+            while self._take(file):
+                pass
+            return self._kept.get(file, b"").decode(errors="replace")
+
+    def close(self) -> None:
+        """Stop reading."""
+        os.write(self._wake, b"-")
+        if self._thread is not None:
+            self._thread.join()
+        with self._gate:
+            for file in list(self._open):
+                self._forget(file)
+        self._selector.close()
+        os.close(self._waker)
+        os.close(self._wake)
+
+    def _run(self) -> None:
+        while True:
+            found = [key.fileobj for key, _ in self._selector.select()]
+            with self._gate:
+                for file in found:
+                    if file == self._waker:
+                        if b"-" in os.read(self._waker, CHUNK):
+                            return
+                    elif file in self._open:
+                        self._take(file)
+
+    def _take(self, file: IO[bytes]) -> bool:
+        """Take in what is there; tell whether there may be more."""
+        if file not in self._open:
+            return False
+        try:
+            data = os.read(file.fileno(), CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._forget(file)
+            return False
+        self._kept[file] = (self._kept[file] + data)[-KEPT:]
+        _show(self._open[file], data)
+        return True
+
+    def _forget(self, file: IO[bytes]) -> None:
+        self._selector.unregister(file)
+        del self._open[file]
+        file.close()
+
+
+def _show(node: str, data: bytes) -> None:
+    for line in data.decode(errors="replace").splitlines():
+        if line.strip():
+            try:
+                print(f"pypmix run: {node}: {printable_lines(line)}", file=sys.stderr, flush=True)
+            except (OSError, AttributeError):
+                # Its reader has gone.
+                return

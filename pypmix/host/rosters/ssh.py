@@ -1,0 +1,160 @@
+"""The nodes of `--host` and `--hostfile`, on which ssh, or another command that runs a command there, starts daemons.
+
+It is the ssh of the system, with the user's configuration, keys and agent. All nodes are started at a time. The secret
+of the session goes over standard input: the command line shows none of it, on no machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+
+from pypmix.host.placing import Node
+from pypmix.host.rosters import process
+from pypmix.host.rosters.base import RosterError
+from pypmix.standard.logtext import printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pypmix.host.rosters.base import Lost, Settings
+    from pypmix.host.rosters.names import Host
+
+AGENT = "ssh -T -x -o BatchMode=yes -- {host}"
+"""How a command is run on a node: without a terminal, and with an error where ssh would ask for a password."""
+
+SHELLS = ("ssh", "rsh", "remsh")
+"""Agents that make one line of their words, which a shell reads on the other side."""
+
+
+def command(agent: str, host: str, words: Sequence[str]) -> list[str]:
+    """Return the command line that runs `words` on a host.
+
+    Args:
+        agent: A command line in which `{host}` stands for the host and `{command}` for the words, quoted for a shell.
+            Without `{host}` it is added at the end; without `{command}` the words follow, each as it is, or quoted
+            where the agent is ssh.
+        host: The host.
+        words: What is to be run.
+
+    Raises:
+        RosterError: The agent's quotes do not match, or it is empty.
+    """
+    try:
+        template = shlex.split(agent)
+    except ValueError as error:
+        raise RosterError(f"--launch-agent {agent!r:.200} cannot be read: {error}") from None
+    if not template:
+        raise RosterError("--launch-agent is empty: name a command such as 'ssh {host} --'")
+    if not any("{host}" in word for word in template):
+        template.append("{host}")
+    line = [word.replace("{host}", host).replace("{command}", shlex.join(words)) for word in template]
+    if any("{command}" in word for word in template):
+        return line
+    quoted = os.path.basename(template[0]) in SHELLS
+    return [*line, *([shlex.quote(word) for word in words] if quoted else words)]
+
+
+class SSHRoster:
+    """The nodes that the command line names.
+
+    Args:
+        settings: What the command line says.
+    """
+
+    name = "ssh"
+
+    def __init__(self, settings: Settings) -> None:
+        if not settings.hosts:
+            raise RosterError("the ssh roster needs nodes: --host n1,n2:4 or --hostfile FILE")
+        self._settings = settings
+        self._agent = settings.agent or AGENT
+        self._hosts: dict[str, Host] = {}
+        for host in settings.hosts:
+            name = host.name.rpartition("@")[2]
+            if name in self._hosts:
+                raise RosterError(f"{name} is named twice, as {self._hosts[name].name} and as {host.name}")
+            self._hosts[name] = host
+        first = command(self._agent, "", [])[0]
+        if shutil.which(first, path=settings.env.get("PATH")) is None:
+            raise RosterError(f"there is no program {first!r:.80} here to start daemons with (--launch-agent)")
+        self._errors = process.Errors()
+        self._started: list[process.Started] = []
+
+    @classmethod
+    def found(cls, settings: Settings) -> str:
+        """Return the nodes that were named."""
+        if not settings.hosts:
+            return ""
+        agent = "ssh" if not settings.agent else settings.agent.split()[0]
+        return f"{listed(settings.hosts)} by {agent}"
+
+    def nodes(self) -> Sequence[Node]:
+        """Return the nodes."""
+        return [
+            Node(name, host.slots or -1, (host.name,) if host.name != name else (), most=host.most)
+            for name, host in self._hosts.items()
+        ]
+
+    def start(self, node: Node, line: bytes) -> process.Started:
+        """Start the daemon of a node."""
+        words = command(self._agent, self._hosts[node.name].name, self._settings.daemon)
+        started = process.Started(node.name, words, self._errors, self._explain)
+        self._started.append(started)
+        return started
+
+    def watch(self, lost: Lost) -> None:
+        """The ends of the agents are all that is known of nodes, and these tell of their own."""
+
+    def close(self) -> None:
+        """End the agents."""
+        for started in self._started:
+            started.close()
+        self._errors.close()
+
+    def _explain(self, node: str, code: int | None, errors: str) -> str:
+        return explain(node, code, errors, self._settings.python, command(self._agent, self._hosts[node].name, []))
+
+
+def listed(hosts: Sequence[Host], most: int = 8) -> str:
+    """Return nodes for a line: `n1 (4), n2`, with the slots where they were said."""
+    words = [f"{host.name} ({host.slots})" if host.slots else host.name for host in hosts[:most]]
+    more = len(hosts) - len(words)
+    kind = "node" if len(hosts) == 1 else "nodes"
+    return f"{kind} {', '.join(words)}" + (f" and {more} more" if more else "")
+
+
+TROUBLES = (
+    ("could not resolve hostname", "its name does not resolve here: see DNS, /etc/hosts, or Host in ~/.ssh/config"),
+    ("name or service not known", "its name does not resolve here: see DNS, /etc/hosts, or Host in ~/.ssh/config"),
+    ("connection refused", "nothing listens for ssh there: does sshd run, and on which port (~/.ssh/config)?"),
+    ("connection timed out", "it does not answer: is it up, and does a firewall let ssh through?"),
+    ("no route to host", "there is no route to it: is it up, and is this the right network?"),
+    ("network is unreachable", "there is no route to it: is it up, and is this the right network?"),
+    ("host key verification failed", "its host key is not known or has changed: see `{agent}` and ssh-keyscan"),
+    ("permission denied (", "ssh is refused, and nobody can be asked for a password: see ssh-copy-id and ssh-agent"),
+    ("too many authentication failures", "ssh is refused after too many keys: name one with IdentityFile"),
+    ("no module named pypmix", "{python} has no pypmix there: install it, or name another with --remote-python"),
+    ("invalid choice: 'node'", "the pypmix of {python} there is too old to run daemons: install this one's release"),
+    ("no module named 'pypmix", "{python} has no pypmix there: install it, or name another with --remote-python"),
+)
+"""Words of ssh and Python, and what to say where they were written."""
+
+
+def explain(node: str, code: int | None, errors: str, python: str, agent: Sequence[str]) -> str:
+    """Say why the command that was to start a daemon has ended, or, where the code is None, does not get on."""
+    known = errors.lower()
+    terms = {"python": python, "agent": shlex.join(agent)}
+    for words, text in TROUBLES:
+        if words in known:
+            return f"{node}: {text.format(**terms)}"
+    if code in (126, 127):
+        return f"{node}: there is no {python} that can be run there: name another with --remote-python"
+    lines = errors.strip().splitlines()
+    said = f": {printable(lines[-1])[:300]}" if lines else f"; try `{shlex.join([*agent, python])} -m pypmix doctor`"
+    if code is None:
+        return f"{node}: its daemon does not answer{said}"
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return f"{node}: the command that starts its daemon ended with {how}{said}"

@@ -1,0 +1,7 @@
+"""Fixtures of the tests of rosters."""
+
+from __future__ import annotations
+
+from harness.sshd import sshd
+
+__all__ = ["sshd"]
