@@ -20,7 +20,7 @@ MAX_PER_NODE = 0xFFFF
 
 
 class Room(Record):
-    """What a node has room for.
+    """The room that a node has.
 
     Attributes:
         name: The node's name, for errors.
@@ -36,7 +36,7 @@ class Room(Record):
 
 
 class Mapping(Record):
-    """How ranks are placed.
+    """The rules by which ranks are placed.
 
     Attributes:
         by: `slot` fills one node after the other, `node` deals out ranks one by one; empty for `each` of every node.

@@ -119,7 +119,7 @@ def test_the_secret_is_on_no_command_line(nodes: Nodes, sshd: Server, python: st
 @pytest.mark.parametrize(
     ("host", "words"),
     [
-        ("refused", "refused: ssh is refused, and nobody can be asked for a password: see ssh-copy-id and ssh-agent"),
+        ("refused", "refused: ssh is refused without a password: see ssh-copy-id and ssh-agent"),
         ("closed", "closed: nothing listens for ssh there: does sshd run, and on which port (~/.ssh/config)?"),
         ("nowhere", "nowhere: its name does not resolve here: see DNS, /etc/hosts, or Host in ~/.ssh/config"),
         ("unknown-key", "unknown-key: its host key is not known or has changed: see `ssh -F"),

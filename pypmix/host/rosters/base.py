@@ -37,7 +37,7 @@ class RosterError(Exception):
 
 
 class Settings(Record):
-    """What the command line and the environment tell a roster.
+    """The command line and the environment, as far as rosters are concerned.
 
     Attributes:
         env: The launcher's environment.

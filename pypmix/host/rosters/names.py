@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 MAX_SLOTS = 1 << 20
 MAX_NAMES = 1 << 16
-"""How many nodes a list may name: a short text can stand for very many."""
+"""The number of nodes that a list may name: a short text can stand for very many."""
 
 _SLOTS = ("slots", "slot", "count", "cpus", "cpu")
 _MOST = ("max_slots", "max-slots", "slots_max", "slots-max", "max_count", "max-count")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     Explain = Callable[[str, int | None, str], str]
 
 KEPT = 4096
-"""How much of what a command has written to its standard error is kept, to find out why it has ended."""
+"""The number of bytes at the end of a command's standard error that are kept, to find out why it has ended."""
 
 CHUNK = 65536
 
@@ -65,7 +66,8 @@ class Started:
     def stop(self) -> None:
         """End the command; the daemon ends with its standard input."""
         if self._process.poll() is None:
-            self._process.kill()
+            # With all that it has started, such as a ProxyCommand of ssh.
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def ended(self) -> int | None:
         """Return the command's exit code, None while it runs."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pypmix.host.rosters.names import Host
 
 AGENT = "ssh -T -x -o BatchMode=yes -- {host}"
-"""How a command is run on a node: without a terminal, and with an error where ssh would ask for a password."""
+"""Runs a command on a node: without a terminal, and with an error where ssh would ask for a password."""
 
 SHELLS = ("ssh", "rsh", "remsh")
 """Agents that make one line of their words, which a shell reads on the other side."""
@@ -134,7 +134,7 @@ TROUBLES = (
     ("no route to host", "there is no route to it: is it up, and is this the right network?"),
     ("network is unreachable", "there is no route to it: is it up, and is this the right network?"),
     ("host key verification failed", "its host key is not known or has changed: see `{agent}` and ssh-keyscan"),
-    ("permission denied (", "ssh is refused, and nobody can be asked for a password: see ssh-copy-id and ssh-agent"),
+    ("permission denied (", "ssh is refused without a password: see ssh-copy-id and ssh-agent"),
     ("too many authentication failures", "ssh is refused after too many keys: name one with IdentityFile"),
     ("no module named pypmix", "{python} has no pypmix there: install it, or name another with --remote-python"),
     ("invalid choice: 'node'", "the pypmix of {python} there is too old to run daemons: install this one's release"),
