@@ -1,0 +1,383 @@
+"""Processes that are started alike, one on each node, and meet: one is the launcher, the others become its daemons.
+
+The launcher listens. A follower dials until it is there, within the patience of both. Their connection is TLS without
+certificates, so that a third process cannot read along; and each proves to the other (`proof.py`) a statement that holds
+the connection's channel binding, so that a third process cannot stand between them either. Over it the launcher sends
+the line for the daemon, with the session's secret. Then both leave TLS: from there on the connection carries the daemon's
+answer, and its end tells each that the other has gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import ssl
+import threading
+import time
+
+from pypmix._version import __version__
+from pypmix.host.rosters.base import RosterError
+from pypmix.standard.logtext import printable
+from pypmix.standard.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pypmix.host.rosters.proof import Proof
+
+    Address = tuple[str, int]
+
+MAX_FRAME = 1 << 20
+HANDSHAKE = 10.0
+"""Seconds for a handshake."""
+
+STRANGERS = 256
+"""The number of connections that may be in their handshake at a time."""
+
+RETRY = 0.2
+CIPHERS = "AECDH-AES256-SHA:@SECLEVEL=0"
+"""Anonymous elliptic-curve keys. They are safe from those who only listen; proofs of the channel binding do the rest."""
+
+
+class Refused(RosterError):
+    """The other side does not take this process."""
+
+
+def _context(protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    # The last version that has both anonymous keys and `tls-unique`.
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.set_ciphers(CIPHERS)
+    except ssl.SSLError as error:
+        raise RosterError(f"{ssl.OPENSSL_VERSION} refuses connections without certificates: {error}") from None
+    return context
+
+
+def _send(connection: socket.socket, data: bytes) -> None:
+    connection.sendall(len(data).to_bytes(4, "big") + data)
+
+
+def _receive(connection: socket.socket, most: int = MAX_FRAME) -> bytes:
+    size = int.from_bytes(_exactly(connection, 4), "big")
+    if size > most:
+        raise Refused(f"a frame of {size} bytes is longer than {most}")
+    return _exactly(connection, size)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    found = b""
+    while len(found) < size:
+        data = connection.recv(size - len(found))
+        if not data:
+            raise Refused("the connection ends")
+        found += data
+    return found
+
+
+class Hello(Record):
+    """The first that a follower says.
+
+    Attributes:
+        place: Its place, from 1; the launcher's is 0.
+        size: The number of processes that meet.
+        name: The name of its node.
+        version: Its pypmix.
+        cpus: How many CPUs it may use.
+        slots: How many ranks its node is meant to run, -1 where it does not know.
+    """
+
+    place: int
+    size: int
+    name: str
+    version: str
+    cpus: int = 0
+    slots: int = -1
+
+    @classmethod
+    def read(cls, data: bytes) -> Hello:
+        """Read one; raises `Refused` where it cannot be."""
+        try:
+            fields = json.loads(data)
+            found = cls(*[fields[name] for name in ("place", "size", "name", "version", "cpus", "slots")])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise Refused("what came is not a follower's hello") from None
+        numbers = (found.place, found.size, found.cpus, found.slots)
+        if any(type(number) is not int for number in numbers) or not 0 < found.place < found.size:
+            raise Refused("what came is not a follower's hello")
+        if not isinstance(found.name, str) or not isinstance(found.version, str) or not found.name:
+            raise Refused("what came is not a follower's hello")
+        return found
+
+    def write(self) -> bytes:
+        """Return it as bytes."""
+        return json.dumps({name: getattr(self, name) for name in self.__annotations__}).encode()
+
+
+class Follower:
+    """A process that has come, as the launcher sees it: a `StartedDaemon`, once it has got its line.
+
+    Attributes:
+        hello: What it has said of itself.
+        stdin: -1, since the line goes over the encrypted connection.
+        stdout: What its daemon's answer is read from; belongs to the caller.
+    """
+
+    stdin = -1
+
+    def __init__(self, hello: Hello, connection: ssl.SSLSocket) -> None:
+        self.hello = hello
+        self.stdout = -1
+        self._connection: socket.socket = connection
+
+    def begin(self, line: bytes) -> None:
+        """Send it its line, upon which it becomes a daemon.
+
+        Raises:
+            OSError: It has gone.
+        """
+        secured = self._connection
+        assert isinstance(secured, ssl.SSLSocket)
+        try:
+            secured.settimeout(HANDSHAKE)
+            _send(secured, line)
+            self._connection = secured.unwrap()
+        except (ssl.SSLError, ValueError) as error:
+            raise OSError(f"{self.hello.name}: the process there has gone: {error}") from None
+        self._connection.settimeout(None)
+        self.stdout = os.dup(self._connection.fileno())
+
+    def stop(self) -> None:
+        """End the connection, and with it the daemon."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def ended(self) -> int | None:
+        """Return 1 if the connection has ended, None if not."""
+        try:
+            return None if self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) else 1
+        except BlockingIOError:
+            return None
+        except (OSError, ValueError):
+            return 1
+
+    def trouble(self) -> str:
+        """Say that it has gone, or does not answer."""
+        if self.ended() is None:
+            return f"{self.hello.name}: its daemon does not answer"
+        return f"{self.hello.name}: the process there ended before its daemon was ready; it has said why"
+
+    def close(self) -> None:
+        """End the connection."""
+        self.stop()
+        self._connection.close()
+
+
+class Meeting:
+    """The launcher's side.
+
+    Args:
+        size: How many processes meet, the launcher among them.
+        proof: What they prove to each other by.
+        ports: The ports to listen on: the first free one; 0 takes any.
+
+    Attributes:
+        port: The port that it listens on.
+
+    Raises:
+        RosterError: None of the ports is free.
+    """
+
+    def __init__(self, size: int, proof: Proof, ports: Sequence[int] = (0,)) -> None:
+        self._size = size
+        self._proof = proof
+        self._context = _context(ssl.PROTOCOL_TLS_SERVER)
+        self._gate = threading.Condition()
+        self._found: dict[int, Follower] = {}
+        self._refused: dict[str, None] = {}
+        self._room = threading.BoundedSemaphore(STRANGERS)
+        self._closed = False
+        self._listener = _listener(ports)
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, name="pypmix-meeting", daemon=True).start()
+
+    def wait(self, deadline: float, check: str = "") -> dict[int, Follower]:
+        """Return the followers by their places, once all are there.
+
+        Args:
+            deadline: Until when to wait, by the monotonic clock.
+            check: What to look at if some do not come, for the error.
+
+        Raises:
+            RosterError: Some have not come; the text says which.
+        """
+        with self._gate:
+            if not self._gate.wait_for(self._complete, max(0.0, deadline - time.monotonic())):
+                missing = [place for place in range(1, self._size) if place not in self._found]
+                listed = ", ".join(map(str, missing[:20])) + (", ..." if len(missing) > 20 else "")
+                refused = "".join([f"; {reason}" for reason in list(self._refused)[:3]])
+                came = f"{len(self._found)} of the {self._size - 1} other processes have come, without {listed}"
+                raise RosterError(f"{came} (port {self.port}){refused}" + (f"; {check}" if check else ""))
+            return dict(self._found)
+
+    def close(self) -> None:
+        """Let go of all that have come, and listen no more."""
+        with self._gate:
+            self._closed = True
+            with contextlib.suppress(OSError):
+                # Which wakes the thread that accepts.
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+            for follower in self._found.values():
+                follower.close()
+
+    def _complete(self) -> bool:
+        return len(self._found) == self._size - 1
+
+    def _accept(self) -> None:
+        while True:
+            self._room.acquire()
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                if self._closed:
+                    return
+                self._room.release()
+                time.sleep(RETRY)
+                continue
+            threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
+
+    def _greet(self, connection: socket.socket) -> None:
+        taken = False
+        try:
+            connection.settimeout(HANDSHAKE)
+            secured = self._context.wrap_socket(connection, server_side=True)
+            connection = secured
+            taken = self._take(secured)
+        except (OSError, ValueError, RosterError) as error:
+            with self._gate:
+                if len(self._refused) < 8:
+                    self._refused[f"one was refused: {printable(error)[:200]}"] = None
+        finally:
+            self._room.release()
+            if not taken:
+                connection.close()
+
+    def _take(self, secured: ssl.SSLSocket) -> bool:
+        """Have the other side prove that it belongs here, prove the same to it, and take it in."""
+        data = _receive(secured, 4096)
+        token = _receive(secured, 65536)
+        if not self._proof.check(_statement(b"follower", secured, data), token):
+            raise Refused("it does not prove that it belongs to this session (another secret, or another user)")
+        hello = Hello.read(data)
+        with self._gate:
+            trouble = self._objection(hello)
+        answer = json.dumps({"refused": trouble}).encode()
+        _send(secured, answer)
+        _send(secured, self._proof.make(_statement(b"launcher", secured, answer)))
+        if trouble:
+            raise Refused(f"{hello.name}: {trouble}")
+        with self._gate:
+            if self._closed or self._objection(hello):
+                return False
+            self._found[hello.place] = Follower(hello, secured)
+            self._gate.notify_all()
+        return True
+
+    def _objection(self, hello: Hello) -> str:
+        if hello.version != __version__:
+            return f"its pypmix is {hello.version}, and the launcher's {__version__}: install the same"
+        if hello.size != self._size:
+            return f"it counts {hello.size} processes, and the launcher {self._size}"
+        if hello.place in self._found:
+            return f"another process has its place {hello.place} already"
+        return ""
+
+
+def _listener(ports: Sequence[int]) -> socket.socket:
+    reason = ""
+    for port in ports:
+        try:
+            if socket.has_dualstack_ipv6():
+                return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
+            return socket.create_server(("0.0.0.0", port), backlog=1024)
+        except OSError as error:
+            reason = error.strerror or str(error)
+    raise RosterError(f"the launcher cannot listen on port {', '.join(map(str, ports))}: {reason}")
+
+
+def _statement(side: bytes, secured: ssl.SSLSocket, data: bytes) -> bytes:
+    binding = secured.get_channel_binding("tls-unique")
+    if not binding:
+        raise Refused("the connection has no channel binding")
+    return b"\0".join((side, binding, data))
+
+
+def follow(addresses: Sequence[Address], hello: Hello, proof: Proof, deadline: float) -> tuple[bytes, socket.socket]:
+    """Dial the launcher until it is there; return the line for the daemon and the connection to the launcher.
+
+    Args:
+        addresses: Where the launcher may listen.
+        hello: What to tell it.
+        proof: What to prove to each other by.
+        deadline: Until when to try, by the monotonic clock.
+
+    Raises:
+        RosterError: It is not reached, or does not want this process.
+    """
+    reasons: Mapping[Address, str] = {}
+    while True:
+        reasons = {}
+        for address in addresses:
+            try:
+                secured = _dial(address, hello, proof)
+                break
+            except (OSError, ValueError) as error:
+                reasons[address] = getattr(error, "strerror", None) or str(error)
+        else:
+            if time.monotonic() >= deadline:
+                told = "; ".join([f"{host} port {port}: {printable(why)}" for (host, port), why in reasons.items()])
+                raise RosterError(
+                    f"the launcher is not reached: {told}; does it run, and does no firewall stand between?"
+                )
+            time.sleep(RETRY)
+            continue
+        try:
+            secured.settimeout(None)
+            line = _receive(secured)
+            secured.settimeout(HANDSHAKE)
+            connection = secured.unwrap()
+        except (OSError, ValueError, Refused):
+            secured.close()
+            raise RosterError("the launcher has gone before the session began; it has said why") from None
+        connection.settimeout(None)
+        return line, connection
+
+
+def _dial(address: Address, hello: Hello, proof: Proof) -> ssl.SSLSocket:
+    connection = socket.create_connection(address, timeout=HANDSHAKE)
+    try:
+        secured = _context(ssl.PROTOCOL_TLS_CLIENT).wrap_socket(connection)
+        connection = secured
+        data = hello.write()
+        _send(secured, data)
+        _send(secured, proof.make(_statement(b"follower", secured, data)))
+        try:
+            answer = _receive(secured, 4096)
+            token = _receive(secured, 65536)
+        except Refused:
+            raise OSError("it does not take this process's proof (another secret, or another user)") from None
+        if not proof.check(_statement(b"launcher", secured, answer), token):
+            raise OSError("what listens there does not prove that it is the launcher")
+        refused = json.loads(answer).get("refused")
+        if refused:
+            raise Refused(f"the launcher refuses this process: {printable(refused)}")
+    except BaseException:
+        connection.close()
+        raise
+    return secured

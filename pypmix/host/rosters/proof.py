@@ -1,0 +1,140 @@
+"""Proofs that two processes belong together: a secret that both know, or munge, which knows that both are the user's.
+
+A proof is about a statement, which names the side that makes it and the connection on which it is made. So it is of no
+use to the other side, nor on another connection.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import stat
+from typing import Protocol
+
+from pypmix.host.rosters.base import RosterError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+MIN_SECRET = 16
+MAX_SECRET = 4096
+MAX_TOKEN = 16384
+
+MUNGE_OPT_SOCKET = 8
+
+
+class Proof(Protocol):
+    """Makes tokens that prove statements, and checks those of others."""
+
+    def make(self, statement: bytes) -> bytes:
+        """Return a token for a statement of at most 1 kB."""
+
+    def check(self, statement: bytes, token: bytes) -> bool:
+        """Tell whether a token proves a statement."""
+
+
+class Secret:
+    """Proof by a secret that all processes of the session know.
+
+    Args:
+        secret: The secret, at least 16 bytes.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) < MIN_SECRET:
+            raise RosterError(f"a secret of {len(secret)} bytes can be guessed: {MIN_SECRET} at least")
+        self._secret = secret
+
+    @classmethod
+    def in_file(cls, path: str) -> Secret:
+        """Read it from a file, which only its owner can read or write.
+
+        Raises:
+            RosterError: It cannot be read, is another user's, or others may read it.
+        """
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                found = os.fstat(fd)
+                data = os.read(fd, MAX_SECRET) if stat.S_ISREG(found.st_mode) else b""
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise RosterError(f"the secret cannot be read: {path}: {error.strerror}") from None
+        if not stat.S_ISREG(found.st_mode):
+            raise RosterError(f"the secret {path} is not a file")
+        # A Secret of Kubernetes is a file of root's that the group of the pod may read.
+        if found.st_uid not in (os.geteuid(), 0):
+            raise RosterError(f"the secret {path} belongs to uid {found.st_uid}, not to this user: chown it")
+        if found.st_mode & (stat.S_IWGRP | stat.S_IRWXO) or (found.st_uid and found.st_mode & stat.S_IRGRP):
+            raise RosterError(f"others than its owner can read or write the secret {path}: chmod 600 {path}")
+        return cls(data.strip())
+
+    def make(self, statement: bytes) -> bytes:
+        """Return the code that only one who knows the secret can make of a statement."""
+        return hmac.digest(self._secret, b"pypmix-meet\0" + statement, "sha256")
+
+    def check(self, statement: bytes, token: bytes) -> bool:
+        """Tell whether a token proves a statement."""
+        return hmac.compare_digest(self.make(statement), token)
+
+
+class Munge:
+    """Proof by munge's daemon, whose key all nodes of a cluster share: the other process runs as the same user.
+
+    Args:
+        env: Where PYPMIX_MUNGE_SOCKET may name the socket of munge's daemon, if it is not in its usual place.
+
+    Raises:
+        RosterError: Munge is not usable here.
+    """
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        import ctypes
+
+        self._ctypes = ctypes
+        try:
+            library: Any = ctypes.CDLL("libmunge.so.2")
+        except OSError:
+            raise RosterError("munge's library is not here (libmunge.so.2)") from None
+        library.munge_ctx_create.restype = ctypes.c_void_p
+        library.munge_strerror.restype = ctypes.c_char_p
+        self._library = library
+        self._libc = ctypes.CDLL(None)
+        self._libc.free.argtypes = [ctypes.c_void_p]
+        self._context = ctypes.c_void_p(library.munge_ctx_create())
+        if path := env.get("PYPMIX_MUNGE_SOCKET"):
+            library.munge_ctx_set(self._context, MUNGE_OPT_SOCKET, ctypes.c_char_p(path.encode()))
+        self.make(b"")
+
+    def make(self, statement: bytes) -> bytes:
+        """Return a credential of this user that holds a statement."""
+        text = self._ctypes.c_void_p()
+        status = self._library.munge_encode(
+            self._ctypes.byref(text), self._context, statement, self._ctypes.c_int(len(statement))
+        )
+        if status or not text.value:
+            reason = self._library.munge_strerror(status).decode(errors="replace")
+            raise RosterError(f"munge makes no credential: {reason}: does munged run?")
+        try:
+            return self._ctypes.string_at(text.value)
+        finally:
+            self._libc.free(text)
+
+    def check(self, statement: bytes, token: bytes) -> bool:
+        """Tell whether a credential holds a statement of a process of this user, and was not shown before."""
+        if b"\0" in token or len(token) > MAX_TOKEN:
+            return False
+        ctypes = self._ctypes
+        data, size = ctypes.c_void_p(), ctypes.c_int()
+        uid, gid = ctypes.c_uint32(), ctypes.c_uint32()
+        status = self._library.munge_decode(
+            token, self._context, ctypes.byref(data), ctypes.byref(size), ctypes.byref(uid), ctypes.byref(gid)
+        )
+        try:
+            held = ctypes.string_at(data.value, size.value) if data.value else b""
+        finally:
+            self._libc.free(data)
+        return not status and uid.value == os.geteuid() and hmac.compare_digest(held, statement)
