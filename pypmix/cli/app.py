@@ -66,7 +66,7 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
         add_reach(commands[carry.__name__.strip("_")])
         return option
 
-    listed.add_parser("run", prog="pypmix run", help="Run a job on this node, with a PMIx server.")
+    listed.add_parser("run", prog="pypmix run", help="Run a job on this machine or on several, with PMIx servers.")
     option = add(
         _doctor,
         "Say which engines and libraries can be used here, which one a client takes and why, and what to change.",

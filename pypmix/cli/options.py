@@ -12,6 +12,7 @@ import os
 from pypmix.cli.parser import Parser, Read, UsageError, add_help
 from pypmix.engine.select import ENGINES, SERVER_ENGINES
 from pypmix.host.job import Application
+from pypmix.host.mapping import RANKINGS, Mapping
 from pypmix.host.terms import Terms
 from pypmix.standard.limits import DEFAULTS, VARIABLE, Limits
 from pypmix.standard.record import Record
@@ -19,8 +20,11 @@ from pypmix.standard.types import RANK_WILDCARD, decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
+    from collections.abc import Mapping as Variables
     from typing import Any
+
+    from pypmix.host.rosters.names import Host
 
 PUSH = "push"
 READERS: dict[str, int | str | None] = {"all": RANK_WILDCARD, "none": None, PUSH: PUSH}
@@ -69,6 +73,45 @@ def _one_of(known: Sequence[str]) -> Callable[[str, str], str]:
         return text
 
     return read
+
+
+def _hosts(name: str, text: str) -> tuple[Host, ...]:
+    from pypmix.host.rosters.names import read_hosts
+
+    try:
+        return tuple(read_hosts(text))
+    except ValueError as error:
+        raise UsageError(f"{name} takes nodes such as n1,n2:4: {error}") from None
+
+
+def _hostfile(_name: str, path: str) -> tuple[Host, ...]:
+    from pypmix.host.rosters.names import read_hostfile
+
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            found = tuple(read_hostfile(file, path))
+    except OSError as error:
+        raise UsageError(f"the hostfile {path!r:.200} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if not found:
+        raise UsageError(f"the hostfile {path!r:.200} names no node")
+    return found
+
+
+def _place(name: str, text: str) -> tuple[int, int]:
+    number, slash, size = text.partition("/")
+    place, count = decimal(number, 1 << 20), decimal(size, 1 << 20)
+    if place is None or not slash or not count or place >= count:
+        raise UsageError(f"{name} takes a place and a number of processes such as 0/2, not {text!r:.80}")
+    return place, count
+
+
+def _mapping(name: str, text: str) -> Mapping:
+    try:
+        return Mapping.read(text)
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from None
 
 
 class Option(Record):
@@ -151,8 +194,79 @@ OPTIONS = (
         ("--nodes",),
         "N",
         "Simulate N nodes, node0 and so on, on this machine: for development and tests. Each has a server of its own "
-        "for its block of the ranks. On a cluster, run pypmix under PRRTE, Open MPI or Slurm.",
+        "for its block of the ranks. Real nodes are named by --host, --hostfile or --roster.",
         _number,
+    ),
+    Option(
+        "hosts",
+        ("--host", "-H", "-host"),
+        "NAME[:SLOTS],...",
+        "Run the job on these nodes, each with so many slots, 1 if not given: daemons are started there by ssh.",
+        _hosts,
+    ),
+    Option(
+        "hostfile",
+        ("--hostfile", "-hostfile", "--machinefile"),
+        "FILE",
+        "Run the job on the nodes of this file, which has the format of Open MPI's and PRRTE's hostfiles.",
+        _hostfile,
+    ),
+    Option(
+        "roster",
+        ("--roster",),
+        "NAME",
+        "The nodes to run on: ssh, slurm, kubernetes, symmetric, pmix, local (this machine), or module:Class. Found "
+        "out from the command line and the environment if not given.",
+    ),
+    Option(
+        "agent",
+        ("--launch-agent",),
+        "COMMAND",
+        "The command that runs a command on a node, with {host} in the node's place, such as 'kubectl exec -i {host} "
+        "--'; ssh if not given.",
+    ),
+    Option("python", ("--remote-python",), "PATH", "The Python of the nodes; this one's path if not given."),
+    Option(
+        "interface",
+        ("--interface",),
+        "NAME|CIDR",
+        "The network interface by which nodes reach each other, or the network such as 10.0.0.0/8.",
+    ),
+    Option(
+        "mapping",
+        ("--map-by",),
+        "slot|node|ppr:N:node",
+        "Place ranks on one node after the other, in turn on each, or N on each; slot if not given.",
+        _mapping,
+    ),
+    Option(
+        "rank_by",
+        ("--rank-by",),
+        "slot|node",
+        "Give consecutive ranks to the same node or to different ones; as they are mapped if not given.",
+        _one_of(RANKINGS),
+    ),
+    Option("crowded", ("--oversubscribe",), "", "Let nodes run more ranks than they have slots."),
+    Option(
+        "symmetric",
+        ("--symmetric",),
+        "PLACE/NUMBER",
+        "This command was started on so many nodes, and here is the node with this place; 0 is the launcher.",
+        _place,
+    ),
+    Option("meet", ("--meet",), "HOST:PORT", "Where the launcher listens for the others, with --symmetric."),
+    Option(
+        "secret_file",
+        ("--secret-file",),
+        "FILE",
+        "The secret by which such processes know each other (PYPMIX_SECRET_FILE); only its owner may read it.",
+    ),
+    Option(
+        "patience",
+        ("--node-timeout",),
+        "SECONDS",
+        "The time in which all nodes have to be there; 30 s if not given.",
+        _seconds,
     ),
     Option(
         "cluster",
@@ -207,6 +321,34 @@ OPTIONS = (
 )
 
 
+class Where(Record):
+    """The nodes that a command line asks for, and how to reach them.
+
+    Attributes:
+        roster: The roster's name; empty for what is found out.
+        hosts: The nodes of `--host` and `--hostfile`.
+        agent: The command that runs a command on a node; empty for the roster's own.
+        python: The Python there; empty for the path of this one.
+        interface: The network that nodes reach each other by.
+        mapping: How ranks are placed.
+        symmetric: The place of this process among those that were started alike, and their number.
+        meet: Where these meet.
+        secret_file: The file with their secret.
+        patience: Seconds in which all nodes have to be there.
+    """
+
+    roster: str = ""
+    hosts: tuple[Host, ...] = ()
+    agent: str = ""
+    python: str = ""
+    interface: str = ""
+    mapping: Mapping = Mapping()
+    symmetric: tuple[int, int] | None = None
+    meet: str = ""
+    secret_file: str = ""
+    patience: float = 30.0
+
+
 class Request(Record):
     """A command line of `pypmix run`, as it was read."""
 
@@ -222,13 +364,16 @@ class Request(Record):
     address: str = "127.0.0.1"
     nspace: str = ""
     limits: Limits = DEFAULTS
+    where: Where = Where()
 
 
-HELP = """Run a job on this node: ranks, their PMIx server, and the clean-up after them.
+HELP = """Run a job on this machine or on several: ranks, their PMIx servers, and the clean-up after them.
 
 pypmix run -n 4 python hello.py
 
 pypmix run -n 1 ./leader : -n 8 -x DEPTH=3 ./worker --fast
+
+pypmix run --host n1,n2:4 -n 5 ./app
 
 Options end at the program's name; what follows belongs to the program, up to a ':' that starts the next
 application. Standard input goes to rank 0. Output is passed on by whole lines, except that a lone rank writes
@@ -257,7 +402,7 @@ def _parser() -> Parser:
     return parser
 
 
-def parse(words: Sequence[str], env: Mapping[str, str]) -> Request:
+def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
     """Read the words that follow `pypmix run`.
 
     Args:
@@ -290,6 +435,7 @@ def parse(words: Sequence[str], env: Mapping[str, str]) -> Request:
         apps = [app.replace(env=(*app.env, ("PYPMIX_ENGINE", engine))) for app in apps]
     server_engine, library = job.pop("server_engine", "python"), job.pop("library", None)
     limits = job.pop("limits", "") or env.get(VARIABLE, "")
+    where = _where(job)
     cluster, join, address = [job.pop(field, "") for field in ("cluster", "join", "join_address")]
     if join and not cluster:
         raise UsageError("runs that are joined are clusters, and each has a name of its own: add --cluster NAME")
@@ -321,9 +467,32 @@ def parse(words: Sequence[str], env: Mapping[str, str]) -> Request:
         address=address or "127.0.0.1",
         nspace=job.pop("nspace", ""),
         limits=allowed,
+        where=where,
         # All that is left are terms of the same names.
         terms=Terms(stdin=reader, **job),
     )
+
+
+def _where(job: dict[str, Any]) -> Where:
+    """Take what concerns nodes out of what was given for the job."""
+    mapping: Mapping = job.pop("mapping", Mapping())
+    mapping = mapping.replace(rank_by=job.pop("rank_by", ""), crowded=job.pop("crowded", False) or mapping.crowded)
+    hosts = job.pop("hosts", ())
+    hostfile = job.pop("hostfile", ())
+    if hosts and hostfile:
+        # As mpirun has it: --host chooses from the hostfile.
+        known = {host.name: host for host in hostfile}
+        missing = [host.name for host in hosts if host.name not in known]
+        if missing:
+            raise UsageError(f"--host names {', '.join(missing):.200}, which the hostfile does not have")
+        hosts = tuple([host.replace(most=known[host.name].most) for host in hosts])
+    fields = ("roster", "agent", "python", "interface", "symmetric", "meet", "secret_file", "patience")
+    given = {field: job.pop(field) for field in fields if field in job}
+    if "symmetric" in given and "meet" not in given:
+        raise UsageError("--symmetric needs a place to meet: --symmetric 0/2 --meet n1:7777")
+    if job.get("nodes", 1) > 1 and (hosts or hostfile or given):
+        raise UsageError("--nodes simulates nodes on this machine: leave it out to run on others")
+    return Where(hosts=hosts or hostfile, mapping=mapping, **given)
 
 
 def _segments(words: Sequence[str]) -> list[list[str]]:
@@ -354,7 +523,7 @@ def _options(parser: Parser, words: list[str]) -> tuple[dict[str, Any], list[str
     return given, ["--" if word == DASHES else word for word in program]
 
 
-def _setting(text: str, env: Mapping[str, str]) -> list[tuple[str, str]]:
+def _setting(text: str, env: Variables[str, str]) -> list[tuple[str, str]]:
     name, equals, value = text.partition("=")
     if not name:
         raise UsageError(f"-x takes NAME=VALUE or NAME, not {text!r}")

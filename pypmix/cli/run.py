@@ -1,4 +1,4 @@
-"""`pypmix run`: run a job on this machine."""
+"""`pypmix run`: run a job on this machine, or on the nodes that a roster knows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,24 @@ from pypmix.cli.options import parse
 from pypmix.cli.parser import USAGE, UsageError
 from pypmix.host.local import LocalHost
 from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND
+from pypmix.standard import statuses
 from pypmix.standard.errors import EngineUnavailable, PMIxError
 from pypmix.standard.logtext import printable_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from pypmix.cli.cluster import Cluster
+    from pypmix.cli.options import Request, Where
     from pypmix.host.nodes import Wrap
+
+
+LOCAL = "local"
+"""What `--roster` calls this machine."""
+
+MARKS = ("SLURM_JOB_ID", "JOB_COMPLETION_INDEX")
+"""Variables of resource managers that may have several nodes for this run."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -30,7 +40,46 @@ def run(words: Sequence[str]) -> int:
     try:
         request = parse(words, os.environ)
         _occupy_standard_descriptors()
-        host = LocalHost(
+        if alone(request.where, os.environ):
+            return _run(request, LocalHost)
+        from pypmix.cli.cluster import Cluster
+
+        cluster = Cluster.find(request.where, os.environ)
+    except UsageError as error:
+        return _misused(error)
+    if cluster is None:
+        return _run(request, LocalHost)
+    return _run_there(request, cluster)
+
+
+def alone(where: Where, env: Mapping[str, str]) -> bool:
+    """Tell whether a run is one of this machine; costs next to nothing, since every run asks."""
+    if where.roster == LOCAL:
+        return True
+    return not (where.roster or where.hosts or where.symmetric or any(mark in env for mark in MARKS))
+
+
+def _run_there(request: Request, cluster: Cluster) -> int:
+    """Run the job on the nodes of a cluster, or be the daemon of one of them."""
+    from pypmix.host.rosters.base import RosterError
+
+    try:
+        code = cluster.join()
+        if code is not None:
+            return code
+        say(cluster.reason)
+        return _run(request, cluster.launcher())
+    except RosterError as error:
+        say(str(error))
+        return 1
+    finally:
+        cluster.close()
+
+
+def _run(request: Request, make: Callable[..., LocalHost]) -> int:
+    """Run the job on what a class of hosts, or a function, makes."""
+    try:
+        host = make(
             request.apps,
             terms=request.terms,
             engine=request.server_engine,
@@ -45,15 +94,16 @@ def run(words: Sequence[str]) -> int:
             limits=request.limits,
             wrap=None if request.record is None else _recording(request.record),
         )
-    except (UsageError, ValueError, OverflowError) as error:
-        say(f"{error}\nTry 'pypmix run --help'.")
-        return USAGE
+    except (ValueError, OverflowError) as error:
+        return _misused(error)
     except OSError as error:
         say(f"what servers ask cannot be recorded: {error}")
         return 1
     gc.enable()
     try:
         outcome = host.run()
+    except OverflowError as error:
+        return _misused(error)
     except OSError as error:
         return _refused(error)
     except EngineUnavailable as error:
@@ -61,11 +111,18 @@ def run(words: Sequence[str]) -> int:
         say(f"{error.detail}\nName a libpmix with --server-libpmix PATH, or leave out --server-engine native.")
         return 1
     except PMIxError as error:
-        say(str(error))
+        # What a node has said of itself stands alone.
+        plain = error.status == statuses.ERROR and not error.operation
+        say("\n".join(filter(None, (error.detail, error.hint))) if plain else str(error))
         return 1
     if outcome.reason:
         say(outcome.reason)
     return outcome.code
+
+
+def _misused(error: Exception) -> int:
+    say(f"{error}\nTry 'pypmix run --help'.")
+    return USAGE
 
 
 def _recording(path: str) -> Wrap:

@@ -20,17 +20,19 @@ class Node(Record):
         slots: How many ranks it is for; 0 for none.
         addresses: Other names of it, by which a spawn may mean it too.
         cpus: How many CPUs it has; 0 where its daemon is to say.
+        most: How many ranks it takes at most where it is oversubscribed; 0 for any number.
     """
 
     name: str
     slots: int = 1
     addresses: tuple[str, ...] = ()
     cpus: int = 0
+    most: int = 0
 
     def __validate__(self) -> None:
         if "," in check_name(self.name) or self.name.startswith("!"):
             raise ValueError(f"{self.name!r:.80} cannot name a node")
-        for what, number in (("slots", self.slots), ("cpus", self.cpus)):
+        for what, number in (("slots", self.slots), ("cpus", self.cpus), ("most", self.most)):
             if type(number) is not int or number < 0:
                 raise ValueError(f"the {what} of node {self.name} are a number, 0 at least, not {number!r:.80}")
 

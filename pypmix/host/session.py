@@ -56,6 +56,9 @@ if TYPE_CHECKING:
         def ended(self) -> int | None:
             """Return its exit code if it has ended; does not block."""
 
+        def trouble(self) -> str:
+            """Return why it has ended before it was ready, and what to try; empty if that is not known."""
+
     Start = Callable[[Node, bytes], StartedDaemon]
 
 LAUNCHER = "!launcher"
@@ -243,7 +246,10 @@ class Fleet:
     def _refuse(self, daemon: _Daemon) -> None:
         """Take in what a daemon has said first: that it is ready, or why it is not."""
         line, _, rest = bytes(daemon.said).partition(b"\n")
+        trouble = "" if line else daemon.started.trouble()
         try:
+            if trouble:
+                raise PMIxError(trouble)
             read_ready(line, daemon.node.hostname)
         except PMIxError as error:
             self._failed = self._failed or error

@@ -57,16 +57,19 @@ def test_all_meet_and_get_their_lines() -> None:
     assert {place: each.hello for place, each in found.items()} == {1: hello(1), 2: hello(2)}
     for follower in found.values():
         follower.begin(LINE)
-        assert follower.stdin == -1
+        os.write(follower.stdin, LINE)
         assert os.read(follower.stdout, 100) == b"ready\n"
         assert follower.ended() is None
-    found[1].stop()
+    # The end of its standard input.
+    os.close(found[1].stdin)
     others[1].join(10)
-    assert found[1].ended() == 1
+    assert os.read(found[1].stdout, 100) == b""
+    assert found[1].ended() == 0
     assert others[0].is_alive()
     meeting.close()
     others[0].join(10)
     assert [(each.line, each.rest, each.error) for each in others] == [(LINE, b"", "")] * 2
+    os.close(found[2].stdin)
     for follower in found.values():
         os.close(follower.stdout)
 
@@ -77,7 +80,10 @@ def test_one_that_comes_before_the_launcher() -> None:
     early = Process(port, hello(1, 2))
     time.sleep(2 * meet.RETRY)
     meeting = Meeting(2, SECRET, [port])
-    meeting.wait(soon())[1].begin(LINE)
+    (found,) = meeting.wait(soon()).values()
+    found.begin(LINE)
+    os.close(found.stdin)
+    os.close(found.stdout)
     meeting.close()
     early.join(10)
     assert early.line == LINE
@@ -131,7 +137,10 @@ def test_strangers_do_not_hold_up_the_others() -> None:
     for connection in silent[:25]:
         connection.sendall(os.urandom(200))
     other = Process(meeting.port, hello(1, 2))
-    meeting.wait(soon())[1].begin(LINE)
+    (found,) = meeting.wait(soon()).values()
+    found.begin(LINE)
+    os.close(found.stdin)
+    os.close(found.stdout)
     meeting.close()
     other.join(10)
     assert other.line == LINE

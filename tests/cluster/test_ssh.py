@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.sshd import Server
+from pypmix.host.nodes import usable_cpus
 from pypmix.host.placing import Node
 from pypmix.host.rosters.base import RosterError, Settings
 from pypmix.host.rosters.names import Host, read_hosts
@@ -82,7 +83,7 @@ def close(daemon: Started) -> None:
 
 def test_many_nodes_at_a_time_by_ssh(sshd: Server, nodes: Nodes, python: str) -> None:
     roster = nodes("n1,n2:4,n3:*", sshd.agent, python)
-    assert roster.nodes() == [Node("n1", 1), Node("n2", 4), Node("n3", -1)]
+    assert roster.nodes() == [Node("n1", 1), Node("n2", 4), Node("n3", usable_cpus())]
     started = [roster.start(node, b"") for node in roster.nodes()]
     for daemon in started:
         assert answer(daemon) == b"""heard {"secret": "s"} ['-m', 'pypmix', 'node'] True\n"""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pypmix.host.placing import Node
     from pypmix.host.rosters.names import Host
+    from pypmix.host.session import StartedDaemon
 
     Lost = Callable[[str, str], None]
 
@@ -67,27 +68,6 @@ class Settings(Record):
         return [self.python, "-m", "pypmix", "node"]
 
 
-class StartedDaemon(Protocol):
-    """A daemon that was started.
-
-    Attributes:
-        stdin: A descriptor that its standard input is written to; -1 if the roster has passed the line on by itself.
-        stdout: A descriptor that its standard output is read from.
-    """
-
-    stdin: int
-    stdout: int
-
-    def stop(self) -> None:
-        """End it by force; may be called twice, and does not wait."""
-
-    def ended(self) -> int | None:
-        """Return its exit code if it has ended, None if not; does not wait."""
-
-    def trouble(self) -> str:
-        """Return a sentence on why it has ended before it was ready, and what to try; empty if that is not known."""
-
-
 class Roster(Protocol):
     """The nodes of a session.
 
@@ -99,9 +79,22 @@ class Roster(Protocol):
 
     name: str
 
+    def __init__(self, settings: Settings) -> None:
+        """Take the settings; raises `RosterError` where the roster cannot be used here."""
+
     @classmethod
     def found(cls, settings: Settings) -> str:
         """Return why this roster is the one to take here, in a line for people; empty if it is not."""
+
+    def join(self) -> int | None:
+        """Return None in the launcher.
+
+        Where the same command was started on each node, all processes but one are no launcher: there it becomes the
+        daemon of the node, and returns an exit code when the session is over.
+
+        Raises:
+            RosterError: The launcher is not reached.
+        """
 
     def nodes(self) -> Sequence[Node]:
         """Return the nodes, the launcher's own too if it is one of them; may wait for them.

@@ -1,10 +1,10 @@
 """Processes that are started alike, one on each node, and meet: one is the launcher, the others become its daemons.
 
 The launcher listens. A follower dials until it is there, within the patience of both. Their connection is TLS without
-certificates, so that a third process cannot read along; and each proves to the other (`proof.py`) a statement that holds
+certificates, so that a third process cannot read along. Each proves to the other (`proof.py`) a statement that holds
 the connection's channel binding, so that a third process cannot stand between them either. Over it the launcher sends
-the line for the daemon, with the session's secret. Then both leave TLS: from there on the connection carries the daemon's
-answer, and its end tells each that the other has gone.
+the line for the daemon, with the session's secret. Then both leave TLS: from there on the connection carries the
+daemon's answer, and its end tells each that the other has gone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import selectors
 import socket
 import ssl
 import threading
@@ -24,11 +25,12 @@ from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pypmix.host.rosters.proof import Proof
 
     Address = tuple[str, int]
+    Broken = Callable[[], str]
 
 MAX_FRAME = 1 << 20
 HANDSHAKE = 10.0
@@ -38,8 +40,11 @@ STRANGERS = 256
 """The number of connections that may be in their handshake at a time."""
 
 RETRY = 0.2
+LOOK = 0.1
+"""Seconds after which it is looked again whether more can come."""
+
 CIPHERS = "AECDH-AES256-SHA:@SECLEVEL=0"
-"""Anonymous elliptic-curve keys. They are safe from those who only listen; proofs of the channel binding do the rest."""
+"""Anonymous elliptic-curve keys: safe from those who only listen; the proofs of the channel binding do the rest."""
 
 
 class Refused(RosterError):
@@ -89,7 +94,7 @@ class Hello(Record):
         name: The name of its node.
         version: Its pypmix.
         cpus: How many CPUs it may use.
-        slots: How many ranks its node is meant to run, -1 where it does not know.
+        slots: How many ranks its node is meant to run; 0 for as many as it has CPUs.
     """
 
     place: int
@@ -97,7 +102,7 @@ class Hello(Record):
     name: str
     version: str
     cpus: int = 0
-    slots: int = -1
+    slots: int = 0
 
     @classmethod
     def read(cls, data: bytes) -> Hello:
@@ -124,16 +129,16 @@ class Follower:
 
     Attributes:
         hello: What it has said of itself.
-        stdin: -1, since the line goes over the encrypted connection.
+        stdin: The end of it is the end of the daemon's; what is written there is dropped, since the line has gone over
+            the encrypted connection. Belongs to the caller.
         stdout: What its daemon's answer is read from; belongs to the caller.
     """
 
-    stdin = -1
-
-    def __init__(self, hello: Hello, connection: ssl.SSLSocket) -> None:
+    def __init__(self, hello: Hello, connection: ssl.SSLSocket, ends: Ends) -> None:
         self.hello = hello
-        self.stdout = -1
+        self.stdin = self.stdout = -1
         self._connection: socket.socket = connection
+        self._ends = ends
 
     def begin(self, line: bytes) -> None:
         """Send it its line, upon which it becomes a daemon.
@@ -151,6 +156,12 @@ class Follower:
             raise OSError(f"{self.hello.name}: the process there has gone: {error}") from None
         self._connection.settimeout(None)
         self.stdout = os.dup(self._connection.fileno())
+        self.stdin = self._ends.watch(self.leave)
+
+    def leave(self) -> None:
+        """Have the daemon's standard input end."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
 
     def stop(self) -> None:
         """End the connection, and with it the daemon."""
@@ -158,9 +169,9 @@ class Follower:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def ended(self) -> int | None:
-        """Return 1 if the connection has ended, None if not."""
+        """Return 0 if the connection has ended, None if not."""
         try:
-            return None if self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) else 1
+            return None if self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) else 0
         except BlockingIOError:
             return None
         except (OSError, ValueError):
@@ -176,6 +187,48 @@ class Follower:
         """End the connection."""
         self.stop()
         self._connection.close()
+
+
+class Ends:
+    """Pipes that are only watched for their end, by one thread."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._gate = threading.Lock()
+        self._waker, self._wake = os.pipe2(os.O_CLOEXEC)
+        self._selector.register(self._waker, selectors.EVENT_READ)
+        self._thread: threading.Thread | None = None
+
+    def watch(self, ended: Callable[[], None]) -> int:
+        """Return a descriptor to write to, which belongs to the caller; once it is closed, `ended` is called."""
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        with self._gate:
+            self._selector.register(reader, selectors.EVENT_READ, ended)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="pypmix-meeting-ends", daemon=True)
+                self._thread.start()
+        return writer
+
+    def close(self) -> None:
+        """Watch no more."""
+        os.close(self._wake)
+        if self._thread is not None:
+            self._thread.join()
+        for key in list(self._selector.get_map().values()):
+            os.close(key.fd)
+        self._selector.close()
+
+    def _run(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                if os.read(key.fd, 65536):
+                    continue
+                if key.fd == self._waker:
+                    return
+                with self._gate:
+                    self._selector.unregister(key.fd)
+                os.close(key.fd)
+                key.data()
 
 
 class Meeting:
@@ -202,28 +255,36 @@ class Meeting:
         self._refused: dict[str, None] = {}
         self._room = threading.BoundedSemaphore(STRANGERS)
         self._closed = False
+        self._ends = Ends()
         self._listener = _listener(ports)
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="pypmix-meeting", daemon=True).start()
 
-    def wait(self, deadline: float, check: str = "") -> dict[int, Follower]:
+    def wait(self, deadline: float, names: Sequence[str] = (), broken: Broken = lambda: "") -> dict[int, Follower]:
         """Return the followers by their places, once all are there.
 
         Args:
             deadline: Until when to wait, by the monotonic clock.
-            check: What to look at if some do not come, for the error.
+            names: What the places are called in the error, where they have names.
+            broken: Tells why no more will come; empty while they may.
 
         Raises:
             RosterError: Some have not come; the text says which.
         """
         with self._gate:
-            if not self._gate.wait_for(self._complete, max(0.0, deadline - time.monotonic())):
-                missing = [place for place in range(1, self._size) if place not in self._found]
-                listed = ", ".join(map(str, missing[:20])) + (", ..." if len(missing) > 20 else "")
-                refused = "".join([f"; {reason}" for reason in list(self._refused)[:3]])
-                came = f"{len(self._found)} of the {self._size - 1} other processes have come, without {listed}"
-                raise RosterError(f"{came} (port {self.port}){refused}" + (f"; {check}" if check else ""))
-            return dict(self._found)
+            while not self._gate.wait_for(self._complete, LOOK):
+                reason = broken()
+                if reason or time.monotonic() >= deadline:
+                    break
+            else:
+                return dict(self._found)
+            missing = [
+                names[place] if names else str(place) for place in range(1, self._size) if place not in self._found
+            ]
+            listed = ", ".join(missing[:20]) + (", ..." if len(missing) > 20 else "")
+            refused = "".join([f"; {each}" for each in list(self._refused)[:3]])
+            came = f"{len(self._found)} of the {self._size - 1} other processes have come, without {listed}"
+            raise RosterError(f"{came} (port {self.port}){refused}" + (f"; {reason}" if reason else ""))
 
     def close(self) -> None:
         """Let go of all that have come, and listen no more."""
@@ -235,6 +296,7 @@ class Meeting:
             self._listener.close()
             for follower in self._found.values():
                 follower.close()
+        self._ends.close()
 
     def _complete(self) -> bool:
         return len(self._found) == self._size - 1
@@ -285,7 +347,7 @@ class Meeting:
         with self._gate:
             if self._closed or self._objection(hello):
                 return False
-            self._found[hello.place] = Follower(hello, secured)
+            self._found[hello.place] = Follower(hello, secured, self._ends)
             self._gate.notify_all()
         return True
 
@@ -381,3 +443,33 @@ def _dial(address: Address, hello: Hello, proof: Proof) -> ssl.SSLSocket:
         connection.close()
         raise
     return secured
+
+
+def serve(line: bytes, connection: socket.socket) -> int:
+    """Become the daemon of this node: the line is its standard input, and the connection the end of it and its output.
+
+    Args:
+        line: What the launcher has sent.
+        connection: The connection to the launcher.
+    """
+    from pypmix.host.daemon import main
+
+    reader, writer = os.pipe()
+    os.dup2(reader, 0)
+    os.close(reader)
+    os.dup2(connection.fileno(), 1)
+    os.set_inheritable(writer, False)
+
+    def feed() -> None:
+        with contextlib.suppress(OSError):
+            os.write(writer, line)
+            while connection.recv(4096):
+                pass
+        os.close(writer)
+
+    threading.Thread(target=feed, name="pypmix-launcher", daemon=True).start()
+    try:
+        return main()
+    finally:
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)

@@ -75,6 +75,11 @@ class Started:
 
     def trouble(self) -> str:
         """Say why the command has ended, or what to try where it does not get on."""
+        try:
+            # It may have closed its output, and be just about to end.
+            self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            pass
         return self._explain(self._node, self._process.poll(), self._errors.last(self._stderr))
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import os
 import shlex
 import shutil
 
+from pypmix.host.nodes import usable_cpus
 from pypmix.host.placing import Node
 from pypmix.host.rosters import process
 from pypmix.host.rosters.base import RosterError
@@ -91,10 +92,14 @@ class SSHRoster:
         agent = "ssh" if not settings.agent else settings.agent.split()[0]
         return f"{listed(settings.hosts)} by {agent}"
 
+    def join(self) -> int | None:
+        """Return None: this is the launcher."""
+        return None
+
     def nodes(self) -> Sequence[Node]:
-        """Return the nodes."""
+        """Return the nodes; those without slots are taken to have as many CPUs as this machine."""
         return [
-            Node(name, host.slots or -1, (host.name,) if host.name != name else (), most=host.most)
+            Node(name, host.slots or usable_cpus(), (host.name,) if host.name != name else (), most=host.most)
             for name, host in self._hosts.items()
         ]
 

@@ -1,0 +1,127 @@
+"""`pypmix run` on several nodes: which roster, its nodes, and the launcher over them."""
+
+from __future__ import annotations
+
+from pypmix.cli.parser import UsageError
+from pypmix.host.local import LocalHost
+from pypmix.host.mapping import Room, place
+from pypmix.host.rosters.base import RosterError, Settings
+from pypmix.host.rosters.choosing import choose
+from pypmix.host.rosters.slurm import own_addresses
+from pypmix.host.session import NodeSession
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from pypmix.cli.options import Where
+    from pypmix.host import mapping
+    from pypmix.host.nodes import HostNode
+    from pypmix.host.rosters.base import Roster
+
+
+class Launcher(LocalHost):
+    """A launcher whose ranks are placed as the command line says.
+
+    Args:
+        mapping: How.
+        most: How many ranks nodes take at most, by their names.
+        terms: Those of `LocalHost`.
+    """
+
+    def __init__(self, mapping: mapping.Mapping, most: Mapping[str, int], *terms: Any, **more: Any) -> None:
+        self._mapping = mapping
+        self._most = most
+        super().__init__(*terms, **more)
+
+    def place(self, size: int, nodes: Sequence[HostNode]) -> list[tuple[HostNode, tuple[int, ...]]]:
+        """Place the ranks of a job.
+
+        Raises:
+            OverflowError: There is no room for them.
+        """
+        usable = [node for node in nodes or self.nodes if node.slots]
+        rooms = [
+            Room(node.hostname, node.slots or 0, self._most.get(node.hostname, 0), node.running) for node in usable
+        ]
+        try:
+            placed = place(rooms, [size], self._mapping)
+        except ValueError as error:
+            raise OverflowError(str(error)) from None
+        return [(node, ranks) for node, ranks in zip(usable, placed, strict=True) if ranks]
+
+
+class Cluster:
+    """The nodes of this run.
+
+    Args:
+        roster: Where they come from.
+        where: What the command line asks for.
+
+    Attributes:
+        reason: Why the roster was taken, in a line for people.
+    """
+
+    def __init__(self, roster: Roster, reason: str, where: Where) -> None:
+        self.reason = reason
+        self._roster = roster
+        self._where = where
+
+    @classmethod
+    def find(cls, where: Where, env: Mapping[str, str]) -> Cluster | None:
+        """Return the nodes of this run; None where that is this machine.
+
+        Raises:
+            UsageError: They cannot be had.
+        """
+        given = {"python": where.python} if where.python else {}
+        settings = Settings(
+            env, where.hosts, where.agent, symmetric=where.symmetric, meet=where.meet, secret_file=where.secret_file,
+            interface=where.interface, patience=where.patience, **given,
+        )  # fmt: skip
+        try:
+            found = choose(settings, where.roster)
+        except RosterError as error:
+            raise UsageError(str(error)) from None
+        return None if found is None else cls(found[0], found[1], where)
+
+    def join(self) -> int | None:
+        """Be a daemon until the session is over, and return an exit code; None where this is the launcher.
+
+        Raises:
+            RosterError: The launcher is not reached.
+        """
+        return self._roster.join()
+
+    def launcher(self) -> Callable[..., LocalHost]:
+        """Return what makes the launcher, as `LocalHost` is made, once the nodes are known.
+
+        Raises:
+            RosterError: The nodes cannot be had.
+        """
+        nodes = self._roster.nodes()
+        interface = self._where.interface
+        listen = "0.0.0.0"
+        addresses: list[str] = []
+        if interface:
+            from pypmix.host.daemon import listening_address
+
+            listen = listening_address(interface, ())
+        else:
+            addresses = own_addresses(nodes[-1].name)
+        session = NodeSession(
+            nodes,
+            self._roster.start,
+            listen=listen,
+            addresses=addresses,
+            interface=interface,
+            patience=self._where.patience,
+        )
+        self._roster.watch(session.lost)
+        most = {node.name: node.most for node in nodes}
+        return lambda *terms, **more: Launcher(self._where.mapping, most, *terms, remote=session, **more)
+
+    def close(self) -> None:
+        """Let go of the nodes."""
+        self._roster.close()

@@ -1,0 +1,76 @@
+"""The roster of this run: what the command line names, or what the environment shows."""
+
+from __future__ import annotations
+
+from pypmix.host.rosters.base import GROUP, RosterError
+from pypmix.lazy import load
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.host.rosters.base import Roster, Settings
+
+LOCAL = "local"
+"""What `--roster` calls this machine alone."""
+
+HOMES = {
+    "symmetric": "pypmix.host.rosters.symmetric:SymmetricRoster",
+    "ssh": "pypmix.host.rosters.ssh:SSHRoster",
+    "kubernetes": "pypmix.host.rosters.kubernetes:KubernetesRoster",
+    "slurm": "pypmix.host.rosters.slurm:SlurmRoster",
+    "pmix": "pypmix.host.rosters.pmix:PMIxRoster",
+}
+"""The rosters that there are, in the order in which they are looked for."""
+
+NAMED_ONLY = ("pmix",)
+"""Rosters that are taken only where `--roster` names them: a rank of any job may run a job of its own."""
+
+SLURM_STEP = "slurm."
+"""How the namespace of a step begins that Slurm's own PMIx plugin serves."""
+
+
+def choose(settings: Settings, name: str = "") -> tuple[Roster, str] | None:
+    """Return the roster of this run, and why it was taken; None where the run is one of this machine.
+
+    Args:
+        settings: What the command line and the environment say.
+        name: A roster's name, or `module:Class` for one of a site; by default the first one that finds its nodes.
+
+    Raises:
+        RosterError: There is none of that name, or it cannot be used here.
+    """
+    if name:
+        kind = _named(name)
+        return kind(settings), kind.found(settings) or f"the nodes of {name}"
+    inner = not settings.env.get("PMIX_NAMESPACE", SLURM_STEP).startswith(SLURM_STEP)
+    if inner and not settings.hosts and settings.symmetric is None:
+        # A rank of another launcher sees the resource manager's variables as well.
+        return None
+    for each, home in HOMES.items():
+        if each not in NAMED_ONLY:
+            kind = _load(home)
+            reason = kind.found(settings)
+            if reason:
+                return kind(settings), reason
+    return None
+
+
+def _named(name: str) -> type[Roster]:
+    home = HOMES.get(name, name)
+    if ":" not in home:
+        from importlib.metadata import entry_points
+
+        points = {point.name: point.value for point in entry_points(group=GROUP)}
+        if home not in points:
+            known = ", ".join([*HOMES, LOCAL, *points])
+            raise RosterError(f"there is no roster {name!r:.80}: {known}, or module:Class")
+        home = points[home]
+    return _load(home)
+
+
+def _load(home: str) -> type[Roster]:
+    module, _, name = home.partition(":")
+    try:
+        found: type[Roster] = load(module, name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RosterError(f"the roster {home!r:.80} cannot be loaded: {error}") from None
+    return found

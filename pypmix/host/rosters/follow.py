@@ -1,0 +1,44 @@
+"""`python -m pypmix.host.rosters.follow VARIABLE`: a process that a resource manager has started to become a daemon.
+
+It reads one line of JSON from its standard input: where the launcher listens, a secret, and how many processes meet.
+Its own number is in the variable of the environment that its argument names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+
+from pypmix._version import __version__
+from pypmix.host.nodes import usable_cpus
+from pypmix.host.rosters.base import RosterError
+from pypmix.host.rosters.meet import Hello, follow, serve
+from pypmix.host.rosters.proof import Secret
+
+NAMES = ("SLURMD_NODENAME",)
+"""Variables in which resource managers tell the name of the node."""
+
+
+def main(variable: str) -> int:
+    """Meet the launcher, and become the daemon of this node."""
+    node = next((os.environ[name] for name in NAMES if name in os.environ), socket.gethostname())
+    try:
+        told = json.loads(sys.stdin.buffer.readline())
+        hello = Hello(int(os.environ[variable]) + 1, told["size"], node, __version__, usable_cpus())
+        addresses = [(str(host), int(port)) for host, port in told["meet"]]
+        proof = Secret(bytes.fromhex(told["secret"]))
+        line, connection = follow(addresses, hello, proof, time.monotonic() + told["patience"])
+    except RosterError as error:
+        print(f"pypmix on {node}: {error}", file=sys.stderr)
+        return 1
+    except (ValueError, KeyError, TypeError) as error:
+        print(f"pypmix on {node}: the launcher's line cannot be read: {error!r}", file=sys.stderr)
+        return 1
+    return serve(line, connection)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

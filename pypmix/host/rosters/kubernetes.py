@@ -1,0 +1,67 @@
+"""The pods of an Indexed Job or a JobSet of Kubernetes, each of which runs the same `pypmix run`.
+
+The pod with index 0 is the launcher. Kubernetes tells a pod its index (JOB_COMPLETION_INDEX), and gives it the host
+name `JOB-INDEX`, which others resolve below the headless service of the job. The manifest tells the number of pods
+(PYPMIX_NODES), the service (PYPMIX_SERVICE), and where the secret is mounted (PYPMIX_SECRET_FILE). The name of a pod
+resolves once it runs, so the others ask again until it does.
+"""
+
+from __future__ import annotations
+
+from pypmix.host.rosters.base import RosterError
+from pypmix.host.rosters.symmetric import Place, SymmetricRoster, meeting_point, secret
+from pypmix.standard.types import decimal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pypmix.host.rosters.base import Settings
+
+PORT = 7777
+
+INDEX = "JOB_COMPLETION_INDEX"
+NODES = "PYPMIX_NODES"
+SERVICE = "PYPMIX_SERVICE"
+
+
+class KubernetesRoster(SymmetricRoster):
+    """The pods of an Indexed Job."""
+
+    name = "kubernetes"
+
+    @classmethod
+    def found(cls, settings: Settings) -> str:
+        """Return this pod's index."""
+        env = settings.env
+        if INDEX not in env or NODES not in env:
+            return ""
+        return f"pod {env[INDEX]} of {env[NODES]} of a Kubernetes Job"
+
+    @classmethod
+    def place(cls, settings: Settings) -> Place:
+        """Return the place that Kubernetes has given this pod."""
+        env = settings.env
+        index, size = _number(env, INDEX, 0), _number(env, NODES, 1)
+        if index >= size:
+            raise RosterError(f"{INDEX} is {index}, and {NODES} only {size}: it is the Job's `completions`")
+        own = env.get("HOSTNAME", "")
+        if settings.meet:
+            address = meeting_point(settings.meet)
+        else:
+            job, dash, last = own.rpartition("-")
+            if not dash or last != str(index):
+                raise RosterError(
+                    f"the host name of a pod of an Indexed Job ends with its index {index}, and this is {own!r:.80}: "
+                    "name the launcher's pod with --meet HOST:PORT"
+                )
+            service = env.get(SERVICE, "")
+            address = (f"{job}-0.{service}" if service else f"{job}-0", PORT)
+        return Place(index, size, secret(settings), (address,), own)
+
+
+def _number(env: Mapping[str, str], name: str, least: int) -> int:
+    found = decimal(env.get(name, ""), 1 << 20)
+    if found is None or found < least:
+        raise RosterError(f"{name} is to be a number of at least {least}, and is {env.get(name, '')!r:.80}")
+    return found

@@ -1,0 +1,253 @@
+"""The nodes of a Slurm job.
+
+In an allocation (`salloc`, `sbatch`) the launcher starts a process on each node by one `srun`. It tells all of them
+where to meet, and a secret, over the standard input of `srun`, which goes to all tasks and stands on no command line.
+In a step with one task on each node (`srun -N2 --ntasks-per-node=1 pypmix run ...`) the first task is the launcher, and
+the others meet it. They prove to each other that they belong together by munge, or by a secret in a file where Slurm
+runs without munge.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+
+from pypmix.host.placing import Node
+from pypmix.host.rosters.base import RosterError
+from pypmix.host.rosters.meet import Meeting
+from pypmix.host.rosters.names import expand, repeated
+from pypmix.host.rosters.proof import Munge, Secret
+from pypmix.host.rosters.symmetric import SECRET_FILE, Place, SymmetricRoster, meeting_point, ports, secret
+from pypmix.standard.types import decimal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pypmix.host.rosters.base import Lost, Settings
+    from pypmix.host.rosters.meet import Follower
+    from pypmix.host.rosters.proof import Proof
+    from pypmix.host.session import StartedDaemon
+
+FOLLOW = ("-m", "pypmix.host.rosters.follow", "SLURM_PROCID")
+
+
+def number(env: Mapping[str, str], name: str) -> int:
+    """Return the number that a variable holds, 0 where it is not there.
+
+    Raises:
+        RosterError: It holds something else.
+    """
+    text = env.get(name, "0")
+    found = decimal(text, 1 << 40)
+    if found is None:
+        raise RosterError(f"{name} is to be a number, and is {text!r:.80}")
+    return found
+
+
+def symmetric(env: Mapping[str, str]) -> bool:
+    """Tell whether this process is one of a step that has one task on each of several nodes."""
+    return "SLURM_STEP_ID" in env and number(env, "SLURM_STEP_NUM_TASKS") == number(env, "SLURM_STEP_NUM_NODES") > 1
+
+
+def shares(env: Mapping[str, str]) -> bool:
+    """Tell whether this process is one of several tasks of a step that share a node."""
+    return "SLURM_STEP_ID" in env and number(env, "SLURM_STEP_NUM_TASKS") > 1 and not symmetric(env)
+
+
+def allocated(env: Mapping[str, str]) -> list[Node]:
+    """Return the nodes of the job, with as many slots as Slurm would start tasks there.
+
+    Raises:
+        RosterError: Slurm's variables cannot be read.
+    """
+    try:
+        names = expand(env["SLURM_JOB_NODELIST"])
+        tasks = repeated(env["SLURM_TASKS_PER_NODE"])
+    except KeyError as error:
+        raise RosterError(f"{error.args[0]} is not set: is this inside of salloc, sbatch or srun?") from None
+    except ValueError as error:
+        raise RosterError(f"the nodes of the Slurm job cannot be read: {error}") from None
+    if len(names) != len(tasks):
+        raise RosterError(f"Slurm names {len(names)} nodes, and the numbers of tasks of {len(tasks)}")
+    return [Node(name, slots) for name, slots in zip(names, tasks, strict=True)]
+
+
+class Step(SymmetricRoster):
+    """The tasks of a step, one on each node."""
+
+    name = "slurm"
+
+    @classmethod
+    def place(cls, settings: Settings) -> Place:
+        """Return the place that Slurm has given this task."""
+        env = settings.env
+        job, step = number(env, "SLURM_JOB_ID"), number(env, "SLURM_STEP_ID")
+        names = tuple(expand(env.get("SLURM_STEP_NODELIST", "")))
+        if settings.meet:
+            addresses = [meeting_point(settings.meet)]
+        else:
+            addresses = [(names[0], port) for port in ports(job * 64 + step)]
+        return Place(
+            number(env, "SLURM_PROCID"), number(env, "SLURM_STEP_NUM_NODES"), cls._proof(settings), tuple(addresses),
+            env.get("SLURMD_NODENAME", ""), number(env, "SLURM_CPUS_ON_NODE"), names,
+        )  # fmt: skip
+
+    @classmethod
+    def _proof(cls, settings: Settings) -> Proof:
+        if settings.secret_file or settings.env.get(SECRET_FILE):
+            return secret(settings)
+        try:
+            return Munge(settings.env)
+        except RosterError as error:
+            raise RosterError(f"{error}; or name a secret that the tasks share: --secret-file FILE") from None
+
+
+class SlurmRoster:
+    """The nodes of an allocation, on which `srun` starts the daemons, or those of a step, on which they are started.
+
+    Args:
+        settings: What the command line and the environment say.
+    """
+
+    name = "slurm"
+
+    def __init__(self, settings: Settings) -> None:
+        if shares(settings.env):
+            tasks, nodes = settings.env.get("SLURM_STEP_NUM_TASKS"), settings.env.get("SLURM_STEP_NUM_NODES")
+            raise RosterError(
+                f"this step has {tasks} tasks on {nodes} nodes, each with a launcher of its own: "
+                "start one on each node (srun --ntasks-per-node=1)"
+            )
+        self._step = Step(settings) if symmetric(settings.env) else None
+        self._allocated = [] if self._step is not None else allocated(settings.env)
+        self._settings = settings
+        self._followers: dict[str, Follower] = {}
+        self._meeting: Meeting | None = None
+        self._srun: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def found(cls, settings: Settings) -> str:
+        """Return the job and its nodes; a job of one node needs no roster."""
+        env = settings.env
+        if "SLURM_JOB_ID" not in env or shares(env):
+            return ""
+        job = env["SLURM_JOB_ID"]
+        if symmetric(env):
+            place, size = env.get("SLURM_PROCID"), env.get("SLURM_STEP_NUM_NODES")
+            return f"task {place} of {size} of Slurm job {job}, step {env['SLURM_STEP_ID']}"
+        nodes = allocated(env) if "SLURM_JOB_NODELIST" in env else []
+        if len(nodes) < 2:
+            return ""
+        listed = ", ".join([f"{node.name} ({node.slots})" for node in nodes[:8]])
+        more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
+        return f"nodes from Slurm job {job}: {listed}{more}"
+
+    def join(self) -> int | None:
+        """Become a daemon, if this is a task of a step that is not the first; return None for the launcher."""
+        return None if self._step is None else self._step.join()
+
+    def nodes(self) -> Sequence[Node]:
+        """Return the nodes, once a process has come from each."""
+        if self._step is not None:
+            return self._step.nodes()
+        nodes = self._allocated
+        common = os.urandom(32)
+        self._meeting = Meeting(len(nodes) + 1, Secret(common))
+        self._begin([node.name for node in nodes], common)
+        deadline = time.monotonic() + self._settings.patience
+        came = self._meeting.wait(deadline, ["", *[node.name for node in nodes]], self._broken)
+        self._followers = {follower.hello.name: follower for follower in came.values()}
+        missing = [node.name for node in nodes if node.name not in self._followers]
+        if missing:
+            raise RosterError(f"srun has started no process on {', '.join(missing):.200}")
+        return [node.replace(cpus=self._followers[node.name].hello.cpus) for node in nodes]
+
+    def start(self, node: Node, line: bytes) -> StartedDaemon:
+        """Have the process on a node become its daemon."""
+        if self._step is not None:
+            return self._step.start(node, line)
+        follower = self._followers[node.name]
+        follower.begin(line)
+        return follower
+
+    def watch(self, lost: Lost) -> None:
+        """Tell of all nodes when `srun` ends: Slurm has ended the step then."""
+        if self._srun is not None:
+            threading.Thread(target=self._wait, args=(self._srun, lost), name="pypmix-srun", daemon=True).start()
+
+    def close(self) -> None:
+        """End the step."""
+        if self._step is not None:
+            self._step.close()
+        if self._meeting is not None:
+            self._meeting.close()
+        if self._srun is not None:
+            try:
+                self._srun.wait(5)
+            except subprocess.TimeoutExpired:
+                # Upon the second one it ends the step by force.
+                self._srun.terminate()
+                self._srun.terminate()
+                try:
+                    self._srun.wait(5)
+                except subprocess.TimeoutExpired:
+                    self._srun.kill()
+                    self._srun.wait()
+
+    def _begin(self, names: Sequence[str], common: bytes) -> None:
+        """Start a process on each node, and tell all where to meet."""
+        assert self._meeting is not None
+        count = len(names)
+        words = [
+            "srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", f"--nodelist={','.join(names)}",
+            "--input=all", "--mpi=none", "--cpu-bind=none", "--overlap", "--overcommit", "--kill-on-bad-exit=0",
+            "--job-name=pypmix", self._settings.python, *FOLLOW,
+        ]  # fmt: skip
+        if shutil.which("srun", path=self._settings.env.get("PATH")) is None:
+            raise RosterError("there is no srun here to start the daemons with")
+        self._srun = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=dict(self._settings.env), process_group=0
+        )
+        told = {
+            "meet": [[host, self._meeting.port] for host in own_addresses(names[0])],
+            "secret": common.hex(),
+            "size": count + 1,
+            "patience": self._settings.patience,
+        }
+        assert self._srun.stdin is not None
+        try:
+            self._srun.stdin.write(json.dumps(told).encode() + b"\n")
+            self._srun.stdin.close()
+        except BrokenPipeError:
+            # It has ended already, which shows.
+            return
+
+    def _broken(self) -> str:
+        assert self._srun is not None
+        code = self._srun.poll()
+        return "" if code is None else f"srun ended with exit code {code}, and has said why"
+
+    def _wait(self, srun: subprocess.Popen[bytes], lost: Lost) -> None:
+        code = srun.wait()
+        for name in self._followers:
+            lost(name, f"srun ended with exit code {code}")
+
+
+def own_addresses(other: str) -> list[str]:
+    """Return by which addresses this machine may be reached from another, the likeliest first."""
+    found = []
+    try:
+        family, _, _, _, address = socket.getaddrinfo(other, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            # Nothing is sent: this only asks for the route.
+            probe.connect(address)
+            found.append(str(probe.getsockname()[0]))
+    except OSError:
+        pass
+    return list(dict.fromkeys([*found, socket.gethostname(), "127.0.0.1"]))

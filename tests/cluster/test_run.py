@@ -1,0 +1,131 @@
+"""`pypmix run` on several nodes: the job's ranks, its options, and what is told where the nodes cannot be had."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli.command import Command
+
+from harness.sshd import Server
+
+LOCAL = "sh -c {command}"
+
+PROGRAM = """\
+import os, pypmix
+with pypmix.Client() as me:
+    me.put("rank", me.rank)
+    me.fence(collect=True)
+    total = sum(me.get("rank", proc=proc) for proc in me.job.procs)
+    print(me.rank, me.job.size, me.node.hostname, total, os.environ.get("GIVEN"), flush=True)
+"""
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Command]:
+    """The `pypmix` command; after the test nothing of what it started may be left."""
+    runner = Command(tmp_path)
+    yield runner
+    left = runner.left()
+    runner.kill()
+    assert not left
+
+
+def run(command: Command, *words: object) -> tuple[int, list[str], str]:
+    done = command("run", *words, sys.executable, "-c", PROGRAM)
+    return done.code, sorted(done.lines), done.err.decode()
+
+
+def test_ranks_on_nodes_that_ssh_reaches(command: Command, sshd: Server) -> None:
+    code, lines, said = run(command, "--host", "n1,n2:2", "--launch-agent", sshd.agent, "-x", "GIVEN=yes", "-n", 3)
+    assert code == 0, said
+    assert lines == ["0 3 n1 3 yes", "1 3 n2 3 yes", "2 3 n2 3 yes"]
+    assert said.splitlines()[0] == "pypmix run: nodes n1 (1), n2 (2) by ssh"
+
+
+def test_a_hostfile_and_a_mapping(command: Command, tmp_path: Path) -> None:
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("# two nodes\nn1 slots=2 max_slots=3\nn2 slots=1\n")
+    words = ("--hostfile", hostfile, "--launch-agent", LOCAL, "--map-by", "node", "-n")
+    code, lines, said = run(command, *words, 3)
+    assert code == 0, said
+    assert lines == ["0 3 n1 3 None", "1 3 n2 3 None", "2 3 n1 3 None"]
+    code, lines, said = run(command, *words, 4)
+    assert (code, lines) == (2, [])
+    assert "4 ranks do not fit on 2 nodes with 3 slots (n1:2, n2:1); run fewer, give more slots, or allow" in said
+
+
+def test_the_exit_code_of_a_rank_elsewhere(command: Command) -> None:
+    words = ("run", "--host", "n1,n2", "--launch-agent", LOCAL, "-n", 2, "sh", "-c")
+    done = command(*words, 'test "$PMIX_RANK" = 0 || exit 7; sleep 60')
+    assert done.code == 7, done.err
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ("nowhere", "pypmix run: nowhere: its name does not resolve here: see DNS, /etc/hosts, or Host in"),
+        ("refused", "pypmix run: refused: ssh is refused without a password: see ssh-copy-id and ssh-agent"),
+    ],
+)
+def test_a_node_that_cannot_be_reached(command: Command, sshd: Server, host: str, words: str) -> None:
+    code, lines, said = run(command, "--host", f"n1,{host}", "--launch-agent", sshd.agent)
+    assert (code, lines) == (1, [])
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--host", "n1,,n2"], "--host takes nodes such as n1,n2:4: '' cannot name a node"),
+        (["--hostfile", "/no/such/file"], "the hostfile '/no/such/file' cannot be read: No such file or directory"),
+        (["--roster", "unheard-of"], "there is no roster 'unheard-of': symmetric, ssh, kubernetes, slurm, pmix, local"),
+        (["--roster", "no.such.module:Thing"], "the roster 'no.such.module:Thing' cannot be loaded: No module named"),
+        (["--roster", "ssh"], "the ssh roster needs nodes: --host n1,n2:4 or --hostfile FILE"),
+        (["--roster", "slurm"], "SLURM_JOB_NODELIST is not set: is this inside of salloc, sbatch or srun?"),
+        (["--symmetric", "0/2"], "--symmetric needs a place to meet: --symmetric 0/2 --meet"),
+        (["--symmetric", "2/2", "--meet", "n1:7777"], "--symmetric takes a place and a number of processes such as"),
+        (
+            ["--symmetric", "0/2", "--meet", "n1:7777"],
+            "the processes need a secret that they share: --secret-file FILE",
+        ),
+        (["--map-by", "core"], "--map-by: ranks are mapped by slot, node or ppr:N:node, not by 'core'"),
+        (["--host", "n1", "--nodes", "2"], "--nodes simulates nodes on this machine"),
+        (["--host", "n1", "--launch-agent", "no-such-agent {host}"], "there is no program 'no-such-agent' here"),
+    ],
+)
+def test_command_lines_that_cannot_be_carried_out(command: Command, given: list[str], words: str) -> None:
+    done = command("run", *given, "true")
+    assert done.code in (1, 2)
+    assert done.message.startswith(f"pypmix run: {words}")
+
+
+def test_a_roster_of_a_site(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "site_roster.py").write_text(
+        "from pypmix.host.placing import Node\n"
+        "from pypmix.host.rosters.ssh import SSHRoster\n"
+        "class Site(SSHRoster):\n"
+        "    def __init__(self, settings):\n"
+        "        from pypmix.host.rosters.names import Host\n"
+        f"        super().__init__(settings.replace(hosts=(Host('s1', 2),), agent={LOCAL!r}))\n"
+        "    @classmethod\n"
+        "    def found(cls, settings):\n"
+        "        return 'the nodes of this site'\n"
+    )
+    env = {"PYTHONPATH": f"{tmp_path}:{command.environment['PYTHONPATH']}"}
+    done = command("run", "--roster", "site_roster:Site", "-n", 2, sys.executable, "-c", PROGRAM, env=env)
+    assert done.code == 0, done.err
+    assert sorted(done.lines) == ["0 2 s1 1 None", "1 2 s1 1 None"]
+    assert done.err.decode().startswith("pypmix run: the nodes of this site\n")
+
+
+@pytest.mark.parametrize("words", [["--roster", "local"], []])
+def test_this_machine_alone(command: Command, words: list[str]) -> None:
+    # A rank of another launcher in a job of several nodes runs its own jobs here.
+    env = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "2(x2)"}
+    if not words:
+        env["PMIX_NAMESPACE"] = "outer"
+    done = command("run", *words, "echo", "here", env=env)
+    assert (done.code, done.lines, done.err) == (0, ["here"], b"")
