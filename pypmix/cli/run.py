@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 LOCAL = "local"
-"""What `--roster` calls this machine."""
+"""The word by which `--roster` names this machine."""
 
 MARKS = ("SLURM_JOB_ID", "JOB_COMPLETION_INDEX")
 """Variables of resource managers that may have several nodes for this run."""

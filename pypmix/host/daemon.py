@@ -535,7 +535,10 @@ class Daemon(ServingManager):
         own = [node.ranks for node in described.nodes if node.hostname == self._node.hostname]
         ranks = own[0] if own else ()
         # Nothing is decided here: a rank that fails ends no other.
-        terms = Terms(merged=merged, kept=True, stdin=stdin, pushed=True, keep_going=True, indexed=indexed)
+        # Output goes through pipes even where there is one rank alone: this process's own is the roster's.
+        terms = Terms(
+            merged=merged, kept=True, stdin=stdin, pushed=True, forwarded=True, keep_going=True, indexed=indexed
+        )
         mark = "" if number == 1 else str(number)
         job = RunningJob(
             self,

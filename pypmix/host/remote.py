@@ -418,10 +418,11 @@ class RemoteLaunch(Launch):
             # What is sent to them from here on comes after this order.
             rank.alive = True
             self._count(node, 1)
-            if isinstance(rank.input, RemoteInput):
-                rank.input.open()
         numbers = [rank.proc.rank for rank in ranks]
         node.ask(orders.START_RANKS, orders.START.write((self.job.nspace, numbers)), answered)
+        for rank in ranks:
+            if isinstance(rank.input, RemoteInput):
+                rank.input.open()
 
     def _count(self, node: RemoteNode, more: int) -> None:
         self._running += more

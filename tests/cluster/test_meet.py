@@ -131,7 +131,7 @@ def test_a_place_is_taken_once() -> None:
     assert first.error == "the launcher has gone before the session began; it has said why"
 
 
-def test_strangers_do_not_hold_up_the_others() -> None:
+def test_connections_that_say_nothing_do_not_hold_up_the_others() -> None:
     meeting = Meeting(2, SECRET)
     silent = [socket.create_connection(("127.0.0.1", meeting.port)) for _ in range(50)]
     for connection in silent[:25]:

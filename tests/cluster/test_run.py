@@ -57,6 +57,12 @@ def test_a_hostfile_and_a_mapping(command: Command, tmp_path: Path) -> None:
     assert "4 ranks do not fit on 2 nodes with 3 slots (n1:2, n2:1); run fewer, give more slots, or allow" in said
 
 
+def test_a_lone_rank_elsewhere_reads_and_writes(command: Command) -> None:
+    words = ("run", "--host", "n1,n2", "--launch-agent", LOCAL, "-n", 1, "cat")
+    done = command(*words, data=b"given\n")
+    assert (done.code, done.out) == (0, b"given\n"), done.err
+
+
 def test_the_exit_code_of_a_rank_elsewhere(command: Command) -> None:
     words = ("run", "--host", "n1,n2", "--launch-agent", LOCAL, "-n", 2, "sh", "-c")
     done = command(*words, 'test "$PMIX_RANK" = 0 || exit 7; sleep 60')

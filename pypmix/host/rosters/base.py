@@ -89,7 +89,7 @@ class Roster(Protocol):
     def join(self) -> int | None:
         """Return None in the launcher.
 
-        Where the same command was started on each node, all processes but one are no launcher: there it becomes the
+        Where the same command was started on each node, one process is the launcher. Each other one becomes the
         daemon of the node, and returns an exit code when the session is over.
 
         Raises:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pypmix.host.rosters.base import Roster, Settings
 
 LOCAL = "local"
-"""What `--roster` calls this machine alone."""
+"""The word by which `--roster` names this machine alone."""
 
 HOMES = {
     "symmetric": "pypmix.host.rosters.symmetric:SymmetricRoster",
@@ -25,7 +25,7 @@ NAMED_ONLY = ("pmix",)
 """Rosters that are taken only where `--roster` names them: a rank of any job may run a job of its own."""
 
 SLURM_STEP = "slurm."
-"""How the namespace of a step begins that Slurm's own PMIx plugin serves."""
+"""The start of the namespaces that Slurm's own PMIx plugin serves."""
 
 
 def choose(settings: Settings, name: str = "") -> tuple[Roster, str] | None:

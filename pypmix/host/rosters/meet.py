@@ -36,7 +36,7 @@ MAX_FRAME = 1 << 20
 HANDSHAKE = 10.0
 """Seconds for a handshake."""
 
-STRANGERS = 256
+UNPROVED = 256
 """The number of connections that may be in their handshake at a time."""
 
 RETRY = 0.2
@@ -253,7 +253,7 @@ class Meeting:
         self._gate = threading.Condition()
         self._found: dict[int, Follower] = {}
         self._refused: dict[str, None] = {}
-        self._room = threading.BoundedSemaphore(STRANGERS)
+        self._room = threading.BoundedSemaphore(UNPROVED)
         self._closed = False
         self._ends = Ends()
         self._listener = _listener(ports)
