@@ -141,6 +141,9 @@ class Loop:
     def run_posted(self, most: int = 1 << 31) -> None:
         """Carry out what has been posted by now; not what that posts."""
         for _ in range(min(len(self._posted), most)):
+            if not self._posted:
+                # One of them has called this itself, and had the others carried out.
+                return
             self._call(self._posted.popleft())
 
     def _call(self, callback: Callback) -> bool:

@@ -37,3 +37,14 @@ def test_what_is_posted_while_a_wake_up_is_taken_in_does_not_put_the_loop_to_sle
     late.join()
     loop.close()
     assert sorted(done) == ["after", "early", "first", "while"]
+
+
+def test_a_posted_call_may_have_the_others_carried_out() -> None:
+    loop = Loop()
+    done: list[str] = []
+    loop.post(loop.run_posted)
+    loop.post(lambda: done.append("first"))
+    loop.post(lambda: done.append("second"))
+    loop.run_posted()
+    loop.close()
+    assert done == ["first", "second"]
