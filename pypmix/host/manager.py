@@ -434,7 +434,7 @@ class Manager:
         """Have the servers take in what their clients have sent."""
         for node in self.nodes:
             try:
-                node.server.session.catch_up()
+                node.catch_up()
             except NotInitialized:
                 return
 
