@@ -39,6 +39,9 @@ class Started:
     def ended(self) -> int | None:
         return self._process.poll()
 
+    def trouble(self) -> str:
+        return ""
+
 
 def main() -> int:
     given = json.loads(sys.argv[1])
