@@ -45,7 +45,7 @@ def run(words: Sequence[str]) -> int:
         from pypmix.cli.cluster import Cluster
 
         cluster = Cluster.find(request.where, os.environ)
-    except UsageError as error:
+    except (UsageError, ValueError, OverflowError) as error:
         return _misused(error)
     if cluster is None:
         return _run(request, LocalHost)

@@ -98,6 +98,7 @@ def test_a_node_that_cannot_be_reached(command: Command, sshd: Server, host: str
             "the processes need a secret that they share: --secret-file FILE",
         ),
         (["--map-by", "core"], "--map-by: ranks are mapped by slot, node or ppr:N:node, not by 'core'"),
+        (["--pset", "a,b"], "the name of a process set holds no comma"),
         (["--host", "n1", "--nodes", "2"], "--nodes simulates nodes on this machine"),
         (["--host", "n1", "--launch-agent", "no-such-agent {host}"], "there is no program 'no-such-agent' here"),
     ],
