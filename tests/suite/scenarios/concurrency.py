@@ -89,9 +89,13 @@ async def tasks_share_a_client(me, rounds):
 
     ticking = asyncio.create_task(tick())
     if me.rank:
-        await asyncio.sleep(0.3)
+        await hear("turned")
     fence = asyncio.create_task(me.fence(timeout=15))
     seen = await asyncio.gather(*[me.get(f"none.{n}", peer, default=n, wait=False) for n in range(rounds)])
+    if not me.rank:
+        while ticks <= 10:
+            await asyncio.sleep(0.005)
+        await tell("turned")
     await fence
     ticking.cancel()
     await me.fence(timeout=20)

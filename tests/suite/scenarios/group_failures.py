@@ -15,7 +15,10 @@ MEMBER, LEADER, SELECTED = EventCode.GROUP_MEMBER_FAILED, EventCode.GROUP_LEADER
 LEFT, ABORT = EventCode.GROUP_LEFT, EventCode.GROUP_CONSTRUCT_ABORT
 
 MEANWHILE = 0.3
-"""Seconds after which a call that was told of is with the server."""
+"""Seconds that pass between things that are to come one after the other."""
+
+CALLED = 1.0
+"""Seconds after which a call that was announced is with its server, on a busy machine too."""
 
 
 def names(procs):
@@ -36,7 +39,7 @@ async def come(*ranks):
     """Wait until these have called what they wait in."""
     for rank in ranks:
         await hear(f"call.{rank}")
-    await sleep(MEANWHILE)
+    await sleep(CALLED)
 
 
 def die_later(*ranks):
@@ -45,7 +48,7 @@ def die_later(*ranks):
     def wait():
         for rank in ranks:
             sync.hear(f"call.{rank}")
-        time.sleep(MEANWHILE)
+        time.sleep(CALLED)
         sync.tell("dead")
         die()
 
