@@ -89,7 +89,7 @@ def test_a_native_server_takes_it_too(with_munge):
 
 def test_a_native_server_without_it_does_not_start():
     pairings.require_client("native-4.2.2")
-    for module, reason in (("munge", "does munged run?"), ("magic", "'magic' is no security module")):
+    for module, reason in (("munge", "does munged run?"), ("magic", "'magic' is not a security module")):
         command = [sys.executable, "-m", "pypmix", "run", "--server-engine", "native", "-n", "1", "true"]
         environment = {**os.environ, "PYPMIX_SECURITY": module}
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, env=environment)
@@ -142,4 +142,4 @@ def test_an_unknown_module_is_refused():
     environment = {**os.environ, "PYPMIX_SECURITY": "magic"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, env=environment)
     assert done.returncode != 0
-    assert "'magic' is no security module" in done.stderr and "Traceback" not in done.stderr
+    assert "'magic' is not a security module" in done.stderr and "Traceback" not in done.stderr

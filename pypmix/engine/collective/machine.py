@@ -444,9 +444,8 @@ class Collective(Generic[M, T]):
     def _close(self) -> None:
         membership, tracker = self.membership, self.membership.tracker
         (membership.running if self.state == _GATHERS else membership.asking).remove(self)
-        state = self.ended_in = self.state
-        # `step`, without a call: this is on the way of each fence.
-        self.state = _NEXT[state, _ENDS]
+        self.ended_in = self.state
+        self.step(_ENDS)
         del tracker.running[self]
         opened = tracker.opened.pop(self.opener) - 1
         if opened:
