@@ -7,13 +7,12 @@ NODES are the names of all nodes, with commas; ranks are placed in blocks. FOLDE
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 
 from own_rm import MyRM
 
 from pypmix.host import Host
-from pypmix.host.exchange import Exchange, ServerLost, TCPCarrier
+from pypmix.host.exchange import Exchange, TCPCarrier
 
 
 def manager(kind: str, carrier: TCPCarrier) -> Host:
@@ -28,10 +27,8 @@ async def main(kind: str, name: str, address: str, folder: str, nodes: str, size
         job = rm.job("demo", argv=command, nodes=places)
         async with rm.start(job, forward_output=True) as procs:
             codes = await procs.wait()
-        # The others need this server until their ranks have ended. One that leaves then may be gone before the
-        # coordinator's word of the end is here.
-        with contextlib.suppress(ServerLost):
-            await rm.exchange("over", nodes=names, timeout=60)
+        # The others need this server until their ranks have ended.
+        await rm.exchange("over", nodes=names, timeout=60)
     return abs(procs.status or next(filter(None, codes.values()), 0))
 
 

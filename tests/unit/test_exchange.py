@@ -221,6 +221,16 @@ def test_an_answer_counts_before_the_news_that_its_sender_has_left(world):
     assert list(world.end("b").blobs) == ["a", "b", "c"]
 
 
+def test_a_server_that_leaves_with_its_answer_takes_nothing_from_the_others():
+    world = World("a", "b", "c")
+    world.hub._delay = lambda sender, to: 0.5 if (sender, to) == ("a", "c") else 0.1
+    world.gather("a")
+    world.gather("c")
+    world["b"].allgather(b"s", "abc", b"", lambda *_: world["b"].close())
+    world.hub.run()
+    assert list(world.end("a").blobs) == list(world.end("c").blobs) == ["a", "b", "c"]
+
+
 def test_a_loss_that_only_one_sees_ends_it_for_all(world):
     for name in "ab":
         world.gather(name)

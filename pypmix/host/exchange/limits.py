@@ -8,7 +8,7 @@ from __future__ import annotations
 # Collectives (`coordinator`, `participant`)
 
 DECISION_SECONDS = 5.0
-"""How long a coordinator may take to decide an operation whose time limit is over: it has to say who is missing."""
+"""How long a coordinator may take to decide an operation whose time limit is over, or of which a server is lost."""
 
 OPTIONAL_SECONDS = 0.25
 """How long latecomers have once the time limit of one caller is over, where those who have come are the group."""

@@ -5,7 +5,8 @@ by name of those that take part and are not lost or, where nobody knows who will
 for that server to come if it has not begun yet. Then the coordinator decides, or says that it does not coordinate this
 (the contribution goes to the next one), or is lost. In that case another server may have heard already how it ended:
 all are asked, whoever learns it tells those it concerns, and only if nobody knows the contribution goes to the next
-server. A collective that ends with a server that is lost ends here at once, without asking.
+server. A collective that ends with any server that is lost ends at once when that is the coordinator. When it is
+another one the coordinator is told, and says how it has ended: that server may have left because it is over.
 
 A time limit counts here. When it is over the coordinator is told, which says who is missing; if it does not even do
 that, the collective ends without it. `coordinator` describes the other half. All of this happens in turns of the
@@ -390,11 +391,14 @@ class Participant:
         self.coordinator.lose(name)
         self._relay.changed(name, False)
         for own in [own for own in self.open() if own.part.rule.loss_ends and name in own.servers]:
-            if own.to not in (None, name, self.name):
-                # The coordinator may not have seen that server go.
-                data = CANCEL.write((own.part.number, statuses.ERR_UNREACH, "", (name,)))
-                self._session.tell(own.to, GIVE_UP, data)
-            self._lost(own, (name,))
+            if own.to in (None, name, self.name) or name == min(own.servers):
+                self._lost(own, (name,))
+                continue
+            # It may have left because it is over, and the decision is on its way here. The coordinator knows; but it
+            # may not have seen that server go.
+            data = CANCEL.write((own.part.number, statuses.ERR_UNREACH, "", (name,)))
+            self._session.tell(own.to, GIVE_UP, data)
+            self._session.later(DECISION_SECONDS, partial(self._lost, own, (name,)))
         for asked in [asked for asked in self._asked if asked[0] == name]:
             self._session.soon(self._answer_decided, asked)
 
