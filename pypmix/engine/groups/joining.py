@@ -82,6 +82,8 @@ class _Invited:
         self.contributions: tuple[Info, ...] = ()
         self.state = Invitee.START
         self.gives_up = False
+        self.made: tuple[Proc, ...] = ()
+        """The members, where the news that the group stands came after the end of its leader."""
         self.done: Done[GroupResults] | None = None
         self.timer: Timer | None = None
 
@@ -120,7 +122,7 @@ class _Past:
         self.error: BaseException | None = None
         self.reason = ""
         self.left = False
-        """Whether this process had accepted, and has then let its time run out."""
+        """Whether this process had accepted, and is out of it all the same: a leader may not know that."""
 
 
 class Joining:
@@ -440,16 +442,22 @@ class Joining:
             if record.leader == event.source and token in (None, record.token) and not record.leads:
                 if record.failed:
                     # Others may have been told that this process does not know it.
+                    record.made = listed(infos, keys.GROUP_MEMBERSHIP)
                     self._agent.elections.report(name, record.leader, infos)
                 else:
                     self._formed(record, infos)
                 return
         members = listed(infos, keys.GROUP_MEMBERSHIP)
         for past in [past for key, past in self._past.items() if key[0] == name and past.left]:
-            if past.token == (token or "") and self._me in members:
+            if past.token == (token or ""):
                 past.left = False
-                others = [each for each in members if each != self._me]
-                self._port.submit(_left(name, others, self._me), ignore)
+                self._leave(name, members)
+
+    def _leave(self, name: str, members: tuple[Proc, ...]) -> None:
+        """Leave a group that a leader has made although this process is out of its invitation."""
+        if self._me in members:
+            others = [each for each in members if each != self._me]
+            self._port.submit(_left(name, others, self._me), ignore)
 
     def _aborted(self, event: Notification) -> None:
         name, token = found(event.infos, keys.GROUP_ID, str), found(event.infos, INVITATION, str)
@@ -619,9 +627,11 @@ class Joining:
             past.results, past.error = results, error
         if error is not None:
             past.reason = "it has ended the invitation"
+            past.left = record.joins and not record.made
         self._close(record, past, Invitee.STANDS if error is None else Invitee.ENDS)
         if error is not None:
             self._choose_no_more(record)
+            self._leave(record.name, record.made)
         if record.done is not None:
             record.done(results, error)
 
