@@ -164,7 +164,13 @@ LACKS: tuple[Lack, ...] = (
     ),
     *every_native("construct: optional in time", "its server knows of no optional members: the time runs out for all"),
     *[
-        Lack("construct: fault tolerant", server, "*", "its server aborts, or takes those who have ended for members")
+        Lack(
+            "construct: fault tolerant",
+            server,
+            "*",
+            "its server aborts, or takes those who have ended for members, unless they ended before the others came",
+            harm=True,
+        )
         for server in ("prterun*", "native-server-[45].*")
     ],
     *every_native("construct: members are told", "its server tells nobody before the group stands, and asks nobody"),
