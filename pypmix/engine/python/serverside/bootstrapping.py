@@ -23,6 +23,7 @@ from pypmix.engine.python.node import answer_failure, reason_of, status_of
 from pypmix.engine.python.serverdata import Group
 from pypmix.engine.python.serverside.constructs import OWN, group_info
 from pypmix.engine.python.serverside.forming import Outcome, told, told_as
+from pypmix.engine.times import HOST_GRACE
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops.core import instances
@@ -99,6 +100,12 @@ class _Gathering:
     def added(self) -> tuple[Proc, ...]:
         return tuple(dict.fromkeys([each for info in self.infos for each in listed((info,), keys.GROUP_ADD_MEMBERS)]))
 
+    @property
+    def late(self) -> tuple[Proc, ...]:
+        """Who is added, and has not come here."""
+        came = {each.proc for each in self.offers}
+        return tuple([each for each in self.added if each not in came])
+
 
 class Bootstrapping:
     """Brings together callers that do not know each other.
@@ -153,7 +160,10 @@ class Bootstrapping:
                 offer.mine = True
                 self._look(name)
             elif error is not None:
-                self._failed(name, offer, status_of(error), absent_of(error), reason_of(error))
+                status, absent = status_of(error), absent_of(error)
+                if status == statuses.ERR_TIMEOUT and absent is None:
+                    absent = gathering.late
+                self._failed(name, offer, status, absent, reason_of(error))
             else:
                 self._made(name, gathering, offer, result)
 
@@ -338,14 +348,16 @@ class Bootstrapping:
         gathering = self._gatherings.get(name)
         if gathering is None or gathering.offers.get(offer.process) is not offer:
             return
-        came = {each.proc for each in gathering.offers}
-        late = tuple([each for each in gathering.added if each not in came])
         if offer.mine:
-            self._fail_all(name, statuses.ERR_TIMEOUT, late)
+            self._fail_all(name, statuses.ERR_TIMEOUT, gathering.late)
             return
+
+        def give_up() -> None:
+            self._failed(name, offer, statuses.ERR_TIMEOUT, gathering.late)
+
+        # The host may have made the group already, with this caller, and its word be on the way: it is given a moment.
+        offer.timer = self._server.clock.call_later(HOST_GRACE, give_up)
         self._withdraw(name, offer, status_info(statuses.ERR_TIMEOUT))
-        if gathering.offers.get(offer.process) is offer:
-            self._failed(name, offer, statuses.ERR_TIMEOUT, late)
 
     def departed(self, process: Process) -> None:
         """A proc has ended: it comes to nothing any more."""
