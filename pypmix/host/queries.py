@@ -277,7 +277,7 @@ def _spawning(_asked: Asked) -> Value:
 # What is supported.
 
 OF_THE_NODE = frozenset((attrs.QUERY_MEMORY_USAGE.key, attrs.AVAIL_PHYS_MEMORY.key))
-"""What is asked of the requestor's own node."""
+"""Keys that are asked of the requestor's own node."""
 
 SIDES = (
     keys.HOST_ATTRIBUTES,

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 # Importing `attrs` costs more than the rest of a client's start: the few keys that the rules need stand here.
 
 CHANGING = frozenset((keys.PSET_NAMES, keys.GROUP_NAMES))
-"""What is said of procs and does not stay as it is."""
+"""Keys of procs whose values change."""
 
 NODE_KEYS = frozenset(
     {

@@ -48,17 +48,17 @@ OPEN_WAIT = 60.0
 """Seconds that a server may take for the handshake and the job info; natives wait for ever."""
 
 OURS = frozenset(("connect.nspace", "connect.directives"))
-"""What works with servers of this engine alone."""
+"""Features that only servers of this engine have."""
 
 FEATURES: dict[str, Release] = {**dict.fromkeys(COMMON, OLDEST), "get.refresh": OLDEST, "get.pset_names": (5, 0, 0)}
-"""What works with this engine, and the first release of a server with which it does."""
+"""Features of this engine, each with the first release of a server that has it."""
 
 _ALONE = (
     "put commit fence fence.collect fence.timeout get get.timeout get.immediate get.refresh query resolve_peers "
     "resolve_nodes events notify finalize"
 )
 _LONE = frozenset(_ALONE.split())
-"""What works without a server."""
+"""Features that need no server."""
 
 
 class Session:

@@ -60,7 +60,7 @@ FUNCTIONS: dict[tuple[str, str], dict[str, str]] = {
         "PMIx_Resolve_nodes": "",
     },
 }
-"""What each side carries out by itself, and with which attributes; all else is passed on as it is."""
+"""Operations that each side carries out by itself, with their attributes; all else is passed on as it is."""
 
 
 def supported(side: tuple[str, str], qualifiers: Iterable[Info]) -> list[Info]:

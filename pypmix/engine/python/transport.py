@@ -64,7 +64,7 @@ CONNECT_WAIT = 20.0
 """Seconds that one attempt may take."""
 
 _TRY_AGAIN = {EAGAIN: 10, EINTR: 10, ECONNABORTED: 10, ETIMEDOUT: 2, ECONNREFUSED: 3}
-"""How often a failure is met before it counts: a full backlog passes, a port where nobody listens stays so."""
+"""The number of failures before one counts: a full backlog passes, a port without a listener stays so."""
 
 
 def connect(uri: str, local: str = "", owners: Collection[int] = (), allowed: str = "") -> _socket.socket:

@@ -1,4 +1,4 @@
-"""How the servers of one job talk to each other: a carrier, an exchange on top of it, a crossing on top of that."""
+"""The servers of one job talk to each other: a carrier, an exchange on top of it, a crossing on top of that."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NSPACES = (codes.PROC_NSPACE,)
 DATA = FenceUpcall, DirectModex
-"""What is answered with committed values."""
+"""Upcalls that are answered with committed values."""
 
 
 class Naming:

@@ -1,4 +1,4 @@
-"""What carries messages between the servers of a job: the interface that a site may implement over its own network."""
+"""Messages between the servers of a job: the interface that a site may implement over its own network."""
 
 from __future__ import annotations
 

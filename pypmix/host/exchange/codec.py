@@ -35,7 +35,7 @@ R = TypeVar("R", bound=Record)
 
 MAX_SECONDS = 2.0**31
 MAX_PROCS = 1 << 20
-"""How many procs a message may name."""
+"""The most procs that a message may name."""
 
 _KINDS = [bytes((kind,)) for kind in range(256)]
 _LENGTH = struct.Struct("!I")
@@ -89,7 +89,7 @@ def expect(fields: list[bytes], count: int) -> list[bytes]:
 
 
 class Field(Generic[T]):
-    """How values of one type are written and read; `read` raises `RemoteProtocolError` for other bytes."""
+    """Writes and reads values of one type; `read` raises `RemoteProtocolError` for other bytes."""
 
     __slots__ = ("read", "write")
 
@@ -327,7 +327,7 @@ MODEX: Field[tuple[Proc, str, float]] = message(PROC, TEXT, LIMIT)
 
 GROUPS: Field[Groups] = many(message(TEXT, PROCS))
 SIGNATURE: Field[tuple[str, str, tuple[Proc, ...]]] = message(TEXT, TEXT, PROCS)
-"""What tells an allgather of procs from others: an operation, what it is about, and the procs, sorted."""
+"""The signature of an allgather of procs: an operation, its subject, and the procs, sorted."""
 
 EVENT: Field[tuple[int, int, Proc, tuple[Info, ...]]] = message(NUMBER, NUMBER, PROC, INFOS)
 """The code of an event, its range, its source, its infos."""

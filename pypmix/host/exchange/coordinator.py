@@ -92,7 +92,7 @@ PARTS = "pypmix.grp.parts"
 """The contributions for which an offer is given, as texts."""
 
 COUNTER = 22
-"""How many bits of a context id a server counts with."""
+"""The bits of a context id that a server counts with."""
 
 
 class ContextIds:
@@ -130,7 +130,7 @@ class Names:
 
 
 class Decided:
-    """How contributions have ended that this server has decided or given, for those whose answer was lost."""
+    """The ends of contributions that this server has decided or given, for servers whose answer was lost."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Key, Outcome] = OrderedDict()
@@ -248,7 +248,7 @@ class Round:
 
     @property
     def rule(self) -> Kind:
-        """What distinguishes its kind."""
+        """The rule of its kind."""
         return KINDS[self.kind]
 
     @property

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Op
 
     class ServerLike(Protocol):
-        """What a crossing calls of a server; `pypmix.Server` and the sessions of both engines have it."""
+        """The calls that a crossing makes to a server; `pypmix.Server` and the sessions of both engines have it."""
 
         @property
         def proc(self) -> Proc: ...
@@ -70,10 +70,10 @@ DIRECTORY = "pypmix.directory"
 REQUIRED_KEY = keys.REQUIRED_KEY
 
 SAYS_GONE = Info("pypmix.grp.says", Value(codes.STRING, "gone"))
-"""What servers of this library tell each other of procs that have ended, as an event that no client hears of."""
+"""The event by which servers of this library tell each other of procs that have ended; clients never see it."""
 
 LOST = (statuses.ERR_PROC_ABORTED, EventCode.PROC_TERMINATED, EventCode.EVENT_PROC_TERMINATED)
-"""What is raised for a proc that was lost with its server; the end of a proc has an older and a newer code."""
+"""The codes raised for a proc that was lost with its server; the end of a proc has an older and a newer code."""
 
 STAYS = frozenset((RANGE_LOCAL, RANGE_PROC_LOCAL, RANGE_RM))
 """The ranges of events that concern no other server's clients."""

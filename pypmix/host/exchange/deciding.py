@@ -1,4 +1,4 @@
-"""How a collective ends, out of what its servers have contributed. Pure functions: no clock, no message, no state."""
+"""Decides how a collective ends, from what servers have contributed. Pure functions: no clock, no message, no state."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ CONNECTED = CONNECT_EARLY_TERM, CONNECT_NOTIFY_EACH, CONNECT_OPTIONAL
 TOLD = frozenset(
     (keys.GROUP_INFO, keys.GROUP_INFO_ARRAY, keys.GROUP_ENDPT_DATA, keys.GROUP_JOB_INFO, keys.PROC_INFO_ARRAY)
 )
-"""What the members of a group tell each other."""
+"""Keys of what the members of a group tell each other."""
 
 ARRAYS = frozenset((GROUP_ABSENT, GROUP_ORDER, GROUP_CLAIMS, FINAL_ORDER, ADD_MEMBERS))
 """Directives that name procs."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 log = get_logger("pypmix.host.exchange")
 
 SHOWN = 8
-"""How many servers an error's text names."""
+"""The most servers that an error's text names."""
 
 
 class ServerLost(PMIxError):

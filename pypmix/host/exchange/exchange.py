@@ -1,4 +1,4 @@
-"""What the servers of a job do with each other over a carrier: ask, tell, gather, and know who is there."""
+"""Servers of a job ask, tell and gather over a carrier, and know who is there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How two servers prove to each other that they belong to one session: both know its secret, and neither sends it.
+"""Two servers prove to each other that they belong to one session: both know its secret, and neither sends it.
 
 The one that dials says who it is, whom it means, and a number that it has never said before; the other does the same
 and proves that it knows the secret by a code over all of this; then the first proves it as well. What follows on the

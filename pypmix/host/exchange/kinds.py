@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         def cancel(self) -> None: ...
 
     class Session(Protocol):
-        """What collectives use of an exchange: who is there, messages, and its clock."""
+        """The part of an exchange that collectives use: who is there, messages, and its clock."""
 
         name: str
 
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 
 
 class Kind(Record):
-    """What distinguishes one kind of collective from others.
+    """The rule of one kind of collective.
 
     Args:
         operation: The operation.
@@ -118,7 +118,7 @@ KINDS = {
 
 
 class Part(Record):
-    """What one server contributes.
+    """The contribution of one server.
 
     Attributes:
         number: Its number, which the server gives to nothing else.
@@ -155,12 +155,12 @@ class Part(Record):
 
     @property
     def rule(self) -> Kind:
-        """What distinguishes its kind."""
+        """The rule of its kind."""
         return KINDS[self.kind]
 
 
 class Outcome(Record):
-    """What is decided, the same for all.
+    """The decision, the same for all.
 
     Attributes:
         status: The status.
@@ -184,7 +184,7 @@ class Outcome(Record):
 
 
 class Gathered(Record):
-    """What an allgather has brought together.
+    """The result of an allgather.
 
     Attributes:
         blobs: The data of each participant, by its name; in the order of names.

@@ -61,7 +61,7 @@ class Party:
 
     @cached_property
     def digest(self) -> str:
-        """What tells these procs from others, in whatever order they are named."""
+        """The identity of these procs, in whatever order they are named."""
         return blake2b(PROCS.write(tuple(sorted(self.procs))), digest_size=16).hexdigest()
 
 
@@ -81,7 +81,7 @@ class _Job:
 
 
 class Places:
-    """What one server knows of where procs are.
+    """Where procs are, as far as one server knows.
 
     Args:
         where: What the host knows itself, asked first; None where it knows nothing beyond what is told here.
@@ -320,7 +320,7 @@ LAST = 2**32 - 1
 
 
 class Incarnations:
-    """How often the procs of one server have opened; a proc and its children may have several connections at a time."""
+    """Counts how often procs of one server have opened; a proc and its children may have several connections at a time."""
 
     def __init__(self) -> None:
         self._latest: dict[Proc, int] = {}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
     class Defining(Protocol):
-        """What this calls of a server."""
+        """The calls that this makes to a server."""
 
         def define_process_set(self, name: str, members: tuple[Proc, ...], *, elsewhere: bool = False) -> None: ...
 
@@ -48,7 +48,7 @@ class Psets:
         self._sets: dict[str, dict[str, tuple[Proc, ...]]] = {}
         """By name, the members by mark."""
         self._applied: dict[str, tuple[Proc, ...]] = {}
-        """What the server knows."""
+        """The sets that the server knows."""
         self._mine: dict[str, str] = {}
         """The marks of this host, by name."""
         self._told: set[str] = set()

@@ -43,20 +43,20 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.rendezvous import Address
 
 MAX_BACKLOG = 2 * MAX_MESSAGE
-"""How many bytes may wait for a server that does not read."""
+"""The most bytes that may wait for a server that does not read."""
 
 MAX_STRANGERS = 512
-"""How many connections that were taken may be in their handshake at a time, if a quarter of the descriptors is enough.
+"""The most accepted connections that may be in their handshake at a time, if a quarter of the descriptors is enough.
 
 The oldest one makes room, once it has had `PROOF_SECONDS`; until then, those that come wait in the system's queue. So a
 server that proves within that time who it is gets in however many others come, and these cost a bounded share of time.
 """
 
 BACKLOG = 1024
-"""How many connections wait in the system's queue."""
+"""The connections that wait in the system's queue."""
 
 ACCEPTS = 16
-"""How many connections are taken in one turn, so that those that are there have theirs as well."""
+"""The connections that are taken in one turn, so that those that are there have theirs as well."""
 
 GOODBYE = b""
 """The frame that says that its sender leaves; no message is empty."""

@@ -102,7 +102,7 @@ class _Gathering:
 
     @property
     def late(self) -> tuple[Proc, ...]:
-        """Who is added, and has not come here."""
+        """The added procs that have not come here."""
         came = {each.proc for each in self.offers}
         return tuple([each for each in self.added if each not in came])
 
