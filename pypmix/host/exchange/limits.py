@@ -66,8 +66,7 @@ MAX_NEWS = 1024
 # What a `Crossing` answers
 
 GET_SECONDS = 2.0
-"""The time for which a value of another server is waited for where its reader gives no limit, as a server does.
-"""
+"""The time for which a value of another server is waited for where its reader gives no limit, as a server does."""
 
 GONE_SECONDS = 2.0
 """The time that a server may take for a direct modex of a proc that has ended: what it has committed is there still."""

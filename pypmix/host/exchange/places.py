@@ -320,7 +320,7 @@ LAST = 2**32 - 1
 
 
 class Incarnations:
-    """Counts how often procs of one server have opened; a proc and its children may have several connections at a time."""
+    """Counts how often procs of one server open; a proc and its children may have several connections at a time."""
 
     def __init__(self) -> None:
         self._latest: dict[Proc, int] = {}
