@@ -1,0 +1,459 @@
+"""`pypmix run` over several machines, however it gets there: by ssh, in a job of Slurm, or started on each of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from harness import machine, pairings
+from harness.cluster import Cluster, Node
+from harness.job import Job, scenario_command
+from harness.processes import Process
+
+WAYS = ("ssh", "salloc", "srun", "symmetric")
+NODES = ("n1", "n2")
+EXAMPLES = machine.ROOT / "docs" / "examples"
+RUN = (sys.executable, "-m", "pypmix", "run")
+RANK = f"{sys.executable} -c"
+SLOTS = 4
+LIMIT = 60.0
+
+LOST = 45.0
+"""Seconds in which a machine that no longer answers counts as lost."""
+
+WAITS = """
+import os, sys, time
+from pypmix import Client, PartialSuccess
+
+with Client() as me:
+    me.fence(collect=True, timeout=30)
+    print(me.rank, "ready", os.getppid(), flush=True)
+    if me.node.hostname == sys.argv[1]:
+        time.sleep(120)
+    try:
+        me.fence(timeout=90)
+    except PartialSuccess as error:
+        print(me.rank, "without", sorted(proc.rank for proc in error.missing), flush=True)
+    else:
+        print(me.rank, "together", flush=True)
+"""
+
+SPAWNS = """
+import sys
+from pypmix import Client, attrs
+
+with Client() as me:
+    if me.rank == 0:
+        for node in "n2", "n1":
+            me.spawn([sys.executable, sys.argv[1]], n=2, info={attrs.HOST: node}).wait(timeout=30)
+    me.fence(timeout=60)
+"""
+
+DEMANDS = """
+import os, signal, sys, time
+from pypmix import Client
+
+me = Client()
+me.open()
+me.fence(timeout=30)
+if me.rank == int(sys.argv[1]):
+    how = sys.argv[2]
+    if how == "exit":
+        os._exit(7)
+    elif how == "abort":
+        me.abort(9, "enough")
+    os.kill(os.getpid(), int(how))
+time.sleep(120)
+"""
+
+GROUP = """
+import sys
+from pypmix import Client
+
+with Client() as me:
+    with me.group("all", me.job, context_id=True, timeout=30) as group:
+        print(me.rank, "has", group.context_id, len(group.members), flush=True)
+"""
+
+TURNS = """
+import time
+from pypmix import Client
+
+with Client() as me:
+    for turn in range(10):
+        me.fence(timeout=60)
+        print("turn", turn, flush=True)
+        time.sleep(0.2)
+"""
+
+
+class Started(NamedTuple):
+    """A run: the process on each machine that was started by the test; the first one is the launcher."""
+
+    launcher: Job
+    others: list[subprocess.Popen[str]]
+
+    def end(self) -> None:
+        for process in self.others:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.communicate()
+
+
+class Runner:
+    """Starts `pypmix run` over two machines, or as many as there are, in one of the ways."""
+
+    def __init__(self, way: str, cluster: Cluster, environment: dict[str, str], folder: Path) -> None:
+        self.way = way
+        self.cluster = cluster
+        self._environment = environment
+        self._folder = folder
+        self._runs: list[Started] = []
+
+    def line(self, options: Sequence[str], command: Sequence[str], nodes: Sequence[str]) -> list[str]:
+        words = [*options, *command]
+        slots = ["--nodelist", ",".join(nodes), f"-N{len(nodes)}"]
+        if self.way == "ssh":
+            return [*RUN, "--host", ",".join(f"{node}:{SLOTS}" for node in nodes), *words]
+        if self.way == "salloc":
+            return ["salloc", "--quiet", *slots, f"--ntasks-per-node={SLOTS}", *RUN, *words]
+        if self.way == "srun":
+            return ["srun", *slots, "--ntasks-per-node=1", f"--cpus-per-task={SLOTS}", *RUN, *words]
+        return [*RUN, *self._symmetric(0, nodes), *words]
+
+    def _symmetric(self, place: int, nodes: Sequence[str]) -> list[str]:
+        secret = self._folder / "secret"
+        if not secret.exists():
+            secret.touch(0o600)
+            secret.write_text(secrets.token_hex(32))
+        return ["--symmetric", f"{place}/{len(nodes)}", "--meet", f"{nodes[0]}:7777", "--secret-file", str(secret)]
+
+    def begin(
+        self,
+        ranks: int,
+        *command: str,
+        options: Sequence[str] = (),
+        nodes: Sequence[str] = NODES,
+        client: str = "python-client",
+        stdin: str = "",
+        limit: float = LIMIT,
+    ) -> Started:
+        """Start a command as ranks."""
+        folder = self._folder / str(len(self._runs))
+        folder.mkdir()
+        environment = {**self._environment, "TMPDIR": "/tmp"}
+        first = self.cluster[nodes[0]]
+        job = Job([], folder, environment=environment, limit=limit, stdin=stdin, popen=first.popen)
+        own = {name: text for name, text in job.environment.items() if name.startswith("PYPMIX_TEST_")}
+        own["PYTHONPATH"] = job.environment["PYTHONPATH"]
+        settings = [f"{name}={text}" for name, text in {**own, **pairings.client_environment(client)}.items()]
+        # What is started by hand has as many slots as it has CPUs.
+        crowded = ["--oversubscribe"] if self.way == "symmetric" else []
+        options = ["-n", str(ranks), *crowded, *options]
+        command = ("env", *settings, *command)
+        job.command = self.line(options, command, nodes)
+        others = []
+        if self.way == "symmetric":
+            for place, node in list(enumerate(nodes))[1:]:
+                words = [*RUN, *self._symmetric(place, nodes), *options, *command]
+                others.append(self.cluster[node].start(*words, stdout=-1, stderr=subprocess.STDOUT))
+        self._runs.append(Started(job.start(), others))
+        return self._runs[-1]
+
+    def __call__(self, ranks: int, *command: str, **options: Any) -> Job:
+        """Run a command as ranks to the end."""
+        started = self.begin(ranks, *command, **options)
+        job = started.launcher.wait()
+        for process in started.others:
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                raise AssertionError(f"no end on another machine\n{self.cluster.report()}\n{job.report()}") from None
+        return job
+
+    def scenario(self, name: str, ranks: int, *, options: Sequence[str] = (), **arguments: object) -> list[Any]:
+        """Run a scenario of the shared suite and return what every rank has returned."""
+        returned = self(ranks, *scenario_command(name, "sync", arguments), options=options).returned()
+        assert len(returned) == ranks
+        return returned
+
+    def until_said(self, started: Started, text: str, times: int = 1, seconds: float = 40) -> list[str]:
+        """Wait until a pattern has been written so many times, and return what was found."""
+        job = started.launcher
+
+        def there() -> bool:
+            assert len(re.findall(text, job.stdout)) >= times or os.path.exists(f"/proc/{job.pid}/exe"), ended()
+            return len(re.findall(text, job.stdout)) >= times
+
+        def ended() -> str:
+            return f"it ended before it said {text!r}\n{job.wait().report()}"
+
+        try:
+            self.cluster.until(text, there, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{job.stdout}\n{job.stderr}") from None
+        return re.findall(text, job.stdout)
+
+    def daemon(self, node: Node) -> Process:
+        """Return the process that serves the ranks of a machine: their parent."""
+        found = {process.pid: process for process in node.processes()}
+        (parent,) = {process.parent for process in found.values() if process.command.startswith(RANK)} & found.keys()
+        return found[parent]
+
+    def close(self) -> None:
+        for started in self._runs:
+            started.end()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                started.launcher.kill()
+
+
+@pytest.fixture
+def over(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Runner]:
+    """Start runs in a way."""
+    environment: dict[str, str] = {}
+    if request.param in ("salloc", "srun"):
+        environment = request.getfixturevalue("nodes_with_slurm").environment
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    found = Runner(request.param, request.getfixturevalue("cluster"), environment, folder)
+    yield found
+    found.close()
+
+
+def ways(*names: str) -> pytest.MarkDecorator:
+    """Repeat a test for ways to start on several machines."""
+    return pytest.mark.parametrize("over", names or WAYS, indirect=True)
+
+
+def succeeded(job: Job) -> Job:
+    assert job.exit_code == 0 and not job.hung, job.report()
+    return job
+
+
+@ways()
+@pytest.mark.parametrize("client", ["python-client", "native-5.0.11"])
+def test_every_rank_knows_its_machine(over: Runner, client: str) -> None:
+    pairings.require_client(client)
+    job = succeeded(
+        over(8, sys.executable, str(EXAMPLES / "hello.py"), client=client, options=("--map-by", "ppr:4:node"))
+    )
+    for rank in range(8):
+        assert f"hello from {rank} of 8 on {NODES[rank // 4]}  [" in job.stdout, job.report()
+    assert over.cluster.wait_gone() == ""
+
+
+@ways("ssh", "symmetric")
+def test_three_machines(over: Runner) -> None:
+    job = succeeded(over(6, sys.executable, str(EXAMPLES / "hello.py"), nodes=("n1", "n2", "n3"), options=BY_TWO))
+    for rank in range(6):
+        assert f"hello from {rank} of 6 on n{1 + rank // 2}  [" in job.stdout, job.report()
+
+
+BY_TWO = ("--map-by", "ppr:2:node")
+
+
+@ways()
+def test_data(over: Runner) -> None:
+    everything = {rank: (f"tcp://{NODES[rank // 2]}:{5000 + rank}", rank * 11) for rank in range(4)}
+    assert over.scenario("modex.exchange", 4, options=BY_TWO, collect=True) == [everything] * 4
+    assert over.scenario("nodes.direct", 4, options=BY_TWO, size=100_000) == [[True] * 4] * 4
+
+
+@ways("ssh")
+def test_scopes(over: Runner) -> None:
+    for rank, seen in enumerate(over.scenario("nodes.scopes", 4, options=BY_TWO)):
+        for other, values in seen.items():
+            near = (rank < 2) == (other < 2)
+            assert values == ([other, None, other] if near else [None, other, other]), (rank, other)
+
+
+@ways()
+def test_groups_have_context_ids(over: Runner) -> None:
+    rows = {row[0]: row for each in over.scenario("nodes.groups", 4, options=BY_TWO) for row in each}
+    assert {name: row[1] for name, row in rows.items()} == {"all": [0, 1, 2, 3], "firsts": [0, 2], "own": [0, 1]}
+    assert len({row[2] for row in rows.values()}) == 3 and None not in {row[2] for row in rows.values()}
+
+
+@ways()
+def test_what_is_published_is_found(over: Runner) -> None:
+    assert over.scenario("nodes.published", 4, options=BY_TWO, wide="SESSION") == ["value"] * 4
+
+
+@ways("ssh")
+def test_ranges_of_what_is_published_and_raised(over: Runner) -> None:
+    found = over.scenario("nodes.published", 4, options=BY_TWO, wide="LOCAL")
+    assert found == [None, None, "value", "value"]
+    for wide, hearers in (("LOCAL", {2, 3}), ("SESSION", {0, 1, 2, 3})):
+        heard = over.scenario("nodes.events", 4, options=BY_TWO, wide=wide)
+        assert {rank for rank, each in enumerate(heard) if each} == hearers
+
+
+@ways()
+def test_jobs_are_spawned_on_named_machines(over: Runner) -> None:
+    job = succeeded(over(2, sys.executable, "-c", SPAWNS, str(EXAMPLES / "hello.py"), options=("--map-by", "node")))
+    for node in NODES:
+        assert len(re.findall(rf"hello from \d of 2 on {node} ", job.stdout)) == 2, job.report()
+
+
+@ways("ssh")
+@pytest.mark.parametrize("name", [path.stem for path in sorted(EXAMPLES.glob("*.py"))])
+def test_examples(over: Runner, name: str) -> None:
+    succeeded(over(3, sys.executable, str(EXAMPLES / f"{name}.py"), options=("--map-by", "node")))
+
+
+@ways()
+@pytest.mark.parametrize(("rank", "how", "code"), [(0, "exit", 7), (3, "exit", 7), (3, "abort", 9), (3, "9", 137)])
+def test_exit_codes(over: Runner, rank: int, how: str, code: int) -> None:
+    job = over(4, sys.executable, "-c", DEMANDS, str(rank), how, options=BY_TWO)
+    assert not job.hung and job.exit_code == code, job.report()
+    assert over.cluster.wait_gone() == "", job.report()
+
+
+@ways()
+def test_output_is_tagged(over: Runner) -> None:
+    job = succeeded(over(4, "sh", "-c", "echo out; echo err >&2", options=(*BY_TWO, "--tag-output")))
+    for rank in range(4):
+        assert re.search(rf"(?m)^\[[^]\n]*\b{rank}\b[^]\n]*\].*\bout$", job.stdout), job.report()
+        assert re.search(rf"(?m)^\[[^]\n]*\b{rank}\b[^]\n]*\].*\berr$", job.stderr), job.report()
+
+
+@ways("ssh", "salloc", "symmetric")
+@pytest.mark.parametrize("rank", [0, 3])
+def test_standard_input_goes_to_a_rank_of_any_machine(over: Runner, rank: int) -> None:
+    text = "a line\n" * 20_000
+    job = succeeded(over(4, "sh", "-c", "wc -c", options=(*BY_TWO, "--stdin", str(rank)), stdin=text))
+    assert sorted(map(int, job.stdout.split())) == [0, 0, 0, len(text)], job.report()
+
+
+@ways()
+def test_a_signal_to_the_launcher_ends_the_run(over: Runner) -> None:
+    started = over.begin(4, sys.executable, "-c", WAITS, "n2", options=BY_TWO)
+    over.until_said(started, "ready", 4)
+    started.launcher.send_signal(signal.SIGTERM)
+    job = started.launcher.wait()
+    assert not job.hung and job.exit_code != 0, job.report()
+    assert over.cluster.wait_gone() == "", job.report()
+
+
+@ways()
+def test_a_launcher_that_is_killed_leaves_nothing(over: Runner) -> None:
+    started = over.begin(4, sys.executable, "-c", WAITS, "n2", options=BY_TWO)
+    over.until_said(started, "ready", 4)
+    launchers = [process for process in over.cluster["n1"].processes() if process.command.startswith(" ".join(RUN))]
+    # The one that was started first, if it has started others of its kind.
+    pids = {process.pid for process in launchers}
+    (launcher,) = [process for process in launchers if process.parent not in pids]
+    over.cluster.kill(launcher)
+    assert not started.launcher.wait().hung
+    left = over.cluster.wait_gone(20)
+    assert left == "", f"{left}\n{started.launcher.report()}"
+
+
+@ways()
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_daemon_that_is_killed(over: Runner, keep: bool) -> None:
+    options = (*BY_TWO, *(("--keep-going",) if keep else ()))
+    started = over.begin(4, sys.executable, "-c", WAITS, "n2", options=options)
+    over.until_said(started, "ready", 4)
+    over.cluster.kill(over.daemon(over.cluster["n2"]))
+    if keep:
+        over.until_said(started, r"[01] without \[2, 3\]", 2)
+    job = started.launcher.wait()
+    assert not job.hung and job.exit_code != 0, job.report()
+    left = over.cluster.wait_gone(20)
+    assert left == "", f"{left}\n{job.report()}"
+
+
+@ways("ssh")
+def test_a_short_loss_of_the_network_is_not_noticed(over: Runner) -> None:
+    started = over.begin(4, sys.executable, "-c", TURNS, options=BY_TWO)
+    over.until_said(started, "turn 2", 4)
+    over.cluster.link_down("n2")
+    time.sleep(5)
+    over.cluster.link_up("n2")
+    job = succeeded(started.launcher.wait())
+    assert job.stdout.count("turn 9") == 4, job.report()
+
+
+@ways("ssh")
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("how", ["cable", "stopped"])
+def test_a_machine_that_no_longer_answers_is_lost(over: Runner, how: str) -> None:
+    started = over.begin(4, sys.executable, "-c", WAITS, "n2", options=(*BY_TWO, "--keep-going"), limit=150)
+    over.until_said(started, "ready", 4)
+    if how == "cable":
+        over.cluster.link_down("n2")
+    else:
+        for process in over.cluster["n2"].processes():
+            over.cluster.stop(process)
+    try:
+        over.until_said(started, r"[01] without \[2, 3\]", 2, LOST)
+        assert not started.launcher.wait().hung
+    finally:
+        over.cluster.link_up("n2")
+        for process in over.cluster["n2"].processes():
+            over.cluster.resume(process)
+    left = over.cluster.wait_gone(LOST)
+    assert left == "", left
+
+
+@ways("ssh")
+def test_no_folder_is_shared(over: Runner, tmp_path: Path) -> None:
+    cluster = over.cluster
+    with cluster.unshared(tmp_path):
+        program = [*RUN, "--host", "n1:2,n2:2", "-n", "4", sys.executable, "-c", GROUP]
+        # A working directory of its own, too.
+        done = cluster["n1"].run(*program, timeout=LIMIT, cwd="/tmp")
+    rows = [line.split() for line in sorted(done.stdout.splitlines())]
+    assert [(row[0], row[3]) for row in rows] == [(str(rank), "4") for rank in range(4)], done
+    assert len({row[2] for row in rows}) == 1
+
+
+def test_a_node_that_does_not_exist_is_named(cluster: Cluster) -> None:
+    done = cluster["n1"].run(*RUN, "--host", "n1,n9", "-n", "2", "hostname", check=False, timeout=LIMIT)
+    assert done.returncode != 0 and "n9" in done.stderr, done
+    assert "Traceback" not in done.stderr
+    assert cluster.wait_gone() == ""
+
+
+def test_a_node_without_pypmix_is_told(cluster: Cluster) -> None:
+    done = cluster["n1"].run(
+        *RUN, "--host", "n2", "--remote-python", "/usr/bin/python3", "hostname", check=False, timeout=LIMIT
+    )
+    assert done.returncode != 0 and "pypmix" in done.stderr and "n2" in done.stderr, done
+    assert "Traceback" not in done.stderr
+    assert cluster.wait_gone() == ""
+
+
+def test_the_secret_is_on_no_command_line_and_in_no_file(cluster: Cluster, run_of: Callable[[], Job]) -> None:
+    """The lines that daemons get on standard input hold it; nothing else does."""
+    job = run_of()
+    lines = [process.command for node in cluster for process in node.processes()]
+    assert any("pypmix node" in line for line in lines), lines
+    assert not [line for line in lines if re.search(r"\b[0-9a-f]{32,}\b", line) and "PYPMIX_TEST" not in line], lines
+    job.send_signal(signal.SIGTERM)
+    job.wait()
+
+
+@pytest.fixture
+def run_of(cluster: Cluster, tmp_path: Path) -> Callable[[], Job]:
+    """Start a run that waits."""
+
+    def begin() -> Job:
+        runner = Runner("ssh", cluster, {}, tmp_path)
+        started = runner.begin(4, sys.executable, "-c", WAITS, "n2", options=BY_TWO)
+        runner.until_said(started, "ready", 4)
+        return started.launcher
+
+    return begin
