@@ -415,7 +415,16 @@ def test_a_short_loss_of_the_network_is_not_noticed(over: Runner) -> None:
 
 @ways("ssh")
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("how", ["cable", "stopped"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "cable",
+        pytest.param(
+            "stopped",
+            marks=pytest.mark.xfail(strict=True, reason="the exchange has no keep-alive of its own"),
+        ),
+    ],
+)
 def test_a_machine_that_no_longer_answers_is_lost(over: Runner, how: str) -> None:
     started = over.begin(4, sys.executable, "-c", WAITS, "n2", options=(*BY_TWO, "--keep-going"), limit=150)
     over.until_said(started, "ready", 4)
