@@ -93,8 +93,12 @@ def test_ssh_passes_standard_input_and_ends_with_its_session(cluster: Cluster) -
     process.stdin.write("a word\n")
     process.stdin.flush()
     assert process.stdout.readline() == "got a word\n"
-    (sleep,) = [found for found in cluster["n3"].processes() if found.command.startswith("sleep")]
-    cluster.kill(sleep)
+
+    def asleep():
+        return [found for found in cluster["n3"].processes() if found.command.startswith("sleep")]
+
+    cluster.until("the shell has become sleep", asleep)
+    cluster.kill(*asleep())
     process.communicate(timeout=10)
     assert process.returncode == 255
     assert cluster.wait_gone() == ""
