@@ -375,7 +375,7 @@ def test_a_fault_over_a_request_is_answered_and_the_connection_stays(monkeypatch
 
 
 def test_the_thread_that_asks_munge_survives_a_fault(monkeypatch, logged):
-    from pypmix.engine.python import munge
+    from pypmix.engine import munge
 
     monkeypatch.setattr(munge, "decode", broken)
     served = open_server(lambda upcall: upcall.reply(), on_log=lambda text: None)

@@ -109,7 +109,7 @@ def test_what_clients_say_of_themselves_is_not_enough(with_munge):
 
 def test_a_credential_is_taken_once(with_munge):
     code = """
-from pypmix.engine.python import munge
+from pypmix.engine import munge
 from pypmix.standard.errors import PMIxError
 import os
 credential = munge.encode()

@@ -53,7 +53,7 @@ def _modules(names: Iterable[str]) -> tuple[str, ...]:
     """Return the security modules of a server; see `pypmix.engine.base.security_modules`."""
     found = security_modules(names)
     if MUNGE in found:
-        from pypmix.engine.python import munge
+        from pypmix.engine import munge
 
         # A server that cannot make a credential cannot check one, and would refuse everybody.
         munge.encode()
@@ -269,7 +269,7 @@ class ServerSession:
         self._checker.put((credential, answer))
 
     def _check(self, work: SimpleQueue[tuple[bytes, Done[tuple[int, int]]] | None]) -> None:
-        from pypmix.engine.python import munge
+        from pypmix.engine import munge
 
         while (item := work.get()) is not None:
             credential, answer = item

@@ -309,7 +309,7 @@ def _credential(offered: str) -> tuple[str, bytes]:
         if module == "none":
             return module, b""
         if module == "munge":
-            from pypmix.engine.python import munge
+            from pypmix.engine import munge
 
             try:
                 return module, munge.encode()

@@ -11,18 +11,16 @@ import os
 import stat
 from typing import Protocol
 
+from pypmix.engine import munge
 from pypmix.host.rosters.base import RosterError
+from pypmix.standard.errors import NotSupported, PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
 MIN_SECRET = 16
 MAX_SECRET = 4096
-MAX_TOKEN = 16384
-
-MUNGE_OPT_SOCKET = 8
 
 
 class Proof(Protocol):
@@ -92,49 +90,20 @@ class Munge:
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        import ctypes
-
-        self._ctypes = ctypes
-        try:
-            library: Any = ctypes.CDLL("libmunge.so.2")
-        except OSError:
-            raise RosterError("munge's library is not here (libmunge.so.2)") from None
-        library.munge_ctx_create.restype = ctypes.c_void_p
-        library.munge_strerror.restype = ctypes.c_char_p
-        self._library = library
-        self._libc = ctypes.CDLL(None)
-        self._libc.free.argtypes = [ctypes.c_void_p]
-        self._context = ctypes.c_void_p(library.munge_ctx_create())
-        if path := env.get("PYPMIX_MUNGE_SOCKET"):
-            library.munge_ctx_set(self._context, MUNGE_OPT_SOCKET, ctypes.c_char_p(path.encode()))
+        self._socket = env.get("PYPMIX_MUNGE_SOCKET", "")
         self.make(b"")
 
     def make(self, statement: bytes) -> bytes:
         """Return a credential of this user that holds a statement."""
-        text = self._ctypes.c_void_p()
-        status = self._library.munge_encode(
-            self._ctypes.byref(text), self._context, statement, self._ctypes.c_int(len(statement))
-        )
-        if status or not text.value:
-            reason = self._library.munge_strerror(status).decode(errors="replace")
-            raise RosterError(f"munge makes no credential: {reason}: does munged run?")
         try:
-            return self._ctypes.string_at(text.value)
-        finally:
-            self._libc.free(text)
+            return munge.seal(statement, socket=self._socket)
+        except NotSupported as error:
+            raise RosterError(f"{error.detail}: {error.hint}") from None
 
     def check(self, statement: bytes, token: bytes) -> bool:
         """Tell whether a credential holds a statement of a process of this user, and was not shown before."""
-        if b"\0" in token or len(token) > MAX_TOKEN:
-            return False
-        ctypes = self._ctypes
-        data, size = ctypes.c_void_p(), ctypes.c_int()
-        uid, gid = ctypes.c_uint32(), ctypes.c_uint32()
-        status = self._library.munge_decode(
-            token, self._context, ctypes.byref(data), ctypes.byref(size), ctypes.byref(uid), ctypes.byref(gid)
-        )
         try:
-            held = ctypes.string_at(data.value, size.value) if data.value else b""
-        finally:
-            self._libc.free(data)
-        return not status and uid.value == os.geteuid() and hmac.compare_digest(held, statement)
+            held, uid, _ = munge.unseal(token, socket=self._socket)
+        except PMIxError:
+            return False
+        return uid == os.geteuid() and hmac.compare_digest(held, statement)

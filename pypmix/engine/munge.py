@@ -1,0 +1,138 @@
+"""Credentials of the munge daemon, which proves who a process of this machine, or of its cluster, runs as.
+
+Unlike the credential of the `native` module, which is what a process says of itself, it cannot be made for another
+user, and each can be used once.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from pypmix.standard import statuses
+from pypmix.standard.errors import NotSupported, PMIxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+LIBRARY = "libmunge.so.2"
+
+MAX_CREDENTIAL = 16384
+
+OPT_SOCKET = 8
+"""The library's number for the socket of its daemon."""
+
+
+class _Munge:
+    """The library, loaded when it is first needed."""
+
+    library: Any = None
+    libc: Any = None
+
+
+def _load() -> Any:
+    if _Munge.library is None:
+        import ctypes
+
+        try:
+            library = ctypes.CDLL(LIBRARY)
+        except OSError as error:
+            raise NotSupported(f"munge cannot be used here: {error}", hint="install munge's library") from None
+        library.munge_ctx_create.restype = ctypes.c_void_p
+        library.munge_strerror.restype = ctypes.c_char_p
+        _Munge.libc = ctypes.CDLL(None)
+        _Munge.library = library
+    return _Munge.library
+
+
+def seal(payload: bytes = b"", *, socket: str = "") -> bytes:
+    """Return a new credential of this process that holds some bytes.
+
+    Args:
+        payload: The bytes.
+        socket: The socket of munge's daemon, if it is not in its usual place.
+
+    Raises:
+        NotSupported: The library is not here, or its daemon does not answer.
+    """
+    import ctypes
+
+    library = _load()
+    text = ctypes.c_void_p()
+    with _context(socket) as context:
+        status = library.munge_encode(ctypes.byref(text), context, payload, ctypes.c_int(len(payload)))
+    if status or not text.value:
+        raise NotSupported(f"munge makes no credential: {_reason(library, status)}", hint="does munged run?")
+    try:
+        return ctypes.string_at(text.value)
+    finally:
+        _Munge.libc.free(text)
+
+
+def unseal(credential: bytes, *, socket: str = "") -> tuple[bytes, int, int]:
+    """Return the bytes that a credential holds, and the user and the group that it proves.
+
+    Takes a message to the daemon and back.
+
+    Raises:
+        PMIxError: It is none, is too old, was used before, or cannot be checked (`ERR_INVALID_CRED`).
+    """
+    import ctypes
+
+    if not credential or b"\0" in credential or len(credential) > MAX_CREDENTIAL:
+        raise PMIxError("it is not a munge credential", status=statuses.ERR_INVALID_CRED)
+    library = _load()
+    data, size = ctypes.c_void_p(), ctypes.c_int()
+    uid, gid = ctypes.c_uint32(), ctypes.c_uint32()
+    with _context(socket) as context:
+        status = library.munge_decode(
+            credential, context, ctypes.byref(data), ctypes.byref(size), ctypes.byref(uid), ctypes.byref(gid)
+        )
+    try:
+        payload = ctypes.string_at(data.value, size.value) if data.value else b""
+    finally:
+        _Munge.libc.free(data)
+    if status:
+        raise PMIxError(f"munge refuses the credential: {_reason(library, status)}", status=statuses.ERR_INVALID_CRED)
+    return payload, uid.value, gid.value
+
+
+def encode() -> bytes:
+    """Return a new credential of this process, as the `munge` module of a client sends it.
+
+    Raises:
+        NotSupported: The library is not here, or its daemon does not answer.
+    """
+    return seal() + b"\0"
+
+
+def decode(credential: bytes) -> tuple[int, int]:
+    """Return the user and the group that a credential proves; takes a message to the daemon and back.
+
+    Raises:
+        PMIxError: It is none, is too old, was used before, or cannot be checked (`ERR_INVALID_CRED`).
+    """
+    _, uid, gid = unseal(credential.rstrip(b"\0"))
+    return uid, gid
+
+
+@contextmanager
+def _context(socket: str) -> Iterator[Any]:
+    """Settings of the library; None stands for its own."""
+    if not socket:
+        yield None
+        return
+    import ctypes
+
+    library = _load()
+    context = ctypes.c_void_p(library.munge_ctx_create())
+    try:
+        library.munge_ctx_set(context, OPT_SOCKET, ctypes.c_char_p(socket.encode()))
+        yield context
+    finally:
+        library.munge_ctx_destroy(context)
+
+
+def _reason(library: Any, status: int) -> str:
+    return str(library.munge_strerror(status).decode(errors="replace"))
