@@ -30,6 +30,9 @@ FOLDERS = ("operations",)
 
 MODULES = ("client.py", "recipes/leadership.py", "server.py", "tool.py")
 
+# The tables are read from this checkout, installed or not: linters run where it is not.
+sys.path.insert(0, str(ROOT))
+
 LAZY = ("pypmix", "pypmix.aio", "pypmix.host", "pypmix.standard.ops")
 """The packages with a table of names."""
 
