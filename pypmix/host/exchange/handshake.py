@@ -24,7 +24,7 @@ PROOF = 3
 WELCOME = 4
 REFUSED = 5
 
-MAGIC = b"pypmix exchange 3"
+MAGIC = b"pypmix exchange 4"
 NONCE = 32
 MAX_NAME = 255
 MAX_FRAME = 4096

@@ -87,10 +87,10 @@ MAX_PARTY = 4096
 MAX_GROUPS = 65536
 """The most groups that are remembered of a server that does not list its own."""
 
-# Connections (`tcp`, `link`)
+# Connections (`tcp`, `link`, `keepalive`)
 
-DEAD_SECONDS = 30
-"""When a peer that acknowledges nothing, or has vanished with its node, is lost."""
+KEEP_ALIVE_SECONDS = 30.0
+"""When a server that no longer answers, or has vanished with its node, is lost, unless a carrier is told otherwise."""
 
 STALL_SECONDS = 60.0
 """When a server is dropped that reads nothing of what waits for it."""

@@ -9,17 +9,20 @@ import time
 from collections import deque
 
 from pypmix.host.exchange.handshake import MAX_FRAME
-from pypmix.host.exchange.limits import DEAD_SECONDS
+from pypmix.host.exchange.limits import KEEP_ALIVE_SECONDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pypmix.engine.alarms import Alarm as Timer
     from pypmix.host.exchange.handshake import Handshake
 
 _LENGTH = struct.Struct("!I")
 CHUNK = 1 << 18
+
+CONTROL = 1 << 31
+"""The bit of a frame's length that says that the frame is the carriers' own, and not a message."""
 
 
 class Broken(Exception):
@@ -30,6 +33,23 @@ class Ended(Broken):
     """The connection has ended by itself."""
 
 
+class Pulse:
+    """What is known of the life of another server.
+
+    Attributes:
+        seen: Its signs of life at the end of the last turn.
+        silent: For how many turns it has been silent, if it is watched.
+        away: Whether it has said that it will be silent.
+    """
+
+    __slots__ = ("away", "seen", "silent")
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.silent = 0
+        self.away = False
+
+
 class Link:
     """One connection.
 
@@ -37,6 +57,7 @@ class Link:
         sock: The socket; it belongs to the link from here on.
         handshake: How it begins.
         dials: Whether this side has dialed.
+        keep_alive: Seconds after which the system ends the connection if nothing is acknowledged.
 
     Attributes:
         open: Whether both sides have proved who they are.
@@ -45,9 +66,14 @@ class Link:
         timer: What ends it if it gets no further.
         unsent: How many bytes wait to be sent.
         sent: How many bytes have been sent.
+        signs: How many bytes have come from the other side, and how many that waited for it have been sent.
+        pulse: What is known of the other side's life.
+        control: Told the frames that are the carriers' own.
     """
 
-    def __init__(self, sock: socket.socket, handshake: Handshake, *, dials: bool) -> None:
+    def __init__(
+        self, sock: socket.socket, handshake: Handshake, *, dials: bool, keep_alive: float = KEEP_ALIVE_SECONDS
+    ) -> None:
         self.sock = sock
         self.fd = sock.fileno()
         self.handshake = handshake
@@ -60,6 +86,9 @@ class Link:
         self.timer: Timer | None = None
         self.unsent = 0
         self.sent = 0
+        self.signs = 0
+        self.pulse = Pulse()
+        self.control: Callable[[bytes], None] = lambda _data: None
         self._shut = False
         self._lock = threading.Lock()
         self._out: deque[memoryview] = deque()
@@ -68,25 +97,28 @@ class Link:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (
-            ("TCP_KEEPIDLE", DEAD_SECONDS // 3),
-            ("TCP_KEEPINTVL", DEAD_SECONDS // 6),
+            ("TCP_KEEPIDLE", keep_alive / 3),
+            ("TCP_KEEPINTVL", keep_alive / 6),
             ("TCP_KEEPCNT", 4),
-            ("TCP_USER_TIMEOUT", DEAD_SECONDS * 1000),
+            ("TCP_USER_TIMEOUT", keep_alive * 1000),
         ):
             if hasattr(socket, option):
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+                # The system takes whole seconds, and at most 32767 of them.
+                most = 1 << 30 if option == "TCP_USER_TIMEOUT" else 32767
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), max(1, min(int(value), most)))
 
     @property
     def peer(self) -> str:
         """The other server's name, empty while it has not said it."""
         return self.handshake.peer
 
-    def send(self, message: bytes, limit: int) -> bool:
+    def send(self, message: bytes, limit: int, control: int = 0) -> bool:
         """Send a frame, or as much as there is room for now; from any thread.
 
         Args:
             message: What is in it.
             limit: How many bytes may wait.
+            control: `CONTROL` if the frame is the carriers' own.
 
         Returns:
             Whether something is left to `flush`.
@@ -100,7 +132,7 @@ class Link:
                 return False
             if self.unsent and self.unsent + len(message) > limit:
                 raise Broken(f"it does not read what it is sent: {self.unsent} bytes wait")
-            head = _LENGTH.pack(len(message))
+            head = _LENGTH.pack(len(message) | control)
             # What is short goes in one piece, for one segment; what is long is not copied.
             for piece in (head + message,) if len(message) < CHUNK else (head, message):
                 rest = memoryview(piece)
@@ -122,6 +154,7 @@ class Link:
                 piece = self._out[0]
                 count = self._push(piece)
                 self.unsent -= count
+                self.signs += count
                 if count < len(piece):
                     self._out[0] = piece[count:]
                     break
@@ -164,6 +197,7 @@ class Link:
         if not data:
             raise Ended("it has closed the connection")
         self._in += data
+        self.signs += len(data)
         return True
 
     def frames(self, limit: int) -> Iterator[bytes]:
@@ -180,14 +214,20 @@ class Link:
             while len(self._in) - start >= 4 and not self.closed:
                 size = _LENGTH.unpack_from(self._in, start)[0]
                 most = limit if self.open else MAX_FRAME
-                if size > most:
+                control = size > most and self.open and CONTROL <= size <= CONTROL + MAX_FRAME
+                if control:
+                    size -= CONTROL
+                elif size > most:
                     raise Broken(f"it announces a message of {size} bytes; the limit is {most}")
                 end = start + 4 + size
                 if len(self._in) < end:
                     break
                 frame = bytes(memoryview(self._in)[start + 4 : end])
                 start = end
-                yield frame
+                if control:
+                    self.control(frame)
+                else:
+                    yield frame
         finally:
             del self._in[:start]
 

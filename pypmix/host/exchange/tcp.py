@@ -15,10 +15,11 @@ from pypmix.host.exchange import rendezvous
 from pypmix.host.exchange.carrier import MAX_MESSAGE
 from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.handshake import Handshake, Stranger, check_name, refusal
+from pypmix.host.exchange.keepalive import KeepAlive
 from pypmix.host.exchange.limits import (
-    DEAD_SECONDS,
     DIAL_SECONDS,
     HANDSHAKE_SECONDS,
+    KEEP_ALIVE_SECONDS,
     LINGER_SECONDS,
     LOOK_SECONDS,
     MAX_RETRY_SECONDS,
@@ -29,8 +30,9 @@ from pypmix.host.exchange.limits import (
     STALL_SECONDS,
     UNREACHED_SECONDS,
 )
-from pypmix.host.exchange.link import Broken, Ended, Link
+from pypmix.host.exchange.link import CONTROL, Broken, Ended, Link
 from pypmix.host.loop import READ, WRITE, Loop
+from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.logtext import WINDOW
 
 TYPE_CHECKING = False
@@ -113,6 +115,8 @@ class TCPCarrier:
         listen: The host and port to listen on; port 0 takes a free one.
         max_message: The longest message, in bytes.
         max_backlog: How many bytes may wait for a server before it is dropped.
+        keep_alive: Seconds after which a server is lost that does not answer, as one whose process was stopped or whose
+            cable was pulled out. The carrier's thread answers: a host that is busy, or blocks elsewhere, is not lost.
 
     Raises:
         ValueError: The name cannot be one, or the secret is too short.
@@ -128,6 +132,7 @@ class TCPCarrier:
         listen: Address = ("127.0.0.1", 0),
         max_message: int = MAX_MESSAGE,
         max_backlog: int = MAX_BACKLOG,
+        keep_alive: float = KEEP_ALIVE_SECONDS,
     ) -> None:
         self.name = check_name(name)
         if not isinstance(secret, bytes | bytearray):
@@ -140,8 +145,10 @@ class TCPCarrier:
         for other in peers or {}:
             check_name(other)
         for what, size in (("max_message", max_message), ("max_backlog", max_backlog)):
-            if type(size) is not int or size < 1:
-                raise ValueError(f"{what} is a number of bytes, at least 1, not {size!r:.80}")
+            if type(size) is not int or not 0 < size < CONTROL:
+                raise ValueError(f"{what} is a number of bytes, at least 1 and below {CONTROL}, not {size!r:.80}")
+        if not 0 < keep_alive < float("inf"):
+            raise ValueError(f"keep_alive is a number of seconds above 0, not {keep_alive!r:.80}")
         if len(secret) < 16:
             raise ValueError(f"a secret of {len(secret)} bytes can be guessed: 16 at least")
         self._secret = bytes(secret)
@@ -149,7 +156,10 @@ class TCPCarrier:
         self._folder = ""
         self._max_message = max_message
         self._max_backlog = max_backlog
+        self._keep_alive = keep_alive
         self._links: dict[str, Link] = {}
+        self._reasons: dict[str, str] = {}
+        self._pulse = KeepAlive(name, keep_alive, self._links, self._put_control, self._drop)
         self._all: dict[Link, None] = {}
         self._strangers: dict[Link, None] = {}
         self._peers: dict[str, _Peer] = {}
@@ -171,7 +181,14 @@ class TCPCarrier:
         """Where this server listens: host and port."""
 
     @classmethod
-    def in_folder(cls, name: str, folder: str | os.PathLike[str], *, host: str = "127.0.0.1") -> Self:
+    def in_folder(
+        cls,
+        name: str,
+        folder: str | os.PathLike[str],
+        *,
+        host: str = "127.0.0.1",
+        keep_alive: float = KEEP_ALIVE_SECONDS,
+    ) -> Self:
         """Make a carrier that finds the others by a folder that all servers see, on this node or a shared file system.
 
         Args:
@@ -179,12 +196,13 @@ class TCPCarrier:
             folder: The folder, of this user and nobody else's; made where it is not there. The first server makes the
                 secret in it.
             host: The address to listen on, by which the others reach it.
+            keep_alive: See `TCPCarrier`.
 
         Raises:
             PermissionDenied: The folder is another user's, or others may write to it.
         """
         path = os.fspath(folder)
-        carrier = cls(name, rendezvous.enter(path), listen=(host, 0))
+        carrier = cls(name, rendezvous.enter(path), listen=(host, 0), keep_alive=keep_alive)
         carrier._folder = path
         return carrier
 
@@ -222,6 +240,14 @@ class TCPCarrier:
         if found[1]:
             self._post(lambda: self._meet(*found, 0))
 
+    def away(self, going: bool) -> None:
+        """Tell the others that this process will be stopped for a time that nobody knows, or that it is back."""
+        self._pulse.away(going)
+
+    def reason(self, name: str) -> str:
+        """Return why the last connection with a server has ended; empty if it has left, or is there."""
+        return self._reasons.get(name, "")
+
     def close(self) -> None:
         """Send what was given, for a second at most, and leave; waits for it, unless the carrier itself calls."""
         if not self._closing:
@@ -246,6 +272,7 @@ class TCPCarrier:
                 self._meet(name, (address,), 0)
             if self._folder:
                 self._look(0)
+            self._turn()
             self._loop.run(self._over)
         except BaseException as error:
             # Nothing goes to the other servers any more, nor comes from them: that is as if they were gone.
@@ -262,6 +289,10 @@ class TCPCarrier:
             with self._gate:
                 self._ended = True
                 self._loop.close()
+
+    def _turn(self) -> None:
+        self._pulse.turn()
+        self._loop.later(self._pulse.every, self._turn)
 
     def _post(self, call: Callable[[], None]) -> None:
         """Have something done on the carrier's thread, while there is one; from any thread."""
@@ -308,7 +339,7 @@ class TCPCarrier:
                     else:
                         self._make_room(True)
                 return
-            link = Link(sock, Handshake(self.name, self._secret, admit=self._admit), dials=False)
+            link = Link(sock, Handshake(self.name, self._secret, admit=self._admit), dials=False, keep_alive=self._keep_alive)
             self._strangers[link] = None
             self._start(link, READ, HANDSHAKE_SECONDS)
 
@@ -424,7 +455,7 @@ class TCPCarrier:
         except OSError as error:
             self._missed(peer, error.strerror or str(error))
             return
-        link = Link(sock, Handshake(self.name, self._secret, to=peer.name), dials=True)
+        link = Link(sock, Handshake(self.name, self._secret, to=peer.name), dials=True, keep_alive=self._keep_alive)
         try:
             code = sock.connect_ex(info[4])
         except (OSError, OverflowError) as error:
@@ -481,7 +512,7 @@ class TCPCarrier:
                 link.finish()
         except Ended as error:
             self._end(link, str(error))
-        except Broken as error:
+        except (Broken, RemoteProtocolError) as error:
             self._drop(link, str(error))
         except Stranger as error:
             self._refuse(link, error)
@@ -494,7 +525,7 @@ class TCPCarrier:
         try:
             while link in self._all and link.receive():
                 self._take_all(link)
-        except (Broken, Stranger):
+        except (Broken, RemoteProtocolError, Stranger):
             # It has ended in any case.
             pass
         self._drop(link, reason, quiet=True)
@@ -517,10 +548,13 @@ class TCPCarrier:
         else:
             self._loop.later(STALL_SECONDS, lambda: self._check(link, link.sent))
 
-    def _put(self, link: Link, message: bytes) -> None:
+    def _put_control(self, link: Link, data: bytes) -> None:
+        self._put(link, data, CONTROL)
+
+    def _put(self, link: Link, message: bytes, control: int = 0) -> None:
         """Send a frame; from any thread."""
         try:
-            if link.send(message, self._max_backlog):
+            if link.send(message, self._max_backlog, control):
                 self._post(lambda: self._watch(link, True))
         except Broken as error:
             end, reason = self._end if isinstance(error, Ended) else self._drop, str(error)
@@ -544,7 +578,7 @@ class TCPCarrier:
             self._put(link, answer)
             if link.handshake.proved:
                 # The other one may take this one for a member from here on: to hang up would be its end there.
-                self._limit(link, DEAD_SECONDS)
+                self._limit(link, self._keep_alive)
 
     def _open(self, link: Link, answer: bytes) -> None:
         name = link.peer
@@ -563,6 +597,8 @@ class TCPCarrier:
             if rival is not None and rival is not link:
                 self._drop(rival, "")
         link.open = True
+        link.control = lambda data: self._pulse.take(name, link, data)
+        self._reasons.pop(name, None)
         self._proven(link)
         if link.timer is not None:
             link.timer.cancel()
@@ -606,6 +642,7 @@ class TCPCarrier:
             self._missed(peer, reason, grave=grave)
         elif self._links.get(name) is link:
             del self._links[name]
+            self._reasons[name] = reason
             if reason and not self._closing:
                 log.warning("%s: the connection with %s ends: %s", self.name, name, reason)
             if self._on_change is not None and not self._closing:

@@ -1,0 +1,154 @@
+"""Notices servers that no longer answer although nothing ends their connections: stopped processes, dead cables.
+
+Theory of operation. Each server watches a few others: those that follow it after 1, 2, 4, 8, ... places in the order of
+names, in which the last is followed by the first. So N servers send about N log2(N) pings in a turn, not N². Each is
+watched by about log2(N) others, and also when its neighbours are lost with it.
+
+Time is counted in turns, each an eighth of the time limit. A server is silent in a turn if no byte has come from it and
+it has taken in nothing of what waits for it. A silent server is pinged; the thread of its carrier answers, whatever its
+host does meanwhile.
+
+    answers --4 silent turns--> suspected --7 silent turns, or another server has lost it--> lost
+    suspected --it says anything--> answers
+
+A watcher tells all others whom it suspects, and from then on they ping that server too, each on its own connection. So
+all lose it by their own knowledge, within the time limit, and one broken connection costs nobody his place: what both
+ends of such a connection do is the exchange's business.
+
+A server counts turns and not seconds. One that has been stopped itself finds others silent for one turn when it goes on.
+It is told at the end of a connection (`OUT`) that it was lost for its silence. If its clock says that it was stopped,
+it ends its other connections as well, so that all agree that it is the one who is out.
+
+A server that will be stopped for long may say so before (`AWAY`): it is not suspected until it is back. All of this
+happens on the carrier's thread.
+"""
+
+from __future__ import annotations
+
+import time
+
+from pypmix.host.exchange import codec
+from pypmix.host.exchange.codec import TEXT
+from pypmix.host.exchange.errors import log
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pypmix.host.exchange.link import Link
+
+TURNS, SUSPECTED, LOST = 8, 4, 7
+"""The turns in the time limit, and the silent ones after which a server is suspected and lost.
+
+One more turn than `LOST` may pass from the last sign: the one in which it came.
+"""
+
+PING, ANSWER, SUSPECT, LOSE, OUT, AWAY = range(1, 7)
+_PING, _ANSWER, _OUT = codec.pack(PING), codec.pack(ANSWER), codec.pack(OUT)
+
+
+def watched_by(name: str, others: Mapping[str, object]) -> set[str]:
+    """Return which of the others a server watches."""
+    ring = sorted((name, *others))
+    place = ring.index(name)
+    return {ring[(place + (1 << power)) % len(ring)] for power in range((len(ring) - 1).bit_length())}
+
+
+class KeepAlive:
+    """What a server does to know that the others live.
+
+    Args:
+        name: Its name.
+        seconds: The time after which one that does not answer is lost to all.
+        links: The connections with the others, by their names.
+        tell: Sends something on a connection.
+        lose: Ends a connection, for a reason.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        seconds: float,
+        links: Mapping[str, Link],
+        tell: Callable[[Link, bytes], None],
+        lose: Callable[[Link, str], None],
+    ) -> None:
+        self.every = seconds / TURNS
+        self._name = name
+        self._seconds = seconds
+        self._links = links
+        self._tell = tell
+        self._lose = lose
+        self._turned = time.monotonic()
+        self._stopped = float("-inf")
+
+    def turn(self) -> None:
+        """A turn is over; to be called each `every` seconds."""
+        now = time.monotonic()
+        if self._was_stopped(now):
+            self._stopped = now
+        self._turned = now
+        watched = watched_by(self._name, self._links)
+        for name, link in list(self._links.items()):
+            pulse = link.pulse
+            if pulse.seen != link.signs or pulse.away or not (name in watched or pulse.silent >= SUSPECTED):
+                pulse.seen = link.signs
+                pulse.silent = 0
+                continue
+            pulse.silent += 1
+            if pulse.silent >= LOST:
+                if name in watched:
+                    self._tell_others(LOSE, name)
+                self._out(link)
+                continue
+            if pulse.silent == SUSPECTED:
+                log.info("%s: %s is silent", self._name, name)
+                self._tell_others(SUSPECT, name)
+            self._tell(link, _PING)
+
+    def take(self, sender: str, link: Link, data: bytes) -> None:
+        """Take in what another server's keep-alive says.
+
+        Raises:
+            RemoteProtocolError: It does not parse.
+        """
+        kind, parts = codec.unpack(data)
+        if kind == PING:
+            self._tell(link, _ANSWER)
+        elif kind in (SUSPECT, LOSE):
+            other = self._links.get(TEXT.read(codec.expect(parts, 1)[0]))
+            if other is not None:
+                self._doubt(other, kind == LOSE)
+        elif kind == AWAY:
+            link.pulse.away = codec.expect(parts, 1)[0] == b"\1"
+        elif kind == OUT and self._was_stopped(time.monotonic()):
+            for each in list(self._links.values()):
+                self._lose(each, f"this server was stopped, and {sender} counts it as lost")
+
+    def away(self, going: bool) -> None:
+        """Tell the others that this server will be silent, or is back; from any thread."""
+        for link in list(self._links.values()):
+            self._tell(link, codec.pack(AWAY, b"\1" if going else b"\0"))
+
+    def _doubt(self, link: Link, lost: bool) -> None:
+        """Another server suspects or has lost the one at the end of a connection."""
+        pulse = link.pulse
+        if pulse.away:
+            return
+        if pulse.silent < SUSPECTED:
+            pulse.seen, pulse.silent = link.signs, SUSPECTED
+            self._tell(link, _PING)
+        elif lost and pulse.seen == link.signs:
+            self._out(link)
+
+    def _out(self, link: Link) -> None:
+        self._tell(link, _OUT)
+        self._lose(link, f"it has not answered for {link.pulse.silent * self.every:.3g} s")
+
+    def _tell_others(self, kind: int, name: str) -> None:
+        for other, link in list(self._links.items()):
+            if other != name:
+                self._tell(link, codec.pack(kind, TEXT.write(name)))
+
+    def _was_stopped(self, now: float) -> bool:
+        return now - self._turned > SUSPECTED * self.every or now - self._stopped < self._seconds

@@ -1,0 +1,264 @@
+"""Servers notice others that no longer answer, in a time that is stated, and those hear of it when they go on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import SimpleNamespace
+
+import pytest
+
+from pypmix.host.exchange import Exchange, TCPCarrier, codec, keepalive
+from pypmix.host.exchange.keepalive import PING, TURNS, KeepAlive, watched_by
+from pypmix.host.exchange.link import Pulse
+
+pytestmark = pytest.mark.timeout(90)
+
+SECRET = b"a secret of the session"
+SECONDS = 3.0
+MARGIN = 10.0
+"""For a machine that has other things to do."""
+
+
+class World:
+    """Servers on virtual time, all connected with all."""
+
+    def __init__(self, names, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(keepalive, "time", SimpleNamespace(monotonic=lambda: self.now))
+        self.stopped = set()
+        self.kept = {}
+        self.pings = 0
+        self.lost = {}
+        self.links = {
+            name: {other: SimpleNamespace(name=name, other=other, signs=0, pulse=Pulse()) for other in names - {name}}
+            for name in names
+        }
+        self.servers = {
+            name: KeepAlive(name, float(TURNS), self.links[name], self._tell, self._lose) for name in names
+        }
+
+    def _tell(self, link, data):
+        self.pings += data[0] == PING
+        back = self.links[link.other].get(link.name)
+        if back is None:
+            return
+        if link.other in self.stopped:
+            self.kept.setdefault(link.other, []).append((link.name, back, data))
+        else:
+            back.signs += len(data)
+            self.servers[link.other].take(link.name, back, data)
+
+    def _lose(self, link, _reason):
+        if self.links[link.name].pop(link.other, None) is not None:
+            self.lost.setdefault(link.name, {})[link.other] = self.now
+
+    def run(self, turns):
+        for _ in range(turns):
+            self.now += 1
+            for name, server in self.servers.items():
+                if name not in self.stopped:
+                    server.turn()
+
+    def resume(self, name):
+        """A server goes on: it reads first what has come meanwhile."""
+        self.stopped.discard(name)
+        for sender, link, data in self.kept.pop(name, []):
+            self.servers[name].take(sender, link, data)
+
+
+def servers(count):
+    return {f"s{number:03}" for number in range(count)}
+
+
+def test_every_server_is_watched_by_few():
+    names = servers(1000)
+    watched = {name: watched_by(name, dict.fromkeys(names - {name})) for name in names}
+    assert {len(each) for each in watched.values()} == {10}
+    assert all(name not in each for name, each in watched.items())
+    assert watched_by("a", {"b": None}) == {"b"}
+    assert watched_by("a", {}) == set()
+
+
+def test_the_cost_of_a_turn_grows_with_the_number_of_servers_and_little_more(monkeypatch):
+    world = World(servers(100), monkeypatch)
+    world.run(20)
+    assert world.lost == {}
+    # A quiet server is pinged in every other turn, at most.
+    assert world.pings <= 20 * 100 * 7
+
+
+@pytest.mark.parametrize("first", [0, 20, 63])
+def test_a_block_of_neighbours_that_stops_is_lost_to_all_within_the_time(monkeypatch, first):
+    names = sorted(servers(64))
+    world = World(set(names), monkeypatch)
+    world.run(5)
+    world.stopped = {names[(first + number) % 64] for number in range(20)}
+    begin = world.now
+    world.run(TURNS + 1)
+    alive = set(names) - world.stopped
+    assert set(world.lost) == alive
+    for name in alive:
+        assert world.lost[name].keys() == world.stopped
+        assert max(world.lost[name].values()) - begin <= TURNS
+
+
+def test_who_answers_in_time_is_not_lost(monkeypatch):
+    names = servers(9)
+    world = World(names, monkeypatch)
+    world.run(5)
+    for _ in range(5):
+        world.stopped = {"s004"}
+        world.run(5)
+        world.resume("s004")
+        world.run(3)
+    assert world.lost == {}
+
+
+def test_who_goes_on_too_late_ends_what_it_has_and_costs_nobody_else_his_place(monkeypatch):
+    names = servers(9)
+    world = World(names, monkeypatch)
+    world.run(5)
+    world.stopped = {"s004"}
+    world.run(TURNS + 20)
+    world.resume("s004")
+    world.run(TURNS + 20)
+    others = names - {"s004"}
+    assert world.lost["s004"].keys() == others
+    assert all(world.lost[name].keys() == {"s004"} for name in others)
+
+
+def test_who_says_that_it_will_be_stopped_is_not_lost_until_it_was_back(monkeypatch):
+    names = servers(9)
+    world = World(names, monkeypatch)
+    world.run(5)
+    world.servers["s004"].away(True)
+    world.stopped = {"s004"}
+    world.run(100)
+    world.resume("s004")
+    world.servers["s004"].away(False)
+    world.run(100)
+    assert world.lost == {}
+    world.stopped = {"s004"}
+    world.run(TURNS + 1)
+    assert world.lost.keys() == names - {"s004"}
+
+
+CHILD = """
+import sys, time
+from pypmix.host.exchange import TCPCarrier
+carrier = TCPCarrier.in_folder(sys.argv[1], sys.argv[2], keep_alive=float(sys.argv[3]))
+carrier.listen(lambda *what: None, lambda *what: print(*what, flush=True))
+time.sleep(120)
+"""
+
+
+@contextlib.contextmanager
+def process(name, folder, code=CHILD):
+    command = [sys.executable, "-c", code, name, os.fspath(folder), str(SECONDS)]
+    env = {**os.environ, "PYTHONPATH": os.fspath(Path(__file__).parents[2])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+@pytest.fixture
+def carriers(tmp_path):
+    made = []
+
+    def make(name):
+        told = SimpleQueue()
+        carrier = TCPCarrier.in_folder(name, tmp_path / "m", keep_alive=SECONDS)
+        made.append(carrier)
+        carrier.listen(lambda *what: told.put(what), lambda *what: told.put(what))
+        return carrier, told
+
+    yield make
+    for carrier in made:
+        carrier.close()
+
+
+def test_a_process_that_is_stopped_is_lost_in_time_and_learns_that_it_is_out(tmp_path, carriers):
+    a, told = carriers("a")
+    with process("z", tmp_path / "m") as child:
+        assert told.get(timeout=30) == ("z", True)
+        assert child.stdout.readline() == "a True\n"
+        _, others = carriers("b")
+        assert {others.get(timeout=30) for _ in range(2)} == {("a", True), ("z", True)}
+        assert told.get(timeout=30) == ("b", True)
+        assert child.stdout.readline() == "b True\n"
+        child.send_signal(signal.SIGSTOP)
+        begin = time.monotonic()
+        assert told.get(timeout=SECONDS + MARGIN) == others.get(timeout=SECONDS + MARGIN) == ("z", False)
+        assert time.monotonic() - begin > SECONDS / 2
+        assert "has not answered for" in a.reason("z")
+        child.send_signal(signal.SIGCONT)
+        assert sorted(child.stdout.readline() for _ in range(2)) == ["a False\n", "b False\n"]
+    with pytest.raises(Empty):
+        told.get(timeout=0.1)
+
+
+BUSY = """
+import sys, time
+from pypmix.host.exchange import TCPCarrier
+carrier = TCPCarrier.in_folder(sys.argv[1], sys.argv[2], keep_alive=float(sys.argv[3]))
+carrier.listen(lambda *what: None, lambda *what: print(*what, flush=True))
+while True:
+    sum(range(1 << 16))
+"""
+
+
+def test_a_process_that_is_busy_is_not_lost(tmp_path, carriers):
+    """Its carrier's thread answers, also while another one never waits."""
+    _, told = carriers("a")
+    with process("z", tmp_path / "m", BUSY):
+        assert told.get(timeout=30) == ("z", True)
+        with pytest.raises(Empty):
+            told.get(timeout=2 * SECONDS)
+
+
+def test_a_host_that_blocks_is_not_lost(tmp_path):
+    """What answers requests elsewhere may take its time; the carrier's thread stays free."""
+    exchanges = [Exchange(TCPCarrier.in_folder(name, tmp_path / "m", keep_alive=1.0)) for name in "ab"]
+    release, ends = threading.Event(), SimpleQueue()
+
+    def answer(_sender, data, done):
+        threading.Thread(target=lambda: (release.wait(30), done(data, None)), daemon=True).start()
+
+    exchanges[0].handle("slow", answer)
+    for exchange in exchanges:
+        exchange.watch(lambda *what: ends.put(what))
+        exchange.start()
+    exchanges[1].when_present("ab", lambda *end: ends.put(end), timeout=30)
+    assert {ends.get(timeout=30) for _ in range(3)} == {("a", True), ("b", True), (None, None)}
+    exchanges[1].request("a", "slow", b"it", lambda *end: ends.put(end))
+    with pytest.raises(Empty):
+        ends.get(timeout=3.0)
+    release.set()
+    assert ends.get(timeout=30) == (b"it", None)
+    for exchange in exchanges:
+        exchange.close()
+
+
+def test_what_is_no_time_limit_is_refused():
+    for bad in (0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="keep_alive"):
+            TCPCarrier("a", SECRET, keep_alive=bad)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x03", codec.pack(3, b"\xff"), codec.pack(6), b"\x03\0"])
+def test_any_bytes_make_an_error_or_nothing(monkeypatch, data):
+    world = World(servers(2), monkeypatch)
+    link = world.links["s000"]["s001"]
+    with contextlib.suppress(codec.RemoteProtocolError):
+        world.servers["s000"].take("s001", link, data)
+    assert world.lost == {}
