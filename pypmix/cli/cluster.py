@@ -117,6 +117,7 @@ class Cluster:
             addresses=addresses,
             interface=interface,
             patience=self._where.patience,
+            keep_alive=self._where.keep_alive,
         )
         self._roster.watch(session.lost)
         most = {node.name: node.most for node in nodes}

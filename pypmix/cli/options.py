@@ -11,6 +11,7 @@ import os
 
 from pypmix.cli.parser import Parser, Read, UsageError, add_help
 from pypmix.engine.select import ENGINES, SERVER_ENGINES
+from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host.job import Application
 from pypmix.host.mapping import RANKINGS, Mapping
 from pypmix.host.terms import Terms
@@ -269,6 +270,13 @@ OPTIONS = (
         _seconds,
     ),
     Option(
+        "keep_alive",
+        ("--keep-alive",),
+        "SECONDS",
+        "The time after which a node that no longer answers is lost; 30 s if not given.",
+        _seconds,
+    ),
+    Option(
         "cluster",
         ("--cluster",),
         "NAME",
@@ -335,6 +343,7 @@ class Where(Record):
         meet: Where these meet.
         secret_file: The file with their secret.
         patience: Seconds in which all nodes have to be there.
+        keep_alive: Seconds after which a node that no longer answers is lost.
     """
 
     roster: str = ""
@@ -347,6 +356,7 @@ class Where(Record):
     meet: str = ""
     secret_file: str = ""
     patience: float = 30.0
+    keep_alive: float = KEEP_ALIVE_SECONDS
 
 
 class Request(Record):
@@ -486,7 +496,7 @@ def _where(job: dict[str, Any]) -> Where:
         if missing:
             raise UsageError(f"--host names {', '.join(missing):.200}, which the hostfile does not have")
         hosts = tuple([host.replace(most=known[host.name].most) for host in hosts])
-    fields = ("roster", "agent", "python", "interface", "symmetric", "meet", "secret_file", "patience")
+    fields = ("roster", "agent", "python", "interface", "symmetric", "meet", "secret_file", "patience", "keep_alive")
     given = {field: job.pop(field) for field in fields if field in job}
     if "symmetric" in given and "meet" not in given:
         raise UsageError("--symmetric needs a place to meet: --symmetric 0/2 --meet n1:7777")

@@ -22,6 +22,9 @@ LINGER_SECONDS = 2.0
 ACCEPT_PAUSE = 0.1
 """Time without accepting when the process has no descriptor left."""
 
+KEEP_ALIVE_SECONDS = 30.0
+"""When another server that no longer answers, or has vanished with its node, is lost, unless a host says otherwise."""
+
 # Modex (`modex`, `sharing`)
 
 GET_SECONDS = 2.0

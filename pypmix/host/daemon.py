@@ -27,6 +27,7 @@ import time
 from functools import partial
 
 from pypmix._version import __version__
+from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host import launch, orders, orphans
 from pypmix.host.cleanup import FILES, FOLDERS
 from pypmix.host.control import MET
@@ -96,6 +97,7 @@ class Orders(Record):
         folder: Where its folder is made; empty for TMPDIR.
         wdir: Where ranks run, if there is such a folder here.
         grace: Seconds that ranks have between SIGTERM and SIGKILL.
+        keep_alive: Seconds after which another server that does not answer is lost.
     """
 
     node: str
@@ -108,6 +110,7 @@ class Orders(Record):
     folder: str = ""
     wdir: str = ""
     grace: float = 5.0
+    keep_alive: float = KEEP_ALIVE_SECONDS
 
 
 class Ready(Record):
@@ -135,6 +138,7 @@ def bootstrap(given: Orders) -> bytes:
         "folder": given.folder,
         "wdir": given.wdir,
         "grace": given.grace,
+        "keep_alive": given.keep_alive,
     }
     return json.dumps(line).encode() + b"\n"
 
@@ -170,6 +174,7 @@ def read_orders(line: bytes) -> Orders:
             _text(found["folder"]),
             _text(found.get("wdir", "")),
             float(found.get("grace", 5.0)),
+            float(found.get("keep_alive", KEEP_ALIVE_SECONDS)),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         # Not the value itself: it may be the secret.
@@ -361,7 +366,7 @@ class Daemon(ServingManager):
         self._launcher = given.launcher[0]
         self._addresses = given.launcher[1]
         address = listening_address(given.interface, self._addresses)
-        self._carrier = TCPCarrier(given.node, given.secret, listen=(address, 0))
+        self._carrier = TCPCarrier(given.node, given.secret, listen=(address, 0), keep_alive=given.keep_alive)
         self._exchange = Exchange(self._carrier)
 
         def server(node: LocalNode) -> Server:

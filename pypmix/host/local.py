@@ -382,13 +382,19 @@ class LocalHost(ServingManager):
             self._signal_all(signum)
         elif signum == signal.SIGTSTP:
             self._signal_all(signal.SIGSTOP)
+            self._away(True)
             os.kill(os.getpid(), signal.SIGSTOP)
+            self._away(False)
             self._signal_all(signal.SIGCONT)
         elif any(job.outcome is None for job in self.jobs.values()):
             self.end(128 + signum, f"ended by {signal_text(signum)}", signum)
         elif signum == signal.SIGINT:
             self._impatient = True
             self._signal_all(signal.SIGKILL)
+
+    def _away(self, going: bool) -> None:
+        if self._fleet is not None:
+            self._fleet.away(going)
 
     def _report(self) -> None:
         from pypmix.host.report import report

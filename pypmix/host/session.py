@@ -3,7 +3,8 @@
 `NodeSession` is what a roster makes: the nodes, and how to start a process on one. `LocalHost` is given it and runs its
 jobs there. The launcher listens for its daemons, hands each its line on standard input, and waits until all have said
 that they are ready and take part in the exchange. From then on a node is lost where its daemon's connection, its
-standard output or the daemon itself ends, or where the roster says so: its ranks are lost with it.
+standard output or the daemon itself ends, or where the roster says so: its ranks are lost with it. The connection of a
+daemon that no longer answers ends after `keep_alive` seconds (`pypmix.host.exchange.keepalive`).
 
 A daemon leaves where its standard input ends, so nothing outlives the launcher, however that ends.
 """
@@ -15,6 +16,7 @@ import secrets
 import socket
 import time
 
+from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host import orders
 from pypmix.host.crossings import Exchanging, merged
 from pypmix.host.daemon import Orders, bootstrap, read_ready
@@ -93,6 +95,7 @@ class NodeSession:
         env: What is added to the environment that ranks have of their daemon.
         folder: Where daemons make their folders; TMPDIR there by default.
         patience: Seconds that they have to be ready.
+        keep_alive: Seconds after which a node whose daemon does not answer is lost, and a launcher to its daemons.
     """
 
     def __init__(
@@ -106,6 +109,7 @@ class NodeSession:
         env: Mapping[str, str] | None = None,
         folder: str = "",
         patience: float = PATIENCE,
+        keep_alive: float = KEEP_ALIVE_SECONDS,
     ) -> None:
         names = [node.name for node in nodes]
         if len(set(names)) != len(names):
@@ -120,6 +124,7 @@ class NodeSession:
         self.env = dict(env or {})
         self.folder = folder
         self.patience = patience
+        self.keep_alive = keep_alive
         self.on_lost: Callable[[str, str], None] = lambda _name, _reason: None
         """Set by the launcher: told of a node that is lost; from any thread."""
 
@@ -163,6 +168,7 @@ class Fleet:
         self._by_name = {node.hostname: node for node in self.nodes}
         self._daemons: dict[str, _Daemon] = {}
         self._there: dict[str, tuple[tuple[str, int], ...]] = {}
+        self._carrier: TCPCarrier | None = None
         self._exchange: Exchange | None = None
         self._failed: PMIxError | None = None
         self._closing = False
@@ -176,7 +182,8 @@ class Fleet:
         """
         session = self._session
         secret = secrets.token_bytes(32)
-        carrier = TCPCarrier(LAUNCHER, secret, listen=(session.listen, 0))
+        carrier = TCPCarrier(LAUNCHER, secret, listen=(session.listen, 0), keep_alive=session.keep_alive)
+        self._carrier = carrier
         self._exchange = exchange = Exchange(carrier)
         crossing = Crossing(self._host.server, exchange)
         self._host.next_context_id = ContextIds(f"{LAUNCHER} host").take
@@ -189,7 +196,7 @@ class Fleet:
             node.open(exchange)
             given = Orders(
                 node.hostname, self._space, secret, launcher, node.number, session.interface,
-                tuple(session.env.items()), session.folder, self._host.wdir, self._host.grace,
+                tuple(session.env.items()), session.folder, self._host.wdir, self._host.grace, session.keep_alive,
             )  # fmt: skip
             self._start(node, bootstrap(given))
         session.on_lost = lambda name, reason: self._post(lambda: self._lose(name, reason))
@@ -327,8 +334,10 @@ class Fleet:
         self._post(tell)
 
     def _changed(self, name: str, here: bool) -> None:
-        if not here:
-            self._post(lambda: self._lose(name, "the connection with its daemon has ended"))
+        if not here and self._carrier is not None:
+            reason = self._carrier.reason(name)
+            text = f"the connection with its daemon has ended{reason and ': '}{reason}"
+            self._post(lambda: self._lose(name, text))
 
     def _lose(self, name: str, reason: str) -> None:
         """A node is lost."""
@@ -356,6 +365,11 @@ class Fleet:
             node.refresh(told, timeout)
         if not asked:
             done()
+
+    def away(self, going: bool) -> None:
+        """Tell the daemons that this process stops itself, or is back: they do not count it as lost meanwhile."""
+        if self._carrier is not None:
+            self._carrier.away(going)
 
     # The end
 

@@ -415,16 +415,7 @@ def test_a_short_loss_of_the_network_is_not_noticed(over: Runner) -> None:
 
 @ways("ssh")
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize(
-    "how",
-    [
-        "cable",
-        pytest.param(
-            "stopped",
-            marks=pytest.mark.xfail(strict=True, reason="the exchange has no keep-alive of its own"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("how", ["cable", "stopped"])
 def test_a_machine_that_no_longer_answers_is_lost(over: Runner, how: str) -> None:
     started = over.begin(4, sys.executable, "-c", WAITS, "n2", options=(*BY_TWO, "--keep-going"), limit=150)
     over.until_said(started, "ready", 4)
@@ -442,6 +433,74 @@ def test_a_machine_that_no_longer_answers_is_lost(over: Runner, how: str) -> Non
             over.cluster.resume(process)
     left = over.cluster.wait_gone(LOST)
     assert left == "", left
+
+
+@ways("ssh")
+@pytest.mark.timeout(200)
+def test_a_machine_that_goes_on_too_late_is_out_and_the_others_agree(over: Runner) -> None:
+    nodes = ("n1", "n2", "n3")
+    options = (*BY_TWO, "--keep-going", "--keep-alive", "6")
+    started = over.begin(6, sys.executable, "-c", WAITS, "n2", nodes=nodes, options=options, limit=150)
+    over.until_said(started, "ready", 6)
+    stopped = over.cluster["n2"].processes()
+    for process in stopped:
+        over.cluster.stop(process)
+    try:
+        over.until_said(started, r"[0145] without \[2, 3\]", 4, LOST)
+    finally:
+        for process in stopped:
+            over.cluster.resume(process)
+    job = started.launcher.wait()
+    assert not job.hung and "n2" in job.stderr and "has not answered for" in job.stderr, job.report()
+    left = over.cluster.wait_gone(LOST)
+    assert left == "", f"{left}\n{job.report()}"
+
+
+@ways("ssh")
+def test_a_machine_that_stands_still_for_a_moment_is_not_lost(over: Runner) -> None:
+    started = over.begin(4, sys.executable, "-c", TURNS, options=(*BY_TWO, "--keep-alive", "12"))
+    over.until_said(started, "turn 2", 4)
+    stopped = over.cluster["n2"].processes()
+    for process in stopped:
+        over.cluster.stop(process)
+    time.sleep(4)
+    for process in stopped:
+        over.cluster.resume(process)
+    job = succeeded(started.launcher.wait())
+    assert job.stdout.count("turn 9") == 4, job.report()
+
+
+@ways("ssh")
+@pytest.mark.timeout(200)
+def test_a_launcher_that_is_stopped_is_lost_and_nothing_is_left(over: Runner) -> None:
+    started = over.begin(4, sys.executable, "-c", WAITS, "n2", options=(*BY_TWO, "--keep-alive", "6"), limit=150)
+    over.until_said(started, "ready", 4)
+
+    def no_ranks() -> bool:
+        return not any(each.command.startswith(RANK) for node in over.cluster for each in node.processes())
+
+    launcher = started.launcher.pid
+    os.kill(launcher, signal.SIGSTOP)
+    try:
+        over.cluster.until("the end of the ranks", no_ranks, LOST)
+    finally:
+        os.kill(launcher, signal.SIGCONT)
+    job = started.launcher.wait()
+    assert not job.hung and job.exit_code != 0, job.report()
+    left = over.cluster.wait_gone(LOST)
+    assert left == "", f"{left}\n{job.report()}"
+
+
+@ways("ssh")
+def test_a_launcher_that_stops_itself_goes_on_with_its_job(over: Runner) -> None:
+    """As by Ctrl-Z and `fg`."""
+    started = over.begin(4, sys.executable, "-c", TURNS, options=(*BY_TWO, "--keep-alive", "3"))
+    over.until_said(started, "turn 2", 4)
+    os.kill(started.launcher.pid, signal.SIGTSTP)
+    time.sleep(8)
+    os.kill(started.launcher.pid, signal.SIGCONT)
+    job = succeeded(started.launcher.wait())
+    assert job.stdout.count("turn 9") == 4, job.report()
 
 
 @ways("ssh")

@@ -41,9 +41,7 @@ class World:
             name: {other: SimpleNamespace(name=name, other=other, signs=0, pulse=Pulse()) for other in names - {name}}
             for name in names
         }
-        self.servers = {
-            name: KeepAlive(name, float(TURNS), self.links[name], self._tell, self._lose) for name in names
-        }
+        self.servers = {name: KeepAlive(name, float(TURNS), self.links[name], self._tell, self._lose) for name in names}
 
     def _tell(self, link, data):
         self.pings += data[0] == PING

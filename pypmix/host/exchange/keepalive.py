@@ -15,9 +15,9 @@ A watcher tells all others whom it suspects, and from then on they ping that ser
 all lose it by their own knowledge, within the time limit, and one broken connection costs nobody his place: what both
 ends of such a connection do is the exchange's business.
 
-A server counts turns and not seconds. One that has been stopped itself finds others silent for one turn when it goes on.
-It is told at the end of a connection (`OUT`) that it was lost for its silence. If its clock says that it was stopped,
-it ends its other connections as well, so that all agree that it is the one who is out.
+A server counts turns and not seconds: one that has been stopped itself finds others silent for one turn when it goes
+on. It is told at the end of a connection (`OUT`) that it was lost for its silence. If its clock says that it was
+stopped, it ends its other connections as well, so that all agree that it is the one who is out.
 
 A server that will be stopped for long may say so before (`AWAY`): it is not suspected until it is back. All of this
 happens on the carrier's thread.

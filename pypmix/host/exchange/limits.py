@@ -89,9 +89,6 @@ MAX_GROUPS = 65536
 
 # Connections (`tcp`, `link`, `keepalive`)
 
-KEEP_ALIVE_SECONDS = 30.0
-"""When a server that no longer answers, or has vanished with its node, is lost, unless a carrier is told otherwise."""
-
 STALL_SECONDS = 60.0
 """When a server is dropped that reads nothing of what waits for it."""
 

@@ -8,8 +8,8 @@ import threading
 import time
 from collections import deque
 
+from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host.exchange.handshake import MAX_FRAME
-from pypmix.host.exchange.limits import KEEP_ALIVE_SECONDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

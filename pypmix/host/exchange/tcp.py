@@ -11,6 +11,7 @@ import threading
 import time
 
 from pypmix.engine.faults import fault
+from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host.exchange import rendezvous
 from pypmix.host.exchange.carrier import MAX_MESSAGE
 from pypmix.host.exchange.errors import log
@@ -19,7 +20,6 @@ from pypmix.host.exchange.keepalive import KeepAlive
 from pypmix.host.exchange.limits import (
     DIAL_SECONDS,
     HANDSHAKE_SECONDS,
-    KEEP_ALIVE_SECONDS,
     LINGER_SECONDS,
     LOOK_SECONDS,
     MAX_RETRY_SECONDS,
@@ -339,7 +339,9 @@ class TCPCarrier:
                     else:
                         self._make_room(True)
                 return
-            link = Link(sock, Handshake(self.name, self._secret, admit=self._admit), dials=False, keep_alive=self._keep_alive)
+            link = Link(
+                sock, Handshake(self.name, self._secret, admit=self._admit), dials=False, keep_alive=self._keep_alive
+            )
             self._strangers[link] = None
             self._start(link, READ, HANDSHAKE_SECONDS)
 
