@@ -244,4 +244,9 @@ def merged(found: Iterable[Pending], crossing: Iterable[Pending] = ()) -> list[P
             if key[0] == item.operation and {*known.arrived} <= {*item.arrived, *item.missing}:
                 absent = {*known.missing, *item.missing} - {*known.arrived}
                 one[key] = known.replace(missing=tuple(sorted(absent)))
+                break
+        else:
+            if item.missing:
+                # Its server coordinates what none of its own has called yet.
+                one[item.operation, item.label] = item
     return sorted(one.values(), key=lambda item: item.since)

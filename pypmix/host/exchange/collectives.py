@@ -130,15 +130,13 @@ class Collectives:
     def pending(self) -> list[Pending]:
         """Return what is under way, oldest first; from any thread."""
         found = []
-        for own in self._participant.open():
-            part = own.part
+        mine = [(own.part, self._participant.missing(own)[1], own.since) for own in self._participant.open()]
+        for part, missing, since in [*mine, *self._coordinator.unattended()]:
             if part.kind != GATHER:
-                missing = self._participant.missing(own)[1]
-                late = set(missing)
-                arrived = tuple([proc for proc in part.procs if proc not in late])
+                arrived = tuple([proc for proc in part.procs if proc not in missing])
                 group, _, rest = part.name.partition("\0")
                 operation = f"{part.rule.operation} {rest.partition(chr(0))[0]}".rstrip()
-                found.append(Pending(operation, group, arrived, missing, own.since))
+                found.append(Pending(operation, group, arrived, tuple(sorted(missing)), since))
         return sorted(found, key=lambda item: item.since)
 
     def attempt(self, answer: Answer, upcall: Upcall) -> None:

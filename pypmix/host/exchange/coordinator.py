@@ -55,6 +55,7 @@ from pypmix.host.exchange.kinds import (
     Decision,
     Outcome,
     Part,
+    coordinator_of,
 )
 from pypmix.host.exchange.limits import LATE_SECONDS, MAX_DECIDED, MAX_LATE, MAX_LEFT, OPTIONAL_SECONDS
 from pypmix.host.exchange.places import Party, Places
@@ -192,6 +193,7 @@ class Round:
         keys: All that have come, those too whose server is lost.
         leaders: Who has declared itself leader in those.
         dead: Whose offers were taken back.
+        since: When the first contribution came.
         asked: The servers that are asked whether they have contributed, where that may be on its way.
         absent: Those of them that have not.
         give_up: Once forwarded: gives the forwarded offer up, with a status.
@@ -211,12 +213,14 @@ class Round:
         "members",
         "more",
         "name",
+        "since",
         "state",
         "timer",
     )
 
-    def __init__(self, kind: int, name: str) -> None:
+    def __init__(self, kind: int, name: str, since: float) -> None:
         self.kind = kind
+        self.since = since
         self.name = name
         self.state = GATHERS
         self.members: frozenset[Proc] = frozenset()
@@ -369,7 +373,7 @@ class Coordinator:
 
     def _refused(self, part: Part) -> Outcome | None:
         """Return why a contribution cannot be taken in: another server coordinates it, or one that it needs is lost."""
-        if part.rule.unknown and self._session.members[0] != self.name:
+        if part.rule.unknown and coordinator_of(part.kind, part.name, self._session.members) != self.name:
             return Outcome(moved=True)
         gone = self._session.gone.intersection(part.servers or part.party.servers) if part.rule.loss_ends else ()
         return self.servers_lost(part, gone) if gone else None
@@ -397,7 +401,7 @@ class Coordinator:
                 and (part.kind == GATHER or not round.members.isdisjoint(part.procs))
             ):
                 return round
-        round = Round(part.kind, part.name)
+        round = Round(part.kind, part.name, self._session.now())
         rounds.append(round)
         return round
 
@@ -484,8 +488,8 @@ class Coordinator:
 
     def meet(self) -> None:
         """Another server has come: those who wait for unknown others may have to wait there."""
-        if self._session.members[0] != self.name:
-            for round in [round for round in self._all() if round.rule.unknown]:
+        for round in [round for round in self._all() if round.rule.unknown]:
+            if coordinator_of(round.kind, round.name, self._session.members) != self.name:
                 self._end(round, Outcome(moved=True))
 
     def close(self) -> None:
@@ -550,6 +554,15 @@ class Coordinator:
                 except (IndexError, ValueError):
                     break
         return [], set()
+
+    def unattended(self) -> list[tuple[Part, set[Proc], float]]:
+        """Return of the rounds that this server has not contributed to a part, who is missing, and when it began.
+
+        This may be asked from any thread.
+        """
+        rounds = [round for round in self._all() if round.kind not in (GATHER, OFFER) and self.name not in round]
+        first = [(round, held) for round in rounds for held in round.held[:1]]
+        return [(held.part, self.missing(held.key)[1], round.since) for round, held in first]
 
     def _waiting(self, round: Round) -> tuple[list[str], set[Proc]]:
         if round.kind == OFFER:

@@ -219,7 +219,7 @@ class Crossing:
     def pending(self) -> list[Pending]:
         """Return the collectives of this server that others have not ended yet, oldest first; from any thread.
 
-        Only the first by name of the servers that take part knows which procs are missing.
+        Only the server that coordinates one knows which procs are missing, even if its own have not called it yet.
         """
         return self._collectives.pending()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
+from hashlib import blake2b
 
 from pypmix.engine.collective import rules
 from pypmix.host.exchange.codec import (
@@ -20,11 +22,12 @@ from pypmix.host.exchange.codec import (
     pack,
     unpack,
 )
+from pypmix.host.exchange.limits import MAX_JOBS
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Protocol
 
     from pypmix.host.exchange.places import Party, Places
@@ -86,7 +89,8 @@ class Kind(Record):
         loss_ends: A server that takes part and is lost ends it for all at once. Otherwise it goes on without the procs
             of that server, and where the coordinator is lost, at the next one.
         needs_callers: It is void once all that have called it have gone, and is coordinated where members are left.
-        unknown: Nobody knows beforehand who takes part: contributions meet at the first server of the session.
+        unknown: Nobody knows beforehand who takes part: contributions meet at one of all
+            servers of the session.
         remembered: Servers that come too late are told how it ended.
         names_alike: Servers that name different members fail; otherwise those whom all name take part.
     """
@@ -157,6 +161,24 @@ class Part(Record):
     def rule(self) -> Kind:
         """The rule of its kind."""
         return KINDS[self.kind]
+
+
+@lru_cache(maxsize=MAX_JOBS)
+def _position(name: str) -> int:
+    return int.from_bytes(blake2b(name.encode("utf-8", "surrogateescape"), digest_size=16).digest(), "big")
+
+
+def coordinator_of(kind: int, name: str, names: Iterable[str]) -> str | None:
+    """Return which of some servers coordinates a collective; None of none.
+
+    What ends with any lost server is coordinated by the first by name. All else, by the one whose hash is nearest to
+    that of the collective's name: so the work is spread over the servers, those that lose it agree on the next one, and
+    it stays the same when others come or go.
+    """
+    if KINDS[kind].loss_ends:
+        return min(names, default=None)
+    wanted = _position(name)
+    return min(names, key=lambda server: _position(server) ^ wanted, default=None)
 
 
 class Outcome(Record):

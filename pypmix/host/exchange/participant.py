@@ -1,11 +1,10 @@
 """One server's part in collectives between servers: its contributions, on their way to the coordinator and back.
 
-A contribution goes to the server that coordinates (`_coordinator_of`, the one place where that is decided): the first
-by name of those that take part and are not lost or, where nobody knows who will take part, of the session. It waits
-for that server to come if it has not begun yet. Then the coordinator decides, or says that it does not coordinate this
-(the contribution goes to the next one), or is lost. In that case another server may have heard already how it ended:
-all are asked, whoever learns it tells those it concerns, and only if nobody knows the contribution goes to the next
-server. A collective that ends with any server that is lost ends at once when that is the coordinator. When it is
+A contribution goes to the server that coordinates (`kinds.coordinator_of`, the one place where that is decided), of
+those that take part and are not lost or, where nobody knows who will take part, of the session. It waits for that
+server to come if it has not begun yet. Then the coordinator decides, or says that it does not coordinate this (the
+contribution goes to the next one), or is lost. In that case another server may have heard already how it ended: all are
+asked, whoever learns it tells those it concerns, and only if nobody knows the contribution goes to the next server. A collective that ends with any server that is lost ends at once when that is the coordinator. When it is
 another one the coordinator is told, and says how it has ended: that server may have left because it is over.
 
 A time limit counts here. When it is over the coordinator is told, which says who is missing; if it does not even do
@@ -21,7 +20,7 @@ from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import broken
 from pypmix.host.exchange.coordinator import Coordinator, Held
 from pypmix.host.exchange.errors import ServerLost, as_error, listed, log
-from pypmix.host.exchange.kinds import CANCEL, GATHER, KEY, OUTCOME, Outcome, Part, parts_field
+from pypmix.host.exchange.kinds import CANCEL, GATHER, KEY, OUTCOME, Outcome, Part, coordinator_of, parts_field
 from pypmix.host.exchange.limits import AGAIN_SECONDS, DECIDED_SECONDS, DECISION_SECONDS, MAX_AGAIN
 from pypmix.host.exchange.tree import ABSENT, GIVE_UP, NAMED, UP, UPWARDS, Relay, has_below, is_flat
 from pypmix.standard import keys, statuses
@@ -125,10 +124,10 @@ class Participant:
             own.timer = self._session.later(seconds, lambda: self._overdue(own))
         self._send(own)
 
-    def missing(self, own: Own) -> tuple[tuple[str, ...], tuple[Proc, ...]]:
+    def missing(self, own: Own) -> tuple[tuple[str, ...], set[Proc]]:
         """Return which servers and procs are waited for; only the coordinator knows, elsewhere there are none."""
         servers, procs = self.coordinator.missing((self.name, own.part.number)) if own.to == self.name else ([], set())
-        return tuple(servers), tuple(sorted(procs))
+        return tuple(servers), procs
 
     def _forward(self, part: Part, done: OnOutcome) -> Callable[[int], None]:
         """Give a contribution for others to the server where offers meet."""
@@ -139,10 +138,10 @@ class Participant:
 
     def _coordinator_of(self, own: Own) -> str | None:
         """Return the server that coordinates it; None where none is left."""
-        if own.part.rule.unknown:
-            return self._session.members[0]
         away = self._session.gone | own.skip
-        return min([name for name in own.servers if name not in away], default=None)
+        part = own.part
+        names = self._session.members if part.rule.unknown else [name for name in own.servers if name not in away]
+        return coordinator_of(part.kind, part.name, names)
 
     def _send(self, own: Own) -> None:
         part = own.part
