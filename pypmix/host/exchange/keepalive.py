@@ -12,12 +12,12 @@ host does meanwhile.
     suspected --it says anything--> answers
 
 A watcher tells all others whom it suspects, and from then on they ping that server too, each on its own connection. So
-all lose it by their own knowledge, within the time limit, and one broken connection costs nobody his place: what both
+all lose it by their own knowledge, within the time limit, and one broken connection does no further harm: what both
 ends of such a connection do is the exchange's business.
 
 A server counts turns and not seconds: one that has been stopped itself finds others silent for one turn when it goes
 on. It is told at the end of a connection (`OUT`) that it was lost for its silence. If its clock says that it was
-stopped, it ends its other connections as well, so that all agree that it is the one who is out.
+stopped, it ends its other connections as well, so that all agree that it is the lost one.
 
 A server that will be stopped for long may say so before (`AWAY`): it is not suspected until it is back. All of this
 happens on the carrier's thread.
@@ -55,7 +55,7 @@ def watched_by(name: str, others: Mapping[str, object]) -> set[str]:
 
 
 class KeepAlive:
-    """What a server does to know that the others live.
+    """The keep-alive of one server: which others it watches, and its answers to those that watch it.
 
     Args:
         name: Its name.

@@ -34,7 +34,7 @@ class Ended(Broken):
 
 
 class Pulse:
-    """What is known of the life of another server.
+    """Signs of life of another server.
 
     Attributes:
         seen: Its signs of life at the end of the last turn.

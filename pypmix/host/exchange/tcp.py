@@ -135,22 +135,7 @@ class TCPCarrier:
         keep_alive: float = KEEP_ALIVE_SECONDS,
     ) -> None:
         self.name = check_name(name)
-        if not isinstance(secret, bytes | bytearray):
-            raise TypeError(f"a secret is bytes, not {type(secret).__name__}")
-        for place in (listen, *dict(peers or {}).values()):
-            if not isinstance(place, tuple | list) or [type(part) for part in place] != [str, int]:
-                raise TypeError(
-                    f"a server listens at a host and a port, such as ('127.0.0.1', 0), not at {place!r:.80}"
-                )
-        for other in peers or {}:
-            check_name(other)
-        for what, size in (("max_message", max_message), ("max_backlog", max_backlog)):
-            if type(size) is not int or not 0 < size < CONTROL:
-                raise ValueError(f"{what} is a number of bytes, at least 1 and below {CONTROL}, not {size!r:.80}")
-        if not 0 < keep_alive < float("inf"):
-            raise ValueError(f"keep_alive is a number of seconds above 0, not {keep_alive!r:.80}")
-        if len(secret) < 16:
-            raise ValueError(f"a secret of {len(secret)} bytes can be guessed: 16 at least")
+        _check(secret, peers or {}, listen, max_message, max_backlog, keep_alive)
         self._secret = bytes(secret)
         self._known = dict(peers or {})
         self._folder = ""
@@ -241,7 +226,7 @@ class TCPCarrier:
             self._post(lambda: self._meet(*found, 0))
 
     def away(self, going: bool) -> None:
-        """Tell the others that this process will be stopped for a time that nobody knows, or that it is back."""
+        """Tell the others that this process will be stopped for an unknown time, or that it is back."""
         self._pulse.away(going)
 
     def reason(self, name: str) -> str:
@@ -663,3 +648,28 @@ class TCPCarrier:
 def _most_strangers() -> int:
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return MAX_STRANGERS if soft == resource.RLIM_INFINITY else max(1, min(MAX_STRANGERS, soft // 4))
+
+
+def _check(
+    secret: bytes,
+    peers: Mapping[str, Address],
+    listen: Address,
+    max_message: int,
+    max_backlog: int,
+    keep_alive: float,
+) -> None:
+    """Raise where an argument of a carrier cannot be one."""
+    if not isinstance(secret, bytes | bytearray):
+        raise TypeError(f"a secret is bytes, not {type(secret).__name__}")
+    for place in (listen, *dict(peers).values()):
+        if not isinstance(place, tuple | list) or [type(part) for part in place] != [str, int]:
+            raise TypeError(f"a server listens at a host and a port, such as ('127.0.0.1', 0), not at {place!r:.80}")
+    for other in peers:
+        check_name(other)
+    for what, size in (("max_message", max_message), ("max_backlog", max_backlog)):
+        if type(size) is not int or not 0 < size < CONTROL:
+            raise ValueError(f"{what} is a number of bytes, at least 1 and below {CONTROL}, not {size!r:.80}")
+    if not 0 < keep_alive < float("inf"):
+        raise ValueError(f"keep_alive is a number of seconds above 0, not {keep_alive!r:.80}")
+    if len(secret) < 16:
+        raise ValueError(f"a secret of {len(secret)} bytes can be guessed: 16 at least")
