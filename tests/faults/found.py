@@ -169,5 +169,17 @@ FOUND: dict[str, Schedule] = {
         ),
         (Loss(0, "process", 1, 0), Loss(0, "client", 2, 0), Loss(75, "process", 0, 0)),
     ),
+    "A member asks for a leader in place of one that has left, and the group is over for another by then.": Schedule(
+        2,
+        (Job(0, 2, 2),),
+        (1.0, 1.0, 3.0, 1.0, 1.0, 1.0),
+        (
+            Plan("named", 0, 1, 1, 0, 0, None, 0, (), 0),
+            Plan("named", 0, 1, 1, 0, 0, None, 0, (), 0),
+            Plan("named", 0, 1, 1, 100, 0, None, 0, ("fence", "request", "part"), 0),
+            Plan("named", 1, 1, 6, 18, 0, 3, 0, ("leave", "destruct"), 7),
+        ),
+        (Loss(48, "process", 0, 0),),
+    ),
 }
 """By what happens in them."""

@@ -564,7 +564,12 @@ class Elections:
                 election.timer = None
 
     def _stays_out(self, event: Notification) -> None:
-        election = self._meant(event)
+        key = _about(event)
+        if key is None:
+            return
+        # It may have asked before this process knew of a failure.
+        self._early.pop((key, event.source), None)
+        election = self._under_way.get(key)
         if election is not None:
             self._without(election, event.source)
 

@@ -330,9 +330,11 @@ class Standing:
         return source in group.membership or (source in group.membership.departed and self.has_ended(source))
 
     def has_departed(self, name: str, proc: Proc) -> bool:
-        """Tell whether a proc was a member of a group that stands, and has left or ended."""
+        """Tell whether a proc was a member of a group that stands, or last stood here, and has left or ended."""
         group = self._groups.get(name)
-        return group is not None and proc in group.membership.departed and proc not in group.membership
+        if group is None:
+            return proc in self._departed.get(name, ())
+        return proc in group.membership.departed and proc not in group.membership
 
     def has_ended(self, proc: Proc) -> bool:
         """Tell whether a proc is known to have ended, as far as was heard since groups are expected or stand."""
