@@ -11,7 +11,6 @@ import os
 import sys
 
 from pypmix.engine.select import open_client
-from pypmix.job import Job, Node
 from pypmix.requests import CLOSED, NOT_OPEN, Closed, Forked
 from pypmix.standard.errors import PMIxError, Unreachable
 from pypmix.standard.ops import Finalize
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TypeVar
 
-    from pypmix.engine.base import ClientSession, EngineInfo
+    from pypmix.engine.base import ClientSession
+    from pypmix.engine.common import EngineInfo
+    from pypmix.job import Job, Node
     from pypmix.requests import Infos
     from pypmix.standard.features import Feature
     from pypmix.standard.types import Proc
@@ -176,11 +177,15 @@ class ClientBase:
     @property
     def job(self) -> Job:
         """The caller's job, a collection of its procs."""
+        from pypmix.job import Job
+
         return Job(self._session)
 
     @property
     def node(self) -> Node:
         """The node that the caller runs on."""
+        from pypmix.job import Node
+
         return Node(self._session)
 
     def supports(self, feature: Feature) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import anyio
 
 from pypmix.aio.background import background
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.standard.errors import NotInitialized
 
 TYPE_CHECKING = False

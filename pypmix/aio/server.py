@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Protocol, Self, overload
 
-    from pypmix.engine.base import Done, EngineInfo, OnUpcall, Pending, ServerSession
+    from pypmix.engine.base import Done, OnUpcall, ServerSession
+    from pypmix.engine.common import EngineInfo, Pending
     from pypmix.requests import Infos, Key, Procs
 
     class Described(Protocol):

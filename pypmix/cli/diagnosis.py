@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 
 from pypmix._version import __version__
-from pypmix.engine.base import SLURM
+from pypmix.engine.common import SLURM
 from pypmix.engine.select import ENGINES, Report, owners_trouble, report
 from pypmix.standard.record import Record
 from pypmix.standard.releases import generation, parse_release

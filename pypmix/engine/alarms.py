@@ -6,7 +6,7 @@ import heapq
 import threading
 import time
 
-from pypmix.engine.base import sleep_for
+from pypmix.engine.common import sleep_for
 from pypmix.engine.faults import fault
 
 TYPE_CHECKING = False

@@ -2,98 +2,23 @@
 
 from __future__ import annotations
 
-from pypmix.standard import statuses
 from pypmix.standard._typing import TypeVar
-from pypmix.standard.errors import PMIxError
-from pypmix.standard.record import Record
-from pypmix.standard.types import Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any, Protocol
+    from collections.abc import Callable
+    from typing import Protocol
 
+    from pypmix.engine.common import EngineInfo, Pending
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.ops import GroupState, Notification, Op, Output
     from pypmix.standard.ops.events import Delivery as Delivery
-    from pypmix.standard.types import Info, Value
+    from pypmix.standard.types import Info, Proc, Value
 else:
     from pypmix.standard._typing import Generic as Protocol
 
-SLURM = "slurm.pmix."
-"""The prefix of the nspaces of Slurm's job steps; `pypmix.engine.slurm` says what is different there."""
-LONGEST_SLEEP = 86400.0
-"""The most seconds that a poll sleeps at a time."""
-
 R = TypeVar("R")
 Rc = TypeVar("Rc", contravariant=True)
-
-
-def ignore(_result: object, _error: BaseException | None) -> None:
-    """Take the end of an operation or an upcall that nothing waits for."""
-
-
-NATIVE = "native"
-MUNGE = "munge"
-
-UNCHECKED = "unchecked"
-"""The word by which an operator has clients accepted whose user cannot be known."""
-
-
-def security_modules(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the security modules of a server, of which clients take the first that they have, and `unchecked`.
-
-    Raises:
-        PMIxError: There is no such module (`ERR_BAD_PARAM`).
-    """
-    found = tuple([name.strip() for name in names if name.strip()])
-    if not set(found) - {UNCHECKED}:
-        found = (NATIVE, *found)
-    for name in found:
-        if name not in (NATIVE, MUNGE, UNCHECKED):
-            detail = f"{name!r} is not a security module of this server: it has {NATIVE} and {MUNGE}, or {UNCHECKED}"
-            raise PMIxError(detail, status=statuses.ERR_BAD_PARAM)
-    return found
-
-
-def sleep_for(seconds: float) -> float:
-    """Return how long to sleep at a time until something is due in so many seconds.
-
-    The kernel counts the milliseconds of a poll in an int, and any client may ask for a limit beyond that: whoever
-    sleeps looks again before, and goes on sleeping.
-    """
-    return 0.0 if seconds < 0 else seconds if seconds < LONGEST_SLEEP else LONGEST_SLEEP
-
-
-_COMMON = """
-    put commit fence fence.collect fence.timeout get get.timeout get.immediate publish lookup lookup.wait unpublish
-    query resolve_peers resolve_nodes log job_control allocation_request process_monitor heartbeat get_credential
-    validate_credential fabric_register fabric_update compute_distances spawn connect disconnect output input
-    group_construct group_destruct events notify abort finalize
-"""
-
-COMMON = frozenset(_COMMON.split())
-"""The features that both engines have with all releases; each engine adds its own."""
-
-
-def owned(lock: Any) -> bool:
-    """Tell whether this thread holds a reentrant lock: then it is in a signal handler, or in a callback.
-
-    The lock knows it and has no public method for it. To take and release the lock takes 175 ns, and 50 ns more where
-    its owner is noted by hand; each operation does so some three times.
-    """
-    return lock._is_owned()  # type: ignore[no-any-return]
-
-
-class EngineInfo(Record):
-    """Which engine a session runs on: its name, the release that it speaks, and the library where there is one."""
-
-    name: str
-    release: str
-    library: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.release}"
 
 
 class Done(Protocol[Rc]):
@@ -189,17 +114,6 @@ class Upcall(Protocol):
 
     def fail(self, error: BaseException) -> None:
         """Answer with an error; a `PMIxError` passes its status on to the peer."""
-
-
-class Pending(Record):
-    """A collective or request that a server has begun and not ended: who has arrived, and who has not."""
-
-    operation: str
-    label: str
-    arrived: tuple[Proc, ...]
-    missing: tuple[Proc, ...]
-    since: float
-    """When the first participant arrived, on the clock of `time.monotonic`."""
 
 
 class ServerSession(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pypmix.engine.base import Pending
+from pypmix.engine.common import Pending
 from pypmix.host.exchange import Crossing, Exchange, Hub
 from pypmix.host.rank import FINALIZED, STARTED
 

@@ -8,7 +8,7 @@ import time
 from collections import deque
 
 from pypmix.engine.alarms import Heap
-from pypmix.engine.base import sleep_for
+from pypmix.engine.common import sleep_for
 from pypmix.engine.faults import fault, struck
 
 TYPE_CHECKING = False

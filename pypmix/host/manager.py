@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Any, Protocol
 
-    from pypmix.engine.base import Pending, Upcall
+    from pypmix.engine.base import Upcall
+    from pypmix.engine.common import Pending
     from pypmix.host.job import Application
     from pypmix.host.loop import Cancellable, HostLoop
     from pypmix.host.nodes import HostNode

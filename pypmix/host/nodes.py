@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Protocol
 
-    from pypmix.engine.base import OnUpcall, Pending
+    from pypmix.engine.base import OnUpcall
+    from pypmix.engine.common import Pending
     from pypmix.host.job import Job
     from pypmix.host.terms import Terms
     from pypmix.requests import Procs

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pypmix.engine.base import Pending
+    from pypmix.engine.common import Pending
     from pypmix.standard.types import Proc
 
 TIMED_OUT = 124

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from pypmix.engine.base import Pending, Upcall
+    from pypmix.engine.base import Upcall
+    from pypmix.engine.common import Pending
     from pypmix.host.manager import Manager
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob

@@ -18,7 +18,7 @@ import os
 import signal
 import time
 
-from pypmix.engine.base import Pending
+from pypmix.engine.common import Pending
 from pypmix.host import orders
 from pypmix.host.feeding import Input
 from pypmix.host.nodes import HostNode

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Protocol
 
-    from pypmix.engine.base import Pending, Upcall
+    from pypmix.engine.base import Upcall
+    from pypmix.engine.common import Pending
     from pypmix.host.exchange.kinds import OnAnswer
     from pypmix.host.loop import Loop
     from pypmix.host.nodes import HostNode

@@ -7,7 +7,7 @@ from contextlib import suppress
 from weakref import WeakSet
 
 from pypmix.connection import ConnectionView
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.operations.base import Asks
 from pypmix.requests import MISSING
 from pypmix.requests.connecting import connect_op, disconnect_op

@@ -6,7 +6,7 @@ from __future__ import annotations
 from _thread import allocate_lock
 from sys import maxsize
 
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.handlers import Handler
 from pypmix.invitation import Accepted, InvitationView, InviteAnswer, answer_of, read_invitation
 from pypmix.mailbox import Ended, Mailbox

@@ -8,7 +8,7 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.operations.base import Asks
 from pypmix.operations.streams import Stream
 from pypmix.psets import ProcSet, ProcSets, PsetChange

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.mailbox import Mailbox
 
 TYPE_CHECKING = False

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pypmix.standard import codes, keys
-from pypmix.standard.attr import Attr
 from pypmix.standard.errors import NotFound, NotInitialized, OperationTimeout, PMIxError
 from pypmix.standard.ops import DELETES, Abort, Fence, Get, Put
-from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
+from pypmix.standard.types import RANK_WILDCARD, Info, Proc, TypedKey, Value
 from pypmix.standard.values import from_python, infos
 
 TYPE_CHECKING = False
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import ClientSession
     from pypmix.job import Job
+    from pypmix.standard.attr import Attr
     from pypmix.standard.values import Infos as Infos
 
     Procs = Proc | Job | Iterable[Proc] | None
@@ -154,7 +154,7 @@ def put_op(key: Key, value: object, scope: int) -> Put:
         if value is not None:
             raise TypeError(f"a key is deleted with the value None, not {value!r:.100}")
         return Put(str(key), _NOTHING, scope_number(scope))
-    if isinstance(key, Attr):
+    if isinstance(key, TypedKey):
         return Put(key.key, key.value(value), scope_number(scope))
     return Put(key, from_python(value), scope_number(scope))
 
@@ -189,7 +189,7 @@ def get_op(
         directives += (Info(keys.OPTIONAL, _TRUE),)
     if scope is not None:
         directives += (Info(keys.DATA_SCOPE, Value(codes.SCOPE, scope_number(scope))),)
-    return Get(proc, str(key) if isinstance(key, Attr) else key, directives)
+    return Get(proc, str(key) if isinstance(key, TypedKey) else key, directives)
 
 
 def not_found(op: Get, wait: float | bool | None, error: PMIxError) -> PMIxError:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-
-from pypmix.standard import codes, dictionary
+from pypmix.standard import codes
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -514,7 +512,7 @@ _BYTES = frozenset(
         codes.REGEX,
     }
 )
-_FLOAT_MAX = struct.unpack("f", b"\xff\xff\x7f\x7f")[0]
+_FLOAT_MAX = (2**24 - 1) * 2.0**104
 _BY_CLASS = {cls: number for number, cls in RECORDS.items()}
 _BY_ENUM = {name: number for number, name in ENUMS.items()} | {"EventCode": codes.STATUS}
 
@@ -734,8 +732,12 @@ _known: dict[str, TypedKey] = {}
 def known_key(key: str) -> TypedKey | None:
     """Return what the Standard says of a key string, None if it has no such key."""
     found = _known.get(key)
-    if found is None and (row := dictionary.by_key(key)) is not None:
-        found = _known[key] = TypedKey(*row)
+    if found is None:
+        from pypmix.standard import dictionary
+
+        row = dictionary.by_key(key)
+        if row is not None:
+            found = _known[key] = TypedKey(*row)
     return found
 
 

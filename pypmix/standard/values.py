@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import struct
+import sys
 
 from pypmix.standard import codes
 from pypmix.standard.errors import NotSupported
@@ -73,7 +73,7 @@ def inflate(data: bytes) -> bytes:
     """
     if len(data) < 4:
         raise ValueError("a compressed value lacks its length")
-    size = int(struct.unpack_from("=I", data)[0])
+    size = int.from_bytes(data[:4], sys.byteorder)
     if size > INFLATE_LIMIT:
         raise ValueError(f"a compressed value claims {size} bytes; the limit is {INFLATE_LIMIT}")
     stream, failures = _decompressor(data[4:8], size)

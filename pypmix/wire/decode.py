@@ -19,9 +19,18 @@ import struct
 from pypmix.standard import codes, statuses, types
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANGES, RANK_UNDEF, DataArray, Info, Proc, Value, type_name
-from pypmix.wire.encode import BYTES, TYPELESS_BARE, TYPELESS_MIXED, TYPELESS_SIZED, rule_for
-from pypmix.wire.memo import keep
-from pypmix.wire.shapes import ONE_BYTE, OPAQUE, SIGNED, UNSIGNED
+from pypmix.wire.encode import (
+    BYTES,
+    ONE_BYTE,
+    OPAQUE,
+    SIGNED,
+    TYPELESS_BARE,
+    TYPELESS_MIXED,
+    TYPELESS_SIZED,
+    UNSIGNED,
+    keep,
+    rule_for,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -590,22 +599,31 @@ def _strict_array(data: bytes, pos: int, context: int) -> tuple[DataArray, int]:
     if type == codes.UNDEF:
         if context >> RULE_SHIFT == TYPELESS_SIZED:
             _, pos = flex(data, pos)
-        return _EMPTY[type], pos
+        return _empty(type), pos
     count, pos = flex(data, pos)
     if not count:
-        return _EMPTY[type], pos
+        return _empty(type), pos
     if type == codes.POINTER:
         found, pos = _pointers(data, pos, count, context)
-        return DataArray(type, _NULLS[count]), pos
+        return DataArray(type, _nulls(count)), pos
     found, pos = many(type, data, pos, count, context)
     return DataArray(type, tuple(found)), pos
 
 
-_EMPTY = [DataArray(type, ()) for type in range(_TYPES)]
-"""Shared, for they take a byte or two in a message."""
+_EMPTY: dict[int, DataArray] = {}
+"""Empty arrays by the type of their elements: shared, for they take a byte or two in a message."""
 
-_NULLS = [(0,) * count for count in range(_POINTERS_MOST + 1)]
-"""Shared, because any number of them takes one byte in a message."""
+_NULLS: dict[int, tuple[int, ...]] = {}
+"""What stands for so many pointers: shared, because any number of them takes one byte in a message."""
+
+
+def _empty(type: int) -> DataArray:
+    found = _EMPTY.get(type)
+    return _EMPTY.setdefault(type, DataArray(type, ())) if found is None else found
+
+
+def _nulls(count: int) -> tuple[int, ...]:
+    return _NULLS.get(count) or _NULLS.setdefault(count, (0,) * count)
 
 
 def _arrays(data: bytes, pos: int, count: int, context: int) -> tuple[list[DataArray], int]:

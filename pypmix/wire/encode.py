@@ -7,12 +7,10 @@ reader for arrays without a type (`rule_for`).
 from __future__ import annotations
 
 import struct
-from math import isnan
 
 from pypmix.standard import codes
+from pypmix.standard._typing import TypeVar
 from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANGES, RANK_UNDEF, type_name
-from pypmix.wire.memo import keep
-from pypmix.wire.shapes import ONE_BYTE, OPAQUE, SIGNED, UNSIGNED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +23,49 @@ if TYPE_CHECKING:
     Add = Callable[[bytes], object]
     Encoder = Callable[[Add, Any, int], None]
 
+K = TypeVar("K")
+V = TypeVar("V")
+
+UNSIGNED = (
+    codes.SIZE,
+    codes.UINT16,
+    codes.UINT32,
+    codes.UINT64,
+    codes.INFO_DIRECTIVES,
+    codes.PROC_RANK,
+    codes.DATA_TYPE,
+    codes.IOF_CHANNEL,
+    codes.LOCTYPE,
+    codes.STOR_ACCESS_TYPE,
+    codes.DEVTYPE,
+    codes.STOR_MEDIUM,
+    codes.STOR_ACCESS,
+    codes.STOR_PERSIST,
+)
+"""Seven bits to a byte."""
+
+SIGNED = (codes.INT, codes.INT16, codes.INT32, codes.INT64, codes.STATUS)
+"""The sign moved to the lowest bit, then as unsigned ones."""
+
+ONE_BYTE = (
+    codes.BYTE,
+    codes.UINT8,
+    codes.PERSIST,
+    codes.SCOPE,
+    codes.DATA_RANGE,
+    codes.COMMAND,
+    codes.PROC_STATE,
+    codes.ALLOC_DIRECTIVE,
+    codes.JOB_STATE,
+    codes.LINK_STATE,
+    codes.RESBLOCK_DIRECTIVE,
+    codes.ALLOC_INHERIT,
+)
+"""A byte as it is."""
+
+OPAQUE = (codes.BYTE_OBJECT, codes.COMPRESSED_STRING, codes.COMPRESSED_BYTE_OBJECT, codes.DATA_BUFFER)
+"""A length and as many bytes."""
+
 TYPELESS_SIZED = 0
 """A size follows the type of an array without a type: releases before 6."""
 TYPELESS_MIXED = 1
@@ -36,6 +77,24 @@ _TYPES = 128
 _RULES = dict.fromkeys(range(6), TYPELESS_SIZED) | {6: TYPELESS_MIXED}
 
 BYTES: tuple[bytes, ...] = tuple([bytes((number,)) for number in range(256)])
+
+
+def keep(memo: dict[K, V], most: int, key: K, value: V) -> None:
+    """Keep a result of encoding or decoding in a memo, because the same values and bytes come again and again.
+
+    It is the result of a pure function by its arguments: it never goes stale, so that all sessions share the memo. That
+    is a plain dict, whose `get` CPython calls faster than that of a subclass. Threads may use it at the same time; at
+    worst a result is made twice. A memo that is full begins anew: a peer cannot fill the memory.
+
+    Args:
+        memo: The results that are kept.
+        most: The most of them.
+        key: The arguments of the function.
+        value: The result.
+    """
+    if len(memo) >= most:
+        memo.clear()
+    memo[key] = value
 
 
 def rule_for(release: Release) -> int:
@@ -184,9 +243,13 @@ def _time(add: Add, number: int, rule: int) -> None:
     add(flex(number & 0xFFFFFFFFFFFFFFFF))
 
 
+_INFINITY = float("inf")
+"""Which NaN alone is not at most."""
+
+
 def _double(add: Add, number: float, rule: int) -> None:
     # Natives write six decimals and read anything that strtod takes, so more digits where six would lose some.
-    shown = "nan" if isnan(number) else f"{number:f}"
+    shown = "nan" if not number <= _INFINITY else f"{number:f}"
     if float(shown) != number and shown != "nan":
         shown = repr(float(number))
     add(text(shown))
@@ -196,7 +259,7 @@ _FLOAT = struct.Struct("f")
 
 
 def _float(add: Add, number: float, rule: int) -> None:
-    if isnan(number):
+    if not number <= _INFINITY:
         add(text("nan"))
         return
     wanted = _FLOAT.pack(number)

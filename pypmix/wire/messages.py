@@ -8,7 +8,7 @@ from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value, check_name
 from pypmix.wire import decode, encode
 from pypmix.wire.codec import NEWEST, PLAIN, Packer, Unpacker, encode_kval, kvals, one_of, split_kvals
 from pypmix.wire.decode import METERED_FROM, RULE_SHIFT, broken
-from pypmix.wire.encode import BYTES, flex, rule_for, zigzag
+from pypmix.wire.encode import BYTES, flex, keep, rule_for, zigzag
 from pypmix.wire.layout import (
     MAX_BLOCKS,
     Blocks,
@@ -22,7 +22,6 @@ from pypmix.wire.layout import (
     Rest,
     Sentinel,
 )
-from pypmix.wire.memo import keep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -263,26 +262,28 @@ _REPLIES: tuple[tuple[int, Release, tuple[Field, ...]], ...] = (
 """The parts of the answer, by the first release that has them: the client's on a server, the server's on a client."""
 
 
+_REQUEST_LAYOUTS: dict[int, list[tuple[Release, Layout]]] = {}
+_REPLY_LAYOUTS: dict[int, list[tuple[Release, Layout]]] = {}
+"""The layouts of the commands that have been used, newest first: a process uses few."""
+
+
 def _layouts(
-    rows: tuple[tuple[int, Release, tuple[Field, ...]], ...], reply: bool
-) -> dict[int, list[tuple[Release, Layout]]]:
-    known: dict[int, list[Field]] = {}
-    for command, _, fields in rows:
-        known.setdefault(command, []).extend(fields)
-    found: dict[int, list[tuple[Release, Layout]]] = {}
-    for command, floor, fields in rows:
-        name = f"{COMMAND_NAMES[command]} {'reply' if reply else 'request'}"
-        layout = Layout(name, fields, None if reply else command, reply, known[command])
-        found.setdefault(command, []).insert(0, (floor, layout))
-    return found
+    rows: tuple[tuple[int, Release, tuple[Field, ...]], ...], command: int, reply: bool
+) -> list[tuple[Release, Layout]]:
+    own = [(floor, fields) for number, floor, fields in rows if number == command]
+    name = f"{COMMAND_NAMES.get(command, '')} {'reply' if reply else 'request'}"
+    known = [field for _, fields in own for field in fields]
+    return [(floor, Layout(name, fields, None if reply else command, reply, known)) for floor, fields in reversed(own)]
 
 
-_REQUEST_LAYOUTS = _layouts(_REQUESTS, reply=False)
-_REPLY_LAYOUTS = _layouts(_REPLIES, reply=True)
-
-
-def _find(layouts: dict[int, list[tuple[Release, Layout]]], command: int, release: Release) -> Layout:
-    for floor, layout in layouts.get(command, ()):
+def _find(command: int, release: Release, reply: bool) -> Layout:
+    made = _REPLY_LAYOUTS if reply else _REQUEST_LAYOUTS
+    layouts = made.get(command)
+    if layouts is None:
+        layouts = _layouts(_REPLIES if reply else _REQUESTS, command, reply)
+        if layouts:
+            made[command] = layouts
+    for floor, layout in layouts:
         if release >= floor:
             return layout
     name = COMMAND_NAMES.get(command, f"command {command}")
@@ -300,12 +301,12 @@ def request_layout(command: int, release: Release) -> Layout:
     Raises:
         NotSupported: That release has no such command.
     """
-    return _find(_REQUEST_LAYOUTS, command, release)
+    return _find(command, release, reply=False)
 
 
 def reply_layout(command: int, release: Release) -> Layout:
     """Return the layout of the reply to a command; see `request_layout`."""
-    return _find(_REPLY_LAYOUTS, command, release)
+    return _find(command, release, reply=True)
 
 
 EVENT = Layout(
@@ -387,7 +388,11 @@ def _head(command: int, buffer_type: int) -> bytes:
     return one_of(codes.COMMAND, buffer_type) + BYTES[command]
 
 
-_HEADS = {(command, kind): _head(command, kind) for command in COMMAND_NAMES for kind in (1, 2)}
+_HEADS = {
+    (command, kind): _head(command, kind)
+    for command in (Command.COMMIT, Command.FENCENB, Command.GETNB)
+    for kind in (1, 2)
+}
 _SIZES = {kind: one_of(codes.SIZE, kind) for kind in (1, 2)}
 _MAX_MEMO_BYTES = 4096
 

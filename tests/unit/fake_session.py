@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from pypmix.engine.base import EngineInfo
+from pypmix.engine.common import EngineInfo
 from pypmix.standard.ops import Get
 from pypmix.standard.types import Proc, Value
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pypmix.engine.base import Pending
+from pypmix.engine.common import Pending
 from pypmix.host import nodes as host_nodes
 from pypmix.host.crossings import merged
 from pypmix.host.job import Application, Job, Node

@@ -12,7 +12,7 @@ import pytest
 from pypmix.cli.options import parse
 from pypmix.cli.parser import UsageError
 from pypmix.engine.alarms import Alarms
-from pypmix.engine.base import LONGEST_SLEEP, sleep_for
+from pypmix.engine.common import LONGEST_SLEEP, sleep_for
 from pypmix.engine.native.quirks import deadline
 from pypmix.engine.python.reactor import Reactor
 from pypmix.engine.python.session import open_client

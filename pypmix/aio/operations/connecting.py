@@ -7,7 +7,7 @@ from weakref import WeakSet
 
 from pypmix.aio.operations.base import Asks
 from pypmix.connection import ConnectionView
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.requests import MISSING
 from pypmix.requests.connecting import connect_op, disconnect_op
 from pypmix.standard import keys

@@ -12,7 +12,7 @@ from pypmix.aio.operations.groups import Group
 from pypmix.aio.operations.streams import Stream
 from pypmix.aio.operations.underway import Underway
 from pypmix.aio.waits import settled, shielded
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.invitation import Accepted, InvitationView, InviteAnswer, answer_of, read_invitation
 from pypmix.requests import limit, proc_tuple
 from pypmix.requests.events import handler_op

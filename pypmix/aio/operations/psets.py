@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pypmix.aio.operations.base import Asks
 from pypmix.aio.operations.streams import Stream
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.psets import ProcSet, ProcSets, PsetChange
 from pypmix.requests import limit
 from pypmix.requests.events import handler_op

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from pypmix.aio.mailbox import Mailbox
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

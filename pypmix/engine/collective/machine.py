@@ -34,8 +34,8 @@ from __future__ import annotations
 
 import weakref
 
-from pypmix.engine.base import Pending
 from pypmix.engine.collective.rules import DESTRUCT
+from pypmix.engine.common import Pending
 from pypmix.engine.groups.states import Machine, Row
 from pypmix.engine.times import HOST_GRACE
 from pypmix.standard import statuses

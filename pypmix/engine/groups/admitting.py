@@ -11,7 +11,7 @@ passes on all that there was.
 
 from __future__ import annotations
 
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.engine.groups.membership import Admission
 from pypmix.engine.groups.requesting import ANSWER, ASK, HEED, HERE, SEEK, SILENCE, TURN, WITHDRAW
 from pypmix.engine.groups.standing import said_in

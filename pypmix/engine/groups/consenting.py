@@ -6,7 +6,7 @@ with the leaver, and cannot keep it. Who ends or leaves has confirmed.
 
 from __future__ import annotations
 
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import LIFE, flag, found, named, number, proc, say, size, text
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError

@@ -14,7 +14,7 @@ the server has answered.
 
 from __future__ import annotations
 
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.engine.groups.addresses import Addresses
 from pypmix.engine.groups.collecting import SOON, collect, missing
 from pypmix.engine.groups.rules import (

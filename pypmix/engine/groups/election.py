@@ -17,7 +17,7 @@ term there and therefore decides nothing here.
 
 from __future__ import annotations
 
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.engine.groups.states import Election as States
 from pypmix.engine.groups.talk import (
     ABORT,

@@ -16,7 +16,7 @@ Facts of libpmix 7's client, whose programs may stand on the other side:
 
 from __future__ import annotations
 
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.engine.groups.addresses import Addresses
 from pypmix.engine.groups.election import GRACE
 from pypmix.engine.groups.states import Answer

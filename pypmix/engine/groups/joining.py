@@ -10,7 +10,7 @@ other than by the custom range of the event; where a server keeps that to itself
 
 from __future__ import annotations
 
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.engine.groups.election import Outcome
 from pypmix.engine.groups.inviting import (
     GIVES_UP,

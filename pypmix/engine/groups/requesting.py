@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.engine.groups.membership import Admission
 from pypmix.engine.groups.standing import said_in
 from pypmix.engine.groups.states import Request as States

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.engine.groups.membership import Admission, Membership
 from pypmix.engine.groups.states import Standing as States
 from pypmix.engine.groups.talk import (

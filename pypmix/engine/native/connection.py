@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from _thread import RLock
 
-from pypmix.engine.base import EngineInfo
+from pypmix.engine.common import EngineInfo
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.marshal import Marshal
 from pypmix.lazy import load

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from threading import RLock
 
-from pypmix.engine.base import owned
+from pypmix.engine.common import owned
 from pypmix.engine.faults import fault
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.marshal import plain

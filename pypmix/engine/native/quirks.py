@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.engine.base import COMMON
+from pypmix.engine.common import COMMON
 from pypmix.engine.native.library import OLDEST
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.types import type_name

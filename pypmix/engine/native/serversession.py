@@ -30,7 +30,7 @@ from collections import deque
 
 from pypmix._version import __version__
 from pypmix.engine.alarms import Alarms
-from pypmix.engine.base import MUNGE, UNCHECKED, EngineInfo, security_modules
+from pypmix.engine.common import MUNGE, UNCHECKED, EngineInfo, security_modules
 from pypmix.engine.faults import fault, traced
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.connection import arguments
@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from pypmix.engine.base import Done, OnUpcall, Pending, Upcall
+    from pypmix.engine.base import Done, OnUpcall, Upcall
+    from pypmix.engine.common import Pending
     from pypmix.engine.native.library import Library
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.ops import Notification, Output

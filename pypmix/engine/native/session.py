@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from pypmix.engine.base import SLURM
+from pypmix.engine.common import SLURM
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.connection import MAYBE_LOST, NO_LIMIT, Connection
 from pypmix.engine.native.library import open_library, same_environment, usage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import _thread
 
-from pypmix.engine.base import owned
+from pypmix.engine.common import owned
 from pypmix.standard.errors import WouldDeadlock
 
 TYPE_CHECKING = False

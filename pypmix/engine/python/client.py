@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import sys
 
-from pypmix.engine.base import SLURM
+from pypmix.engine.common import SLURM
 from pypmix.engine.faults import fault, struck
 from pypmix.engine.python import datastore
 from pypmix.engine.python.datastore import PLAIN, DataStore, Wanted, is_true, seconds

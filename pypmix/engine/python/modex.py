@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain, count
 
-from pypmix.engine.base import Pending
+from pypmix.engine.common import Pending
 from pypmix.engine.python.node import reason_of, refuse, status_of
 from pypmix.engine.python.processes import MUCH, Process, named, object_of, qualifiers_of
 from pypmix.engine.python.sharing import Sharing

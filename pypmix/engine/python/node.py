@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any, Protocol
 
-    from pypmix.engine.base import Done, Pending, R
+    from pypmix.engine.base import Done, R
     from pypmix.engine.collective.machine import Clock, Membership, Said
+    from pypmix.engine.common import Pending
     from pypmix.engine.python.processes import Namespace, Process
     from pypmix.standard.limits import Limits
     from pypmix.standard.ops import Notification, Op

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 
-from pypmix.engine.base import LONGEST_SLEEP
+from pypmix.engine.common import LONGEST_SLEEP
 from pypmix.engine.faults import fault, traced
 from pypmix.engine.peeruid import NOBODY, Owners
 from pypmix.engine.times import ACCEPT_PAUSE

@@ -28,7 +28,7 @@ import os
 from collections import Counter
 from functools import cached_property
 
-from pypmix.engine.base import NATIVE, Pending, ignore
+from pypmix.engine.common import NATIVE, Pending, ignore
 from pypmix.engine.faults import traced
 from pypmix.engine.python.fences import Fences
 from pypmix.engine.python.modex import REFRESH_CACHE, Modex

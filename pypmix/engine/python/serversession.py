@@ -10,7 +10,7 @@ from functools import partial
 from threading import get_ident
 
 from pypmix._version import __version__
-from pypmix.engine.base import MUNGE, UNCHECKED, EngineInfo, security_modules
+from pypmix.engine.common import MUNGE, UNCHECKED, EngineInfo, security_modules
 from pypmix.engine.faults import fault, traced
 from pypmix.engine.python.provision import Provision, harvested
 from pypmix.engine.python.reactor import BACKLOG, Reactor
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from queue import SimpleQueue
     from typing import Any
 
-    from pypmix.engine.base import Done, OnUpcall, Pending, R
+    from pypmix.engine.base import Done, OnUpcall, R
+    from pypmix.engine.common import Pending
     from pypmix.engine.python.node import Applicant
     from pypmix.engine.python.processes import Process
     from pypmix.standard.jobinfo import JobInfo
@@ -50,7 +51,7 @@ MAX_DEPTH = 8
 
 
 def _modules(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the security modules of a server; see `pypmix.engine.base.security_modules`."""
+    """Return the security modules of a server; see `pypmix.engine.common.security_modules`."""
     found = security_modules(names)
     if MUNGE in found:
         from pypmix.engine import munge

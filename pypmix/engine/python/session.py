@@ -6,12 +6,11 @@ import os
 from time import monotonic
 
 from pypmix._version import __version__
-from pypmix.engine.base import COMMON, EngineInfo
+from pypmix.engine.common import COMMON, EngineInfo
 from pypmix.engine.python.client import ENGINE, Client, ServerInfo
 from pypmix.engine.python.datastore import DataStore
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotSupported, Unreachable
-from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.releases import parse_release, release_text
 from pypmix.standard.types import MAX_NSLEN, Info, Proc, Value, decimal
 from pypmix.wire.additions import greeting
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from pypmix.engine.python.alone import Alone
     from pypmix.engine.python.transport import Connection
     from pypmix.standard._typing import TypeVar
+    from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.ops import GroupState, Op
     from pypmix.standard.releases import Release
 
@@ -212,6 +212,8 @@ def singleton(env: Mapping[str, str], proc: Proc | None = None) -> Client:
 
 def lone_job(proc: Proc, hostname: str) -> JobInfo:
     """Return the job info of a job of one proc."""
+    from pypmix.standard.jobinfo import JobInfo
+
     nspace = proc.nspace
     one = Value.unchecked(codes.UINT32, 1)
     zero = Value.unchecked(codes.UINT32, 0)

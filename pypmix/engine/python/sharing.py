@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.engine.base import Pending
+from pypmix.engine.common import Pending
 from pypmix.engine.times import UNKNOWN_SECONDS
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError

@@ -25,7 +25,7 @@ import sys
 from time import monotonic, sleep
 
 from pypmix._version import __version__
-from pypmix.engine.base import EngineInfo, sleep_for
+from pypmix.engine.common import EngineInfo, sleep_for
 from pypmix.engine.peeruid import OWNER
 from pypmix.engine.python.attachment import Aim, aim, candidates, identity, launched_by
 from pypmix.engine.python.client import ENGINE, Client, ServerInfo

@@ -38,7 +38,7 @@ import select
 from errno import EAGAIN, ECONNABORTED, ECONNREFUSED, EINTR, ETIMEDOUT
 from time import monotonic, sleep
 
-from pypmix.engine.base import owned, sleep_for
+from pypmix.engine.common import owned, sleep_for
 from pypmix.engine.faults import struck
 from pypmix.engine.peeruid import check_server
 from pypmix.engine.python.client import ENGINE

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self, TypeVar
 
-    from pypmix.engine.base import EngineInfo, OnUpcall, Pending, Upcall
+    from pypmix.engine.base import OnUpcall, Upcall
+    from pypmix.engine.common import EngineInfo, Pending
     from pypmix.host.callbacks.requests import Handler, Later
     from pypmix.host.exchange import Exchange, Gathered
     from pypmix.requests import Infos, Procs

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from pypmix.engine.base import Done, Pending, Upcall
+    from pypmix.engine.base import Done, Upcall
+    from pypmix.engine.common import Pending
     from pypmix.host.exchange.codec import Groups
     from pypmix.host.exchange.crossing import ServerLike
     from pypmix.host.exchange.exchange import Exchange

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from pypmix.engine.base import Pending
+from pypmix.engine.common import Pending
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import JOB, SIGNATURE, TEXT
 from pypmix.host.exchange.errors import ExchangeTimeout, as_error, log

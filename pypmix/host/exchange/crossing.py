@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.engine.base import Pending
+from pypmix.engine.common import Pending
 from pypmix.host.exchange import codec
 from pypmix.host.exchange.announcing import BACK, DEPARTED, FINALIZED, Announcements
 from pypmix.host.exchange.codec import EVENT, FORGOTTEN, MODEX

@@ -6,7 +6,7 @@ import os
 import time
 from _socket import MSG_DONTWAIT, SHUT_RDWR
 
-from pypmix.engine.base import MUNGE
+from pypmix.engine.common import MUNGE
 from pypmix.engine.native.serverside.node import STATE_CONNECTED
 from pypmix.engine.peeruid import NOBODY, strangers
 from pypmix.standard import codes, keys, statuses

@@ -9,7 +9,7 @@ where it does not tell it of any connection, which is known when the server star
 
 from __future__ import annotations
 
-from pypmix.engine.base import MUNGE, NATIVE, UNCHECKED
+from pypmix.engine.common import MUNGE, NATIVE, UNCHECKED
 from pypmix.engine.peeruid import NOBODY
 from pypmix.engine.times import MAX_DELAY, REFUSALS_PER_SECOND
 from pypmix.standard import statuses

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.engine.base import Pending
+from pypmix.engine.common import Pending
 from pypmix.engine.python.node import Topic, fields_of, made, refuse, status_of
 from pypmix.engine.python.serverside.knowledge import Knowledge
 from pypmix.engine.times import HEARTBEAT_SECONDS

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pypmix.engine.base import Pending, ignore
 from pypmix.engine.collective.rules import (
     CONSTRUCT,
     MAX_LEADERS,
@@ -17,6 +16,7 @@ from pypmix.engine.collective.rules import (
     is_ft,
     leader_count,
 )
+from pypmix.engine.common import Pending, ignore
 from pypmix.engine.groups.talk import ABSENT, listed, proc, procs
 from pypmix.engine.python.collectives import absent_of, status_info
 from pypmix.engine.python.node import answer_failure, reason_of, status_of

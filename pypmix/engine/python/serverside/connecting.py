@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from weakref import WeakSet
 
-from pypmix.engine.base import ignore
 from pypmix.engine.collective.rules import CONNECT, DISCONNECT, is_ft
+from pypmix.engine.common import ignore
 from pypmix.engine.connects import id_of
 from pypmix.engine.groups.talk import ABSENT, flag, found, listed, proc, text
 from pypmix.engine.groups.talk import procs as listing

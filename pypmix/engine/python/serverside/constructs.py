@@ -18,9 +18,9 @@ more that may happen between the last caller and the host's decision:
 
 from __future__ import annotations
 
-from pypmix.engine.base import ignore
 from pypmix.engine.collective.machine import Life
 from pypmix.engine.collective.rules import CONSTRUCT_FT, Wish, agreed_order, placed
+from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import (
     ABORT,
     ABSENT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.engine.python.node import Topic, fields_of, made, refuse, status_of
 from pypmix.engine.times import EVENT_SECONDS
 from pypmix.standard import keys, statuses

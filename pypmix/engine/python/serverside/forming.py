@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import flag, proc, size
 from pypmix.engine.python.collectives import status_info
 from pypmix.engine.python.node import Topic, status_of

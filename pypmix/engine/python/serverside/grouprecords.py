@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import ADDED, SAYS, flag, found, listed, proc, procs, text
 from pypmix.engine.python.serverdata import Group
 from pypmix.standard import keys, statuses

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from operator import itemgetter
 
-from pypmix.engine.base import Pending
 from pypmix.engine.collective.machine import Life, Membership
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, is_ft
+from pypmix.engine.common import Pending
 from pypmix.engine.groups.talk import ABSENT, REACTION, SAYS, VERDICT, flag, found, procs
 from pypmix.engine.python.collectives import NodeCollective, NodeKind, timeout_of
 from pypmix.engine.python.serverside.constructs import Construct, Constructing

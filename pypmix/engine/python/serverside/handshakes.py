@@ -8,7 +8,7 @@ What a client sends before it is admitted is kept, up to `MAX_EARLY` bytes.
 
 from __future__ import annotations
 
-from pypmix.engine.base import MUNGE, UNCHECKED
+from pypmix.engine.common import MUNGE, UNCHECKED
 from pypmix.engine.peeruid import NOBODY
 from pypmix.engine.python.node import Peer, status_of
 from pypmix.engine.python.serverside.admission import Admission

@@ -6,7 +6,7 @@ these answers are requests as well, which become the events that all others know
 
 from __future__ import annotations
 
-from pypmix.engine.base import ignore
+from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import flag, found, listed, proc, procs, size, text
 from pypmix.engine.python.node import fields_of
 from pypmix.standard import keys, statuses

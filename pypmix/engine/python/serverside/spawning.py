@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.engine.base import Pending
+from pypmix.engine.common import Pending
 from pypmix.engine.python.modex import is_true
 from pypmix.engine.python.node import Topic, fields_of, made, refuse
 from pypmix.standard import keys, statuses
