@@ -1,4 +1,4 @@
-"""What both engines and all that stands above them need at run time; their protocols are in `pypmix.engine.base`."""
+"""Names, records and small functions that both engines and all above them use; the protocols are in `engine.base`."""
 
 from __future__ import annotations
 
