@@ -2,113 +2,31 @@
 """The keys of the Standard's attributes as plain strings: cheap to import, unlike the typed ones in `attrs`.
 
 A key that changed between releases is the oldest one, as in `attrs`; the newer one has the release in its name.
+Those that a client of the Python engine reads are constants; the others are read from a table when the first of them is
+used. Type checkers find all of them in `keys.pyi`.
 """
 
-ATTR_UNDEF = "pmix.undef"
-EXTERNAL_PROGRESS = "pmix.evext"
-PROGRESS_THREAD_FLUSH = "pmix.evflush"
-PROGRESS_THREAD_NAME = "pmix.evname"
-EXTERNAL_AUX_EVENT_BASE = "pmix.evaux"
-SERVER_TOOL_SUPPORT = "pmix.srvr.tool"
-SERVER_ALLOW_FOREIGN_TOOLS = "pmix.srvr.ftools"
-ALLOW_CLIENT_CLONES = "pmix.allow.clones"
-SERVER_REMOTE_CONNECTIONS = "pmix.srvr.remote"
-SERVER_SYSTEM_SUPPORT = "pmix.srvr.sys"
-SERVER_SESSION_SUPPORT = "pmix.srvr.sess"
-SERVER_TMPDIR = "pmix.srvr.tmpdir"
-SYSTEM_TMPDIR = "pmix.sys.tmpdir"
-SERVER_SHARE_TOPOLOGY = "pmix.srvr.share"
-SERVER_ENABLE_MONITORING = "pmix.srv.monitor"
 SERVER_NSPACE = "pmix.srv.nspace"
 SERVER_RANK = "pmix.srv.rank"
-SERVER_GATEWAY = "pmix.srv.gway"
-SERVER_SYS_CONTROLLER = "pmix.srv.ctrlr"
-SERVER_SCHEDULER = "pmix.srv.sched"
-SERVER_START_TIME = "pmix.srv.strtime"
-HOMOGENEOUS_SYSTEM = "pmix.homo"
-SINGLETON = "pmix.singleton"
-BIND_PROGRESS_THREAD = "pmix.bind.pt"
-BIND_REQUIRED = "pmix.bind.reqd"
-TOOL_NSPACE = "pmix.tool.nspace"
-TOOL_RANK = "pmix.tool.rank"
-SERVER_PIDINFO = "pmix.srvr.pidinfo"
-CONNECT_TO_SYSTEM = "pmix.cnct.sys"
-CONNECT_SYSTEM_FIRST = "pmix.cnct.sys.first"
-CONNECT_TO_SCHEDULER = "pmix.cnct.sched"
-CONNECT_TO_SYS_CONTROLLER = "pmix.cnct.ctrlr"
-CONNECTION_ORDER = "pmix.cnct.ord"
 SERVER_URI = "pmix.srvr.uri"
-MYSERVER_URI = "pmix.mysrvr.uri"
-SERVER_HOSTNAME = "pmix.srvr.host"
-CONNECT_MAX_RETRIES = "pmix.tool.mretries"
-CONNECT_RETRY_DELAY = "pmix.tool.retry"
-TOOL_DO_NOT_CONNECT = "pmix.tool.nocon"
-TOOL_CONNECT_OPTIONAL = "pmix.tool.conopt"
-LAUNCHER = "pmix.tool.launcher"
-LAUNCHER_RENDEZVOUS_FILE = "pmix.tool.lncrnd"
-TOOL_ATTACHMENT_FILE = "pmix.tool.attach"
-PRIMARY_SERVER = "pmix.pri.srvr"
-NOHUP = "pmix.nohup"
-LAUNCHER_DAEMON = "pmix.lnch.dmn"
-EXEC_AGENT = "pmix.exec.agnt"
-LAUNCH_DIRECTIVES = "pmix.lnch.dirs"
-REALUID = "pmix.ruid"
-USERID = "pmix.euid"
-REALGID = "pmix.rgid"
-GRPID = "pmix.egid"
-REQUESTOR = "pmix.requestor"
-VERSION_INFO = "pmix.version"
-REQUESTOR_IS_TOOL = "pmix.req.tool"
-REQUESTOR_IS_CLIENT = "pmix.req.client"
 PSET_NAME = "pmix.pset.nm"
 PSET_NAMES = "pmix.pset.nms"
 PSET_MEMBERS = "pmix.pset.mems"
-REINCARNATION = "pmix.reinc"
-PROGRAMMING_MODEL = "pmix.pgm.model"
-MODEL_LIBRARY_NAME = "pmix.mdl.name"
-MODEL_LIBRARY_VERSION = "pmix.mld.vrs"
-THREADING_MODEL = "pmix.threads"
-MODEL_NUM_THREADS = "pmix.mdl.nthrds"
-MODEL_NUM_CPUS = "pmix.mdl.ncpu"
-MODEL_CPU_TYPE = "pmix.mdl.cputype"
-MODEL_PHASE_NAME = "pmix.mdl.phase"
-MODEL_PHASE_TYPE = "pmix.mdl.ptype"
-MODEL_AFFINITY_POLICY = "pmix.mdl.tap"
-TCP_REPORT_URI = "pmix.tcp.repuri"
-TCP_URI = "pmix.tcp.uri"
-TCP_IF_INCLUDE = "pmix.tcp.ifinclude"
-TCP_IF_EXCLUDE = "pmix.tcp.ifexclude"
-TCP_IPV4_PORT = "pmix.tcp.ipv4"
-TCP_IPV6_PORT = "pmix.tcp.ipv6"
-TCP_DISABLE_IPV4 = "pmix.tcp.disipv4"
-TCP_DISABLE_IPV6 = "pmix.tcp.disipv6"
-CPUSET = "pmix.cpuset"
-CPUSET_BITMAP = "pmix.bitmap"
-CREDENTIAL = "pmix.cred"
-SPAWNED = "pmix.spawned"
 NODE_OVERSUBSCRIBED = "pmix.ndosub"
 TMPDIR = "pmix.tmpdir"
-NSDIR = "pmix.nsdir"
-PROCDIR = "pmix.pdir"
 TDIR_RMCLEAN = "pmix.tdir.rmclean"
 CLUSTER_ID = "pmix.clid"
-PROCID = "pmix.procid"
-NSPACE = "pmix.nspace"
 JOBID = "pmix.jobid"
 APPNUM = "pmix.appnum"
 RANK = "pmix.rank"
 GLOBAL_RANK = "pmix.grank"
 APP_RANK = "pmix.apprank"
-NPROC_OFFSET = "pmix.offset"
 LOCAL_RANK = "pmix.lrank"
 NODE_RANK = "pmix.nrank"
-PACKAGE_RANK = "pmix.pkgrank"
 LOCALLDR = "pmix.lldr"
 APPLDR = "pmix.aldr"
-PROC_PID = "pmix.ppid"
 SESSION_ID = "pmix.session.id"
 NODE_LIST = "pmix.nlist"
-ALLOCATED_NODELIST = "pmix.alist"
 HOSTNAME = "pmix.hname"
 HOSTNAME_ALIASES = "pmix.alias"
 HOSTNAME_KEEP_FQDN = "pmix.fqdn"
@@ -116,10 +34,6 @@ NODEID = "pmix.nodeid"
 LOCAL_PEERS = "pmix.lpeers"
 LOCAL_PROCS = "pmix.lprocs"
 LOCAL_CPUSETS = "pmix.lcpus"
-PARENT_ID = "pmix.parent"
-EXIT_CODE = "pmix.exit.code"
-SPAWN_TREE_ROOT = "pmix.spwn.root"
-SPAWN_TREE_ACTIVE = "pmix.spwn.actv"
 UNIV_SIZE = "pmix.univ.size"
 JOB_SIZE = "pmix.job.size"
 JOB_NUM_APPS = "pmix.job.napps"
@@ -127,480 +41,34 @@ APP_SIZE = "pmix.app.size"
 LOCAL_SIZE = "pmix.local.size"
 NODE_SIZE = "pmix.node.size"
 MAX_PROCS = "pmix.max.size"
-NUM_SLOTS = "pmix.num.slots"
 NUM_NODES = "pmix.num.nodes"
-NUM_ALLOCATED_NODES = "pmix.num.anodes"
 AVAIL_PHYS_MEMORY = "pmix.pmem"
-DAEMON_MEMORY = "pmix.dmn.mem"
-CLIENT_AVG_MEMORY = "pmix.cl.mem.avg"
-TOPOLOGY2 = "pmix.topo2"
-LOCALITY_STRING = "pmix.locstr"
-TOPOLOGY_INDEX = "pmix.topo.index"
 COLLECT_DATA = "pmix.collect"
-ALL_CLONES_PARTICIPATE = "pmix.clone.part"
-COLLECT_GENERATED_JOB_INFO = "pmix.collect.gen"
 TIMEOUT = "pmix.timeout"
 IMMEDIATE = "pmix.immediate"
-WAIT = "pmix.wait"
-NOTIFY_COMPLETION = "pmix.notecomp"
-RANGE = "pmix.range"
-PERSISTENCE = "pmix.persist"
 DATA_SCOPE = "pmix.scope"
 OPTIONAL = "pmix.optional"
-GET_STATIC_VALUES = "pmix.get.static"
-GET_POINTER_VALUES = "pmix.get.pntrs"
 EMBED_BARRIER = "pmix.embed.barrier"
-JOB_TERM_STATUS = "pmix.job.term.status"
-PROC_TERM_STATUS = "pmix.proc.term.status"
-PROC_STATE_STATUS = "pmix.proc.state"
 GET_REFRESH_CACHE = "pmix.get.refresh"
-ACCESS_PERMISSIONS = "pmix.aperms"
-ACCESS_USERIDS = "pmix.auids"
-ACCESS_GRPIDS = "pmix.agids"
-WAIT_FOR_CONNECTION = "pmix.wait.conn"
 QUALIFIED_VALUE = "pmix.qual.val"
-REGISTER_NODATA = "pmix.reg.nodata"
-NODE_MAP = "pmix.nmap"
-NODE_MAP_RAW = "pmix.nmap.raw"
-PROC_MAP = "pmix.pmap"
-PROC_MAP_RAW = "pmix.pmap.raw"
-ANL_MAP = "pmix.anlmap"
 APP_MAP_TYPE = "pmix.apmap.type"
 APP_MAP_REGEX = "pmix.apmap.regex"
-REQUIRED_KEY = "pmix.req.key"
-LOCAL_COLLECTIVE_STATUS = "pmix.loc.col.st"
-SORTED_PROC_ARRAY = "pmix.sorted.parr"
-LOCAL_PARTICIPANTS = "pmix.lcl.part"
-EVENT_HDLR_NAME = "pmix.evname"
-EVENT_HDLR_FIRST = "pmix.evfirst"
-EVENT_HDLR_LAST = "pmix.evlast"
-EVENT_HDLR_FIRST_IN_CATEGORY = "pmix.evfirstcat"
-EVENT_HDLR_LAST_IN_CATEGORY = "pmix.evlastcat"
-EVENT_HDLR_BEFORE = "pmix.evbefore"
-EVENT_HDLR_AFTER = "pmix.evafter"
-EVENT_HDLR_PREPEND = "pmix.evprepend"
-EVENT_HDLR_APPEND = "pmix.evappend"
-EVENT_CUSTOM_RANGE = "pmix.evrange"
-EVENT_AFFECTED_PROC = "pmix.evproc"
-EVENT_AFFECTED_PROCS = "pmix.evaffected"
-EVENT_NON_DEFAULT = "pmix.evnondef"
-EVENT_RETURN_OBJECT = "pmix.evobject"
-EVENT_DO_NOT_CACHE = "pmix.evnocache"
-EVENT_SILENT_TERMINATION = "pmix.evsilentterm"
-EVENT_PROXY = "pmix.evproxy"
-EVENT_TEXT_MESSAGE = "pmix.evtext"
-EVENT_TIMESTAMP = "pmix.evtstamp"
-EVENT_ONESHOT = "pmix.evone"
-EVENT_STAYS_LOCAL = "pmix.evlocal"
-EVENT_TERMINATE_SESSION = "pmix.evterm.sess"
-EVENT_TERMINATE_JOB = "pmix.evterm.job"
-EVENT_TERMINATE_NODE = "pmix.evterm.node"
-EVENT_TERMINATE_PROC = "pmix.evterm.proc"
-EVENT_ACTION_TIMEOUT = "pmix.evtimeout"
-PERSONALITY = "pmix.pers"
-HOST = "pmix.host"
-HOSTFILE = "pmix.hostfile"
-ADD_HOST = "pmix.addhost"
-ADD_HOSTFILE = "pmix.addhostfile"
-PREFIX = "pmix.prefix"
 WDIR = "pmix.wdir"
-WDIR_USER_SPECIFIED = "pmix.wdir.user"
-DISPLAY_MAP = "pmix.dispmap"
-DISPLAY_MAP_DETAILED = "pmix.dispmapdet"
-DISPLAY_ALLOCATION = "pmix.dispalloc"
-DISPLAY_TOPOLOGY = "pmix.disptopo"
-DISPLAY_PROCESSORS = "pmix.dispcpus"
-DISPLAY_PARSEABLE_OUTPUT = "pmix.dispparse"
-PPR = "pmix.ppr"
-MAPBY = "pmix.mapby"
-RANKBY = "pmix.rankby"
-BINDTO = "pmix.bindto"
-PRELOAD_BIN = "pmix.preloadbin"
-PRELOAD_FILES = "pmix.preloadfiles"
-STDIN_TGT = "pmix.stdin"
-DEBUGGER_DAEMONS = "pmix.debugger"
-COSPAWN_APP = "pmix.cospawn"
-COLOCATE_PROCS = "pmix.colproc"
-COLOCATE_NPERPROC = "pmix.colnum.proc"
-COLOCATE_NPERNODE = "pmix.colnum.node"
-SET_SESSION_CWD = "pmix.ssncwd"
-INDEX_ARGV = "pmix.indxargv"
-CPUS_PER_PROC = "pmix.cpuperproc"
-NO_PROCS_ON_HEAD = "pmix.nolocal"
-NO_OVERSUBSCRIBE = "pmix.noover"
-REPORT_BINDINGS = "pmix.repbind"
-REPORT_PHYSICAL_CPUS = "pmix.repphys.cpus"
-CPU_LIST = "pmix.cpulist"
-JOB_RECOVERABLE = "pmix.recover"
-JOB_CONTINUOUS = "pmix.continuous"
-MAX_RESTARTS = "pmix.maxrestarts"
-FWD_STDIN = "pmix.fwd.stdin"
-FWD_STDOUT = "pmix.fwd.stdout"
-FWD_STDERR = "pmix.fwd.stderr"
-FWD_STDDIAG = "pmix.fwd.stddiag"
-SPAWN_TOOL = "pmix.spwn.tool"
-CMD_LINE = "pmix.cmd.line"
-FORKEXEC_AGENT = "pmix.fe.agnt"
-JOB_TIMEOUT = "pmix.job.time"
-SPAWN_TIMEOUT = "pmix.sp.time"
-TIMEOUT_STACKTRACES = "pmix.tim.stack"
-TIMEOUT_REPORT_STATE = "pmix.tim.state"
 APP_ARGV = "pmix.app.argv"
-NOTIFY_JOB_EVENTS = "pmix.note.jev"
-NOTIFY_PROC_TERMINATION = "pmix.noteproc"
-NOTIFY_PROC_ABNORMAL_TERMINATION = "pmix.noteabproc"
-ENVARS_HARVESTED = "pmix.evar.hvstd"
-RUNTIME_OPTIONS = "pmix.runopt"
-ABORT_NON_ZERO_TERM = "pmix.abnz"
-DO_NOT_LAUNCH = "pmix.dnl"
-SHOW_LAUNCH_PROGRESS = "pmix.showprog"
-AGGREGATE_HELP = "pmix.agg.help"
-REPORT_CHILD_SEP = "pmix.rptchildsep"
-SPAWN_CHILD_SEP = "pmix.spchildsep"
-FWD_ENVIRONMENT = "pmix.fwdenv"
-SPAWN_PTY = "pmix.spawn.pty"
-PTY_TERMIO = "pmix.pty.termio"
-PTY_WSIZE = "pmix.pty.wsize"
-SPAWN_TARGET = "pmix.spwn.tgt"
-QUERY_SUPPORTED_KEYS = "pmix.qry.keys"
-QUERY_NAMESPACES = "pmix.qry.ns"
-QUERY_NAMESPACE_INFO = "pmix.qry.nsinfo"
-QUERY_JOB_STATUS = "pmix.qry.jst"
-QUERY_QUEUE_LIST = "pmix.qry.qlst"
-QUERY_QUEUE_STATUS = "pmix.qry.qst"
-QUERY_PROC_TABLE = "pmix.qry.ptable"
-QUERY_LOCAL_PROC_TABLE = "pmix.qry.lptable"
-QUERY_AUTHORIZATIONS = "pmix.qry.auths"
-QUERY_SPAWN_SUPPORT = "pmix.qry.spawn"
-QUERY_DEBUG_SUPPORT = "pmix.qry.debug"
-QUERY_MEMORY_USAGE = "pmix.qry.mem"
-QUERY_ALLOC_STATUS = "pmix.query.alloc"
-QUERY_ALLOCATION = "pmix.query.allc"
-QUERY_ALLOC_IDS = "pmix.query.alloc.ids"
-QUERY_ALLOC_PROPERTIES = "pmix.query.alloc.prop"
-TIME_REMAINING = "pmix.time.remaining"
-QUERY_NUM_PSETS = "pmix.qry.psetnum"
-QUERY_PSET_NAMES = "pmix.qry.psets"
-QUERY_PSET_MEMBERSHIP = "pmix.qry.pmems"
-QUERY_NUM_GROUPS = "pmix.qry.pgrpnum"
-QUERY_GROUP_NAMES = "pmix.qry.pgrp"
-QUERY_GROUP_MEMBERSHIP = "pmix.qry.pgrpmems"
-QUERY_ATTRIBUTE_SUPPORT = "pmix.qry.attrs"
-CLIENT_FUNCTIONS = "pmix.client.fns"
-SERVER_FUNCTIONS = "pmix.srvr.fns"
-TOOL_FUNCTIONS = "pmix.tool.fns"
-HOST_FUNCTIONS = "pmix.host.fns"
-QUERY_AVAIL_SERVERS = "pmix.qry.asrvrs"
-QUERY_QUALIFIERS = "pmix.qry.quals"
-QUERY_RESULTS = "pmix.qry.res"
-QUERY_MIN_ALLOC_UNIT = "pmix.qry.minau"
-QUERY_RES_BLOCKS = "pmix.qry.resblks"
-QUERY_RES_BLOCK_DEF = "pmix.qry.resdef"
-QUERY_DEVICES = "pmix.qry.dev"
-QUERY_AVAILABLE_SLOTS = "pmix.qry.aslots"
-QUERY_RESOLVE_PEERS = "pmix.qry.peers"
-QUERY_RESOLVE_NODE = "pmix.qry.node"
-QUERY_PROC_RESOURCE_USAGE = "pmix.qry.pres"
-QUERY_NODE_RESOURCE_USAGE = "pmix.qry.nres"
-QUERY_REFRESH_CACHE = "pmix.qry.rfsh"
-QUERY_LOCAL_ONLY = "pmix.qry.local"
-QUERY_REPORT_AVG = "pmix.qry.avg"
-QUERY_REPORT_MINMAX = "pmix.qry.minmax"
-CLIENT_ATTRIBUTES = "pmix.client.attrs"
-SERVER_ATTRIBUTES = "pmix.srvr.attrs"
-HOST_ATTRIBUTES = "pmix.host.attrs"
-TOOL_ATTRIBUTES = "pmix.tool.attrs"
-QUERY_SUPPORTED_QUALIFIERS = "pmix.qry.quals"
-RESOURCE_BLOCK_NAME = "pmix.resblkname"
 SESSION_INFO = "pmix.ssn.info"
 JOB_INFO = "pmix.job.info"
 APP_INFO = "pmix.app.info"
 NODE_INFO = "pmix.node.info"
 SESSION_INFO_ARRAY = "pmix.ssn.arr"
-JOB_INFO_ARRAY = "pmix.job.arr"
 APP_INFO_ARRAY = "pmix.app.arr"
 PROC_INFO_ARRAY = "pmix.pdata"
 NODE_INFO_ARRAY = "pmix.node.arr"
-SERVER_INFO_ARRAY = "pmix.srv.arr"
-LOG_SOURCE = "pmix.log.source"
-LOG_STDERR = "pmix.log.stderr"
-LOG_STDOUT = "pmix.log.stdout"
-LOG_SYSLOG = "pmix.log.syslog"
-LOG_LOCAL_SYSLOG = "pmix.log.lsys"
-LOG_GLOBAL_SYSLOG = "pmix.log.gsys"
-LOG_SYSLOG_PRI = "pmix.log.syspri"
-LOG_TIMESTAMP = "pmix.log.tstmp"
-LOG_GENERATE_TIMESTAMP = "pmix.log.gtstmp"
-LOG_TAG_OUTPUT = "pmix.log.tag"
-LOG_TIMESTAMP_OUTPUT = "pmix.log.tsout"
-LOG_XML_OUTPUT = "pmix.log.xml"
-LOG_ONCE = "pmix.log.once"
-LOG_MSG = "pmix.log.msg"
-LOG_KEY = "pmix.log.key"
-LOG_VAL = "pmix.log.val"
-LOG_AGG = "pmix.log.agg"
-LOG_EMAIL = "pmix.log.email"
-LOG_EMAIL_ADDR = "pmix.log.emaddr"
-LOG_EMAIL_SENDER_ADDR = "pmix.log.emfaddr"
-LOG_EMAIL_SUBJECT = "pmix.log.emsub"
-LOG_EMAIL_MSG = "pmix.log.emmsg"
-LOG_EMAIL_SERVER = "pmix.log.esrvr"
-LOG_EMAIL_SRVR_PORT = "pmix.log.esrvrprt"
-LOG_GLOBAL_DATASTORE = "pmix.log.gstore"
-LOG_JOB_RECORD = "pmix.log.jrec"
-LOG_PROC_TERMINATION = "pmix.logproc"
-LOG_PROC_ABNORMAL_TERMINATION = "pmix.logabproc"
-LOG_JOB_EVENTS = "pmix.log.jev"
-LOG_COMPLETION = "pmix.logcomp"
-DEBUG_STOP_ON_EXEC = "pmix.dbg.exec"
 DEBUG_STOP_IN_INIT = "pmix.dbg.init"
-DEBUG_STOP_IN_APP = "pmix.dbg.notify"
-BREAKPOINT = "pmix.brkpnt"
-DEBUG_TARGET = "pmix.dbg.tgt"
-DEBUG_DAEMONS_PER_PROC = "pmix.dbg.dpproc"
-DEBUG_DAEMONS_PER_NODE = "pmix.dbg.dpnd"
 RM_NAME = "pmix.rm.name"
 RM_VERSION = "pmix.rm.version"
-SET_ENVAR = "pmix.envar.set"
-ADD_ENVAR = "pmix.envar.add"
-UNSET_ENVAR = "pmix.envar.unset"
-PREPEND_ENVAR = "pmix.envar.prepnd"
-APPEND_ENVAR = "pmix.envar.appnd"
-FIRST_ENVAR = "pmix.envar.first"
-ALLOC_REQ_ID = "pmix.alloc.reqid"
-ALLOC_ID = "pmix.alloc.id"
-ALLOC_PROPERTY = "pmix.alloc.property"
-ALLOC_RELEASABLE = "pmix.alloc.releasable"
-ALLOC_NUM_NODES = "pmix.alloc.nnodes"
-ALLOC_NODE_LIST = "pmix.alloc.nlist"
-ALLOC_EXCLUDE = "pmix.alloc.exclude"
-ALLOC_NUM_CPUS = "pmix.alloc.ncpus"
-ALLOC_NUM_CPU_LIST = "pmix.alloc.ncpulist"
-ALLOC_CPU_LIST = "pmix.alloc.cpulist"
-ALLOC_MEM_SIZE = "pmix.alloc.msize"
-ALLOC_FABRIC = "pmix.alloc.net"
-ALLOC_FABRIC_ID = "pmix.alloc.netid"
-ALLOC_BANDWIDTH = "pmix.alloc.bw"
-ALLOC_FABRIC_QOS = "pmix.alloc.netqos"
-ALLOC_TIME = "pmix.alloc.time"
-ALLOC_WARN_TIMEOUT = "pmix.alloc.wtmo"
-ALLOC_FABRIC_TYPE = "pmix.alloc.nettype"
-ALLOC_FABRIC_PLANE = "pmix.alloc.netplane"
-ALLOC_FABRIC_ENDPTS = "pmix.alloc.endpts"
-ALLOC_FABRIC_ENDPTS_NODE = "pmix.alloc.endpts.nd"
-ALLOC_FABRIC_SEC_KEY = "pmix.alloc.nsec"
-ALLOC_QUEUE = "pmix.alloc.queue"
-ALLOC_PREEMPTIBLE = "pmix.alloc.preempt"
-ALLOC_LEND = "pmix.alloc.lend"
-ALLOC_IMAGE = "pmix.alloc.image"
-ALLOC_WAIT_ALL_NODES = "pmix.alloc.waitall"
-ALLOC_SHARE = "pmix.alloc.share"
-ALLOC_NOSHELL = "pmix.alloc.noshell"
-ALLOC_DEPENDENCY = "pmix.alloc.depend"
-ALLOC_BEGIN = "pmix.alloc.begin"
-ALLOC_NOT_WAITING = "pmix.alloc.notwait"
-ALLOC_RES_BLOCK = "pmix.alloc.blk"
-ALLOC_NUM_BLOCKS = "pmix.alloc.nblks"
-ALLOC_MAU = "pmix.alloc.mau"
-ALLOC_CHILD_SEP = "pmix.alloc.sep"
-MEM_ALLOC_KIND = "pmix.alloc.mkind"
-GPU_SUPPORT = "pmix.gpu.support"
-ALLOC_STATUS = "pmix.alloc.status"
-ALLOC_TARGET = "pmix.alloc.tgt"
-ALLOC_INHERITANCE = "pmix.alloc.inhrt"
-JOB_CTRL_ID = "pmix.jctrl.id"
-JOB_CTRL_PAUSE = "pmix.jctrl.pause"
-JOB_CTRL_RESUME = "pmix.jctrl.resume"
-JOB_CTRL_CANCEL = "pmix.jctrl.cancel"
-JOB_CTRL_KILL = "pmix.jctrl.kill"
-JOB_CTRL_RESTART = "pmix.jctrl.restart"
-JOB_CTRL_CHECKPOINT = "pmix.jctrl.ckpt"
-JOB_CTRL_CHECKPOINT_EVENT = "pmix.jctrl.ckptev"
-JOB_CTRL_CHECKPOINT_SIGNAL = "pmix.jctrl.ckptsig"
-JOB_CTRL_CHECKPOINT_TIMEOUT = "pmix.jctrl.ckptsig"
-JOB_CTRL_CHECKPOINT_METHOD = "pmix.jctrl.ckmethod"
-JOB_CTRL_SIGNAL = "pmix.jctrl.sig"
-JOB_CTRL_PROVISION = "pmix.jctrl.pvn"
-JOB_CTRL_PROVISION_IMAGE = "pmix.jctrl.pvnimg"
-JOB_CTRL_PREEMPTIBLE = "pmix.jctrl.preempt"
-JOB_CTRL_TERMINATE = "pmix.jctrl.term"
-JOB_CTRL_DEFINE_PSET = "pmix.jctrl.defpset"
-REGISTER_CLEANUP = "pmix.reg.cleanup"
-REGISTER_CLEANUP_DIR = "pmix.reg.cleanupdir"
-CLEANUP_RECURSIVE = "pmix.clnup.recurse"
-CLEANUP_EMPTY = "pmix.clnup.empty"
-CLEANUP_IGNORE = "pmix.clnup.ignore"
-CLEANUP_LEAVE_TOPDIR = "pmix.clnup.lvtop"
-JOB_CTRL_SEP = "pmix.jctrl.sep"
-SESSION_CTRL_ID = "pmix.ssnctrl.id"
-SESSION_INSTANTIATE = "pmix.ssn.inst"
-SESSION_RESOURCES = "pmix.ssn.res"
-SESSION_JOB = "pmix.ssn.job"
-SESSION_APP = "pmix.ssn.app"
-SESSION_PROVISION_NODES = "pmix.ssn.pvnnds"
-SESSION_PROVISION_IMAGE = "pmix.ssn.pvnimg"
-SESSION_PAUSE = "pmix.ssn.pause"
-SESSION_RESUME = "pmix.ssn.resume"
-SESSION_TERMINATE = "pmix.ssn.terminate"
-SESSION_PREEMPT = "pmix.ssn.preempt"
-SESSION_RESTORE = "pmix.ssn.restore"
-SESSION_SIGNAL = "pmix.ssn.sig"
-SESSION_SEP = "pmix.ssn.sep"
-SESSION_EXTEND = "pmix.ssn.xtend"
-SESSION_COMPLETE = "pmix.ssn.complete"
-MONITOR_ID = "pmix.monitor.id"
-MONITOR_PROXY = "pmix.monitor.proxy"
-MONITOR_CANCEL = "pmix.monitor.cancel"
-MONITOR_APP_CONTROL = "pmix.monitor.appctrl"
-MONITOR_HEARTBEAT = "pmix.monitor.mbeat"
-SEND_HEARTBEAT = "pmix.monitor.beat"
-MONITOR_HEARTBEAT_TIME = "pmix.monitor.btime"
-MONITOR_HEARTBEAT_DROPS = "pmix.monitor.bdrop"
-MONITOR_FILE = "pmix.monitor.fmon"
-MONITOR_FILE_SIZE = "pmix.monitor.fsize"
-MONITOR_FILE_ACCESS = "pmix.monitor.faccess"
-MONITOR_FILE_MODIFY = "pmix.monitor.fmod"
-MONITOR_FILE_CHECK_TIME = "pmix.monitor.ftime"
-MONITOR_FILE_DROPS = "pmix.monitor.fdrop"
-MONITOR_RESOURCE_RATE = "pmix.monitor.resrate"
-MONITOR_TARGET_PROCS = "pmix.monitor.tgtproc"
-MONITOR_TARGET_PIDS = "pmix.monitor.tgtpid"
-MONITOR_TARGET_NODES = "pmix.monitor.tgtnode"
-MONITOR_TARGET_NODEIDS = "pmix.monitor.tgtndids"
-MONITOR_TARGET_DISKS = "pmix.monitor.tgtdks"
-MONITOR_TARGET_NETS = "pmix.monitor.tgtnets"
-MONITOR_PROC_RESOURCE_USAGE = "pmix.monitor.presuse"
-MONITOR_NODE_RESOURCE_USAGE = "pmix.monitor.ndresuse"
-MONITOR_DISK_RESOURCE_USAGE = "pmix.monitor.dkresuse"
-MONITOR_NET_RESOURCE_USAGE = "pmix.monitor.netresuse"
-MONITOR_LOCAL_ONLY = "pmix.monitor.local"
-PROC_RESOURCE_USAGE = "pmix.proc.res"
-PROC_OS_STATE = "pmix.proc.osstate"
-PROC_TIME = "pmix.proc.time"
-PROC_PERCENT_CPU = "pmix.proc.pcpu"
-PROC_PRIORITY = "pmix.proc.pri"
-PROC_NUM_THREADS = "pmix.proc.nthr"
-PROC_PSS = "pmix.proc.pss"
-PROC_VSIZE = "pmix.proc.vsize"
-PROC_RSS = "pmix.proc.rss"
-PROC_PEAK_VSIZE = "pmix.proc.pkvsize"
-PROC_CPU = "pmix.proc.cpu"
-PROC_SAMPLE_TIME = "pmix.proc.samptime"
-DISK_RESOURCE_USAGE = "pmix.disk.res"
-DISK_ID = "pmix.disk.id"
-DISK_READ_COMPLETED = "pmix.disk.rdscomp"
-DISK_READ_MERGED = "pmix.disk.rdsmrgd"
-DISK_READ_SECTORS = "pmix.disk.rdsct"
-DISK_READ_MILLISEC = "pmix.disk.rdms"
-DISK_WRITE_COMPLETED = "pmix.disk.wtscomp"
-DISK_WRITE_MERGED = "pmix.disk.wtsmrgd"
-DISK_WRITE_SECTORS = "pmix.disk.wtsct"
-DISK_WRITE_MILLISEC = "pmix.disk.wtms"
-DISK_IO_IN_PROGRESS = "pmix.disk.ios"
-DISK_IO_MILLISEC = "pmix.disk.ioms"
-DISK_IO_WEIGHTED = "pmix.disk.iowght"
-DISK_SAMPLE_TIME = "pmix.disk.samptime"
-NETWORK_RESOURCE_USAGE = "pmix.net.res"
-NETWORK_ID = "pmix.net.id"
-NET_RECVD_BYTES = "pmix.net.rcb"
-NET_RECVD_PCKTS = "pmix.net.rcp"
-NET_RECVD_ERRS = "pmix.net.rcerr"
-NET_SENT_BYTES = "pmix.net.sntb"
-NET_SENT_PCKTS = "pmix.net.sntp"
-NET_SENT_ERRS = "pmix.net.snterr"
-NET_SAMPLE_TIME = "pmix.net.samptime"
-NODE_RESOURCE_USAGE = "pmix.node.res"
-NODE_LOAD_AVG = "pmix.node.la"
-NODE_LOAD_AVG5 = "pmix.node.la5"
-NODE_LOAD_AVG15 = "pmix.node.la15"
-NODE_MEM_TOTAL = "pmix.node.mtot"
-NODE_MEM_FREE = "pmix.node.mfree"
-NODE_MEM_BUFFERS = "pmix.node.mbuf"
-NODE_MEM_CACHED = "pmix.node.mcache"
-NODE_MEM_SWAP_CACHED = "pmix.node.mswpc"
-NODE_SWAP_TOTAL = "pmix.node.mswpt"
-NODE_MEM_SWAP_FREE = "pmix.node.mswpfree"
-NODE_MEM_MAPPED = "pmix.node.mmap"
-NODE_SAMPLE_TIME = "pmix.node.samptime"
-CRED_TYPE = "pmix.sec.ctype"
-IOF_CACHE_SIZE = "pmix.iof.csize"
-IOF_DROP_OLDEST = "pmix.iof.old"
-IOF_DROP_NEWEST = "pmix.iof.new"
-IOF_BUFFERING_SIZE = "pmix.iof.bsize"
-IOF_BUFFERING_TIME = "pmix.iof.btime"
-IOF_COMPLETE = "pmix.iof.cmp"
-IOF_PUSH_STDIN = "pmix.iof.stdin"
-IOF_TAG_OUTPUT = "pmix.iof.tag"
-IOF_TAG_DETAILED_OUTPUT = "pmix.iof.tagdet"
-IOF_TAG_FULLNAME_OUTPUT = "pmix.iof.tagfull"
-IOF_RANK_OUTPUT = "pmix.iof.rank"
-IOF_TIMESTAMP_OUTPUT = "pmix.iof.ts"
-IOF_MERGE_STDERR_STDOUT = "pmix.iof.mrg"
-IOF_XML_OUTPUT = "pmix.iof.xml"
-IOF_OUTPUT_TO_FILE = "pmix.iof.file"
-IOF_FILE_PATTERN = "pmix.iof.fpt"
-IOF_OUTPUT_TO_DIRECTORY = "pmix.iof.dir"
-IOF_FILE_ONLY = "pmix.iof.fonly"
-IOF_COPY = "pmix.iof.cpy"
-IOF_REDIRECT = "pmix.iof.redir"
-IOF_LOCAL_OUTPUT = "pmix.iof.local"
-IOF_OUTPUT_RAW = "pmix.iof.raw"
-IOF_INHERIT = "pmix.iof.inhrt"
-SETUP_APP_ENVARS = "pmix.setup.env"
-SETUP_APP_NONENVARS = "pmix.setup.nenv"
-SETUP_APP_ALL = "pmix.setup.all"
-GROUP_ID = "pmix.grp.id"
-GROUP_LEADER = "pmix.grp.ldr"
-GROUP_OPTIONAL = "pmix.grp.opt"
-GROUP_NOTIFY_TERMINATION = "pmix.grp.notterm"
-GROUP_FT_COLLECTIVE = "pmix.grp.ftcoll"
-GROUP_MEMBERSHIP = "pmix.grp.mbrs"
-GROUP_ASSIGN_CONTEXT_ID = "pmix.grp.actxid"
-GROUP_CONTEXT_ID = "pmix.grp.ctxid"
-GROUP_LOCAL_ONLY = "pmix.grp.lcl"
-GROUP_ENDPT_DATA = "pmix.grp.endpt"
 GROUP_NAMES = "pmix.pgrp.nm"
-GROUP_INFO = "pmix.grp.info"
-GROUP_INFO_ARRAY = "pmix.grp.infoarray"
-GROUP_LOCAL_CID = "pmix.grp.lclid"
-GROUP_ADD_MEMBERS = "pmix.grp.add"
-GROUP_BOOTSTRAP = "pmix.grp.btstrp"
-GROUP_JOB_INFO = "pmix.grp.jinfo"
-GROUP_FINAL_MEMBERSHIP_ORDER = "pmix.grp.finord"
-QUERY_STORAGE_LIST = "pmix.strg.list"
-STORAGE_CAPACITY_LIMIT = "pmix.strg.cap"
-STORAGE_OBJECT_LIMIT = "pmix.strg.obj"
-STORAGE_ID = "pmix.strg.id"
-STORAGE_PATH = "pmix.strg.path"
-STORAGE_TYPE = "pmix.strg.type"
-STORAGE_ACCESSIBILITY = "pmix.strg.access"
-STORAGE_ACCESS_TYPE = "pmix.strg.atype"
-STORAGE_BW_CUR = "pmix.strg.bwcur"
-STORAGE_BW_MAX = "pmix.strg.bwmax"
-STORAGE_CAPACITY_USED = "pmix.strg.capuse"
-STORAGE_IOPS_CUR = "pmix.strg.iopscur"
-STORAGE_IOPS_MAX = "pmix.strg.iopsmax"
-STORAGE_MEDIUM = "pmix.strg.medium"
-STORAGE_MINIMAL_XFER_SIZE = "pmix.strg.minxfer"
-STORAGE_OBJECTS_USED = "pmix.strg.objuse"
-STORAGE_PERSISTENCE = "pmix.strg.persist"
-STORAGE_SUGGESTED_XFER_SIZE = "pmix.strg.sxfer"
-STORAGE_VERSION = "pmix.strg.ver"
-FABRIC_COST_MATRIX = "pmix.fab.cm"
-FABRIC_GROUPS = "pmix.fab.grps"
-FABRIC_VENDOR = "pmix.fab.vndr"
-FABRIC_IDENTIFIER = "pmix.fab.id"
-FABRIC_INDEX = "pmix.fab.idx"
 FABRIC_COORDINATES = "pmix.fab.coord"
 FABRIC_DEVICE_VENDORID = "pmix.fabdev.vendid"
-FABRIC_NUM_DEVICES = "pmix.fab.nverts"
-FABRIC_DIMS = "pmix.fab.dims"
-FABRIC_PLANE = "pmix.fab.plane"
-FABRIC_SWITCH = "pmix.fab.switch"
-FABRIC_ENDPT = "pmix.fab.endpt"
-FABRIC_SHAPE = "pmix.fab.shape"
-FABRIC_SHAPE_STRING = "pmix.fab.shapestr"
-SWITCH_PEERS = "pmix.speers"
 FABRIC_DEVICE = "pmix.fabdev"
 FABRIC_DEVICES = "pmix.fab.devs"
 FABRIC_DEVICE_NAME = "pmix.fabdev.nm"
@@ -610,87 +78,629 @@ FABRIC_DEVICE_BUS_TYPE = "pmix.fabdev.btyp"
 FABRIC_DEVICE_DRIVER = "pmix.fabdev.driver"
 FABRIC_DEVICE_FIRMWARE = "pmix.fabdev.fmwr"
 FABRIC_DEVICE_ADDRESS = "pmix.fabdev.addr"
-FABRIC_DEVICE_COORDINATES = "pmix.fab.coord"
 FABRIC_DEVICE_MTU = "pmix.fabdev.mtu"
 FABRIC_DEVICE_SPEED = "pmix.fabdev.speed"
 FABRIC_DEVICE_STATE = "pmix.fabdev.state"
 FABRIC_DEVICE_TYPE = "pmix.fabdev.type"
 FABRIC_DEVICE_PCI_DEVID = "pmix.fabdev.pcidevid"
-DEVICE_DISTANCES = "pmix.dev.dist"
-DEVICE_TYPE = "pmix.dev.type"
-DEVICE_ID = "pmix.dev.id"
-MAX_VALUE = "pmix.descr.maxval"
-MIN_VALUE = "pmix.descr.minval"
-ENUM_VALUE = "pmix.descr.enum"
-QUERY_STABLE_ABI_VERSION = "pmix.qry.stabiver"
-QUERY_PROVISIONAL_ABI_VERSION = "pmix.qry.prabiver"
 VERSION_NUMERIC = "pmix.vers.num"
-EVENT_BASE = "pmix.evbase"
-CRYPTO_KEY = "pmix.sec.key"
-TOPOLOGY = "pmix.topo"
-DEBUG_JOB = "pmix.dbg.job"
-RECONNECT_SERVER = "pmix.cnct.recon"
-USOCK_DISABLE = "pmix.usock.disable"
-SOCKET_MODE = "pmix.sockmode"
-SINGLE_LISTENER = "pmix.sing.listnr"
-ALLOC_NETWORK = ALLOC_FABRIC
-ALLOC_NETWORK_ID = ALLOC_FABRIC_ID
-ALLOC_NETWORK_QOS = ALLOC_FABRIC_QOS
-ALLOC_NETWORK_TYPE = ALLOC_FABRIC_TYPE
-ALLOC_NETWORK_PLANE = ALLOC_FABRIC_PLANE
-ALLOC_NETWORK_ENDPTS = ALLOC_FABRIC_ENDPTS
-ALLOC_NETWORK_ENDPTS_NODE = ALLOC_FABRIC_ENDPTS_NODE
-ALLOC_NETWORK_SEC_KEY = ALLOC_FABRIC_SEC_KEY
-PROC_DATA = PROC_INFO_ARRAY
-LOCALITY = "pmix.loc"
-LOCAL_TOPO = "pmix.ltopo"
-TOPOLOGY_XML = "pmix.topo.xml"
-TOPOLOGY_FILE = "pmix.topo.file"
-TOPOLOGY_SIGNATURE = "pmix.toposig"
-HWLOC_SHMEM_ADDR = "pmix.hwlocaddr"
-HWLOC_SHMEM_SIZE = "pmix.hwlocsize"
-HWLOC_SHMEM_FILE = "pmix.hwlocfile"
-HWLOC_XML_V1 = "pmix.hwlocxml1"
-HWLOC_XML_V2 = "pmix.hwlocxml2"
-HWLOC_SHARE_TOPO = "pmix.hwlocsh"
-HWLOC_HOLE_KIND = "pmix.hwlocholek"
-DSTPATH = "pmix.dstpath"
-COLLECTIVE_ALGO = "pmix.calgo"
-COLLECTIVE_ALGO_REQD = "pmix.calreqd"
 PROC_BLOB = "pmix.pblob"
 MAP_BLOB = "pmix.mblob"
-MAPPER = "pmix.mapper"
-NON_PMI = "pmix.nonpmi"
-PROC_URI = "pmix.puri"
-ARCH = "pmix.arch"
-DEBUG_JOB_DIRECTIVES = "pmix.dbg.jdirs"
-DEBUG_APP_DIRECTIVES = "pmix.dbg.adirs"
-EVENT_NO_TERMINATION = "pmix.evnoterm"
-EVENT_WANT_TERMINATION = "pmix.evterm"
-TAG_OUTPUT = "pmix.tagout"
-TIMESTAMP_OUTPUT = "pmix.tsout"
-MERGE_STDERR_STDOUT = "pmix.mergeerrout"
-OUTPUT_TO_FILE = "pmix.outfile"
-OUTPUT_TO_DIRECTORY = "pmix.outdir"
-OUTPUT_NOCOPY = "pmix.nocopy"
-GDS_MODULE = "pmix.gds.mod"
-BFROPS_MODULE = "pmix.bfrops.mod"
-PNET_SETUP_APP = "pmix.pnet.setapp"
-IOF_STOP = "pmix.iof.stop"
-NOTIFY_LAUNCH = "pmix.note.lnch"
-SESSION_PROVISION = "pmix.ssn.pvn"
-SIZE_ESTIMATE = "pmix.size.est"
-PROGRESS_THREAD_NAME_7_0 = "pmix.pthrdnm"
-QUERY_SUPPORTED_QUALIFIERS_7_0 = "pmix.qry.supqual"
-JOB_CTRL_CHECKPOINT_TIMEOUT_7_0 = "pmix.jctrl.ckpttime"
 FABRIC_DEVICE_COORDINATES_7_0 = "pmix.fabdev.coord"
-INTERNAL_NOTIFY = "pmix.srvr.internal.notify"
-"""Servers mark with it the events that have come from their own clients."""
-SYSTEM_FILE = "pmix.sys"
-"""Begins the name of the file by which tools find the system server of a node."""
-SCHEDULER_FILE = "pmix.sched"
-"""Begins the name of the file by which tools find the scheduler."""
-CONTROLLER_FILE = "pmix.sysctrlr"
-"""Begins the name of the file by which tools find the system controller."""
-QUERY_PREFIX = "pmix.qry."
-"""Begins the keys of queries."""
+
+
+def __getattr__(name: str) -> str:
+    words = [] if name.startswith("_") else _TABLE.split()
+    found = dict(zip(words[::2], words[1::2], strict=True))
+    if name not in found:
+        raise AttributeError(f"there is no key {name}")
+    globals().update(found)
+    return found[name]
+
+
+_TABLE = """\
+ATTR_UNDEF pmix.undef
+EXTERNAL_PROGRESS pmix.evext
+PROGRESS_THREAD_FLUSH pmix.evflush
+PROGRESS_THREAD_NAME pmix.evname
+EXTERNAL_AUX_EVENT_BASE pmix.evaux
+SERVER_TOOL_SUPPORT pmix.srvr.tool
+SERVER_ALLOW_FOREIGN_TOOLS pmix.srvr.ftools
+ALLOW_CLIENT_CLONES pmix.allow.clones
+SERVER_REMOTE_CONNECTIONS pmix.srvr.remote
+SERVER_SYSTEM_SUPPORT pmix.srvr.sys
+SERVER_SESSION_SUPPORT pmix.srvr.sess
+SERVER_TMPDIR pmix.srvr.tmpdir
+SYSTEM_TMPDIR pmix.sys.tmpdir
+SERVER_SHARE_TOPOLOGY pmix.srvr.share
+SERVER_ENABLE_MONITORING pmix.srv.monitor
+SERVER_GATEWAY pmix.srv.gway
+SERVER_SYS_CONTROLLER pmix.srv.ctrlr
+SERVER_SCHEDULER pmix.srv.sched
+SERVER_START_TIME pmix.srv.strtime
+HOMOGENEOUS_SYSTEM pmix.homo
+SINGLETON pmix.singleton
+BIND_PROGRESS_THREAD pmix.bind.pt
+BIND_REQUIRED pmix.bind.reqd
+TOOL_NSPACE pmix.tool.nspace
+TOOL_RANK pmix.tool.rank
+SERVER_PIDINFO pmix.srvr.pidinfo
+CONNECT_TO_SYSTEM pmix.cnct.sys
+CONNECT_SYSTEM_FIRST pmix.cnct.sys.first
+CONNECT_TO_SCHEDULER pmix.cnct.sched
+CONNECT_TO_SYS_CONTROLLER pmix.cnct.ctrlr
+CONNECTION_ORDER pmix.cnct.ord
+MYSERVER_URI pmix.mysrvr.uri
+SERVER_HOSTNAME pmix.srvr.host
+CONNECT_MAX_RETRIES pmix.tool.mretries
+CONNECT_RETRY_DELAY pmix.tool.retry
+TOOL_DO_NOT_CONNECT pmix.tool.nocon
+TOOL_CONNECT_OPTIONAL pmix.tool.conopt
+LAUNCHER pmix.tool.launcher
+LAUNCHER_RENDEZVOUS_FILE pmix.tool.lncrnd
+TOOL_ATTACHMENT_FILE pmix.tool.attach
+PRIMARY_SERVER pmix.pri.srvr
+NOHUP pmix.nohup
+LAUNCHER_DAEMON pmix.lnch.dmn
+EXEC_AGENT pmix.exec.agnt
+LAUNCH_DIRECTIVES pmix.lnch.dirs
+REALUID pmix.ruid
+USERID pmix.euid
+REALGID pmix.rgid
+GRPID pmix.egid
+REQUESTOR pmix.requestor
+VERSION_INFO pmix.version
+REQUESTOR_IS_TOOL pmix.req.tool
+REQUESTOR_IS_CLIENT pmix.req.client
+REINCARNATION pmix.reinc
+PROGRAMMING_MODEL pmix.pgm.model
+MODEL_LIBRARY_NAME pmix.mdl.name
+MODEL_LIBRARY_VERSION pmix.mld.vrs
+THREADING_MODEL pmix.threads
+MODEL_NUM_THREADS pmix.mdl.nthrds
+MODEL_NUM_CPUS pmix.mdl.ncpu
+MODEL_CPU_TYPE pmix.mdl.cputype
+MODEL_PHASE_NAME pmix.mdl.phase
+MODEL_PHASE_TYPE pmix.mdl.ptype
+MODEL_AFFINITY_POLICY pmix.mdl.tap
+TCP_REPORT_URI pmix.tcp.repuri
+TCP_URI pmix.tcp.uri
+TCP_IF_INCLUDE pmix.tcp.ifinclude
+TCP_IF_EXCLUDE pmix.tcp.ifexclude
+TCP_IPV4_PORT pmix.tcp.ipv4
+TCP_IPV6_PORT pmix.tcp.ipv6
+TCP_DISABLE_IPV4 pmix.tcp.disipv4
+TCP_DISABLE_IPV6 pmix.tcp.disipv6
+CPUSET pmix.cpuset
+CPUSET_BITMAP pmix.bitmap
+CREDENTIAL pmix.cred
+SPAWNED pmix.spawned
+NSDIR pmix.nsdir
+PROCDIR pmix.pdir
+PROCID pmix.procid
+NSPACE pmix.nspace
+NPROC_OFFSET pmix.offset
+PACKAGE_RANK pmix.pkgrank
+PROC_PID pmix.ppid
+ALLOCATED_NODELIST pmix.alist
+PARENT_ID pmix.parent
+EXIT_CODE pmix.exit.code
+SPAWN_TREE_ROOT pmix.spwn.root
+SPAWN_TREE_ACTIVE pmix.spwn.actv
+NUM_SLOTS pmix.num.slots
+NUM_ALLOCATED_NODES pmix.num.anodes
+DAEMON_MEMORY pmix.dmn.mem
+CLIENT_AVG_MEMORY pmix.cl.mem.avg
+TOPOLOGY2 pmix.topo2
+LOCALITY_STRING pmix.locstr
+TOPOLOGY_INDEX pmix.topo.index
+ALL_CLONES_PARTICIPATE pmix.clone.part
+COLLECT_GENERATED_JOB_INFO pmix.collect.gen
+WAIT pmix.wait
+NOTIFY_COMPLETION pmix.notecomp
+RANGE pmix.range
+PERSISTENCE pmix.persist
+GET_STATIC_VALUES pmix.get.static
+GET_POINTER_VALUES pmix.get.pntrs
+JOB_TERM_STATUS pmix.job.term.status
+PROC_TERM_STATUS pmix.proc.term.status
+PROC_STATE_STATUS pmix.proc.state
+ACCESS_PERMISSIONS pmix.aperms
+ACCESS_USERIDS pmix.auids
+ACCESS_GRPIDS pmix.agids
+WAIT_FOR_CONNECTION pmix.wait.conn
+REGISTER_NODATA pmix.reg.nodata
+NODE_MAP pmix.nmap
+NODE_MAP_RAW pmix.nmap.raw
+PROC_MAP pmix.pmap
+PROC_MAP_RAW pmix.pmap.raw
+ANL_MAP pmix.anlmap
+REQUIRED_KEY pmix.req.key
+LOCAL_COLLECTIVE_STATUS pmix.loc.col.st
+SORTED_PROC_ARRAY pmix.sorted.parr
+LOCAL_PARTICIPANTS pmix.lcl.part
+EVENT_HDLR_NAME pmix.evname
+EVENT_HDLR_FIRST pmix.evfirst
+EVENT_HDLR_LAST pmix.evlast
+EVENT_HDLR_FIRST_IN_CATEGORY pmix.evfirstcat
+EVENT_HDLR_LAST_IN_CATEGORY pmix.evlastcat
+EVENT_HDLR_BEFORE pmix.evbefore
+EVENT_HDLR_AFTER pmix.evafter
+EVENT_HDLR_PREPEND pmix.evprepend
+EVENT_HDLR_APPEND pmix.evappend
+EVENT_CUSTOM_RANGE pmix.evrange
+EVENT_AFFECTED_PROC pmix.evproc
+EVENT_AFFECTED_PROCS pmix.evaffected
+EVENT_NON_DEFAULT pmix.evnondef
+EVENT_RETURN_OBJECT pmix.evobject
+EVENT_DO_NOT_CACHE pmix.evnocache
+EVENT_SILENT_TERMINATION pmix.evsilentterm
+EVENT_PROXY pmix.evproxy
+EVENT_TEXT_MESSAGE pmix.evtext
+EVENT_TIMESTAMP pmix.evtstamp
+EVENT_ONESHOT pmix.evone
+EVENT_STAYS_LOCAL pmix.evlocal
+EVENT_TERMINATE_SESSION pmix.evterm.sess
+EVENT_TERMINATE_JOB pmix.evterm.job
+EVENT_TERMINATE_NODE pmix.evterm.node
+EVENT_TERMINATE_PROC pmix.evterm.proc
+EVENT_ACTION_TIMEOUT pmix.evtimeout
+PERSONALITY pmix.pers
+HOST pmix.host
+HOSTFILE pmix.hostfile
+ADD_HOST pmix.addhost
+ADD_HOSTFILE pmix.addhostfile
+PREFIX pmix.prefix
+WDIR_USER_SPECIFIED pmix.wdir.user
+DISPLAY_MAP pmix.dispmap
+DISPLAY_MAP_DETAILED pmix.dispmapdet
+DISPLAY_ALLOCATION pmix.dispalloc
+DISPLAY_TOPOLOGY pmix.disptopo
+DISPLAY_PROCESSORS pmix.dispcpus
+DISPLAY_PARSEABLE_OUTPUT pmix.dispparse
+PPR pmix.ppr
+MAPBY pmix.mapby
+RANKBY pmix.rankby
+BINDTO pmix.bindto
+PRELOAD_BIN pmix.preloadbin
+PRELOAD_FILES pmix.preloadfiles
+STDIN_TGT pmix.stdin
+DEBUGGER_DAEMONS pmix.debugger
+COSPAWN_APP pmix.cospawn
+COLOCATE_PROCS pmix.colproc
+COLOCATE_NPERPROC pmix.colnum.proc
+COLOCATE_NPERNODE pmix.colnum.node
+SET_SESSION_CWD pmix.ssncwd
+INDEX_ARGV pmix.indxargv
+CPUS_PER_PROC pmix.cpuperproc
+NO_PROCS_ON_HEAD pmix.nolocal
+NO_OVERSUBSCRIBE pmix.noover
+REPORT_BINDINGS pmix.repbind
+REPORT_PHYSICAL_CPUS pmix.repphys.cpus
+CPU_LIST pmix.cpulist
+JOB_RECOVERABLE pmix.recover
+JOB_CONTINUOUS pmix.continuous
+MAX_RESTARTS pmix.maxrestarts
+FWD_STDIN pmix.fwd.stdin
+FWD_STDOUT pmix.fwd.stdout
+FWD_STDERR pmix.fwd.stderr
+FWD_STDDIAG pmix.fwd.stddiag
+SPAWN_TOOL pmix.spwn.tool
+CMD_LINE pmix.cmd.line
+FORKEXEC_AGENT pmix.fe.agnt
+JOB_TIMEOUT pmix.job.time
+SPAWN_TIMEOUT pmix.sp.time
+TIMEOUT_STACKTRACES pmix.tim.stack
+TIMEOUT_REPORT_STATE pmix.tim.state
+NOTIFY_JOB_EVENTS pmix.note.jev
+NOTIFY_PROC_TERMINATION pmix.noteproc
+NOTIFY_PROC_ABNORMAL_TERMINATION pmix.noteabproc
+ENVARS_HARVESTED pmix.evar.hvstd
+RUNTIME_OPTIONS pmix.runopt
+ABORT_NON_ZERO_TERM pmix.abnz
+DO_NOT_LAUNCH pmix.dnl
+SHOW_LAUNCH_PROGRESS pmix.showprog
+AGGREGATE_HELP pmix.agg.help
+REPORT_CHILD_SEP pmix.rptchildsep
+SPAWN_CHILD_SEP pmix.spchildsep
+FWD_ENVIRONMENT pmix.fwdenv
+SPAWN_PTY pmix.spawn.pty
+PTY_TERMIO pmix.pty.termio
+PTY_WSIZE pmix.pty.wsize
+SPAWN_TARGET pmix.spwn.tgt
+QUERY_SUPPORTED_KEYS pmix.qry.keys
+QUERY_NAMESPACES pmix.qry.ns
+QUERY_NAMESPACE_INFO pmix.qry.nsinfo
+QUERY_JOB_STATUS pmix.qry.jst
+QUERY_QUEUE_LIST pmix.qry.qlst
+QUERY_QUEUE_STATUS pmix.qry.qst
+QUERY_PROC_TABLE pmix.qry.ptable
+QUERY_LOCAL_PROC_TABLE pmix.qry.lptable
+QUERY_AUTHORIZATIONS pmix.qry.auths
+QUERY_SPAWN_SUPPORT pmix.qry.spawn
+QUERY_DEBUG_SUPPORT pmix.qry.debug
+QUERY_MEMORY_USAGE pmix.qry.mem
+QUERY_ALLOC_STATUS pmix.query.alloc
+QUERY_ALLOCATION pmix.query.allc
+QUERY_ALLOC_IDS pmix.query.alloc.ids
+QUERY_ALLOC_PROPERTIES pmix.query.alloc.prop
+TIME_REMAINING pmix.time.remaining
+QUERY_NUM_PSETS pmix.qry.psetnum
+QUERY_PSET_NAMES pmix.qry.psets
+QUERY_PSET_MEMBERSHIP pmix.qry.pmems
+QUERY_NUM_GROUPS pmix.qry.pgrpnum
+QUERY_GROUP_NAMES pmix.qry.pgrp
+QUERY_GROUP_MEMBERSHIP pmix.qry.pgrpmems
+QUERY_ATTRIBUTE_SUPPORT pmix.qry.attrs
+CLIENT_FUNCTIONS pmix.client.fns
+SERVER_FUNCTIONS pmix.srvr.fns
+TOOL_FUNCTIONS pmix.tool.fns
+HOST_FUNCTIONS pmix.host.fns
+QUERY_AVAIL_SERVERS pmix.qry.asrvrs
+QUERY_QUALIFIERS pmix.qry.quals
+QUERY_RESULTS pmix.qry.res
+QUERY_MIN_ALLOC_UNIT pmix.qry.minau
+QUERY_RES_BLOCKS pmix.qry.resblks
+QUERY_RES_BLOCK_DEF pmix.qry.resdef
+QUERY_DEVICES pmix.qry.dev
+QUERY_AVAILABLE_SLOTS pmix.qry.aslots
+QUERY_RESOLVE_PEERS pmix.qry.peers
+QUERY_RESOLVE_NODE pmix.qry.node
+QUERY_PROC_RESOURCE_USAGE pmix.qry.pres
+QUERY_NODE_RESOURCE_USAGE pmix.qry.nres
+QUERY_REFRESH_CACHE pmix.qry.rfsh
+QUERY_LOCAL_ONLY pmix.qry.local
+QUERY_REPORT_AVG pmix.qry.avg
+QUERY_REPORT_MINMAX pmix.qry.minmax
+CLIENT_ATTRIBUTES pmix.client.attrs
+SERVER_ATTRIBUTES pmix.srvr.attrs
+HOST_ATTRIBUTES pmix.host.attrs
+TOOL_ATTRIBUTES pmix.tool.attrs
+QUERY_SUPPORTED_QUALIFIERS pmix.qry.quals
+RESOURCE_BLOCK_NAME pmix.resblkname
+JOB_INFO_ARRAY pmix.job.arr
+SERVER_INFO_ARRAY pmix.srv.arr
+LOG_SOURCE pmix.log.source
+LOG_STDERR pmix.log.stderr
+LOG_STDOUT pmix.log.stdout
+LOG_SYSLOG pmix.log.syslog
+LOG_LOCAL_SYSLOG pmix.log.lsys
+LOG_GLOBAL_SYSLOG pmix.log.gsys
+LOG_SYSLOG_PRI pmix.log.syspri
+LOG_TIMESTAMP pmix.log.tstmp
+LOG_GENERATE_TIMESTAMP pmix.log.gtstmp
+LOG_TAG_OUTPUT pmix.log.tag
+LOG_TIMESTAMP_OUTPUT pmix.log.tsout
+LOG_XML_OUTPUT pmix.log.xml
+LOG_ONCE pmix.log.once
+LOG_MSG pmix.log.msg
+LOG_KEY pmix.log.key
+LOG_VAL pmix.log.val
+LOG_AGG pmix.log.agg
+LOG_EMAIL pmix.log.email
+LOG_EMAIL_ADDR pmix.log.emaddr
+LOG_EMAIL_SENDER_ADDR pmix.log.emfaddr
+LOG_EMAIL_SUBJECT pmix.log.emsub
+LOG_EMAIL_MSG pmix.log.emmsg
+LOG_EMAIL_SERVER pmix.log.esrvr
+LOG_EMAIL_SRVR_PORT pmix.log.esrvrprt
+LOG_GLOBAL_DATASTORE pmix.log.gstore
+LOG_JOB_RECORD pmix.log.jrec
+LOG_PROC_TERMINATION pmix.logproc
+LOG_PROC_ABNORMAL_TERMINATION pmix.logabproc
+LOG_JOB_EVENTS pmix.log.jev
+LOG_COMPLETION pmix.logcomp
+DEBUG_STOP_ON_EXEC pmix.dbg.exec
+DEBUG_STOP_IN_APP pmix.dbg.notify
+BREAKPOINT pmix.brkpnt
+DEBUG_TARGET pmix.dbg.tgt
+DEBUG_DAEMONS_PER_PROC pmix.dbg.dpproc
+DEBUG_DAEMONS_PER_NODE pmix.dbg.dpnd
+SET_ENVAR pmix.envar.set
+ADD_ENVAR pmix.envar.add
+UNSET_ENVAR pmix.envar.unset
+PREPEND_ENVAR pmix.envar.prepnd
+APPEND_ENVAR pmix.envar.appnd
+FIRST_ENVAR pmix.envar.first
+ALLOC_REQ_ID pmix.alloc.reqid
+ALLOC_ID pmix.alloc.id
+ALLOC_PROPERTY pmix.alloc.property
+ALLOC_RELEASABLE pmix.alloc.releasable
+ALLOC_NUM_NODES pmix.alloc.nnodes
+ALLOC_NODE_LIST pmix.alloc.nlist
+ALLOC_EXCLUDE pmix.alloc.exclude
+ALLOC_NUM_CPUS pmix.alloc.ncpus
+ALLOC_NUM_CPU_LIST pmix.alloc.ncpulist
+ALLOC_CPU_LIST pmix.alloc.cpulist
+ALLOC_MEM_SIZE pmix.alloc.msize
+ALLOC_FABRIC pmix.alloc.net
+ALLOC_FABRIC_ID pmix.alloc.netid
+ALLOC_BANDWIDTH pmix.alloc.bw
+ALLOC_FABRIC_QOS pmix.alloc.netqos
+ALLOC_TIME pmix.alloc.time
+ALLOC_WARN_TIMEOUT pmix.alloc.wtmo
+ALLOC_FABRIC_TYPE pmix.alloc.nettype
+ALLOC_FABRIC_PLANE pmix.alloc.netplane
+ALLOC_FABRIC_ENDPTS pmix.alloc.endpts
+ALLOC_FABRIC_ENDPTS_NODE pmix.alloc.endpts.nd
+ALLOC_FABRIC_SEC_KEY pmix.alloc.nsec
+ALLOC_QUEUE pmix.alloc.queue
+ALLOC_PREEMPTIBLE pmix.alloc.preempt
+ALLOC_LEND pmix.alloc.lend
+ALLOC_IMAGE pmix.alloc.image
+ALLOC_WAIT_ALL_NODES pmix.alloc.waitall
+ALLOC_SHARE pmix.alloc.share
+ALLOC_NOSHELL pmix.alloc.noshell
+ALLOC_DEPENDENCY pmix.alloc.depend
+ALLOC_BEGIN pmix.alloc.begin
+ALLOC_NOT_WAITING pmix.alloc.notwait
+ALLOC_RES_BLOCK pmix.alloc.blk
+ALLOC_NUM_BLOCKS pmix.alloc.nblks
+ALLOC_MAU pmix.alloc.mau
+ALLOC_CHILD_SEP pmix.alloc.sep
+MEM_ALLOC_KIND pmix.alloc.mkind
+GPU_SUPPORT pmix.gpu.support
+ALLOC_STATUS pmix.alloc.status
+ALLOC_TARGET pmix.alloc.tgt
+ALLOC_INHERITANCE pmix.alloc.inhrt
+JOB_CTRL_ID pmix.jctrl.id
+JOB_CTRL_PAUSE pmix.jctrl.pause
+JOB_CTRL_RESUME pmix.jctrl.resume
+JOB_CTRL_CANCEL pmix.jctrl.cancel
+JOB_CTRL_KILL pmix.jctrl.kill
+JOB_CTRL_RESTART pmix.jctrl.restart
+JOB_CTRL_CHECKPOINT pmix.jctrl.ckpt
+JOB_CTRL_CHECKPOINT_EVENT pmix.jctrl.ckptev
+JOB_CTRL_CHECKPOINT_SIGNAL pmix.jctrl.ckptsig
+JOB_CTRL_CHECKPOINT_TIMEOUT pmix.jctrl.ckptsig
+JOB_CTRL_CHECKPOINT_METHOD pmix.jctrl.ckmethod
+JOB_CTRL_SIGNAL pmix.jctrl.sig
+JOB_CTRL_PROVISION pmix.jctrl.pvn
+JOB_CTRL_PROVISION_IMAGE pmix.jctrl.pvnimg
+JOB_CTRL_PREEMPTIBLE pmix.jctrl.preempt
+JOB_CTRL_TERMINATE pmix.jctrl.term
+JOB_CTRL_DEFINE_PSET pmix.jctrl.defpset
+REGISTER_CLEANUP pmix.reg.cleanup
+REGISTER_CLEANUP_DIR pmix.reg.cleanupdir
+CLEANUP_RECURSIVE pmix.clnup.recurse
+CLEANUP_EMPTY pmix.clnup.empty
+CLEANUP_IGNORE pmix.clnup.ignore
+CLEANUP_LEAVE_TOPDIR pmix.clnup.lvtop
+JOB_CTRL_SEP pmix.jctrl.sep
+SESSION_CTRL_ID pmix.ssnctrl.id
+SESSION_INSTANTIATE pmix.ssn.inst
+SESSION_RESOURCES pmix.ssn.res
+SESSION_JOB pmix.ssn.job
+SESSION_APP pmix.ssn.app
+SESSION_PROVISION_NODES pmix.ssn.pvnnds
+SESSION_PROVISION_IMAGE pmix.ssn.pvnimg
+SESSION_PAUSE pmix.ssn.pause
+SESSION_RESUME pmix.ssn.resume
+SESSION_TERMINATE pmix.ssn.terminate
+SESSION_PREEMPT pmix.ssn.preempt
+SESSION_RESTORE pmix.ssn.restore
+SESSION_SIGNAL pmix.ssn.sig
+SESSION_SEP pmix.ssn.sep
+SESSION_EXTEND pmix.ssn.xtend
+SESSION_COMPLETE pmix.ssn.complete
+MONITOR_ID pmix.monitor.id
+MONITOR_PROXY pmix.monitor.proxy
+MONITOR_CANCEL pmix.monitor.cancel
+MONITOR_APP_CONTROL pmix.monitor.appctrl
+MONITOR_HEARTBEAT pmix.monitor.mbeat
+SEND_HEARTBEAT pmix.monitor.beat
+MONITOR_HEARTBEAT_TIME pmix.monitor.btime
+MONITOR_HEARTBEAT_DROPS pmix.monitor.bdrop
+MONITOR_FILE pmix.monitor.fmon
+MONITOR_FILE_SIZE pmix.monitor.fsize
+MONITOR_FILE_ACCESS pmix.monitor.faccess
+MONITOR_FILE_MODIFY pmix.monitor.fmod
+MONITOR_FILE_CHECK_TIME pmix.monitor.ftime
+MONITOR_FILE_DROPS pmix.monitor.fdrop
+MONITOR_RESOURCE_RATE pmix.monitor.resrate
+MONITOR_TARGET_PROCS pmix.monitor.tgtproc
+MONITOR_TARGET_PIDS pmix.monitor.tgtpid
+MONITOR_TARGET_NODES pmix.monitor.tgtnode
+MONITOR_TARGET_NODEIDS pmix.monitor.tgtndids
+MONITOR_TARGET_DISKS pmix.monitor.tgtdks
+MONITOR_TARGET_NETS pmix.monitor.tgtnets
+MONITOR_PROC_RESOURCE_USAGE pmix.monitor.presuse
+MONITOR_NODE_RESOURCE_USAGE pmix.monitor.ndresuse
+MONITOR_DISK_RESOURCE_USAGE pmix.monitor.dkresuse
+MONITOR_NET_RESOURCE_USAGE pmix.monitor.netresuse
+MONITOR_LOCAL_ONLY pmix.monitor.local
+PROC_RESOURCE_USAGE pmix.proc.res
+PROC_OS_STATE pmix.proc.osstate
+PROC_TIME pmix.proc.time
+PROC_PERCENT_CPU pmix.proc.pcpu
+PROC_PRIORITY pmix.proc.pri
+PROC_NUM_THREADS pmix.proc.nthr
+PROC_PSS pmix.proc.pss
+PROC_VSIZE pmix.proc.vsize
+PROC_RSS pmix.proc.rss
+PROC_PEAK_VSIZE pmix.proc.pkvsize
+PROC_CPU pmix.proc.cpu
+PROC_SAMPLE_TIME pmix.proc.samptime
+DISK_RESOURCE_USAGE pmix.disk.res
+DISK_ID pmix.disk.id
+DISK_READ_COMPLETED pmix.disk.rdscomp
+DISK_READ_MERGED pmix.disk.rdsmrgd
+DISK_READ_SECTORS pmix.disk.rdsct
+DISK_READ_MILLISEC pmix.disk.rdms
+DISK_WRITE_COMPLETED pmix.disk.wtscomp
+DISK_WRITE_MERGED pmix.disk.wtsmrgd
+DISK_WRITE_SECTORS pmix.disk.wtsct
+DISK_WRITE_MILLISEC pmix.disk.wtms
+DISK_IO_IN_PROGRESS pmix.disk.ios
+DISK_IO_MILLISEC pmix.disk.ioms
+DISK_IO_WEIGHTED pmix.disk.iowght
+DISK_SAMPLE_TIME pmix.disk.samptime
+NETWORK_RESOURCE_USAGE pmix.net.res
+NETWORK_ID pmix.net.id
+NET_RECVD_BYTES pmix.net.rcb
+NET_RECVD_PCKTS pmix.net.rcp
+NET_RECVD_ERRS pmix.net.rcerr
+NET_SENT_BYTES pmix.net.sntb
+NET_SENT_PCKTS pmix.net.sntp
+NET_SENT_ERRS pmix.net.snterr
+NET_SAMPLE_TIME pmix.net.samptime
+NODE_RESOURCE_USAGE pmix.node.res
+NODE_LOAD_AVG pmix.node.la
+NODE_LOAD_AVG5 pmix.node.la5
+NODE_LOAD_AVG15 pmix.node.la15
+NODE_MEM_TOTAL pmix.node.mtot
+NODE_MEM_FREE pmix.node.mfree
+NODE_MEM_BUFFERS pmix.node.mbuf
+NODE_MEM_CACHED pmix.node.mcache
+NODE_MEM_SWAP_CACHED pmix.node.mswpc
+NODE_SWAP_TOTAL pmix.node.mswpt
+NODE_MEM_SWAP_FREE pmix.node.mswpfree
+NODE_MEM_MAPPED pmix.node.mmap
+NODE_SAMPLE_TIME pmix.node.samptime
+CRED_TYPE pmix.sec.ctype
+IOF_CACHE_SIZE pmix.iof.csize
+IOF_DROP_OLDEST pmix.iof.old
+IOF_DROP_NEWEST pmix.iof.new
+IOF_BUFFERING_SIZE pmix.iof.bsize
+IOF_BUFFERING_TIME pmix.iof.btime
+IOF_COMPLETE pmix.iof.cmp
+IOF_PUSH_STDIN pmix.iof.stdin
+IOF_TAG_OUTPUT pmix.iof.tag
+IOF_TAG_DETAILED_OUTPUT pmix.iof.tagdet
+IOF_TAG_FULLNAME_OUTPUT pmix.iof.tagfull
+IOF_RANK_OUTPUT pmix.iof.rank
+IOF_TIMESTAMP_OUTPUT pmix.iof.ts
+IOF_MERGE_STDERR_STDOUT pmix.iof.mrg
+IOF_XML_OUTPUT pmix.iof.xml
+IOF_OUTPUT_TO_FILE pmix.iof.file
+IOF_FILE_PATTERN pmix.iof.fpt
+IOF_OUTPUT_TO_DIRECTORY pmix.iof.dir
+IOF_FILE_ONLY pmix.iof.fonly
+IOF_COPY pmix.iof.cpy
+IOF_REDIRECT pmix.iof.redir
+IOF_LOCAL_OUTPUT pmix.iof.local
+IOF_OUTPUT_RAW pmix.iof.raw
+IOF_INHERIT pmix.iof.inhrt
+SETUP_APP_ENVARS pmix.setup.env
+SETUP_APP_NONENVARS pmix.setup.nenv
+SETUP_APP_ALL pmix.setup.all
+GROUP_ID pmix.grp.id
+GROUP_LEADER pmix.grp.ldr
+GROUP_OPTIONAL pmix.grp.opt
+GROUP_NOTIFY_TERMINATION pmix.grp.notterm
+GROUP_FT_COLLECTIVE pmix.grp.ftcoll
+GROUP_MEMBERSHIP pmix.grp.mbrs
+GROUP_ASSIGN_CONTEXT_ID pmix.grp.actxid
+GROUP_CONTEXT_ID pmix.grp.ctxid
+GROUP_LOCAL_ONLY pmix.grp.lcl
+GROUP_ENDPT_DATA pmix.grp.endpt
+GROUP_INFO pmix.grp.info
+GROUP_INFO_ARRAY pmix.grp.infoarray
+GROUP_LOCAL_CID pmix.grp.lclid
+GROUP_ADD_MEMBERS pmix.grp.add
+GROUP_BOOTSTRAP pmix.grp.btstrp
+GROUP_JOB_INFO pmix.grp.jinfo
+GROUP_FINAL_MEMBERSHIP_ORDER pmix.grp.finord
+QUERY_STORAGE_LIST pmix.strg.list
+STORAGE_CAPACITY_LIMIT pmix.strg.cap
+STORAGE_OBJECT_LIMIT pmix.strg.obj
+STORAGE_ID pmix.strg.id
+STORAGE_PATH pmix.strg.path
+STORAGE_TYPE pmix.strg.type
+STORAGE_ACCESSIBILITY pmix.strg.access
+STORAGE_ACCESS_TYPE pmix.strg.atype
+STORAGE_BW_CUR pmix.strg.bwcur
+STORAGE_BW_MAX pmix.strg.bwmax
+STORAGE_CAPACITY_USED pmix.strg.capuse
+STORAGE_IOPS_CUR pmix.strg.iopscur
+STORAGE_IOPS_MAX pmix.strg.iopsmax
+STORAGE_MEDIUM pmix.strg.medium
+STORAGE_MINIMAL_XFER_SIZE pmix.strg.minxfer
+STORAGE_OBJECTS_USED pmix.strg.objuse
+STORAGE_PERSISTENCE pmix.strg.persist
+STORAGE_SUGGESTED_XFER_SIZE pmix.strg.sxfer
+STORAGE_VERSION pmix.strg.ver
+FABRIC_COST_MATRIX pmix.fab.cm
+FABRIC_GROUPS pmix.fab.grps
+FABRIC_VENDOR pmix.fab.vndr
+FABRIC_IDENTIFIER pmix.fab.id
+FABRIC_INDEX pmix.fab.idx
+FABRIC_NUM_DEVICES pmix.fab.nverts
+FABRIC_DIMS pmix.fab.dims
+FABRIC_PLANE pmix.fab.plane
+FABRIC_SWITCH pmix.fab.switch
+FABRIC_ENDPT pmix.fab.endpt
+FABRIC_SHAPE pmix.fab.shape
+FABRIC_SHAPE_STRING pmix.fab.shapestr
+SWITCH_PEERS pmix.speers
+FABRIC_DEVICE_COORDINATES pmix.fab.coord
+DEVICE_DISTANCES pmix.dev.dist
+DEVICE_TYPE pmix.dev.type
+DEVICE_ID pmix.dev.id
+MAX_VALUE pmix.descr.maxval
+MIN_VALUE pmix.descr.minval
+ENUM_VALUE pmix.descr.enum
+QUERY_STABLE_ABI_VERSION pmix.qry.stabiver
+QUERY_PROVISIONAL_ABI_VERSION pmix.qry.prabiver
+EVENT_BASE pmix.evbase
+CRYPTO_KEY pmix.sec.key
+TOPOLOGY pmix.topo
+DEBUG_JOB pmix.dbg.job
+RECONNECT_SERVER pmix.cnct.recon
+USOCK_DISABLE pmix.usock.disable
+SOCKET_MODE pmix.sockmode
+SINGLE_LISTENER pmix.sing.listnr
+ALLOC_NETWORK pmix.alloc.net
+ALLOC_NETWORK_ID pmix.alloc.netid
+ALLOC_NETWORK_QOS pmix.alloc.netqos
+ALLOC_NETWORK_TYPE pmix.alloc.nettype
+ALLOC_NETWORK_PLANE pmix.alloc.netplane
+ALLOC_NETWORK_ENDPTS pmix.alloc.endpts
+ALLOC_NETWORK_ENDPTS_NODE pmix.alloc.endpts.nd
+ALLOC_NETWORK_SEC_KEY pmix.alloc.nsec
+PROC_DATA pmix.pdata
+LOCALITY pmix.loc
+LOCAL_TOPO pmix.ltopo
+TOPOLOGY_XML pmix.topo.xml
+TOPOLOGY_FILE pmix.topo.file
+TOPOLOGY_SIGNATURE pmix.toposig
+HWLOC_SHMEM_ADDR pmix.hwlocaddr
+HWLOC_SHMEM_SIZE pmix.hwlocsize
+HWLOC_SHMEM_FILE pmix.hwlocfile
+HWLOC_XML_V1 pmix.hwlocxml1
+HWLOC_XML_V2 pmix.hwlocxml2
+HWLOC_SHARE_TOPO pmix.hwlocsh
+HWLOC_HOLE_KIND pmix.hwlocholek
+DSTPATH pmix.dstpath
+COLLECTIVE_ALGO pmix.calgo
+COLLECTIVE_ALGO_REQD pmix.calreqd
+MAPPER pmix.mapper
+NON_PMI pmix.nonpmi
+PROC_URI pmix.puri
+ARCH pmix.arch
+DEBUG_JOB_DIRECTIVES pmix.dbg.jdirs
+DEBUG_APP_DIRECTIVES pmix.dbg.adirs
+EVENT_NO_TERMINATION pmix.evnoterm
+EVENT_WANT_TERMINATION pmix.evterm
+TAG_OUTPUT pmix.tagout
+TIMESTAMP_OUTPUT pmix.tsout
+MERGE_STDERR_STDOUT pmix.mergeerrout
+OUTPUT_TO_FILE pmix.outfile
+OUTPUT_TO_DIRECTORY pmix.outdir
+OUTPUT_NOCOPY pmix.nocopy
+GDS_MODULE pmix.gds.mod
+BFROPS_MODULE pmix.bfrops.mod
+PNET_SETUP_APP pmix.pnet.setapp
+IOF_STOP pmix.iof.stop
+NOTIFY_LAUNCH pmix.note.lnch
+SESSION_PROVISION pmix.ssn.pvn
+SIZE_ESTIMATE pmix.size.est
+PROGRESS_THREAD_NAME_7_0 pmix.pthrdnm
+QUERY_SUPPORTED_QUALIFIERS_7_0 pmix.qry.supqual
+JOB_CTRL_CHECKPOINT_TIMEOUT_7_0 pmix.jctrl.ckpttime
+INTERNAL_NOTIFY pmix.srvr.internal.notify
+SYSTEM_FILE pmix.sys
+SCHEDULER_FILE pmix.sched
+CONTROLLER_FILE pmix.sysctrlr
+QUERY_PREFIX pmix.qry.
+"""

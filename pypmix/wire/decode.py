@@ -614,7 +614,7 @@ _EMPTY: dict[int, DataArray] = {}
 """Empty arrays by the type of their elements: shared, for they take a byte or two in a message."""
 
 _NULLS: dict[int, tuple[int, ...]] = {}
-"""What stands for so many pointers: shared, because any number of them takes one byte in a message."""
+"""Null pointers by their number: shared, because any number of them takes one byte in a message."""
 
 
 def _empty(type: int) -> DataArray:

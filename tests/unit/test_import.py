@@ -56,3 +56,12 @@ def test_a_host_does_not_import_the_embedded_one_nor_the_other_way_round() -> No
     assert "pypmix.host.local" in embedded
     assert not any(name.startswith("pypmix.host.callbacks") for name in embedded)
     assert "asyncio" not in imported("from pypmix.host import LocalHost")
+
+
+@pytest.mark.parametrize("code", ["Client(env={}).open().put('a', 1)", "Client(env={}).open().fence(timeout=1)"])
+def test_the_keys_that_a_client_reads_are_at_hand(code: str) -> None:
+    """The generator lists them; any other key costs a client the table of all."""
+    modules_of(
+        f"from pypmix import Client; {code}; from pypmix.standard import keys; "
+        "assert 'TIMEOUT' in vars(keys) and 'SIZE_ESTIMATE' not in vars(keys)"
+    )

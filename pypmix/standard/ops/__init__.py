@@ -16,8 +16,7 @@ _HOME = {
     ),
     ".core": (
         "DEL_INTERNAL DEL_LOCAL DEL_REMOTE DELETES "
-        "RESERVED_PREFIX SCOPE_GLOBAL SCOPE_INTERNAL SCOPE_LOCAL SCOPE_REMOTE Abort ClientAborted ClientConnected "
-        "ClientFinalized ClientLost Commit Fence Finalize Get Op Put"
+        "RESERVED_PREFIX SCOPE_GLOBAL SCOPE_INTERNAL SCOPE_LOCAL SCOPE_REMOTE Abort Commit Fence Finalize Get Op Put"
     ),
     ".events": ("DeregisterEventHandler DeregisterEvents Notification NotifyEvent RegisterEventHandler RegisterEvents"),
     ".fabric": "ComputeDistances FabricRegister FabricUpdate",
@@ -26,7 +25,10 @@ _HOME = {
         "GroupAnswer GroupChange GroupConstruct GroupDestruct GroupInvite GroupInviteControl GroupJoin GroupLeave "
         "GroupRequest GroupResults GroupState GroupUnwatch GroupWatch"
     ),
-    ".hosting": "DirectModex FenceUpcall GroupUpcall ResourceBlock SessionControl",
+    ".hosting": (
+        "ClientAborted ClientConnected ClientFinalized ClientLost DirectModex FenceUpcall GroupUpcall ResourceBlock "
+        "SessionControl"
+    ),
     ".publishing": ("PERSIST_APP PERSIST_FIRST_READ PERSIST_PROC RANGE_CUSTOM RANGE_SESSION Lookup Publish Unpublish"),
     ".queries": "QueryInfo ResolveNodes ResolvePeers",
     ".spawning": "Spawn",

@@ -20,10 +20,6 @@ from pypmix.standard.ops.core import SCOPE_INTERNAL as SCOPE_INTERNAL
 from pypmix.standard.ops.core import SCOPE_LOCAL as SCOPE_LOCAL
 from pypmix.standard.ops.core import SCOPE_REMOTE as SCOPE_REMOTE
 from pypmix.standard.ops.core import Abort as Abort
-from pypmix.standard.ops.core import ClientAborted as ClientAborted
-from pypmix.standard.ops.core import ClientConnected as ClientConnected
-from pypmix.standard.ops.core import ClientFinalized as ClientFinalized
-from pypmix.standard.ops.core import ClientLost as ClientLost
 from pypmix.standard.ops.core import Commit as Commit
 from pypmix.standard.ops.core import Fence as Fence
 from pypmix.standard.ops.core import Finalize as Finalize
@@ -56,6 +52,10 @@ from pypmix.standard.ops.groups import GroupResults as GroupResults
 from pypmix.standard.ops.groups import GroupState as GroupState
 from pypmix.standard.ops.groups import GroupUnwatch as GroupUnwatch
 from pypmix.standard.ops.groups import GroupWatch as GroupWatch
+from pypmix.standard.ops.hosting import ClientAborted as ClientAborted
+from pypmix.standard.ops.hosting import ClientConnected as ClientConnected
+from pypmix.standard.ops.hosting import ClientFinalized as ClientFinalized
+from pypmix.standard.ops.hosting import ClientLost as ClientLost
 from pypmix.standard.ops.hosting import DirectModex as DirectModex
 from pypmix.standard.ops.hosting import FenceUpcall as FenceUpcall
 from pypmix.standard.ops.hosting import GroupUpcall as GroupUpcall

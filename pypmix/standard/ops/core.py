@@ -1,4 +1,4 @@
-"""The operations that every rank uses, and a server's notices of its clients that come and go."""
+"""The operations that every rank uses."""
 
 from __future__ import annotations
 
@@ -156,33 +156,3 @@ class Finalize(Op[None]):
     """
 
     directives: tuple[Info, ...] = ()
-
-
-class ClientConnected(HostOp[None]):
-    """Upcall `client_connected2`: a client has connected; an error refuses it."""
-
-    proc: Proc
-    pid: int | None = None
-    release: str = ""
-    directives: tuple[Info, ...] = ()
-
-
-class ClientFinalized(HostOp[None]):
-    """Upcall `client_finalized`: a client has called finalize."""
-
-    proc: Proc
-
-
-class ClientLost(HostOp[None]):
-    """A client's connection ended without finalize; natives tell their hosts by an event, not an upcall."""
-
-    proc: Proc
-
-
-class ClientAborted(HostOp[None]):
-    """Upcall `abort`: a client asks to end procs; none named means all of its nspace."""
-
-    proc: Proc
-    code: int
-    message: str
-    targets: tuple[Proc, ...] = ()

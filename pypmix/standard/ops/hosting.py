@@ -1,4 +1,4 @@
-"""Upcalls that are not a client's own request: a server's half of an operation that crosses servers."""
+"""Upcalls that are not a client's own request: its coming and going, and a server's half of what crosses servers."""
 
 from __future__ import annotations
 
@@ -30,6 +30,36 @@ GROUP_VERDICT = "pypmix.grp.verdict"
 
 GROUP_GUEST = "pypmix.grp.guest"
 """In the directives: the only caller that it speaks for, while the participants are not known yet."""
+
+
+class ClientConnected(HostOp[None]):
+    """Upcall `client_connected2`: a client has connected; an error refuses it."""
+
+    proc: Proc
+    pid: int | None = None
+    release: str = ""
+    directives: tuple[Info, ...] = ()
+
+
+class ClientFinalized(HostOp[None]):
+    """Upcall `client_finalized`: a client has called finalize."""
+
+    proc: Proc
+
+
+class ClientLost(HostOp[None]):
+    """A client's connection ended without finalize; natives tell their hosts by an event, not an upcall."""
+
+    proc: Proc
+
+
+class ClientAborted(HostOp[None]):
+    """Upcall `abort`: a client asks to end procs; none named means all of its nspace."""
+
+    proc: Proc
+    code: int
+    message: str
+    targets: tuple[Proc, ...] = ()
 
 
 class FenceUpcall(HostOp[bytes]):
