@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -34,27 +35,45 @@ def build(folder: Path, name: str) -> Path | None:
     return program if subprocess.run(command, check=False).returncode == 0 else None
 
 
-def import_times(rounds: int) -> None:
-    """Print what the interpreter, `import pypmix` and an open Python client cost."""
-    import time
+LONE = "import pypmix; pypmix.Client(engine='python', env={}).open()"
+RANK = "import pypmix; pypmix.Client(engine='python', singleton='forbid').open()"
+STARTS = {
+    "interpreter": ["-c", "pass"],
+    "import pypmix": ["-c", "import pypmix"],
+    "import pypmix; Client": ["-c", "import pypmix; pypmix.Client"],
+    "open a singleton": ["-c", LONE],
+    "import asyncio": ["-c", "import asyncio"],
+    "import asyncio; aio.Client": ["-c", "import asyncio; from pypmix import aio; aio.Client"],
+    "pypmix run true": ["-m", "pypmix", "run", "-n", "1", "true"],
+    "pypmix run, a bare rank": ["-m", "pypmix", "run", "-n", "1", sys.executable, "-c", "pass"],
+    "pypmix run, an open rank": ["-m", "pypmix", "run", "-n", "1", sys.executable, "-c", RANK],
+}
+"""The command lines whose start is timed."""
 
-    cases = {
-        "interpreter": "pass",
-        "import pypmix": "import pypmix",
-        "import pypmix; Client": "import pypmix; pypmix.Client",
-        "open a singleton": "import pypmix; pypmix.Client(engine='python', env={}).open()",
-        "import asyncio": "import asyncio",
-    }
-    times: dict[str, list[float]] = {name: [] for name in cases}
+
+def start_times(rounds: int) -> None:
+    """Print what the interpreter, imports, an open Python client and a job of one rank cost.
+
+    A busy machine stretches the elapsed time; the processor time, children's included, says what the start itself took.
+    """
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in STARTS}
     for _ in range(7 * rounds):
-        for name, code in cases.items():
+        for name, arguments in STARTS.items():
             begin = time.perf_counter()
-            subprocess.run([sys.executable, "-c", code], check=True)
-            times[name].append((time.perf_counter() - begin) * 1e3)
-    bare = statistics.median(times["interpreter"])
-    print("\nstart-up, ms (median; above the bare interpreter)")
-    for name, values in times.items():
-        print(f"  {name:24} {statistics.median(values):7.2f}   +{statistics.median(values) - bare:.2f}")
+            child = os.posix_spawn(sys.executable, [sys.executable, *arguments], os.environ)
+            _, status, used = os.wait4(child, 0)
+            elapsed = time.perf_counter() - begin
+            if status:
+                raise RuntimeError(f"{name}: exit {os.waitstatus_to_exitcode(status)}")
+            times[name].append((elapsed * 1e3, (used.ru_utime + used.ru_stime) * 1e3))
+    print("\nstart-up, ms: elapsed and processor (medians; above the bare interpreter)")
+    bare = [statistics.median(values) for values in zip(*times["interpreter"], strict=True)]
+    for name, pairs in times.items():
+        cells = []
+        for values, floor in zip(zip(*pairs, strict=True), bare, strict=True):
+            figure = statistics.median(values)
+            cells.append(f"{figure:9.2f}   {figure - floor:+8.2f}")
+        print(f"  {name:26}" + "".join(cells))
 
 
 def load(clients: int = 1000) -> None:
@@ -89,7 +108,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a rank finds compiled modules where they were installed
-    import_times(options.rounds)
+    start_times(options.rounds)
     load()
     from hosts import compare as compare_hosts
 
