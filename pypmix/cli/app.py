@@ -70,9 +70,12 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     option = add(
         _doctor,
         "Say which engines and libraries can be used here, which one a client takes and why, and what to change.",
-        "\n\nThe exit code is 0 where a client would find a usable engine, 1 otherwise.",
+        "\n\nWith the options by which `pypmix run` chooses nodes, and in a Slurm job, it looks at the nodes too: what "
+        "would keep a job from running there, and what to change."
+        "\n\nThe exit code is 0 where a client would find a usable engine and the nodes would run a job, 1 otherwise.",
     )
     option("--json", action="store_true", help=JSON)
+    _add_nodes(option)
     option = add(
         _compat,
         "Run a program that was written for the official binding (`import pmix`) on pypmix.",
@@ -87,6 +90,23 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     _add_looking(add_tool)
     _add_publishing(add_tool)
     return root, commands
+
+
+NODES = (
+    (("--host", "-H"), "NAME,...", "Look at these nodes, too."),
+    (("--hostfile",), "FILE", "Look at the nodes of this file, which has the format of Open MPI's and PRRTE's."),
+    (("--roster",), "NAME", "Look at the nodes of this roster."),
+    (("--launch-agent",), "COMMAND", "The command that runs a command on a node; ssh if not given."),
+    (("--remote-python",), "PATH", "The Python of the nodes; this one's path if not given."),
+    (("--interface",), "NAME|CIDR", "The network by which nodes reach each other."),
+    (("--node-timeout",), "SECONDS", "The time in which nodes have to answer; 30 s if not given."),
+)
+"""The options of `pypmix doctor` that are those of `pypmix run`."""
+
+
+def _add_nodes(option: Option) -> None:
+    for names, metavar, help in NODES:
+        option(*names, metavar=metavar, help=help, dest=names[0], default="")
 
 
 def _add_looking(add_tool: Adder) -> None:
@@ -172,8 +192,10 @@ def _doctor(given: Namespace) -> int:
     from pypmix.cli.diagnosis import diagnose
 
     diagnosis = diagnose(os.environ)
-    sys.stdout.write(doctor.as_json(diagnosis) if given.json else doctor.as_text(diagnosis, sys.stdout))
-    return 0 if diagnosis.usable else 1
+    words = [word for (name, *_), _, _ in NODES if getattr(given, name) for word in (name, getattr(given, name))]
+    nodes = doctor.look(words, os.environ)
+    sys.stdout.write(doctor.as_json(diagnosis, nodes) if given.json else doctor.as_text(diagnosis, nodes, sys.stdout))
+    return 0 if diagnosis.usable and (nodes is None or nodes.usable) else 1
 
 
 def _compat(given: Namespace) -> int:

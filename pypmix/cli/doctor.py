@@ -9,8 +9,16 @@ from typing import TextIO
 
 from pypmix._version import __version__
 from pypmix.cli.diagnosis import Diagnosis
+from pypmix.cli.options import parse
+from pypmix.cli.run import alone
 from pypmix.cli.show import grid
 from pypmix.standard.releases import release_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pypmix.cli.examination import Examined
 
 GROUPS_NOTE = (
     "group operations of native libraries work only among one generation (4.2; 5.0; 6.1 and 7), so `auto` takes "
@@ -18,14 +26,28 @@ GROUPS_NOTE = (
 )
 
 
-def as_json(diagnosis: Diagnosis) -> str:
+def look(words: Sequence[str], env: Mapping[str, str]) -> Examined | None:
+    """Look at the nodes that options of `pypmix run` or the environment name; None where there are none.
+
+    Raises:
+        UsageError: The options cannot be carried out.
+    """
+    where = parse([*words, "true"], env).where
+    if alone(where, env):
+        return None
+    from pypmix.cli.examination import examine
+
+    return examine(where, env)
+
+
+def as_json(diagnosis: Diagnosis, nodes: Examined | None = None) -> str:
     """Return the diagnosis as one JSON object."""
     choice = diagnosis.report.choice
     library = choice.native.library if choice is not None and choice.native is not None else None
     return (
         json.dumps(
             {
-                "usable": diagnosis.usable,
+                "usable": diagnosis.usable and (nodes is None or nodes.usable),
                 "pypmix": __version__,
                 "python": {"version": platform.python_version(), "executable": sys.executable},
                 "engines": [
@@ -64,11 +86,28 @@ def as_json(diagnosis: Diagnosis) -> str:
                 ],
                 "warnings": diagnosis.warnings,
                 "fixes": diagnosis.fixes,
+                **({} if nodes is None else {"nodes": _nodes(nodes)}),
             },
             indent=2,
         )
         + "\n"
     )
+
+
+def _nodes(nodes: Examined) -> dict[str, object]:
+    shown = ("hostname", "pypmix", "python", "executable", "cpus", "tmpdir", "ahead", "listens")
+    return {
+        "reason": nodes.reason,
+        "usable": nodes.usable,
+        "found": [
+            {"name": name, "answers": bool(facts), **{key: facts[key] for key in shown if key in facts}}
+            for name, facts in nodes.nodes.items()
+        ],
+        "findings": [
+            {"node": each.node, "check": each.check, "severe": each.severe, "text": each.text, "fix": each.fix}
+            for each in nodes.findings
+        ],
+    }
 
 
 def _launcher(diagnosis: Diagnosis) -> dict[str, object] | None:
@@ -102,9 +141,9 @@ def _native_reason(diagnosis: Diagnosis) -> str:
     return f"native engine not usable: {diagnosis.report.missing}"
 
 
-def as_text(diagnosis: Diagnosis, out: TextIO) -> str:
+def as_text(diagnosis: Diagnosis, nodes: Examined | None, out: TextIO) -> str:
     """Return the diagnosis as text for `out`: fitted to a terminal, unwrapped for anything else."""
-    lines = _lines(diagnosis)
+    lines = _lines(diagnosis) + ([] if nodes is None else _node_lines(nodes))
     return grid([(label, line) for label, line, _style in lines], [style for _label, _line, style in lines], out)
 
 
@@ -150,6 +189,25 @@ def _lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     lines += [("WARNING", text, odd) for text in diagnosis.warnings]
     lines += [("fix", text, "bold") for text in diagnosis.fixes]
     return lines
+
+
+def _node_lines(nodes: Examined) -> list[tuple[str, str, str]]:
+    lines = [("nodes", nodes.reason, "")] if nodes.reason else []
+    for name, facts in nodes.nodes.items():
+        if not facts:
+            lines.append(("", f"{name}: does not answer", "bad"))
+            continue
+        listens = f", at {facts['listens'][0]}" if "listens" in facts else ""
+        clock = f", clock {facts['ahead']:+.1f} s" if facts.get("ahead") else ""
+        python = f"Python {facts['python']} ({facts['executable']})"
+        text = f"{name}: pypmix {facts.get('pypmix', 'missing')}, {python}, {facts['cpus']} CPUs{listens}{clock}"
+        lines.append(("", text, "" if facts.get("pypmix") else "bad"))
+    for each in nodes.findings:
+        where = f"{each.node}: " if each.node else ""
+        lines.append(("TROUBLE" if each.severe else "WARNING", where + each.text, "bad" if each.severe else "odd"))
+        lines.append(("fix", where + each.fix, "bold"))
+    verdict = "jobs run on all of these nodes" if nodes.usable else "jobs do not run on all of these nodes"
+    return [*lines, ("verdict", verdict, "good" if nodes.usable else "bad")]
 
 
 def _launcher_lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:

@@ -176,6 +176,17 @@ class SlurmRoster:
         follower.begin(line)
         return follower
 
+    def commands(self, words: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]:
+        """Return the command lines that run `words` on the nodes of the allocation, and which these are."""
+        names = tuple([node.name for node in self._allocated])
+        return [(names, _srun(names, words))] if names else []
+
+    def explain(self, node: str, code: int | None, errors: str) -> str:
+        """Say why the command of a node has ended, or, where the code is None, does not get on."""
+        said = errors.strip().splitlines()[-1:]
+        how = "does not get on" if code is None else f"ended with exit code {code}"
+        return ": ".join([f"{node}: srun {how}", *said])
+
     def watch(self, lost: Lost) -> None:
         """Tell of all nodes when `srun` ends: Slurm has ended the step then."""
         if self._srun is not None:
@@ -204,11 +215,7 @@ class SlurmRoster:
         """Start a process on each node, and tell all where to meet."""
         assert self._meeting is not None
         count = len(names)
-        words = [
-            "srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", f"--nodelist={','.join(names)}",
-            "--input=all", "--mpi=none", "--cpu-bind=none", "--overlap", "--overcommit", "--kill-on-bad-exit=0",
-            "--job-name=pypmix", self._settings.python, *FOLLOW,
-        ]  # fmt: skip
+        words = _srun(names, [self._settings.python, *FOLLOW])
         if shutil.which("srun", path=self._settings.env.get("PATH")) is None:
             raise RosterError("there is no srun here to start the daemons with")
         self._srun = subprocess.Popen(
@@ -237,6 +244,16 @@ class SlurmRoster:
         code = srun.wait()
         for name in self._followers:
             lost(name, f"srun ended with exit code {code}")
+
+
+def _srun(names: Sequence[str], words: Sequence[str]) -> list[str]:
+    """Return the command line that runs `words` once on each node, with the same standard input."""
+    count = len(names)
+    return [
+        "srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", f"--nodelist={','.join(names)}",
+        "--input=all", "--mpi=none", "--cpu-bind=none", "--overlap", "--overcommit", "--kill-on-bad-exit=0",
+        "--job-name=pypmix", *words,
+    ]  # fmt: skip
 
 
 def own_addresses(other: str) -> list[str]:

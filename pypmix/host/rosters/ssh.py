@@ -105,8 +105,8 @@ class SSHRoster:
 
     def start(self, node: Node, line: bytes) -> process.Started:
         """Start the daemon of a node."""
-        words = command(self._agent, self._hosts[node.name].name, self._settings.daemon)
-        started = process.Started(node.name, words, self._errors, self._explain)
+        words = self._command(node.name, self._settings.daemon)
+        started = process.Started(node.name, words, self._errors, self.explain)
         self._started.append(started)
         return started
 
@@ -119,8 +119,16 @@ class SSHRoster:
             started.close()
         self._errors.close()
 
-    def _explain(self, node: str, code: int | None, errors: str) -> str:
-        return explain(node, code, errors, self._settings.python, command(self._agent, self._hosts[node].name, []))
+    def commands(self, words: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]:
+        """Return the command lines that run `words` on the nodes, each with those on which it does."""
+        return [((name,), self._command(name, words)) for name in self._hosts]
+
+    def explain(self, node: str, code: int | None, errors: str) -> str:
+        """Say why the command of a node has ended, or, where the code is None, does not get on."""
+        return explain(node, code, errors, self._settings.python, self._command(node, []))
+
+    def _command(self, node: str, words: Sequence[str]) -> list[str]:
+        return command(self._agent, self._hosts[node].name, words)
 
 
 def listed(hosts: Sequence[Host], most: int = 8) -> str:

@@ -1,0 +1,161 @@
+"""The program that `pypmix doctor` runs on nodes; its source is sent there, so it needs a Python 3.7 and nothing else.
+
+It reads lines of JSON, a question each, and answers with a line for each until its input ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import selectors
+import socket
+import sys
+import tempfile
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MARK = "pypmix-doctor: "
+"""The start of each answer: what a shell's start-up files print gets to the same place."""
+
+STATEMENT = b"pypmix doctor"
+"""The payload of a credential of munge."""
+
+
+def facts(asked: dict[str, Any], listener: socket.socket) -> dict[str, Any]:
+    """Say what this node is like."""
+    found: dict[str, Any] = {
+        "hostname": socket.gethostname(),
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "cpus": len(os.sched_getaffinity(0)),
+        "tmpdir": os.environ.get("TMPDIR") or tempfile.gettempdir(),
+        "uid": os.geteuid(),
+    }
+    try:
+        import pypmix
+
+        found["pypmix"] = pypmix.__version__
+        found["pypmix_path"] = os.path.dirname(str(pypmix.__file__))
+    except Exception as error:
+        found["no_pypmix"] = str(error) or type(error).__name__
+    try:
+        handle, path = tempfile.mkstemp(prefix="pypmix-doctor-", dir=found["tmpdir"])
+        os.close(handle)
+        os.unlink(path)
+    except OSError as error:
+        found["tmpdir_trouble"] = error.strerror or str(error)
+    found["wdir"] = os.path.isdir(asked["wdir"])
+    found["shared"] = os.path.exists(asked["mark"]) if asked["mark"] else None
+    found["unresolved"] = [name for name in asked["names"] if not resolves(name)]
+    found["loopback"] = loopback(found["hostname"])
+    if asked["munge"]:
+        found["munge"], found["munge_trouble"] = munge()
+    address, found["no_route"] = towards(asked["launcher"])
+    try:
+        listener.bind((address, 0))
+        listener.listen(128)
+        found["listens"] = listener.getsockname()[:2]
+    except OSError as error:
+        found["listen_trouble"] = error.strerror or str(error)
+    return found
+
+
+def resolves(name: str) -> bool:
+    """Tell whether a name has an address here."""
+    try:
+        return bool(socket.getaddrinfo(name, 9, type=socket.SOCK_STREAM))
+    except (OSError, UnicodeError):
+        return False
+
+
+def loopback(name: str) -> bool:
+    """Tell whether a name stands for addresses of the loopback interface alone."""
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(name, 9, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError):
+        return False
+    return bool(found) and all(address.startswith("127.") or address == "::1" for address in found)
+
+
+def munge() -> tuple[str, str]:
+    """Return a credential of munge, or why there is none."""
+    try:
+        from pypmix.host.rosters.proof import Munge
+
+        return Munge(os.environ).make(STATEMENT).decode("ascii"), ""
+    except Exception as error:
+        return "", str(error) or type(error).__name__
+
+
+def towards(places: list[tuple[str, int]]) -> tuple[str, str]:
+    """Return this node's address on the way to the first place that has one, and else why there is none."""
+    trouble = "there is no address to dial"
+    for host, port in places:
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind) as probe:
+                # Nothing is sent: the system only looks for the route.
+                probe.connect(address)
+                return str(probe.getsockname()[0]), ""
+        except OSError as error:
+            trouble = f"{host}: {error.strerror or error}"
+    return "0.0.0.0", trouble
+
+
+def dial(asked: dict[str, Any]) -> dict[str, str]:
+    """Dial others, and say for each why it is not reached; empty where it is.
+
+    Each has several addresses, of which one is enough.
+    """
+    troubles: dict[str, str] = {}
+    under_way = selectors.DefaultSelector()
+    for name, places in asked["to"].items():
+        troubles[name] = "no answer"
+        for host, port in places:
+            line = socket.socket()
+            line.setblocking(False)
+            try:
+                address = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)[0][4]
+                line.connect(address)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                troubles[name] = error.strerror or str(error)
+                line.close()
+                continue
+            under_way.register(line, selectors.EVENT_WRITE, name)
+    deadline = time.monotonic() + asked["seconds"]
+    while under_way.get_map() and time.monotonic() < deadline and any(troubles.values()):
+        for key, _ in under_way.select(max(0.0, deadline - time.monotonic())):
+            line = key.fileobj  # type: ignore[assignment]
+            code = line.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if not code:
+                troubles[key.data] = ""
+            elif troubles[key.data]:
+                troubles[key.data] = os.strerror(code)
+            under_way.unregister(line)
+            line.close()
+    for key in list(under_way.get_map().values()):
+        key.fileobj.close()  # type: ignore[union-attr]
+    return troubles
+
+
+def main() -> None:
+    """Answer questions until there are no more."""
+    listener = socket.socket()
+    name = os.environ.get("SLURMD_NODENAME", "")
+    for line in sys.stdin:
+        asked = json.loads(line)
+        answer: dict[str, Any] = {"node": name, "asked": asked["ask"]}
+        if asked["ask"] == "facts":
+            answer.update(facts(asked, listener))
+        elif asked["ask"] == "time":
+            answer["time"] = time.time()
+        else:
+            answer["troubles"] = dial(asked)
+        sys.stdout.write(MARK + json.dumps(answer) + "\n")
+        sys.stdout.flush()
