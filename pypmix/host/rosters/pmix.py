@@ -42,10 +42,11 @@ class PMIxRoster(SymmetricRoster):
             raise RosterError("this is not a job of a PMIx launcher: PMIX_NAMESPACE is not set")
         try:
             with Client() as me:
-                if me.job.number_of_nodes != me.job.size:
+                # Not the job's number of nodes: PRRTE counts nodes there that have no proc of it.
+                here = len(me.node.local_procs)
+                if here != 1:
                     raise RosterError(
-                        f"the job has {me.job.size} procs on {me.job.number_of_nodes} nodes: start one on each "
-                        "(--map-by ppr:1:node)"
+                        f"the job has {here} procs on {me.node.hostname}: start one on each node (--map-by ppr:1:node)"
                     )
                 if me.rank == 0:
                     me.put(ADDRESS, f"{socket.gethostname()}:{ports(os.getpid())[0]}")
