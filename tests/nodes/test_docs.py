@@ -1,0 +1,181 @@
+"""The commands of the pages on clusters run as they stand there, on nodes with the names that they have there.
+
+A block of `console` is a script: lines after a prompt (`$ `, or `n1$ ` for a node) are commands, the others are lines
+that they print, in any order and with any numbers; `...` stands for more.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from harness import machine
+from harness.cluster import SSHD, Cluster
+from harness.slurm_nodes import Slurm
+from pypmix.host.rosters.names import read_hostfile
+
+PAGES = machine.ROOT / "docs" / "how-to"
+EXAMPLES = machine.ROOT / "docs" / "examples"
+HOSTS = "n1 slots=4 max_slots=8\nn2:4\nn3 slots=2\n"
+LIMIT = 80.0
+
+ELSEWHERE = {"cluster-kubernetes.md": "its commands are kubectl's, which needs a cluster of Kubernetes"}
+"""Pages whose commands are not run."""
+
+KUBECTL = """#!/bin/sh
+# `kubectl exec -i POD -- COMMAND...`, where the nodes are the pods.
+shift 2; node=n${1#pod}; shift 2
+exec ssh -o BatchMode=yes "$node" "$(printf "'%s' " "$@")"
+"""
+
+
+class Block(NamedTuple):
+    """A block of a page: the commands of each node, and the lines that they print."""
+
+    page: str
+    line: int
+    scripts: dict[str, list[str]]
+    printed: list[str]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(command for script in self.scripts.values() for command in script)
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return the blocks of `console` of a page."""
+    text = page.read_text()
+    found = []
+    for match in re.finditer(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        block = Block(page.name, text[: match.start()].count("\n") + 2, {}, [])
+        for line in match[1].splitlines():
+            prompt = re.match(r"(n\d)?\$ (.*)", line)
+            if prompt:
+                block.scripts.setdefault(prompt[1] or "n1", []).append(prompt[2])
+            elif line.strip() != "...":
+                block.printed.append(line)
+        found.append(block)
+    return found
+
+
+def of_clusters() -> list[Block]:
+    pages = sorted(PAGES.glob("cluster*.md"))
+    found = [block for page in pages if page.name not in ELSEWHERE for block in blocks(page)]
+    return found + [block for block in blocks(PAGES / "doctor.md") if "n1" in block.text or "-N2" in block.text]
+
+
+def masked(text: str) -> str:
+    """Return a text without its numbers and names that are made up."""
+    return re.sub(r"\d+", "0", text).strip()
+
+
+@pytest.fixture
+def folder(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
+    """A folder that all nodes see, with all that the pages speak of; `python` and the like are in everybody's PATH."""
+    programs, folder = tmp_path / "bin", tmp_path / "home"
+    programs.mkdir()
+    folder.mkdir()
+    for name in ("python", "pypmix"):
+        words = f"{sys.executable} -m pypmix" if name == "pypmix" else sys.executable
+        _script(programs / name, f'#!/bin/sh\nexec {words} "$@"\n')
+    _script(programs / "kubectl", KUBECTL)
+    _script(folder / "app", "#!/bin/sh\nexec python hello.py\n")
+    prterun = next((each.path for each in machine.launchers() if each.name.startswith("prterun")), None)
+    if prterun is not None:
+        given = f"--allow-run-as-root --prefix {Path(prterun).parent.parent} --host n1:4,n2:4"
+        _script(programs / "prterun", f'#!/bin/sh\nexec {prterun} {given} "$@"\n')
+    for path in (EXAMPLES / "hello.py", EXAMPLES / "clusters" / "meet.py"):
+        shutil.copy(path, folder)
+    (folder / "hosts").write_text(HOSTS)
+    (folder / "FILE").touch(0o600)
+    (folder / "FILE").write_text("a secret that cannot be guessed")
+    for node in cluster:
+        node.run("mount", "--bind", programs, "/usr/local/bin")
+        # Shells that ssh starts read it, and may find another Python there.
+        if (rc := Path("~root/.bashrc").expanduser()).exists():
+            node.run("mount", "--bind", "/dev/null", rc)
+    try:
+        yield folder
+    finally:
+        for node in cluster:
+            node.run("umount", "--lazy", "/usr/local/bin")
+            node.run("umount", "--lazy", Path("~root/.bashrc").expanduser(), check=False)
+
+
+def _script(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def other_port(cluster: Cluster) -> Iterator[None]:
+    """Have an sshd on port 2222, too."""
+    found = [node.start(SSHD, "-D", "-p", "2222", "-f", cluster.folder / "sshd_config") for node in cluster]
+    for node in cluster:
+        cluster.until("sshd on port 2222", lambda node=node: cluster.listening(node, 2222))
+    yield
+    for process in found:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("block", of_clusters(), ids=lambda block: f"{block.page}:{block.line}")
+def test_commands_run_as_they_stand(
+    cluster: Cluster, folder: Path, block: Block, request: pytest.FixtureRequest
+) -> None:
+    env = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(folder), "SHELL": "/bin/sh"}
+    if re.search(r"\b(salloc|srun)\b", block.text):
+        slurm: Slurm = request.getfixturevalue("nodes_with_slurm")
+        env |= slurm.environment
+    if "2222" in block.text:
+        request.getfixturevalue("other_port")
+    if "prterun" in block.text and not (folder.parent / "bin" / "prterun").exists():
+        machine.lacking("the launcher prterun")
+    running = [
+        cluster[name].start(
+            "sh", "-e", env=env, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        for name in block.scripts
+    ]
+    for process, script in zip(running, block.scripts.values(), strict=True):
+        if re.fullmatch("salloc( -.*)?", script[0]):
+            # It starts a shell, which reads what follows.
+            script = [f"{script[0]} <<'END'", *script[1:], "END"]
+        process.stdin.write("\n".join([*script, "wait", ""]))
+        process.stdin.close()
+        process.stdin = None
+    said = []
+    for process in running:
+        try:
+            said.append(process.communicate(timeout=LIMIT)[0])
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise AssertionError(f"no end\n{cluster.report()}\n{process.communicate()[0]}") from None
+    text = "\n".join(said)
+    assert [process.returncode for process in running] == [0] * len(running), text
+    lines = {masked(line) for line in text.splitlines()}
+    missing = [line for line in block.printed if masked(line) not in lines]
+    assert not missing, f"the page has {missing}:\n{text}"
+    if "app" in block.text or "hello.py" in block.text:
+        assert "hello from 0 of " in text, text
+
+
+def test_the_hostfile_of_the_page_is_one() -> None:
+    text = re.search(r"^```text\n(.*?)^```", (PAGES / "cluster-ssh.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert text is not None
+    found = read_hostfile(text[1].splitlines(), "hosts")
+    assert [(host.name, host.slots, host.most) for host in found] == [
+        ("n1", 4, 8),
+        ("n2", 4, 0),
+        ("me@n3", 2, 0),
+        ("n4", 0, 0),
+    ]
