@@ -1,0 +1,93 @@
+"""The ranks of `test_faults`: `shaken.py SEED STEPS PATIENCE NODE ...` does anything, in step with the others.
+
+`FAULTS_FOLDER` is where each leaves what it has lived through, around PMIx: `up.RANK` once it has come, `left.RANK` at
+its end, `broken.RANK` where something has happened that no program can live with.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+import traceback
+
+from faults import ranks
+from pypmix import Client, EventCode, PMIxError, attrs
+
+ALSO = ("group", "direct", "spawn there", "publish", "own connect")
+
+
+class Life(ranks.Life):
+    """One rank, which also does what needs several machines."""
+
+    def __init__(self, me, patience, nodes):
+        super().__init__(me, EventCode.custom(-4242))
+        self.patience = patience
+        self.nodes = nodes
+
+    def tried(self, name, function, *args, **options):
+        if options.get("timeout") == ranks.PATIENCE:
+            options["timeout"] = self.patience
+        return super().tried(name, function, *args, **options)
+
+    def step(self, number, chance):
+        if chance.random() < 0.6:
+            super().step(number, chance)
+            return
+        me = self.me
+        kind = chance.choice(ALSO)
+        if kind == "group":
+            group, _ = self.tried("construct", me.group, f"group{number}", list(me.job), timeout=self.patience)
+            if group is not None:
+                self.tried("destruct", group.destruct, timeout=self.patience)
+        elif kind == "own connect":
+            near = chance.random() < 0.5
+            # Those of one half of the ranks, which may be of one machine or of several.
+            mine = [proc for proc in me.job if (proc.rank % 2 if near else proc.rank // 2) == self._half(near)]
+            self.tried("connect", me.connect, mine, timeout=self.patience)
+            self.tried("disconnect", me.disconnect, mine, timeout=self.patience)
+        elif kind == "direct":
+            me.put(f"d{number}", "x" * 20_000)
+            self.tried("commit", me.commit)
+            for peer in self.peers:
+                if peer not in self.suspects:
+                    value, end = self.tried("get", me.get, f"d{number}", peer, wait=ranks.WAIT)
+                    assert value is None or len(value) == 20_000
+                    self.suspect(peer, end)
+        elif kind == "spawn there":
+            node = chance.choice(self.nodes)
+            if me.rank == number % me.job.size:
+                self.tried("spawn there", me.spawn, ["true"], n=2, info={attrs.HOST: node})
+        else:
+            self.tried("publish", me.publish, {f"{me.nspace}.{number}.{me.rank}": number})
+            self.tried("unpublish", me.unpublish, f"{me.nspace}.{number}.{me.rank}")
+
+    def _half(self, near):
+        return self.me.rank % 2 if near else self.me.rank // 2
+
+
+def main(seed, steps, patience, *nodes):
+    number = os.environ["PMIX_RANK"]
+    ranks.write(f"up.{number}", "")
+    life = None
+    ended = ""
+    try:
+        with Client() as me:
+            life = Life(me, float(patience), nodes)
+            chance = random.Random(int(seed))
+            for step in range(int(steps)):
+                life.step(step, chance)
+                time.sleep(ranks.PAUSE)
+    except (PMIxError, BrokenPipeError) as error:
+        # The server or the launcher has gone.
+        ended = f"{type(error).__name__}: {error}"
+    except Exception:
+        ranks.write(f"broken.{number}", traceback.format_exc())
+        raise
+    ranks.write(f"left.{number}", json.dumps({"done": [] if life is None else life.done, "ended": ended}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

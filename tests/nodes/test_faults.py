@@ -1,0 +1,337 @@
+"""Proves on real nodes that whoever is hit at any moment, operations end, people are told why, and nothing is left.
+
+A job of two ranks on each of three machines does every collective while one of them, a daemon, the launcher, the guard,
+the agent that started a daemon, a cable or a whole machine is hit. `PYPMIX_FAULT_ROUNDS` is how many jobs are hit, and
+`PYPMIX_FAULT_SEED` what chooses the moments; `tox -e nodefaults` does hundreds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import processes
+from harness.cluster import Cluster, Node
+from harness.job import Job
+from harness.processes import Process
+
+PROGRAM = Path(__file__).with_name("shaken.py")
+ROUNDS = max(0, int(os.environ.get("PYPMIX_FAULT_ROUNDS", "0")))
+SEED = int(os.environ.get("PYPMIX_FAULT_SEED", "1"))
+RUN = [sys.executable, "-m", "pypmix", "run"]
+
+NODES = ("n1", "n2", "n3")
+EACH = 2
+RANKS = EACH * len(NODES)
+STEPS = 30
+
+LOST = 45.0
+"""Seconds in which a machine that no longer answers counts as lost."""
+
+LONGEST = 20.0
+"""Seconds within which an operation ends where a process was hit, whatever its own limit is."""
+
+GONE = 20.0
+"""Seconds within which all processes and files are gone after the launcher."""
+
+PATIENCE = 30.0
+"""Seconds for which processes that were started alike wait for each other, by default."""
+
+QUIET = ("nobody", "a short cut", "a short stop", "a guard")
+"""What a job does not notice."""
+
+ANY = ("any cut", "any stop", "any cut between two")
+"""What takes some time, which may be that of a keep-alive or not: a job goes on, or has lost machines."""
+
+KEEP_ALIVE = 6.0
+"""Seconds after which a machine that does not answer is lost, in such a round."""
+
+HITS = (
+    *QUIET, "a rank", "a daemon", "two daemons", "the launcher", "an agent", "TERM", "INT", "a rank stands still", *ANY,
+)  # fmt: skip
+LONG = ("a long cut", "a long stop")
+IN_CI = ("a daemon", "the launcher", "a rank", "a short cut")
+
+
+def rounds() -> list[tuple[str, int]]:
+    """Return what is hit, and with which seed: everything in turn, and what takes long now and then."""
+    if not ROUNDS:
+        return [(what, SEED * 1000 + number) for number, what in enumerate(IN_CI)]
+    found = [(HITS[number % len(HITS)], SEED * 100_003 + number) for number in range(ROUNDS)]
+    for place in range(20, ROUNDS, 40):
+        found[place] = (LONG[place // 40 % len(LONG)], found[place][1])
+    return found
+
+
+class Shaken:
+    """A job over the machines that is hit.
+
+    Args:
+        cluster: The machines.
+        folder: An empty folder that all of them see.
+        what: What is going to be hit.
+        chance: What decides.
+    """
+
+    def __init__(self, cluster: Cluster, folder: Path, what: str, chance: random.Random) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.told = folder / "told"
+        self.told.mkdir()
+        self.keep = chance.random() < 0.5
+        self.patience = chance.choice((4, 40))
+        self.way = chance.choice(("ssh", "ssh", "symmetric"))
+        program = [sys.executable, str(PROGRAM), str(chance.randrange(10**6)), str(STEPS), str(self.patience), *NODES]
+        self.job = Job([], folder / "job", {"TMPDIR": "/tmp"}, limit=150, popen=cluster["n1"].popen)
+        own = {name: text for name, text in self.job.environment.items() if name.startswith("PYPMIX_TEST_")}
+        own |= {"PYTHONPATH": self.job.environment["PYTHONPATH"], "FAULTS_FOLDER": str(self.told)}
+        settings = [f"{name}={text}" for name, text in own.items()]
+        self.options = ["-n", str(RANKS), "--map-by", f"ppr:{EACH}:node", "--oversubscribe"]
+        self.options += ["--keep-going"] if self.keep else []
+        self.options += ["--keep-alive", f"{KEEP_ALIVE:g}"] if what in ANY else []
+        self.line = [*self.options, "env", *settings, *program]
+        self.others: list[subprocess.Popen[str]] = []
+
+    def start(self) -> None:
+        if self.way == "ssh":
+            self.job.command = [*RUN, "--host", ",".join(f"{name}:8" for name in NODES), *self.line]
+        else:
+            secret = self.folder / "secret"
+            secret.touch(0o600)
+            secret.write_text(secrets.token_hex(32))
+            meet = ["--meet", "n1:7777", "--secret-file", str(secret)]
+            for place in (1, 2):
+                words = [*RUN, "--symmetric", f"{place}/{len(NODES)}", *meet, *self.line]
+                self.others.append(self.cluster[NODES[place]].start(*words, stdout=-1, stderr=subprocess.STDOUT))
+            self.job.command = [*RUN, "--symmetric", f"0/{len(NODES)}", *meet, *self.line]
+        self.job.start()
+
+    # What runs there
+
+    def ranks(self, node: Node) -> dict[int, Process]:
+        """Return the ranks of the job on a machine that have come."""
+        found = {}
+        for process in node.processes():
+            if str(PROGRAM) in process.command and process.command.startswith(sys.executable):
+                with contextlib.suppress(OSError):
+                    words = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+                    values = dict(word.partition(b"=")[::2] for word in words)
+                    if b"PMIX_RANK" in values:
+                        found[int(values[b"PMIX_RANK"])] = process
+        return found
+
+    def daemon(self, node: Node) -> Process | None:
+        """Return the process that serves the ranks of a machine."""
+        known = {process.pid: process for process in node.processes()}
+        parents = [known[rank.parent] for rank in self.ranks(node).values() if rank.parent in known]
+        return parents[0] if parents else None
+
+    def up(self) -> int:
+        return len(list(self.told.glob("up.*")))
+
+    def story(self) -> str:
+        options = f"{self.way}, keep={self.keep}, patience={self.patience}"
+        return f"{options}\n{self.cluster.report()}\n{self.job.report()}"
+
+    # What is hit
+
+    def hit(self, what: str, chance: random.Random) -> list[str]:
+        """Do it, and return the machines that are lost by it."""
+        names = chance.sample(NODES, len(NODES))
+        nodes = [self.cluster[name] for name in names]
+        if what == "a rank":
+            for _, rank in sorted(self.ranks(nodes[0]).items())[:1]:
+                _kill(rank.pid)
+        elif what in ("a daemon", "two daemons"):
+            return self._kill_daemons(nodes[: 1 if what == "a daemon" else 2])
+        elif what == "a guard":
+            for process in nodes[0].processes():
+                if "pypmix-guard" in process.command:
+                    _kill(process.pid)
+        elif what == "an agent":
+            return self._kill_agent(names[0])
+        elif what == "the launcher":
+            _kill(self.job.pid)
+        elif what in ("TERM", "INT"):
+            with contextlib.suppress(ProcessLookupError):
+                self.job.send_signal(signal.Signals[f"SIG{what}"])
+        elif what == "a rank stands still":
+            for _, rank in sorted(self.ranks(nodes[0]).items())[:1]:
+                self._pause([rank], chance.uniform(0.1, 3))
+        elif "between" in what:
+            self.cluster.cut(*names[:2])
+            time.sleep(chance.uniform(0.5, 3) * KEEP_ALIVE)
+            self.cluster.mend(*names[:2])
+        elif "cut" in what or "stop" in what:
+            seconds = {"a": chance.uniform(0.1, 5), "any": chance.uniform(0.3, 2) * KEEP_ALIVE}[what.split()[0]]
+            seconds = LOST if "long" in what else seconds
+            if "stop" in what:
+                self._pause(nodes[0].processes(), seconds)
+            else:
+                self.cluster.link_down(names[0])
+                time.sleep(seconds)
+                self.cluster.link_up(names[0])
+            if "long" in what:
+                # The launcher is on the first machine: it has lost both others.
+                return ["n2", "n3"] if names[0] == "n1" else [names[0]]
+        return []
+
+    def _kill_daemons(self, nodes: list[Node]) -> list[str]:
+        lost = []
+        for node in nodes:
+            daemon = self.daemon(node)
+            if daemon is not None:
+                _kill(daemon.pid)
+                lost.append(node.name)
+        return lost
+
+    def _kill_agent(self, name: str) -> list[str]:
+        """Kill what stands for a daemon on the launcher's machine."""
+        for process in self.cluster["n1"].processes():
+            if process.command.startswith("ssh ") and f" {name} " in process.command:
+                _kill(process.pid)
+                return [name]
+        return []
+
+    def _pause(self, found: list[Process], seconds: float) -> None:
+        for process in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(seconds)
+        for process in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGCONT)
+
+    # What must be so
+
+    def check(self, what: str, lost: list[str]) -> None:
+        job = self.job.wait()
+        story = f"{what}, lost {lost}: {self.story()}"
+        assert not job.hung, story
+        for process in self.others:
+            try:
+                # It waits for a launcher that has not come yet.
+                process.wait(PATIENCE + GONE)
+            except subprocess.TimeoutExpired:
+                raise AssertionError(f"no end on another machine: {story}") from None
+        said = [process.stdout.read() for process in self.others if process.stdout is not None]
+        story += "".join(f"\n--- another said\n{text}" for text in said)
+        left = self.cluster.wait_gone(LOST if "cut" in what or "stop" in what else GONE)
+        assert not left, f"left:\n{left}\n{story}"
+        files = self._files()
+        assert not files, f"left {files}: {story}"
+        broken = {path.name: path.read_text() for path in self.told.glob("broken.*")}
+        assert not broken, f"{broken}: {story}"
+        self._check_operations(what, story)
+        self._check_end(what, lost, story)
+        for text in (job.stderr, *said):
+            assert "failed in the upcall" not in text, story
+            if what not in ("INT", "the launcher"):
+                assert "Traceback" not in text.replace("BrokenPipeError", ""), story
+
+    def _check_operations(self, what: str, story: str) -> None:
+        longest = LOST if "cut" in what else LONGEST
+        for path in self.told.glob("left.*"):
+            for name, end, seconds in json.loads(path.read_text())["done"]:
+                assert end != "an error without a status", f"{path.name}: {name}: {story}"
+                assert seconds < longest, f"{path.name}: {name} took {seconds} s: {end}: {story}"
+
+    def _check_end(self, what: str, lost: list[str], story: str) -> None:
+        job = self.job
+        finished = {int(path.name.partition(".")[2]) for path in self.told.glob("left.*")}
+        if what in QUIET or what == "a rank stands still":
+            assert job.exit_code == 0, story
+            assert finished == set(range(RANKS)), story
+            for path in self.told.glob("left.*"):
+                assert json.loads(path.read_text())["ended"] == "", f"{path.name}: {path.read_text()[-500:]}: {story}"
+            return
+        if what in ANY and job.exit_code:
+            assert "was lost" in job.stderr or "is lost" in job.stderr, f"nobody is told what was lost: {story}"
+        elif what in ANY:
+            assert finished == set(range(RANKS)), story
+        elif lost and what != "the launcher":
+            stays = {rank for rank in range(RANKS) if NODES[rank // EACH] not in lost}
+            if self.up() == RANKS and job.exit_code == 0:
+                # It had come to its end before.
+                assert finished == set(range(RANKS)), story
+                return
+            assert job.exit_code not in (0, None), story
+            assert any(name in job.stderr for name in lost), f"nobody is told which machine was lost: {story}"
+            if self.keep and self.up() == RANKS:
+                assert finished >= stays, f"of {sorted(stays)} only {sorted(finished)} came to their end: {story}"
+        elif what == "a rank" and self.keep:
+            assert len(finished) >= RANKS - 1, story
+
+    def _files(self) -> list[str]:
+        deadline = time.monotonic() + GONE
+        while True:
+            found = [f"{node.name}: {path}" for node in self.cluster for path in node.tmp.rglob("*") if _is_file(path)]
+            found = [each for each in found if "pypmix" in each]
+            if not found or time.monotonic() > deadline:
+                return found
+            time.sleep(0.1)
+
+    def close(self) -> None:
+        processes.kill(self.job.mark)
+        for process in self.others:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def _is_file(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return path.exists()
+    return False
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def shaken(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shaken]:
+    """A job that may be started."""
+    what, seed = request.getfixturevalue("round_")
+    (tmp_path / "job").mkdir()
+    found = Shaken(cluster, tmp_path, what, random.Random(seed))
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("round_", rounds(), ids=lambda each: f"{each[0].replace(' ', '-')}-{each[1]}")
+def test_whatever_is_hit(shaken: Shaken, round_: tuple[str, int]) -> None:
+    what, seed = round_
+    chance = random.Random(seed + 1)
+    shaken.start()
+    early = chance.random() < 0.2 and what not in LONG
+    if early:
+        # While daemons start, or ranks do.
+        time.sleep(chance.uniform(0, 4))
+    else:
+        shaken.cluster.until("all ranks", lambda: shaken.up() == RANKS or not _lives(shaken.job.pid), 60)
+        assert shaken.up() == RANKS, shaken.job.wait().report()
+        time.sleep(chance.uniform(0, 3))
+    shaken.check(what, shaken.hit(what, chance))
+
+
+def _lives(pid: int) -> bool:
+    found = processes.read(pid)
+    return found is not None and found.state not in "ZX"
