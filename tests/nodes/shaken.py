@@ -70,6 +70,8 @@ class Life(ranks.Life):
 
 def main(seed, steps, patience, *nodes):
     number = os.environ["PMIX_RANK"]
+    if os.environ.get("FAULTS_MIXED"):
+        os.environ["PYPMIX_ENGINE"] = ("python", "native")[int(number) % 2]
     ranks.write(f"up.{number}", "")
     life = None
     ended = ""

@@ -21,7 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import processes
+from harness import machine, processes
+from harness import slurm as slurms
 from harness.cluster import Cluster, Node
 from harness.job import Job
 from harness.processes import Process
@@ -59,8 +60,12 @@ KEEP_ALIVE = 6.0
 
 HITS = (
     *QUIET, "a rank", "a daemon", "two daemons", "the launcher", "an agent", "TERM", "INT", "a rank stands still", *ANY,
+    "the engine", "two hits",
 )  # fmt: skip
 LONG = ("a long cut", "a long stop")
+SECOND = ("a rank", "a daemon", "the launcher", "an agent", "TERM", "a short cut", "a short stop", "a guard")
+"""What may be hit twice in a row."""
+
 IN_CI = ("a daemon", "the launcher", "a rank", "a short cut")
 
 
@@ -82,30 +87,38 @@ class Shaken:
         folder: An empty folder that all of them see.
         what: What is going to be hit.
         chance: What decides.
+        slurm: Whether Slurm runs there.
     """
 
-    def __init__(self, cluster: Cluster, folder: Path, what: str, chance: random.Random) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, what: str, chance: random.Random, slurm: bool) -> None:
         self.cluster = cluster
         self.folder = folder
         self.told = folder / "told"
         self.told.mkdir()
         self.keep = chance.random() < 0.5
         self.patience = chance.choice((4, 40))
-        self.way = chance.choice(("ssh", "ssh", "symmetric"))
+        ways = ("ssh", "symmetric", "salloc", "srun")[: 4 if slurm else 2]
+        self.way = chance.choice(ways[-2:] if what == "the engine" else ways)
         program = [sys.executable, str(PROGRAM), str(chance.randrange(10**6)), str(STEPS), str(self.patience), *NODES]
         self.job = Job([], folder / "job", {"TMPDIR": "/tmp"}, limit=150, popen=cluster["n1"].popen)
         own = {name: text for name, text in self.job.environment.items() if name.startswith("PYPMIX_TEST_")}
         own |= {"PYTHONPATH": self.job.environment["PYTHONPATH"], "FAULTS_FOLDER": str(self.told)}
+        own |= {"FAULTS_MIXED": "1"} if machine.extension() and chance.random() < 0.3 else {}
         settings = [f"{name}={text}" for name, text in own.items()]
         self.options = ["-n", str(RANKS), "--map-by", f"ppr:{EACH}:node", "--oversubscribe"]
         self.options += ["--keep-going"] if self.keep else []
         self.options += ["--keep-alive", f"{KEEP_ALIVE:g}"] if what in ANY else []
         self.line = [*self.options, "env", *settings, *program]
         self.others: list[subprocess.Popen[str]] = []
+        self.hits: list[str] = []
 
     def start(self) -> None:
         if self.way == "ssh":
             self.job.command = [*RUN, "--host", ",".join(f"{name}:8" for name in NODES), *self.line]
+        elif self.way == "salloc":
+            self.job.command = ["salloc", "--quiet", "-N3", "--ntasks-per-node=4", *RUN, *self.line]
+        elif self.way == "srun":
+            self.job.command = ["srun", "-N3", "--ntasks-per-node=1", "--cpus-per-task=4", *RUN, *self.line]
         else:
             secret = self.folder / "secret"
             secret.touch(0o600)
@@ -131,6 +144,14 @@ class Shaken:
                         found[int(values[b"PMIX_RANK"])] = process
         return found
 
+    def launcher(self) -> int:
+        """Return the launcher's process on the first machine."""
+        if self.way in ("ssh", "symmetric"):
+            return self.job.pid
+        found = [each for each in self.cluster["n1"].processes() if each.command.startswith(" ".join(RUN))]
+        parents = {each.pid for each in found}
+        return next((each.pid for each in found if each.parent not in parents), 0)
+
     def daemon(self, node: Node) -> Process | None:
         """Return the process that serves the ranks of a machine."""
         known = {process.pid: process for process in node.processes()}
@@ -141,7 +162,7 @@ class Shaken:
         return len(list(self.told.glob("up.*")))
 
     def story(self) -> str:
-        options = f"{self.way}, keep={self.keep}, patience={self.patience}"
+        options = f"{self.way}, {self.hits}, keep={self.keep}, patience={self.patience}"
         return f"{options}\n{self.cluster.report()}\n{self.job.report()}"
 
     # What is hit
@@ -150,7 +171,12 @@ class Shaken:
         """Do it, and return the machines that are lost by it."""
         names = chance.sample(NODES, len(NODES))
         nodes = [self.cluster[name] for name in names]
-        if what == "a rank":
+        if what == "two hits":
+            for each in chance.choices(SECOND, k=2):
+                self.hits.append(each)
+                self.hit(each, chance)
+                time.sleep(chance.choice((0, chance.uniform(0, 1))))
+        elif what == "a rank":
             for _, rank in sorted(self.ranks(nodes[0]).items())[:1]:
                 _kill(rank.pid)
         elif what in ("a daemon", "two daemons"):
@@ -162,10 +188,14 @@ class Shaken:
         elif what == "an agent":
             return self._kill_agent(names[0])
         elif what == "the launcher":
-            _kill(self.job.pid)
+            _kill(self.launcher())
+        elif what == "the engine":
+            for process in self.cluster["n1"].processes():
+                if process.command.startswith("srun "):
+                    _kill(process.pid)
         elif what in ("TERM", "INT"):
-            with contextlib.suppress(ProcessLookupError):
-                self.job.send_signal(signal.Signals[f"SIG{what}"])
+            if launcher := self.launcher():
+                _kill(launcher, signal.Signals[f"SIG{what}"])
         elif what == "a rank stands still":
             for _, rank in sorted(self.ranks(nodes[0]).items())[:1]:
                 self._pause([rank], chance.uniform(0.1, 3))
@@ -237,7 +267,7 @@ class Shaken:
         self._check_end(what, lost, story)
         for text in (job.stderr, *said):
             assert "failed in the upcall" not in text, story
-            if what not in ("INT", "the launcher"):
+            if what not in ("INT", "the launcher", "two hits", "the engine"):
                 assert "Traceback" not in text.replace("BrokenPipeError", ""), story
 
     def _check_operations(self, what: str, story: str) -> None:
@@ -250,6 +280,8 @@ class Shaken:
     def _check_end(self, what: str, lost: list[str], story: str) -> None:
         job = self.job
         finished = {int(path.name.partition(".")[2]) for path in self.told.glob("left.*")}
+        if what in ("two hits", "the engine"):
+            return
         if what in QUIET or what == "a rank stands still":
             assert job.exit_code == 0, story
             assert finished == set(range(RANKS)), story
@@ -298,9 +330,10 @@ def _is_file(path: Path) -> bool:
     return False
 
 
-def _kill(pid: int) -> None:
+def _kill(pid: int, signum: int = signal.SIGKILL) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        if pid:
+            os.kill(pid, signum)
 
 
 @pytest.fixture
@@ -308,11 +341,17 @@ def shaken(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> 
     """A job that may be started."""
     what, seed = request.getfixturevalue("round_")
     (tmp_path / "job").mkdir()
-    found = Shaken(cluster, tmp_path, what, random.Random(seed))
+    slurm = request.getfixturevalue("nodes_with_slurm") if ROUNDS and not slurms.lacking() else None
+    environment = slurm.environment if slurm is not None else {}
+    found = Shaken(cluster, tmp_path, what, random.Random(seed), bool(environment))
+    found.job.environment |= environment
     try:
         yield found
     finally:
         found.close()
+        if slurm is not None:
+            # It takes a while to notice that its own processes were killed.
+            slurm.settle(LOST)
 
 
 @pytest.mark.timeout(300)
@@ -321,7 +360,7 @@ def test_whatever_is_hit(shaken: Shaken, round_: tuple[str, int]) -> None:
     what, seed = round_
     chance = random.Random(seed + 1)
     shaken.start()
-    early = chance.random() < 0.2 and what not in LONG
+    early = chance.random() < 0.35 and what not in LONG
     if early:
         # While daemons start, or ranks do.
         time.sleep(chance.uniform(0, 4))
