@@ -88,6 +88,7 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     option("--install", action="store_true", help="Make `import pmix` work for all of this environment.")
     option("--uninstall", action="store_true", help="Take --install back.")
     _add_looking(add_tool)
+    _add_changing(add_tool)
     _add_publishing(add_tool)
     return root, commands
 
@@ -147,6 +148,19 @@ def _add_looking(add_tool: Adder) -> None:
     option("--count", metavar="N", type=_count, help="Stop after so many events, at least 1.")
     option("--timeout", metavar="SECONDS", type=float, help="Stop after this time.")
     option("--json", action="store_true", help="Print one JSON object per event and line.")
+
+
+def _add_changing(add_tool: Adder) -> None:
+    option = add_tool(_grow, "Add nodes to a job that runs on several: ranks can be spawned there from then on.")
+    option("hosts", metavar="NODES", nargs="?", default="", help="Their names with slots, such as n3:4,n4.")
+    option("--nodes", metavar="N", type=_count, default=0, help="So many nodes, of any name.")
+    option("--cpus", metavar="N", type=_count, default=0, help="So many CPUs, on any nodes.")
+    option("--timeout", metavar="SECONDS", type=float, help="How long to wait for them.")
+    option = add_tool(_shrink, "Take nodes out of a job that runs on several; refused where ranks run on them.")
+    option("hosts", metavar="NODES", nargs="?", default="", help="Their names, such as n3,n4.")
+    option("--nodes", metavar="N", type=_count, default=0, help="So many nodes on which no rank runs.")
+    option("--force", action="store_true", help="End the ranks that run on them.")
+    option("--timeout", metavar="SECONDS", type=float, help="How long to wait until they have left.")
 
 
 def _add_publishing(add_tool: Adder) -> None:
@@ -226,6 +240,18 @@ def _events(given: Namespace) -> None:
     from pypmix.cli.events import events
 
     events(_reach(given), given.code, given.count, given.timeout, given.json)
+
+
+def _grow(given: Namespace) -> None:
+    from pypmix.cli.growing import grow
+
+    grow(_reach(given), given.hosts, given.nodes, given.cpus, given.timeout)
+
+
+def _shrink(given: Namespace) -> None:
+    from pypmix.cli.growing import shrink
+
+    shrink(_reach(given), given.hosts, given.nodes, given.force, given.timeout)
 
 
 def _lookup(given: Namespace) -> None:

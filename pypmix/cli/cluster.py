@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.cli.parser import UsageError
 from pypmix.host.local import LocalHost
 from pypmix.host.mapping import Room, place
-from pypmix.host.rosters.base import RosterError, Settings
+from pypmix.host.rosters.base import ElasticRoster, RosterError, Settings
 from pypmix.host.rosters.choosing import choose
 from pypmix.host.rosters.slurm import own_addresses
 from pypmix.host.session import NodeSession
@@ -26,13 +26,11 @@ class Launcher(LocalHost):
 
     Args:
         mapping: How.
-        most: How many ranks nodes take at most, by their names.
         terms: Those of `LocalHost`.
     """
 
-    def __init__(self, mapping: mapping.Mapping, most: Mapping[str, int], *terms: Any, **more: Any) -> None:
+    def __init__(self, mapping: mapping.Mapping, *terms: Any, **more: Any) -> None:
         self._mapping = mapping
-        self._most = most
         super().__init__(*terms, **more)
 
     def place(self, size: int, nodes: Sequence[HostNode]) -> list[tuple[HostNode, tuple[int, ...]]]:
@@ -42,9 +40,7 @@ class Launcher(LocalHost):
             OverflowError: There is no room for them.
         """
         usable = [node for node in nodes or self.nodes if node.slots]
-        rooms = [
-            Room(node.hostname, node.slots or 0, self._most.get(node.hostname, 0), node.running) for node in usable
-        ]
+        rooms = [Room(node.hostname, node.slots or 0, node.most, node.running) for node in usable]
         try:
             placed = place(rooms, [size], self._mapping)
         except ValueError as error:
@@ -118,10 +114,13 @@ class Cluster:
             interface=interface,
             patience=self._where.patience,
             keep_alive=self._where.keep_alive,
+            obtain=self._roster.obtain if isinstance(self._roster, ElasticRoster) else None,
+            release=self._roster.release if isinstance(self._roster, ElasticRoster) else lambda _node: None,
         )
         self._roster.watch(session.lost)
-        most = {node.name: node.most for node in nodes}
-        return lambda *terms, **more: Launcher(self._where.mapping, most, *terms, remote=session, **more)
+        if isinstance(self._roster, ElasticRoster):
+            self._roster.attend(session)
+        return lambda *terms, **more: Launcher(self._where.mapping, *terms, remote=session, **more)
 
     def close(self) -> None:
         """Let go of the nodes."""

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 MODULES = {
     "connecting": "Connect Disconnect DirectModex FenceUpcall",
-    "control": "JobControl AllocationRequest FabricRegister FabricUpdate ClientAborted",
+    "control": "JobControl FabricRegister FabricUpdate ClientAborted",
     "credentials": "GetCredential ValidateCredential",
+    "elastic": "AllocationRequest",
     "forwarding": "IOFPull IOFDeregister IOFPush",
     "groups": "GroupUpcall",
     "logs": "Log",

@@ -16,7 +16,7 @@ from pypmix.host.directives import name_of
 from pypmix.standard import attrs, statuses
 from pypmix.standard.enums import InfoFlags, Status
 from pypmix.standard.errors import NotFound, NotSupported, PermissionDenied, PMIxError
-from pypmix.standard.ops import AllocationRequest, FabricRegister, FabricUpdate, JobControl
+from pypmix.standard.ops import FabricRegister, FabricUpdate, JobControl
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.types import RANK_WILDCARD, Proc
 
@@ -174,7 +174,6 @@ def _not_here(_host: Manager, upcall: Upcall) -> NoReturn:
 
 ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {
     JobControl: _control,
-    AllocationRequest: _not_here,
     FabricRegister: _not_here,
     FabricUpdate: _not_here,
 }

@@ -413,6 +413,7 @@ class Daemon(ServingManager):
             self._exchange.handle(topic, partial(self._ordered, handler))
         for topic, listener in (
             (orders.SEND_SIGNAL, self._signal),
+            (orders.LEAVE, lambda _data: self.leave("the launcher needs this node no more")),
             (orders.FORGET_JOB, self._forget),
             (orders.RAISE, lambda data: super(Daemon, self).notify(orders.VALUE.read(data))),
             (orders.DELIVER, self._deliver),
@@ -537,7 +538,8 @@ class Daemon(ServingManager):
 
     def _describe(self, data: bytes, answer: OnAnswer) -> None:
         described, number, merged, stdin, indexed = orders.DESCRIBE.read(data)
-        own = [node.ranks for node in described.nodes if node.hostname == self._node.hostname]
+        # A node that has left and is back has the same name, and no ranks of before.
+        own = [node.ranks for node in described.nodes if node.number == self._node.number]
         ranks = own[0] if own else ()
         # Nothing is decided here: a rank that fails ends no other.
         # Output goes through pipes even where there is one rank alone: this process's own is the roster's.

@@ -42,7 +42,10 @@ class Wish:
         wdir: The working directory; empty where none was named.
         session_wdir: Whether the working directory is the job's own folder.
         hosts: The nodes that were named.
+        added: Those of them that are to join where they are not there, as a list such as `n3:4,n4` has them.
+        target: The allocation whose nodes are meant; empty where none was named.
         hostfiles: Files that name nodes.
+        added_files: Those of them whose nodes are to join where they are not there.
         parent: On whose behalf it is asked for.
         crowded: Whether there may be more procs than CPUs.
         forwarded: Whether the one who asks wants stdout and stderr.
@@ -55,7 +58,10 @@ class Wish:
         self.wdir = ""
         self.session_wdir = False
         self.hosts: list[str] = []
+        self.added: list[str] = []
+        self.target = ""
         self.hostfiles: list[str] = []
+        self.added_files: list[str] = []
         self.parent: Proc | None = None
         self.crowded = True
         self.forwarded = [False, False]
@@ -159,9 +165,27 @@ def _hosts(wish: Wish, data: str | None) -> None:
     wish.hosts += [name for name in (data or "").split(",") if name]
 
 
+def _added_hosts(wish: Wish, data: str | None) -> None:
+    _hosts(wish, data)
+    if data:
+        wish.added.append(data)
+
+
 def _hostfile(wish: Wish, data: str | None) -> None:
     if data:
         wish.hostfiles.append(data)
+
+
+def _added_hostfile(wish: Wish, data: str | None) -> None:
+    _hostfile(wish, data)
+    if data:
+        wish.added_files.append(data)
+
+
+def _target(wish: Wish, data: object) -> None:
+    if not isinstance(data, str):
+        raise refused(Status.ERR_BAD_PARAM, "one allocation is named by PMIX_SPAWN_TARGET, as a string")
+    wish.target = data
 
 
 def _parent(wish: Wish, data: Proc) -> None:
@@ -232,9 +256,10 @@ READERS: dict[str, Reader] = {
     attrs.SET_SESSION_CWD.key: _session_wdir,
     attrs.PSET_NAME.key: _pset,
     attrs.HOST.key: _hosts,
-    attrs.ADD_HOST.key: _hosts,
+    attrs.ADD_HOST.key: _added_hosts,
     attrs.HOSTFILE.key: _hostfile,
-    attrs.ADD_HOSTFILE.key: _hostfile,
+    attrs.ADD_HOSTFILE.key: _added_hostfile,
+    attrs.SPAWN_TARGET.key: _target,
     attrs.NO_OVERSUBSCRIBE.key: _not_crowded,
     attrs.DO_NOT_LAUNCH.key: _no_launch,
     **{each.key: _stop(each) for each in (attrs.DEBUG_STOP_ON_EXEC, attrs.DEBUG_STOP_IN_INIT, attrs.DEBUG_STOP_IN_APP)},

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pypmix.engine.base import OnUpcall, Upcall
+    from pypmix.host.elastic import Elastic
     from pypmix.host.feeding import Feed
     from pypmix.host.joining import Joining
     from pypmix.host.nodes import HostNode, Wrap
@@ -203,6 +204,11 @@ class LocalHost(ServingManager):
             done()
         else:
             self._fleet.refresh(done, REFRESH)
+
+    @property
+    def elastic(self) -> Elastic | None:
+        """What has nodes join and leave while jobs run; None where the nodes are fixed."""
+        return None if self._fleet is None else self._fleet.elastic
 
     @property
     def room(self) -> int:

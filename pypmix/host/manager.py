@@ -38,12 +38,26 @@ if TYPE_CHECKING:
     from pypmix.host.job import Application
     from pypmix.host.loop import Cancellable, HostLoop
     from pypmix.host.nodes import HostNode
+    from pypmix.host.placing import Wanted
     from pypmix.host.rank import Rank
     from pypmix.host.terms import Terms
     from pypmix.requests import Procs
     from pypmix.server import Server
     from pypmix.standard.limits import Limits
     from pypmix.standard.ops import Notification, Output
+
+    class Growing(Protocol):
+        """What has nodes join and leave; see `pypmix.host.elastic.Elastic`."""
+
+        def grow(self, wanted: Wanted, done: Callable[[str, PMIxError | None], None], request: str = "", /) -> None: ...
+
+        def shrink(
+            self, names: Sequence[str], end_ranks: bool, done: Callable[[], None], request: str = "", /
+        ) -> None: ...
+
+        def nodes_of(self, granted: str, /) -> tuple[str, ...]: ...
+
+        def idle(self, number: int, /) -> list[str]: ...
 
     class Joint(Protocol):
         """The operations that servers of several nodes carry out together.
@@ -139,8 +153,8 @@ class Manager:
         self._guard: Guard | None = None
         self._file_limits: tuple[int, int] | None = None
         self._lingering: dict[str, Cancellable] = {}
-        self._psets: dict[str, str] = {}
-        """The process sets that there are, and the nspaces of the jobs that they have come with."""
+        self._psets: dict[str, tuple[str, Procs]] = {}
+        """The process sets that there are: the nspaces of the jobs that they have come with, and their members."""
 
     # What answers and jobs use, on the loop's thread.
 
@@ -148,6 +162,16 @@ class Manager:
     def ending(self) -> bool:
         """Whether all jobs are being ended, and no other may begin."""
         return False
+
+    @property
+    def elastic(self) -> Growing | None:
+        """What has nodes join and leave while jobs run; None where the nodes are fixed."""
+        return None
+
+    @property
+    def space(self) -> str:
+        """What the nspaces of its jobs begin with."""
+        return self._space
 
     @property
     def running(self) -> int:
@@ -358,6 +382,14 @@ class Manager:
             self.jobs.pop(nspace, None)
             raise
 
+    def add_node(self, node: HostNode) -> None:
+        """A node has joined: tell it of the jobs and the process sets that there are."""
+        for job in self.jobs.values():
+            node.register(job.job, job.number, job.terms, ())
+        for name, (_, members) in self._psets.items():
+            node.define_process_set(name, members)
+        self.nodes = (*self.nodes, node)
+
     def started(self, job: RunningJob) -> None:
         """Ranks of a job are about to be started: make it known."""
         self.register(job)
@@ -384,7 +416,7 @@ class Manager:
         # All servers know the same, so that the first one refuses what another would.
         for node in self.nodes:
             node.define_process_set(name, members)
-        self._psets[name] = job
+        self._psets[name] = job, members
 
     def delete_process_set(self, name: str) -> None:
         """Delete a process set on all nodes; see `pypmix.Server.delete_process_set`."""
@@ -513,7 +545,7 @@ class Manager:
 
     def drop_psets(self, nspace: str) -> None:
         """Delete the process sets that a job has come with."""
-        for name in [name for name, owner in list(self._psets.items()) if owner == nspace]:
+        for name in [name for name, (owner, _) in list(self._psets.items()) if owner == nspace]:
             try:
                 self.delete_process_set(name)
             except NotFound:

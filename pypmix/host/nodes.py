@@ -48,6 +48,7 @@ class HostNode:
 
     Attributes:
         running: How many ranks run on it, of all jobs.
+        most: How many ranks are placed on it at most where it is crowded; 0 for any number.
     """
 
     def __init__(self, number: int, hostname: str, tmpdir: str, slots: int | None = None) -> None:
@@ -57,6 +58,7 @@ class HostNode:
         self.slots = slots
         self.names: tuple[str, ...] = (hostname, hostname.partition(".")[0])
         self.running = 0
+        self.most = 0
 
     @property
     def server(self) -> Server:

@@ -92,6 +92,7 @@ PENDING: Field[tuple[tuple[str, str, tuple[Proc, ...], tuple[Proc, ...], float],
 
 SEND_SIGNAL = "pypmix.node.signal"
 SIGNAL: Field[tuple[str, Sequence[int], int]] = message(NAME, RANKS, NUMBER)
+LEAVE = "pypmix.node.leave"
 FORGET_JOB = "pypmix.node.forget"
 NAMED: Field[tuple[str]] = message(NAME)
 RAISE = "pypmix.node.notify"

@@ -7,9 +7,12 @@ from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pypmix.host.nodes import HostNode
+
+    Obtained = Callable[["Sequence[Node]", str], None]
+    Obtain = Callable[["Wanted", Obtained], None]
 
 
 class Node(Record):
@@ -37,6 +40,20 @@ class Node(Record):
                 raise ValueError(f"the {what} of node {self.name} are a number, 0 at least, not {number!r:.80}")
 
 
+class Wanted(Record):
+    """Nodes that a roster is asked for, while a session runs.
+
+    Args:
+        hosts: Their names, and how many slots each has, 0 where that was not said; empty where any will do.
+        nodes: How many; 0 where that was not said.
+        cpus: How many CPUs they have together; 0 where that was not said.
+    """
+
+    hosts: tuple[tuple[str, int], ...] = ()
+    nodes: int = 0
+    cpus: int = 0
+
+
 def by_slot(size: int, nodes: Sequence[HostNode]) -> list[tuple[HostNode, tuple[int, ...]]]:
     """Place ranks on nodes, as many on each as it has free slots; return those that hold any with their ranks.
 
@@ -44,7 +61,7 @@ def by_slot(size: int, nodes: Sequence[HostNode]) -> list[tuple[HostNode, tuple[
     """
     usable = [node for node in nodes if node.slots]
     if not usable:
-        raise ValueError("no node has a slot")
+        raise OverflowError("no node has a slot")
     counts = []
     left = size
     for node in usable:

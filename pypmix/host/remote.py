@@ -91,7 +91,8 @@ class RemoteNode(HostNode):
         node: What is known of it.
 
     Attributes:
-        lost: Why it is lost; empty while it is not.
+        known: What is known of it.
+        lost: Why it is lost, or has left; empty while it is there.
         listens: Whether somebody there reads what ranks write: clients that spawn jobs or pull output.
         refresh: What is under way there, as it was told last.
     """
@@ -99,8 +100,11 @@ class RemoteNode(HostNode):
     def __init__(self, host: ServingManager, number: int, node: Node) -> None:
         super().__init__(number, node.name, host.tmpdir, node.slots)
         self.names = tuple(dict.fromkeys((*self.names, *node.addresses)))
+        self.most = node.most
+        self.known = node
         self.lost = ""
         self.listens = False
+        self._at_idle: Callable[[], None] | None = None
         self._host = host
         self._exchange: Exchange | None = None
         self._described: dict[str, Fault | None] = {}
@@ -283,10 +287,30 @@ class RemoteNode(HostNode):
         for launch in () if job is None else list(job.launches):
             if isinstance(launch, RemoteLaunch):
                 launch.over_on(self)
+        self.check_idle()
+
+    def when_idle(self, done: Callable[[], None]) -> None:
+        """Call a function once nothing is left of any job's ranks here, now or later."""
+        self._at_idle = done
+        self.check_idle()
+
+    def check_idle(self) -> None:
+        """See whether something is left of a job's ranks here, where somebody waits for that."""
+        if self._at_idle is None:
+            return
+        launches = [launch for job in self._host.jobs.values() for launch in job.launches]
+        if not any(isinstance(launch, RemoteLaunch) and launch.holds(self) for launch in launches):
+            done, self._at_idle = self._at_idle, None
+            done()
 
     def _rank(self, proc: Proc) -> Rank | None:
         found = self._host.find(proc)
         return found[1] if found is not None and found[1].node is self else None
+
+    def dismiss(self) -> None:
+        """Tell the daemon to leave: nothing is left of any job's ranks here."""
+        self._tell(orders.LEAVE, b"")
+        self.lose("it has left the session")
 
     def lose(self, reason: str) -> None:
         """The node is lost, and its ranks with it."""
@@ -306,6 +330,7 @@ class RemoteNode(HostNode):
             for launch in list(job.launches):
                 if isinstance(launch, RemoteLaunch):
                     launch.over_on(self)
+        self.check_idle()
 
 
 class RemoteInput(Input):
@@ -468,6 +493,12 @@ class RemoteLaunch(Launch):
         if not self._running:
             self._last_ended()
         self.job.started()
+        for node in self._nodes:
+            node.check_idle()
+
+    def holds(self, node: RemoteNode) -> bool:
+        """Tell whether something of it is on a node, or is about to be."""
+        return node in self._busy or (self.unstarted and node in self._nodes)
 
     def over_on(self, node: RemoteNode) -> None:
         """Nothing of it is left on a node."""

@@ -7,6 +7,10 @@ standard output or the daemon itself ends, or where the roster says so: its rank
 daemon that no longer answers ends after `keep_alive` seconds (`pypmix.host.exchange.keepalive`).
 
 A daemon leaves where its standard input ends, so nothing outlives the launcher, however that ends.
+
+Nodes join later, and leave while the session goes on, as `pypmix.host.elastic` decides. A daemon that comes late is
+started and met as the others, but its failure is that of its joining alone. It is told of the jobs that there are, and
+of the procs that have gone with nodes that are not there any more; all else it hears of the other servers.
 """
 
 from __future__ import annotations
@@ -15,16 +19,20 @@ import os
 import secrets
 import socket
 import time
+from queue import SimpleQueue as Queue
 
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host import orders
 from pypmix.host.crossings import Exchanging, merged
 from pypmix.host.daemon import Orders, bootstrap, read_ready
+from pypmix.host.elastic import Elastic, node_event
 from pypmix.host.exchange import Crossing, Exchange, TCPCarrier
 from pypmix.host.exchange.coordinator import ContextIds
 from pypmix.host.loop import READ
 from pypmix.host.outcome import listed
 from pypmix.host.remote import RemoteNode
+from pypmix.standard import attrs
+from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.logtext import get_logger
 
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.kinds import OnAnswer
     from pypmix.host.loop import Loop
     from pypmix.host.nodes import HostNode
-    from pypmix.host.placing import Node
+    from pypmix.host.placing import Node, Obtain
     from pypmix.host.serving import ServingManager
     from pypmix.standard.types import Proc
 
@@ -63,6 +71,7 @@ if TYPE_CHECKING:
             """Return why it has ended before it was ready, and what to try; empty if that is not known."""
 
     Start = Callable[[Node, bytes], StartedDaemon]
+    Word = Callable[["Fleet"], None]
 
 LAUNCHER = "!launcher"
 """The launcher's name in the exchange: the first of all, so that what a session keeps once is kept there."""
@@ -97,6 +106,8 @@ class NodeSession:
         folder: Where daemons make their folders; TMPDIR there by default.
         patience: Seconds that they have to be ready.
         keep_alive: Seconds after which a node whose daemon does not answer is lost, and a launcher to its daemons.
+        obtain: Obtains further nodes while the session runs; None where the nodes are fixed.
+        release: Told of a node that has left.
     """
 
     def __init__(
@@ -111,6 +122,8 @@ class NodeSession:
         folder: str = "",
         patience: float = PATIENCE,
         keep_alive: float = KEEP_ALIVE_SECONDS,
+        obtain: Obtain | None = None,
+        release: Callable[[Node], None] = lambda _node: None,
     ) -> None:
         names = [node.name for node in nodes]
         if len(set(names)) != len(names):
@@ -126,28 +139,88 @@ class NodeSession:
         self.folder = folder
         self.patience = patience
         self.keep_alive = keep_alive
-        self.on_lost: Callable[[str, str], None] = lambda _name, _reason: None
-        """Set by the launcher: told of a node that is lost; from any thread."""
+        self.obtain = obtain
+        self.release = release
+        self._words: Queue[Word] = Queue()
+        self._heard: Callable[[], None] = lambda: None
+
+    # The roster's word, from any thread; what comes before the session runs is kept
+
+    def join(self, node: Node) -> None:
+        """The roster has one more node: start its daemon, and have it join."""
+        self._say(lambda fleet: fleet.elastic.join((node,)))
+
+    def leave(self, name: str, reason: str = "") -> None:
+        """The roster takes a node back: its ranks are ended, and its daemon leaves."""
+        self._say(lambda fleet: fleet.elastic.leave(name, reason))
 
     def lost(self, name: str, reason: str) -> None:
-        """The roster knows that a node is lost; from any thread."""
-        self.on_lost(name, reason)
+        """The roster knows that a node is lost."""
+        self._say(lambda fleet: fleet.lose(name, reason))
+
+    def _say(self, word: Word) -> None:
+        self._words.put(word)
+        self._heard()
+
+    def follow(self, heard: Callable[[], None]) -> None:
+        """Have a function called when there are words, and now."""
+        self._heard = heard
+        heard()
+
+    def carry_out(self, fleet: Fleet) -> None:
+        """Carry out the words that there are, on the loop."""
+        while not self._words.empty():
+            self._words.get()(fleet)
 
 
 class _Daemon:
     """A daemon on its way, or there.
 
     Attributes:
+        joining: What it is started for, while it is on its way into a session that runs.
         present: Whether it takes part in the exchange, and the launcher has told it of the others.
+        left: Called when it has ended, where it was told to leave.
     """
 
-    def __init__(self, node: RemoteNode, started: StartedDaemon) -> None:
+    def __init__(self, node: RemoteNode, started: StartedDaemon, joining: _Joining | None) -> None:
         self.node = node
         self.started = started
+        self.joining = joining
         self.said = bytearray()
         self.ready = False
         self.present = False
         self.open = True
+        self.left: Callable[[], None] | None = None
+
+    def dismiss(self) -> None:
+        """End its standard input, with which it leaves."""
+        if self.started.stdin >= 0:
+            os.close(self.started.stdin)
+            self.started.stdin = -1
+
+
+class _Joining:
+    """Nodes that are on their way into a session that runs.
+
+    Args:
+        names: Their names.
+        done: Called with the reasons why some could not join, by their names, when all others have.
+    """
+
+    def __init__(self, names: Iterable[str], done: Callable[[Mapping[str, str]], None]) -> None:
+        self.awaited = dict.fromkeys(names)
+        self._failed: dict[str, str] = {}
+        self._done = done
+
+    def settle(self, name: str, reason: str = "") -> None:
+        """A node has joined, or cannot."""
+        if name not in self.awaited:
+            return
+        del self.awaited[name]
+        if reason:
+            self._failed[name] = reason
+        if not self.awaited:
+            self._done(self._failed)
 
 
 class Fleet:
@@ -167,7 +240,13 @@ class Fleet:
         self._loop = loop
         self.nodes = tuple([RemoteNode(host, number, node) for number, node in enumerate(session.nodes)])
         self._by_name = {node.hostname: node for node in self.nodes}
+        self._last = len(self.nodes)
+        """The last number of a node; the launcher has the one after those that were there first."""
+        self.elastic = Elastic(host, self, session.obtain, session.release)
         self._daemons: dict[str, _Daemon] = {}
+        self._leaving: list[_Daemon] = []
+        self._secret = b""
+        self._launcher: tuple[str, tuple[tuple[str, int], ...]] = (LAUNCHER, ())
         self._there: dict[str, tuple[tuple[str, int], ...]] = {}
         self._carrier: TCPCarrier | None = None
         self._exchange: Exchange | None = None
@@ -182,8 +261,8 @@ class Fleet:
             OSError: The launcher cannot listen there.
         """
         session = self._session
-        secret = secrets.token_bytes(32)
-        carrier = TCPCarrier(LAUNCHER, secret, listen=(session.listen, 0), keep_alive=session.keep_alive)
+        self._secret = secrets.token_bytes(32)
+        carrier = TCPCarrier(LAUNCHER, self._secret, listen=(session.listen, 0), keep_alive=session.keep_alive)
         self._carrier = carrier
         self._exchange = exchange = Exchange(carrier)
         crossing = Crossing(self._host.server, exchange)
@@ -192,35 +271,37 @@ class Fleet:
         exchange.start()
         host, port = carrier.address
         named = session.addresses or ((socket.gethostname(),) if host in ("0.0.0.0", "::") else (host,))
-        launcher = LAUNCHER, tuple([(each, port) for each in named])
+        self._launcher = LAUNCHER, tuple([(each, port) for each in named])
         for node in self.nodes:
-            node.open(exchange)
-            given = Orders(
-                node.hostname, self._space, secret, launcher, node.number, session.interface,
-                tuple(session.env.items()), session.folder, self._host.wdir, self._host.grace, session.keep_alive,
-            )  # fmt: skip
-            self._start(node, bootstrap(given))
-        session.on_lost = lambda name, reason: self._post(lambda: self._lose(name, reason))
+            self._start(node, exchange)
+        session.follow(lambda: self._post(lambda: session.carry_out(self)))
         deadline = time.monotonic() + session.patience
         self._loop.run(lambda: self._come() or time.monotonic() > deadline, every=POLL)
         if self._failed is not None:
             raise self._failed
         late = [name for name, daemon in self._daemons.items() if not daemon.present]
         if late:
-            raise PMIxError(
-                f"{listed(late)} did not join within {session.patience:g} s",
-                hint=f"their daemons dial {', '.join([each for each, _ in launcher[1]])} port {port}: "
-                "is there a route, and no firewall?",
-            )
+            raise PMIxError(f"{listed(late)} did not join within {session.patience:g} s", hint=self._advice())
         return Launching(self._host, crossing, self)
 
-    def _start(self, node: RemoteNode, line: bytes) -> None:
-        known = next(each for each in self._session.nodes if each.name == node.hostname)
+    def _advice(self) -> str:
+        where = self._launcher[1]
+        dialed = f"{', '.join([each for each, _ in where])} port {where[0][1]}"
+        return f"their daemons dial {dialed}: is there a route, and no firewall?"
+
+    def _start(self, node: RemoteNode, exchange: Exchange, joining: _Joining | None = None) -> None:
+        session = self._session
+        node.open(exchange)
+        given = Orders(
+            node.hostname, self._space, self._secret, self._launcher, node.number, session.interface,
+            tuple(session.env.items()), session.folder, self._host.wdir, self._host.grace, session.keep_alive,
+        )  # fmt: skip
+        line = bootstrap(given)
         try:
-            started = self._session.start(known, line)
+            started = session.start(node.known, line)
         except OSError as error:
             raise PMIxError(f"node {node}: its daemon cannot be started: {error}") from error
-        daemon = self._daemons[node.hostname] = _Daemon(node, started)
+        daemon = self._daemons[node.hostname] = _Daemon(node, started, joining)
         os.set_blocking(started.stdout, False)
         self._loop.watch(started.stdout, READ, lambda: self._read(daemon))
         if started.stdin >= 0:
@@ -241,9 +322,12 @@ class Fleet:
         name = daemon.node.hostname
         if not data:
             self._rest(daemon)
+            if daemon.left is not None:
+                self._check_left(daemon)
+                return
             if not daemon.ready:
                 self._refuse(daemon)
-            self._lose(name, "its daemon has ended")
+            self.lose(name, "its daemon has ended")
         elif daemon.ready:
             _log.info("%s: %s", name, data.decode(errors="replace").rstrip())
         else:
@@ -260,9 +344,13 @@ class Fleet:
                 raise PMIxError(trouble)
             read_ready(line, daemon.node.hostname)
         except PMIxError as error:
-            self._failed = self._failed or error
+            if daemon.joining is None:
+                self._failed = self._failed or error
+            else:
+                self._give_up(daemon, "\n".join(filter(None, (error.detail, error.hint))))
         else:
             daemon.ready = True
+            self._settle(daemon)
             if rest:
                 _log.info("%s: %s", daemon.node, rest.decode(errors="replace").rstrip())
 
@@ -273,6 +361,92 @@ class Fleet:
 
     def _come(self) -> bool:
         return self._failed is not None or all(each.ready and each.present for each in self._daemons.values())
+
+    # Nodes that join later, and that leave
+
+    def add(self, nodes: Sequence[Node], done: Callable[[Mapping[str, str]], None]) -> None:
+        """Start the daemons of further nodes, and have them join.
+
+        Args:
+            nodes: The nodes.
+            done: Called with the reasons why some could not join, by their names, when all others have.
+        """
+        assert self._exchange is not None
+        joining = _Joining([node.name for node in nodes], done)
+        for node in nodes:
+            if node.name in self._daemons or any(each.node.hostname == node.name for each in self._leaving):
+                joining.settle(node.name, f"{node.name} is in the session already, or has not left it yet")
+                continue
+            self._last += 1
+            remote = self._by_name[node.name] = RemoteNode(self._host, self._last, node)
+            try:
+                self._start(remote, self._exchange, joining)
+            except PMIxError as error:
+                joining.settle(node.name, error.detail)
+        self._loop.later(self._session.patience, lambda: self._too_late(joining))
+
+    def _too_late(self, joining: _Joining) -> None:
+        for name in list(joining.awaited):
+            trouble = self._daemons[name].started.trouble() or self._advice()
+            text = f"{name} did not join within {self._session.patience:g} s: {trouble}"
+            self._give_up(self._daemons[name], text)
+
+    def _give_up(self, daemon: _Daemon, reason: str) -> None:
+        """A daemon does not get into a session that runs."""
+        joining, daemon.joining = daemon.joining, None
+        daemon.node.lose(reason)
+        del self._daemons[daemon.node.hostname]
+        daemon.started.stop()
+        self._part(daemon, lambda: None)
+        if joining is not None:
+            joining.settle(daemon.node.hostname, reason)
+
+    def _settle(self, daemon: _Daemon) -> None:
+        """A daemon that comes late is there once it is ready, and takes part in the exchange."""
+        joining = daemon.joining
+        if joining is None or not daemon.ready or not daemon.present:
+            return
+        daemon.joining = None
+        self.nodes = (*self.nodes, daemon.node)
+        self._host.add_node(daemon.node)
+        joining.settle(daemon.node.hostname)
+
+    def dismiss(self, node: RemoteNode, done: Callable[[], None]) -> None:
+        """Have the daemon of a node leave, on which nothing is left of any job.
+
+        Args:
+            node: The node.
+            done: Called when it has ended.
+        """
+        daemon = self._daemons.pop(node.hostname, None)
+        if daemon is None:
+            # It was lost in the meantime.
+            done()
+            return
+        node.dismiss()
+        self._forget(node)
+        daemon.dismiss()
+        self._part(daemon, done)
+        self._loop.later(LEAVING, daemon.started.stop)
+
+    def _part(self, daemon: _Daemon, done: Callable[[], None]) -> None:
+        """Wait for the end of a daemon."""
+        daemon.left = done
+        self._leaving.append(daemon)
+        self._check_left(daemon)
+
+    def _check_left(self, daemon: _Daemon) -> None:
+        """A daemon has left once its output has ended, and the exchange has lost it: so its name is free again."""
+        if daemon.left is not None and not daemon.open and not daemon.present and daemon in self._leaving:
+            self._leaving.remove(daemon)
+            daemon.dismiss()
+            os.close(daemon.started.stdout)
+            daemon.started.ended()
+            daemon.left()
+
+    def _forget(self, node: RemoteNode) -> None:
+        self.nodes = tuple([each for each in self.nodes if each is not node])
+        self._host.nodes = tuple([each for each in self._host.nodes if each is not node])
 
     # Messages
 
@@ -310,7 +484,10 @@ class Fleet:
         self._post(lambda: self._join(node))
 
     def _join(self, node: RemoteNode) -> None:
-        self._daemons[node.hostname].present = True
+        daemon = self._daemons.get(node.hostname)
+        if daemon is not None:
+            daemon.present = True
+            self._settle(daemon)
 
     def _asked(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         node = self._of(sender)
@@ -338,18 +515,31 @@ class Fleet:
         if not here and self._carrier is not None:
             reason = self._carrier.reason(name)
             text = f"the connection with its daemon has ended{reason and ': '}{reason}"
-            self._post(lambda: self._lose(name, text))
+            self._post(lambda: self._disconnected(name, text))
 
-    def _lose(self, name: str, reason: str) -> None:
+    def _disconnected(self, name: str, reason: str) -> None:
+        self._there.pop(name, None)
+        self.lose(name, reason)
+        for daemon in [each for each in self._leaving if each.node.hostname == name]:
+            daemon.present = False
+            self._check_left(daemon)
+
+    def lose(self, name: str, reason: str) -> None:
         """A node is lost."""
-        node, daemon = self._by_name.get(name), self._daemons.get(name)
-        if node is None or daemon is None or self._closing or node.lost:
+        daemon = self._daemons.get(name)
+        if daemon is None or self._closing:
+            return
+        if daemon.joining is not None:
+            self._give_up(daemon, f"node {name}: {reason}")
             return
         if not daemon.present:
             self._failed = self._failed or PMIxError(f"node {name}: {reason}")
-        self._host.nodes = tuple([each for each in self._host.nodes if each is not node])
+        del self._daemons[name]
+        self._forget(daemon.node)
         daemon.started.stop()
-        node.lose(reason)
+        daemon.node.lose(reason)
+        self._host.notify(node_event(self._host, EventCode.EVENT_NODE_DOWN, attrs.HOSTNAME(name)))
+        self._part(daemon, lambda: None)
 
     def refresh(self, done: Callable[[], None], timeout: float) -> None:
         """Learn from all daemons what is under way there, and call a function then."""
@@ -377,12 +567,12 @@ class Fleet:
     def close(self) -> None:
         """Have all daemons leave; those that do not are stopped."""
         self._closing = True
-        for daemon in self._daemons.values():
-            if daemon.started.stdin >= 0:
-                os.close(daemon.started.stdin)
+        self._leaving += self._daemons.values()
+        for daemon in self._leaving:
+            daemon.dismiss()
         deadline = time.monotonic() + LEAVING
         self._loop.run(lambda: self._left() or time.monotonic() > deadline, every=POLL)
-        for daemon in self._daemons.values():
+        for daemon in self._leaving:
             self._rest(daemon)
             if daemon.started.ended() is None:
                 daemon.started.stop()
@@ -391,7 +581,7 @@ class Fleet:
             self._exchange.close()
 
     def _left(self) -> bool:
-        return all(daemon.started.ended() is not None for daemon in list(self._daemons.values()))
+        return all(daemon.started.ended() is not None for daemon in self._leaving)
 
 
 class Launching(Exchanging):

@@ -13,7 +13,7 @@ from pypmix.standard.ops import Spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pypmix.engine.base import Upcall
     from pypmix.host.manager import Manager
@@ -28,23 +28,56 @@ def _nodes(host: Manager, wish: Wish, parent: Proc | None) -> list[HostNode]:
     """Return the nodes that a wish names, in their order; none where it names none."""
     names = list(wish.hosts)
     for path in wish.hostfiles:
-        try:
-            with open(path, encoding="utf-8", errors="surrogateescape") as file:
-                lines = [line.partition("#")[0].split() for line in file]
-        except OSError as error:
-            raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"the hostfile {path!r}: {error.strerror}") from None
-        names += [words[0] for words in lines if words]
-    known = dict.fromkeys(LOOPBACK, host.node_of(parent))
-    for node in host.nodes:
-        known.update(dict.fromkeys(node.names, node))
+        names += [words[0] for line in _lines(path) if (words := line.partition("#")[0].split())]
+    if wish.target:
+        granted = () if host.elastic is None else host.elastic.nodes_of(wish.target)
+        if not granted:
+            raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"there is no allocation {wish.target!r:.80}")
+        names += granted
+    known = _known(host, parent)
     found = set()
     for name in names:
-        named = known.get(name) or known.get(name.rpartition(":")[0])
+        named = _find(known, name)
         if named is None:
             others = ", ".join([each.hostname for each in host.nodes])
             raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"{name!r} is none of the nodes that there are: {others}")
         found.add(named)
     return [node for node in host.nodes if node in found]
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return list(file)
+    except OSError as error:
+        raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"the hostfile {path!r}: {error.strerror}") from None
+
+
+def _known(host: Manager, parent: Proc | None) -> dict[str, HostNode]:
+    """Return the nodes that ranks can be placed on, by all of their names."""
+    known = dict.fromkeys(LOOPBACK, host.node_of(parent))
+    for node in host.nodes:
+        # One without slots is about to leave.
+        if node.slots != 0:
+            known.update(dict.fromkeys(node.names, node))
+    return known
+
+
+def _find(known: Mapping[str, HostNode], name: str) -> HostNode | None:
+    return known.get(name) or known.get(name.rpartition(":")[0])
+
+
+def _absent(host: Manager, wish: Wish, parent: Proc | None) -> tuple[tuple[str, int], ...]:
+    """Return the nodes that a wish adds, and that are not there, with their slots."""
+    from pypmix.host.rosters.names import merged, read_hostfile, read_hosts
+
+    known = _known(host, parent)
+    try:
+        named = [each for text in wish.added for each in read_hosts(text)]
+        named += [each for path in wish.added_files for each in read_hostfile(_lines(path), path)]
+    except ValueError as error:
+        raise refused(Status.ERR_JOB_FAILED_TO_MAP, str(error)) from None
+    return tuple([(each.name, each.slots) for each in merged(named) if each.name.rpartition("@")[2] not in known])
 
 
 def _check_room(host: Manager, wish: Wish, size: int) -> None:
@@ -75,6 +108,13 @@ def _spawn(host: Manager, upcall: Upcall) -> None:
     if host.ending:
         raise refused(Status.ERR_JOB_CANCELED, "the host is ending its jobs")
     wish, apps = read(op, host.env, host.wdir or os.sep, host.next_folder)
+    if (wish.added or wish.added_files) and host.elastic is not None:
+        absent = _absent(host, wish, upcall.requestor)
+        if absent:
+            from pypmix.host.placing import Wanted
+
+            host.elastic.grow(Wanted(absent), lambda _id, error: _go_on(host, upcall, error))
+            return
     size = sum([app.np for app in apps])
     nodes = _nodes(host, wish, upcall.requestor)
     _check_room(host, wish, size)
@@ -97,6 +137,14 @@ def _spawn(host: Manager, upcall: Upcall) -> None:
             notices.job_started(job)
 
     job.when_started(started)
+
+
+def _go_on(host: Manager, upcall: Upcall, error: PMIxError | None) -> None:
+    """The nodes that a spawn adds have joined, or cannot."""
+    if error is not None:
+        upcall.fail(refused(Status.ERR_JOB_ALLOC_FAILED, error.detail))
+    else:
+        host.answer_with(_spawn, upcall)
 
 
 class Orphanage:

@@ -57,6 +57,11 @@ class Session:
         """Return the pid of a node's daemon."""
         return int((self.folder / f"{node}.pid").read_text())
 
+    def say(self, word: list[str]) -> None:
+        """Have the roster say something."""
+        with (self.folder / "words").open("a") as file:
+            file.write(json.dumps(word) + "\n")
+
     def until(self, happened: Callable[[], bool], what: str) -> None:
         """Wait for something; what there is instead is the error."""
         deadline = time.monotonic() + SECONDS

@@ -1,23 +1,32 @@
 """A launcher whose nodes are daemons on this machine: each has an address of loopback and a TMPDIR of its own.
 
 Usage: launcher.py JSON, with `folder`, `nodes` (name to slots), `apps` (lists of [np, word...]), and of `terms`,
-`timeout`, `grace`, `python`, `env` and `patience` what the test needs. The last line on standard error is
-`OUTCOME code reason`.
+`timeout`, `grace`, `python`, `env` and `patience` what the test needs. With `elastic` it obtains any node; with
+`words` it says what is written to the file of that name: lines of JSON such as `["join", "n3"]`. The last line on
+standard error is `OUTCOME code reason`.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 
 from pypmix.host.job import Application
 from pypmix.host.local import LocalHost
-from pypmix.host.placing import Node
+from pypmix.host.placing import Node, Wanted
 from pypmix.host.session import NodeSession
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import PMIxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.host.placing import Obtained
 
 
 class Started:
@@ -43,12 +52,35 @@ class Started:
         return ""
 
 
+def speak(session: NodeSession, path: str, make: Callable[[str, int], Node]) -> None:
+    """Say the words of a file, as they are written."""
+    said = 0
+    while True:
+        time.sleep(0.02)
+        if not os.path.exists(path):
+            continue
+        with open(path) as file:
+            words = [json.loads(line) for line in file if line.endswith("\n")]
+        for what, name in words[said:]:
+            if what == "join":
+                session.join(make(name, 1))
+            else:
+                session.leave(name, "as it was told")
+        said = len(words)
+
+
 def main() -> int:
     given = json.loads(sys.argv[1])
     slots: dict[str, int] = given["nodes"]
-    nodes = [
-        Node(name, count, addresses=(f"127.0.0.{number}",)) for number, (name, count) in enumerate(slots.items(), 2)
-    ]
+    numbers = itertools.count(2)
+
+    def make(name: str, count: int) -> Node:
+        return Node(name, count, addresses=(f"127.0.0.{next(numbers)}",))
+
+    def obtain(wanted: Wanted, done: Obtained) -> None:
+        done([make(name, count or 1) for name, count in wanted.hosts], "there are no more")
+
+    nodes = [make(name, count) for name, count in slots.items()]
 
     def start(node: Node, _line: bytes) -> Started:
         tmpdir = os.path.join(given["folder"], node.name)
@@ -61,8 +93,16 @@ def main() -> int:
         return started
 
     session = NodeSession(
-        nodes, start, interface="127.0.0.0/8", env=given.get("env"), patience=given.get("patience", 60.0)
+        nodes,
+        start,
+        interface="127.0.0.0/8",
+        env=given.get("env"),
+        patience=given.get("patience", 60.0),
+        obtain=obtain if given.get("elastic") else None,
     )
+    if given.get("words"):
+        path = os.path.join(given["folder"], "words")
+        threading.Thread(target=speak, args=(session, path, make), daemon=True).start()
     try:
         host = LocalHost(
             [Application(tuple(words), np) for np, *words in given["apps"]],

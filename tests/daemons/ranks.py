@@ -93,6 +93,81 @@ def crowded(me: pypmix.Client) -> None:
     me.fence(timeout=30)
 
 
+def elastic(me: pypmix.Client) -> None:
+    """Rank 0 has nodes join and leave, and spawns on them; the spawned form a group with those who were there."""
+    parent = me.get(attrs.PARENT_ID, me.proc, wait=False, default=None)
+    if parent is None:
+        with me.events(pypmix.EventCode.DVM_IS_READY, pypmix.EventCode.EVENT_NODE_OFFLINE) as events:
+            me.fence(timeout=30)
+            job = ""
+            if me.rank == 0:
+                answer = me.allocate(pypmix.AllocDirective.EXTEND, timeout=60, info={attrs.ALLOC_NODE_LIST: "n2:2"})
+                say("granted", answer[attrs.ALLOC_NODE_LIST])
+                program = [sys.executable, __file__, "elastic"]
+                job = me.spawn(program, n=2, info={attrs.SPAWN_TARGET: answer[attrs.ALLOC_ID]}).nspace
+                me.publish({"job": job})
+            event = events.get(timeout=60)
+            say("grown", event.info[attrs.ALLOC_NODE_LIST], event.info[attrs.ALLOC_NODE_LIST])
+            _meet(me, me.nspace, str(me.lookup("job", wait=30)))
+            if me.rank == 0:
+                _change(me)
+            me.fence(timeout=90)
+            codes = []
+            while len(codes) < 3:
+                event = events.get(timeout=60)
+                codes.append(event.code)
+                if event.code == pypmix.EventCode.EVENT_NODE_OFFLINE:
+                    say("offline", event.info[attrs.HOSTNAME])
+    else:
+        say("worked on", NODE)
+        _meet(me, parent.nspace, me.nspace)
+        me.lookup("leave", wait=30)
+
+
+def _meet(me: pypmix.Client, first: str, second: str) -> None:
+    members = [Proc(nspace, rank) for nspace in (first, second) for rank in range(2)]
+    with me.group("met", members, timeout=60) as group:
+        me.fence(group, timeout=30)
+        say("group of", group.size, "with", len(group.members))
+
+
+def _change(me: pypmix.Client) -> None:
+    """Release what was granted, and get more in other ways."""
+    release = pypmix.AllocDirective.RELEASE
+    try:
+        me.allocate(release, timeout=30, info={attrs.ALLOC_NODE_LIST: "n2"})
+    except PMIxError as error:
+        say("refused", "busy" if error.status == pypmix.Status.ERR_RESOURCE_BUSY else error, "n2")
+    me.publish({"leave": True})
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            say("released", me.allocate(release, timeout=30, info={attrs.ALLOC_NODE_LIST: "n2"})[attrs.ALLOC_NODE_LIST])
+            break
+        except PMIxError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+    me.spawn(["sh", "-c", "echo spawned on $TEST_NODE"], info={attrs.ADD_HOST: "n3:2"}).wait(timeout=30)
+    granted = me.allocate(timeout=60, info={attrs.ALLOC_NODE_LIST: "n2"})[attrs.ALLOC_ID]
+    me.spawn(["sh", "-c", "echo back on $TEST_NODE"], info={attrs.SPAWN_TARGET: granted}).wait(timeout=30)
+    say("target", "n3")
+
+
+def taken(me: pypmix.Client) -> None:
+    """The node of ranks 2 and 3 is taken away, while the others wait for them in a fence."""
+    with me.events(pypmix.EventCode.EVENT_NODE_OFFLINE) as events:
+        me.fence(timeout=30)
+        say("up", me.rank)
+        if NODE == "n1":
+            time.sleep(60)
+        try:
+            me.fence(timeout=50)
+        except PMIxError as error:
+            say("fence without", sorted(proc.rank for proc in error.missing))
+        say("offline", events.get(timeout=30).info[attrs.HOSTNAME])
+
+
 if __name__ == "__main__":
     with pypmix.Client() as client:
         globals()[sys.argv[1]](client)

@@ -187,7 +187,7 @@ class HostManager(ServingManager):
             given = proc_tuple(members)
             instances("members", given, Proc)
             self.crossing.psets.define(name, tuple(dict.fromkeys(self.whole(given))))
-            self._psets[name] = job
+            self._psets[name] = job, given
 
     def delete_process_set(self, name: str) -> None:
         """Delete a process set, on all hosts of the exchange."""

@@ -112,13 +112,17 @@ class Announcements:
     def meet(self, name: str) -> None:
         """Another server has come: tell it what the others know, at once, so that no news get there before."""
         news: list[tuple[int, int, tuple[Proc, ...]]] = []
-        for nspace, digest, departed, finalized in self._places.told_by(self._exchange.name):
+        # Nobody else tells of procs whose server has gone, or that were on one of the newcomer's name.
+        for nspace, digest, departed, finalized in self._places.told_by(self._exchange.name, self._is_elsewhere(name)):
             self._exchange.tell_others(REGISTERED, _REGISTERED.write((nspace, digest)), name)
             news += [(FINALIZED, incarnation, (proc,)) for proc, incarnation in finalized]
             if departed:
                 news.append((DEPARTED, 0, tuple(departed)))
         if news:
             self._exchange.tell_others(PROC_NEWS, _NEWS.write(tuple(news)), name)
+
+    def _is_elsewhere(self, newcomer: str) -> Callable[[str], bool]:
+        return lambda server: server != newcomer and self._exchange.has(server) and server != self._exchange.name
 
     def lose(self, name: str) -> None:
         """Another server is lost: what it has told of is asked of others."""

@@ -190,13 +190,25 @@ class Places:
         job = self._jobs.get(nspace)
         return None if job is None else job.places
 
-    def told_by(self, teller: str) -> Iterator[tuple[str, bytes, list[Proc], list[tuple[Proc, int]]]]:
-        """Yield what a server has told: jobs, their digests, and of its own procs who has departed, and finalized."""
+    def told_by(
+        self, teller: str, elsewhere: Callable[[str], bool]
+    ) -> Iterator[tuple[str, bytes, list[Proc], list[tuple[Proc, int]]]]:
+        """Yield what a server tells: jobs, their digests, and who has departed, and finalized.
+
+        Args:
+            teller: The server.
+            elsewhere: Whether another server tells of the procs of a server.
+        """
         for nspace, job in self._jobs.items():
             if teller in job.tellers:
-                mine = [Proc.unchecked(nspace, rank) for rank, where in job.places.items() if where == teller]
-                departed = [proc for proc in mine if proc.rank in job.departed]
-                finalized = [(proc, job.finalized[proc.rank]) for proc in mine if proc.rank in job.finalized]
+                departed = [
+                    Proc.unchecked(nspace, rank) for rank in job.departed if not elsewhere(job.places.get(rank, teller))
+                ]
+                finalized = [
+                    (Proc.unchecked(nspace, rank), incarnation)
+                    for rank, incarnation in job.finalized.items()
+                    if job.places.get(rank) == teller
+                ]
                 yield nspace, job.tellers[teller], departed, finalized
 
     # Procs

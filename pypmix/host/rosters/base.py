@@ -6,13 +6,15 @@ standard input, which holds the session's secret, and answers one line on its st
 input tells it that the launcher has gone. So a roster gives it both, and keeps the line from command lines, logs, and
 files that others can read.
 
+A roster whose nodes come and go while the session runs has the methods of `ElasticRoster`, too.
+
 A class outside of pypmix is named by `--roster module:Class`, or by its name among the entry points `pypmix.rosters`.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pypmix.standard.record import Record
 
@@ -20,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pypmix.host.placing import Node
+    from pypmix.host.placing import Node, Obtained, Wanted
     from pypmix.host.rosters.names import Host
     from pypmix.host.session import StartedDaemon
 
@@ -120,3 +122,36 @@ class Roster(Protocol):
 
     def close(self) -> None:
         """The session is over: let go of what was taken."""
+
+
+class Members(Protocol):
+    """The nodes of a session that runs, as a roster changes them; from any thread."""
+
+    def join(self, node: Node) -> None:
+        """Have one more node join: its daemon is started by `start`."""
+
+    def leave(self, name: str, reason: str = "") -> None:
+        """Take a node back: the ranks on it are ended, and its daemon leaves."""
+
+    def lost(self, name: str, reason: str) -> None:
+        """The node is lost."""
+
+
+@runtime_checkable
+class ElasticRoster(Protocol):
+    """The further methods of a roster whose nodes come and go while the session runs."""
+
+    def attend(self, members: Members) -> None:
+        """Take what is told of nodes that join and leave; called once, before any daemon is started."""
+
+    def obtain(self, wanted: Wanted, done: Obtained) -> None:
+        """Obtain further nodes; does not wait for them.
+
+        Args:
+            wanted: Which, or how many.
+            done: Called once, now or later, on any thread: with the nodes, whose daemons are started by `start`; or
+                with none and the reason. It is not told of them by `Members.join` as well.
+        """
+
+    def release(self, node: Node) -> None:
+        """A node has left the session, or could not join it: give it back."""

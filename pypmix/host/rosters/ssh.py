@@ -14,14 +14,15 @@ from pypmix.host.nodes import usable_cpus
 from pypmix.host.placing import Node
 from pypmix.host.rosters import process
 from pypmix.host.rosters.base import RosterError
+from pypmix.host.rosters.names import Host
 from pypmix.standard.logtext import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pypmix.host.rosters.base import Lost, Settings
-    from pypmix.host.rosters.names import Host
+    from pypmix.host.placing import Obtained, Wanted
+    from pypmix.host.rosters.base import Lost, Members, Settings
 
 AGENT = "ssh -T -x -o BatchMode=yes -- {host}"
 """Runs a command on a node: without a terminal, and with an error where ssh would ask for a password."""
@@ -81,6 +82,8 @@ class SSHRoster:
         first = command(self._agent, "", [])[0]
         if shutil.which(first, path=settings.env.get("PATH")) is None:
             raise RosterError(f"there is no program {first!r:.80} here to start daemons with (--launch-agent)")
+        self._released: dict[str, Host] = {}
+        """Nodes that have left the session."""
         self._errors = process.Errors()
         self._started: list[process.Started] = []
 
@@ -98,10 +101,12 @@ class SSHRoster:
 
     def nodes(self) -> Sequence[Node]:
         """Return the nodes; those without slots are taken to have as many CPUs as this machine."""
-        return [
-            Node(name, host.slots or usable_cpus(), (host.name,) if host.name != name else (), most=host.most)
-            for name, host in self._hosts.items()
-        ]
+        return [self._node(host) for host in self._hosts.values()]
+
+    @staticmethod
+    def _node(host: Host) -> Node:
+        name = host.name.rpartition("@")[2]
+        return Node(name, host.slots or usable_cpus(), (host.name,) if host.name != name else (), most=host.most)
 
     def start(self, node: Node, line: bytes) -> process.Started:
         """Start the daemon of a node."""
@@ -109,6 +114,27 @@ class SSHRoster:
         started = process.Started(node.name, words, self._errors, self.explain)
         self._started.append(started)
         return started
+
+    def attend(self, members: Members) -> None:
+        """Nodes come and go by the word of others alone."""
+
+    def obtain(self, wanted: Wanted, done: Obtained) -> None:
+        """Name nodes: those that are wanted by name, or those that have been released."""
+        hosts = [Host(name, slots) for name, slots in wanted.hosts] or list(self._released.values())
+        if wanted.nodes:
+            hosts = hosts[: wanted.nodes]
+        nodes = [self._node(host) for host in hosts]
+        if not nodes or len(nodes) < wanted.nodes or sum([node.slots for node in nodes]) < wanted.cpus:
+            done((), "the nodes to add have to be named, such as n3:4: only those that were released are known")
+            return
+        for host, node in zip(hosts, nodes, strict=True):
+            self._hosts[node.name] = host
+            self._released.pop(node.name, None)
+        done(nodes, "")
+
+    def release(self, node: Node) -> None:
+        """Keep a node for those who want one of any name."""
+        self._released[node.name] = self._hosts.pop(node.name)
 
     def watch(self, lost: Lost) -> None:
         """The ends of the agents are all that is known of nodes, and these tell of their own."""

@@ -1,0 +1,340 @@
+"""Nodes that join a running session, and nodes that leave it in order.
+
+Who asks: a roster by its own word (`NodeSession.join`, `NodeSession.leave`); `pypmix grow` and `pypmix shrink`, or a
+rank, by an allocation request; a spawn that adds hosts. All of it happens on the launcher's loop.
+
+A node joins. The roster obtains it, now or later. Its daemon is started as the first ones were, tells that it is ready,
+and takes part in the exchange. It is told of the jobs and the process sets that there are. From then on ranks can be
+placed on it: `PMIX_DVM_IS_READY` is raised, and the request is answered. Of the nodes of one request, all join or none.
+
+A node leaves. No rank is placed on it any more. Where ranks run on it, the request is refused, unless it has them
+ended: they get SIGTERM, and SIGKILL after the grace. When nothing is left of them, the daemon is told to leave. Once it
+has ended, `PMIX_EVENT_NODE_OFFLINE` and `PMIX_DVM_IS_READY` are raised, and the request is answered. A node that is
+lost is not this module's: see `pypmix.host.session`.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from pypmix.host.control import check_user
+from pypmix.host.directives import name_of
+from pypmix.host.outcome import listed
+from pypmix.host.placing import Wanted
+from pypmix.standard import attrs
+from pypmix.standard.enums import AllocDirective, EventCode, InfoFlags, Range, Status
+from pypmix.standard.errors import NotFound, NotSupported, PMIxError
+from pypmix.standard.ops import AllocationRequest, Notification
+from pypmix.standard.ops.events import is_set
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Protocol
+
+    from pypmix.engine.base import Upcall
+    from pypmix.host.manager import Manager
+    from pypmix.host.placing import Node, Obtain
+    from pypmix.host.remote import RemoteNode
+    from pypmix.host.serving import ServingManager
+    from pypmix.standard.types import Info
+
+    class Fleet(Protocol):
+        """The daemons of a launcher; see `pypmix.host.session.Fleet`."""
+
+        nodes: tuple[RemoteNode, ...]
+
+        def add(self, nodes: Sequence[Node], done: Callable[[Mapping[str, str]], None]) -> None: ...
+
+        def dismiss(self, node: RemoteNode, done: Callable[[], None]) -> None: ...
+
+    OnDone = Callable[[str, PMIxError | None], None]
+
+OPERATION = "allocation_request"
+
+NODES = attrs.ALLOC_NODE_LIST.key
+NUMBER = attrs.ALLOC_NUM_NODES.key
+CPUS = attrs.ALLOC_NUM_CPUS.key
+ID = attrs.ALLOC_ID.key
+REQUEST = attrs.ALLOC_REQ_ID.key
+END_RANKS = attrs.JOB_CTRL_TERMINATE.key
+"""With a release: ranks that run on the nodes are ended."""
+
+KNOWN = frozenset((NODES, NUMBER, CPUS, ID, REQUEST, END_RANKS, attrs.TIMEOUT.key))
+
+EXIT_CODE = 128 + signal.SIGTERM
+"""The exit code of ranks that are ended with their node."""
+
+
+class Elastic:
+    """Has nodes join and leave the session of a launcher.
+
+    Args:
+        host: The launcher.
+        fleet: Its daemons.
+        obtain: Obtains nodes of the roster; None where its nodes are fixed.
+        release: Gives one back.
+    """
+
+    def __init__(
+        self, host: ServingManager, fleet: Fleet, obtain: Obtain | None, release: Callable[[Node], None]
+    ) -> None:
+        self._host = host
+        self._fleet = fleet
+        self._obtain = obtain
+        self._release = release
+        self._granted: dict[str, tuple[str, ...]] = {}
+        """The nodes of each allocation, by its id."""
+        self._last = 0
+
+    # Joining
+
+    def grow(self, wanted: Wanted, done: OnDone, request: str = "") -> None:
+        """Have nodes of the roster join.
+
+        Args:
+            wanted: Which, or how many.
+            done: Called with the id of the allocation that they are, or with the error.
+            request: The asker's name for the request.
+
+        Raises:
+            NotSupported: The nodes of the session are fixed.
+            PMIxError: One of them is in the session already.
+        """
+        if self._obtain is None:
+            raise NotSupported("the nodes of this session are fixed: its roster adds none", operation=OPERATION)
+        there = [name for name, _ in wanted.hosts if self._named(name) is not None]
+        if there:
+            text = f"{listed(there)} is in the session already"
+            raise PMIxError(text, status=Status.ERR_EXISTS, operation=OPERATION)
+
+        def obtained(nodes: Sequence[Node], reason: str) -> None:
+            self._host.loop.post(lambda: self._obtained(tuple(nodes), reason, done, request))
+
+        self._obtain(wanted, obtained)
+
+    def _obtained(self, nodes: tuple[Node, ...], reason: str, done: OnDone, request: str) -> None:
+        if nodes:
+            self.join(nodes, done, request)
+        else:
+            self._refuse(reason or "the roster has no such nodes", done, request)
+
+    def join(self, nodes: tuple[Node, ...], done: OnDone = lambda _id, _error: None, request: str = "") -> None:
+        """Have nodes join, whose daemons can be started."""
+        self._fleet.add(nodes, lambda failed: self._joined(nodes, failed, done, request))
+
+    def _joined(self, nodes: tuple[Node, ...], failed: Mapping[str, str], done: OnDone, request: str) -> None:
+        if not failed:
+            self._last += 1
+            granted = f"{self._host.space}.{self._last}"
+            self._granted[granted] = tuple([node.name for node in nodes])
+            self._raise_ready(self._granted[granted], request, attrs.ALLOC_ID(granted))
+            done(granted, None)
+            return
+        for node in nodes:
+            remote = self._named(node.name)
+            if node.name not in failed and remote is not None:
+                self._dismiss(remote, lambda: None)
+            elif node.name in failed:
+                self._release(node)
+        self._refuse("\n".join(failed.values()), done, request)
+
+    def _refuse(self, reason: str, done: OnDone, request: str) -> None:
+        self._raise(EventCode.ERR_DVM_MOD, *_requested(request))
+        done("", PMIxError(reason, status=Status.ERR_JOB_ALLOC_FAILED, operation=OPERATION))
+
+    # Leaving
+
+    def shrink(self, names: Sequence[str], end_ranks: bool, done: Callable[[], None], request: str = "") -> None:
+        """Have nodes leave.
+
+        Args:
+            names: Their names.
+            end_ranks: Whether ranks that run on them are ended.
+            done: Called when they have left.
+            request: The asker's name for the request.
+
+        Raises:
+            NotFound: The session has no such node.
+            PMIxError: Ranks run there, or no other node with slots stays.
+        """
+        leaving = []
+        for name in names:
+            node = self._named(name)
+            if node is None:
+                others = ", ".join([each.hostname for each in self._fleet.nodes])
+                raise NotFound(f"{name!r:.80} is none of the nodes that there are: {others}", operation=OPERATION)
+            leaving.append(node)
+        if not any(node.slots for node in self._fleet.nodes if node not in leaving):
+            text = f"without {listed(names)} the session has no slot for a rank"
+            raise PMIxError(text, status=Status.ERR_BAD_PARAM, operation=OPERATION)
+        busy = [f"{node} ({node.running})" for node in leaving if node.running]
+        if busy and not end_ranks:
+            text = (
+                f"ranks run on {listed(busy)}: have them ended with it (`pypmix shrink --force`), or wait for their end"
+            )
+            raise PMIxError(text, status=Status.ERR_RESOURCE_BUSY, operation=OPERATION)
+        left = len(leaving)
+        gone = tuple([node.hostname for node in leaving])
+
+        def one_left() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                self._raise_ready(gone, request)
+                done()
+
+        for node in leaving:
+            self._leave(node, one_left)
+
+    def leave(self, name: str, reason: str) -> None:
+        """The roster takes a node back."""
+        node = self._named(name)
+        if node is not None:
+            why = f": {reason}" if reason else ""
+            self._leave(node, lambda: self._raise_ready((name,), ""), f"the roster takes {name} back{why}")
+
+    def _leave(self, node: RemoteNode, done: Callable[[], None], reason: str = "") -> None:
+        node.slots = 0
+        ranks = [rank for job in self._host.jobs.values() for rank in job.ranks if rank.node is node and rank.alive]
+        if ranks:
+            self._host.end_ranks(ranks, EXIT_CODE, reason or f"{node} was taken out of the session")
+        node.when_idle(lambda: self._dismiss(node, done))
+
+    def _dismiss(self, node: RemoteNode, done: Callable[[], None]) -> None:
+        def gone() -> None:
+            self._raise(EventCode.EVENT_NODE_OFFLINE, attrs.HOSTNAME(node.hostname))
+            self._release(node.known)
+            done()
+
+        for granted, names in list(self._granted.items()):
+            rest = tuple([name for name in names if name != node.hostname])
+            if rest:
+                self._granted[granted] = rest
+            else:
+                del self._granted[granted]
+        self._fleet.dismiss(node, gone)
+
+    # What there is
+
+    def nodes_of(self, granted: str) -> tuple[str, ...]:
+        """Return the nodes of an allocation, by its id; none where there is no such allocation."""
+        return self._granted.get(granted, ())
+
+    def idle(self, number: int) -> list[str]:
+        """Return nodes on which no rank runs, as many as that, those that have joined last first.
+
+        Raises:
+            PMIxError: There are not as many.
+        """
+        found = [node.hostname for node in reversed(self._fleet.nodes) if not node.running and node.slots]
+        if len(found) < number:
+            text = f"of the nodes {len(found)} run no rank, and {number} are to be released"
+            raise PMIxError(text, status=Status.ERR_RESOURCE_BUSY, operation=OPERATION)
+        return found[:number]
+
+    def _named(self, name: str) -> RemoteNode | None:
+        name = name.rpartition("@")[2]
+        return next((node for node in self._fleet.nodes if name in node.names), None)
+
+    # Events
+
+    def _raise_ready(self, names: Sequence[str], request: str, *more: Info) -> None:
+        nodes = attrs.ALLOC_NODE_LIST(",".join(names))
+        self._raise(EventCode.DVM_IS_READY, nodes, *_requested(request), *more)
+
+    def _raise(self, code: int, *infos: Info) -> None:
+        self._host.notify(node_event(self._host, code, *infos))
+
+
+def node_event(host: Manager, code: int, *infos: Info) -> Notification:
+    """Return an event about nodes, for all of the session."""
+    return Notification(code, host.server.proc, Range.SESSION, (*infos, attrs.EVENT_NON_DEFAULT(True)))
+
+
+def _requested(request: str) -> tuple[Info, ...]:
+    return (attrs.ALLOC_REQ_ID(request),) if request else ()
+
+
+# Allocation requests
+
+
+def _allocate(host: Manager, upcall: Upcall) -> None:
+    op = upcall.op
+    assert isinstance(op, AllocationRequest)
+    elastic = host.elastic
+    if elastic is None:
+        raise NotSupported("a host of one node has nothing to offer there", operation=op.name)
+    check_user(upcall, "change the nodes of another user's session")
+    for info in op.directives:
+        if info.key not in KNOWN and info.flags & InfoFlags.REQUIRED:
+            raise NotSupported(f"{name_of(info.key)} is required and not offered on this host", operation=op.name)
+    given = {info.key: info.value.data for info in op.directives}
+    request = str(given.get(REQUEST) or "")
+    if op.directive in (AllocDirective.NEW, AllocDirective.EXTEND):
+        wanted = Wanted(_hosts(given), _number(given, NUMBER), _number(given, CPUS))
+        if wanted == Wanted():
+            raise _bad("it names no nodes, and neither their number nor that of CPUs")
+
+        def grown(granted: str, error: PMIxError | None) -> None:
+            if error is not None:
+                upcall.fail(error)
+            else:
+                nodes = attrs.ALLOC_NODE_LIST(",".join(elastic.nodes_of(granted)))
+                upcall.reply((attrs.ALLOC_ID(granted), nodes, *_requested(request)))
+
+        elastic.grow(wanted, grown, request)
+    elif op.directive == AllocDirective.RELEASE:
+        names = [name for name, _ in _hosts(given)] or list(elastic.nodes_of(str(given.get(ID))))
+        names = names or elastic.idle(_number(given, NUMBER))
+        if not names:
+            raise _bad("it names no nodes to release, no number of them, and no allocation that there is")
+        nodes = attrs.ALLOC_NODE_LIST(",".join(names))
+        elastic.shrink(
+            names,
+            is_set(op.directives, END_RANKS),
+            lambda: upcall.reply((nodes, *_requested(request))),
+            request,
+        )
+    else:
+        raise NotSupported(
+            f"this host has no allocation request {AllocDirective(op.directive).name}", operation=op.name
+        )
+
+
+def _bad(text: str) -> PMIxError:
+    return PMIxError(text, status=Status.ERR_BAD_PARAM, operation=OPERATION)
+
+
+def _hosts(given: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
+    """Return the nodes that are named, with their slots."""
+    text = given.get(NODES)
+    if not text:
+        return ()
+    if not isinstance(text, str):
+        raise _bad("a list of nodes is a string")
+    return hosts(text)
+
+
+def hosts(text: str) -> tuple[tuple[str, int], ...]:
+    """Return the nodes of a list such as `n3:4,n4` with their slots, 0 where none were said.
+
+    Raises:
+        PMIxError: It cannot be read.
+    """
+    from pypmix.host.rosters.names import read_hosts
+
+    try:
+        return tuple([(host.name, host.slots) for host in read_hosts(text)])
+    except ValueError as error:
+        raise _bad(str(error)) from None
+
+
+def _number(given: Mapping[str, object], key: str) -> int:
+    number = given.get(key, 0)
+    if not isinstance(number, int) or number < 0:
+        raise _bad(f"{name_of(key)} is a number, not {number!r:.80}")
+    return number
+
+
+ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {AllocationRequest: _allocate}
