@@ -42,7 +42,12 @@ def _servers(reach: Reach) -> list[dict[str, Any]]:
                 tool.attach_to_server(primary=True)
             except Unreachable:
                 break
-            found.append(look(tool))
+            other = look(tool)
+            # Several servers of a session may be here, and each knows all of its jobs.
+            seen = {job["nspace"] for server in found for job in server["jobs"]}
+            jobs = [job for job in other["jobs"] if job["nspace"] not in seen]
+            if jobs or not other["jobs"]:
+                found.append({**other, "jobs": jobs})
         return found
 
 

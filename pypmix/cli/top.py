@@ -19,7 +19,7 @@ from pypmix.standard.logtext import printable
 from pypmix.standard.types import Proc, ProcInfo
 from pypmix.tool import Tool
 
-HEADINGS = ("JOB", "RANK", "PID", "STATE", "PROGRAM")
+HEADINGS = ("JOB", "RANK", "PID", "STATE", "NODE", "PROGRAM")
 ENDED = "the server is gone"
 
 
@@ -80,37 +80,45 @@ def _plain(entry: pending.Entry) -> dict[str, Any]:
 
 
 def _proc(row: ProcInfo) -> dict[str, Any]:
-    return {"proc": str(row.proc), "pid": row.pid}
+    return {"proc": str(row.proc), "pid": row.pid, "node": row.hostname or ""}
 
 
 # For people.
 
 
-def waiting(item: dict[str, Any]) -> str:
-    """Return a line about a pending operation: how many procs have come, and the missing ones."""
+def waiting(item: dict[str, Any], several: bool = False) -> str:
+    """Return a line about a pending operation: how many procs have come, and the missing ones.
+
+    Args:
+        item: The operation.
+        several: Whether the procs are on several nodes, so that these are named.
+    """
     operation, arrived, missing = item["operation"], item["arrived"], item["missing"]
     if not missing:
-        return f"{operation} — {_names(arrived, item['seconds'])} waits for the server's host"
+        return f"{operation} — {_names(arrived, item['seconds'], several)} waits for the server's host"
     if operation == "get":
-        return f"get {item['label']} — {_names(arrived, None)} waits for {_names(missing, item['seconds'])}"
+        names = _names(missing, item["seconds"], several)
+        return f"get {item['label']} — {_names(arrived, None, several)} waits for {names}"
     total = len(arrived) + len(missing)
-    return f"{operation} {len(arrived)} of {total} procs — waiting for {_names(missing, item['seconds'])}"
+    return f"{operation} {len(arrived)} of {total} procs — waiting for {_names(missing, item['seconds'], several)}"
 
 
-def _names(procs: list[dict[str, Any]], seconds: float | None) -> str:
+def _names(procs: list[dict[str, Any]], seconds: float | None, several: bool) -> str:
     age = "" if seconds is None else f"{seconds:.1f} s"
     names = []
     for proc in procs:
-        notes = [note for note in (f"pid {proc['pid']}" if proc["pid"] else "", age) if note]
+        where = f" on {proc['node']}" if several and proc["node"] else ""
+        notes = [note for note in (f"pid {proc['pid']}{where}" if proc["pid"] else "", age) if note]
         names.append(f"{proc['proc']} ({', '.join(notes)})" if notes else proc["proc"])
     return listed(names)
 
 
 def _text(servers: list[dict[str, Any]], rows: int | None = None) -> str:
     """Return all as text; with `rows`, the procs that no more fit are only counted."""
-    lines = [printable(line) for server in servers for line in map(waiting, server["pending"] or ())]
+    nodes = {proc["node"] for server in servers for job in server["jobs"] for proc in job["procs"]}
+    lines = [printable(waiting(item, len(nodes) > 1)) for server in servers for item in server["pending"] or ()]
     procs: list[tuple[str, ...]] = [
-        (job["nspace"], str(proc["rank"]), str(proc["pid"]), proc["state"], proc["executable"])
+        (job["nspace"], str(proc["rank"]), str(proc["pid"]), proc["state"], proc["node"], proc["executable"])
         for server in servers
         for job in server["jobs"]
         for proc in job["procs"]

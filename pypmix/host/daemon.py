@@ -45,7 +45,7 @@ from pypmix.host.terms import Terms
 from pypmix.server import Server
 from pypmix.standard.errors import LostConnection, NotFound, NotInitialized, PMIxError
 from pypmix.standard.limits import Limits
-from pypmix.standard.logtext import get_logger, printable
+from pypmix.standard.logtext import get_logger, printable, printable_lines
 from pypmix.standard.ops import Heartbeat, JobControl, Output, ProcessMonitor, QueryInfo
 from pypmix.standard.record import Record
 
@@ -73,6 +73,9 @@ WINDOW = 1 << 20
 
 LEAVE_GRACE = 2.0
 """Seconds that ranks have at most where their launcher is gone."""
+
+REPORT_SECONDS = 5.0
+"""Seconds that the launcher has for a report."""
 
 LINGER = 1.0
 """Seconds for which what is left to be told is sent."""
@@ -375,6 +378,7 @@ class Daemon(ServingManager):
                 engine="python",
                 nspace=f"{given.session}@0",
                 tmpdir=node.tmpdir,
+                tool_support=True,
                 hostname=node.hostname,
                 rank=node.number,
                 limits=self.limits,
@@ -446,6 +450,18 @@ class Daemon(ServingManager):
         for job in list(self.jobs.values()):
             if job.launches:
                 job.end(128 + signal.SIGTERM, reason)
+
+    def report(self) -> None:
+        """Write what is pending on all nodes to standard error, as the launcher knows it; on the loop."""
+
+        def told(data: bytes | None, error: PMIxError | None) -> None:
+            try:
+                text = str(error) if data is None or error is not None else orders.REPORTED.read(data)[0]
+                os.write(2, f"pypmix node {self._node}: {printable_lines(text)}\n".encode())
+            except (PMIxError, OSError) as problem:
+                _log.error("%s: a report cannot be written: %s", self._node, problem)
+
+        self._exchange.request(self._launcher, orders.REPORT, b"", told, timeout=REPORT_SECONDS)
 
     def _input(self) -> None:
         try:
@@ -731,9 +747,10 @@ def main() -> int:
 
 
 def _take_signals(daemon: Daemon) -> None:
-    """Leave on SIGTERM; what a terminal sends to all in front of it is the launcher's to pass on."""
+    """Leave on SIGTERM, report on SIGUSR1; what a terminal sends to all in front of it is the launcher's to pass on."""
     signal.set_wakeup_fd(daemon.loop.wake_fd, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda *_: daemon.loop.post(lambda: daemon.leave("SIGTERM")))
+    signal.signal(signal.SIGUSR1, lambda *_: daemon.loop.post(daemon.report))
     for signum in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP):
         # Not ignored: ranks would inherit that.
         signal.signal(signum, lambda *_: None)

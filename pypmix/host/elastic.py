@@ -24,6 +24,7 @@ from pypmix.host.placing import Wanted
 from pypmix.standard import attrs
 from pypmix.standard.enums import AllocDirective, EventCode, InfoFlags, Range, Status
 from pypmix.standard.errors import NotFound, NotSupported, PMIxError
+from pypmix.standard.logtext import get_logger
 from pypmix.standard.ops import AllocationRequest, Notification
 from pypmix.standard.ops.events import is_set
 
@@ -119,8 +120,9 @@ class Elastic:
         else:
             self._refuse(reason or "the roster has no such nodes", done, request)
 
-    def join(self, nodes: tuple[Node, ...], done: OnDone = lambda _id, _error: None, request: str = "") -> None:
-        """Have nodes join, whose daemons can be started."""
+    def join(self, nodes: tuple[Node, ...], done: OnDone | None = None, request: str = "") -> None:
+        """Have nodes join, whose daemons can be started; where nobody is told of it, an error is logged."""
+        done = done or _logged
         self._fleet.add(nodes, lambda failed: self._joined(nodes, failed, done, request))
 
     def _joined(self, nodes: tuple[Node, ...], failed: Mapping[str, str], done: OnDone, request: str) -> None:
@@ -250,6 +252,11 @@ class Elastic:
 def node_event(host: Manager, code: int, *infos: Info) -> Notification:
     """Return an event about nodes, for all of the session."""
     return Notification(code, host.server.proc, Range.SESSION, (*infos, attrs.EVENT_NON_DEFAULT(True)))
+
+
+def _logged(_id: str, error: PMIxError | None) -> None:
+    if error is not None:
+        get_logger("pypmix.host").error("%s", error.detail)
 
 
 def _requested(request: str) -> tuple[Info, ...]:

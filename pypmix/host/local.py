@@ -15,7 +15,7 @@ from pypmix.host.folders import temporary_folder
 from pypmix.host.job import Application, secret
 from pypmix.host.loop import Loop
 from pypmix.host.nodes import LocalNode, check_nodes
-from pypmix.host.outcome import TIMED_OUT, Outcome, signal_text
+from pypmix.host.outcome import TIMED_OUT, Outcome, pending_text, signal_text
 from pypmix.host.running import POLL, RunningJob, patience, readable_here
 from pypmix.host.serving import LIVES, ServingManager
 from pypmix.host.signals import Signals
@@ -44,6 +44,9 @@ GRACE = 5.0
 
 REFRESH = 2.0
 """Seconds that daemons have to say what is under way on their nodes."""
+
+HANG = 2.0
+"""Seconds after which Ctrl-C says of a collective who is missing in it."""
 
 SWITCH = 0.0005
 """Seconds after which a thread of this process that waits for the interpreter gets it."""
@@ -173,6 +176,8 @@ class LocalHost(ServingManager):
         self._partial: Outcome | None = None
         self._ended_all = False
         self._impatient = False
+        self._stopping = False
+        """Whether SIGINT has been sent."""
         self._asked: set[int] = set()
 
     # What differs from other managers: all is over when all jobs are
@@ -283,8 +288,9 @@ class LocalHost(ServingManager):
         """Take in a signal that this process was sent; from any thread or signal handler.
 
         SIGUSR1 has all that is pending and the state of each rank written to standard error. SIGUSR2 and SIGCONT
-        are passed on to the ranks, SIGTSTP stops them and this process. Others are passed on and end the jobs; a
-        SIGINT while they end kills what is left at once.
+        are passed on to the ranks, SIGTSTP stops them and this process. Others are passed on and end the jobs; the
+        outcome of SIGINT says who is missing in what has long been pending. A SIGINT while they end kills what is left
+        at once.
         """
         self.loop.post(lambda: self._interrupted(signum))
 
@@ -393,7 +399,12 @@ class LocalHost(ServingManager):
             self._away(False)
             self._signal_all(signal.SIGCONT)
         elif any(job.outcome is None for job in self.jobs.values()):
-            self.end(128 + signum, f"ended by {signal_text(signum)}", signum)
+            if signum == signal.SIGINT and not self._stopping:
+                # Somebody waits for what does not come, perhaps: say what it is.
+                self._stopping = True
+                self.refresh(lambda: self._stop(signum))
+            else:
+                self._stop(signum)
         elif signum == signal.SIGINT:
             self._impatient = True
             self._signal_all(signal.SIGKILL)
@@ -401,6 +412,13 @@ class LocalHost(ServingManager):
     def _away(self, going: bool) -> None:
         if self._fleet is not None:
             self._fleet.away(going)
+
+    def _stop(self, signum: int) -> None:
+        lines = [f"ended by {signal_text(signum)}"]
+        if self._stopping:
+            long = [item for item in self.pending() if time.monotonic() - item.since > HANG and item.missing]
+            lines += pending_text(long, self.who)
+        self.end(128 + signum, "\n  ".join(lines), signum)
 
     def _report(self) -> None:
         from pypmix.host.report import report

@@ -388,7 +388,7 @@ class Manager:
             node.register(job.job, job.number, job.terms, ())
         for name, (_, members) in self._psets.items():
             node.define_process_set(name, members)
-        self.nodes = (*self.nodes, node)
+        self.nodes = (self.nodes[0], *sorted((*self.nodes[1:], node), key=lambda each: each.number))
 
     def started(self, job: RunningJob) -> None:
         """Ranks of a job are about to be started: make it known."""

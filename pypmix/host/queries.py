@@ -266,7 +266,7 @@ def _physical(_asked: Asked) -> Value:
 
 
 def _slots(asked: Asked) -> Value:
-    return Value.unchecked(codes.UINT32, max(0, len(os.sched_getaffinity(0)) - asked.host.running))
+    return Value.unchecked(codes.UINT32, asked.host.room)
 
 
 def _spawning(_asked: Asked) -> Value:

@@ -179,7 +179,6 @@ class _Daemon:
     Attributes:
         joining: What it is started for, while it is on its way into a session that runs.
         present: Whether it takes part in the exchange, and the launcher has told it of the others.
-        left: Called when it has ended, where it was told to leave.
     """
 
     def __init__(self, node: RemoteNode, started: StartedDaemon, joining: _Joining | None) -> None:
@@ -190,7 +189,6 @@ class _Daemon:
         self.ready = False
         self.present = False
         self.open = True
-        self.left: Callable[[], None] | None = None
 
     def dismiss(self) -> None:
         """End its standard input, with which it leaves."""
@@ -322,8 +320,7 @@ class Fleet:
         name = daemon.node.hostname
         if not data:
             self._rest(daemon)
-            if daemon.left is not None:
-                self._check_left(daemon)
+            if daemon in self._leaving:
                 return
             if not daemon.ready:
                 self._refuse(daemon)
@@ -371,25 +368,38 @@ class Fleet:
             nodes: The nodes.
             done: Called with the reasons why some could not join, by their names, when all others have.
         """
-        assert self._exchange is not None
         joining = _Joining([node.name for node in nodes], done)
         for node in nodes:
-            if node.name in self._daemons or any(each.node.hostname == node.name for each in self._leaving):
-                joining.settle(node.name, f"{node.name} is in the session already, or has not left it yet")
-                continue
-            self._last += 1
-            remote = self._by_name[node.name] = RemoteNode(self._host, self._last, node)
-            try:
-                self._start(remote, self._exchange, joining)
-            except PMIxError as error:
-                joining.settle(node.name, error.detail)
+            self._begin(node, joining)
         self._loop.later(self._session.patience, lambda: self._too_late(joining))
+
+    def _begin(self, node: Node, joining: _Joining) -> None:
+        assert self._exchange is not None
+        name = node.name
+        if name not in joining.awaited or self._closing:
+            return
+        if name in self._daemons:
+            joining.settle(name, f"{name} is in the session already")
+            return
+        if any(each.node.hostname == name for each in self._leaving):
+            # Its former daemon is about to end.
+            self._loop.later(POLL, lambda: self._begin(node, joining))
+            return
+        self._last += 1
+        remote = self._by_name[name] = RemoteNode(self._host, self._last, node)
+        try:
+            self._start(remote, self._exchange, joining)
+        except PMIxError as error:
+            joining.settle(name, error.detail)
 
     def _too_late(self, joining: _Joining) -> None:
         for name in list(joining.awaited):
-            trouble = self._daemons[name].started.trouble() or self._advice()
-            text = f"{name} did not join within {self._session.patience:g} s: {trouble}"
-            self._give_up(self._daemons[name], text)
+            text = f"{name} did not join within {self._session.patience:g} s"
+            daemon = self._daemons.get(name)
+            if daemon is None:
+                joining.settle(name, text)
+            else:
+                self._give_up(daemon, f"{text}: {daemon.started.trouble() or self._advice()}")
 
     def _give_up(self, daemon: _Daemon, reason: str) -> None:
         """A daemon does not get into a session that runs."""
@@ -407,7 +417,7 @@ class Fleet:
         if joining is None or not daemon.ready or not daemon.present:
             return
         daemon.joining = None
-        self.nodes = (*self.nodes, daemon.node)
+        self.nodes = tuple(sorted((*self.nodes, daemon.node), key=lambda node: node.number))
         self._host.add_node(daemon.node)
         joining.settle(daemon.node.hostname)
 
@@ -427,22 +437,29 @@ class Fleet:
         self._forget(node)
         daemon.dismiss()
         self._part(daemon, done)
-        self._loop.later(LEAVING, daemon.started.stop)
 
     def _part(self, daemon: _Daemon, done: Callable[[], None]) -> None:
-        """Wait for the end of a daemon."""
-        daemon.left = done
+        """Wait until a daemon has ended, its output too, and the exchange has lost it: then its name is free again."""
         self._leaving.append(daemon)
-        self._check_left(daemon)
+        began = time.monotonic()
 
-    def _check_left(self, daemon: _Daemon) -> None:
-        """A daemon has left once its output has ended, and the exchange has lost it: so its name is free again."""
-        if daemon.left is not None and not daemon.open and not daemon.present and daemon in self._leaving:
-            self._leaving.remove(daemon)
-            daemon.dismiss()
-            os.close(daemon.started.stdout)
-            daemon.started.ended()
-            daemon.left()
+        def look() -> None:
+            if self._closing:
+                return
+            seconds = time.monotonic() - began
+            left = not daemon.open and not daemon.present and daemon.started.ended() is not None
+            if left or seconds > 2 * LEAVING:
+                self._leaving.remove(daemon)
+                self._rest(daemon)
+                daemon.dismiss()
+                os.close(daemon.started.stdout)
+                done()
+                return
+            if seconds > LEAVING:
+                daemon.started.stop()
+            self._loop.later(POLL, look)
+
+        look()
 
     def _forget(self, node: RemoteNode) -> None:
         self.nodes = tuple([each for each in self.nodes if each is not node])
@@ -460,6 +477,7 @@ class Fleet:
     def _listen(self, exchange: Exchange) -> None:
         exchange.handle(orders.HERE, self._met)
         exchange.handle(orders.ASK, self._asked)
+        exchange.handle(orders.REPORT, self._report)
         for topic, listener in (
             (orders.LIFE, RemoteNode.lived),
             (orders.WROTE, RemoteNode.wrote),
@@ -488,6 +506,12 @@ class Fleet:
         if daemon is not None:
             daemon.present = True
             self._settle(daemon)
+
+    def _report(self, _sender: str, _data: bytes, answer: OnAnswer) -> None:
+        from pypmix.host.report import report
+
+        host = self._host
+        self._post(lambda: host.refresh(lambda: answer(orders.REPORTED.write((report(host, host.who),)), None)))
 
     def _asked(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         node = self._of(sender)
@@ -522,7 +546,6 @@ class Fleet:
         self.lose(name, reason)
         for daemon in [each for each in self._leaving if each.node.hostname == name]:
             daemon.present = False
-            self._check_left(daemon)
 
     def lose(self, name: str, reason: str) -> None:
         """A node is lost."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from daemons.conftest import RANKS, Session
+from pypmix.host.local import HANG
 
 pytestmark = pytest.mark.timeout(170)
 
@@ -109,15 +110,22 @@ def test_signals_are_passed_on(session: Start) -> None:
 
 
 def test_sigusr1_says_who_is_missing_on_which_node(session: Start) -> None:
+    """To the launcher, and to the daemon of any node; and so does Ctrl-C of what hangs."""
     run = session(ranks(3, "wait"), nodes={"n0": 1, "n1": 2})
     run.until(lambda: len(run.out) == 3, "all ranks")
     pids = {int(line.split()[1]): int(line.split()[2]) for line in run.out}
     run.process.send_signal(signal.SIGUSR1)
     run.until(lambda: "missing:" in run.err, "the report")
     text = run.err
-    assert "1 of 3 arrived" in text and f"rank 1 (pid {pids[1]} on n1), rank 2 (pid {pids[2]} on n1)" in text, text
+    missing = f"missing: rank 1 (pid {pids[1]} on n1), rank 2 (pid {pids[2]} on n1)"
+    assert "1 of 3 arrived" in text and missing in text, text
+    os.kill(run.pid("n1"), signal.SIGUSR1)
+    run.until(lambda: run.err.count(missing) == 2, "the report of a daemon")
+    assert "pypmix node n1: 3 of 3 ranks run" in run.err, run.told()
+    time.sleep(HANG)
     run.process.send_signal(signal.SIGINT)
     assert run.end() == 130, run.told()
+    assert run.err.count(missing) == 3 and "(SIGINT)" in run.outcome, run.told()
 
 
 def test_a_time_limit_says_what_was_pending(session: Start) -> None:

@@ -71,6 +71,28 @@ def test_pypmix_grow_and_shrink(session: Start) -> None:
     assert run.end() == 0, run.told()
 
 
+@pytest.mark.parametrize("folder", ["", "n0", "n1"])
+def test_the_whole_session_is_seen_from_any_node(session: Start, folder: str) -> None:
+    """Its jobs and their ranks with node and pid, what is pending, answers to queries, and events."""
+    run = session(ranks(3, "wait"), nodes={"n0": 1, "n1": 2})
+    run.until(lambda: len(run.out) == 3, "all ranks")
+    pids = {int(line.split()[1]): int(line.split()[2]) for line in run.out}
+    told = json.loads(pypmix(run, "top", "--json", folder=folder))
+    (server,) = told["servers"]
+    (job,) = server["jobs"]
+    procs = {proc["rank"]: (proc["pid"], proc["node"]) for proc in job["procs"]}
+    assert procs == {0: (pids[0], "n0"), 1: (pids[1], "n1"), 2: (pids[2], "n1")}
+    (item,) = [item for item in server["pending"] if item["operation"] == "fence"]
+    assert [proc["pid"] for proc in item["missing"]] == [pids[1], pids[2]]
+    text = pypmix(run, "top", "--once", folder=folder)
+    assert "fence 1 of 3 procs — waiting for" in text and f"(pid {pids[2]} on n1," in text, text
+    assert jobs(run, folder) == {("1", 0): "n0", ("1", 1): "n1", ("1", 2): "n1"}
+    # Each of the three ranks has a slot.
+    assert pypmix(run, "query", "QUERY_AVAILABLE_SLOTS", folder=folder) == "0\n"
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end() == 143, run.told()
+
+
 def test_a_node_that_is_taken_by_force_ends_its_ranks(session: Start) -> None:
     """The others go on, where they are to, and their fence ends without those."""
     run = session(ranks(4, "taken"), nodes={"n0": 2, "n1": 2}, elastic=True, terms={"keep_going": True})
@@ -121,14 +143,16 @@ def test_the_roster_joins_and_takes_nodes_and_one_is_lost(session: Start) -> Non
     env = {**os.environ, processes.MARK: run.mark}
     told = run.folder / "events"
     with told.open("wb") as out, (run.folder / "listening").open("wb") as err:
-        subprocess.Popen(
+        watching = subprocess.Popen(
             [*command, "--code", "DVM_IS_READY", "--code", "EVENT_NODE_*"], env=env, stdout=out, stderr=err
         )
     run.until(lambda: "listening" in (run.folder / "listening").read_text(), "the events")
 
     def heard(number: int) -> list[list[str]]:
         run.until(lambda: told.read_text().count("\n") >= number, f"{number} events")
-        return [[line["name"], *map(str, line["info"].values())] for line in map(json.loads, told.open())]
+        return [
+            [line["name"], *map(str, line["info"].values())] for line in map(json.loads, told.read_text().splitlines())
+        ]
 
     run.say(["join", "n1"])
     assert heard(1)[0][:2] == ["DVM_IS_READY", "n1"]
@@ -141,4 +165,5 @@ def test_the_roster_joins_and_takes_nodes_and_one_is_lost(session: Start) -> Non
     run.say(["join", "n2"])
     assert heard(6)[5][:2] == ["DVM_IS_READY", "n2"]
     (run.folder / "stop").touch()
+    assert watching.wait(SECONDS) == 0
     assert run.end() == 0, run.told()

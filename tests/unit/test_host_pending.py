@@ -40,7 +40,10 @@ def test_another_layout(value: Value) -> None:
 
 
 def plain(operation: str, arrived: list[int], missing: list[int], label: str = "") -> dict[str, object]:
-    procs = {rank: {"proc": f"demo:{rank}", "pid": 4708 + rank if rank < 9 else 0} for rank in [*arrived, *missing]}
+    procs = {
+        rank: {"proc": f"demo:{rank}", "pid": 4708 + rank if rank < 9 else 0, "node": "n1"}
+        for rank in [*arrived, *missing]
+    }
     return {
         "operation": operation,
         "label": label,
@@ -53,6 +56,9 @@ def plain(operation: str, arrived: list[int], missing: list[int], label: str = "
 def test_what_top_says_of_it() -> None:
     assert waiting(plain("fence", [0, 1, 2, 4, 5, 6, 7], [3])) == (
         "fence 7 of 8 procs — waiting for demo:3 (pid 4711, 12.4 s)"
+    )
+    assert waiting(plain("fence", [0, 1, 2, 4, 5, 6, 7], [3]), several=True) == (
+        "fence 7 of 8 procs — waiting for demo:3 (pid 4711 on n1, 12.4 s)"
     )
     assert waiting(plain("group_construct cells", [0], [9])) == (
         "group_construct cells 1 of 2 procs — waiting for demo:9 (12.4 s)"

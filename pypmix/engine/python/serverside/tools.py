@@ -174,7 +174,9 @@ class Tools(Topic):
     def _assign(self) -> Proc:
         while True:
             self._assigned += 1
-            name = f"{self.server.proc.nspace[:230]}-tool{self._assigned}"
+            # Servers of a session have one nspace, and their tools meet.
+            own = self.server.proc
+            name = f"{own.nspace[:230]}-tool{f'{own.rank}-' if own.rank else ''}{self._assigned}"
             if self.server.store.get(name) is None:
                 return Proc(name, 0)
 
