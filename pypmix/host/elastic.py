@@ -1,7 +1,7 @@
 """Nodes that join a running session, and nodes that leave it in order.
 
-Who asks: a roster by its own word (`NodeSession.join`, `NodeSession.leave`); `pypmix grow` and `pypmix shrink`, or a
-rank, by an allocation request; a spawn that adds hosts. All of it happens on the launcher's loop.
+A request comes from a roster, by its own word (`NodeSession.join`, `NodeSession.leave`); from `pypmix grow`, `pypmix
+shrink` or a rank, by an allocation request; or from a spawn that adds hosts. All of it happens on the launcher's loop.
 
 A node joins. The roster obtains it, now or later. Its daemon is started as the first ones were, tells that it is ready,
 and takes part in the exchange. It is told of the jobs and the process sets that there are. From then on ranks can be
@@ -121,7 +121,7 @@ class Elastic:
             self._refuse(reason or "the roster has no such nodes", done, request)
 
     def join(self, nodes: tuple[Node, ...], done: OnDone | None = None, request: str = "") -> None:
-        """Have nodes join, whose daemons can be started; where nobody is told of it, an error is logged."""
+        """Have nodes join, whose daemons can be started; an error is logged where `done` is not given."""
         done = done or _logged
         self._fleet.add(nodes, lambda failed: self._joined(nodes, failed, done, request))
 

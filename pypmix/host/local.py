@@ -46,7 +46,7 @@ REFRESH = 2.0
 """Seconds that daemons have to say what is under way on their nodes."""
 
 HANG = 2.0
-"""Seconds after which Ctrl-C says of a collective who is missing in it."""
+"""Seconds after which Ctrl-C names the procs that are missing in a collective."""
 
 SWITCH = 0.0005
 """Seconds after which a thread of this process that waits for the interpreter gets it."""
@@ -212,7 +212,7 @@ class LocalHost(ServingManager):
 
     @property
     def elastic(self) -> Elastic | None:
-        """What has nodes join and leave while jobs run; None where the nodes are fixed."""
+        """The means to have nodes join and leave while jobs run; None where the nodes are fixed."""
         return None if self._fleet is None else self._fleet.elastic
 
     @property
@@ -289,8 +289,8 @@ class LocalHost(ServingManager):
 
         SIGUSR1 has all that is pending and the state of each rank written to standard error. SIGUSR2 and SIGCONT
         are passed on to the ranks, SIGTSTP stops them and this process. Others are passed on and end the jobs; the
-        outcome of SIGINT says who is missing in what has long been pending. A SIGINT while they end kills what is left
-        at once.
+        outcome of SIGINT names the procs that are missing in what has long been pending. A SIGINT while they end kills
+        what is left at once.
         """
         self.loop.post(lambda: self._interrupted(signum))
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Notification, Output
 
     class Growing(Protocol):
-        """What has nodes join and leave; see `pypmix.host.elastic.Elastic`."""
+        """Has nodes join and leave; see `pypmix.host.elastic.Elastic`."""
 
         def grow(self, wanted: Wanted, done: Callable[[str, PMIxError | None], None], request: str = "", /) -> None: ...
 
@@ -165,12 +165,12 @@ class Manager:
 
     @property
     def elastic(self) -> Growing | None:
-        """What has nodes join and leave while jobs run; None where the nodes are fixed."""
+        """The means to have nodes join and leave while jobs run; None where the nodes are fixed."""
         return None
 
     @property
     def space(self) -> str:
-        """What the nspaces of its jobs begin with."""
+        """The beginning of the nspaces of its jobs."""
         return self._space
 
     @property

@@ -110,7 +110,7 @@ COUNT: Field[tuple[int]] = message(NUMBER)
 
 REPORT = "pypmix.node.report"
 REPORTED: Field[tuple[str]] = message(TEXT)
-"""What is pending on all nodes, and the state of each rank, for a person at a daemon's node."""
+"""A report of all that is pending on all nodes, and of the state of each rank, for a person at a daemon's node."""
 ASK = "pypmix.node.upcall"
 UPCALL: Field[tuple[bytes, Proc | None, int | None, int | None]] = message(
     BYTES, optional(PROC), optional(NUMBER), optional(NUMBER)

@@ -10,7 +10,7 @@ A daemon leaves where its standard input ends, so nothing outlives the launcher,
 
 Nodes join later, and leave while the session goes on, as `pypmix.host.elastic` decides. A daemon that comes late is
 started and met as the others, but its failure is that of its joining alone. It is told of the jobs that there are, and
-of the procs that have gone with nodes that are not there any more; all else it hears of the other servers.
+of the procs that have gone with nodes that are not there any more; all else the other servers tell it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pypmix.host import control
+from pypmix.host import answers, control
 from pypmix.standard import attrs
 from pypmix.standard.enums import InfoFlags, Status
 from pypmix.standard.errors import NotSupported, PMIxError
@@ -27,6 +27,7 @@ class Host:
     def __init__(self) -> None:
         self.did: list[object] = []
         self.grace = 5.0
+        self.elastic = None
         ranks = [
             SimpleNamespace(proc=Proc("job", rank), alive=True, killer="", excused=False, signum=0) for rank in range(3)
         ]
@@ -136,4 +137,6 @@ def test_context_ids_need_no_target() -> None:
 @pytest.mark.parametrize("op", [AllocationRequest(1), FabricRegister()])
 def test_what_one_node_does_not_have(op: Any) -> None:
     with pytest.raises(NotSupported):
-        control.ANSWERS[type(op)](Host(), SimpleNamespace(op=op))  # type: ignore[arg-type]
+        answer = answers.find(type(op))
+        assert answer is not None
+        answer(Host(), SimpleNamespace(op=op))  # type: ignore[arg-type]

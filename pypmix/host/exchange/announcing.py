@@ -112,7 +112,7 @@ class Announcements:
     def meet(self, name: str) -> None:
         """Another server has come: tell it what the others know, at once, so that no news get there before."""
         news: list[tuple[int, int, tuple[Proc, ...]]] = []
-        # Nobody else tells of procs whose server has gone, or that were on one of the newcomer's name.
+        # No other server tells of procs whose server has gone, or that were on one of the newcomer's name.
         for nspace, digest, departed, finalized in self._places.told_by(self._exchange.name, self._is_elsewhere(name)):
             self._exchange.tell_others(REGISTERED, _REGISTERED.write((nspace, digest)), name)
             news += [(FINALIZED, incarnation, (proc,)) for proc, incarnation in finalized]

@@ -1,0 +1,182 @@
+"""Allocation requests: what they ask for, and what is refused before any node is asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pypmix.host import elastic
+from pypmix.host.placing import Node, Wanted
+from pypmix.host.rosters.base import ElasticRoster, Settings
+from pypmix.host.rosters.names import read_hosts
+from pypmix.host.rosters.ssh import SSHRoster
+from pypmix.standard import attrs
+from pypmix.standard.enums import AllocDirective, EventCode, InfoFlags, Status
+from pypmix.standard.errors import NotFound, NotSupported, PMIxError
+from pypmix.standard.ops import AllocationRequest
+from pypmix.standard.types import Info, Proc
+
+
+class Remote:
+    """A node of the session."""
+
+    def __init__(self, node: Node, running: int = 0) -> None:
+        self.known, self.hostname, self.slots, self.running = node, node.name, node.slots, running
+        self.names = (node.name, f"{node.name}.cluster")
+
+    def __str__(self) -> str:
+        return self.hostname
+
+    def when_idle(self, done: Any) -> None:
+        done()
+
+
+class Session:
+    """A launcher with its daemons, which come and go at once."""
+
+    def __init__(self, *nodes: Remote, obtained: Sequence[Node] = (), reason: str = "", failing: str = "") -> None:
+        self.nodes = nodes
+        self.wanted: list[Wanted] = []
+        self.released: list[str] = []
+        self.ended: list[int] = []
+        self.events: list[str] = []
+        self.jobs: dict[str, Any] = {}
+        self.space = "demo"
+        self.loop = SimpleNamespace(post=lambda call: call())
+        self.server = SimpleNamespace(proc=Proc("demo@0", 0))
+        self._obtained = obtained, reason
+        self._failing = failing
+        self.elastic = elastic.Elastic(self, self, self.obtain, lambda node: self.released.append(node.name))  # type: ignore[arg-type]
+
+    def obtain(self, wanted: Wanted, done: Any) -> None:
+        self.wanted.append(wanted)
+        done(*self._obtained)
+
+    def add(self, nodes: Sequence[Node], done: Any) -> None:
+        self.nodes += tuple([Remote(node) for node in nodes if node.name != self._failing])
+        done({node.name: "it is broken" for node in nodes if node.name == self._failing})
+
+    def dismiss(self, node: Remote, done: Any) -> None:
+        self.nodes = tuple([each for each in self.nodes if each is not node])
+        done()
+
+    def notify(self, event: Any) -> None:
+        self.events.append(f"{EventCode(event.code).name} {event.infos[0].value.data}")
+
+    def ask(self, directive: int, *infos: Info, uid: int | None = None) -> dict[str, Any]:
+        """Return the answer to a request."""
+        found: list[Any] = []
+        upcall = SimpleNamespace(
+            op=AllocationRequest(directive, infos),
+            uid=os.geteuid() if uid is None else uid,
+            requestor=None,
+            reply=found.append,
+            fail=found.append,
+        )
+        elastic.ANSWERS[AllocationRequest](self, upcall)  # type: ignore[arg-type]
+        (answer,) = found
+        if isinstance(answer, Exception):
+            raise answer
+        return {info.key: info.value.data for info in answer}
+
+
+NEW, EXTEND, RELEASE = AllocDirective.NEW, AllocDirective.EXTEND, AllocDirective.RELEASE
+
+
+def test_nodes_are_wanted_by_name_and_by_number() -> None:
+    session = Session(Remote(Node("n1")), obtained=[Node("n3", 4), Node("n4")])
+    answer = session.ask(EXTEND, attrs.ALLOC_NODE_LIST("n3:4,n4"), attrs.ALLOC_REQ_ID("mine"))
+    assert session.wanted == [Wanted((("n3", 4), ("n4", 1)))]
+    assert answer == {
+        attrs.ALLOC_ID.key: "demo.1",
+        attrs.ALLOC_NODE_LIST.key: "n3,n4",
+        attrs.ALLOC_REQ_ID.key: "mine",
+    }
+    assert session.elastic.nodes_of("demo.1") == ("n3", "n4")
+    session.ask(NEW, attrs.ALLOC_NUM_NODES(2), attrs.ALLOC_NUM_CPUS(8))
+    assert session.wanted[1:] == [Wanted((), 2, 8)]
+    assert session.events == ["DVM_IS_READY n3,n4"] * 2
+
+
+def test_of_the_nodes_of_a_request_all_join_or_none() -> None:
+    session = Session(Remote(Node("n1")), obtained=[Node("n3"), Node("n4")], failing="n4")
+    with pytest.raises(PMIxError, match="it is broken") as caught:
+        session.ask(EXTEND, attrs.ALLOC_NODE_LIST("n3,n4"))
+    assert caught.value.status == Status.ERR_JOB_ALLOC_FAILED
+    assert [node.hostname for node in session.nodes] == ["n1"] and sorted(session.released) == ["n3", "n4"]
+    with pytest.raises(PMIxError, match="there are no more"):
+        Session(Remote(Node("n1")), reason="there are no more").ask(EXTEND, attrs.ALLOC_NUM_NODES(1))
+
+
+@pytest.mark.parametrize(
+    ("directive", "infos", "status"),
+    [
+        (EXTEND, (), Status.ERR_BAD_PARAM),
+        (EXTEND, (attrs.ALLOC_NODE_LIST("n1"),), Status.ERR_EXISTS),
+        (EXTEND, (attrs.ALLOC_NODE_LIST("-x"),), Status.ERR_BAD_PARAM),
+        (EXTEND, (Info(*attrs.ALLOC_MEM_SIZE(1.0)[:2], InfoFlags.REQUIRED),), Status.ERR_NOT_SUPPORTED),
+        (AllocDirective.REQ_CANCEL, (), Status.ERR_NOT_SUPPORTED),
+        (RELEASE, (), Status.ERR_BAD_PARAM),
+        (RELEASE, (attrs.ALLOC_NODE_LIST("n9"),), Status.ERR_NOT_FOUND),
+        (RELEASE, (attrs.ALLOC_NODE_LIST("n1"),), Status.ERR_RESOURCE_BUSY),
+        (RELEASE, (attrs.ALLOC_NUM_NODES(2),), Status.ERR_RESOURCE_BUSY),
+        (RELEASE, (attrs.ALLOC_NODE_LIST("n1,n2"),), Status.ERR_BAD_PARAM),
+        (RELEASE, (attrs.ALLOC_ID("demo.7"),), Status.ERR_BAD_PARAM),
+    ],
+)
+def test_refusals(directive: int, infos: tuple[Info, ...], status: int) -> None:
+    session = Session(Remote(Node("n1"), 1), Remote(Node("n2")))
+    with pytest.raises(PMIxError) as caught:
+        session.ask(directive, *infos)
+    assert caught.value.status == status, caught.value
+    assert len(session.nodes) == 2 and not session.wanted and not session.released
+
+
+def test_another_user_changes_nothing() -> None:
+    session = Session(Remote(Node("n1")), Remote(Node("n2")))
+    with pytest.raises(PMIxError) as caught:
+        session.ask(RELEASE, attrs.ALLOC_NODE_LIST("n2"), uid=os.geteuid() + 1)
+    assert caught.value.status == Status.ERR_NO_PERMISSIONS
+
+
+def test_nodes_are_released_by_name_number_and_allocation() -> None:
+    session = Session(Remote(Node("n1"), 1), Remote(Node("n2")), Remote(Node("n3")), obtained=[Node("n4")])
+    granted = session.ask(NEW, attrs.ALLOC_NODE_LIST("n4"))[attrs.ALLOC_ID.key]
+    assert session.ask(RELEASE, attrs.ALLOC_ID(granted)) == {attrs.ALLOC_NODE_LIST.key: "n4"}
+    assert session.elastic.nodes_of(granted) == ()
+    assert session.ask(RELEASE, attrs.ALLOC_NUM_NODES(1)) == {attrs.ALLOC_NODE_LIST.key: "n3"}
+    session.ask(RELEASE, attrs.ALLOC_NODE_LIST("n2.cluster"))
+    assert session.released == ["n4", "n3", "n2"]
+    assert session.events[1:3] == ["EVENT_NODE_OFFLINE n4", "DVM_IS_READY n4"]
+
+
+def test_ssh_knows_nodes_that_are_named_and_those_that_were_released() -> None:
+    roster = SSHRoster(Settings({"PATH": os.environ["PATH"]}, tuple(read_hosts("n1,n2:2")), "sh -c {command}"))
+    assert isinstance(roster, ElasticRoster)
+    told: list[tuple[list[Node], str]] = []
+
+    def done(nodes: Sequence[Node], reason: str) -> None:
+        told.append((list(nodes), reason))
+
+    roster.obtain(Wanted((("me@n3", 4),)), done)
+    roster.obtain(Wanted(nodes=1), done)
+    roster.release(roster.nodes()[1])
+    roster.obtain(Wanted(nodes=1, cpus=3), done)
+    roster.obtain(Wanted(nodes=1, cpus=2), done)
+    assert [[node.name for node in nodes] for nodes, _ in told] == [["n3"], [], [], ["n2"]]
+    assert told[0][0][0].slots == 4 and told[0][0][0].addresses == ("me@n3",)
+    assert "have to be named" in told[1][1]
+    roster.close()
+
+
+def test_a_fixed_session_says_so() -> None:
+    session = Session(Remote(Node("n1")))
+    fixed = elastic.Elastic(session, session, None, lambda _node: None)  # type: ignore[arg-type]
+    with pytest.raises(NotSupported, match="its roster adds none"):
+        fixed.grow(Wanted((("n2", 1),)), lambda _id, _error: None)
+    with pytest.raises(NotFound):
+        fixed.shrink(["n2"], False, lambda: None)
