@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from faults import test_crossing_groups as groups
 from faults.test_crossing import SUCCESS, World, finish, play
 from pypmix.host.exchange import tree
 
@@ -102,3 +103,36 @@ def test_links_break_at_any_moment(seed, servers, radix, broken):
                 status, result = asked.results[0]
                 for part in result.split(b">")[:-1] if status == SUCCESS and isinstance(result, bytes) else ():
                     assert part[:1] != b"<" or fences.setdefault(part, result) == result
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(0, 2**32), SERVERS, RADIX, st.integers(0, 5), st.integers(1, 3))
+# What was given once more arrives before what had been on its way through the lost server.
+@example(104, 9, 1, 1, 3)
+@example(72, 9, 1, 4, 3)
+def test_groups_go_on_whichever_server_in_the_middle_is_lost(seed, servers, radix, departures, losses):
+    with of_radix(radix):
+        lost = groups.test_lost_servers_end_constructs_the_same_way_for_all
+        lost.hypothesis.inner_test(seed, servers, departures, losses)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32), SERVERS, RADIX, st.integers(0, 8))
+def test_groups_end_the_same_way_whoever_departs(seed, servers, radix, departures):
+    with of_radix(radix):
+        gone = groups.test_departures_end_constructs_the_same_way_for_all
+        gone.hypothesis.inner_test(seed, servers, departures)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32), SERVERS, RADIX, st.integers(0, 3), st.integers(0, 2))
+def test_groups_end_in_time_whoever_stays_silent(seed, servers, radix, silent, losses):
+    with of_radix(radix):
+        groups.test_who_stays_silent_ends_constructs_in_time.hypothesis.inner_test(seed, servers, silent, losses)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32), SERVERS, RADIX, st.integers(0, 5), st.integers(0, 1))
+def test_groups_of_those_who_do_not_know_each_other_end_the_same_way(seed, servers, radix, departures, losses):
+    with of_radix(radix):
+        groups.test_those_who_meet_agree_whoever_goes.hypothesis.inner_test(seed, servers, departures, losses)

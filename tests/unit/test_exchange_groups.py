@@ -242,9 +242,7 @@ def test_a_native_server_does_not_say_who_is_added(world):
 def test_where_offers_meet_is_lost_and_they_meet_at_the_next(world):
     boot = attrs.GROUP_BOOTSTRAP(2)
     where = coordinator_of(OFFER, "g", "abc")
-    (one, proc), (other, last) = [
-        (name, procs) for name, procs in zip("abc", (P[0], P[1], P[3]), strict=True) if name != where
-    ]
+    (one, proc), (other, last) = [pair for pair in zip("abc", (P[0], P[1], P[3]), strict=True) if pair[0] != where]
     first = world.ask(one, offer(proc, boot))
     world.hub.run(world.hub.clock.now + 1)
     world.hub.lose(where)

@@ -9,8 +9,11 @@ import pytest
 from pypmix.host.exchange import Exchange, tree
 from pypmix.host.exchange.errors import ServerLost
 from pypmix.host.exchange.limits import COMBINE_SECONDS
+from pypmix.host.exchange.tree import at_place, place_in
 from pypmix.standard import attrs
-from pypmix.standard.ops import Disconnect, FenceUpcall
+from pypmix.standard.ops import Connect, Disconnect, FenceUpcall, GroupUpcall
+from pypmix.standard.ops.events import procs_in
+from pypmix.standard.ops.hosting import GROUP_CONSTRUCT, GROUP_DESTRUCT
 from pypmix.standard.types import RANK_WILDCARD, Proc
 from unit.test_exchange_announcing import Counting, Session
 from unit.test_exchange_crossing import PARTIAL, TIMEOUT
@@ -58,6 +61,15 @@ def test_each_place_has_one_above_and_a_run_below(count, radix, monkeypatch):
             below[above[-1]] += 1
     assert max(below.values()) <= radix
     assert tree.is_flat(count) == (count <= radix + 1)
+
+
+def test_whoever_is_the_root_the_others_keep_their_order():
+    names = tuple("abcdefg")
+    for root in names:
+        places = [at_place(names, root, place) for place in range(len(names))]
+        assert places == [root, *[name for name in names if name != root]]
+        assert [place_in(names, root, name) for name in places] == list(range(len(names)))
+    assert place_in(names, "x", "a") is None and place_in(names, "a", "x") is None
 
 
 def test_a_fence_ends_the_same_for_all_in_the_order_of_names(radix):
@@ -148,6 +160,50 @@ def test_a_disconnect_goes_on_without_a_lost_server(radix):
     session.hub.lose("n007")
     session.hub.run()
     assert [each.end for each in asked] == [None] * 7
+
+
+def construct(name="g", *infos):
+    return GroupUpcall(GROUP_CONSTRUCT, name, ALL, (attrs.GROUP_ASSIGN_CONTEXT_ID(True), *infos))
+
+
+def members_in(asked):
+    (end,) = {each.end for each in asked}
+    return procs_in(end, attrs.GROUP_MEMBERSHIP.key)
+
+
+def test_groups_and_connections_go_up_a_tree_of_their_own(radix):
+    session = made(9)
+    roots = set()
+    for number in range(8):
+        session.hub.messages.clear()
+        asked = [session.ask(name, construct(f"g{number}")) for name in session.names]
+        session.hub.run()
+        assert members_in(asked) == tuple([Proc("job", rank) for rank in range(9)])
+        assert max(session.hub.messages.values()) <= radix + 1
+        assert sum(session.hub.messages.values()) == 2 * 8
+        roots |= {name for name in session.names if session.hub.messages[name] == radix}
+    assert len(roots) > 2
+    for op in (Connect(ALL, ()), GroupUpcall(GROUP_DESTRUCT, "g0", ALL)):
+        session.hub.messages.clear()
+        asked = [session.ask(name, op) for name in session.names]
+        session.hub.run()
+        assert len({each.end for each in asked}) == 1
+        assert sum(session.hub.messages.values()) == 2 * 8
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.105, 0.13, 0.5])
+@pytest.mark.parametrize("lost", range(13))
+def test_a_group_goes_on_without_a_lost_server_wherever_it_stands(radix, lost, moment):
+    """Its subtree contributes once more; whoever decided it, all that are left get one end."""
+    session = made(13)
+    asked = {name: session.ask(name, construct("g", attrs.GROUP_OPTIONAL(True))) for name in session.names}
+    session.hub.run(session.hub.clock.now + moment)
+    session.hub.lose(session.names[lost])
+    session.hub.run()
+    left = [name for name in session.names if name != session.names[lost]]
+    found = members_in([asked[name] for name in left])
+    assert set(found) >= {Proc("job", rank) for rank in range(13) if rank != lost}
+    assert not [name for name in left if session.exchanges[name].open()]
 
 
 def test_an_allgather_that_is_given_up_ends_with_that_error_for_all(radix):

@@ -27,12 +27,16 @@ the table `TRANSITIONS`, by which every step is made:
 What is remembered of an ended round, within bounds: the decision, by contribution, for servers whose answer was lost
 with a coordinator (`Decided`); and of a construct that has ended without some servers, how, for these.
 
+Servers give a contribution once more, with the same number, where one on its way to here is lost. It counts once, in
+whatever order the two arrive, and all who have passed it on are answered; what has ended already is answered at once.
+
 A server that is lost: its contributions are void. A collective for which its kind says so ends at once; any other goes
 on without the procs of that server. A proc that ends: once all members on one server have gone or left the group, that
 server is not waited for; a contribution that was given counts, but where the kind needs callers and all of them have
 gone, it is void.
 
-All of this happens in turns of the exchange, never in two threads at a time, and reads no clock.
+All of this happens in turns of the exchange, never in two threads at a time; the clock is read only to tell when a
+round began.
 """
 
 from __future__ import annotations
@@ -70,7 +74,7 @@ _by_server = itemgetter(0)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
     from pypmix.host.exchange.kinds import Key, Kind, OnDecision, OnOutcome, Session, Timer
     from pypmix.standard.types import Proc
@@ -177,7 +181,28 @@ class Held:
 
     @property
     def key(self) -> Key:
+        """The key of the message, by which it is given up."""
         return self.server, self.number
+
+    @property
+    def keys(self) -> list[Key]:
+        """The contributions."""
+        return [key for server, part in self.parts for key in part.keys(server)]
+
+    def drop(self, servers: Container[str]) -> bool:
+        """The contributions of some servers are void, or have come another way; tell whether any is left.
+
+        One without any is answered with the others of its round.
+        """
+        left: list[tuple[str, Part]] = []
+        for server, part in self.parts:
+            if part.covers:
+                left += part.without(servers)
+            elif server not in servers:
+                left.append((server, part))
+        self.parts = tuple(left)
+        self.servers = frozenset([name for head, part in left for name in part.covers or (head,)])
+        return bool(left)
 
 
 class Round:
@@ -188,7 +213,6 @@ class Round:
         members: Who takes part: those whom all servers name.
         alike: Whether all servers name the same.
         expected: How many servers take part, as the first of them sees it.
-        more: How many contributions have come combined with others; only of a kind that ends with any loss.
         held: The contributions that have come and wait.
         keys: All that have come, those too whose server is lost.
         leaders: Who has declared itself leader in those.
@@ -211,7 +235,6 @@ class Round:
         "kind",
         "leaders",
         "members",
-        "more",
         "name",
         "since",
         "state",
@@ -225,7 +248,6 @@ class Round:
         self.state = GATHERS
         self.members: frozenset[Proc] = frozenset()
         self.expected = 0
-        self.more = 0
         self.alike = True
         self.held: list[Held] = []
         self.keys: list[Key] = []
@@ -267,7 +289,7 @@ class Round:
 
     def is_full(self) -> bool:
         """Tell whether as many servers have contributed as take part."""
-        return len(self.held) + self.more >= self.expected
+        return sum([len(held.servers) for held in self.held]) >= self.expected
 
     def add(self, held: Held) -> bool:
         """Take a contribution in; tell whether it names the same members as the others."""
@@ -280,8 +302,7 @@ class Round:
             self.alike = False
             self.members &= party.members
         self.held.append(held)
-        self.more += len(held.servers) - 1
-        self.keys += (held.key, *_offered_in(held.part))
+        self.keys += (*held.keys, *_offered_in(held.part))
         return same
 
 
@@ -335,10 +356,13 @@ class Coordinator:
 
     def come(self, held: Held) -> None:
         """A server contributes, or passes on what others have."""
+        gone = self._session.gone
+        if gone and not held.part.rule.loss_ends and not held.drop(gone):
+            # The word of their loss has overtaken them.
+            held.answer(Decision(Outcome(moved=True)))
+            return
         server, part, rule = held.server, held.part, held.part.rule
-        known = None if rule.loss_ends else self.decided.find((server, part.number))
-        if known is None and rule.remembered:
-            known = self._missed(server, part)
+        known = None if rule.loss_ends else self._known(held)
         if known is None and (rule.unknown or self._session.gone):
             known = self._refused(part)
         round = None if known is not None else self._round_for(held)
@@ -354,6 +378,20 @@ class Coordinator:
         elif round.is_full() or not same or self._anybody_gone():
             self._settle(round)
 
+    def _known(self, held: Held) -> Outcome | None:
+        """Return how it has ended what servers contribute to, if it has."""
+        keys = held.keys
+        ends = [self.decided.find(key) for key in keys]
+        if held.part.rule.remembered and None in ends:
+            ends = [end or self._missed(key[0], held.part) for end, key in zip(ends, keys, strict=True)]
+        first = ends[0]
+        if any(end is not first for end in ends):
+            return Outcome(apart=True)
+        for late in self._late if first is not None else ():
+            if late.outcome is first:
+                late.servers.difference_update(held.servers)
+        return first
+
     def lacks(self, parts: Iterable[tuple[str, Part]]) -> bool:
         """Tell whether contributions name procs of jobs that this server does not know yet."""
         unknown = [proc for _, part in parts for proc in part.party.unknown]
@@ -367,7 +405,6 @@ class Coordinator:
         """Return how a construct has ended that a server comes to too late."""
         for late in self._late:
             if late.name == part.name and server in late.servers and not late.procs.isdisjoint(part.procs):
-                late.servers.discard(server)
                 return late.outcome
         return None
 
@@ -392,6 +429,13 @@ class Coordinator:
     def _round_for(self, held: Held) -> Round:
         part = held.part
         rounds = self._rounds.setdefault((part.kind, part.name), [])
+        given = () if part.rule.loss_ends or part.rule.unknown else set(held.keys)
+        for round in rounds if given else ():
+            known = {key for other in round.held for key in other.keys if key in given}
+            if known:
+                # They were given once more, since a server on their way was lost: each counts once, all are answered.
+                held.drop({server for server, _ in known})
+                return round
         for round in rounds:
             if part.kind == OFFER:
                 if deciding.size_of(part) is None or not self._all_leaders_came(round):
@@ -476,11 +520,20 @@ class Coordinator:
         """A server is lost, and so is what it has contributed."""
         for round in self._all():
             held = next(iter(round.held), None)
-            lost = [held for held in round.held if held.server == name]
+            lost = [held for held in round.held if name in held.servers]
             takes_part = held is not None and name in (held.part.servers or held.part.party.servers)
             for each in lost:
-                round.leaders.update(each.part.leaders, deciding.procs_under(each.part, GROUP_LEADER_PROC))
-                self._take_back(round, each)
+                for server, part in each.parts:
+                    if name in (part.covers or (server,)):
+                        round.leaders.update(part.leaders, deciding.procs_under(part, GROUP_LEADER_PROC))
+                if each.server == name and each.servers == {name}:
+                    self._take_back(round, each)
+                else:
+                    each.drop((name,))
+            if lost and not round.present:
+                for each in round.held:
+                    each.answer(Decision(Outcome(moved=True)))
+                round.held.clear()
             if round.rule.loss_ends and (lost or takes_part) and held is not None:
                 self._end(round, self.servers_lost(held.part, (name,)))
             else:
@@ -529,7 +582,7 @@ class Coordinator:
         self.decided.add(outcome)
         keys = set(outcome.parts)
         for round in self._all() if keys else ():
-            for held in [held for held in round.held if held.key in keys]:
+            for held in [held for held in round.held if not keys.isdisjoint(held.keys)]:
                 round.held.remove(held)
                 held.answer(Decision(outcome))
             self._drop_empty(round)
@@ -556,7 +609,7 @@ class Coordinator:
         return [], set()
 
     def unattended(self) -> list[tuple[Part, set[Proc], float]]:
-        """Return of the rounds that this server has not contributed to a part, who is missing, and when it began.
+        """Return a part of each round that this server has not contributed to, the missing procs, and when it began.
 
         This may be asked from any thread.
         """
@@ -646,7 +699,7 @@ class Coordinator:
 
     def _asks(self, round: Round) -> bool:
         """Ask servers that nothing is expected of whether they have contributed; tell whether that is open."""
-        if not round.rule.loss_ends or is_flat(round.expected) or round.is_full():
+        if round.rule.unknown or is_flat(round.expected) or round.is_full():
             return False
         part = round.held[0].part
         away = round.present.union(round.absent, self._session.gone, (self.name,))
@@ -663,7 +716,8 @@ class Coordinator:
         return bool(names)
 
     def _is_out(self, held: Held) -> bool:
-        return self.are_out(held.part, held.part.party.servers.get(held.server, ()))
+        servers = held.part.party.servers
+        return all(self.are_out(held.part, servers.get(name, ())) for name in held.servers)
 
     def _decision(self, round: Round, gone: set[Proc]) -> Outcome:
         parts, part = round.parts, round.held[0].part
@@ -671,7 +725,12 @@ class Coordinator:
         late = [name for name in part.servers or part.party.names if name not in present] if present else []
         end = deciding.together(round.kind, parts, gone, late, self._left_of(round.kind, round.name))
         if round.kind == CONNECT and end.status == statuses.SUCCESS:
-            came = {proc for server, part in parts for proc in part.party.servers.get(server, ())}
+            came = {
+                proc
+                for held in round.held
+                for server in held.servers
+                for proc in held.part.party.servers.get(server, ())
+            }
             name = self._names.take() if deciding.assigns(parts) else ""
             end = deciding.connected(end, parts, came - deciding.absent_in(parts), name)
         return end
@@ -703,7 +762,7 @@ class Coordinator:
         round.step(AGAIN)
         round.held = [held for held in round.held if held not in told]
         self._drop_empty(round)
-        self._answer(told, outcome.replace(parts=tuple([held.key for held in told])))
+        self._answer(told, outcome.replace(parts=tuple([key for held in told for key in held.keys])))
 
     def _forward_offer(
         self, round: Round, construct: deciding.Construct, members: tuple[Proc, ...], added: tuple[Proc, ...]

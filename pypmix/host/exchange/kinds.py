@@ -27,7 +27,7 @@ from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
     from typing import Protocol
 
     from pypmix.host.exchange.places import Party, Places
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Key = tuple[str, int]
     """A contribution: the server that gives it, and the number that this has given to it and to nothing else."""
 
-    _Rest = tuple[tuple[str, ...], tuple[Info, ...], tuple[Proc, ...], tuple[Proc, ...], tuple[str, ...]]
+    _Rest = tuple[tuple[str, ...], tuple[Info, ...], tuple[Proc, ...], tuple[Proc, ...], tuple[Key, ...]]
     _More = tuple[tuple[Proc, ...], tuple[str, ...], tuple[Info, ...], tuple[Key, ...]]
 
     OnAnswer = Callable[[bytes | None, PMIxError | None], None]
@@ -137,6 +137,7 @@ class Part(Record):
         leaders: Who has led, as the server was told.
         data: What else the server contributes.
         covers: The servers for which it stands, this one first, where neighbours have contributed the same.
+        numbers: The numbers that these have given to it, in the same order.
     """
 
     number: int
@@ -151,6 +152,19 @@ class Part(Record):
     leaders: tuple[Proc, ...] = ()
     data: bytes = b""
     covers: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
+
+    def keys(self, server: str) -> tuple[Key, ...]:
+        """Return the contributions for which it stands, where it is that of a server."""
+        return tuple(zip(self.covers, self.numbers, strict=True)) if self.covers else ((server, self.number),)
+
+    def without(self, lost: Container[str]) -> tuple[tuple[str, Part], ...]:
+        """Return what is left of one that stands for several when it does not for some of them any more."""
+        left = [key for key in zip(self.covers, self.numbers, strict=True) if key[0] not in lost]
+        if not left:
+            return ()
+        names, numbers = zip(*left, strict=True)
+        return ((names[0], self.replace(number=numbers[0], covers=names, numbers=numbers)),)
 
     @property
     def procs(self) -> tuple[Proc, ...]:
@@ -192,6 +206,7 @@ class Outcome(Record):
         infos: What is told to all.
         data: What the servers have contributed, one after the other.
         moved: Nothing is decided: another server coordinates it.
+        apart: Nothing is decided: what has come together is to come again, from each server by itself.
         parts: Which contributions it is the end of.
     """
 
@@ -203,6 +218,7 @@ class Outcome(Record):
     data: bytes = b""
     moved: bool = False
     parts: tuple[Key, ...] = ()
+    apart: bool = False
 
 
 class Gathered(Record):
@@ -241,8 +257,29 @@ _JOINED: Field[tuple[str, ...]] = Field(
 )
 """Names of servers, which hold no NUL: there may be thousands."""
 
+
+def _write_keys(keys: tuple[Key, ...]) -> bytes:
+    if not keys:
+        return b""
+    names, numbers = zip(*keys, strict=True)
+    return pack(0, struct.pack(f"!{len(numbers)}q", *numbers), _JOINED.write(names))
+
+
+def _read_keys(data: bytes) -> tuple[Key, ...]:
+    if not data:
+        return ()
+    numbers, joined = expect(unpack(data)[1], 2)
+    names = _JOINED.read(joined)
+    if len(numbers) != 8 * len(names):
+        raise broken(f"{len(names)} contributions have {len(numbers)} bytes of numbers")
+    return tuple(zip(names, struct.unpack(f"!{len(names)}q", numbers), strict=True))
+
+
+_KEYS: Field[tuple[Key, ...]] = Field(_write_keys, _read_keys)
+"""Contributions, of which there may be thousands."""
+
 _HEAD = struct.Struct("!qqIB")
-_REST: Field[_Rest] = message(TEXTS, INFOS, PROCS, PROCS, _JOINED)
+_REST: Field[_Rest] = message(TEXTS, INFOS, PROCS, PROCS, _KEYS)
 
 
 def parts_field(places: Callable[[], Places]) -> Field[tuple[tuple[str, Part], ...]]:
@@ -258,7 +295,7 @@ def parts_field(places: Callable[[], Places]) -> Field[tuple[tuple[str, Part], .
         fields: list[bytes] = []
         for server, part in parts:
             head = _HEAD.pack(part.number, part.status, part.incarnation, part.kind)
-            rest = part.servers, part.infos, part.known, part.leaders, part.covers
+            rest = part.servers, part.infos, part.known, part.leaders, part.keys(server) if part.covers else ()
             more = _REST.write(rest) if any(rest) else b""
             fields += (TEXT.write(server), head, TEXT.write(part.name), part.party.packed, part.data, more)
         return pack(0, *fields)
@@ -280,27 +317,30 @@ def _part(
     number, status, incarnation, kind = _HEAD.unpack(head)
     if kind not in KINDS:
         raise broken(f"there is no operation {kind}")
-    servers, infos, known, leaders, covers = _REST.read(more) if more else ((), (), (), (), ())
+    servers, infos, known, leaders, keys = _REST.read(more) if more else ((), (), (), (), ())
+    covers, numbers = tuple([key[0] for key in keys]), tuple([key[1] for key in keys])
     label, named = TEXT.read(name), places.read(party)
-    part = Part(number, kind, label, named, servers, status, incarnation, infos, known, leaders, data, covers)
+    part = Part(number, kind, label, named, servers, status, incarnation, infos, known, leaders, data, covers, numbers)
     return TEXT.read(server), part
 
 
 def _write_outcome(outcome: Outcome) -> bytes:
     rest = outcome.missing, outcome.servers, outcome.infos, outcome.parts
     more = (_MORE.write(rest),) if any(rest) else ()
-    return pack(int(outcome.moved), NUMBER.write(outcome.status), TEXT.write(outcome.detail), outcome.data, *more)
+    again = outcome.moved | outcome.apart << 1
+    return pack(again, NUMBER.write(outcome.status), TEXT.write(outcome.detail), outcome.data, *more)
 
 
 def _read_outcome(data: bytes) -> Outcome:
-    moved, fields = unpack(data)
+    again, fields = unpack(data)
     missing, servers, infos, parts = _MORE.read(fields.pop()) if len(fields) == 4 else ((), (), (), ())
     status, detail, given = expect(fields, 3)
-    return Outcome(NUMBER.read(status), TEXT.read(detail), missing, servers, infos, given, bool(moved), parts)
+    text = TEXT.read(detail)
+    return Outcome(NUMBER.read(status), text, missing, servers, infos, given, bool(again & 1), parts, bool(again & 2))
 
 
 KEY: Field[Key] = message(TEXT, NUMBER)
-_MORE: Field[_More] = message(PROCS, TEXTS, INFOS, many(KEY))
+_MORE: Field[_More] = message(PROCS, TEXTS, INFOS, _KEYS)
 OUTCOME = Field(_write_outcome, _read_outcome)
 CANCEL: Field[tuple[int, int, str, tuple[str, ...]]] = message(NUMBER, NUMBER, TEXT, TEXTS)
 """The number of a contribution that is given up, the status, its detail, and the servers that are the cause."""

@@ -4,8 +4,9 @@ A contribution goes to the server that coordinates (`kinds.coordinator_of`, the 
 those that take part and are not lost or, where nobody knows who will take part, of the session. It waits for that
 server to come if it has not begun yet. Then the coordinator decides, or says that it does not coordinate this (the
 contribution goes to the next one), or is lost. In that case another server may have heard already how it ended: all are
-asked, whoever learns it tells those it concerns, and only if nobody knows the contribution goes to the next server. A collective that ends with any server that is lost ends at once when that is the coordinator. When it is
-another one the coordinator is told, and says how it has ended: that server may have left because it is over.
+asked, whoever learns it tells those it concerns, and only if nobody knows the contribution goes to the next server. A
+collective that ends with any server that is lost ends at once when that is the coordinator. When it is another one the
+coordinator is told, and says how it has ended: that server may have left because it is over.
 
 A time limit counts here. When it is over the coordinator is told, which says who is missing; if it does not even do
 that, the collective ends without it. `coordinator` describes the other half. All of this happens in turns of the
@@ -46,20 +47,24 @@ class Own:
         part: The contribution.
         done: Called with the decision.
         since: When it began.
-        to: The coordinator that has it; None while there is none.
+        to: The server that has it: the coordinator or one on the way there; None while there is none.
+        root: The coordinator.
+        apart: Whether the coordinator wants it directly.
         awaited: The coordinator that it waits for, which has not come yet.
         skip: Servers that do not coordinate it.
         tries: How often one has said so.
         cancelled: How it ends unless it is decided before; it was given up.
     """
 
-    __slots__ = ("awaited", "cancelled", "done", "part", "since", "skip", "timer", "to", "tries")
+    __slots__ = ("apart", "awaited", "cancelled", "done", "part", "root", "since", "skip", "timer", "to", "tries")
 
     def __init__(self, part: Part, done: OnOutcome, since: float) -> None:
         self.part = part
         self.done = done
         self.since = since
         self.to: str | None = None
+        self.root = ""
+        self.apart = False
         self.awaited: str | None = None
         self.skip: set[str] = set()
         self.tries = 0
@@ -126,7 +131,9 @@ class Participant:
 
     def missing(self, own: Own) -> tuple[tuple[str, ...], set[Proc]]:
         """Return which servers and procs are waited for; only the coordinator knows, elsewhere there are none."""
-        servers, procs = self.coordinator.missing((self.name, own.part.number)) if own.to == self.name else ([], set())
+        if own.root != self.name:
+            return (), set()
+        servers, procs = self.coordinator.missing((self.name, own.part.number))
         return tuple(servers), procs
 
     def _forward(self, part: Part, done: OnOutcome) -> Callable[[int], None]:
@@ -162,22 +169,26 @@ class Participant:
             status = deciding.ABORT if part.rule.remembered else statuses.ERR_PARTIAL_SUCCESS
             self._finish(own, deciding.failure(status, "all of its members here have gone", part.procs))
         elif self._session.has(to):
-            own.to, own.awaited = to, None
+            own.to, own.root, own.awaited = to, to, None
             if to == self.name:
                 self._contribute(own, to)
-            elif part.rule.loss_ends and not is_flat(len(part.servers or part.party.servers)):
+            elif not (own.apart or part.rule.unknown or is_flat(len(part.servers or part.party.servers))):
                 self._send_up(own, to)
             else:
-                data = self._parts.write(((self.name, part),))
-                self._session.ask(to, PART, data, partial(self._told, own, to))
+                self._send_to(own, to)
         else:
-            own.to, own.awaited = None, to
+            own.to, own.root, own.awaited = None, "", to
+
+    def _send_to(self, own: Own, to: str) -> None:
+        """Contribute directly."""
+        own.to = own.root = to
+        self._session.ask(to, PART, self._parts.write(((self.name, own.part),)), partial(self._told, own, to))
 
     def _send_up(self, own: Own, root: str) -> None:
         """Contribute by way of the servers in the middle, of which this one may be one."""
         part = own.part
         names = part.servers or part.party.names
-        if has_below(names, self.name):
+        if has_below(names, root, self.name):
             own.to = self.name
             parts = ((self.name, part),)
             self._relay.take(self.name, part.number, root, parts, partial(self._told, own, self.name))
@@ -198,7 +209,7 @@ class Participant:
             self._finish(own, deciding.failure(error.code, error.detail))
 
     def _came(self, sender: str, data: bytes, answer: OnAnswer) -> None:
-        """A server contributes to what this one coordinates."""
+        """A server contributes directly to what this one coordinates."""
         for server, part in self._parts.read(data):
             if server != sender or part.covers:
                 raise broken(f"{sender} contributes for {server}")
@@ -214,11 +225,11 @@ class Participant:
             self._session.later(AGAIN_SECONDS, lambda: self._came_up(sender, data, answer, tries + 1))
             return
         meant = {(part.kind, part.name, part.servers) for _, part in parts}
-        if len(meant) != 1 or not parts[0][1].rule.loss_ends:
+        if len(meant) != 1 or parts[0][1].rule.unknown:
             raise broken(f"{sender} passes on what does not go together")
         if root == self.name:
             self.coordinator.come(Held(sender, number, parts, lambda decision: answer(decision.packed, None)))
-        elif sender < self.name:
+        elif self._relay.is_above(sender, root, parts):
             raise broken(f"{sender} passes on what comes from above")
         else:
             self._relay.take(sender, number, root, parts, answer)
@@ -247,9 +258,15 @@ class Participant:
         if own.part.number not in self._open or own.to != to:
             return
         if isinstance(error, ServerLost | Unreachable) and not own.part.rule.loss_ends:
-            own.to = None
-            own.skip.add(to)
-            self._inquire(own, to)
+            root, own.root, own.to = own.root, "", None
+            if root != to and self._session.has(root):
+                # A server on the way is lost, or has lost the coordinator. What was given up is given up once more.
+                self._send_to(own, root)
+                if own.cancelled is not None:
+                    self._tell_given_up(own, own.cancelled)
+                return
+            own.skip.add(root)
+            self._inquire(own, root)
             return
         if isinstance(error, ServerLost):
             self._lost(own, error.servers)
@@ -264,8 +281,12 @@ class Participant:
         """A coordinator has decided."""
         if own.part.number not in self._open or own.to != to:
             return
+        if outcome.apart:
+            own.apart = True
+            self._send(own)
+            return
         if outcome.moved:
-            self._move(own, to)
+            self._move(own, own.root)
             return
         if outcome.parts:
             self.coordinator.learn(outcome)
@@ -331,6 +352,10 @@ class Participant:
 
     def _answer_decided(self, asked: tuple[str, Key, OnAnswer]) -> None:
         if asked in self._asked:
+            if any(own.root == asked[0] for own in self.open()) and not self._session.has(asked[0]):
+                # The decision may be on its way here, from a server between the lost coordinator and this one.
+                self._session.later(AGAIN_SECONDS, lambda: self._answer_decided(asked))
+                return
             self._asked.remove(asked)
             outcome = self.coordinator.decided.find(asked[1])
             asked[2](b"" if outcome is None else OUTCOME.write(outcome), None)
@@ -355,9 +380,13 @@ class Participant:
             return
         own.cancelled = deciding.failure(status, detail or f"{self.name} has given it up")
         if own.to is not None:
-            self._session.tell(own.to, GIVE_UP, CANCEL.write((own.part.number, status, detail, ())))
+            self._tell_given_up(own, Outcome(status, detail))
         elif own.part.kind == GATHER:
             self._finish(own, own.cancelled)
+
+    def _tell_given_up(self, own: Own, why: Outcome) -> None:
+        assert own.to is not None
+        self._session.tell(own.to, GIVE_UP, CANCEL.write((own.part.number, why.status, why.detail, ())))
 
     def _overdue(self, own: Own) -> None:
         if own.part.number not in self._open:

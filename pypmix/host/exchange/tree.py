@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-The servers that take part stand in the order of their names. The first one, the coordinator, is the root. The others
+The coordinator is the root. The other servers that take part stand in the order of their names. They
 are cut into `RADIX` runs of the same length; the first of each run is a child of the root, and the rest of the run
 stands below it in the same way. With at most `RADIX` others there is nothing between these and the root: each
 contributes to it, and nothing of this module is used.
@@ -17,15 +17,22 @@ Contributions of neighbours that differ in nothing but their data become one (`c
 costs each server as many messages, and as much work, as it has servers right below it.
 
 A message has one answer. It goes to all whose contributions were in it, as it came. So what can end in different ways
-does not go together: a message is about one collective, and a server is in it once (`_Lane`). The order of what a
-server contributes to the same name is kept on all of the way.
+does not go together: a message is about one collective, a server is in it once, and servers that come again to a
+construct that goes on are not with those that do not (`_Lane`). Where the coordinator has to answer the contributions
+of a message differently after all, it says so (`Outcome.apart`), and each server contributes directly.
 
 What a server tells the coordinator directly may overtake its contribution: that its procs have gone, for instance. So
 the coordinator does without a server that is there only after that has said that it has not contributed (`ABSENT`).
 
-Only collectives that end with any server that is lost go this way: each server that loses one of those that take part
-ends it by itself, the coordinator as well, so that no contribution has to find another way when a server in the middle
-is lost.
+A server that is lost ends a fence, an allgather and a disconnect: each server that loses one of those that take part
+ends it by itself, the coordinator as well. All else goes on:
+
+* With a server in the middle the way of the decision is lost. What went through it may have got to the coordinator, or
+  not, or their decision may have come back as far as that server. Those that had given them to it give
+  the same again, with the same numbers, to the coordinator directly, which answers what it has decided already, and
+  takes the others in the place of what had come (`Coordinator`).
+* With the coordinator all is void. Each server that has passed something on says so to those below it, and all go on as
+  `participant` says, up another tree.
 
 All of this happens in turns of the exchange.
 """
@@ -35,11 +42,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from operator import itemgetter
 
+from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import BYTES, NUMBER, TEXT, Field, message
-from pypmix.host.exchange.errors import lost, make
-from pypmix.host.exchange.kinds import CANCEL, GATHER
+from pypmix.host.exchange.errors import ServerLost, lost, make
+from pypmix.host.exchange.kinds import CANCEL, GATHER, KINDS
 from pypmix.host.exchange.limits import COMBINE_SECONDS
 from pypmix.standard import statuses
+from pypmix.standard.errors import Unreachable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +58,8 @@ if TYPE_CHECKING:
     from pypmix.standard.errors import PMIxError
 
     Parts = tuple[tuple[str, Part], ...]
-    Name = tuple[str, int, str, tuple[str, ...]]
+    Name = tuple[str, int, str, tuple[str, ...], bytes, bool]
+    """A lane: root, kind and name of the collective, the servers or procs, and whether its servers may come again."""
 
 UP = "pypmix.collective.up"
 ABSENT = "pypmix.collective.absent"
@@ -78,10 +88,23 @@ def spans(count: int, place: int) -> tuple[list[int], int]:
     return above, high
 
 
-def place_in(names: Sequence[str], name: str) -> int | None:
-    """Return the place of a name in a sorted sequence, None where it is not in it."""
-    place = bisect_left(names, name)
-    return place if place < len(names) and names[place] == name else None
+def index_in(names: Sequence[str], name: str) -> int | None:
+    """Return the index of a name in a sorted sequence, None where it is not in it."""
+    index = bisect_left(names, name)
+    return index if index < len(names) and names[index] == name else None
+
+
+def place_in(names: Sequence[str], root: str, name: str) -> int | None:
+    """Return the place of a server in the tree of a root; None where one of them does not take part."""
+    first, index = index_in(names, root), index_in(names, name)
+    if first is None or index is None:
+        return None
+    return 0 if index == first else index + (index < first)
+
+
+def at_place(names: Sequence[str], root: str, place: int) -> str:
+    """Return the server at a place in the tree of a root."""
+    return root if place == 0 else names[place - 1] if names[place - 1] < root else names[place]
 
 
 def is_flat(count: int) -> bool:
@@ -89,9 +112,9 @@ def is_flat(count: int) -> bool:
     return count <= RADIX + 1
 
 
-def has_below(names: Sequence[str], name: str) -> bool:
+def has_below(names: Sequence[str], root: str, name: str) -> bool:
     """Tell whether there are servers below one."""
-    place = place_in(names, name)
+    place = place_in(names, root, name)
     return place is not None and spans(len(names), place)[1] > place + 1
 
 
@@ -100,12 +123,12 @@ def combined(names: Sequence[str], parts: Iterable[tuple[str, Part]]) -> Parts:
     runs: list[list[tuple[str, Part]]] = []
     after: int | None = None
     for server, part in sorted(parts, key=itemgetter(0)):
-        place = place_in(names, server)
-        if place is not None and place == after and _alike(runs[-1][0][1], part):
+        index = index_in(names, server)
+        if index is not None and index == after and _alike(runs[-1][0][1], part):
             runs[-1].append((server, part))
         else:
             runs.append([(server, part)])
-        after = None if place is None else place + (len(part.covers) or 1)
+        after = None if index is None else index + (len(part.covers) or 1)
     return tuple([run[0] if len(run) == 1 else _join(run) for run in runs])
 
 
@@ -117,9 +140,10 @@ def _alike(first: Part, second: Part) -> bool:
 
 def _join(run: list[tuple[str, Part]]) -> tuple[str, Part]:
     server, first = run[0]
-    covers = tuple([name for each, part in run for name in part.covers or (each,)])
+    covers, numbers = zip(*[key for each, part in run for key in part.keys(each)], strict=True)
     latest = max([part.incarnation for _, part in run])
-    return server, first.replace(incarnation=latest, data=b"".join([part.data for _, part in run]), covers=covers)
+    data = b"".join([part.data for _, part in run])
+    return server, first.replace(incarnation=latest, data=data, covers=covers, numbers=numbers)
 
 
 class _Came:
@@ -134,6 +158,25 @@ class _Came:
         self.answer = answer
 
 
+class _Sent:
+    """Contributions that were passed on.
+
+    Attributes:
+        to: The server that has them.
+        came: The contributions.
+        data: The message.
+        given_up: The message that gives them up, if that was sent.
+    """
+
+    __slots__ = ("came", "data", "given_up", "to")
+
+    def __init__(self, to: str, came: list[_Came], data: bytes) -> None:
+        self.to = to
+        self.came = came
+        self.data = data
+        self.given_up = b""
+
+
 class _Lane:
     """Contributions to one collective, of each server one.
 
@@ -141,7 +184,7 @@ class _Lane:
         names: The servers that take part, sorted.
         servers: Those that have contributed and are not answered.
         waiting: What was not passed on yet.
-        sent: What was, by the number of the message, and to whom.
+        sent: What was, by the number of the message.
     """
 
     __slots__ = ("name", "names", "sent", "servers", "timer", "waiting")
@@ -151,7 +194,7 @@ class _Lane:
         self.names = names
         self.servers: set[str] = set()
         self.waiting: list[_Came] = []
-        self.sent: dict[int, tuple[str, list[_Came]]] = {}
+        self.sent: dict[int, _Sent] = {}
         self.timer: Timer | None = None
 
 
@@ -174,15 +217,21 @@ class Relay:
 
     def above(self, names: Sequence[str], root: str) -> str | None:
         """Return the nearest server on the way to the root that is there, None where there is none."""
-        place = place_in(names, self.name)
-        way = [] if place is None or names[0] != root else [names[each] for each in spans(len(names), place)[0]]
+        place = place_in(names, root, self.name)
+        way = [] if place is None else [at_place(names, root, each) for each in spans(len(names), place)[0]]
         return next(filter(self._session.has, reversed(way or [root])), None)
+
+    def is_above(self, sender: str, root: str, parts: Parts) -> bool:
+        """Tell whether a server that passes contributions on stands above this one."""
+        names = parts[0][1].servers or parts[0][1].party.names
+        mine, other = place_in(names, root, self.name), place_in(names, root, sender)
+        return mine is not None and other is not None and other <= mine
 
     def take(self, sender: str, number: int, root: str, parts: Parts, answer: OnAnswer) -> None:
         """Contributions have come, from a server below or this one; `answer` is called with the decision."""
         first = parts[0][1]
         names = first.servers or first.party.names
-        name = root, first.kind, first.name, first.servers
+        name = root, first.kind, first.name, first.servers, first.party.packed, deciding.takes_rounds(first)
         servers = {server for head, part in parts for server in part.covers or (head,)}
         lanes = self._lanes.setdefault(name, [])
         lane = next((lane for lane in lanes if lane.servers.isdisjoint(servers)), None)
@@ -191,7 +240,7 @@ class Relay:
             lanes.append(lane)
         lane.servers |= servers
         lane.waiting.append(_Came(sender, number, parts, answer))
-        place = place_in(names, self.name)
+        place = place_in(names, root, self.name)
         if place is None or len(lane.servers) >= spans(len(names), place)[1] - place:
             self._pass_on(lane)
         elif lane.timer is None:
@@ -199,9 +248,7 @@ class Relay:
 
     def _pass_on(self, lane: _Lane) -> None:
         """Pass on what waits."""
-        if lane.timer is not None:
-            lane.timer.cancel()
-            lane.timer = None
+        self._stop(lane)
         root = lane.name[0]
         to = self.above(lane.names, root)
         if root in self._session.gone:
@@ -211,10 +258,21 @@ class Relay:
             return
         number = self._session.number()
         came = self._waiting(lane)
-        lane.sent[number] = to, came
         parts = combined(lane.names, [part for each in came for part in each.parts])
-        data = UPWARDS.write((root, number, self._pack(parts)))
-        self._session.ask(to, UP, data, lambda data, error: self._answered(lane, number, data, error))
+        lane.sent[number] = _Sent(to, came, UPWARDS.write((root, number, self._pack(parts))))
+        self._send(lane, number)
+
+    def _send(self, lane: _Lane, number: int) -> None:
+        sent = lane.sent[number]
+        self._session.ask(sent.to, UP, sent.data, lambda data, error: self._answered(lane, number, data, error))
+        if sent.given_up:
+            self._session.tell(sent.to, GIVE_UP, sent.given_up)
+
+    @staticmethod
+    def _stop(lane: _Lane) -> None:
+        if lane.timer is not None:
+            lane.timer.cancel()
+            lane.timer = None
 
     @staticmethod
     def _waiting(lane: _Lane) -> list[_Came]:
@@ -224,7 +282,17 @@ class Relay:
 
     def _answered(self, lane: _Lane, number: int, data: bytes | None, error: PMIxError | None) -> None:
         """The decision is there, or its sender is lost."""
-        self._hand_down(lane, lane.sent.pop(number, ("", []))[1], data, error)
+        sent, root = lane.sent.get(number), lane.name[0]
+        if sent is None:
+            return
+        if isinstance(error, ServerLost | Unreachable) and not KINDS[lane.name[1]].loss_ends and sent.to != root:
+            if self._session.has(root):
+                sent.to = root
+                self._send(lane, number)
+                return
+            error = lost((root,), lane.name[2])
+        del lane.sent[number]
+        self._hand_down(lane, sent.came, data, error)
 
     def _hand_down(self, lane: _Lane, came: list[_Came], data: bytes | None, error: PMIxError | None) -> None:
         for each in came:
@@ -252,11 +320,12 @@ class Relay:
         for lane in self._all():
             if has(lane.waiting):
                 self._pass_on(lane)
-            for passed, (to, came) in lane.sent.items():
-                if has(came):
+            for passed, sent in lane.sent.items():
+                if has(sent.came):
                     if not detail and status != statuses.ERR_TIMEOUT:
                         detail = f"{sender} has given it up"
-                    self._session.tell(to, GIVE_UP, CANCEL.write((passed, status, detail, servers)))
+                    sent.given_up = CANCEL.write((passed, status, detail, servers))
+                    self._session.tell(sent.to, GIVE_UP, sent.given_up)
                     return True
             if has(lane.waiting):
                 # The coordinator has not come yet.
@@ -269,20 +338,24 @@ class Relay:
         for lane in self._all():
             if here and lane.name[0] == name:
                 self._pass_on(lane)
-            elif not here and place_in(lane.names, name) is not None:
+            elif not here and not KINDS[lane.name[1]].loss_ends:
+                if lane.name[0] == name:
+                    for sent in list(lane.sent.values()):
+                        lane.waiting += sent.came
+                    lane.sent.clear()
+                    self._stop(lane)
+                    self._hand_down(lane, self._waiting(lane), None, lost((name,), lane.name[2]))
+            elif not here and index_in(lane.names, name) is not None:
                 # It ends with that server. The coordinator may have forgotten its procs before this came, and not know.
-                for passed, (to, _) in lane.sent.items():
-                    if to != name:
+                for passed, sent in lane.sent.items():
+                    if sent.to != name:
                         gone = CANCEL.write((passed, statuses.ERR_UNREACH, "", (name,)))
-                        self._session.tell(to, GIVE_UP, gone)
-                if lane.timer is not None:
-                    lane.timer.cancel()
-                    lane.timer = None
+                        self._session.tell(sent.to, GIVE_UP, gone)
+                self._stop(lane)
                 self._hand_down(lane, self._waiting(lane), None, lost((name,), lane.name[2]))
 
     def close(self) -> None:
         """This server leaves."""
         for lane in self._all():
-            if lane.timer is not None:
-                lane.timer.cancel()
+            self._stop(lane)
         self._lanes.clear()
