@@ -1,11 +1,13 @@
 """Counts what servers send each other, and works out how long an operation takes, by the number of servers.
 
-    python tests/bench/scale.py [--servers 2,16,64,256,1000] [--ranks 1] [--out scale.json]
+    python tests/bench/scale.py [--servers 2,16,64,256,1000] [--ranks 1] [--out scale.json] [--chart scale.svg]
 
 Real exchanges and crossings run on virtual time: a message takes `--hop` microseconds on its way, and keeps its sender
 and its receiver busy one after the other for what it costs in CPU (`--cost`, by default measured first: a fence of two
 servers on this machine). Registration is that of one server, to which the others do what it does to them. Collectives
-are those of participants without crossings; what one server sends all in beyond 1,000 servers is left out.
+are those of participants without crossings. A construct is mended after the loss of a server in the middle, or of the
+coordinator, when all but one have contributed: the time is that from the word of the loss, which all get at a time,
+until all have ended. All tell all others of a loss, so this is left out beyond 1,000 servers.
 """
 
 from __future__ import annotations
@@ -13,12 +15,15 @@ from __future__ import annotations
 import argparse
 import json
 import time
+import tracemalloc
 from collections import Counter
+from functools import lru_cache
 from pathlib import Path
 
-from pypmix.host.exchange import Crossing, Exchange, Hub
+from pypmix.host.exchange import Crossing, Exchange, Hub, participant
 from pypmix.host.exchange.announcing import REGISTERED
-from pypmix.host.exchange.kinds import CONNECT, CONSTRUCT, FENCE, Part
+from pypmix.host.exchange.codec import PLACES, Field
+from pypmix.host.exchange.kinds import CONNECT, CONSTRUCT, FENCE, OUTCOME, Part, coordinator_of
 from pypmix.host.exchange.places import Places
 from pypmix.standard import attrs
 from pypmix.standard.jobinfo import JobInfo
@@ -26,6 +31,9 @@ from pypmix.standard.types import Proc
 
 NSPACE = "job"
 DIGEST = b"d" * 16
+MANY = 1000
+"""The most servers that a loss is played with, since all tell all others of it, and that a fence collects from."""
+
 COMMITTED = 1000
 """Bytes that each server has for a fence that collects."""
 
@@ -51,7 +59,9 @@ class Paced(Hub):
         self.sent[carrier.name] += 1
         self.got[to] += 1
         self.bytes[carrier.name] += len(message)
-        receiver = self._carriers[to]
+        receiver = self._carriers.get(to)
+        if receiver is None:
+            return
         left = self._busy(carrier.name, self.clock.now)
         self.clock.at(left + self.hop, lambda: self._arrive(carrier, receiver, message))
 
@@ -93,17 +103,18 @@ class Session:
     thousands of them be simulated.
     """
 
-    def __init__(self, count, ranks, hub):
+    def __init__(self, count, ranks, hub, *, mortal=False):
         self.hub = hub
         self.names = [f"n{number:05}" for number in range(count)]
         self.places = {rank: self.names[rank // ranks] for rank in range(count * ranks)}
         clock = hub.clock
         self.exchanges = [Exchange(hub.carrier(name), later=clock.later, now=clock.time) for name in self.names]
-        here, present = set(self.names), {}
+        here, self.present = set(self.names), {}
+        present = self.present
         known = Places()
         known.add(self.names[0], NSPACE, DIGEST, self.places)
         for name, exchange in zip(self.names, self.exchanges, strict=True):
-            exchange._here = here
+            exchange._here = set(here) if mortal else here
             carrier = hub._carriers[name]
             carrier._on_message = lambda sender, message, exchange=exchange: exchange._arrived(sender, message)
             present[name] = carrier
@@ -123,6 +134,44 @@ class Session:
         assert len(ends) == len(self.names)
         assert not {outcome.status for _, outcome in ends} - {0}
         return self.hub.busiest(max(at for at, _ in ends) - begin)
+
+    def mended(self, *, root):
+        """Return the figures of a construct that loses a server when all but the last have contributed."""
+        first = coordinator_of(CONSTRUCT, "name", self.names)
+        lost = first if root else next(name for name in self.names if name != first)
+        ends = {}
+        for exchange in reversed(self.exchanges):
+            part = Part(exchange.number(), CONSTRUCT, "name", self.party)
+
+            def begin(exchange=exchange, part=part):
+                exchange.collectives.begin(part, lambda _: ends.update({exchange.name: self.hub.clock.now}), 0.0)
+
+            self.hub.clock.at(0.0 if exchange is not self.exchanges[-1] else 10.0, begin)
+        self.hub.run(10.0)
+        self.hub.reset()
+        del self.present[lost]
+        self.hub._carriers.pop(lost)
+        for exchange in self.exchanges:
+            if exchange.name != lost:
+                exchange.soon(exchange._changed, lost, False)
+        self.hub.run()
+        assert len(ends.keys() - {lost}) == len(self.names) - 1
+        return self.hub.busiest(max(ends.values()) - 10.0)
+
+
+def memory(count, ranks):
+    """Return the bytes that a server needs to know where the procs are, and those that tell it."""
+    places = {rank: f"n{rank // ranks:05}" for rank in range(count * ranks)}
+    told = PLACES.write((NSPACE, places))
+    del places
+    tracemalloc.start()
+    known = Places()
+    known.add("n00000", NSPACE, DIGEST, PLACES.read(told)[1])
+    for number in range(count):
+        known.add(f"n{number:05}", NSPACE, DIGEST)
+    size = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return size, len(told)
 
 
 def modex(session):
@@ -183,13 +232,44 @@ def measure(count, ranks, cost, hop):
     found = {"registration": registration(count, ranks, cost, hop)}
     session = Session(count, ranks, Paced(cost, hop))
     found["fence"] = session.collective(FENCE)
-    if count <= 1000:
+    if count <= MANY:
+        # Its result is in memory as often as there are servers.
         found["fence, collecting"] = session.collective(FENCE, b"d" * COMMITTED)
+    if ranks == 1:
         found["construct"] = session.collective(CONSTRUCT)
         found["connect"] = session.collective(CONNECT)
+        if 2 < count <= MANY:
+            found["mended, a server lost"] = Session(count, 1, Paced(cost, hop), mortal=True).mended(root=False)
+            found["mended, coordinator lost"] = Session(count, 1, Paced(cost, hop), mortal=True).mended(root=True)
     if count > 1:
         found["modex"] = modex(session)
     return found
+
+
+def draw(path, rows, cost, hop):
+    """Draw the milliseconds, and the messages of the busiest server, by the number of servers."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "pypmix"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    for operation in ("fence", "fence, collecting", "construct", "connect", "modex"):
+        found = [row for row in rows if row["operation"] == operation]
+        for axis, key in zip(axes, ("ms", "messages at the busiest"), strict=True):
+            axis.plot([row["servers"] for row in found], [row[key] for row in found], "o-", ms=3, label=operation)
+    axes[0].set_title(
+        f"milliseconds ({cost * 1e6:.0f} us of CPU and {hop * 1e6:.0f} us on the way for a message)", size=9
+    )
+    axes[1].set_title("messages sent and received by the busiest server", size=9)
+    for axis in axes:
+        axis.set_xscale("log")
+        axis.set_xlabel("servers")
+        axis.set_ylim(bottom=0)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+    figure.savefig(path, metadata={"Date": None})
 
 
 def main():
@@ -199,17 +279,27 @@ def main():
     parser.add_argument("--cost", type=float, default=0.0, help="microseconds of CPU of a message on each side")
     parser.add_argument("--hop", type=float, default=100.0, help="microseconds that a message is on its way")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--chart", type=Path, help="an SVG to draw; needs matplotlib")
     options = parser.parse_args()
     cost = options.cost * 1e-6 or cost_of_a_message()
     hop = options.hop * 1e-6
+    # All servers read the same bytes of a decision, each of which a simulation needs to read once.
+    participant.OUTCOME = Field(OUTCOME.write, lru_cache(maxsize=4)(OUTCOME.read))
     print(f"a message costs {cost * 1e6:.1f} us on each side, and is {options.hop:g} us on its way\n")
-    print(f"{'servers':>7} {'operation':<18} {'messages':>9} {'busiest':>8} {'its bytes':>11} {'ms':>9}")
+    print(f"{'servers':>7} {'operation':<24} {'messages':>9} {'busiest':>8} {'its bytes':>11} {'ms':>9}")
     rows = []
     for count in map(int, options.servers.split(",")):
         for operation, figures in measure(count, options.ranks, cost, hop).items():
             rows.append({"servers": count, "operation": operation, **figures})
             total, most, size, took = list(figures.values())[:4]
-            print(f"{count:>7} {operation:<18} {total:>9} {most:>8} {size:>11} {took:>9.2f}", flush=True)
+            print(f"{count:>7} {operation:<24} {total:>9} {most:>8} {size:>11} {took:>9.2f}", flush=True)
+    count = max(map(int, options.servers.split(",")))
+    size, told = memory(count, options.ranks)
+    print(
+        f"\nwhere {count * options.ranks} procs are takes {size / 1e6:.1f} MB in each server, and {told} bytes to tell"
+    )
+    if options.chart is not None:
+        draw(options.chart, rows, cost, hop)
     if options.out is not None:
         facts = {"cost": cost, "hop": hop, "ranks": options.ranks, "rows": rows}
         options.out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

@@ -144,7 +144,8 @@ class Decided:
         """Remember a decision."""
         for key in outcome.parts:
             self._known[key] = outcome
-        while len(self._known) > MAX_DECIDED:
+        # All of one are remembered, however many servers have contributed.
+        while len(self._known) > max(MAX_DECIDED, len(outcome.parts)):
             self._known.popitem(last=False)
 
     def find(self, key: Key) -> Outcome | None:
@@ -289,6 +290,8 @@ class Round:
 
     def is_full(self) -> bool:
         """Tell whether as many servers have contributed as take part."""
+        if is_flat(self.expected):
+            return len(self.held) >= self.expected
         return sum([len(held.servers) for held in self.held]) >= self.expected
 
     def add(self, held: Held) -> bool:

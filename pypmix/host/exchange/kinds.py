@@ -318,7 +318,7 @@ def _part(
     if kind not in KINDS:
         raise broken(f"there is no operation {kind}")
     servers, infos, known, leaders, keys = _REST.read(more) if more else ((), (), (), (), ())
-    covers, numbers = tuple([key[0] for key in keys]), tuple([key[1] for key in keys])
+    covers, numbers = zip(*keys, strict=True) if keys else ((), ())
     label, named = TEXT.read(name), places.read(party)
     part = Part(number, kind, label, named, servers, status, incarnation, infos, known, leaders, data, covers, numbers)
     return TEXT.read(server), part
