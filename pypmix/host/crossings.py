@@ -222,7 +222,7 @@ def merged(found: Iterable[Pending], crossing: Iterable[Pending] = ()) -> list[P
 
     Args:
         found: What each server has.
-        crossing: What the crossings know of it: who is missing on other servers, too.
+        crossing: What the crossings know of it: the procs missing on other servers, too.
     """
     one: dict[tuple[str, str], Pending] = {}
     for item in found:

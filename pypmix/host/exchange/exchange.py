@@ -309,7 +309,7 @@ class Exchange:
         self.collectives.coordinator.absent = absent
 
     def review(self) -> None:
-        """Look again who is absent in the allgathers that this server coordinates."""
+        """Look again for servers that are absent in the allgathers that this server coordinates."""
         self.soon(self.collectives.coordinator.review)
 
     def allgather(
