@@ -590,8 +590,13 @@ class Fleet:
     def close(self) -> None:
         """Have all daemons leave; those that do not are stopped."""
         self._closing = True
+        # A roster may have more to say after the loop has closed.
+        self._session.follow(lambda: None)
         self._leaving += self._daemons.values()
         for daemon in self._leaving:
+            if daemon.started.stdin < 0 and daemon.present and self._exchange is not None:
+                # Its standard input is the roster's.
+                self._exchange.tell(daemon.node.hostname, orders.LEAVE, b"")
             daemon.dismiss()
         deadline = time.monotonic() + LEAVING
         self._loop.run(lambda: self._left() or time.monotonic() > deadline, every=POLL)

@@ -101,6 +101,7 @@ def elastic(me: pypmix.Client) -> None:
             me.fence(timeout=30)
             job = ""
             if me.rank == 0:
+                me.job_control([me.proc], info={attrs.JOB_CTRL_DEFINE_PSET: "early"})
                 answer = me.allocate(pypmix.AllocDirective.EXTEND, timeout=60, info={attrs.ALLOC_NODE_LIST: "n2:2"})
                 say("granted", answer[attrs.ALLOC_NODE_LIST])
                 program = [sys.executable, __file__, "elastic"]
@@ -120,6 +121,7 @@ def elastic(me: pypmix.Client) -> None:
                     say("offline", event.info[attrs.HOSTNAME])
     else:
         say("worked on", NODE)
+        say("early is", [proc.rank for proc in me.psets["early"]])
         _meet(me, parent.nspace, me.nspace)
         me.lookup("leave", wait=30)
 

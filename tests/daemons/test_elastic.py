@@ -51,6 +51,7 @@ def test_nodes_join_and_leave_a_job_that_asks_for_them(session: Start) -> None:
     assert "granted n2" in told and "released n2" in told and "target n3" in told, run.told()
     assert [line for line in told if line.startswith("grown")] == ["grown n2 n2", "grown n2 n2"], run.told()
     assert told.count("group of 4 with 4") == 4 and told.count("worked on n2") == 2, run.told()
+    assert told.count("early is [0]") == 2, run.told()
     assert "refused busy n2" in told and told.count("offline n2") == 2, run.told()
     assert "spawned on n3" in told and "back on n2" in told, run.told()
 

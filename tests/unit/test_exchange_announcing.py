@@ -247,3 +247,22 @@ def test_a_server_that_comes_late_is_told_of_procs_that_have_gone():
     asked = session.ask("n000", fence("n000", ALL))
     session.hub.run()
     assert asked.end.code == PARTIAL
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_server_that_comes_late_is_told_of_procs_whose_server_has_gone(again):
+    """Also where it has the name of the one that has gone: its own procs are others."""
+    session = Session(3)
+    session.register(*session.names)
+    session.hub.run()
+    session.exchanges["n002"].close()
+    session.hub.run()
+    newcomer = "n002" if again else "n009"
+    session.add(newcomer)
+    session.register(newcomer)
+    session.hub.run()
+    assert session.crossings[newcomer]._places.has_departed(Proc("job", 2))
+    asked = session.ask("n000", fence("n000", ALL))
+    session.ask("n001", fence("n001", ALL))
+    session.hub.run()
+    assert asked.end.code == PARTIAL
