@@ -7,6 +7,7 @@ import os
 import pty
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -84,8 +85,10 @@ def test_top_tells_who_is_waited_for(command: Command) -> None:
     (pending,) = server["pending"]
     nspace = shown["nspace"]
     assert pending["operation"] == "fence"
-    assert pending["missing"] == [{"proc": f"{nspace}:3", "pid": job.pids[3]}]
-    assert pending["arrived"] == [{"proc": f"{nspace}:{rank}", "pid": job.pids[rank]} for rank in range(3)]
+    node = socket.gethostname()
+    rows = [{"proc": f"{nspace}:{rank}", "pid": job.pids[rank], "node": node} for rank in range(4)]
+    assert pending["missing"] == rows[3:]
+    assert pending["arrived"] == rows[:3]
     time.sleep(0.3)
     lines = succeeded(command("top", "--once")).lines
     assert [line.split()[:4] for line in lines[1:5]] == [
