@@ -10,7 +10,9 @@ import signal
 # the host's folder in the environment, which also finds what has moved to another session: nspaces are what
 # somebody chooses, and another host may have the same ones. Nothing of it stands on a command line, which all
 # users can read.
+# A resource manager that ends a job sends SIGTERM to all of its processes, of which the guard has to be the last.
 _SCRIPT = r"""
+trap '' HUP INT TERM
 while read -r group; do
   case $group in
     over*) it=" -${group#over} "; groups="${groups%%"$it"*} ${groups#*"$it"}" ;;

@@ -132,6 +132,29 @@ def test_the_guard_ends_what_it_was_told_of_and_not_what_it_was_told_to_forget(t
             process.wait(5)
 
 
+def test_the_guard_outlives_a_signal_that_everybody_gets(tmp_path: Path) -> None:
+    folder = tmp_path / "pypmix-nobody"
+    folder.mkdir()
+    process = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    guard = Guard(str(folder))
+    try:
+        guard.add(process.pid)
+        # A shell that has begun to read has set its signals.
+        deadline = time.monotonic() + 10
+        while "pipe" not in Path(f"/proc/{guard.pid}/wchan").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.kill(guard.pid, signal.SIGTERM)
+        os.close(guard._writer)
+        guard._writer = -1
+        assert process.wait(10) == -signal.SIGTERM
+        os.waitpid(guard.pid, 0)
+        assert not folder.exists()
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_a_request_that_nobody_answers_is_refused_by_its_name(env: dict[str, str]) -> None:
     class Asked:
         op = AllocationRequest(1)
