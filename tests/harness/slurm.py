@@ -51,13 +51,13 @@ SchedulerType=sched/builtin
 SlurmdParameters=config_overrides
 ReturnToService=2
 InactiveLimit=0
-KillWait=2
 MailProg=/bin/true
 PartitionName=all Nodes=ALL Default=YES State=UP MaxTime=INFINITE
 """
 """What every Slurm of the tests has in its configuration."""
 
 CONFIGURATION = """
+KillWait=2
 SlurmctldHost=localhost(127.0.0.1)
 AuthInfo=socket={folder}/munge.socket
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny

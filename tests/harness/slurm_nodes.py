@@ -16,6 +16,7 @@ CPUS = 4
 """CPUs of a node: as many tasks get room on it."""
 
 CONFIGURATION = """
+KillWait=10
 SlurmctldHost={first.name}({first.address})
 TmpFS=/tmp
 SelectType=select/cons_tres

@@ -16,7 +16,7 @@ import traceback
 from faults import ranks
 from pypmix import Client, EventCode, PMIxError, attrs
 
-ALSO = ("group", "direct", "spawn there", "publish", "own connect")
+ALSO = ("group", "direct", "spawn there", "spawn and wait", "publish", "own connect", "flood")
 
 
 class Life(ranks.Life):
@@ -60,6 +60,14 @@ class Life(ranks.Life):
             node = chance.choice(self.nodes)
             if me.rank == number % me.job.size:
                 self.tried("spawn there", me.spawn, ["true"], n=2, info={attrs.HOST: node})
+        elif kind == "spawn and wait":
+            if me.rank == number % me.job.size:
+                job, _ = self.tried("spawn", me.spawn, ["sleep", "0.1"], n=len(self.nodes))
+                if job is not None:
+                    self.tried("wait", job.wait, timeout=self.patience)
+        elif kind == "flood":
+            for line in range(200):
+                print(f"{number} {line} {'x' * 1000}", flush=True)
         else:
             self.tried("publish", me.publish, {f"{me.nspace}.{number}.{me.rank}": number})
             self.tried("unpublish", me.unpublish, f"{me.nspace}.{number}.{me.rank}")
