@@ -22,7 +22,6 @@ from pathlib import Path
 import pytest
 
 from harness import machine, processes
-from harness import slurm as slurms
 from harness.cluster import Cluster, Node
 from harness.job import Job
 from harness.processes import Process
@@ -30,6 +29,8 @@ from harness.processes import Process
 PROGRAM = Path(__file__).with_name("shaken.py")
 ROUNDS = max(0, int(os.environ.get("PYPMIX_FAULT_ROUNDS", "0")))
 SEED = int(os.environ.get("PYPMIX_FAULT_SEED", "1"))
+SLURM = os.environ.get("PYPMIX_FAULT_SLURM") == "1"
+"""Whether jobs are those of Slurm; otherwise they are started by ssh, or by hand on each machine."""
 RUN = [sys.executable, "-m", "pypmix", "run"]
 
 NODES = ("n1", "n2", "n3")
@@ -58,12 +59,13 @@ ANY = ("any cut", "any stop", "any cut between two")
 KEEP_ALIVE = 6.0
 """Seconds after which a machine that does not answer is lost, in such a round."""
 
-HITS = (
-    *QUIET, "a rank", "a daemon", "two daemons", "the launcher", "an agent", "TERM", "INT", "a rank stands still", *ANY,
-    "the engine", "two hits",
-)  # fmt: skip
+BY_SIGNALS = ("a rank", "a daemon", "two daemons", "the launcher", "TERM", "INT", "a rank stands still", "two hits")
+HITS = (*QUIET, *BY_SIGNALS, "an agent", *ANY)
+HITS_OF_SLURM = ("nobody", "a guard", *BY_SIGNALS, "the engine")
+"""Not the network, nor whole machines: it takes Slurm itself long to find back to them."""
+
 LONG = ("a long cut", "a long stop")
-SECOND = ("a rank", "a daemon", "the launcher", "an agent", "TERM", "a short cut", "a short stop", "a guard")
+SECOND = ("a rank", "a daemon", "the launcher", "TERM", "a guard", "an agent", "a short cut", "a short stop")
 """What may be hit twice in a row."""
 
 IN_CI = ("a daemon", "the launcher", "a rank", "a short cut")
@@ -73,8 +75,9 @@ def rounds() -> list[tuple[str, int]]:
     """Return what is hit, and with which seed: everything in turn, and what takes long now and then."""
     if not ROUNDS:
         return [(what, SEED * 1000 + number) for number, what in enumerate(IN_CI)]
-    found = [(HITS[number % len(HITS)], SEED * 100_003 + number) for number in range(ROUNDS)]
-    for place in range(20, ROUNDS, 40):
+    hits = HITS_OF_SLURM if SLURM else HITS
+    found = [(hits[number % len(hits)], SEED * 100_003 + number) for number in range(ROUNDS)]
+    for place in range(20, 0 if SLURM else ROUNDS, 40):
         found[place] = (LONG[place // 40 % len(LONG)], found[place][1])
     return found
 
@@ -87,18 +90,16 @@ class Shaken:
         folder: An empty folder that all of them see.
         what: What is going to be hit.
         chance: What decides.
-        slurm: Whether Slurm runs there.
     """
 
-    def __init__(self, cluster: Cluster, folder: Path, what: str, chance: random.Random, slurm: bool) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, what: str, chance: random.Random) -> None:
         self.cluster = cluster
         self.folder = folder
         self.told = folder / "told"
         self.told.mkdir()
         self.keep = chance.random() < 0.5
         self.patience = chance.choice((4, 40))
-        ways = ("ssh", "symmetric", "salloc", "srun")[: 4 if slurm else 2]
-        self.way = chance.choice(ways[-2:] if what == "the engine" else ways)
+        self.way = chance.choice(("salloc", "srun") if SLURM else ("ssh", "ssh", "symmetric"))
         program = [sys.executable, str(PROGRAM), str(chance.randrange(10**6)), str(STEPS), str(self.patience), *NODES]
         self.job = Job([], folder / "job", {"TMPDIR": "/tmp"}, limit=150, popen=cluster["n1"].popen)
         own = {name: text for name, text in self.job.environment.items() if name.startswith("PYPMIX_TEST_")}
@@ -172,7 +173,7 @@ class Shaken:
         names = chance.sample(NODES, len(NODES))
         nodes = [self.cluster[name] for name in names]
         if what == "two hits":
-            for each in chance.choices(SECOND, k=2):
+            for each in chance.choices(SECOND[: 5 if SLURM else None], k=2):
                 self.hits.append(each)
                 self.hit(each, chance)
                 time.sleep(chance.choice((0, chance.uniform(0, 1))))
@@ -343,9 +344,9 @@ def shaken(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> 
     """A job that may be started."""
     what, seed = request.getfixturevalue("round_")
     (tmp_path / "job").mkdir()
-    slurm = request.getfixturevalue("nodes_with_slurm") if ROUNDS and not slurms.lacking() else None
+    slurm = request.getfixturevalue("nodes_with_slurm") if SLURM else None
     environment = slurm.environment if slurm is not None else {}
-    found = Shaken(cluster, tmp_path, what, random.Random(seed), bool(environment))
+    found = Shaken(cluster, tmp_path, what, random.Random(seed))
     found.job.environment |= environment
     try:
         yield found
