@@ -27,8 +27,11 @@ EXAMPLES = machine.ROOT / "docs" / "examples"
 HOSTS = "n1 slots=4 max_slots=8\nn2:4\nn3 slots=2\n"
 LIMIT = 80.0
 
-ELSEWHERE = {"cluster-kubernetes.md": "its commands are kubectl's, which needs a cluster of Kubernetes"}
-"""Pages whose commands are not run."""
+ELSEWHERE = {
+    "cluster-elastic.md": "its blocks belong together: test_elastic.py runs them so",
+    "cluster-kubernetes.md": "its commands are kubectl's, which needs a cluster of Kubernetes",
+}
+"""Pages whose commands are not run here."""
 
 KUBECTL = """#!/bin/sh
 # `kubectl exec -i POD -- COMMAND...`, where the nodes are the pods.
