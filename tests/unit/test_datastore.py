@@ -9,7 +9,7 @@ import zlib
 import pytest
 
 from pypmix.engine.python.datastore import APP_KEYS, LEVEL_OF, NODE_KEYS, SESSION_KEYS, DataStore, Wanted
-from pypmix.standard import attrs, codes
+from pypmix.standard import attrs, codes, keys
 from pypmix.standard.attr import Attr
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.types import RANK_INVALID, RANK_UNDEF, RANK_WILDCARD, DataArray, Info, Proc, Value
@@ -277,3 +277,28 @@ def test_deletions_go_before_the_values_of_the_same_commit() -> None:
     store.delete("own", 8, b"")
     assert store.lookup(ME, "own") is None
     assert store.lookup(ME, "near") == uint32(1)
+
+
+def test_a_collecting_fence_renews_what_was_fetched() -> None:
+    store = DataStore(ME, "n0", (7, 0, 0))
+    peer, other = Proc(ME.nspace, ME.rank + 1), Proc("elsewhere", 0)
+    old, job = Value(codes.STRING, "old"), Value(codes.UINT32, 2)
+    store.add(peer, [(keys.APPNUM, job)])
+    for proc in (peer, other):
+        store.fetched(proc, [("key", old), ("pmix.rank", job)])
+    store.fetched(ME, [("key", old)])
+    store.renew((peer,))
+    assert store.lookup(peer, "key") is None
+    assert store.lookup(peer, "pmix.rank") == store.lookup(peer, keys.APPNUM) == job
+    assert store.lookup(ME, "key") == store.lookup(other, "key") == old
+    store.fetched(peer, [("key", old)])
+    store.renew(())
+    assert store.lookup(peer, "key") is None
+    assert store.lookup(other, "key") == old
+    store.renew((Proc("elsewhere", RANK_WILDCARD),))
+    assert store.lookup(other, "key") is None
+    for proc in (peer, other):
+        store.fetched(proc, [("key", old)])
+    # The name of a group, of which the store does not know the members.
+    store.renew((Proc("acme.team", RANK_WILDCARD),))
+    assert store.lookup(peer, "key") is store.lookup(other, "key") is None

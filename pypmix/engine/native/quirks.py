@@ -44,7 +44,7 @@ RESOLVING: Release = (5, 0, 7)
 
 FEATURES: dict[str, Release] = {
     **dict.fromkeys(COMMON, OLDEST),
-    "get.refresh": (5, 0, 0),
+    "get.refresh": (5, 0, 11),
     "query.attributes": ATTRIBUTES,
 }
 """The features of this engine, and the first release of a library that has each."""

@@ -19,6 +19,7 @@ from pypmix.engine.native.structs import get_name, string, text
 from pypmix.standard import codes, keys, ops, statuses
 from pypmix.standard.errors import (
     EngineUnavailable,
+    NotFound,
     NotSupported,
     PMIxError,
     Unreachable,
@@ -54,6 +55,7 @@ OURS = frozenset(("connect.nspace", "connect.directives"))
 """The features that only servers of the Python engine have."""
 
 COLLECT = Info(keys.COLLECT_DATA, Value(codes.BOOL, True))
+REFRESH = Info(keys.GET_REFRESH_CACHE, Value(codes.BOOL, True))
 
 _SIGN = {kind: (-low, -low * 2) for kind, (low, _high) in RANGES.items() if low < 0 and kind in INTEGERS}
 
@@ -132,6 +134,8 @@ class NativeSession(Connection):
         self.server = _server(env)
         self.server_release = _server_release(env)
         self.slurm = not self.singleton and self.proc[0].startswith(SLURM)
+        self._asked = False
+        self._renewed: set[Proc] | None = None
         self._last_start = last_start(library.release, env)
         self._kept: dict[str, Value] = {
             keys.RANK: Value(codes.PROC_RANK, self.proc[1]),
@@ -211,6 +215,9 @@ class NativeSession(Connection):
 
     def start(self, op: Any, done: Done[Any]) -> None:
         kind = type(op)
+        if kind is ops.Get and self._outdated(op.proc, op.key):
+            self._start_anew(op, done)
+            return
         if kind is ops.Put or (kind is ops.Fence and self._alone(op)):
             self._runners[kind](op)
             done(None, None)
@@ -243,6 +250,8 @@ class NativeSession(Connection):
             proc = self.groups.addresses.proc(proc)
         if key in self._kept:
             return self._own(proc, key)
+        if self._renewed is not None and self._outdated(proc, key):
+            return None
         call = self.call()
         lib.pypmix_get_optional(call, self.queue, text(proc[0]), proc[1], text(key))
         return None if self.ended(call, NO_LIMIT) else self._take(call)
@@ -258,6 +267,8 @@ class NativeSession(Connection):
 
             if not possible(feature):
                 return False
+        if feature == "get.refresh" and not self.singleton and self.server_release < (5, 0, 0):
+            return False
         if feature.startswith("group.") or feature in OURS:
             from pypmix.engine.groups.features import works
             from pypmix.engine.native.groupport import adapts
@@ -356,6 +367,12 @@ class NativeSession(Connection):
             kept = self._own(proc, key)
             if kept is not None:
                 return kept
+        if self._outdated(proc, key):
+            self._renew(proc)
+            try:
+                return self._get(op.replace(directives=(REFRESH, *directives)))
+            except NotFound:
+                pass  # not by its server; it is here, perhaps, or somebody waits for it
         call = self.call()
         if directives:
             limit = deadline(directives)
@@ -367,7 +384,44 @@ class NativeSession(Connection):
         status = self.ended(call, limit)
         if status:
             raise self._get_error(op, status)
+        self._asked = True
         return self._take(call)
+
+    def _outdated(self, proc: Proc, key: str) -> bool:
+        """Tell whether the library may hold a value of a peer that is older than the last collecting fence.
+
+        It keeps all that it was told of a proc, for good; from some release on it asks the server again where a get
+        says so. Its values of jobs do not change.
+        """
+        renewed = self._renewed
+        return (
+            renewed is not None
+            and proc not in renewed
+            and proc[1] != RANK_WILDCARD
+            and proc != self.proc
+            and not key.startswith(ops.RESERVED_PREFIX)
+        )
+
+    def _renew(self, proc: Proc) -> None:
+        if self._renewed is not None:
+            self._renewed.add(proc)
+
+    def _collected(self) -> None:
+        """The procs of a fence have exchanged their data: nothing counts that was read before."""
+        if self._asked and self.supports("get.refresh"):
+            self._renewed = set()
+
+    def _start_anew(self, op: ops.Get, done: Done[Any]) -> None:
+        """Start a get of what may be outdated here."""
+        self._renew(op.proc)
+
+        def ended(result: Any, error: BaseException | None) -> None:
+            if isinstance(error, NotFound):
+                self.start(op, done)
+            else:
+                done(result, error)
+
+        self.start(op.replace(directives=(REFRESH, *op.directives)), ended)
 
     def _commit(self, op: ops.Commit) -> None:
         if self.singleton:
@@ -389,6 +443,8 @@ class NativeSession(Connection):
         if status:
             raise self._fence_error(op, status)
         self._spare.append(call)
+        if op.collect:
+            self._collected()
 
     def _abort(self, op: ops.Abort) -> None:
         if self.singleton:
@@ -435,11 +491,14 @@ class NativeSession(Connection):
         if type(op) is ops.Get:
             if status:
                 raise self._get_error(op, status)
+            self._asked = True
             return self._take(call)
         assert isinstance(op, ops.Fence)
         if status:
             raise self._fence_error(op, status)
         lib.pypmix_call_free(call)
+        if op.collect:
+            self._collected()
         return None
 
     # what they share

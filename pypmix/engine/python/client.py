@@ -1097,6 +1097,7 @@ class Client:
         if reply[0] in SUCCESSES:
             if any(info.key == keys.COLLECT_DATA and is_true(info.value) for info in call.infos):
                 self.collected = True
+                self.store.renew(op.procs)
             self.end(call)
         else:
             self.miss(call, reply, _FENCE_FAILURES.get(reply[0], ""))
@@ -1180,7 +1181,7 @@ class Client:
                     trouble = error
                 if wanted.scoped or changing:
                     value = next((found for key, found in values if key == op.key), value)
-                self.store.add(source, [pair for pair in values if pair[0] != op.key] if changing else values)
+                self.store.fetched(source, [pair for pair in values if pair[0] != op.key] if changing else values)
             # What is here may be what the refresh is to replace.
             stale = wanted.refresh and not objects
             if not wanted.scoped and not changing and (call.tried or not stale):

@@ -9,7 +9,8 @@ level is found there too.
 
 - `lookup` is the short way for a get without directives: one look into the table of its proc, where nearly all values
   are. `find` does the rest, with the directives of the get (`Wanted`). Both return None for what is not here, and the
-  state machine asks the server then. What it answers goes in by `add`.
+  state machine asks the server then. What it answers goes in by `fetched`, and a collecting fence drops what it
+  answered of the participants before (`renew`), since they may have committed other values under the same keys.
 - Own values are kept twice: in the own table, for gets, and by scope, for the next commit (`unsent`) and for gets of
   one scope. A commit that has arrived takes its values out of `unsent` (`delivered`), but not those put since.
 - The info of each proc of a big job stays packed until somebody asks for that proc (`_unpack`), and compressed values
@@ -227,6 +228,7 @@ class DataStore:
         self._apps: dict[str, list[Table]] = {}
         self._sessions: dict[str, list[Table]] = {}
         self._packed: dict[Proc, tuple[bytes, int, Release]] = {}
+        self._fetched: dict[Proc, set[str]] = {}
         major, minor, patch = release
         self._version = Value.unchecked(codes.UINT32, major << 16 | minor << 8 | patch)
 
@@ -324,6 +326,29 @@ class DataStore:
                     table.setdefault(key, value)
                 else:
                     table[key] = value
+
+    def fetched(self, proc: Proc, values: KeyedValues) -> None:
+        """Take in what a get has brought of a proc, which `renew` drops."""
+        self.add(proc, values)
+        if proc != self.proc and proc[1] != _WILDCARD:
+            self._fetched.setdefault(proc, set()).update([key for key, _ in values])
+
+    def renew(self, procs: tuple[Proc, ...]) -> None:
+        """Drop what was fetched of procs that have exchanged their data, so that it is asked for again.
+
+        Args:
+            procs: The participants, whole jobs by their wildcards; none means all of the own job. Names of groups and
+                connections stand for anybody.
+        """
+        named = frozenset(procs) or (Proc.unchecked(self.proc[0], _WILDCARD),)
+        jobs = {self.proc[0], *[proc[0] for proc in self._fetched]}
+        anybody = any(proc[0] not in jobs for proc in procs)
+        for proc in [*self._fetched]:
+            if anybody or proc in named or Proc.unchecked(proc[0], _WILDCARD) in named:
+                table = self._procs.get(proc, _EMPTY)
+                for key in self._fetched.pop(proc):
+                    if not key.startswith(RESERVED_PREFIX):
+                        table.pop(key, None)
 
     def forget(self, proc: Proc) -> None:
         """Drop what was fetched of a peer, so that it is asked for again."""
