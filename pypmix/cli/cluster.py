@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pypmix.cli.parser import UsageError
+from pypmix.host.addresses import ANYWHERE, listening_address, own_addresses
 from pypmix.host.local import LocalHost
 from pypmix.host.mapping import Room, place
 from pypmix.host.rosters.base import ElasticRoster, RosterError, Settings
 from pypmix.host.rosters.choosing import choose
-from pypmix.host.rosters.slurm import own_addresses
 from pypmix.host.session import NodeSession
 
 TYPE_CHECKING = False
@@ -98,11 +98,9 @@ class Cluster:
         """
         nodes = self._roster.nodes()
         interface = self._where.interface
-        listen = "0.0.0.0"
+        listen = ANYWHERE
         addresses: list[str] = []
         if interface:
-            from pypmix.host.daemon import listening_address
-
             listen = listening_address(interface, ())
         else:
             addresses = own_addresses(nodes[-1].name)

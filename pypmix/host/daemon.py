@@ -17,7 +17,6 @@ Threads. Requests of the server come on its engine's thread, messages on the car
 from __future__ import annotations
 
 import errno
-import ipaddress
 import json
 import os
 import signal
@@ -29,6 +28,7 @@ from functools import partial
 from pypmix._version import __version__
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host import launch, orders, orphans
+from pypmix.host.addresses import listening_address
 from pypmix.host.cleanup import FILES, FOLDERS
 from pypmix.host.control import MET
 from pypmix.host.crossings import Exchanging
@@ -51,7 +51,7 @@ from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from pypmix.engine.base import Upcall
     from pypmix.host.exchange.kinds import OnAnswer
@@ -224,79 +224,6 @@ def read_ready(line: bytes, node: str) -> Ready:
         return Ready(_text(found["ready"]), int(found["pid"]), int(found["cpus"]), _text(found["hostname"]), version)
     except (KeyError, TypeError, ValueError):
         raise PMIxError(f"node {node}: what its daemon answers is incomplete") from None
-
-
-def listening_address(interface: str, launcher: Sequence[Address]) -> str:
-    """Return the address to listen on.
-
-    Args:
-        interface: The name of a network interface, an address, or a CIDR; empty for what leads to the launcher.
-        launcher: Where the launcher listens.
-
-    Raises:
-        OSError: There is none.
-    """
-    if interface:
-        return _address_of(interface)
-    for host, port in launcher:
-        try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-        except OSError:
-            continue
-        for family, kind, _protocol, _name, address in found:
-            with socket.socket(family, kind) as probe:
-                try:
-                    # Nothing is sent: the system only looks for the route.
-                    probe.connect(address)
-                    return str(probe.getsockname()[0])
-                except OSError:
-                    continue
-    where = ", ".join([host for host, _ in launcher])
-    raise OSError(errno.EHOSTUNREACH, f"no route from here to the launcher at {where}")
-
-
-def _address_of(interface: str) -> str:
-    here = _addresses()
-    if interface in [name for name, _ in here]:
-        return next(address for name, address in here if name == interface)
-    try:
-        network = ipaddress.ip_network(interface, strict=False)
-    except ValueError:
-        names = ", ".join(dict.fromkeys([name for name, _ in here]))
-        text = f"{interface!r} is neither an interface of this node ({names}) nor a network such as 10.0.0.0/8"
-        raise OSError(errno.ENODEV, text) from None
-    if network.num_addresses == 1:
-        return str(network.network_address)
-    for _, address in here:
-        if ipaddress.ip_address(address.partition("%")[0]) in network:
-            return address
-    raise OSError(errno.EADDRNOTAVAIL, f"this node has no address in {interface}")
-
-
-def _addresses() -> list[tuple[str, str]]:
-    """Return the interfaces of this node with their addresses, IPv4 first."""
-    import fcntl
-    import struct
-
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            try:
-                # SIOCGIFADDR
-                answer = fcntl.ioctl(probe.fileno(), 0x8915, struct.pack("256s", os.fsencode(name)[:15]))
-            except OSError:
-                continue
-            found.append((name, socket.inet_ntoa(answer[20:24])))
-    try:
-        with open("/proc/net/if_inet6", encoding="ascii") as file:
-            for line in file:
-                digits, _, _, scope, _, name = line.split()
-                # Those of one link need a scope, which no other node knows.
-                if scope != "20":
-                    found.append((name, str(ipaddress.IPv6Address(int(digits, 16)))))
-    except (OSError, ValueError):
-        pass
-    return found
 
 
 class Uplink(Sink):

@@ -148,6 +148,34 @@ def test_connections_that_say_nothing_do_not_hold_up_the_others() -> None:
         connection.close()
 
 
+def test_strangers_that_come_again_and_again_do_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meet, "UNPROVED", 8)
+    meeting = Meeting(2, SECRET)
+    silent = [socket.create_connection(("127.0.0.1", meeting.port)) for _ in range(40)]
+    other = Process(meeting.port, hello(1, 2))
+    over = threading.Event()
+
+    def come_again() -> None:
+        while not over.wait(0.2):
+            silent.append(socket.create_connection(("127.0.0.1", meeting.port)))
+
+    stranger = threading.Thread(target=come_again)
+    stranger.start()
+    try:
+        (found,) = meeting.wait(soon()).values()
+    finally:
+        over.set()
+        stranger.join()
+    found.begin(LINE)
+    os.close(found.stdin)
+    os.close(found.stdout)
+    meeting.close()
+    other.join(10)
+    assert other.line == LINE
+    for connection in silent:
+        connection.close()
+
+
 def test_a_process_in_between_learns_nothing() -> None:
     """It has no secret: it ends the encryption on both sides and passes on what each says."""
     meeting = Meeting(2, SECRET)

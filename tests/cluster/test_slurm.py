@@ -14,10 +14,11 @@ from cli.command import LIMIT, Command
 
 from harness import machine, processes, slurm
 from harness.slurm import Cluster
+from pypmix.host.addresses import own_addresses
 from pypmix.host.placing import Node
 from pypmix.host.rosters.base import RosterError, Settings
 from pypmix.host.rosters.proof import Munge
-from pypmix.host.rosters.slurm import SlurmRoster, allocated, own_addresses, symmetric
+from pypmix.host.rosters.slurm import SlurmRoster, allocated, symmetric
 
 PROGRAM = """\
 import pypmix

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, strategies
 
 from pypmix.host import orders
-from pypmix.host.daemon import Orders, bootstrap, listening_address, read_orders, read_ready
+from pypmix.host.addresses import listening_address
+from pypmix.host.daemon import Orders, bootstrap, read_orders, read_ready
 from pypmix.host.job import Application, Job, Node
 from pypmix.host.nodes import HostNode
 from pypmix.host.placing import Node as RosterNode

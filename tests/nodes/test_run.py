@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from harness import cluster as clusters
 from harness import machine, pairings, provision
 from harness.cluster import Cluster, Node
 from harness.job import Job, scenario_command
@@ -501,6 +502,68 @@ def test_a_launcher_that_stops_itself_goes_on_with_its_job(over: Runner) -> None
     os.kill(started.launcher.pid, signal.SIGCONT)
     job = succeeded(started.launcher.wait())
     assert job.stdout.count("turn 9") == 4, job.report()
+
+
+@ways("ssh")
+def test_two_machines_that_do_not_reach_each_other_are_not_both_kept(over: Runner) -> None:
+    """The launcher reaches both: the later one leaves, and the others go on without it."""
+    nodes = ("n1", "n2", "n3")
+    options = (*BY_TWO, "--keep-going", "--keep-alive", "6")
+    started = over.begin(6, sys.executable, "-c", WAITS, "n3", nodes=nodes, options=options, limit=150)
+    over.until_said(started, "ready", 6)
+    over.cluster.cut("n2", "n3")
+    try:
+        over.until_said(started, r"[0123] without \[4, 5\]", 4, LOST)
+        job = started.launcher.wait()
+    finally:
+        over.cluster.mend("n2", "n3")
+    assert not job.hung and "n3" in job.stderr, job.report()
+    left = over.cluster.wait_gone(LOST)
+    assert left == "", f"{left}\n{job.report()}"
+
+
+@pytest.fixture
+def cluster_of_ipv6(cluster: Cluster) -> Iterator[Cluster]:
+    """Machines that have only IPv6 addresses on their network."""
+    if not clusters.ipv6():
+        machine.lacking("IPv6 in this kernel")
+    for node in cluster:
+        node.run("ip", "-4", "addr", "flush", "dev", "eth0")
+    yield cluster
+    for node in cluster:
+        node.run("ip", "addr", "add", f"{node.address}/24", "dev", "eth0")
+
+
+def test_machines_that_have_only_ipv6(cluster_of_ipv6: Cluster) -> None:
+    words = [*RUN, "--host", "n1v6:2,n2v6:2,n3v6:2", "-n", "6", sys.executable, "-c", GROUP]
+    done = cluster_of_ipv6["n1"].run(*words, timeout=LIMIT)
+    rows = sorted(line.split() for line in done.stdout.splitlines())
+    assert [(row[0], row[3]) for row in rows] == [(str(rank), "6") for rank in range(6)], done
+    assert cluster_of_ipv6.wait_gone() == ""
+
+
+def test_a_network_that_does_not_reach_the_launcher_is_not_taken(cluster: Cluster) -> None:
+    """Both machines have an address on a second network, over which nothing comes."""
+    for number, name in enumerate(("n1", "n2"), 1):
+        cluster[name].run("ip", "link", "add", "ib0", "type", "bridge")
+        cluster[name].run("ip", "addr", "add", f"10.88.0.{number}/24", "dev", "ib0")
+        cluster[name].run("ip", "link", "set", "ib0", "up")
+    try:
+        with_port = "import socket, time; s = socket.create_server(('', 7099)); time.sleep(60)"
+        listener = cluster["n1"].start(sys.executable, "-c", with_port)
+        try:
+            code = (
+                "from pypmix.host.addresses import listening_address;"
+                "print(listening_address('', [('10.88.0.1', 7099), ('10.77.0.1', 7099)]))"
+            )
+            cluster.until("a listener", lambda: "7099" in cluster["n1"].run("ss", "-tln").stdout, 20)
+            assert cluster["n2"].run(sys.executable, "-c", code).stdout == "10.77.0.2\n"
+        finally:
+            listener.kill()
+            listener.wait()
+    finally:
+        for name in ("n1", "n2"):
+            cluster[name].run("ip", "link", "del", "ib0")
 
 
 @ways("ssh")

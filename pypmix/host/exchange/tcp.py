@@ -12,6 +12,7 @@ import time
 
 from pypmix.engine.faults import fault
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
+from pypmix.host import addresses
 from pypmix.host.exchange import rendezvous
 from pypmix.host.exchange.carrier import MAX_MESSAGE
 from pypmix.host.exchange.errors import log
@@ -53,9 +54,6 @@ MAX_STRANGERS = 512
 The oldest one makes room, once it has had `PROOF_SECONDS`; until then, those that come wait in the system's queue. So a
 server that proves within that time who it is gets in however many others come, and these cost a bounded share of time.
 """
-
-BACKLOG = 1024
-"""The connections that wait in the system's queue."""
 
 ACCEPTS = 16
 """The connections that are taken in one turn, so that those that are there have theirs as well."""
@@ -158,8 +156,7 @@ class TCPCarrier:
         self._leaving = False
         self._ended = False
         self._thread: threading.Thread | None = None
-        family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
-        self._listener = socket.create_server(listen, family=family, backlog=BACKLOG)
+        self._listener = addresses.listen(listen)
         self._listener.setblocking(False)
         self._loop = Loop()
         self.address: Address = self._listener.getsockname()[:2]

@@ -19,6 +19,7 @@ import threading
 import time
 
 from pypmix._version import __version__
+from pypmix.host.addresses import ANYWHERE, listen
 from pypmix.host.rosters.base import RosterError
 from pypmix.standard.logtext import printable
 from pypmix.standard.record import Record
@@ -37,7 +38,10 @@ HANDSHAKE = 10.0
 """Seconds for a handshake."""
 
 UNPROVED = 256
-"""The number of connections that may be in their handshake at a time."""
+"""The number of connections that may be in their handshake at a time; the oldest one makes room, after `PROOF`."""
+
+PROOF = 0.5
+"""Seconds for which a connection in its handshake need not make room for others."""
 
 RETRY = 0.2
 LOOK = 0.1
@@ -253,7 +257,7 @@ class Meeting:
         self._gate = threading.Condition()
         self._found: dict[int, Follower] = {}
         self._refused: dict[str, None] = {}
-        self._room = threading.BoundedSemaphore(UNPROVED)
+        self._unproved: dict[ssl.SSLSocket, float] = {}
         self._closed = False
         self._ends = Ends()
         self._listener = _listener(ports)
@@ -303,32 +307,49 @@ class Meeting:
 
     def _accept(self) -> None:
         while True:
-            self._room.acquire()
+            self._make_room()
             try:
                 connection, _ = self._listener.accept()
+                secured = self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
             except OSError:
                 if self._closed:
                     return
-                self._room.release()
                 time.sleep(RETRY)
                 continue
-            threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
+            with self._gate:
+                self._unproved[secured] = time.monotonic()
+            threading.Thread(target=self._greet, args=(secured,), daemon=True).start()
 
-    def _greet(self, connection: socket.socket) -> None:
+    def _make_room(self) -> None:
+        """Wait until another connection may be taken; end the oldest one in its handshake if it has had its time."""
+        with self._gate:
+            while len(self._unproved) >= UNPROVED:
+                oldest, since = next(iter(self._unproved.items()))
+                wait = since + PROOF - time.monotonic()
+                if wait > 0:
+                    self._gate.wait(wait)
+                    continue
+                del self._unproved[oldest]
+                with contextlib.suppress(OSError):
+                    # Its thread reads from it, and closes it.
+                    socket.socket.shutdown(oldest, socket.SHUT_RDWR)
+
+    def _greet(self, secured: ssl.SSLSocket) -> None:
         taken = False
         try:
-            connection.settimeout(HANDSHAKE)
-            secured = self._context.wrap_socket(connection, server_side=True)
-            connection = secured
+            secured.settimeout(HANDSHAKE)
+            secured.do_handshake()
             taken = self._take(secured)
         except (OSError, ValueError, RosterError) as error:
             with self._gate:
                 if len(self._refused) < 8:
                     self._refused[f"one was refused: {printable(error)[:200]}"] = None
         finally:
-            self._room.release()
+            with self._gate:
+                self._unproved.pop(secured, None)
+                self._gate.notify_all()
             if not taken:
-                connection.close()
+                secured.close()
 
     def _take(self, secured: ssl.SSLSocket) -> bool:
         """Have the other side prove that it belongs here, prove the same to it, and take it in."""
@@ -365,9 +386,7 @@ def _listener(ports: Sequence[int]) -> socket.socket:
     reason = ""
     for port in ports:
         try:
-            if socket.has_dualstack_ipv6():
-                return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
-            return socket.create_server(("0.0.0.0", port), backlog=1024)
+            return listen((ANYWHERE, port))
         except OSError as error:
             reason = error.strerror or str(error)
     raise RosterError(f"the launcher cannot listen on port {', '.join(map(str, ports))}: {reason}")

@@ -12,11 +12,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import threading
 import time
 
+from pypmix.host.addresses import own_addresses
 from pypmix.host.placing import Node
 from pypmix.host.rosters.base import RosterError
 from pypmix.host.rosters.meet import Meeting
@@ -254,17 +254,3 @@ def _srun(names: Sequence[str], words: Sequence[str]) -> list[str]:
         "--input=all", "--mpi=none", "--cpu-bind=none", "--overlap", "--overcommit", "--kill-on-bad-exit=0",
         "--job-name=pypmix", *words,
     ]  # fmt: skip
-
-
-def own_addresses(other: str) -> list[str]:
-    """Return by which addresses this machine may be reached from another, the likeliest first."""
-    found = []
-    try:
-        family, _, _, _, address = socket.getaddrinfo(other, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            # Nothing is sent: this only asks for the route.
-            probe.connect(address)
-            found.append(str(probe.getsockname()[0]))
-    except OSError:
-        pass
-    return list(dict.fromkeys([*found, socket.gethostname(), "127.0.0.1"]))

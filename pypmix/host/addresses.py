@@ -1,0 +1,130 @@
+"""Addresses: where to listen, and by which this machine is reached."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Address = tuple[str, int]
+
+ANYWHERE = "::"
+"""All addresses of this machine, IPv4 ones too."""
+
+BACKLOG = 1024
+"""The connections that wait in the system's queue."""
+
+REACH_SECONDS = 2.0
+"""The time that the launcher has to answer at one of its addresses, before the next one is tried."""
+
+
+def listen(address: Address) -> socket.socket:
+    """Return a socket that listens on an address.
+
+    Raises:
+        OSError: It cannot.
+    """
+    host, port = address
+    if host == ANYWHERE and not socket.has_dualstack_ipv6():
+        host = "0.0.0.0"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=host == ANYWHERE)
+
+
+def listening_address(interface: str, launcher: Sequence[Address]) -> str:
+    """Return the address to listen on.
+
+    Args:
+        interface: The name of a network interface, an address, or a CIDR; empty for what leads to the launcher.
+        launcher: Where the launcher listens.
+
+    Raises:
+        OSError: There is none.
+    """
+    if interface:
+        return _address_of(interface)
+    # By the launcher's address: this machine's own, from which there is a route to it.
+    own = {place: found for place in launcher if (found := _source(*place))}
+    if len(set(own.values())) > 1:
+        for place in own:
+            try:
+                with socket.create_connection(place, REACH_SECONDS) as reached:
+                    return str(reached.getsockname()[0])
+            except OSError:
+                continue
+    for found in own.values():
+        return found
+    where = ", ".join([host for host, _ in launcher])
+    raise OSError(errno.EHOSTUNREACH, f"no route from here to the launcher at {where}")
+
+
+def _source(host: str, port: int) -> str:
+    """Return from which address of this machine another one is reached; empty if there is no route."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    except OSError:
+        return ""
+    for family, kind, _protocol, _name, address in found:
+        with socket.socket(family, kind) as probe:
+            try:
+                # Nothing is sent: the system only looks for the route.
+                probe.connect(address)
+                return str(probe.getsockname()[0])
+            except OSError:
+                continue
+    return ""
+
+
+def _address_of(interface: str) -> str:
+    here = _addresses()
+    if interface in [name for name, _ in here]:
+        return next(address for name, address in here if name == interface)
+    try:
+        network = ipaddress.ip_network(interface, strict=False)
+    except ValueError:
+        names = ", ".join(dict.fromkeys([name for name, _ in here]))
+        text = f"{interface!r} is neither an interface of this node ({names}) nor a network such as 10.0.0.0/8"
+        raise OSError(errno.ENODEV, text) from None
+    if network.num_addresses == 1:
+        return str(network.network_address)
+    for _, address in here:
+        if ipaddress.ip_address(address.partition("%")[0]) in network:
+            return address
+    raise OSError(errno.EADDRNOTAVAIL, f"this node has no address in {interface}")
+
+
+def _addresses() -> list[tuple[str, str]]:
+    """Return the interfaces of this node with their addresses, IPv4 first."""
+    import fcntl
+    import struct
+
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                # SIOCGIFADDR
+                answer = fcntl.ioctl(probe.fileno(), 0x8915, struct.pack("256s", os.fsencode(name)[:15]))
+            except OSError:
+                continue
+            found.append((name, socket.inet_ntoa(answer[20:24])))
+    try:
+        with open("/proc/net/if_inet6", encoding="ascii") as file:
+            for line in file:
+                digits, _, _, scope, _, name = line.split()
+                # Those of one link need a scope, which no other node knows.
+                if scope != "20":
+                    found.append((name, str(ipaddress.IPv6Address(int(digits, 16)))))
+    except (OSError, ValueError):
+        pass
+    return found
+
+
+def own_addresses(other: str) -> list[str]:
+    """Return by which addresses this machine may be reached from another, the likeliest first."""
+    found = _source(other, 9)
+    return list(dict.fromkeys([*([found] if found else []), socket.gethostname(), "127.0.0.1"]))
