@@ -114,6 +114,7 @@ class Cluster:
             keep_alive=self._where.keep_alive,
             obtain=self._roster.obtain if isinstance(self._roster, ElasticRoster) else None,
             release=self._roster.release if isinstance(self._roster, ElasticRoster) else lambda _node: None,
+            encrypt=False if self._where.plain else None,
         )
         self._roster.watch(session.lost)
         if isinstance(self._roster, ElasticRoster):

@@ -22,10 +22,10 @@ from typing import Protocol, cast
 
 from pypmix._version import __version__
 from pypmix.cli import probe
+from pypmix.host.addresses import ANYWHERE, listen, own_addresses
 from pypmix.host.rosters.base import RosterError, Settings
 from pypmix.host.rosters.choosing import choose
 from pypmix.host.rosters.process import KEPT
-from pypmix.host.rosters.slurm import own_addresses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.logtext import printable
 from pypmix.standard.record import Record
@@ -195,7 +195,7 @@ class Examination:
         """Look at all of them."""
         source = inspect.getsource(probe) + "\nmain()\n"
         channels = []
-        with socket.create_server(("0.0.0.0", 0), backlog=128) as listener, _marked() as mark:
+        with listen((ANYWHERE, 0)) as listener, _marked() as mark:
             places = [(host, listener.getsockname()[1]) for host in own_addresses(self._names[-1])]
             # Not the last one, which is each node's own loopback address.
             places = places[:-1] or places

@@ -276,6 +276,7 @@ OPTIONS = (
         "The time after which a node that no longer answers is lost; 30 s if not given.",
         _seconds,
     ),
+    Option("plain", ("--no-encryption",), "", "Do not encrypt what launcher and daemons say to each other."),
     Option(
         "cluster",
         ("--cluster",),
@@ -344,6 +345,7 @@ class Where(Record):
         secret_file: The file with their secret.
         patience: Seconds in which all nodes have to be there.
         keep_alive: Seconds after which a node that no longer answers is lost.
+        plain: Whether what is said between nodes is not encrypted.
     """
 
     roster: str = ""
@@ -357,6 +359,7 @@ class Where(Record):
     secret_file: str = ""
     patience: float = 30.0
     keep_alive: float = KEEP_ALIVE_SECONDS
+    plain: bool = False
 
 
 class Request(Record):
@@ -496,7 +499,18 @@ def _where(job: dict[str, Any]) -> Where:
         if missing:
             raise UsageError(f"--host names {', '.join(missing):.200}, which the hostfile does not have")
         hosts = tuple([host.replace(most=known[host.name].most) for host in hosts])
-    fields = ("roster", "agent", "python", "interface", "symmetric", "meet", "secret_file", "patience", "keep_alive")
+    fields = (
+        "roster",
+        "agent",
+        "python",
+        "interface",
+        "symmetric",
+        "meet",
+        "secret_file",
+        "patience",
+        "keep_alive",
+        "plain",
+    )
     given = {field: job.pop(field) for field in fields if field in job}
     if "symmetric" in given and "meet" not in given:
         raise UsageError("--symmetric needs a place to meet: --symmetric 0/2 --meet n1:7777")

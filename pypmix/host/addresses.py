@@ -124,6 +124,11 @@ def _addresses() -> list[tuple[str, str]]:
     return found
 
 
+def is_loopback(address: str) -> bool:
+    """Tell whether what is sent to an address stays on this machine."""
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
 def own_addresses(other: str) -> list[str]:
     """Return by which addresses this machine may be reached from another, the likeliest first."""
     found = _source(other, 9)

@@ -101,6 +101,7 @@ class Orders(Record):
         wdir: Where ranks run, if there is such a folder here.
         grace: Seconds that ranks have between SIGTERM and SIGKILL.
         keep_alive: Seconds after which another server that does not answer is lost.
+        encrypt: See `TCPCarrier`.
     """
 
     node: str
@@ -114,6 +115,7 @@ class Orders(Record):
     wdir: str = ""
     grace: float = 5.0
     keep_alive: float = KEEP_ALIVE_SECONDS
+    encrypt: bool | None = None
 
 
 class Ready(Record):
@@ -142,6 +144,7 @@ def bootstrap(given: Orders) -> bytes:
         "wdir": given.wdir,
         "grace": given.grace,
         "keep_alive": given.keep_alive,
+        "encrypt": given.encrypt,
     }
     return json.dumps(line).encode() + b"\n"
 
@@ -178,6 +181,7 @@ def read_orders(line: bytes) -> Orders:
             _text(found.get("wdir", "")),
             float(found.get("grace", 5.0)),
             float(found.get("keep_alive", KEEP_ALIVE_SECONDS)),
+            None if found.get("encrypt") is None else bool(found["encrypt"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         # Not the value itself: it may be the secret.
@@ -296,7 +300,9 @@ class Daemon(ServingManager):
         self._launcher = given.launcher[0]
         self._addresses = given.launcher[1]
         address = listening_address(given.interface, self._addresses)
-        self._carrier = TCPCarrier(given.node, given.secret, listen=(address, 0), keep_alive=given.keep_alive)
+        self._carrier = TCPCarrier(
+            given.node, given.secret, listen=(address, 0), keep_alive=given.keep_alive, encrypt=given.encrypt
+        )
         self._exchange = Exchange(self._carrier)
 
         def server(node: LocalNode) -> Server:

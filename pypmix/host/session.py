@@ -108,6 +108,7 @@ class NodeSession:
         keep_alive: Seconds after which a node whose daemon does not answer is lost, and a launcher to its daemons.
         obtain: Obtains further nodes while the session runs; None where the nodes are fixed.
         release: Told of a node that has left.
+        encrypt: Whether launcher and daemons talk to each other encrypted; where that leaves a machine by default.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class NodeSession:
         keep_alive: float = KEEP_ALIVE_SECONDS,
         obtain: Obtain | None = None,
         release: Callable[[Node], None] = lambda _node: None,
+        encrypt: bool | None = None,
     ) -> None:
         names = [node.name for node in nodes]
         if len(set(names)) != len(names):
@@ -141,6 +143,7 @@ class NodeSession:
         self.keep_alive = keep_alive
         self.obtain = obtain
         self.release = release
+        self.encrypt = encrypt
         self._words: Queue[Word] = Queue()
         self._heard: Callable[[], None] = lambda: None
 
@@ -260,7 +263,9 @@ class Fleet:
         """
         session = self._session
         self._secret = secrets.token_bytes(32)
-        carrier = TCPCarrier(LAUNCHER, self._secret, listen=(session.listen, 0), keep_alive=session.keep_alive)
+        carrier = TCPCarrier(
+            LAUNCHER, self._secret, listen=(session.listen, 0), keep_alive=session.keep_alive, encrypt=session.encrypt
+        )
         self._carrier = carrier
         self._exchange = exchange = Exchange(carrier)
         crossing = Crossing(self._host.server, exchange)
@@ -293,6 +298,7 @@ class Fleet:
         given = Orders(
             node.hostname, self._space, self._secret, self._launcher, node.number, session.interface,
             tuple(session.env.items()), session.folder, self._host.wdir, self._host.grace, session.keep_alive,
+            session.encrypt,
         )  # fmt: skip
         line = bootstrap(given)
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 import threading
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pypmix._version import __version__
+from pypmix.host import tls
 from pypmix.host.rosters import meet
 from pypmix.host.rosters.base import RosterError
 from pypmix.host.rosters.meet import Hello, Meeting, follow
@@ -183,9 +183,9 @@ def test_a_process_in_between_learns_nothing() -> None:
 
     def between() -> None:
         connection, _ = middle.accept()
-        victim = meet._context(ssl.PROTOCOL_TLS_SERVER).wrap_socket(connection, server_side=True)
+        victim = tls.context(dials=False).wrap_socket(connection, server_side=True)
         onward = socket.create_connection(("127.0.0.1", meeting.port))
-        launcher = meet._context(ssl.PROTOCOL_TLS_CLIENT).wrap_socket(onward)
+        launcher = tls.context(dials=True).wrap_socket(onward)
         for _ in range(2):
             meet._send(launcher, meet._receive(victim))
         with pytest.raises(RosterError):

@@ -403,6 +403,13 @@ def test_a_daemon_that_is_killed(over: Runner, keep: bool) -> None:
     assert left == "", f"{left}\n{job.report()}"
 
 
+def go_on(over: Runner, stopped: Sequence[Process]) -> None:
+    """Let processes that stand still go on; the first ones may end the others then."""
+    for process in stopped:
+        with contextlib.suppress(ProcessLookupError):
+            over.cluster.resume(process)
+
+
 @ways("ssh")
 def test_a_short_loss_of_the_network_is_not_noticed(over: Runner) -> None:
     started = over.begin(4, sys.executable, "-c", TURNS, options=BY_TWO)
@@ -430,8 +437,7 @@ def test_a_machine_that_no_longer_answers_is_lost(over: Runner, how: str) -> Non
         assert not started.launcher.wait().hung
     finally:
         over.cluster.link_up("n2")
-        for process in over.cluster["n2"].processes():
-            over.cluster.resume(process)
+        go_on(over, over.cluster["n2"].processes())
     left = over.cluster.wait_gone(LOST)
     assert left == "", left
 
@@ -449,8 +455,7 @@ def test_a_machine_that_goes_on_too_late_is_out_and_the_others_agree(over: Runne
     try:
         over.until_said(started, r"[0145] without \[2, 3\]", 4, LOST)
     finally:
-        for process in stopped:
-            over.cluster.resume(process)
+        go_on(over, stopped)
     job = started.launcher.wait()
     assert not job.hung and "n2" in job.stderr and "has not answered for" in job.stderr, job.report()
     left = over.cluster.wait_gone(LOST)
@@ -465,8 +470,7 @@ def test_a_machine_that_stands_still_for_a_moment_is_not_lost(over: Runner) -> N
     for process in stopped:
         over.cluster.stop(process)
     time.sleep(4)
-    for process in stopped:
-        over.cluster.resume(process)
+    go_on(over, stopped)
     job = succeeded(started.launcher.wait())
     assert job.stdout.count("turn 9") == 4, job.report()
 
@@ -564,6 +568,12 @@ def test_a_network_that_does_not_reach_the_launcher_is_not_taken(cluster: Cluste
     finally:
         for name in ("n1", "n2"):
             cluster[name].run("ip", "link", "del", "ib0")
+
+
+@ways("ssh")
+def test_without_encryption(over: Runner) -> None:
+    job = succeeded(over(4, sys.executable, "-c", GROUP, options=(*BY_TWO, "--no-encryption")))
+    assert len({line.split()[2] for line in job.stdout.splitlines()}) == 1, job.report()
 
 
 @ways("ssh")

@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypmix import PermissionDenied
+from pypmix.host import tls
 from pypmix.host.exchange import Exchange, TCPCarrier, codec, rendezvous, tcp
 from pypmix.host.exchange.handshake import HELLO, MAGIC, MAX_FRAME, PROOF, Handshake, Stranger, check_name
 from pypmix.host.exchange.link import Broken, Link
@@ -762,3 +763,119 @@ def test_an_exchange_over_it_gathers_and_hears_of_a_loss(tmp_path):
     assert error.servers == ("c",)
     for exchange in exchanges:
         exchange.close()
+
+
+ENCRYPTED = {
+    "dialer": (None, True),
+    "both": (True, True),
+    "neither": (False, False),
+    "listener, loopback": (None, None),
+}
+
+
+def secured(server, name):
+    return server.carrier._links[name].tunnel is not None
+
+
+@pytest.mark.parametrize(("listens", "dials"), ENCRYPTED.values(), ids=ENCRYPTED)
+def test_connections_are_encrypted_where_the_dialer_decides_so(servers, listens, dials):
+    a = servers("a", encrypt=listens)
+    b = servers("b", peers={"a": a.carrier.address}, encrypt=dials)
+    assert b.next() == ("a", True)
+    assert a.next() == ("b", True)
+    assert secured(a, "b") == secured(b, "a") == bool(dials)
+    messages = [os.urandom(1 + number * 37 % 5000) for number in range(300)] + [os.urandom(5_000_000), b"end"]
+    for message in messages:
+        a.send("b", message)
+        b.send("a", message[::-1])
+    assert [b.next() for _ in messages] == [("a", message) for message in messages]
+    assert [a.next() for _ in messages] == [("b", message[::-1]) for message in messages]
+    b.carrier.close()
+    assert a.next() == ("b", False)
+
+
+def test_who_insists_on_encryption_takes_nobody_without(servers, soon, caplog):
+    caplog.set_level("INFO")
+    a = servers("a", encrypt=True)
+    b = servers("b", peers={"a": a.carrier.address}, encrypt=False)
+    until(lambda: "it does not encrypt" in caplog.text)
+    assert a.carrier.members == ("a",)
+    assert b.carrier.members == ("b",)
+
+
+class Between:
+    """A process that sits between two servers, and passes on what each says; kept is what it has seen."""
+
+    def __init__(self, address, turn=lambda sock, _side: sock):
+        self.seen = bytearray()
+        self._address, self._turn = address, turn
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = self._listener.getsockname()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self):
+        while True:
+            try:
+                one = self._listener.accept()[0]
+                ends = [self._turn(one, "dialed"), self._turn(socket.create_connection(self._address), "dials")]
+            except OSError:
+                if self._listener.fileno() < 0:
+                    return
+                continue
+            for source, target in (ends, ends[::-1]):
+                threading.Thread(target=self._pass_on, args=(source, target), daemon=True).start()
+
+    def _pass_on(self, source, target):
+        try:
+            while data := source.recv(65536):
+                self.seen += data
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            source.close()
+            target.close()
+
+    def close(self):
+        self._listener.close()
+
+
+def test_who_listens_on_the_way_learns_nothing(servers):
+    a = servers("a")
+    between = Between(a.carrier.address)
+    b = servers("b", peers={"a": between.address}, encrypt=True)
+    assert b.next() == ("a", True)
+    assert a.next() == ("b", True)
+    a.send("b", b"what nobody else is to know")
+    assert b.next() == ("a", b"what nobody else is to know")
+    assert len(between.seen) > 500
+    assert b"nobody else" not in between.seen
+    assert MAGIC not in between.seen
+    between.close()
+
+
+@pytest.mark.parametrize("onward", [True, False], ids=["encrypts", "does not encrypt"])
+def test_who_sits_in_between_does_not_get_in(servers, soon, caplog, onward):
+    """It ends the encryption of one side, and passes on what that says, encrypted again or not."""
+    caplog.set_level("INFO")
+
+    def turn(sock, side):
+        if side == "dials" and not onward:
+            return sock
+        return tls.context(dials=side == "dials").wrap_socket(sock, server_side=side == "dialed")
+
+    a = servers("a")
+    between = Between(a.carrier.address, turn)
+    b = servers("b", peers={"a": between.address}, encrypt=True)
+    until(lambda: "does not know the secret" in caplog.text, 20)
+    assert a.carrier.members == ("a",)
+    assert b.carrier.members == ("b",)
+    between.close()
+
+
+@pytest.mark.parametrize("data", [b"\x16", b"\x16\x03\x01" + b"x" * 500, b"\x16" * 5000])
+def test_strangers_that_begin_to_encrypt_harm_nobody(pair, data):
+    a, b = pair
+    with socket.create_connection(a.carrier.address) as sock:
+        sock.sendall(data)
+        b.send("a", b"meanwhile")
+        assert a.next() == ("b", b"meanwhile")

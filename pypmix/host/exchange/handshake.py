@@ -2,7 +2,8 @@
 
 The one that dials says who it is, whom it means, and a number that it has never said before; the other does the same
 and proves that it knows the secret by a code over all of this; then the first proves it as well. What follows on the
-connection is neither secret nor proof against somebody who sits between the two: that is the network's business.
+connection is secret where it is encrypted (`pypmix.host.tls`): the codes are those of this connection alone then, so
+that a third process cannot sit between the two. Where it is not, that is the network's business.
 """
 
 from __future__ import annotations
@@ -70,12 +71,14 @@ class Handshake:
         peer: Who the other one is, as far as it has said so.
         proved: Whether this side has proved it, so that the other one may take it for a member.
         done: Whether both have proved that they know the secret.
+        binding: Returns what only the two ends of an encrypted connection know alike.
     """
 
     def __init__(self, name: str, secret: bytes, to: str = "", admit: Callable[[str], None] | None = None) -> None:
         self.peer = to
         self.proved = False
         self.done = False
+        self.binding: Callable[[], bytes] = bytes
         self._name = name
         self._secret = secret
         self._dials = bool(to)
@@ -147,7 +150,7 @@ class Handshake:
         else:
             told = (self.peer, self._name, self._other, self._nonce)
         dialer, dialed, first, second = told
-        message = codec.pack(0, MAGIC, side, TEXT.write(dialer), TEXT.write(dialed), first, second)
+        message = codec.pack(0, MAGIC, side, TEXT.write(dialer), TEXT.write(dialed), first, second, self.binding())
         return hmac.digest(self._secret, message, "sha256")
 
 

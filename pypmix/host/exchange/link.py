@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 
     from pypmix.engine.alarms import Alarm as Timer
     from pypmix.host.exchange.handshake import Handshake
+    from pypmix.host.tls import Tunnel
 
 _LENGTH = struct.Struct("!I")
 CHUNK = 1 << 18
+
+TLS_HELLO = b"\x16"
+"""The first byte of a connection that is encrypted."""
 
 CONTROL = 1 << 31
 """The bit of a frame's length that says that the frame is the carriers' own, and not a message."""
@@ -58,6 +62,7 @@ class Link:
         handshake: How it begins.
         dials: Whether this side has dialed.
         keep_alive: Seconds after which the system ends the connection if nothing is acknowledged.
+        encrypt: Whether the connection is encrypted; the side that was dialed follows the other one if it may.
 
     Attributes:
         open: Whether both sides have proved who they are.
@@ -69,10 +74,17 @@ class Link:
         signs: How many bytes have come from the other side, and how many that waited for it have been sent.
         pulse: What is known of the other side's life.
         control: Told the frames that are the carriers' own.
+        tunnel: What encrypts the connection; None if it is not encrypted.
     """
 
     def __init__(
-        self, sock: socket.socket, handshake: Handshake, *, dials: bool, keep_alive: float = KEEP_ALIVE_SECONDS
+        self,
+        sock: socket.socket,
+        handshake: Handshake,
+        *,
+        dials: bool,
+        keep_alive: float = KEEP_ALIVE_SECONDS,
+        encrypt: bool = False,
     ) -> None:
         self.sock = sock
         self.fd = sock.fileno()
@@ -89,10 +101,15 @@ class Link:
         self.signs = 0
         self.pulse = Pulse()
         self.control: Callable[[bytes], None] = lambda _data: None
+        self.tunnel: Tunnel | None = None
+        self._encrypt = encrypt
+        self._began = dials
         self._shut = False
         self._lock = threading.Lock()
         self._out: deque[memoryview] = deque()
         self._in = bytearray()
+        if dials and encrypt:
+            self._secure()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -141,7 +158,7 @@ class Link:
                 if rest:
                     self._out.append(rest)
                     self.unsent += len(rest)
-            return bool(self._out)
+            return self._waits()
 
     def flush(self) -> bool:
         """Send what waits; tell whether something is left.
@@ -159,11 +176,23 @@ class Link:
                     self._out[0] = piece[count:]
                     break
                 self._out.popleft()
+            return self._waits()
+
+    def _waits(self) -> bool:
+        """Tell whether something waits for room in the socket."""
+        if self.tunnel is None:
             return bool(self._out)
+        return self.tunnel.waiting or (bool(self._out) and (self.tunnel.ready or self.connecting))
+
+    def _secure(self) -> None:
+        from pypmix.host.tls import Tunnel
+
+        self.tunnel = Tunnel(self.sock, dials=self.dials)
+        self.handshake.binding = self.tunnel.binding
 
     def _push(self, piece: memoryview) -> int:
         try:
-            count = self.sock.send(piece)
+            count = (self.tunnel or self.sock).send(piece)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError as error:
@@ -174,7 +203,7 @@ class Link:
     def finish(self) -> None:
         """Tell the other side, when all has been sent, that nothing more comes; what it still sends can be received."""
         with self._lock:
-            if not self._out and not self._shut and not self.closed:
+            if not self.unsent and not self._waits() and not self._shut and not self.closed:
                 self._shut = True
                 try:
                     self.sock.shutdown(socket.SHUT_WR)
@@ -186,10 +215,13 @@ class Link:
         """Take in some of what has arrived: little before the other side has proved who it is; tell if it was any.
 
         Raises:
+            Broken: It is to be encrypted, and is not.
             Ended: The connection has ended.
         """
         try:
-            data = self.sock.recv(CHUNK if self.open else MAX_FRAME + _LENGTH.size)
+            if not self._began:
+                self._begin()
+            data = (self.tunnel or self.sock).recv(CHUNK if self.open else MAX_FRAME + _LENGTH.size)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:
@@ -199,6 +231,15 @@ class Link:
         self._in += data
         self.signs += len(data)
         return True
+
+    def _begin(self) -> None:
+        """See from the first byte whether the other side encrypts: a frame's length begins with another one."""
+        first = self.sock.recv(1, socket.MSG_PEEK)
+        self._began = True
+        if first == TLS_HELLO:
+            self._secure()
+        elif first and self._encrypt:
+            raise Broken("it does not encrypt")
 
     def frames(self, limit: int) -> Iterator[bytes]:
         """Yield the frames that are there whole; ends when the link is closed.

@@ -101,9 +101,10 @@ class _Peer:
 class TCPCarrier:
     """A `Carrier` with a TCP connection to each of the other servers, and a thread of its own.
 
-    Whoever knows the secret is taken for a server of the session; the secret itself is not sent. The connections are
-    not encrypted. A server that is known and was never connected is dialed again and again, at intervals that grow to
-    some seconds. A connection that ends is the end of its server: it is not made again.
+    Whoever knows the secret is taken for a server of the session; the secret itself is not sent. Connections that leave
+    the machine are encrypted, unless `encrypt` says otherwise. A server that is known and was never connected is dialed
+    again and again, at intervals that grow to some seconds. A connection that ends is the end of its server: it is not
+    made again.
 
     Args:
         name: This server's name.
@@ -115,6 +116,8 @@ class TCPCarrier:
         max_backlog: How many bytes may wait for a server before it is dropped.
         keep_alive: Seconds after which a server is lost that does not answer, as one whose process was stopped or whose
             cable was pulled out. The carrier's thread answers: a host that is busy, or blocks elsewhere, is not lost.
+        encrypt: Whether connections are encrypted; by default those to addresses that are not loopback's. Of two
+            servers the one that dials decides, unless the other one insists on it by True.
 
     Raises:
         ValueError: The name cannot be one, or the secret is too short.
@@ -131,6 +134,7 @@ class TCPCarrier:
         max_message: int = MAX_MESSAGE,
         max_backlog: int = MAX_BACKLOG,
         keep_alive: float = KEEP_ALIVE_SECONDS,
+        encrypt: bool | None = None,
     ) -> None:
         self.name = check_name(name)
         _check(secret, peers or {}, listen, max_message, max_backlog, keep_alive)
@@ -140,6 +144,7 @@ class TCPCarrier:
         self._max_message = max_message
         self._max_backlog = max_backlog
         self._keep_alive = keep_alive
+        self._encrypt = encrypt
         self._links: dict[str, Link] = {}
         self._reasons: dict[str, str] = {}
         self._pulse = KeepAlive(name, keep_alive, self._links, self._put_control, self._drop)
@@ -321,9 +326,8 @@ class TCPCarrier:
                     else:
                         self._make_room(True)
                 return
-            link = Link(
-                sock, Handshake(self.name, self._secret, admit=self._admit), dials=False, keep_alive=self._keep_alive
-            )
+            handshake = Handshake(self.name, self._secret, admit=self._admit)
+            link = Link(sock, handshake, dials=False, keep_alive=self._keep_alive, encrypt=bool(self._encrypt))
             self._strangers[link] = None
             self._start(link, READ, HANDSHAKE_SECONDS)
 
@@ -434,12 +438,14 @@ class TCPCarrier:
         if self._peers.get(peer.name) is not peer or peer.met or self._closing:
             return
         info = found[peer.tries // len(peer.addresses) % len(found)]
+        handshake = Handshake(self.name, self._secret, to=peer.name)
+        encrypt = self._encrypt if self._encrypt is not None else not addresses.is_loopback(info[4][0])
         try:
             sock = socket.socket(info[0], socket.SOCK_STREAM)
+            link = Link(sock, handshake, dials=True, keep_alive=self._keep_alive, encrypt=encrypt)
         except OSError as error:
             self._missed(peer, error.strerror or str(error))
             return
-        link = Link(sock, Handshake(self.name, self._secret, to=peer.name), dials=True, keep_alive=self._keep_alive)
         try:
             code = sock.connect_ex(info[4])
         except (OSError, OverflowError) as error:
@@ -491,6 +497,9 @@ class TCPCarrier:
             if link.watched & WRITE:
                 self._watch(link, link.flush())
             link.receive()
+            if link.unsent and not link.watched & WRITE:
+                # It may have waited for the encryption.
+                self._watch(link, link.flush())
             self._take_all(link)
             if self._leaving:
                 link.finish()

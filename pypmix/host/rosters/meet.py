@@ -19,6 +19,7 @@ import threading
 import time
 
 from pypmix._version import __version__
+from pypmix.host import tls
 from pypmix.host.addresses import ANYWHERE, listen
 from pypmix.host.rosters.base import RosterError
 from pypmix.standard.logtext import printable
@@ -47,25 +48,16 @@ RETRY = 0.2
 LOOK = 0.1
 """Seconds after which it is looked again whether more can come."""
 
-CIPHERS = "AECDH-AES256-SHA:@SECLEVEL=0"
-"""Anonymous elliptic-curve keys: safe from those who only listen; the proofs of the channel binding do the rest."""
-
 
 class Refused(RosterError):
     """The other side does not take this process."""
 
 
-def _context(protocol: int) -> ssl.SSLContext:
-    context = ssl.SSLContext(protocol)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    # The last version that has both anonymous keys and `tls-unique`.
-    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
+def _context(*, dials: bool) -> ssl.SSLContext:
     try:
-        context.set_ciphers(CIPHERS)
-    except ssl.SSLError as error:
-        raise RosterError(f"{ssl.OPENSSL_VERSION} refuses connections without certificates: {error}") from None
-    return context
+        return tls.context(dials=dials)
+    except OSError as error:
+        raise RosterError(str(error)) from None
 
 
 def _send(connection: socket.socket, data: bytes) -> None:
@@ -253,7 +245,7 @@ class Meeting:
     def __init__(self, size: int, proof: Proof, ports: Sequence[int] = (0,)) -> None:
         self._size = size
         self._proof = proof
-        self._context = _context(ssl.PROTOCOL_TLS_SERVER)
+        self._context = _context(dials=False)
         self._gate = threading.Condition()
         self._found: dict[int, Follower] = {}
         self._refused: dict[str, None] = {}
@@ -393,10 +385,10 @@ def _listener(ports: Sequence[int]) -> socket.socket:
 
 
 def _statement(side: bytes, secured: ssl.SSLSocket, data: bytes) -> bytes:
-    binding = secured.get_channel_binding("tls-unique")
-    if not binding:
+    found = tls.binding(secured)
+    if not found:
         raise Refused("the connection has no channel binding")
-    return b"\0".join((side, binding, data))
+    return b"\0".join((side, found, data))
 
 
 def follow(addresses: Sequence[Address], hello: Hello, proof: Proof, deadline: float) -> tuple[bytes, socket.socket]:
@@ -443,7 +435,7 @@ def follow(addresses: Sequence[Address], hello: Hello, proof: Proof, deadline: f
 def _dial(address: Address, hello: Hello, proof: Proof) -> ssl.SSLSocket:
     connection = socket.create_connection(address, timeout=HANDSHAKE)
     try:
-        secured = _context(ssl.PROTOCOL_TLS_CLIENT).wrap_socket(connection)
+        secured = _context(dials=True).wrap_socket(connection)
         connection = secured
         data = hello.write()
         _send(secured, data)
