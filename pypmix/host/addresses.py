@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import socket
 
@@ -81,6 +80,8 @@ def _source(host: str, port: int) -> str:
 
 
 def _address_of(interface: str) -> str:
+    import ipaddress
+
     here = _addresses()
     if interface in [name for name, _ in here]:
         return next(address for name, address in here if name == interface)
@@ -101,6 +102,7 @@ def _address_of(interface: str) -> str:
 def _addresses() -> list[tuple[str, str]]:
     """Return the interfaces of this node with their addresses, IPv4 first."""
     import fcntl
+    import ipaddress
     import struct
 
     found = []
@@ -126,7 +128,7 @@ def _addresses() -> list[tuple[str, str]]:
 
 def is_loopback(address: str) -> bool:
     """Tell whether what is sent to an address stays on this machine."""
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    return address == "::1" or address.startswith("127.")
 
 
 def own_addresses(other: str) -> list[str]:

@@ -30,7 +30,8 @@ def context(*, dials: bool) -> ssl.SSLContext:
     try:
         found.set_ciphers(CIPHERS)
     except ssl.SSLError as error:
-        raise OSError(f"{ssl.OPENSSL_VERSION} refuses connections without certificates: {error}") from None
+        text = f"{ssl.OPENSSL_VERSION} refuses connections without certificates: {error}; --no-encryption does without"
+        raise OSError(text) from None
     return found
 
 
@@ -83,6 +84,15 @@ class Tunnel:
             count = self._tls.write(data[:CHUNK])
             self._push()
             return count
+
+    def flush(self) -> None:
+        """Send what is encrypted already and waits, as far as there is room.
+
+        Raises:
+            OSError: The connection has ended.
+        """
+        with self._lock:
+            self._push()
 
     def recv(self, most: int) -> bytes:
         """Return what has come, about so much at most; empty at the end of the connection.

@@ -794,6 +794,21 @@ def test_connections_are_encrypted_where_the_dialer_decides_so(servers, listens,
     assert a.next() == ("b", False)
 
 
+def test_the_end_of_a_long_encrypted_message_does_not_wait_for_the_next_one(servers):
+    # No ping, either.
+    a = servers("a", keep_alive=1000)
+    b = servers("b", peers={"a": a.carrier.address}, encrypt=True, keep_alive=1000)
+    assert b.next() == ("a", True)
+    assert a.next() == ("b", True)
+    # As the system does where the reader is slow.
+    link = a.carrier._links["b"]
+    link.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+    for size in (100_000, 200_000, 262_144, 1_000_000, 1_000_001):
+        a.send("b", b"x" * size)
+        assert b.next() == ("a", b"x" * size)
+        until(lambda: not link.tunnel.waiting)
+
+
 def test_who_insists_on_encryption_takes_nobody_without(servers, soon, caplog):
     caplog.set_level("INFO")
     a = servers("a", encrypt=True)

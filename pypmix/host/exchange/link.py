@@ -167,6 +167,11 @@ class Link:
             Ended: The connection has ended.
         """
         with self._lock:
+            if self.tunnel is not None and not self.closed:
+                try:
+                    self.tunnel.flush()
+                except OSError as error:
+                    raise Ended(error.strerror or str(error)) from None
             while self._out and not self.closed:
                 piece = self._out[0]
                 count = self._push(piece)
