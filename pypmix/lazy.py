@@ -99,6 +99,7 @@ TOPICS = {
         "process_monitor monitor_heartbeat monitor_file cancel_monitor heartbeat get_credential validate_credential"
     ),
     "events": "events on notify",
+    "exchanging": "bcast allgather gather scatter barrier",
     "fabric": "fabric_register fabric_update compute_distances",
     "forwarding": "output input push_input iof_pull iof_deregister iof_push",
     "groups": "group group_construct group_destruct group_leave group_request _group_names",

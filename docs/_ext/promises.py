@@ -1,4 +1,4 @@
-"""The directive `promise-table`: what is promised of groups and sets, or of connections, and which pairings keep it."""
+"""The directive `promise-table`: what is promised of groups and sets, connections or values, and who keeps it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,21 @@ def declared() -> ModuleType:
 class Promises(Directive):
     """`promise-table:: NAME`: each promise with its place, and for each pairing whether it is kept; reasons below.
 
-    The name is `groups` or `connections`.
+    The name is `groups`, `connections` or `values`.
     """
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         promises = declared()
-        shown = {"groups": promises.PROMISES, "connections": promises.connect_promises.PROMISES}
+        shown = {
+            "groups": promises.PROMISES,
+            "connections": promises.connect_promises.PROMISES,
+            "values": promises.value_promises.PROMISES,
+        }
         if self.arguments[0] not in shown:
             raise self.error(f"no promises of {self.arguments[0]!r}")
-        for name in ("promises.py", "connect_promises.py"):
+        for name in ("promises.py", "connect_promises.py", "value_promises.py"):
             self.state.document.settings.env.note_dependency(str(TESTS / "harness" / name))
         notes: dict[str, int] = {}
         content = []

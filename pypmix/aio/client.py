@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.aio.waits import Port, later, shielded
 from pypmix.clientbase import ClientBase
 from pypmix.lazy import TOPICS, late
-from pypmix.requests import MISSING, Forked, abort_op, fence_op, get_op, not_found, put_op, target
+from pypmix.requests import MISSING, Forked, abort_op, anew, fence_op, get_op, not_found, put_op, target
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import SCOPE_GLOBAL, Commit, Finalize
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pypmix.aio.operations.connecting import Connecting
     from pypmix.aio.operations.control import Control
     from pypmix.aio.operations.events import Events
+    from pypmix.aio.operations.exchanging import Among, Exchanging
     from pypmix.aio.operations.fabric import Fabric
     from pypmix.aio.operations.forwarding import Forwarding
     from pypmix.aio.operations.groups import Groups
@@ -44,7 +45,18 @@ CHANGING = frozenset((keys.PSET_NAMES, keys.GROUP_NAMES))
 if TYPE_CHECKING:
 
     class Operations(
-        Connecting, Control, Events, Fabric, Forwarding, Groups, Invitations, Psets, Publishing, Queries, Spawning
+        Connecting,
+        Control,
+        Events,
+        Exchanging,
+        Fabric,
+        Forwarding,
+        Groups,
+        Invitations,
+        Psets,
+        Publishing,
+        Queries,
+        Spawning,
     ): ...
 else:
 
@@ -132,8 +144,9 @@ class Client(ClientBase, Operations):
     async def put(self, key: Key, value: object, scope: int = SCOPE_GLOBAL) -> None:
         """`PMIx_Put`: make a value available to other procs, from the next `commit` (or `fence`) on.
 
-        A key that is put again replaces its value at the server, but not in processes that have read it: use a new key
-        for each value, such as `f"uid.{round}"`.
+        A key that is put again replaces its value at the server at the next commit: a rank that asks then gets the new
+        value, while others may have read the old one for the same round. So use a new key for each value, such as
+        `f"uid.{round}"`, or `bcast`, `allgather`, `gather` and `scatter`, which need none.
 
         Args:
             key: At most 511 bytes, or an attribute; keys that start with `pmix` are the Standard's.
@@ -199,10 +212,13 @@ class Client(ClientBase, Operations):
         *,
         wait: float | bool | None = None,
         optional: bool = False,
+        refresh: bool = False,
         scope: int | None = None,
         info: Infos = None,
     ) -> Value:
         """`PMIx_Get`, returning the value with its PMIx type; see `get`."""
+        if refresh:
+            info = anew(self._session, proc, info)
         op = get_op(target(proc, self._session.proc), key, wait, optional, scope, info)
         try:
             if op.key in CHANGING:
@@ -222,23 +238,22 @@ class Client(ClientBase, Operations):
         default: Any = MISSING,
         wait: float | bool | None = None,
         optional: bool = False,
+        refresh: bool = False,
         scope: int | None = None,
         info: Infos = None,
     ) -> Any:
         """`PMIx_Get`: the value that a proc put under a key, or what the job info says under a reserved one.
 
-        A value that was read once is kept in this process and answers later gets of the same key, also after a fence.
-        The server answers with its current value, which the owner may have put after the last fence. So ranks that
-        re-use a key may read different values. `info={attrs.GET_REFRESH_CACHE: True}` asks the server again.
+        A value that was read answers later gets until the next collecting fence with its owner, or for good where
+        `supports("get.refresh")` is false. See `put` for keys that are put again.
 
         Args:
             key: A key, or an attribute such as `attrs.JOB_SIZE`.
-            proc: Target value: a proc, or a rank of the caller's job; the caller's own by default. A job, or
-                `Proc(nspace, Rank.WILDCARD)`, is the job as a whole.
+            proc: A proc, a rank of the caller's job (its own by default), or a job, which `Rank.WILDCARD` means too.
             default: Returned instead of raising `NotFound`.
-            wait: Seconds to wait until the proc commits the key; False to take only what the server has by now;
-                None leaves it to the server, which gives a local proc about two seconds.
+            wait: Seconds to wait until the proc commits the key; False for none; None is up to the server (some 2 s).
             optional: Look only at what this process holds already; never ask the server.
+            refresh: Ask the server even for what was read before (`PMIX_GET_REFRESH_CACHE`), or raise `NotSupported`.
             scope: Take only a value that was put with this scope.
             info: Further infos or a mapping.
 
@@ -252,6 +267,8 @@ class Client(ClientBase, Operations):
         PMIx Standard: "Retrieval rules" of reserved and non-reserved keys.
         """
         session = self._port.session
+        if refresh:
+            info = anew(session, proc, info)
         if wait is None and scope is None and info is None:
             name = key if key.__class__ is str else str(key)
             value = session.fetch_local(proc if proc.__class__ is Proc else target(proc, session.proc), name)
@@ -289,6 +306,11 @@ class Client(ClientBase, Operations):
         PMIx Standard: "Process termination and abort".
         """
         await self._port.run(abort_op(code, message, procs))
+
+    def _among(self) -> Among:
+        from pypmix.aio.operations.exchanging import Job
+
+        return Job(self)
 
     async def _run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
         return await self._port.run(op, undo)

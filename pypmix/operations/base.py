@@ -9,8 +9,11 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from pypmix.engine.base import ClientSession
+    from pypmix.job import Job
     from pypmix.requests import Infos, Key, Procs, Target
+    from pypmix.standard.features import Feature
     from pypmix.standard.ops import Op
+    from pypmix.standard.types import Proc
     from pypmix.waits import Port
 
     R = TypeVar("R")
@@ -23,6 +26,14 @@ class Asks:
         _port: Port
 
         @property
+        def proc(self) -> Proc: ...
+
+        @property
+        def job(self) -> Job: ...
+
+        def supports(self, feature: Feature) -> bool: ...
+
+        @property
         def _session(self) -> ClientSession: ...
 
         def _run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
@@ -30,6 +41,8 @@ class Asks:
 
         def _attend(self) -> None:
             """From now on take in what arrives also while nothing is waited for."""
+
+        def put(self, key: Key, value: object, scope: int = ...) -> None: ...
 
         def fence(
             self,
@@ -49,6 +62,7 @@ class Asks:
             default: Any = ...,
             wait: float | bool | None = None,
             optional: bool = False,
+            refresh: bool = False,
             scope: int | None = None,
             info: Infos = None,
         ) -> Any: ...

@@ -9,8 +9,10 @@ from weakref import WeakSet
 from pypmix.connection import ConnectionView
 from pypmix.engine.common import ignore
 from pypmix.operations.base import Asks
+from pypmix.operations.exchanging import Among, Exchanging
 from pypmix.requests import MISSING
 from pypmix.requests.connecting import connect_op, disconnect_op
+from pypmix.requests.exchanging import Steps
 from pypmix.standard import keys
 from pypmix.standard.errors import LostConnection, NotInitialized, PMIxError
 from pypmix.standard.ops import Connected, Disconnect, Get
@@ -25,7 +27,19 @@ if TYPE_CHECKING:
     from pypmix.waits import Port
 
 
-class Connection(ConnectionView):
+class _Participants(Among):
+    def __init__(self, client: Asks, steps: Steps, connection: Connection) -> None:
+        super().__init__(client, steps)
+        self._connection = connection
+
+    def members(self) -> tuple[Proc, ...]:
+        return tuple(self._connection)
+
+    def fence(self, collect: bool, timeout: float | None) -> None:
+        self._connection.fence(collect=collect, timeout=timeout)
+
+
+class Connection(ConnectionView, Exchanging):
     """A connection that the caller takes part in; `connect` of a client returns one.
 
     As a context manager it ends with a disconnect, which waits for all participants. An exception that leaves the
@@ -38,6 +52,7 @@ class Connection(ConnectionView):
     def __init__(self, client: Asks, port: Port, asked: tuple[Proc, ...], made: Connected) -> None:
         super().__init__(port, asked, made)
         self._client = client
+        self._steps = Steps(made.nspace, made.procs)
 
     def disconnect(self, *, notify_each: bool = False, timeout: float | None = None, info: Infos = None) -> None:
         """`PMIx_Disconnect`: see `disconnect` of a client; does nothing where the caller has disconnected.
@@ -74,6 +89,10 @@ class Connection(ConnectionView):
         whole = self._whole("fence")
         self._client.fence(whole, collect=collect, timeout=timeout, commit=commit, info=info)
 
+    def _among(self) -> Among:
+        self._whole("collective")
+        return _Participants(self._client, self._steps, self)
+
     def get(
         self,
         key: Key,
@@ -82,6 +101,7 @@ class Connection(ConnectionView):
         default: Any = MISSING,
         wait: float | bool | None = None,
         optional: bool = False,
+        refresh: bool = False,
         scope: int | None = None,
         info: Infos = None,
     ) -> Any:
@@ -93,6 +113,7 @@ class Connection(ConnectionView):
             default: Returned instead of raising `NotFound`.
             wait: Seconds to wait until the participant commits the key.
             optional: Look only at what this process holds already.
+            refresh: Ask the server even for what this process has read before.
             scope: Take only a value that was put with this scope.
             info: Further infos or a mapping.
 
@@ -101,7 +122,9 @@ class Connection(ConnectionView):
             NotFound: It has not put it, and no default was given.
         """
         proc = self[member] if isinstance(member, int) else member
-        return self._client.get(key, proc, default=default, wait=wait, optional=optional, scope=scope, info=info)
+        return self._client.get(
+            key, proc, default=default, wait=wait, optional=optional, refresh=refresh, scope=scope, info=info
+        )
 
     def notify(
         self, code: int, *, affected: Procs = None, non_default: bool = False, cache: bool = True, info: Infos = None

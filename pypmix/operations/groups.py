@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from pypmix.group import Change, GroupView, change_of
 from pypmix.operations.base import Asks
+from pypmix.operations.exchanging import Among, Exchanging
 from pypmix.operations.streams import Stream
 from pypmix.requests import MISSING
+from pypmix.requests.exchanging import Steps, steps_of
 from pypmix.requests.groups import (
     automatic_name,
     construct_op,
@@ -93,7 +95,19 @@ class Changes(Stream[Change]):
             self._box.put(change)
 
 
-class Group(GroupView):
+class _Members(Among):
+    def __init__(self, client: Asks, steps: Steps, group: Group) -> None:
+        super().__init__(client, steps)
+        self._group = group
+
+    def members(self) -> tuple[Proc, ...]:
+        return self._group.state().members
+
+    def fence(self, collect: bool, timeout: float | None) -> None:
+        self._group.fence(collect=collect, timeout=timeout)
+
+
+class Group(GroupView, Exchanging):
     """A group that the caller is, or will be, a member of; `group` of a client makes one.
 
     Entering it as a context manager constructs the group, leaving destructs it; both wait for all members. An
@@ -119,6 +133,7 @@ class Group(GroupView):
         self._timeout = timeout
         self._results = results
         self._ft = any(info.key == keys.GROUP_FT_COLLECTIVE for info in (directives if op is None else op.directives))
+        self._steps: Steps | None = None
 
     def construct(self) -> Self:
         """`PMIx_Group_construct`: see `group_construct`; returns the group itself."""
@@ -129,6 +144,7 @@ class Group(GroupView):
                 hint="invite its members again",
             )
         self._results = self.port.run(self._op, lambda _: GroupLeave(self._name))
+        self._steps = None
         return self
 
     def destruct(self, *, timeout: float | None = None, info: Infos = None) -> None:
@@ -193,6 +209,7 @@ class Group(GroupView):
         default: Any = MISSING,
         wait: float | bool | None = None,
         optional: bool = False,
+        refresh: bool = False,
         scope: int | None = None,
         info: Infos = None,
     ) -> Any:
@@ -204,6 +221,7 @@ class Group(GroupView):
             default: Returned instead of raising `NotFound`.
             wait: Seconds to wait until the member commits the key.
             optional: Look only at what this process holds already.
+            refresh: Ask the server even for what this process has read before.
             scope: Take only a value that was put with this scope.
             info: Further infos or a mapping.
 
@@ -212,7 +230,9 @@ class Group(GroupView):
             NotFound: It has not put it, and no default was given.
         """
         proc = member if isinstance(member, Proc) else self[member]
-        return self._client.get(key, proc, default=default, wait=wait, optional=optional, scope=scope, info=info)
+        return self._client.get(
+            key, proc, default=default, wait=wait, optional=optional, refresh=refresh, scope=scope, info=info
+        )
 
     def notify(
         self,
@@ -228,6 +248,15 @@ class Group(GroupView):
         self._client.notify(
             code, targets=self.address, affected=affected, non_default=non_default, cache=cache, info=info
         )
+
+    def _among(self) -> Among:
+        own, now = self._client.proc, self.state().members
+        if self._steps is None:
+            self._steps = steps_of(own, self._name, self._formed().members or now)
+        if not self._steps.members.issuperset(now):
+            # New members do not know how often the others have called.
+            self._steps = steps_of(own, self._name, now)
+        return _Members(self._client, self._steps, self)
 
     def changes(self, since: int | None = None, buffer: int = 1024) -> Changes:
         """Follow what happens to the group: a stream of `Joined`, `Left`, `MemberFailed`, `LeaderFailed`,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.standard import codes, keys
-from pypmix.standard.errors import NotFound, NotInitialized, OperationTimeout, PMIxError
+from pypmix.standard.errors import NotFound, NotInitialized, NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.ops import DELETES, Abort, Fence, Get, Put
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, TypedKey, Value
 from pypmix.standard.values import from_python, infos
@@ -190,6 +190,24 @@ def get_op(
     if scope is not None:
         directives += (Info(keys.DATA_SCOPE, Value(codes.SCOPE, scope_number(scope))),)
     return Get(proc, str(key) if isinstance(key, TypedKey) else key, directives)
+
+
+def anew(session: ClientSession, proc: Target, info: Infos) -> tuple[Info, ...]:
+    """Return the directives of a get that asks the server again.
+
+    Raises:
+        NotSupported: The library keeps what it has read, or the server does not know of the wish.
+    """
+    whose = target(proc, session.proc)
+    if whose != session.proc and not session.supports("get.refresh"):
+        raise NotSupported(
+            f"a value of {whose} that was read before cannot be asked for anew here",
+            operation="get",
+            procs=(whose,),
+            engine=str(session.info),
+            hint="use a new key for each value, or PYPMIX_ENGINE=python; `supports('get.refresh')` tells",
+        )
+    return (*infos(info), Info(keys.GET_REFRESH_CACHE, _TRUE))
 
 
 def not_found(op: Get, wait: float | bool | None, error: PMIxError) -> PMIxError:

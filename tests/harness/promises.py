@@ -1,6 +1,7 @@
 """What the Standard, RFC 0033, its early draft and OpenPMIx promise of groups and process sets, each with its place.
 
-What RFC 0003 promises of connections is in `harness.connect_promises`; `EVERY`, `NAMES` and `LACKS` are of both.
+What RFC 0003 promises of connections is in `harness.connect_promises`, what pypmix promises of values in
+`harness.value_promises`; `EVERY`, `NAMES` and `LACKS` are of all three.
 
 A test says which promises it proves by `@pytest.mark.promise(name, ...)`; what a pairing of a server and a client does
 not keep is a row of `LACKS` here under the promise's name. The documentation's truth table is made of both.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from harness import connect_promises
+from harness import connect_promises, value_promises
 from harness.lack import Lack
 from harness.promise import Promise, every_native
 
@@ -133,11 +134,12 @@ COLUMNS = (
     Column("Host on 7.0, native clients", "native-server-7.0.0", ("native-7.0.0",)),
 )
 
-EVERY = (*PROMISES, *connect_promises.PROMISES)
+EVERY = (*PROMISES, *connect_promises.PROMISES, *value_promises.PROMISES)
 NAMES = frozenset(promise.name for promise in EVERY)
 
 LACKS: tuple[Lack, ...] = (
     *connect_promises.LACKS,
+    *value_promises.LACKS,
     Lack("pset: delete", "prterun*", "*", "its sets stay when their jobs have ended, and nobody can delete one"),
     Lack(
         "invite: early invitations",

@@ -27,6 +27,7 @@ EXPECTED = {
     "spawn": r"rank {rank} goes on",
     "psets": r"rank {rank} goes on by itself",
     "query": r"rank {rank}: 3 procs, 3 of them here",
+    "values": r"rank {rank} knows 0123, 3 ranks, part {rank}",
     "waiting": r"port: 5000",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.samples import samples
-from pypmix import NotFound, OperationTimeout, PMIxError
+from pypmix import NotFound, NotSupported, OperationTimeout, PMIxError
 
 TWO_SECONDS = (1.5, 6.0)
 """What a server waits for a local proc's key when no timeout is given, with room for a busy machine."""
@@ -71,6 +71,28 @@ def test_a_second_commit_adds(run):
 @pytest.mark.needs("refreshed get")
 def test_a_changed_value_is_seen_on_refresh(run):
     assert run("modex.refreshed", ranks=2) == [("before", "after")] * 2
+
+
+@pytest.mark.needs("refreshed get")
+@pytest.mark.clients("python-client", "native-[5-9]*")
+def test_a_refresh_asks_the_server_again(run):
+    expected = [("before", ("after", "after"), "after")] * 2
+    assert run("modex.refreshed_without_a_fence", ranks=2) == expected
+
+
+@pytest.mark.promise("fence: new values")
+def test_a_collecting_fence_renews_what_was_read(run):
+    expected = [(number, number * 2) for number in range(4)]
+    assert run("modex.renewed", ranks=3, rounds=4) == [expected] * 3
+
+
+@pytest.mark.clients("native-4.2.*")
+def test_a_refresh_in_vain_is_refused(run):
+    for supported, error, own in run("modex.refused_refresh", ranks=2):
+        assert not supported
+        assert isinstance(error, NotSupported)
+        assert "new key for each value" in str(error)
+        assert own == 1
 
 
 @pytest.mark.needs("key deletion")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import marshal
+import pickle
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -311,3 +314,27 @@ async def hearing_of_events_in_a_loop(me: aio.Client) -> None:
 def names_that_do_not_exist() -> None:
     pypmix.Clinet  # type: ignore[attr-defined]  # noqa: B018
     aio.Clinet  # type: ignore[attr-defined]  # noqa: B018
+
+
+class Doubled:
+    def dumps(self, obj: Any, /) -> bytes:
+        return bytes(obj) * 2
+
+    def loads(self, data: bytes, /) -> bytes:
+        return data[::2]
+
+
+def given(me: Client) -> None:
+    assert_type(me.bcast(b"id", 0, timeout=5), Any)
+    assert_type(me.allgather({"a": 1}, codec=json), list[Any])
+    assert_type(me.gather(1, codec=pickle), list[Any] | None)
+    assert_type(me.scatter([b"a", b"b"], codec=Doubled()), Any)
+    assert_type(me.barrier(timeout=1), None)
+    assert_type(me.get("key", 0, refresh=True), Any)
+    me.bcast(1, codec="json")  # type: ignore[arg-type]
+    me.bcast(1, codec=Path)  # type: ignore[arg-type]
+
+
+async def given_awaited(me: aio.Client) -> None:
+    assert_type(await me.allgather(1, codec=marshal), list[Any])
+    assert_type(await me.barrier(), None)

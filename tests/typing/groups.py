@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import assert_type
+import json
+from typing import Any, assert_type
 
 import pypmix.aio.recipes.leadership as awaited
 import pypmix.recipes.leadership as blocking
@@ -32,6 +33,8 @@ def used(me: Client) -> None:
         assert_type(group.leader, Proc | None)
         assert_type(group.epoch, int)
         group.fence(ft=False)
+        assert_type(group.allgather(1), list[Any])
+        assert_type(group.gather({}, codec=json), list[Any] | None)
         group.leave(confirm=True)
         with group.changes(since=group.epoch) as changes:
             assert_type(changes.next(timeout=5), Change)

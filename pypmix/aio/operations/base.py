@@ -9,8 +9,11 @@ if TYPE_CHECKING:
 
     from pypmix.aio.waits import Port
     from pypmix.engine.base import ClientSession
+    from pypmix.job import Job
     from pypmix.requests import Infos, Key, Procs, Target
+    from pypmix.standard.features import Feature
     from pypmix.standard.ops import Op
+    from pypmix.standard.types import Proc
 
     R = TypeVar("R")
 
@@ -22,6 +25,14 @@ class Asks:
         _port: Port
 
         @property
+        def proc(self) -> Proc: ...
+
+        @property
+        def job(self) -> Job: ...
+
+        def supports(self, feature: Feature) -> bool: ...
+
+        @property
         def _session(self) -> ClientSession: ...
 
         async def _run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
@@ -29,6 +40,8 @@ class Asks:
 
         def _attend(self) -> None:
             """From now on take in what arrives also while nothing is waited for."""
+
+        async def put(self, key: Key, value: object, scope: int = ...) -> None: ...
 
         async def fence(
             self,
@@ -48,6 +61,7 @@ class Asks:
             default: Any = ...,
             wait: float | bool | None = None,
             optional: bool = False,
+            refresh: bool = False,
             scope: int | None = None,
             info: Infos = None,
         ) -> Any: ...

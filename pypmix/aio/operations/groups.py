@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pypmix.aio.operations.base import Asks
+from pypmix.aio.operations.exchanging import Among, Exchanging
 from pypmix.aio.operations.streams import Stream
 from pypmix.aio.waits import shielded
 from pypmix.group import Change, GroupView, change_of
 from pypmix.requests import MISSING
+from pypmix.requests.exchanging import Steps, steps_of
 from pypmix.requests.groups import (
     automatic_name,
     construct_op,
@@ -92,7 +94,19 @@ class Changes(Stream[Change]):
             self._box.put(change)
 
 
-class Group(GroupView):
+class _Members(Among):
+    def __init__(self, client: Asks, steps: Steps, group: Group) -> None:
+        super().__init__(client, steps)
+        self._group = group
+
+    def members(self) -> tuple[Proc, ...]:
+        return self._group.state().members
+
+    async def fence(self, collect: bool, timeout: float | None) -> None:
+        await self._group.fence(collect=collect, timeout=timeout)
+
+
+class Group(GroupView, Exchanging):
     """A group that the caller is, or will be, a member of; `group` of a client makes one.
 
     Entering it as a context manager constructs the group, leaving destructs it; both wait for all members. An
@@ -118,6 +132,7 @@ class Group(GroupView):
         self._timeout = timeout
         self._results = results
         self._ft = any(info.key == keys.GROUP_FT_COLLECTIVE for info in (directives if op is None else op.directives))
+        self._steps: Steps | None = None
 
     async def construct(self) -> Self:
         """`PMIx_Group_construct`: see `group_construct`; returns the group itself."""
@@ -128,6 +143,7 @@ class Group(GroupView):
                 hint="invite its members again",
             )
         self._results = await self.port.run(self._op, lambda _: GroupLeave(self._name))
+        self._steps = None
         return self
 
     async def destruct(self, *, timeout: float | None = None, info: Infos = None) -> None:
@@ -192,6 +208,7 @@ class Group(GroupView):
         default: Any = MISSING,
         wait: float | bool | None = None,
         optional: bool = False,
+        refresh: bool = False,
         scope: int | None = None,
         info: Infos = None,
     ) -> Any:
@@ -203,6 +220,7 @@ class Group(GroupView):
             default: Returned instead of raising `NotFound`.
             wait: Seconds to wait until the member commits the key.
             optional: Look only at what this process holds already.
+            refresh: Ask the server even for what this process has read before.
             scope: Take only a value that was put with this scope.
             info: Further infos or a mapping.
 
@@ -211,7 +229,9 @@ class Group(GroupView):
             NotFound: It has not put it, and no default was given.
         """
         proc = member if isinstance(member, Proc) else self[member]
-        return await self._client.get(key, proc, default=default, wait=wait, optional=optional, scope=scope, info=info)
+        return await self._client.get(
+            key, proc, default=default, wait=wait, optional=optional, refresh=refresh, scope=scope, info=info
+        )
 
     async def notify(
         self,
@@ -227,6 +247,15 @@ class Group(GroupView):
         await self._client.notify(
             code, targets=self.address, affected=affected, non_default=non_default, cache=cache, info=info
         )
+
+    def _among(self) -> Among:
+        own, now = self._client.proc, self.state().members
+        if self._steps is None:
+            self._steps = steps_of(own, self._name, self._formed().members or now)
+        if not self._steps.members.issuperset(now):
+            # New members do not know how often the others have called.
+            self._steps = steps_of(own, self._name, now)
+        return _Members(self._client, self._steps, self)
 
     def changes(self, since: int | None = None, buffer: int = 1024) -> Changes:
         """Follow what happens to the group: a stream of `Joined`, `Left`, `MemberFailed`, `LeaderFailed`,

@@ -91,6 +91,45 @@ async def refreshed(me):
     return before, after
 
 
+async def refreshed_without_a_fence(me):
+    """A refresh sees what was committed since, with no collecting fence in between."""
+    peer = me.job[(me.rank + 1) % me.job.size]
+    await me.put("changing", "before")
+    await me.fence(collect=True, timeout=20)
+    before = await me.get("changing", peer)
+    await me.fence(timeout=20)
+    await me.put("changing", "after")
+    await me.fence(timeout=20)
+    after = await me.get("changing", peer, refresh=True), (await me.get_value("changing", peer, refresh=True)).data
+    own = await me.get("changing", refresh=True)
+    await me.fence(timeout=20)
+    return before, after, own
+
+
+async def renewed(me, rounds):
+    """One key is put again and again: after each collecting fence all read what was put before it."""
+    seen = []
+    for number in range(rounds):
+        if me.rank == 0:
+            await me.put("uid", number)
+            await me.put("beside", number * 2)
+        await me.fence(collect=True, timeout=20)
+        seen.append((await me.get("uid", me.job[0]), await me.get("beside", me.job[0])))
+        await me.fence(timeout=20)
+    return seen
+
+
+async def refused_refresh(me):
+    """Where a refresh would be without effect it is an error, and no old value."""
+    await me.put("key", 1)
+    await me.fence(collect=True, timeout=20)
+    peer = me.job[(me.rank + 1) % me.job.size]
+    error, _ = await attempt(lambda: me.get("key", peer, refresh=True))
+    own = await me.get("key", refresh=True)
+    await me.fence(timeout=20)
+    return me.supports("get.refresh"), error, own
+
+
 async def own_data(me):
     """What a process put itself is there at once; others see it from the commit on."""
     peer = me.job[(me.rank + 1) % me.job.size]

@@ -1,0 +1,290 @@
+"""The values of `bcast`, `allgather`, `gather` and `scatter`: their names, their pieces, and how they are checked.
+
+Theory of operation
+-------------------
+A collective call is one or more steps of all participants. In each step those who give something put a piece under a
+key of their own; a collecting fence follows; then each reads what it needs. `Steps` numbers them, and all participants
+count alike, since they make the same calls in the same order.
+
+- A piece has a head: the call, the root, the number of the step, and how many pieces there are. So a reader notices
+  that others have made another call, named another root, or are at another step, and takes no value for another one.
+- Two keys take turns (`Steps.key`). A rank puts step N+2 over step N after the fence of step N+1, which all call when
+  they have read step N. So servers hold two pieces of each rank however many calls there were.
+- Libraries that answer from what they have read before need a new key for each step (`renews` is false). What was put
+  two steps before is replaced by nothing then: its key stays, a few dozen bytes. So is all that is long, in any case.
+- A call that a rank cannot take part in, since its value has no PMIx type, is told to the others in its head.
+- A step that timed out is not counted: those who have not come call it later. Any other end of the fence counts.
+- The counts belong to the process, so that they go on when a client is closed and another one opened, or a group formed
+  again. When procs join a group, they and the others begin to count anew, under other keys; when procs are lost or
+  leave, the others count on.
+
+Nothing here waits.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+from zlib import crc32
+
+from pypmix.data import DataBuffer
+from pypmix.standard import codes
+from pypmix.standard.errors import PartialSuccess, PMIxError, RemoteProtocolError
+from pypmix.standard.record import Record
+from pypmix.standard.types import Proc, Value
+from pypmix.standard.values import from_python, to_python
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any, Protocol
+
+    class Codec(Protocol):
+        """The way of objects into bytes and back, as the modules `pickle`, `json` and `marshal` have it."""
+
+        def dumps(self, obj: Any, /) -> bytes | str:
+            """Return an object as bytes; a string is sent as UTF-8."""
+
+        def loads(self, data: bytes, /) -> Any:
+            """Return the object of bytes."""
+
+
+PIECE = 1 << 20
+"""The bytes of a value that go with one fence. Servers relay the pieces of all ranks of a node in one message."""
+
+GET_SECONDS = 60.0
+"""Seconds in which a server has to bring what a fence has exchanged, where the call has no time limit."""
+
+_HEAD = Struct("<BBBQIIH")
+_VERSION = 1
+_CODED = 1
+_FAILED = 2
+CALLS = ("bcast", "allgather", "gather", "scatter")
+
+
+class Piece(Record):
+    """A piece of what a rank gives.
+
+    Args:
+        call: The operation.
+        step: The number of the step.
+        index: Which piece it is.
+        pieces: How many there are.
+        root: The root as this rank names it; empty where there is none.
+        data: The bytes.
+        coded: Whether they were made by a codec.
+        failed: Whether they are the reason why the rank has no value to give.
+    """
+
+    call: str
+    step: int
+    index: int
+    pieces: int
+    root: str
+    data: bytes
+    coded: bool = False
+    failed: bool = False
+
+    def encode(self) -> bytes:
+        root = self.root.encode()
+        flags = self.coded * _CODED | self.failed * _FAILED
+        head = _HEAD.pack(_VERSION, CALLS.index(self.call), flags, self.step, self.index, self.pieces, len(root))
+        return b"".join((head, root, self.data))
+
+
+def decode_piece(data: object) -> Piece:
+    """Return a piece.
+
+    Raises:
+        RemoteProtocolError: It does not parse.
+    """
+    try:
+        if not isinstance(data, bytes):
+            raise ValueError(type(data).__name__)
+        version, call, flags, step, index, pieces, length = _HEAD.unpack_from(data)
+        body = _HEAD.size + length
+        if version != _VERSION or call >= len(CALLS) or not 0 <= index < pieces or body > len(data) or flags > 3:
+            raise ValueError(f"head {data[: _HEAD.size]!r}")
+        root = data[_HEAD.size : body].decode()
+    except (ValueError, StructError) as error:
+        raise RemoteProtocolError(f"what a rank gave to a collective call does not parse: {error}") from None
+    return Piece(CALLS[call], step, index, pieces, root, data[body:], bool(flags & _CODED), bool(flags & _FAILED))
+
+
+def encode_value(value: object, codec: Codec | None) -> bytes:
+    """Return a value as bytes, with its PMIx type, or as a codec has it.
+
+    Raises:
+        TypeError, OverflowError: It has no PMIx type, and there is no codec.
+    """
+    if codec is None:
+        return DataBuffer().pack(codes.VALUE, from_python(value)).bytes()
+    made = codec.dumps(value)
+    return made.encode() if isinstance(made, str) else bytes(made)
+
+
+def decode_value(data: bytes, codec: Codec | None) -> Any:
+    """Return the value of bytes.
+
+    Raises:
+        RemoteProtocolError: They are not those of one value.
+    """
+    if codec is not None:
+        return codec.loads(data)
+    buffer = DataBuffer(data)
+    value: Value = buffer.one(codes.VALUE)
+    if buffer.more():
+        raise RemoteProtocolError("more than one value came where one was given")
+    return to_python(value)
+
+
+class Steps:
+    """The steps of the calls among the same procs, as one of them counts them.
+
+    Args:
+        name: The name of the group or connection; empty for the job.
+        members: Who counts along; none for all of a job.
+    """
+
+    def __init__(self, name: str, members: Iterable[Proc] = ()) -> None:
+        self.members = frozenset(members)
+        self.base = f"pypmix.values.{name}"
+        if self.members:
+            # Others of the same name may have been before, and libraries keep what they have read of them.
+            self.base += f".{crc32(' '.join(sorted(map(str, self.members))).encode()):08x}"
+        self.done = 0
+        self._keys: list[list[str]] = []
+
+    def follow(self, keys: list[str]) -> list[str]:
+        """Note the keys of a step that are to be emptied; return those of two steps before, which all have read."""
+        self._keys.append(keys)
+        return self._keys.pop(0) if len(self._keys) > 2 else []
+
+    def add(self, key: str) -> None:
+        """Note one more key of the last step."""
+        if key not in self._keys[-1]:
+            self._keys[-1].append(key)
+
+    def key(self, step: int, renews: bool, whom: int | None = None) -> str:
+        """Return the key of a step, or of what is in it for one rank alone."""
+        return f"{self.base}.{step % 2 if renews else step}" + ("" if whom is None else f".{whom}")
+
+
+_all: dict[tuple[Proc, str, frozenset[Proc]], Steps] = {}
+
+
+def steps_of(proc: Proc, name: str = "", members: Iterable[Proc] = ()) -> Steps:
+    """Return the steps among procs, which all clients of a process count together."""
+    new = Steps(name, members)
+    return _all.setdefault((proc, name, new.members), new)
+
+
+class Collective:
+    """One collective call of a rank: what it gives, and what it makes of what the others give.
+
+    Args:
+        call: The operation.
+        own: The rank itself.
+        root: The root; None where there is none.
+        codec: The codec of all values.
+    """
+
+    def __init__(self, call: str, own: Proc, root: Proc | None, codec: Codec | None) -> None:
+        if codec is not None and not (
+            callable(getattr(codec, "dumps", None)) and callable(getattr(codec, "loads", None))
+        ):
+            raise TypeError(
+                f"a codec has dumps(object) and loads(bytes), as the modules pickle and json have; not {codec!r:.100}"
+            )
+        self.call = call
+        self.own = own
+        self.root = root
+        self.codec = codec
+        self.problem: Exception | None = None
+        self.given: list[bytes] = [b""]
+        """The value of this rank, or in a scatter of each rank."""
+        self._root = "" if root is None else str(root)
+
+    def give(self, value: object) -> None:
+        """Give one value; what is wrong with it is raised when the others have been told."""
+        try:
+            self.given = [encode_value(value, self.codec)]
+        except Exception as error:
+            self.fail(error)
+
+    def give_each(self, values: Sequence[object], size: int) -> None:
+        """Give each rank a value of its own; what is wrong with them is raised when the others have been told."""
+        try:
+            if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+                raise TypeError(f"scatter takes a sequence with a value for each rank, not {type(values).__name__}")
+            if len(values) != size:
+                raise ValueError(f"scatter takes {size} values, one for each rank, not {len(values)}")
+            self.given = [encode_value(value, self.codec) for value in values]
+        except Exception as error:
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Have this rank take part without a value, so that the others need not wait for it."""
+        self.problem = error
+        self.given = [f"{type(error).__name__}: {error}".encode()[:PIECE]] * len(self.given)
+
+    def pieces(self, share: int = PIECE) -> int:
+        """Return how many pieces there are of what this rank gives."""
+        return max(-(-len(data) // share) or 1 for data in self.given)
+
+    def piece(self, step: int, index: int, data: bytes, share: int = PIECE) -> bytes:
+        """Return a piece of what this rank gives, as bytes."""
+        part = data[index * share : (index + 1) * share]
+        coded, failed = self.codec is not None, self.problem is not None
+        return Piece(self.call, step, index, self.pieces(share), self._root, part, coded, failed).encode()
+
+    def read(self, proc: Proc, data: object, step: int, index: int) -> Piece:
+        """Return the piece that a rank has given in a step.
+
+        Raises:
+            PMIxError: It is at another step, has made another call, or could not give its value.
+        """
+        try:
+            found = decode_piece(data)
+        except RemoteProtocolError as error:
+            error.operation, error.procs = self.call, (proc,)
+            raise
+        if found.step != step:
+            raise self._disagree(
+                proc,
+                f"is at step {found.step + 1} of these calls, and the caller at step {step + 1}",
+                "all ranks make the same calls in the same order; a call that failed for some has to be made again by "
+                "all in a new group",
+            )
+        if found.call != self.call or found.root != self._root:
+            theirs, ours = (f"{call}(root={root})" if root else call for call, root in self._both(found))
+            raise self._disagree(proc, f"has called {theirs}, and the caller {ours}", "all ranks name the same root")
+        if found.failed:
+            reason = found.data.decode(errors="replace")
+            raise PMIxError(f"it had no value to give: {reason}", operation=self.call, procs=(proc,))
+        if found.coded != (self.codec is not None):
+            theirs, ours = ("a codec" if each else "no codec" for each in (found.coded, not found.coded))
+            raise self._disagree(proc, f"has used {theirs}, and the caller {ours}", "all ranks give the same codec")
+        if found.index != index:
+            raise self._disagree(proc, f"gave piece {found.index}, where piece {index} was expected", "")
+        return found
+
+    def value(self, data: bytes) -> Any:
+        """Return the value of all pieces."""
+        return decode_value(data, self.codec)
+
+    def lost(self, proc: Proc, key: str, error: PMIxError) -> PMIxError:
+        """Return the error where a rank has come to the fence, or is a member still, and has given nothing."""
+        return PartialSuccess(
+            f"it has given nothing under {key!r}: it has ended, or made another call",
+            operation=self.call,
+            procs=(proc,),
+            engine=error.engine,
+            missing=(proc,),
+        )
+
+    def _both(self, found: Piece) -> tuple[tuple[str, str], tuple[str, str]]:
+        return (found.call, found.root), (self.call, self._root)
+
+    def _disagree(self, proc: Proc, what: str, hint: str) -> PMIxError:
+        return PMIxError(f"it {what}", operation=self.call, procs=(proc,), hint=hint)
