@@ -56,7 +56,7 @@ def test_mistakes_are_told(run):
         assert isinstance(second[name], TypeError), name
 
 
-@pytest.mark.needs("fence again after a timeout")
+@pytest.mark.needs("fence again after a timeout", "every rank is told of a failed fence")
 def test_somebody_does_not_come(run):
     for rank, (error, after) in enumerate(run("exchanging.absent", ranks=3)):
         assert rank == 2 or isinstance(error, OperationTimeout)
