@@ -52,8 +52,8 @@ nitpick_ignore_regex = [
     ("py:(class|obj)", r"(Apps|Asks|Channel|Ends|GroupState|Port|Normal|Notification|OnUpcall|Path|Word|os\.PathLike)"),
     ("py:(class|obj)", r"pypmix\.(handlers\.F|operations\.(base\.Asks|spawning\.Ends|streams\.T))"),
     ("py:class", r"pypmix\.aio\.operations\.psets\.PsetStream"),
-    ("py:(class|obj)", r"(Given|Later|Codec|Among|Reply|H|P|Connected|Described|Exchange|Pending|Handler|JobInfo|Output|Upcall)"),
-    ("py:(class|obj)", r"(Launch|Desk|Start|Done|ServerSession)"),
+    ("py:(class|obj)", r"(Given|Later|Reply|H|P|Connected|Described|Exchange|Pending|Handler|JobInfo|Output|Upcall)"),
+    ("py:(class|obj)", r"(Launch|Desk|Start|Done|ServerSession|Codec|Among)"),
     ("py:(class|obj)", r"(GroupConstruct|GroupInvite|aio\.Group|Elect|AsyncLeadership|BlockingLeadership)"),
     # Parts of the package that are not public.
     ("py:.*", r"pypmix\.host\.(output|job\.Slot|callbacks\.(processes|desk|watching|requests\.(R|Later)$)).*"),
