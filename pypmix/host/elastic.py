@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Upcall
     from pypmix.host.manager import Manager
     from pypmix.host.placing import Node, Obtain
+    from pypmix.host.rank import Rank
     from pypmix.host.remote import RemoteNode
     from pypmix.host.serving import ServingManager
     from pypmix.standard.types import Info
@@ -87,6 +88,21 @@ class Elastic:
         self._granted: dict[str, tuple[str, ...]] = {}
         """The nodes of each allocation, by its id."""
         self._last = 0
+        self._held: list[Callable[[], None]] | None = []
+        """The requests that have come before the first nodes are there; None from then on."""
+
+    def begin(self) -> None:
+        """The first nodes are there, and the first job is about to run."""
+        held, self._held = self._held or [], None
+        for call in held:
+            call()
+
+    def when_begun(self, call: Callable[[], None]) -> None:
+        """Have a request carried out, once the first nodes are there."""
+        if self._held is None:
+            call()
+        else:
+            self._held.append(call)
 
     # Joining
 
@@ -170,7 +186,7 @@ class Elastic:
         if not any(node.slots for node in self._fleet.nodes if node not in leaving):
             text = f"without {listed(names)} the session has no slot for a rank"
             raise PMIxError(text, status=Status.ERR_BAD_PARAM, operation=OPERATION)
-        busy = [f"{node} ({node.running})" for node in leaving if node.running]
+        busy = [f"{node} ({len(ranks)})" for node in leaving if (ranks := self._ranks_on(node))]
         if busy and not end_ranks:
             text = (
                 f"ranks run on {listed(busy)}: have them ended with it (`pypmix shrink --force`), or wait for their end"
@@ -198,10 +214,20 @@ class Elastic:
 
     def _leave(self, node: RemoteNode, done: Callable[[], None], reason: str = "") -> None:
         node.slots = 0
-        ranks = [rank for job in self._host.jobs.values() for rank in job.ranks if rank.node is node and rank.alive]
-        if ranks:
-            self._host.end_ranks(ranks, EXIT_CODE, reason or f"{node} was taken out of the session")
+
+        def end() -> None:
+            ranks = [rank for rank in self._ranks_on(node) if rank.alive and not rank.excused]
+            if ranks:
+                self._host.end_ranks(ranks, EXIT_CODE, reason or f"{node} was taken out of the session")
+
+        for job in list(self._host.jobs.values()):
+            # Ranks that are being started cannot be ended before they run.
+            job.when_started(end)
         node.when_idle(lambda: self._dismiss(node, done))
+
+    def _ranks_on(self, node: RemoteNode) -> list[Rank]:
+        """Return the ranks that run on a node, or are about to."""
+        return [rank for job in self._host.jobs.values() for rank in job.ranks if rank.node is node and not rank.over]
 
     def _dismiss(self, node: RemoteNode, done: Callable[[], None]) -> None:
         def gone() -> None:
@@ -229,7 +255,7 @@ class Elastic:
         Raises:
             PMIxError: There are not as many.
         """
-        found = [node.hostname for node in reversed(self._fleet.nodes) if not node.running and node.slots]
+        found = [node.hostname for node in reversed(self._fleet.nodes) if node.slots and not self._ranks_on(node)]
         if len(found) < number:
             text = f"of the nodes {len(found)} run no rank, and {number} are to be released"
             raise PMIxError(text, status=Status.ERR_RESOURCE_BUSY, operation=OPERATION)
@@ -267,12 +293,16 @@ def _requested(request: str) -> tuple[Info, ...]:
 
 
 def _allocate(host: Manager, upcall: Upcall) -> None:
-    op = upcall.op
-    assert isinstance(op, AllocationRequest)
     elastic = host.elastic
     if elastic is None:
-        raise NotSupported("a host of one node has nothing to offer there", operation=op.name)
+        raise NotSupported("a host of one node has nothing to offer there", operation=OPERATION)
     check_user(upcall, "change the nodes of another user's session")
+    elastic.when_begun(lambda: host.answer_with(_change, upcall))
+
+
+def _change(host: Manager, upcall: Upcall) -> None:
+    op, elastic = upcall.op, host.elastic
+    assert isinstance(op, AllocationRequest) and elastic is not None
     for info in op.directives:
         if info.key not in KNOWN and info.flags & InfoFlags.REQUIRED:
             raise NotSupported(f"{name_of(info.key)} is required and not offered on this host", operation=op.name)

@@ -151,11 +151,11 @@ class NodeSession:
 
     def join(self, node: Node) -> None:
         """The roster has one more node: start its daemon, and have it join."""
-        self._say(lambda fleet: fleet.elastic.join((node,)))
+        self._say(lambda fleet: fleet.elastic.when_begun(lambda: fleet.elastic.join((node,))))
 
     def leave(self, name: str, reason: str = "") -> None:
         """The roster takes a node back: its ranks are ended, and its daemon leaves."""
-        self._say(lambda fleet: fleet.elastic.leave(name, reason))
+        self._say(lambda fleet: fleet.elastic.when_begun(lambda: fleet.elastic.leave(name, reason)))
 
     def lost(self, name: str, reason: str) -> None:
         """The roster knows that a node is lost."""
@@ -285,6 +285,7 @@ class Fleet:
         late = [name for name, daemon in self._daemons.items() if not daemon.present]
         if late:
             raise PMIxError(f"{listed(late)} did not join within {session.patience:g} s", hint=self._advice())
+        self._loop.post(self.elastic.begin)
         return Launching(self._host, crossing, self)
 
     def _advice(self) -> str:

@@ -127,6 +127,15 @@ def test_a_node_that_cannot_join_is_told_and_changes_nothing(
     assert run.end() == 0, run.told()
 
 
+def test_requests_wait_until_the_first_nodes_are_there(session: Start) -> None:
+    """A node whose ranks are being started is busy, too; by force they are ended as soon as they run."""
+    run = session(ranks(4, "taken"), nodes={"n0": 2, "n1": 2}, elastic=True, terms={"keep_going": True})
+    assert pypmix(run, "grow", "n2", "--wait-for-server", "60") == "n2\n"
+    assert "ranks run on n1 (2)" in pypmix(run, "shrink", "n1", code=1)
+    assert pypmix(run, "shrink", "n1", "--force") == "n1\n"
+    assert run.end() == 143, run.told()
+
+
 def test_a_session_whose_nodes_are_fixed_says_so(session: Start) -> None:
     run = session(shell(2, "echo up; while test ! -e stop; do sleep 0.1; done"))
     run.until(lambda: run.out.count("up") == 2, "all ranks")

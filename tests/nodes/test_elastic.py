@@ -44,8 +44,8 @@ def command(cluster: Cluster, node: str, line: str, check: bool = True) -> str:
 @ways("ssh")
 def test_the_commands_of_the_page(over: Runner) -> None:
     """Each on another node of the session; all of them see all of it."""
-    run, grow, ps, shrink, force = COMMANDS
-    assert run.startswith("run --host n1:2,n2:2 -n 4 python ")
+    run, grow, ps, shrink, _, force = COMMANDS
+    assert run.startswith("run --host n1:2,n2:2 -n 4 ")
     started = over.begin(4, sys.executable, "-c", WAIT, options=("--map-by", "ppr:2:node", "--keep-going"))
     pids = dict(over.until_said(started, r"(\d) waits (\d+)", 4))
     places = [(str(rank), pids[str(rank)], "n1" if rank < 2 else "n2") for rank in range(4)]

@@ -25,7 +25,8 @@ class Remote:
     """A node of the session."""
 
     def __init__(self, node: Node, running: int = 0) -> None:
-        self.known, self.hostname, self.slots, self.running = node, node.name, node.slots, running
+        self.known, self.hostname, self.slots = node, node.name, node.slots
+        self.ranks = [SimpleNamespace(node=self, over=False) for _ in range(running)]
         self.names = (node.name, f"{node.name}.cluster")
 
     def __str__(self) -> str:
@@ -44,13 +45,23 @@ class Session:
         self.released: list[str] = []
         self.ended: list[int] = []
         self.events: list[str] = []
-        self.jobs: dict[str, Any] = {}
+        self.jobs = {
+            "job": SimpleNamespace(
+                ranks=[rank for node in nodes for rank in node.ranks], when_started=lambda call: call()
+            )
+        }
         self.space = "demo"
         self.loop = SimpleNamespace(post=lambda call: call())
         self.server = SimpleNamespace(proc=Proc("demo@0", 0))
         self._obtained = obtained, reason
         self._failing = failing
         self.elastic = elastic.Elastic(self, self, self.obtain, lambda node: self.released.append(node.name))  # type: ignore[arg-type]
+
+        self.elastic.begin()
+
+    @staticmethod
+    def answer_with(function: Any, upcall: Any) -> None:
+        function(upcall.host, upcall)
 
     def obtain(self, wanted: Wanted, done: Any) -> None:
         self.wanted.append(wanted)
@@ -71,6 +82,7 @@ class Session:
         """Return the answer to a request."""
         found: list[Any] = []
         upcall = SimpleNamespace(
+            host=self,
             op=AllocationRequest(directive, infos),
             uid=os.geteuid() if uid is None else uid,
             requestor=None,
