@@ -7,7 +7,7 @@ and its receiver busy one after the other for what it costs in CPU (`--cost`, by
 servers on this machine). Registration is that of one server, to which the others do what it does to them. Collectives
 are those of participants without crossings. A construct is mended after the loss of a server in the middle, or of the
 coordinator, when all but one have contributed: the time is that from the word of the loss, which all get at a time,
-until all have ended. All tell all others of a loss, so this is left out beyond 1,000 servers.
+until all have ended. All tell all others of a loss, so this is left out beyond `--mortal` servers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ from pypmix.standard.types import Proc
 NSPACE = "job"
 DIGEST = b"d" * 16
 MANY = 1000
-"""The most servers that a loss is played with, since all tell all others of it, and that a fence collects from."""
+"""The most servers that a fence collects from, and that remember for others how something has ended."""
+
+MORTAL = 256
+"""The most servers that a loss is played with by default: all tell all others of it."""
 
 COMMITTED = 1000
 """Bytes that each server has for a fence that collects."""
@@ -120,6 +123,9 @@ class Session:
             present[name] = carrier
             carrier._present = present
             exchange.collectives.coordinator.places = known
+            if count > MANY:
+                # What all of thousands remember for servers that lose the coordinator is too much for one process.
+                exchange.collectives.coordinator.decided.add = lambda _: None
         self.party = known.party(tuple([Proc(NSPACE, rank) for rank in self.places]))
 
     def collective(self, kind, data=b"", infos=()):
@@ -227,7 +233,7 @@ def cost_of_a_message():
     return best
 
 
-def measure(count, ranks, cost, hop):
+def measure(count, ranks, cost, hop, mortal):
     """Return the figures of all operations for a number of servers."""
     found = {"registration": registration(count, ranks, cost, hop)}
     session = Session(count, ranks, Paced(cost, hop))
@@ -238,7 +244,7 @@ def measure(count, ranks, cost, hop):
     if ranks == 1:
         found["construct"] = session.collective(CONSTRUCT)
         found["connect"] = session.collective(CONNECT)
-        if 2 < count <= MANY:
+        if 2 < count <= mortal:
             found["mended, a server lost"] = Session(count, 1, Paced(cost, hop), mortal=True).mended(root=False)
             found["mended, coordinator lost"] = Session(count, 1, Paced(cost, hop), mortal=True).mended(root=True)
     if count > 1:
@@ -278,6 +284,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--cost", type=float, default=0.0, help="microseconds of CPU of a message on each side")
     parser.add_argument("--hop", type=float, default=100.0, help="microseconds that a message is on its way")
+    parser.add_argument("--mortal", type=int, default=MORTAL, help="the most servers that a loss is played with")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--chart", type=Path, help="an SVG to draw; needs matplotlib")
     options = parser.parse_args()
@@ -289,7 +296,7 @@ def main():
     print(f"{'servers':>7} {'operation':<24} {'messages':>9} {'busiest':>8} {'its bytes':>11} {'ms':>9}")
     rows = []
     for count in map(int, options.servers.split(",")):
-        for operation, figures in measure(count, options.ranks, cost, hop).items():
+        for operation, figures in measure(count, options.ranks, cost, hop, options.mortal).items():
             rows.append({"servers": count, "operation": operation, **figures})
             total, most, size, took = list(figures.values())[:4]
             print(f"{count:>7} {operation:<24} {total:>9} {most:>8} {size:>11} {took:>9.2f}", flush=True)
