@@ -321,12 +321,7 @@ class RemoteNode(HostNode):
         for done in awaited.values():
             done((0, "", f"node {self} is lost: {reason}"))
         for job in list(self._host.jobs.values()):
-            ranks = [rank for rank in job.ranks if rank.node is self and rank.alive]
-            for rank in ranks:
-                rank.signum = signal.SIGKILL
-                rank.fate = f"was lost with node {self}: {reason}"
-            if ranks:
-                job.ended_there(ranks)
+            _lost_with(job, self, reason)
             for launch in list(job.launches):
                 if isinstance(launch, RemoteLaunch):
                     launch.over_on(self)
@@ -456,11 +451,13 @@ class RemoteLaunch(Launch):
 
     @vital
     def _started(self, node: RemoteNode, ranks: list[Rank], data: bytes, error: PMIxError | None) -> None:
-        """A node has started its ranks, or some of them."""
+        """A node has started its ranks, or some of them, or has gone, which is the end of those that it had."""
         try:
-            pids, fault, reason = orders.STARTED.read(data) if error is None else ((), FINE, str(error))
+            pids, fault, reason = orders.STARTED.read(data) if error is None else ((), FINE, "")
         except RemoteProtocolError as problem:
             pids, fault, reason = (), FINE, str(problem)
+        if error is not None:
+            _lost_with(self.job, node, error.detail)
         by_rank = dict(pids)
         for rank in ranks:
             rank.pid = by_rank.get(rank.proc.rank, 0)
@@ -515,6 +512,16 @@ class RemoteLaunch(Launch):
             self.changed()
 
 
+def _lost_with(job: RunningJob, node: RemoteNode, reason: str) -> None:
+    """The ranks of a job on a node are lost."""
+    ranks = [rank for rank in job.ranks if rank.node is node and rank.alive]
+    for rank in ranks:
+        rank.signum = signal.SIGKILL
+        rank.fate = f"was lost with node {node}: {reason}"
+    if ranks:
+        job.ended_there(ranks)
+
+
 def _from_elsewhere(_kind: int, _sink: Sink | None) -> int:
     """Nothing is read here: the daemon sends it."""
     return -1
@@ -527,7 +534,7 @@ def _read(field: Field[Fault], data: bytes, error: PMIxError | None, node: str) 
             return field.read(data)
         except RemoteProtocolError as problem:
             error = problem
-    return 0, "", f"node {node}: {error}"
+    return 0, "", f"node {node}: {error.detail}"
 
 
 def _told(fault: Fault, node: str) -> str:

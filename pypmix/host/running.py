@@ -478,7 +478,9 @@ class Launch:
         """The ranks, or one of them, cannot be started: end the job."""
         self.unstarted = False
         self.job.unlaunched = error
-        self.job.end(NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_EXECUTE, reason)
+        # Without a number it is no error of the system, but a node that has gone.
+        code = CANNOT_EXECUTE if error.errno else 1
+        self.job.end(NOT_FOUND if isinstance(error, FileNotFoundError) else code, reason)
 
     def _launch(self, rank: Rank, slot: Slot, app: Application, program: str, null: int) -> None:
         host = self.host

@@ -157,6 +157,26 @@ def test_a_node_that_is_lost_ends_the_job(session: Start) -> None:
     assert "was lost with node n1" in run.outcome and "2 other ranks were ended" in run.outcome
 
 
+def dying(order: str) -> list[str]:
+    """Return the command of a daemon that is killed when it gets an order."""
+    text = f"import os, pypmix.host.daemon as d; d.Daemon.{order} = lambda *_: os.kill(os.getpid(), 9); d.main()"
+    return [sys.executable, "-c", text]
+
+
+def test_a_node_that_is_lost_while_its_ranks_are_started(session: Start) -> None:
+    run = session(shell(4, "sleep 0.5; echo went on"), python={"n1": dying("_start")}, terms={"keep_going": True})
+    assert run.end() == 137, run.told()
+    assert run.out == ["went on"] * 2, run.told()
+    assert "was lost with node n1" in run.outcome and "pypmix.node" not in run.outcome, run.outcome
+
+
+def test_a_node_that_is_lost_before_its_ranks_are_started(session: Start) -> None:
+    run = session(shell(4, "echo up"), python={"n1": dying("_describe")}, terms={"keep_going": True})
+    assert run.end() == 1, run.told()
+    assert "node n1" in run.outcome and "pypmix.node" not in run.outcome, run.outcome
+    assert run.out == []
+
+
 @pytest.mark.parametrize(
     "what",
     ["echo up; sleep 60", "trap '' TERM; echo up; while :; do sleep 0.1; done", "setsid sleep 60 & echo up; wait"],
