@@ -478,7 +478,7 @@ class Launch:
         """The ranks, or one of them, cannot be started: end the job."""
         self.unstarted = False
         self.job.unlaunched = error
-        # Without a number it is no error of the system, but a node that has gone.
+        # One without a number comes from a node that has gone, not from the system.
         code = CANNOT_EXECUTE if error.errno else 1
         self.job.end(NOT_FOUND if isinstance(error, FileNotFoundError) else code, reason)
 
