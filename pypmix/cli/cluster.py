@@ -4,48 +4,16 @@ from __future__ import annotations
 
 from pypmix.cli.parser import UsageError
 from pypmix.host.addresses import ANYWHERE, listening_address, own_addresses
-from pypmix.host.local import LocalHost
-from pypmix.host.mapping import Room, place
 from pypmix.host.rosters.base import ElasticRoster, RosterError, Settings
 from pypmix.host.rosters.choosing import choose
-from pypmix.host.session import NodeSession
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Mapping
 
     from pypmix.cli.options import Where
-    from pypmix.host import mapping
-    from pypmix.host.nodes import HostNode
+    from pypmix.host.local import LocalHost
     from pypmix.host.rosters.base import Roster
-
-
-class Launcher(LocalHost):
-    """A launcher whose ranks are placed as the command line says.
-
-    Args:
-        mapping: How.
-        terms: Those of `LocalHost`.
-    """
-
-    def __init__(self, mapping: mapping.Mapping, *terms: Any, **more: Any) -> None:
-        self._mapping = mapping
-        super().__init__(*terms, **more)
-
-    def place(self, size: int, nodes: Sequence[HostNode]) -> list[tuple[HostNode, tuple[int, ...]]]:
-        """Place the ranks of a job.
-
-        Raises:
-            OverflowError: There is no room for them.
-        """
-        usable = [node for node in nodes or self.nodes if node.slots]
-        rooms = [Room(node.hostname, node.slots or 0, node.most, node.running) for node in usable]
-        try:
-            placed = place(rooms, [size], self._mapping)
-        except ValueError as error:
-            raise OverflowError(str(error)) from None
-        return [(node, ranks) for node, ranks in zip(usable, placed, strict=True) if ranks]
 
 
 class Cluster:
@@ -97,6 +65,10 @@ class Cluster:
             RosterError: The nodes cannot be had.
         """
         nodes = self._roster.nodes()
+        # Meanwhile the roster may be starting processes there.
+        from pypmix.cli.launcher import Launcher
+        from pypmix.host.session import NodeSession
+
         interface = self._where.interface
         listen = ANYWHERE
         addresses: list[str] = []

@@ -9,7 +9,6 @@ import sys
 
 from pypmix.cli.options import parse
 from pypmix.cli.parser import USAGE, UsageError
-from pypmix.host.local import LocalHost
 from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND
 from pypmix.standard import statuses
 from pypmix.standard.errors import EngineUnavailable, PMIxError
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from pypmix.cli.cluster import Cluster
     from pypmix.cli.options import Request, Where
+    from pypmix.host.local import LocalHost
     from pypmix.host.nodes import Wrap
 
 
@@ -41,14 +41,14 @@ def run(words: Sequence[str]) -> int:
         request = parse(words, os.environ)
         _occupy_standard_descriptors()
         if alone(request.where, os.environ):
-            return _run(request, LocalHost)
+            return _run_here(request)
         from pypmix.cli.cluster import Cluster
 
         cluster = Cluster.find(request.where, os.environ)
     except (UsageError, ValueError, OverflowError) as error:
         return _misused(error)
     if cluster is None:
-        return _run(request, LocalHost)
+        return _run_here(request)
     return _run_there(request, cluster)
 
 
@@ -57,6 +57,14 @@ def alone(where: Where, env: Mapping[str, str]) -> bool:
     if where.roster == LOCAL:
         return True
     return not (where.roster or where.hosts or where.symmetric or any(mark in env for mark in MARKS))
+
+
+def _run_here(request: Request) -> int:
+    """Run the job on this machine."""
+    # On other nodes it is imported while these are being started.
+    from pypmix.host.local import LocalHost
+
+    return _run(request, LocalHost)
 
 
 def _run_there(request: Request, cluster: Cluster) -> int:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pypmix.host.rank import Rank
     from pypmix.host.running import Launch
     from pypmix.host.session import Fleet, NodeSession
+    from pypmix.standard.types import Proc
 
 GRACE = 5.0
 """Seconds that ranks have between the request to end and SIGKILL."""
@@ -91,7 +92,7 @@ class LocalHost(ServingManager):
             and ranks are placed by the nodes' slots.
 
     Attributes:
-        job: The first job.
+        job: The first job; where daemons run it, there is none before they have come.
         broken: A fault of ours that ends all jobs; None while there is none.
     """
 
@@ -167,8 +168,12 @@ class LocalHost(ServingManager):
             self._fleet = Fleet(self, remote, self._space, self.loop)
             own = LocalNode(len(self._fleet.nodes), LAUNCHER, self.tmpdir, server, 0)
             self.nodes = (own, *self._fleet.nodes)
-        self._first = self.make(tuple(apps), terms or Terms(), None)
-        self.job = self._first.job
+        self._given: tuple[tuple[Application, ...], Terms] = tuple(apps), terms or Terms()
+        if self._fleet is None:
+            self._make_first()
+        elif all(node.slots is not None for node in self._fleet.session.nodes):
+            # What does not fit is refused before anything is started.
+            self.place([app.np for app in apps], ())
         self._over: list[RunningJob] = []
         self._feed: Feed | None = None
         self.broken: Exception | None = None
@@ -222,13 +227,13 @@ class LocalHost(ServingManager):
             return super().room
         return sum([max(0, (node.slots or 0) - node.running) for node in self.nodes])
 
-    def place(self, size: int, nodes: Sequence[HostNode]) -> list[tuple[HostNode, tuple[int, ...]]]:
+    def place(self, sizes: Sequence[int], nodes: Sequence[HostNode]) -> list[tuple[HostNode, tuple[int, ...]]]:
         """Place the ranks of a job: in blocks on nodes that are simulated, by their slots on others."""
         if self._fleet is None:
-            return super().place(size, nodes)
+            return super().place(sizes, nodes)
         from pypmix.host.placing import by_slot
 
-        return by_slot(size, nodes or self.nodes)
+        return by_slot(sum(sizes), nodes or self.nodes)
 
     def launch_of(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool) -> Launch:
         """Return what starts ranks of a job."""
@@ -279,6 +284,23 @@ class LocalHost(ServingManager):
 
     # Running
 
+    def _make_first(self) -> None:
+        apps, terms = self._given
+        self._first = self.make(apps, terms, None)
+        self.job = self._first.job
+
+    def make(
+        self, apps: tuple[Application, ...], terms: Terms, parent: Proc | None, nodes: Sequence[HostNode] = ()
+    ) -> RunningJob:
+        """Return a job that is placed on nodes, to `begin`.
+
+        Raises:
+            OverflowError: There is no room for it, or the nodes are not all there yet.
+        """
+        if self._fleet is not None and not self._fleet.complete:
+            raise OverflowError("the nodes of this session have not all come yet")
+        return super().make(apps, terms, parent, nodes)
+
     @property
     def wake_fd(self) -> int:
         """A descriptor that ends the wait of the thread in `run` when a byte is written to it."""
@@ -312,8 +334,9 @@ class LocalHost(ServingManager):
             # while the host is busy.
             sys.setswitchinterval(SWITCH)
         try:
-            programs = [self.program(app) for app in self.job.apps]
-            self.make_room(self.job.size)
+            programs = [self.program(app) for app in self._given[0]]
+            size = sum([app.np for app in self._given[0]])
+            self.make_room(size if self._fleet is None else size + 2 * len(self._fleet.nodes))
             if signals is not None:
                 signals.take()
             try:
@@ -342,6 +365,7 @@ class LocalHost(ServingManager):
             node.server.open()
         if self._fleet is not None:
             self._crossings = self._fleet.open()
+            self._make_first()
         if self._joining is not None:
             from pypmix.host.crossings import Crossings
 

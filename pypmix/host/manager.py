@@ -315,7 +315,7 @@ class Manager:
         """Return a job that is placed on nodes, to `begin`."""
         size = sum([app.np for app in apps])
         check_local_size(size)
-        placed = self.place(size, nodes)
+        placed = self.place([app.np for app in apps], nodes)
         jobs = [job.job for job in self.jobs.values()]
         # Nodes without slots of their own share the CPUs of this machine.
         crowded = size + self.running > usable_cpus()
@@ -340,16 +340,23 @@ class Manager:
         """Return what starts ranks of a job."""
         return Launch(job, ranks, terms, held)
 
-    def place(self, size: int, nodes: Sequence[HostNode]) -> list[tuple[HostNode, tuple[int, ...]]]:
-        """Place the ranks of a job on nodes, on all by default; return those that hold any with their ranks."""
-        return in_blocks(size, nodes or self.nodes)
+    def place(self, sizes: Sequence[int], nodes: Sequence[HostNode]) -> list[tuple[HostNode, tuple[int, ...]]]:
+        """Place the ranks of a job on nodes, on all by default; return those that hold any with their ranks.
+
+        Args:
+            sizes: The number of ranks of each of its applications.
+            nodes: The nodes.
+        """
+        return in_blocks(sum(sizes), nodes or self.nodes)
 
     def _described(self, node: HostNode, ranks: tuple[int, ...], jobs: Iterable[Job], crowded: bool) -> Node:
         # Ranks of a node are numbered through all that runs there.
         there = [each for job in jobs for each in job.nodes if each.number == node.number]
         first = max([(each.first or 0) + len(each.ranks) for each in there], default=0)
         if node.slots is not None:
-            crowded = node.running + len(ranks) > node.slots
+            # More slots than CPUs do not keep ranks from waiting for each other.
+            most = min(node.slots, node.cpus or node.slots)
+            crowded = node.running + len(ranks) > most
         return Node(node.hostname, ranks, node.number, first, node.running, crowded)
 
     def make_room(self, ranks: int) -> None:

@@ -48,8 +48,11 @@ class HostNode:
 
     Attributes:
         running: How many ranks run on it, of all jobs.
+        cpus: How many CPUs ranks may use there; 0 where that is not known.
         most: How many ranks are placed on it at most where it is crowded; 0 for any number.
     """
+
+    cpus = 0
 
     def __init__(self, number: int, hostname: str, tmpdir: str, slots: int | None = None) -> None:
         self.number = number

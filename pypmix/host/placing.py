@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.host.exchange.handshake import check_name
+from pypmix.host.naming import check_name
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -20,14 +20,14 @@ class Node(Record):
 
     Args:
         name: Its name, which no other node of the session has; ranks are told it as PMIX_HOSTNAME.
-        slots: How many ranks it is for; 0 for none.
+        slots: How many ranks it is for; 0 for none, None for as many as it has CPUs, which its daemon says.
         addresses: Other names of it, by which a spawn may mean it too.
         cpus: How many CPUs it has; 0 where its daemon is to say.
         most: How many ranks it takes at most where it is oversubscribed; 0 for any number.
     """
 
     name: str
-    slots: int = 1
+    slots: int | None = 1
     addresses: tuple[str, ...] = ()
     cpus: int = 0
     most: int = 0
@@ -35,7 +35,7 @@ class Node(Record):
     def __validate__(self) -> None:
         if "," in check_name(self.name) or self.name.startswith("!"):
             raise ValueError(f"{self.name!r:.80} cannot name a node")
-        for what, number in (("slots", self.slots), ("cpus", self.cpus), ("most", self.most)):
+        for what, number in (("slots", self.slots or 0), ("cpus", self.cpus), ("most", self.most)):
             if type(number) is not int or number < 0:
                 raise ValueError(f"the {what} of node {self.name} are a number, 0 at least, not {number!r:.80}")
 

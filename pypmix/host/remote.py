@@ -98,7 +98,9 @@ class RemoteNode(HostNode):
     """
 
     def __init__(self, host: ServingManager, number: int, node: Node) -> None:
-        super().__init__(number, node.name, host.tmpdir, node.slots)
+        super().__init__(number, node.name, host.tmpdir, node.slots or 0)
+        self.cpus = node.cpus
+        self._counts_cpus = node.slots is None
         self.names = tuple(dict.fromkeys((*self.names, *node.addresses)))
         self.most = node.most
         self.known = node
@@ -114,6 +116,12 @@ class RemoteNode(HostNode):
     def open(self, exchange: Exchange) -> None:
         """Its daemon takes part in the exchange."""
         self._exchange = exchange
+
+    def has_cpus(self, cpus: int) -> None:
+        """Take in how many CPUs it has: as many slots, where none were given."""
+        self.cpus = cpus
+        if self._counts_cpus:
+            self.slots = cpus
 
     # Messages
 

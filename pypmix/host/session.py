@@ -130,7 +130,7 @@ class NodeSession:
         names = [node.name for node in nodes]
         if len(set(names)) != len(names):
             raise ValueError(f"a node is named twice: {listed(names)}")
-        if not any(node.slots for node in nodes):
+        if all(node.slots == 0 for node in nodes):
             raise ValueError("no node has a slot for a rank")
         self.nodes = tuple(nodes)
         self.start = start
@@ -232,11 +232,16 @@ class Fleet:
         session: What the roster says.
         space: What the nspaces of the session's jobs begin with.
         loop: The launcher's loop.
+
+    Attributes:
+        complete: Whether all daemons have come.
     """
+
+    complete = False
 
     def __init__(self, host: ServingManager, session: NodeSession, space: str, loop: Loop) -> None:
         self._host = host
-        self._session = session
+        self.session = session
         self._space = space
         self._loop = loop
         self.nodes = tuple([RemoteNode(host, number, node) for number, node in enumerate(session.nodes)])
@@ -261,7 +266,7 @@ class Fleet:
             PMIxError: One of them cannot be started, or does not come in time.
             OSError: The launcher cannot listen there.
         """
-        session = self._session
+        session = self.session
         self._secret = secrets.token_bytes(32)
         carrier = TCPCarrier(
             LAUNCHER, self._secret, listen=(session.listen, 0), keep_alive=session.keep_alive, encrypt=session.encrypt
@@ -286,6 +291,7 @@ class Fleet:
         if late:
             raise PMIxError(f"{listed(late)} did not join within {session.patience:g} s", hint=self._advice())
         self._loop.post(self.elastic.begin)
+        self.complete = True
         return Launching(self._host, crossing, self)
 
     def _advice(self) -> str:
@@ -294,7 +300,7 @@ class Fleet:
         return f"their daemons dial {dialed}: is there a route, and no firewall?"
 
     def _start(self, node: RemoteNode, exchange: Exchange, joining: _Joining | None = None) -> None:
-        session = self._session
+        session = self.session
         node.open(exchange)
         given = Orders(
             node.hostname, self._space, self._secret, self._launcher, node.number, session.interface,
@@ -346,7 +352,7 @@ class Fleet:
         try:
             if trouble:
                 raise PMIxError(trouble)
-            read_ready(line, daemon.node.hostname)
+            ready = read_ready(line, daemon.node.hostname)
         except PMIxError as error:
             if daemon.joining is None:
                 self._failed = self._failed or error
@@ -354,6 +360,7 @@ class Fleet:
                 self._give_up(daemon, "\n".join(filter(None, (error.detail, error.hint))))
         else:
             daemon.ready = True
+            daemon.node.has_cpus(ready.cpus)
             self._settle(daemon)
             if rest:
                 _log.info("%s: %s", daemon.node, rest.decode(errors="replace").rstrip())
@@ -378,7 +385,7 @@ class Fleet:
         joining = _Joining([node.name for node in nodes], done)
         for node in nodes:
             self._begin(node, joining)
-        self._loop.later(self._session.patience, lambda: self._too_late(joining))
+        self._loop.later(self.session.patience, lambda: self._too_late(joining))
 
     def _begin(self, node: Node, joining: _Joining) -> None:
         assert self._exchange is not None
@@ -401,7 +408,7 @@ class Fleet:
 
     def _too_late(self, joining: _Joining) -> None:
         for name in list(joining.awaited):
-            text = f"{name} did not join within {self._session.patience:g} s"
+            text = f"{name} did not join within {self.session.patience:g} s"
             daemon = self._daemons.get(name)
             if daemon is None:
                 joining.settle(name, text)
@@ -598,7 +605,7 @@ class Fleet:
         """Have all daemons leave; those that do not are stopped."""
         self._closing = True
         # A roster may have more to say after the loop has closed.
-        self._session.follow(lambda: None)
+        self.session.follow(lambda: None)
         self._leaving += self._daemons.values()
         for daemon in self._leaving:
             if daemon.started.stdin < 0 and daemon.present and self._exchange is not None:

@@ -13,6 +13,7 @@ import os
 
 from pypmix.host.exchange import codec
 from pypmix.host.exchange.codec import TEXT
+from pypmix.host.naming import check_name
 from pypmix.standard.errors import RemoteProtocolError
 
 TYPE_CHECKING = False
@@ -27,7 +28,6 @@ REFUSED = 5
 
 MAGIC = b"pypmix exchange 4"
 NONCE = 32
-MAX_NAME = 255
 MAX_FRAME = 4096
 """The longest message before both have proved who they are."""
 
@@ -42,20 +42,6 @@ class Stranger(Exception):
     def __init__(self, detail: str, again: bool = False) -> None:
         super().__init__(detail)
         self.again = again
-
-
-def check_name(name: str) -> str:
-    """Return the name of a server if it can be one, of a file too.
-
-    Raises:
-        TypeError: It is no text.
-        ValueError: It is empty, too long, or has characters that no file may have.
-    """
-    if not isinstance(name, str):
-        raise TypeError(f"the name of a server is a str, not {type(name).__name__}")
-    if not name or "/" in name or "\0" in name or len(TEXT.write(name)) > MAX_NAME:
-        raise ValueError(f"{name!r:.80} is no name of a server: 1 to {MAX_NAME} bytes without / and NUL")
-    return name
 
 
 class Handshake:

@@ -6,7 +6,7 @@ import os
 import secrets
 import stat
 
-from pypmix.host.exchange.handshake import check_name
+from pypmix.host.naming import check_name
 from pypmix.standard.errors import PermissionDenied
 
 TYPE_CHECKING = False

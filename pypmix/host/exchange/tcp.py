@@ -16,7 +16,7 @@ from pypmix.host import addresses
 from pypmix.host.exchange import rendezvous
 from pypmix.host.exchange.carrier import MAX_MESSAGE
 from pypmix.host.exchange.errors import log
-from pypmix.host.exchange.handshake import Handshake, Stranger, check_name, refusal
+from pypmix.host.exchange.handshake import Handshake, Stranger, refusal
 from pypmix.host.exchange.keepalive import KeepAlive
 from pypmix.host.exchange.limits import (
     DIAL_SECONDS,
@@ -33,6 +33,7 @@ from pypmix.host.exchange.limits import (
 )
 from pypmix.host.exchange.link import CONTROL, Broken, Ended, Link
 from pypmix.host.loop import READ, WRITE, Loop
+from pypmix.host.naming import check_name
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.logtext import WINDOW
 

@@ -23,7 +23,7 @@ class Host(Record):
 
     Attributes:
         name: Its name, or `user@name`.
-        slots: How many ranks it takes; 0 for as many as it has CPUs (or the launcher's machine, for all alike).
+        slots: How many ranks it takes; 0 for as many as it has CPUs.
         most: How many it takes at most where it is oversubscribed; 0 for any number.
     """
 
