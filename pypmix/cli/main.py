@@ -28,10 +28,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         # The job is over and all of it is closed. To take the interpreter apart as well would cost some 5 ms.
         os._exit(code)
     if arguments == ["node"]:
+        gc.disable()
         from pypmix.host.daemon import main as serve
 
         gc.enable()
         os._exit(serve())
+    if arguments == ["relay"]:
+        from pypmix.host.rosters.relay import main as relay
+
+        os._exit(relay())
     if arguments and arguments[0] == "compat":
         from pypmix.cli.compat import is_program
 

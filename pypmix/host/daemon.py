@@ -9,7 +9,8 @@ States. It reads one line on its standard input (`bootstrap`), opens its server,
 ready (`read_ready`), and dials the launcher. The launcher tells it where the daemons listen that came before; those
 that come later dial it. It leaves where its standard input ends, where the exchange loses the launcher, and on SIGTERM:
 ranks get SIGTERM, and SIGKILL after the grace; what has left their process groups too. Where it is killed itself, its
-guard does that.
+guard does that. A daemon that a relay has started (`pypmix.host.rosters.tree`) leaves where the relay says a word, and
+goes on where its standard input ends without one, once it has met the launcher.
 
 Threads. Requests of the server come on its engine's thread, messages on the carrier's; all else is on the loop.
 """
@@ -102,6 +103,7 @@ class Orders(Record):
         grace: Seconds that ranks have between SIGTERM and SIGKILL.
         keep_alive: Seconds after which another server that does not answer is lost.
         encrypt: See `TCPCarrier`.
+        relayed: Whether a relay has started it, which may be lost without the launcher.
     """
 
     node: str
@@ -116,6 +118,7 @@ class Orders(Record):
     grace: float = 5.0
     keep_alive: float = KEEP_ALIVE_SECONDS
     encrypt: bool | None = None
+    relayed: bool = False
 
 
 class Ready(Record):
@@ -182,6 +185,7 @@ def read_orders(line: bytes) -> Orders:
             float(found.get("grace", 5.0)),
             float(found.get("keep_alive", KEEP_ALIVE_SECONDS)),
             None if found.get("encrypt") is None else bool(found["encrypt"]),
+            found.get("relayed") is True,
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         # Not the value itself: it may be the secret.
@@ -322,6 +326,9 @@ class Daemon(ServingManager):
         self._uplink = Uplink()
         self._programs: dict[str, tuple[str, ...]] = {}
         self._leaving = False
+        self._relayed = given.relayed
+        self._has_met = False
+        self._listening = False
         self._strays_asked: set[int] = set()
         self.at_rank_end.append(self._tell_rank_end)
 
@@ -367,6 +374,7 @@ class Daemon(ServingManager):
             self._exchange.start()
             self._carrier.meet(self._launcher, self._addresses)
             self.loop.watch(0, READ, self._input)
+            self._listening = True
             self.loop.run(lambda: self._leaving and not any(job.launches for job in self.jobs.values()))
         finally:
             self._close()
@@ -376,7 +384,7 @@ class Daemon(ServingManager):
         if self._leaving:
             return
         self._leaving = True
-        self.loop.unwatch(0)
+        self._unheard()
         if any(job.running for job in self.jobs.values()):
             _log.info("%s: %s; ranks are ended", self._node, reason)
         self.grace = min(self.grace, LEAVE_GRACE)
@@ -401,8 +409,18 @@ class Daemon(ServingManager):
             data = os.read(0, 1 << 16)
         except OSError:
             data = b""
-        if not data:
+        if data and self._relayed:
+            self.leave("the launcher has ended the session")
+        elif not data and self._relayed and self._has_met:
+            self._unheard()
+        elif not data:
             self.leave("the launcher has gone")
+
+    def _unheard(self) -> None:
+        """Standard input tells nothing more."""
+        if self._listening:
+            self._listening = False
+            self.loop.unwatch(0)
 
     def _changed(self, name: str, here: bool) -> None:
         """A server has come or gone; on the exchange's thread."""
@@ -418,6 +436,7 @@ class Daemon(ServingManager):
         if error is not None or data is None:
             self._post(lambda: self.leave(f"the launcher refuses this node: {error}"))
             return
+        self._has_met = True
         for name, addresses in orders.PEERS.read(data):
             self._carrier.meet(name, addresses)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +57,43 @@ def test_a_hostfile_and_a_mapping(command: Command, tmp_path: Path) -> None:
     code, lines, said = run(command, *words, 4)
     assert (code, lines) == (2, [])
     assert "4 ranks do not fit on 2 nodes with 3 slots (n1:2, n2:1); run fewer, give more slots, or allow" in said
+
+
+@pytest.fixture
+def one_cpu() -> str:
+    """An agent whose nodes have one of this machine's CPUs."""
+    return f"taskset -c {min(os.sched_getaffinity(0))} sh -c {{command}}"
+
+
+def test_slots_that_nobody_gave_are_the_cpus_of_the_node(command: Command, one_cpu: str) -> None:
+    words = ("--host", "n1:*,n2:1", "--launch-agent", one_cpu, "-n")
+    code, lines, said = run(command, *words, 2)
+    assert code == 0, said
+    assert lines == ["0 2 n1 1 None", "1 2 n2 1 None"]
+    code, lines, said = run(command, *words, 3)
+    assert (code, lines) == (2, [])
+    assert "3 ranks do not fit on 2 nodes with 2 slots (n1:1, n2:1); run fewer, give more slots, or allow" in said
+
+
+def test_each_application_is_placed_by_itself(command: Command) -> None:
+    program = [sys.executable, "-c", PROGRAM]
+    words = ("run", "--host", "n1:2,n2:2", "--launch-agent", LOCAL, "--map-by", "ppr:1:node")
+    done = command(*words, "-n", 2, *program, ":", "-n", 2, *program)
+    assert done.code == 0, done.err
+    assert sorted(done.lines) == ["0 4 n1 6 None", "1 4 n2 6 None", "2 4 n1 6 None", "3 4 n2 6 None"]
+
+
+def test_ranks_are_told_of_fewer_cpus_than_slots(command: Command, one_cpu: str) -> None:
+    program = (
+        "import pypmix\n"
+        "with pypmix.Client() as me:\n"
+        "    print(me.node.hostname, me.get('pmix.ndosub', me.proc, wait=False, default=None), flush=True)\n"
+        "    me.fence()\n"
+    )
+    words = ("run", "--host", "n1:1,n2:2", "--launch-agent", one_cpu, "-n", 3)
+    done = command(*words, sys.executable, "-c", program)
+    assert done.code == 0, done.err
+    assert sorted(done.lines) == ["n1 None", "n2 True", "n2 True"]
 
 
 def test_a_lone_rank_elsewhere_reads_and_writes(command: Command) -> None:
@@ -136,3 +175,13 @@ def test_this_machine_alone(command: Command, words: list[str]) -> None:
         env["PMIX_NAMESPACE"] = "outer"
     done = command("run", *words, "echo", "here", env=env)
     assert (done.code, done.lines, done.err) == (0, ["here"], b"")
+
+
+def test_nodes_are_being_started_while_the_launcher_is_imported() -> None:
+    program = (
+        "import sys\n"
+        "import pypmix.cli.run, pypmix.cli.cluster, pypmix.host.rosters.ssh\n"
+        "print([name for name in ('pypmix.host.local', 'pypmix.host.exchange', 'ssl') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

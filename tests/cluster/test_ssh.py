@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from harness.sshd import Server
-from pypmix.host.nodes import usable_cpus
 from pypmix.host.placing import Node
 from pypmix.host.rosters.base import RosterError, Settings
 from pypmix.host.rosters.names import Host, read_hosts
 from pypmix.host.rosters.process import Started
-from pypmix.host.rosters.ssh import SSHRoster, command
+from pypmix.host.rosters.ssh import SSHRoster, command, is_here
 
 LIMIT = 20.0
 
@@ -64,8 +63,14 @@ def nodes() -> Iterator[Nodes]:
 def answer(daemon: Started) -> bytes:
     """What a daemon answers; empty if it ends instead."""
     os.write(daemon.stdin, b'{"secret": "s"}\n')
-    assert select.select([daemon.stdout], [], [], LIMIT)[0]
-    return os.read(daemon.stdout, 1000)
+    found = b""
+    while not found.endswith(b"\n"):
+        assert select.select([daemon.stdout], [], [], LIMIT)[0]
+        piece = os.read(daemon.stdout, 1000)
+        if not piece:
+            break
+        found += piece
+    return found
 
 
 def code(daemon: Started) -> int:
@@ -83,7 +88,7 @@ def close(daemon: Started) -> None:
 
 def test_many_nodes_at_a_time_by_ssh(sshd: Server, nodes: Nodes, python: str) -> None:
     roster = nodes("n1,n2:4,n3:*", sshd.agent, python)
-    assert roster.nodes() == [Node("n1", 1), Node("n2", 4), Node("n3", usable_cpus())]
+    assert roster.nodes() == [Node("n1", 1), Node("n2", 4), Node("n3", None)]
     started = [roster.start(node, b"") for node in roster.nodes()]
     for daemon in started:
         assert answer(daemon) == b"""heard {"secret": "s"} ['-m', 'pypmix', 'node'] True\n"""
@@ -92,6 +97,22 @@ def test_many_nodes_at_a_time_by_ssh(sshd: Server, nodes: Nodes, python: str) ->
         # The end of its input is the end of the launcher.
         close(daemon)
         assert code(daemon) == 0
+
+
+def test_the_launchers_own_node_needs_no_ssh(nodes: Nodes, python: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "here.example")
+    roster = nodes("here,here.example,localhost,there", "", python)
+    for node in roster.nodes()[:3]:
+        daemon = roster.start(node, b"")
+        # The program was started as it is: no shell or ssh has read its name.
+        assert answer(daemon) == b"""heard {"secret": "s"} ['-m', 'pypmix', 'node'] False\n"""
+        close(daemon)
+        assert code(daemon) == 0
+    assert not is_here("there") and not is_here("me@here")
+    # An agent that was named is always called.
+    daemon = nodes("localhost", "sh -c 'read line; echo called' {host}").start(Node("localhost"), b"")
+    assert answer(daemon) == b"called\n"
+    close(daemon)
 
 
 def test_a_daemon_that_is_stopped(nodes: Nodes, python: str) -> None:

@@ -73,6 +73,14 @@ class Started:
         """Return the command's exit code, None while it runs."""
         return self._process.poll()
 
+    def collect(self) -> int:
+        """Return the exit code of the command, whose output has ended: it is about to end, or is ended."""
+        try:
+            return self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            return self._process.wait()
+
     def trouble(self) -> str:
         """Say why the command has ended, or what to try where it does not get on."""
         try:
@@ -93,9 +101,13 @@ class Errors:
     """Passes on what commands write to standard error, with the node's name before each line, and keeps the end of it.
 
     One thread does it for all commands.
+
+    Args:
+        mark: What lines begin with.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mark: str = "pypmix run: ") -> None:
+        self._mark = mark
         self._selector = selectors.DefaultSelector()
         self._gate = threading.Lock()
         self._kept: dict[IO[bytes], bytes] = {}
@@ -157,7 +169,7 @@ class Errors:
             self._forget(file)
             return False
         self._kept[file] = (self._kept[file] + data)[-KEPT:]
-        _show(self._open[file], data)
+        _show(f"{self._mark}{self._open[file]}", data)
         return True
 
     def _forget(self, file: IO[bytes]) -> None:
@@ -166,11 +178,11 @@ class Errors:
         file.close()
 
 
-def _show(node: str, data: bytes) -> None:
+def _show(mark: str, data: bytes) -> None:
     for line in data.decode(errors="replace").splitlines():
         if line.strip():
             try:
-                print(f"pypmix run: {node}: {printable_lines(line)}", file=sys.stderr, flush=True)
+                print(f"{mark}: {printable_lines(line)}", file=sys.stderr, flush=True)
             except (OSError, AttributeError):
                 # Its reader has gone.
                 return

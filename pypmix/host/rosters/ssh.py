@@ -1,7 +1,8 @@
 """The nodes of `--host` and `--hostfile`, on which ssh, or another command that runs a command there, starts daemons.
 
-It is the ssh of the system, with the user's configuration, keys and agent. All nodes are started at a time. The secret
-of the session goes over standard input: the command line shows none of it, on no machine.
+It is the ssh of the system, with the user's configuration, keys and agent. All nodes are started at a time; where there
+are many, some of them start the others (`tree`). The secret of the session goes over standard input: the command line
+shows none of it, on no machine. The launcher's own node needs no ssh, unless the command line names an agent.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import socket
 
-from pypmix.host.nodes import usable_cpus
 from pypmix.host.placing import Node
 from pypmix.host.rosters import process
 from pypmix.host.rosters.base import RosterError
 from pypmix.host.rosters.names import Host
+from pypmix.host.rosters.tree import FLAT, RADIX, Relays
 from pypmix.standard.logtext import printable
 
 TYPE_CHECKING = False
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from pypmix.host.placing import Obtained, Wanted
     from pypmix.host.rosters.base import Lost, Members, Settings
+    from pypmix.host.session import StartedDaemon
 
 AGENT = "ssh -T -x -o BatchMode=yes -- {host}"
 """Runs a command on a node: without a terminal, and with an error where ssh would ask for a password."""
@@ -64,9 +67,15 @@ class SSHRoster:
 
     Args:
         settings: What the command line says.
+
+    Attributes:
+        flat: So many nodes are all started from here.
+        radix: So many blocks are made of more, each of which is started by its first node.
     """
 
     name = "ssh"
+    flat = FLAT
+    radix = RADIX
 
     def __init__(self, settings: Settings) -> None:
         if not settings.hosts:
@@ -85,7 +94,13 @@ class SSHRoster:
         self._released: dict[str, Host] = {}
         """Nodes that have left the session."""
         self._errors = process.Errors()
+        self._waiting: dict[str, process.Started | OSError] = {}
+        """Daemons that the session has not asked for yet."""
         self._started: list[process.Started] = []
+        self._awaited = set(self._hosts)
+        self._relays: Relays | None = None
+        if len(self._hosts) > self.flat:
+            self._relays = Relays(self._agent, self._command, settings.daemon, self.radix, self.explain, self._errors)
 
     @classmethod
     def found(cls, settings: Settings) -> str:
@@ -100,20 +115,38 @@ class SSHRoster:
         return None
 
     def nodes(self) -> Sequence[Node]:
-        """Return the nodes; those without slots are taken to have as many CPUs as this machine."""
+        """Return the nodes, whose daemons are on their way; these tell the CPUs where no slots were given."""
+        for name in self._hosts if self._relays is None else ():
+            if name not in self._waiting and not self._started:
+                self._waiting[name] = self._begin(name)
         return [self._node(host) for host in self._hosts.values()]
 
     @staticmethod
     def _node(host: Host) -> Node:
         name = host.name.rpartition("@")[2]
-        return Node(name, host.slots or usable_cpus(), (host.name,) if host.name != name else (), most=host.most)
+        return Node(name, host.slots or None, (host.name,) if host.name != name else (), most=host.most)
 
-    def start(self, node: Node, line: bytes) -> process.Started:
-        """Start the daemon of a node."""
-        words = self._command(node.name, self._settings.daemon)
-        started = process.Started(node.name, words, self._errors, self.explain)
+    def start(self, node: Node, line: bytes) -> StartedDaemon:
+        """Return the daemon of a node; many nodes are started with the last of them."""
+        if self._relays is not None and node.name in self._awaited:
+            relayed = self._relays.add(node.name, self._hosts[node.name].name, line)
+            self._awaited.discard(node.name)
+            if not self._awaited:
+                self._relays.begin()
+            return relayed
+        started = self._waiting.pop(node.name, None) or self._begin(node.name)
+        if isinstance(started, OSError):
+            raise started
         self._started.append(started)
         return started
+
+    def _begin(self, name: str) -> process.Started | OSError:
+        """Start the daemon of a node, which waits for its first line."""
+        words = self._command(self._hosts[name].name, self._settings.daemon)
+        try:
+            return process.Started(name, words, self._errors, self.explain)
+        except OSError as error:
+            return error
 
     def attend(self, members: Members) -> None:
         """Nodes come and go by the word of others alone."""
@@ -124,7 +157,7 @@ class SSHRoster:
         if wanted.nodes:
             hosts = hosts[: wanted.nodes]
         nodes = [self._node(host) for host in hosts]
-        if not nodes or len(nodes) < wanted.nodes or sum([node.slots for node in nodes]) < wanted.cpus:
+        if not nodes or len(nodes) < wanted.nodes or sum([node.slots or 1 for node in nodes]) < wanted.cpus:
             done((), "the nodes to add have to be named, such as n3:4: only those that were released are known")
             return
         for host, node in zip(hosts, nodes, strict=True):
@@ -141,20 +174,36 @@ class SSHRoster:
 
     def close(self) -> None:
         """End the agents."""
+        if self._relays is not None:
+            self._relays.close()
+        for waiting in self._waiting.values():
+            if isinstance(waiting, process.Started):
+                os.close(waiting.stdin)
+                os.close(waiting.stdout)
+                self._started.append(waiting)
         for started in self._started:
             started.close()
         self._errors.close()
 
     def commands(self, words: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]:
         """Return the command lines that run `words` on the nodes, each with those on which it does."""
-        return [((name,), self._command(name, words)) for name in self._hosts]
+        return [((name,), self._command(host.name, words)) for name, host in self._hosts.items()]
 
     def explain(self, node: str, code: int | None, errors: str) -> str:
         """Say why the command of a node has ended, or, where the code is None, does not get on."""
-        return explain(node, code, errors, self._settings.python, self._command(node, []))
+        host = self._hosts[node].name
+        return explain(node, code, errors, self._settings.python, self._command(host, []))
 
-    def _command(self, node: str, words: Sequence[str]) -> list[str]:
-        return command(self._agent, self._hosts[node].name, words)
+    def _command(self, host: str, words: Sequence[str]) -> list[str]:
+        if not self._settings.agent and is_here(host):
+            return list(words)
+        return command(self._agent, host, words)
+
+
+def is_here(name: str) -> bool:
+    """Tell whether a name that was given for a node is this machine's own: its host name, short or whole."""
+    own = socket.gethostname()
+    return name in ("localhost", own, own.partition(".")[0])
 
 
 def listed(hosts: Sequence[Host], most: int = 8) -> str:
