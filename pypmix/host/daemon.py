@@ -7,10 +7,10 @@ it wrote, and what its server asks beyond that goes to the launcher, whose order
 
 States. It reads one line on its standard input (`bootstrap`), opens its server, says on its standard output that it is
 ready (`read_ready`), and dials the launcher. The launcher tells it where the daemons listen that came before; those
-that come later dial it. It leaves where its standard input ends, where the exchange loses the launcher, and on SIGTERM:
-ranks get SIGTERM, and SIGKILL after the grace; what has left their process groups too. Where it is killed itself, its
-guard does that. A daemon that a relay has started (`pypmix.host.rosters.tree`) leaves where the relay says a word, and
-goes on where its standard input ends without one, once it has met the launcher.
+that come later dial it. It leaves where its standard input ends, where the launcher says so or is lost to the exchange,
+and on SIGTERM: ranks get SIGTERM, and SIGKILL after the grace; what has left their process groups too. Where it is
+killed itself, its guard does that. A daemon that a relay has started (`pypmix.host.rosters.tree`) leaves where the
+relay says a word, and goes on where its standard input ends without one, once it has met the launcher.
 
 Threads. Requests of the server come on its engine's thread, messages on the carrier's; all else is on the loop.
 """
@@ -77,6 +77,9 @@ LEAVE_GRACE = 2.0
 
 REPORT_SECONDS = 5.0
 """Seconds that the launcher has for a report."""
+
+REACH = 300.0
+"""Seconds to reach the launcher; it has gone where its patience is shorter and it cannot end our standard input."""
 
 LINGER = 1.0
 """Seconds for which what is left to be told is sent."""
@@ -375,6 +378,7 @@ class Daemon(ServingManager):
             self._carrier.meet(self._launcher, self._addresses)
             self.loop.watch(0, READ, self._input)
             self._listening = True
+            self.loop.later(REACH, self._late)
             self.loop.run(lambda: self._leaving and not any(job.launches for job in self.jobs.values()))
         finally:
             self._close()
@@ -421,6 +425,10 @@ class Daemon(ServingManager):
         if self._listening:
             self._listening = False
             self.loop.unwatch(0)
+
+    def _late(self) -> None:
+        if not self._has_met:
+            self.leave("the launcher is not reached")
 
     def _changed(self, name: str, here: bool) -> None:
         """A server has come or gone; on the exchange's thread."""

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         """A process that is to become a daemon.
 
         Attributes:
-            stdin: The descriptor that writes to its standard input; -1 where the line has been passed on already.
+            stdin: The descriptor that writes to its standard input; `NOT_OURS` where the roster passes the line on.
             stdout: The descriptor that reads its standard output.
         """
 
@@ -75,6 +75,9 @@ if TYPE_CHECKING:
 
 LAUNCHER = "!launcher"
 """The launcher's name in the exchange: the first of all, so that what a session keeps once is kept there."""
+
+NOT_OURS = -1
+"""The `stdin` of a daemon whose standard input is not the launcher's: the roster has passed its line on."""
 
 PATIENCE = 30.0
 """Seconds that daemons have to be ready."""
@@ -197,7 +200,7 @@ class _Daemon:
         """End its standard input, with which it leaves."""
         if self.started.stdin >= 0:
             os.close(self.started.stdin)
-            self.started.stdin = -1
+            self.started.stdin = NOT_OURS
 
 
 class _Joining:
@@ -608,7 +611,7 @@ class Fleet:
         self.session.follow(lambda: None)
         self._leaving += self._daemons.values()
         for daemon in self._leaving:
-            if daemon.started.stdin < 0 and daemon.present and self._exchange is not None:
+            if daemon.started.stdin == NOT_OURS and daemon.present and self._exchange is not None:
                 # Its standard input is the roster's.
                 self._exchange.tell(daemon.node.hostname, orders.LEAVE, b"")
             daemon.dismiss()
