@@ -1,0 +1,237 @@
+"""The end in a process of an engine, such as a Dask worker: it starts the daemon of its node, and stands by it.
+
+The daemon's standard input is a pipe from this process. So the daemon leaves with it, however it ends; and it leaves
+when its exchange loses the launcher. The ranks of a function connect to this process (`pypmix.host.rosters.calling`):
+they are given the function, and give back what it has returned or raised.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+from pypmix._version import __version__
+from pypmix.host.nodes import usable_cpus
+from pypmix.standard.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import IO
+
+KEPT = 4096
+"""Bytes of the end of the daemon's standard error that are kept, to find out why it has ended."""
+
+MAX_ANSWER = 1 << 16
+"""Bytes of the daemon's first line."""
+
+PYTHON = "PYPMIX_PYTHON"
+"""The variable with the Python that runs this process: ranks of a function run on it too."""
+
+CALL = "PYPMIX_CALL"
+"""The variable with the abstract name of the socket at which ranks get their function."""
+
+
+class About(Record):
+    """A process of an engine.
+
+    Attributes:
+        hostname: The name of its machine.
+        pid: Its pid.
+        cpus: The number of CPUs that it may use.
+        version: The release of its pypmix.
+    """
+
+    hostname: str
+    pid: int
+    cpus: int
+    version: str
+
+
+class Ended(Record):
+    """The end of a daemon.
+
+    Attributes:
+        code: Its exit code.
+        errors: The end of what it has written to standard error.
+        results: What ranks of a function have given back, by their numbers.
+    """
+
+    code: int
+    errors: str
+    results: dict[int, bytes]
+
+
+class Agent:
+    """Runs one daemon at a time. An engine calls its methods, each on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._calls: Calls | None = None
+        self._errors = b""
+        self._reader: threading.Thread | None = None
+
+    def about(self) -> About:
+        """Say what this process is."""
+        return About(socket.gethostname(), os.getpid(), usable_cpus(), __version__)
+
+    def begin(self, line: bytes, function: bytes = b"") -> bytes:
+        """Start the daemon, and return its answer; does not raise, as engines log what they have called then.
+
+        Args:
+            line: The daemon's line, which holds a secret.
+            function: What ranks that ask for a function are given.
+        """
+        try:
+            return self._begin(line, function)
+        except OSError as error:
+            text = f"its daemon cannot be started: {error}"
+            return json.dumps({"error": text, "version": __version__}).encode() + b"\n"
+
+    def _begin(self, line: bytes, function: bytes) -> bytes:
+        self.stop()
+        # `python` is this one for ranks as well.
+        path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+        env = {**os.environ, "PATH": path, PYTHON: sys.executable}
+        if function:
+            self._calls = Calls(function)
+            env[CALL] = self._calls.name
+        pipe = subprocess.PIPE
+        # A group of its own: Ctrl-C in front of the engine is for the engine.
+        process = self._process = subprocess.Popen(
+            [sys.executable, "-m", "pypmix", "node"],
+            stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=env, process_group=0,
+        )  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        self._errors = b""
+        self._reader = threading.Thread(target=self._read, args=(process.stderr,), daemon=True)
+        self._reader.start()
+        try:
+            process.stdin.write(line)
+        except BrokenPipeError:
+            # It has ended already; what it has written tells why.
+            pass
+        answer = b""
+        while not answer.endswith(b"\n") and len(answer) < MAX_ANSWER:
+            # One that cannot begin says why, or ends.
+            piece = process.stdout.read(MAX_ANSWER)
+            if not piece:
+                break
+            answer += piece
+        return answer
+
+    def _read(self, file: IO[bytes]) -> None:
+        while data := file.read(KEPT):
+            self._errors = (self._errors + data)[-KEPT:]
+            sys.stderr.write(data.decode(errors="replace"))
+        file.close()
+
+    def wait(self) -> Ended:
+        """Return when the daemon has ended, and how."""
+        process, calls = self._process, self._calls
+        if process is None or self._reader is None:
+            return Ended(0, "", {})
+        code = process.wait()
+        self._reader.join(1.0)
+        for file in (process.stdin, process.stdout):
+            if file is not None:
+                file.close()
+        results = {} if calls is None else calls.close()
+        self._calls = None
+        return Ended(code, self._errors.decode(errors="replace"), results)
+
+    def stop(self) -> None:
+        """Kill the daemon, if there is one; its guard ends its ranks."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+
+
+class Calls:
+    """Gives ranks of this machine and user a function, and takes what it has returned or raised.
+
+    Args:
+        function: The function and its arguments, as cloudpickle has written them.
+
+    Attributes:
+        name: The abstract name of the socket that ranks connect to.
+    """
+
+    def __init__(self, function: bytes) -> None:
+        self.name = f"pypmix-call-{os.getpid()}-{os.urandom(16).hex()}"
+        self._function = function
+        self._results: dict[int, bytes] = {}
+        self._gate = threading.Condition()
+        self._serving = 0
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind("\0" + self.name)
+        self._listener.listen(1024)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            if peer_uid(connection) != os.geteuid():
+                connection.close()
+                continue
+            with self._gate:
+                self._serving += 1
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            with connection:
+                send(connection, self._function)
+                number = int.from_bytes(receive(connection), "big")
+                self._results[number] = receive(connection)
+        except (OSError, EOFError):
+            # The rank was killed, and has no result.
+            pass
+        finally:
+            with self._gate:
+                self._serving -= 1
+                self._gate.notify_all()
+
+    def close(self) -> dict[int, bytes]:
+        """Return what all have given back, once they have ended."""
+        self._listener.close()
+        deadline = time.monotonic() + 5.0
+        with self._gate:
+            while self._serving and self._gate.wait(deadline - time.monotonic()):
+                pass
+        return self._results
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """Return the user of the process at the other end of a local connection."""
+    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(uid)
+
+
+def send(connection: socket.socket, data: bytes) -> None:
+    """Send a frame."""
+    connection.sendall(len(data).to_bytes(8, "big"))
+    connection.sendall(data)
+
+
+def receive(connection: socket.socket) -> bytes:
+    """Receive a frame; raises `EOFError` where the other end has gone."""
+    return _exactly(connection, int.from_bytes(_exactly(connection, 8), "big"))
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    pieces = []
+    while size:
+        piece = connection.recv(min(size, 1 << 20))
+        if not piece:
+            raise EOFError("the other end has gone")
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)

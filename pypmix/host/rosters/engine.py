@@ -1,0 +1,303 @@
+"""Nodes that an engine lends: the workers of a Dask cluster, or actors of a Ray cluster.
+
+The engine places them, hands out the session's secret and the launcher's addresses, and tells of their deaths. Ranks
+then talk by way of pypmix's own servers. This process is the launcher: `Nodes.run` runs a job in the thread that calls
+it. One thread for each node waits for the engine's calls: `begin`, which starts the daemon there, and `wait`, which
+returns with its end. That a call fails means that the node is lost.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import threading
+
+from pypmix.host.job import Application
+from pypmix.host.local import LocalHost
+from pypmix.host.outcome import Outcome
+from pypmix.host.placing import Node
+from pypmix.host.rosters.agent import Ended
+from pypmix.host.rosters.slurm import own_addresses
+from pypmix.host.session import LEAVING, NOT_OURS, NodeSession
+from pypmix.host.terms import Terms
+from pypmix.standard.errors import PMIxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from types import TracebackType
+    from typing import Any, Protocol, Self
+
+    class Engine(Protocol):
+        """The engine, as the nodes know it."""
+
+        def call(self, node: str, method: str, *arguments: bytes) -> Any:
+            """Have the agent of a node (`agent.Agent`) carry out a method; raises where the node is lost."""
+
+        def close(self) -> None:
+            """Give back what was taken."""
+
+
+PATIENCE = 60.0
+"""Seconds that nodes have to be ready: the engine tells of those that are lost."""
+
+FUNCTION = ("sh", "-c", 'exec "$PYPMIX_PYTHON" -P -m pypmix.host.rosters.calling', "pypmix-function")
+
+
+class Lent:
+    """A daemon behind calls of an engine: a `StartedDaemon`.
+
+    Args:
+        engine: The engine.
+        node: The node.
+        line: The daemon's line.
+        function: What ranks are given that ask for a function.
+        tell: Told why the node is lost.
+
+    Attributes:
+        name: The node's name.
+        stdin: Never a descriptor: the line goes with the call, and the exchange tells the daemon to leave.
+        stdout: The descriptor that the daemon's answer is read from; it ends with the daemon. Belongs to the caller.
+        end: The end of the daemon; None while it runs.
+        lost: Whether the engine has lost the node.
+    """
+
+    def __init__(self, engine: Engine, node: Node, line: bytes, function: bytes, tell: Callable[[str], None]) -> None:
+        self.stdin = NOT_OURS
+        self.stdout, self._writer = os.pipe2(os.O_CLOEXEC)
+        self.end: Ended | None = None
+        self._engine = engine
+        self.name = node.name
+        self._given = line, function
+        self._tell = tell
+        self.lost = False
+        self._trouble = ""
+        self._stopped = False
+        self._thread = threading.Thread(target=self._tend, name=f"pypmix-{node.name}", daemon=True)
+        self._thread.start()
+
+    def _tend(self) -> None:
+        call, name = self._engine.call, self.name
+        try:
+            answer: bytes = call(name, "begin", *self._given)
+            if answer:
+                os.write(self._writer, answer)
+            self.end = call(name, "wait")
+            self._trouble = "; ".join(self.end.errors.strip().splitlines()[-1:])
+        except Exception as error:
+            # Engines have exceptions of many kinds for what is lost.
+            self.end = Ended(255, "", {})
+            lines = str(error).strip().splitlines()
+            self._trouble = f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+            self.lost = True
+            self._tell(f"the engine has lost it: {self._trouble}")
+        finally:
+            os.close(self._writer)
+
+    def stop(self) -> None:
+        """Kill the daemon."""
+        if not self._stopped and self.end is None:
+            self._stopped = True
+            threading.Thread(target=self._stop, daemon=True).start()
+
+    def _stop(self) -> None:
+        try:
+            self._engine.call(self.name, "stop")
+        except Exception:
+            # It is lost, and the daemon with it.
+            return
+
+    def ended(self) -> int | None:
+        """Return the daemon's exit code, None while it runs."""
+        return None if self.end is None else self.end.code
+
+    def trouble(self) -> str:
+        """Say why the daemon has ended."""
+        return f"node {self.name}: its daemon cannot be started: {self._trouble}" if self._trouble else ""
+
+    def join(self, timeout: float) -> None:
+        """Wait until the engine has told how it ended."""
+        self._thread.join(timeout)
+
+
+class Nodes:
+    """Nodes that run programs and functions as the ranks of jobs. A context manager, which gives them back.
+
+    Args:
+        engine: The engine.
+        nodes: The nodes.
+        interface: What daemons listen on: the name of an interface, an address or a CIDR; what leads to the launcher by
+            default.
+
+    Attributes:
+        nodes: The nodes that are left: what the engine has lost in a job is not among them.
+    """
+
+    def __init__(self, engine: Engine, nodes: Sequence[Node], *, interface: str = "") -> None:
+        self.nodes = tuple(nodes)
+        self._engine = engine
+        self._interface = interface
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<nodes {', '.join([f'{node.name} ({node.slots})' for node in self.nodes]):.200}>"
+
+    @property
+    def slots(self) -> int:
+        """The number of ranks that the nodes are meant to run."""
+        return sum([node.slots for node in self.nodes])
+
+    def run(
+        self,
+        argv: Sequence[str],
+        n: int = 0,
+        *,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        terms: Terms | None = None,
+        patience: float = PATIENCE,
+    ) -> Outcome:
+        """Run a program as the ranks of a job; return when nothing of it is left.
+
+        Args:
+            argv: The program and its arguments.
+            n: The number of ranks; as many as there are slots by default.
+            env: What is added to the environment that ranks have of their worker.
+            timeout: Seconds after which all is ended.
+            terms: How the job runs: where its output goes, and whether a failure ends it.
+            patience: Seconds that nodes have to be ready.
+
+        Returns:
+            The first failure; code 0 if there was none. A node that is lost is a failure.
+
+        Raises:
+            PMIxError: A node cannot be used; the text says why.
+        """
+        return self._run(Application(tuple(argv), n or self.slots), env, timeout, terms, patience)[0]
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        n: int = 0,
+        timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
+        patience: float = PATIENCE,
+        **keywords: Any,
+    ) -> list[Any]:
+        """Call a Python function in each rank of a job, and return what the ranks have returned, in their order.
+
+        The function, its arguments and what it returns are sent by cloudpickle. It finds its rank by `pypmix.Client`,
+        or uses `mpi4py`.
+
+        Args:
+            function: The function.
+            arguments: Its arguments, the same in all ranks.
+            n: The number of ranks; as many as there are slots by default.
+            timeout: Seconds after which all is ended.
+            env: What is added to the environment that ranks have of their worker.
+            patience: Seconds that nodes have to be ready.
+            keywords: Its further arguments.
+
+        Raises:
+            Exception: What the first rank has raised that failed, with a note that has its number and its traceback.
+            PMIxError: The job was ended otherwise, or a node cannot be used; the text says why.
+        """
+        import cloudpickle
+
+        data = cloudpickle.dumps((function, arguments, keywords))
+        size = n or self.slots
+        outcome, found = self._run(Application(FUNCTION, size), env, timeout, None, patience, data)
+        results = {rank: cloudpickle.loads(each) for rank, each in found.items()}
+        failed = sorted([(when, rank) for rank, (fine, _, _, when) in results.items() if not fine])
+        if failed:
+            rank = failed[0][1]
+            _, error, told, _ = results[rank]
+            text = f"rank {rank} of {size} failed"
+            if error is None:
+                raise PMIxError(f"{text}: {told}")
+            error.add_note(f"{text}:\n{told}")
+            raise error
+        missing = [rank for rank in range(size) if rank not in results]
+        if outcome.code or missing:
+            raise PMIxError(outcome.reason or f"no result has come of rank {', '.join(map(str, missing[:16]))}")
+        return [results[rank][1] for rank in range(size)]
+
+    def close(self) -> None:
+        """Give the nodes back."""
+        self._engine.close()
+
+    def _run(
+        self,
+        app: Application,
+        env: Mapping[str, str] | None,
+        timeout: float | None,
+        terms: Terms | None,
+        patience: float,
+        function: bytes = b"",
+    ) -> tuple[Outcome, dict[int, bytes]]:
+        lent: list[Lent] = []
+
+        def start(node: Node, line: bytes) -> Lent:
+            lent.append(Lent(self._engine, node, line, function, lambda reason: session.lost(node.name, reason)))
+            return lent[-1]
+
+        session = NodeSession(
+            self.nodes,
+            start,
+            listen="0.0.0.0",
+            addresses=launcher_addresses([node.addresses[-1] for node in self.nodes if node.addresses]),
+            interface=self._interface,
+            env=env,
+            patience=patience,
+        )
+        try:
+            # Standard input is this program's own, such as a notebook's.
+            host = LocalHost([app], terms=terms or Terms(stdin=None), timeout=timeout, remote=session)
+            outcome = host.run()
+        finally:
+            for each in lent:
+                each.join(LEAVING)
+            lost = [each.name for each in lent if each.lost]
+            self.nodes = tuple([node for node in self.nodes if node.name not in lost])
+        return outcome, {rank: data for each in lent if each.end for rank, data in each.end.results.items()}
+
+
+def launcher_addresses(others: Iterable[str]) -> list[str]:
+    """Return by which addresses this process may be reached from others; by loopback if all are on this machine."""
+    routes = list(dict.fromkeys([own_addresses(each)[0] for each in others]))
+    away = [each for each in routes if not _is_loopback(each)]
+    return away or routes or ["127.0.0.1"]
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def named(found: Sequence[tuple[str, int, tuple[str, ...]]]) -> list[Node]:
+    """Return nodes of the names of machines, slots and addresses; the second of machine `n1` is `n1-2`, and so on."""
+    nodes: list[Node] = []
+    names: set[str] = set()
+    for hostname, slots, addresses in found:
+        name, number = hostname, 1
+        while name in names:
+            number += 1
+            name = f"{hostname}-{number}"
+        names.add(name)
+        nodes.append(Node(name, slots, addresses=addresses))
+    return nodes
+
+
+def missing(name: str, extra: str, error: ImportError) -> ImportError:
+    """Return the error for an engine that is not installed."""
+    return ImportError(f"{name} cannot be imported ({error}): pip install 'pypmix[{extra}]'", name=error.name)

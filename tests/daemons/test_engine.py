@@ -1,0 +1,108 @@
+"""Nodes of an engine whose processes are threads of this one: what does not take Dask or Ray."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import leftovers, machine
+from pypmix.host.placing import Node
+from pypmix.host.rosters.agent import Agent
+from pypmix.host.rosters.engine import Nodes, launcher_addresses, named
+from pypmix.host.terms import Terms
+from pypmix.standard.errors import PMIxError
+
+pytestmark = pytest.mark.timeout(170)
+
+
+class Engine:
+    """Runs agents in this process.
+
+    Attributes:
+        broken: What `begin` raises, by node.
+    """
+
+    def __init__(self) -> None:
+        self.agents: dict[str, Agent] = {}
+        self.broken: dict[str, Exception] = {}
+        self.closed = False
+
+    def call(self, node: str, method: str, *arguments: bytes) -> Any:
+        if method == "begin" and node in self.broken:
+            raise self.broken[node]
+        return getattr(self.agents.setdefault(node, Agent()), method)(*arguments)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def nodes_of(engine: Engine) -> Nodes:
+    return Nodes(engine, named([("n1", 2, ("127.0.0.1",)), ("n1", 1, ("127.0.0.1",))]), interface="127.0.0.0/8")
+
+
+def test_jobs_run_one_after_the_other_and_leave_nothing(tmp_path: Path) -> None:
+    engine = Engine()
+    terms = Terms(stdin=None, shown=(False, False), file=str(tmp_path / "out"))
+    with leftovers.nothing_left(), nodes_of(engine) as nodes:
+        assert nodes.slots == 3 and repr(nodes) == "<nodes n1 (2), n1-2 (1)>"
+        for _ in range(2):
+            outcome = nodes.run(["sh", "-c", "echo $PMIX_RANK on $PMIX_HOSTNAME $MORE"], env={"MORE": "x"}, terms=terms)
+            assert outcome.code == 0, outcome
+        outcome = nodes.run(["sh", "-c", "exit 7"], n=1)
+        assert outcome.code == 7 and "exited with code 7" in outcome.reason
+    assert engine.closed
+    told = sorted(path.read_text() for path in tmp_path.glob("out*") if path.stat().st_size)
+    assert [line.split()[:1] for line in told] == [["0"], ["1"], ["2"]]
+
+
+def test_a_node_whose_call_fails_is_named() -> None:
+    engine = Engine()
+    engine.broken["n1-2"] = ValueError("the worker is lost\nmore")
+    with leftovers.nothing_left(), nodes_of(engine) as nodes, pytest.raises(PMIxError, match=r"n1-2.*ValueError: the"):
+        nodes.run(["true"])
+    assert [node.name for node in nodes.nodes] == ["n1"]
+    agent = engine.agents["n1"]
+    agent.stop()
+    agent.wait()
+
+
+def test_functions_reach_ranks_and_results_come_back() -> None:
+    """As `Nodes.call` has it, without cloudpickle."""
+    from pypmix.host.rosters.agent import CALL, Calls
+
+    calls = Calls(b"function")
+    rank = "import os, socket; from pypmix.host.rosters.agent import *; c = socket.socket(socket.AF_UNIX); "
+    rank += f"c.connect(chr(0) + os.environ['{CALL}']); got = receive(c); "
+    rank += "send(c, bytes([0, 0, 0, 5])); send(c, got * 100000)"
+    with leftovers.nothing_left():
+        env = {**machine.clean_environment(), CALL: calls.name, "PYTHONPATH": str(machine.ROOT)}
+        subprocess.run([sys.executable, "-c", rank], env=env, check=True, timeout=60)
+        assert calls.close() == {5: b"function" * 100000}
+
+
+def test_what_is_not_installed_is_named() -> None:
+    for name in ("dask", "ray"):
+        blocked = {"dask": "distributed", "ray": "ray"}[name]
+        code = f"import sys; sys.modules[{blocked!r}] = None\nimport pypmix.{name}"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        assert f"pip install 'pypmix[{name}]'" in done.stderr and "ImportError" in done.stderr
+
+
+def test_names_are_made_unique() -> None:
+    found = named([("a", 1, ()), ("a", 1, ()), ("a-2", 1, ()), ("b", 2, ())])
+    assert found == [Node("a"), Node("a-2"), Node("a-2-2"), Node("b", 2)]
+
+
+def test_loopback_is_taken_only_where_all_are_on_this_machine() -> None:
+    assert launcher_addresses(["127.0.0.1", "127.0.0.2"])[0].startswith("127.")
+    assert launcher_addresses([]) == ["127.0.0.1"]
+
+
+def test_a_line_that_cannot_be_read_is_answered() -> None:
+    agent = Agent()
+    assert b"error" in agent.begin(b"not a launcher's line\n")
+    assert agent.wait().code == 1
