@@ -28,8 +28,10 @@ HOSTS = "n1 slots=4 max_slots=8\nn2:4\nn3 slots=2\n"
 LIMIT = 80.0
 
 ELSEWHERE = {
+    "cluster-dask.md": "tests/frameworks runs its program",
     "cluster-elastic.md": "its blocks belong together: test_elastic.py runs them so",
     "cluster-kubernetes.md": "its commands are kubectl's, which needs a cluster of Kubernetes",
+    "cluster-ray.md": "tests/frameworks runs its program",
 }
 """Pages whose commands are not run here."""
 

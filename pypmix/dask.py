@@ -1,0 +1,139 @@
+"""The workers of a Dask cluster as nodes: programs and functions run on them as the ranks of a job.
+
+    with pypmix.dask.nodes(client) as nodes:
+        outcome = nodes.run(["./app"], n=16)
+
+Dask hands the session's secret and the launcher's addresses to the workers, as it does all else: encrypted where the
+cluster has TLS. It needs `pypmix[dask]` here, and pypmix on the workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from functools import partial
+from urllib.parse import urlsplit
+
+from pypmix.host.rosters.agent import Agent
+from pypmix.host.rosters.engine import Nodes, missing, named
+from pypmix.standard.errors import PMIxError
+
+try:
+    from distributed import Client, get_client
+except ImportError as error:
+    raise missing("Dask", "dask", error) from error
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+__all__ = ["Nodes", "nodes"]
+
+_agents: dict[str, Agent] = {}
+"""The agents in this worker whose daemons run, by the nodes of clients that they are for."""
+
+
+def nodes(
+    client: Client | None = None,
+    *,
+    workers: Sequence[str] | None = None,
+    n: int | None = None,
+    slots: int | None = None,
+    interface: str = "",
+) -> Nodes:
+    """Return workers as nodes: `with pypmix.dask.nodes(client) as nodes: ...`.
+
+    Each worker is a node, with a name that begins with that of its machine. Their tasks run on beside the ranks.
+
+    Args:
+        client: The client; the current one by default, inside of a task that of its worker.
+        workers: The names or addresses of the workers to take; all by default.
+        n: How many of them to take.
+        slots: How many ranks each is meant to run; as many as it has threads by default.
+        interface: What nodes listen on: the name of an interface, an address or a CIDR; what leads here by default.
+
+    Raises:
+        PMIxError: There are not as many, or pypmix is not there.
+    """
+    client = client or get_client()
+    if client.asynchronous:
+        raise PMIxError("an asynchronous client cannot be waited for", hint="await asyncio.to_thread with another one")
+    known = client.scheduler_info(n_workers=-1)["workers"]
+    wanted = set(workers or ())
+    found = {
+        address: about
+        for address, about in sorted(known.items(), key=lambda item: str(item[1].get("name")))
+        if workers is None or address in wanted or str(about.get("name")) in wanted
+    }
+    if not found or len(found) < max(n or 0, len(wanted)):
+        raise PMIxError(f"the cluster has {len(known)} workers, and {len(found)} of them are such as are wanted")
+    chosen = list(found)[:n]
+    abouts = client.run(_call, "", "about", workers=chosen, on_error="return")
+    faults = [f"{address}: {about}" for address, about in abouts.items() if isinstance(about, Exception)]
+    if faults:
+        raise PMIxError(f"workers cannot be nodes: {'; '.join(faults)[:500]}", hint="is pypmix installed there?")
+    made = named(
+        [
+            (
+                abouts[address].hostname,
+                slots or int(found[address]["nthreads"]),
+                (str(found[address].get("name")), address, urlsplit(address).hostname or ""),
+            )
+            for address in chosen
+        ]
+    )
+    return Nodes(_Dask(client, dict(zip([node.name for node in made], chosen, strict=True))), made, interface=interface)
+
+
+class _Dask:
+    """A Dask cluster as an engine (`pypmix.host.rosters.engine.Engine`)."""
+
+    def __init__(self, client: Client, addresses: dict[str, str]) -> None:
+        self._client = client
+        self._addresses = addresses
+        self._key = os.urandom(8).hex()
+
+    def call(self, node: str, method: str, *arguments: bytes) -> Any:
+        """Have the agent of a worker carry out a method; raises where the worker or the cluster is lost."""
+        address = self._addresses[node]
+        return self._client.run(_call, self._key + address, method, *arguments, workers=[address])[address]
+
+    def close(self) -> None:
+        """Nothing was taken: workers forget their agent with the daemon's end."""
+
+
+async def _call(key: str, method: str, *arguments: bytes) -> Any:
+    """Carry out a method of an agent; in a worker."""
+    agent = _agents.setdefault(key, Agent())
+    try:
+        return await _elsewhere(partial(getattr(agent, method), *arguments))
+    finally:
+        if method != "begin":
+            _agents.pop(key, None)
+
+
+async def _elsewhere(function: Callable[[], Any]) -> Any:
+    """Call a function on a thread that does not keep the worker from ending, as those of `asyncio.to_thread` do."""
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+
+    def settle(result: Any, fault: Exception | None) -> None:
+        if not future.done():
+            if fault is None:
+                future.set_result(result)
+            else:
+                future.set_exception(fault)
+
+    def carry_out() -> None:
+        result, fault = None, None
+        try:
+            result = function()
+        except Exception as error:
+            fault = error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, result, fault)
+
+    threading.Thread(target=carry_out, daemon=True).start()
+    return await future

@@ -1,0 +1,188 @@
+"""Clusters of Dask and Ray on three machines, and what runs on them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import cluster as clusters
+from harness import machine, provision
+from harness.cluster import Cluster, Node
+from harness.processes import Process, tree
+
+three_nodes = clusters.three_nodes
+
+FRAMEWORKS = provision.FOLDER / "frameworks" / "bin"
+DRIVER = str(Path(__file__).with_name("driver.py"))
+OURS = re.compile(r"-m pypmix node|pypmix-guard|rosters\.calling|import Client|_Actor")
+"""Command lines of what belongs to a session: daemons, guards, ranks, and actors."""
+
+UP = 120.0
+SECONDS = 200.0
+
+
+class Framework:
+    """A cluster of Dask or Ray over three machines, which is there for the tests of a module.
+
+    Args:
+        cluster: The machines.
+        folder: Where logs are written.
+    """
+
+    kind = ""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.address = ""
+        self._started: list[subprocess.Popen[str]] = []
+
+    def serve(self, node: Node, name: str, *words: str) -> subprocess.Popen[str]:
+        with (self.folder / f"{node.name}-{name}.log").open("w") as log:
+            started = node.start(str(FRAMEWORKS / words[0]), *words[1:], env=self.environment, stdout=log, stderr=log)
+        self._started.append(started)
+        return started
+
+    @property
+    def environment(self) -> dict[str, str]:
+        pypmix = {"PYTHONPATH": str(machine.ROOT), "PATH": f"{FRAMEWORKS}:{os.environ['PATH']}"}
+        return {**pypmix, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "HOME": str(self.folder)}
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """Start a program of the frameworks' Python on the first machine."""
+        pipe = subprocess.PIPE
+        return self.cluster["n1"].start(
+            FRAMEWORKS / "python", *words, env={**self.environment, "PYTHONUNBUFFERED": "1"}, stdout=pipe, stderr=pipe
+        )
+
+    def run(self, *words: str) -> str:
+        """Run a program to its end, after which nothing of it may be left; return what it has printed."""
+        process = self.begin(*words)
+        try:
+            out, err = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            report = self.cluster.report()
+            process.kill()
+            out, err = process.communicate()
+            raise AssertionError(f"no end in {SECONDS:g} s\n{report}\n{out}\n{err}") from None
+        assert process.returncode == 0, f"{out}\n{err}\n{self.logs()}"
+        self.gone(15.0)
+        return str(out)
+
+    def waiting(self, node: str) -> subprocess.Popen[str]:
+        """Start the driver, and return it once its ranks on all machines wait for those of one."""
+        process = self.begin(DRIVER, self.kind, self.address, "waits", node)
+        assert process.stdout is not None
+        count = 0
+        deadline = time.monotonic() + SECONDS
+        while count < 6:
+            line = process.stdout.readline()
+            assert line and time.monotonic() < deadline, f"the ranks do not come\n{self.logs()}"
+            count += line.startswith("ready")
+        return process
+
+    def ours(self) -> list[Process]:
+        """Return the processes of sessions."""
+        return [each for node in self.cluster for each in node.processes() if OURS.search(each.command)]
+
+    def gone(self, seconds: float) -> None:
+        """Nothing of a session is left in time."""
+        deadline = time.monotonic() + seconds
+        while left := self.ours():
+            assert time.monotonic() < deadline, f"left behind:\n{tree(left)}\n{self.logs()}"
+            time.sleep(0.05)
+        left_folders = [str(path) for node in self.cluster for path in node.tmp.glob("pypmix-*")]
+        assert not left_folders
+
+    def find(self, node: str, pattern: str) -> Process:
+        """Return the process of a machine whose command line matches."""
+        return next(each for each in self.cluster[node].processes() if re.search(pattern, each.command))
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in self.folder.glob("*.log"))
+
+    def close(self) -> None:
+        for process in self._started:
+            process.kill()
+        for node in self.cluster:
+            for each in node.processes():
+                self.cluster.kill(each)
+        for process in self._started:
+            process.wait()
+
+
+@pytest.fixture(scope="session")
+def frameworks() -> None:
+    """Skip where Dask and Ray were not fetched."""
+    if not list(FRAMEWORKS.parent.glob("installed-*")):
+        machine.lacking("Dask and Ray, which tests/harness/provision_frameworks.py fetches")
+
+
+class Dask(Framework):
+    kind = "dask"
+
+    def open(self) -> None:
+        first = self.cluster["n1"]
+        self.address = f"tcp://{first.address}:8786"
+        self.serve(first, "scheduler", "dask", "scheduler", "--host", first.address, "--no-dashboard")
+        for node in self.cluster:
+            self.add(node)
+        code = "import sys; from distributed import Client; Client(sys.argv[1], timeout=100).wait_for_workers(3, 100)"
+        self.run("-c", code, self.address)
+
+    def add(self, node: Node) -> None:
+        """Start a worker."""
+        words = ["--host", node.address, "--nthreads", "2", "--no-nanny", "--no-dashboard", "--name", f"w-{node.name}"]
+        self.serve(node, "worker", "dask", "worker", self.address, *words)
+
+
+class Ray(Framework):
+    kind = "ray"
+
+    def open(self) -> None:
+        first = self.cluster["n1"]
+        self.address = f"{first.address}:6379"
+        for node in self.cluster:
+            more = [
+                "--node-ip-address",
+                node.address,
+                "--num-cpus",
+                "2",
+                "--object-store-memory",
+                "80000000",
+                "--block",
+            ]
+            if node is first:
+                self.serve(node, "ray", "ray", "start", "--head", "--port=6379", "--include-dashboard=false", *more)
+                self.cluster.until("Ray's head", lambda: self.cluster.listening(first, 6379), UP)
+            else:
+                self.serve(node, "ray", "ray", "start", f"--address={self.address}", *more)
+        code = "import ray, sys, time; ray.init(address=sys.argv[1])\n"
+        code += "while len([n for n in ray.nodes() if n['Alive']]) < 3: time.sleep(0.2)"
+        self.run("-c", code, self.address)
+
+
+def _opened(framework: Framework) -> Iterator[Framework]:
+    try:
+        framework.open()
+        yield framework
+    finally:
+        framework.close()
+
+
+@pytest.fixture(scope="module")
+def dask(frameworks: None, three_nodes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
+    """A Dask cluster on three machines."""
+    yield from _opened(Dask(three_nodes, tmp_path_factory.mktemp("dask")))
+
+
+@pytest.fixture(scope="module")
+def ray(frameworks: None, three_nodes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
+    """A Ray cluster on three machines."""
+    yield from _opened(Ray(three_nodes, tmp_path_factory.mktemp("ray")))

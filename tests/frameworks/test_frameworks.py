@@ -1,0 +1,93 @@
+"""Workers of Dask and actors of Ray as nodes, on three machines: programs, MPI, functions, tasks, and faults."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+
+import pytest
+
+from frameworks.conftest import DRIVER, FRAMEWORKS, Framework
+from harness import machine, provision
+
+EXAMPLES = machine.ROOT / "docs" / "examples" / "frameworks"
+
+pytestmark = pytest.mark.timeout(500)
+
+MPI = """
+from mpi4py import MPI
+c = MPI.COMM_WORLD
+import os; os.write(1, f"sum {c.rank} {c.allreduce(c.rank)}\\n".encode())
+"""
+
+
+@pytest.fixture(params=["dask", "ray"], scope="module")
+def framework(request: pytest.FixtureRequest) -> Framework:
+    found: Framework = request.getfixturevalue(request.param)
+    return found
+
+
+def test_the_example(framework: Framework) -> None:
+    """A program, a function, and both inside of a task."""
+    out = framework.run(str(EXAMPLES / f"{framework.kind}_nodes.py"), framework.address)
+    hello = re.findall(r"hello from (\d) of 6 on (n\d)\n", out)
+    assert sorted(number for number, _ in hello) == list("012345"), out
+    assert {name for _, name in hello} == {"n1", "n2", "n3"}
+    assert "exit code 0\n" in out
+    assert f"totals {[150] * 6}\n" in out
+    assert "totals of a task [7, 7]\n" in out
+
+
+def test_functions_failures_and_mpi(framework: Framework) -> None:
+    python = provision.mpi4py()
+    if python is None:
+        machine.lacking("Open MPI with mpi4py, which tests/harness/provision.py fetches")
+    out = framework.run(DRIVER, *_words(framework, "all", str(python), "-c", MPI))
+    assert re.search(r"<nodes n\d \(2\), n\d \(2\), n\d \(2\)>", out), out
+    returned = eval(re.findall(r"^returned (.*)$", out, re.MULTILINE)[0])
+    assert [each[:4] for each in returned] == [(rank, 3, [0, 10, 20, 30, 40, 50], 6) for rank in range(6)]
+    assert {each[4] for each in returned} == {"n1", "n2", "n3"}
+    assert "raised 'what rank 1 lacks' | rank 1 of 6 failed: | KeyError: 'what rank 1 lacks'\n" in out
+    assert re.search(r"outcome 127 program not found on n\d: ./nosuch\n", out), out
+    assert sorted(re.findall(r"sum \d \d", out)) == ["sum 0 6", "sum 1 6", "sum 2 6", "sum 3 6"], out
+    assert "mpi 0 \n" in out
+
+
+def _words(framework: Framework, *words: str) -> list[str]:
+    return [framework.kind, framework.address, *words]
+
+
+def test_the_users_program_is_killed(framework: Framework) -> None:
+    process = framework.waiting("n3")
+    process.kill()
+    process.communicate()
+    framework.gone(60.0)
+
+
+def test_a_worker_is_killed(framework: Framework) -> None:
+    """Its ranks are lost to the others, the outcome says so, and nothing of it is left."""
+    process = framework.waiting("n3")
+    worker = framework.find("n3", "dask worker|ray::_Actor")
+    framework.cluster.kill(worker)
+    try:
+        out, err = process.communicate(timeout=100)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        raise AssertionError(f"no end\n{framework.cluster.report()}\n{process.communicate()}") from None
+    lost = re.findall(r"without (\[.*\])\n", out)
+    assert len(lost) == 4 and len(set(lost)) == 1, f"{out}\n{err}"
+    assert re.search(r"outcome [1-9]\d* .*n3", out), f"{out}\n{err}"
+    assert "left 4\n" in out, f"the others cannot be used after it\n{out}\n{err}"
+    framework.gone(60.0)
+
+
+def test_a_cluster_with_tls(frameworks: None) -> None:
+
+    env = {**machine.clean_environment(), "PYTHONPATH": str(machine.ROOT)}
+    done = subprocess.run(
+        [FRAMEWORKS / "python", DRIVER, "dask", "tls", "calls"], env=env, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert done.stdout.count("returned [(0, 3, [0, 10], 2,") == 1
+    assert "raised 'what rank 1 lacks'" in done.stdout
