@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from pypmix.host.placing import Node, Wanted
+
+    Worker = dict[str, Any]
+
 __all__ = ["Nodes", "nodes"]
 
 _agents: dict[str, Agent] = {}
@@ -45,7 +49,8 @@ def nodes(
 ) -> Nodes:
     """Return workers as nodes: `with pypmix.dask.nodes(client) as nodes: ...`.
 
-    Each worker is a node, with a name that begins with that of its machine. Their tasks run on beside the ranks.
+    Each worker is a node, with a name that begins with that of its machine. Their tasks run on beside the ranks. Where
+    all workers are taken, those that join the cluster while a job runs become nodes of it. A job may also ask for more.
 
     Args:
         client: The client; the current one by default, inside of a task that of its worker.
@@ -60,40 +65,94 @@ def nodes(
     client = client or get_client()
     if client.asynchronous:
         raise PMIxError("an asynchronous client cannot be waited for", hint="await asyncio.to_thread with another one")
-    known = client.scheduler_info(n_workers=-1)["workers"]
     wanted = set(workers or ())
-    found = {
-        address: about
-        for address, about in sorted(known.items(), key=lambda item: str(item[1].get("name")))
-        if workers is None or address in wanted or str(about.get("name")) in wanted
-    }
+    engine = _Dask(client, slots, workers is None and n is None)
+    known = engine.workers()
+    found = {address: about for address, about in known.items() if workers is None or wanted & _names(address, about)}
     if not found or len(found) < max(n or 0, len(wanted)):
         raise PMIxError(f"the cluster has {len(known)} workers, and {len(found)} of them are such as are wanted")
-    chosen = list(found)[:n]
-    abouts = client.run(_call, "", "about", workers=chosen, on_error="return")
-    faults = [f"{address}: {about}" for address, about in abouts.items() if isinstance(about, Exception)]
-    if faults:
-        raise PMIxError(f"workers cannot be nodes: {'; '.join(faults)[:500]}", hint="is pypmix installed there?")
-    made = named(
-        [
-            (
-                abouts[address].hostname,
-                slots or int(found[address]["nthreads"]),
-                (str(found[address].get("name")), address, urlsplit(address).hostname or ""),
-            )
-            for address in chosen
-        ]
-    )
-    return Nodes(_Dask(client, dict(zip([node.name for node in made], chosen, strict=True))), made, interface=interface)
+    return Nodes(engine, engine.lend(dict(list(found.items())[:n])), interface=interface)
+
+
+def _names(address: str, about: Worker) -> set[str]:
+    return {str(about.get("name")), address, urlsplit(address).hostname or ""}
 
 
 class _Dask:
-    """A Dask cluster as an engine (`pypmix.host.rosters.engine.Engine`)."""
+    """A Dask cluster as an engine (`pypmix.host.rosters.engine.Engine`).
 
-    def __init__(self, client: Client, addresses: dict[str, str]) -> None:
+    Args:
+        client: The client.
+        slots: How many ranks each worker is meant to run; None for as many as it has threads.
+        whole: Whether workers that join the cluster become nodes as well.
+    """
+
+    def __init__(self, client: Client, slots: int | None, whole: bool) -> None:
         self._client = client
-        self._addresses = addresses
+        self._slots = slots
+        self._whole = whole
+        self._seen: set[str] = set()
+        self._addresses: dict[str, str] = {}
         self._key = os.urandom(8).hex()
+
+    def workers(self) -> dict[str, Worker]:
+        """Return what the scheduler tells of each worker, by their addresses."""
+        known = self._client.scheduler_info(n_workers=-1)["workers"]
+        return dict(sorted(known.items(), key=lambda item: str(item[1].get("name"))))
+
+    def lend(self, chosen: dict[str, Worker]) -> list[Node]:
+        """Return workers as nodes.
+
+        Raises:
+            PMIxError: Some cannot be nodes.
+        """
+        self._seen.update(chosen)
+        abouts = self._client.run(_call, "", "about", workers=list(chosen), on_error="return")
+        faults = [f"{address}: {about}" for address, about in abouts.items() if isinstance(about, Exception)]
+        if faults:
+            raise PMIxError(f"workers cannot be nodes: {'; '.join(faults)[:500]}", hint="is pypmix installed there?")
+        found = [
+            (
+                abouts[address].hostname,
+                self._slots or int(about["nthreads"]),
+                (str(about.get("name")), address, urlsplit(address).hostname or ""),
+            )
+            for address, about in chosen.items()
+        ]
+        made = named(found, self._addresses)
+        self._addresses.update(zip([node.name for node in made], chosen, strict=True))
+        return made
+
+    def joined(self) -> list[Node] | None:
+        """Return the workers that have joined the cluster, if it takes part as a whole."""
+        if not self._whole:
+            return None
+        new = {address: about for address, about in self.workers().items() if address not in self._seen}
+        return self.lend(new) if new else []
+
+    def more(self, wanted: Wanted) -> list[Node]:
+        """Take workers of the cluster that are not nodes yet.
+
+        Raises:
+            PMIxError: It has not as many.
+        """
+        lent = set(self._addresses.values())
+        free = {address: about for address, about in self.workers().items() if address not in lent}
+        names = {name for name, _ in wanted.hosts}
+        chosen: dict[str, Worker] = {}
+        for address, about in free.items():
+            threads = sum([self._slots or int(each["nthreads"]) for each in chosen.values()])
+            enough = bool(chosen) and len(chosen) >= wanted.nodes and threads >= wanted.cpus
+            if names & _names(address, about) if names else not enough:
+                chosen[address] = about
+        threads = sum([self._slots or int(each["nthreads"]) for each in chosen.values()])
+        if not chosen or len(chosen) < max(wanted.nodes, len(names)) or threads < wanted.cpus:
+            raise PMIxError(f"the cluster has {len(free)} further workers, and not such as are wanted")
+        return self.lend(chosen)
+
+    def release(self, node: Node) -> None:
+        """The worker leaves the session; it stays in the cluster."""
+        self._addresses.pop(node.name, None)
 
     def call(self, node: str, method: str, *arguments: bytes) -> Any:
         """Have the agent of a worker carry out a method; raises where the worker or the cluster is lost."""

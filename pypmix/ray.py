@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ray.util.placement_group import PlacementGroup
 
-    from pypmix.host.placing import Node
+    from pypmix.host.placing import Node, Wanted
 
 __all__ = ["Nodes", "nodes"]
 
@@ -65,20 +65,14 @@ def nodes(
     Raises:
         PMIxError: Ray has no room for them, or pypmix is not there.
     """
-    group = placement_group
-    if group is None:
-        alive = [each for each in ray.nodes() if each["Alive"] and each["Resources"].get("CPU")]
-        group = make_group([{"CPU": float(num_cpus), **(resources or {})}] * (n or len(alive)), strategy=strategy)
-    count = n or group.bundle_count
-    engine = _Ray(group, placement_group is None)
     options = {"num_cpus": num_cpus, "resources": dict(resources or {}), "runtime_env": dict(runtime_env or {})}
+    engine = _Ray(num_cpus, options, strategy, timeout)
     try:
-        if not group.wait(timeout):
-            raise PMIxError(
-                f"Ray has no room for {count} nodes of {num_cpus} CPUs within {timeout:g} s",
-                hint="`ray status` tells what is free; a task that asks for nodes holds CPUs too",
-            )
-        made = engine.start(count, num_cpus, options, timeout)
+        if placement_group is None:
+            alive = [each for each in ray.nodes() if each["Alive"] and each["Resources"].get("CPU")]
+            made = engine.reserve(n or len(alive))
+        else:
+            made = engine.start(placement_group, n or placement_group.bundle_count)
     except BaseException:
         engine.close()
         raise
@@ -95,35 +89,83 @@ class _Ray:
     """A Ray cluster as an engine (`pypmix.host.rosters.engine.Engine`).
 
     Args:
-        group: Where the actors are placed.
-        own: Whether the placement group is to be removed in the end.
+        slots: The CPUs of each actor.
+        options: Those of the actors.
+        strategy: How they are placed.
+        timeout: Seconds that Ray has to place them.
     """
 
-    def __init__(self, group: PlacementGroup, own: bool) -> None:
-        self._group = group
-        self._own = own
+    def __init__(self, slots: int, options: Mapping[str, Any], strategy: str, timeout: float) -> None:
+        self._slots = slots
+        self._options = options
+        self._strategy = strategy
+        self._timeout = timeout
+        self._groups: list[PlacementGroup] = []
         self._actors: list[Any] = []
         self._by_name: dict[str, Any] = {}
 
-    def start(self, count: int, slots: int, options: Mapping[str, object], timeout: float) -> list[Node]:
-        """Start the actors, and return their nodes.
+    def reserve(self, count: int) -> list[Node]:
+        """Have Ray place so many actors, all at once, and return their nodes.
+
+        Raises:
+            PMIxError: It has no room for them.
+        """
+        bundle = {"CPU": float(self._slots), **self._options["resources"]}
+        group = make_group([bundle] * count, strategy=self._strategy)
+        self._groups.append(group)
+        return self.start(group, count)
+
+    def start(self, group: PlacementGroup, count: int) -> list[Node]:
+        """Start actors in the bundles of a placement group, and return their nodes.
 
         Raises:
             PMIxError: They do not start.
         """
+        if not group.wait(self._timeout):
+            raise PMIxError(
+                f"Ray has no room for {count} nodes of {self._slots} CPUs within {self._timeout:g} s",
+                hint="`ray status` tells what is free; a task that asks for nodes holds CPUs too",
+            )
+        actors = []
         for bundle in range(count):
-            place = PlacementGroupSchedulingStrategy(self._group, bundle)
-            kind = ray.remote(_Actor).options(scheduling_strategy=place, max_concurrency=THREADS, **options)
-            self._actors.append(kind.remote())
+            place = PlacementGroupSchedulingStrategy(group, bundle)
+            kind = ray.remote(_Actor).options(scheduling_strategy=place, max_concurrency=THREADS, **self._options)
+            actors.append(kind.remote())
+        self._actors += actors
         try:
-            abouts = ray.get([actor.about.remote() for actor in self._actors], timeout=timeout)
-            addresses = ray.get([actor.address.remote() for actor in self._actors], timeout=timeout)
+            abouts = ray.get([actor.about.remote() for actor in actors], timeout=self._timeout)
+            addresses = ray.get([actor.address.remote() for actor in actors], timeout=self._timeout)
         except ray.exceptions.RayError as error:
             lines = str(error).strip().splitlines()
             raise PMIxError(f"Ray's actors do not start: {lines[-1]}", hint="is pypmix installed there?") from error
-        made = named([(about.hostname, slots, (at,)) for about, at in zip(abouts, addresses, strict=True)])
-        self._by_name.update(zip([node.name for node in made], self._actors, strict=True))
+        found = [(about.hostname, self._slots, (at,)) for about, at in zip(abouts, addresses, strict=True)]
+        made = named(found, self._by_name)
+        self._by_name.update(zip([node.name for node in made], actors, strict=True))
         return made
+
+    def joined(self) -> list[Node] | None:
+        """Ray places actors where a job asks for more."""
+        return None
+
+    def more(self, wanted: Wanted) -> list[Node]:
+        """Have Ray place further actors, for which its autoscaler may get machines.
+
+        Raises:
+            PMIxError: It has no room for them.
+        """
+        if wanted.hosts:
+            raise PMIxError("Ray chooses the machines: ask for a number of nodes or CPUs")
+        made = []
+        for _ in range(max(wanted.nodes, -(-wanted.cpus // self._slots), 1)):
+            made += self.reserve(1)
+        return made
+
+    def release(self, node: Node) -> None:
+        """End the actor of a node."""
+        actor = self._by_name.pop(node.name, None)
+        if actor is not None:
+            self._actors.remove(actor)
+            ray.kill(actor)
 
     def call(self, node: str, method: str, *arguments: bytes) -> Any:
         """Have an actor carry out a method; raises where it is lost."""
@@ -133,5 +175,5 @@ class _Ray:
         """End the actors."""
         for actor in self._actors:
             ray.kill(actor)
-        if self._own:
-            remove_placement_group(self._group)
+        for group in self._groups:
+            remove_placement_group(group)

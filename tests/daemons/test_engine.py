@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness import leftovers, machine
-from pypmix.host.placing import Node
+from pypmix.host.placing import Node, Wanted
 from pypmix.host.rosters.agent import Agent
 from pypmix.host.rosters.engine import Nodes, launcher_addresses, named
 from pypmix.host.terms import Terms
@@ -30,11 +30,23 @@ class Engine:
         self.agents: dict[str, Agent] = {}
         self.broken: dict[str, Exception] = {}
         self.closed = False
+        self.released: list[str] = []
 
     def call(self, node: str, method: str, *arguments: bytes) -> Any:
         if method == "begin" and node in self.broken:
             raise self.broken[node]
         return getattr(self.agents.setdefault(node, Agent()), method)(*arguments)
+
+    def joined(self) -> list[Node] | None:
+        return None
+
+    def more(self, wanted: Wanted) -> list[Node]:
+        if wanted.nodes > 1:
+            raise ValueError("the cluster is full")
+        return named([("n1", 1, ("127.0.0.1",))], ("n1", "n1-2"))
+
+    def release(self, node: Node) -> None:
+        self.released.append(node.name)
 
     def close(self) -> None:
         self.closed = True
@@ -68,6 +80,29 @@ def test_a_node_whose_call_fails_is_named() -> None:
     agent = engine.agents["n1"]
     agent.stop()
     agent.wait()
+
+
+def test_a_job_asks_for_nodes(tmp_path: Path) -> None:
+    code = """
+from pypmix import AllocDirective, Client, PMIxError, attrs
+with Client() as me:
+    try:
+        me.allocate(AllocDirective.EXTEND, timeout=60, info={attrs.ALLOC_NUM_NODES: 2})
+    except PMIxError as error:
+        print("refused", error)
+    new = me.allocate(AllocDirective.EXTEND, timeout=60, info={attrs.ALLOC_NUM_NODES: 1})[attrs.ALLOC_NODE_LIST]
+    me.spawn(["sh", "-c", "echo on $PMIX_HOSTNAME"], info={attrs.HOST: new}).wait(timeout=60)
+    me.allocate(AllocDirective.RELEASE, timeout=60, info={attrs.ALLOC_NODE_LIST: new})
+"""
+    engine = Engine()
+    terms = Terms(stdin=None, shown=(False, False), file=str(tmp_path / "out"))
+    with leftovers.nothing_left(), nodes_of(engine) as nodes:
+        outcome = nodes.run([sys.executable, "-c", code], n=1, terms=terms)
+        assert outcome.code == 0, outcome
+        assert [node.name for node in nodes.nodes] == ["n1", "n1-2"]
+    assert engine.released == ["n1-3"]
+    told = "".join([path.read_text() for path in tmp_path.glob("out*")])
+    assert "refused" in told and "the cluster is full" in told, told
 
 
 def test_functions_reach_ranks_and_results_come_back() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -27,6 +28,9 @@ UP = 120.0
 SECONDS = 200.0
 
 
+T = TypeVar("T", bound="Framework")
+
+
 class Framework:
     """A cluster of Dask or Ray over three machines, which is there for the tests of a module.
 
@@ -37,6 +41,9 @@ class Framework:
 
     kind = ""
 
+    def open(self) -> None:
+        raise NotImplementedError
+
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
         self.folder = folder
@@ -45,7 +52,9 @@ class Framework:
 
     def serve(self, node: Node, name: str, *words: str) -> subprocess.Popen[str]:
         with (self.folder / f"{node.name}-{name}.log").open("w") as log:
-            started = node.start(str(FRAMEWORKS / words[0]), *words[1:], env=self.environment, stdout=log, stderr=log)
+            # Not one of the test that happens to start it.
+            env = {**self.environment, "PYPMIX_TEST_OWNER": ""}
+            started = node.start(str(FRAMEWORKS / words[0]), *words[1:], env=env, stdout=log, stderr=log)
         self._started.append(started)
         return started
 
@@ -168,7 +177,7 @@ class Ray(Framework):
         self.run("-c", code, self.address)
 
 
-def _opened(framework: Framework) -> Iterator[Framework]:
+def _opened(framework: T) -> Iterator[T]:
     try:
         framework.open()
         yield framework
@@ -177,12 +186,12 @@ def _opened(framework: Framework) -> Iterator[Framework]:
 
 
 @pytest.fixture(scope="module")
-def dask(frameworks: None, three_nodes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
+def dask(frameworks: None, three_nodes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dask]:
     """A Dask cluster on three machines."""
     yield from _opened(Dask(three_nodes, tmp_path_factory.mktemp("dask")))
 
 
 @pytest.fixture(scope="module")
-def ray(frameworks: None, three_nodes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
+def ray(frameworks: None, three_nodes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ray]:
     """A Ray cluster on three machines."""
     yield from _opened(Ray(three_nodes, tmp_path_factory.mktemp("ray")))

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from frameworks.conftest import DRIVER, FRAMEWORKS, Framework
+from frameworks.conftest import DRIVER, FRAMEWORKS, Dask, Framework
 from harness import machine, provision
 
 EXAMPLES = machine.ROOT / "docs" / "examples" / "frameworks"
@@ -58,6 +58,13 @@ def _words(framework: Framework, *words: str) -> list[str]:
     return [framework.kind, framework.address, *words]
 
 
+def test_a_job_asks_for_a_node_and_gives_it_back(framework: Framework) -> None:
+    out = framework.run(DRIVER, *_words(framework, "grows"))
+    new = re.findall(r"^grown (n\d)$", out, re.MULTILINE)
+    assert len(new) == 1 and f"spawned on {new[0]}\nreleased\n" in out, out
+    assert re.search(r"outcome 0 +<nodes n\d \(2\), n\d \(2\)>", out) and f"{new[0]} (2)>" not in out.splitlines()[-1]
+
+
 def test_the_users_program_is_killed(framework: Framework) -> None:
     process = framework.waiting("n3")
     process.kill()
@@ -80,6 +87,18 @@ def test_a_worker_is_killed(framework: Framework) -> None:
     assert re.search(r"outcome [1-9]\d* .*n3", out), f"{out}\n{err}"
     assert "left 4\n" in out, f"the others cannot be used after it\n{out}\n{err}"
     framework.gone(60.0)
+
+
+def test_a_worker_that_joins_the_cluster_becomes_a_node(dask: Dask) -> None:
+    """The one of `test_a_worker_is_killed` is still away."""
+    process = dask.begin(DRIVER, *_words(dask, "joined"))
+    assert process.stdout is not None
+    while (line := process.stdout.readline()) != "waiting\n":
+        assert line, dask.logs()
+    dask.add(dask.cluster["n3"])
+    out, err = process.communicate(timeout=200)
+    assert "joined n3\n" in out and "outcome 0" in out, f"{out}\n{err}"
+    dask.gone(60.0)
 
 
 def test_a_cluster_with_tls(frameworks: None) -> None:

@@ -21,6 +21,7 @@ from pypmix.host.rosters.slurm import own_addresses
 from pypmix.host.session import LEAVING, NOT_OURS, NodeSession
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import PMIxError
+from pypmix.standard.logtext import get_logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,11 +29,22 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Protocol, Self
 
+    from pypmix.host.placing import Obtained, Wanted
+
     class Engine(Protocol):
         """The engine, as the nodes know it."""
 
         def call(self, node: str, method: str, *arguments: bytes) -> Any:
             """Have the agent of a node (`agent.Agent`) carry out a method; raises where the node is lost."""
+
+        def joined(self) -> list[Node] | None:
+            """Return the nodes that the engine has got since it was asked; None if they never are this session's."""
+
+        def more(self, wanted: Wanted) -> list[Node]:
+            """Obtain further nodes; may wait for them. Raises an exception that says why it cannot."""
+
+        def release(self, node: Node) -> None:
+            """Give back a node that has left the session."""
 
         def close(self) -> None:
             """Give back what was taken."""
@@ -41,7 +53,13 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 """Seconds that nodes have to be ready: the engine tells of those that are lost."""
 
+LOOK = 1.0
+"""Seconds between looks whether the engine has got more nodes."""
+
 FUNCTION = ("sh", "-c", 'exec "$PYPMIX_PYTHON" -P -m pypmix.host.rosters.calling', "pypmix-function")
+
+
+_log = get_logger("pypmix.host")
 
 
 class Lent:
@@ -257,17 +275,55 @@ class Nodes:
             interface=self._interface,
             env=env,
             patience=patience,
+            obtain=self._obtain,
+            release=self._release,
         )
+        over = threading.Event()
+        looking = threading.Thread(target=self._look, args=(session, over), name="pypmix-engine", daemon=True)
+        looking.start()
         try:
             # Standard input is this program's own, such as a notebook's.
             host = LocalHost([app], terms=terms or Terms(stdin=None), timeout=timeout, remote=session)
             outcome = host.run()
         finally:
+            over.set()
             for each in lent:
                 each.join(LEAVING)
+            looking.join(LEAVING)
             lost = [each.name for each in lent if each.lost]
             self.nodes = tuple([node for node in self.nodes if node.name not in lost])
         return outcome, {rank: data for each in lent if each.end for rank, data in each.end.results.items()}
+
+    # Nodes that come and go while a job runs
+
+    def _look(self, session: NodeSession, over: threading.Event) -> None:
+        while not over.wait(LOOK):
+            try:
+                found = self._engine.joined()
+            except Exception as error:
+                _log.warning("what the engine has got is not a node: %s", error)
+                continue
+            if found is None:
+                return
+            for node in found:
+                self.nodes += (node,)
+                session.join(node)
+
+    def _obtain(self, wanted: Wanted, done: Obtained) -> None:
+        def obtain() -> None:
+            try:
+                found = self._engine.more(wanted)
+            except Exception as error:
+                done((), str(error) or type(error).__name__)
+                return
+            self.nodes += tuple(found)
+            done(found, "")
+
+        threading.Thread(target=obtain, name="pypmix-obtain", daemon=True).start()
+
+    def _release(self, node: Node) -> None:
+        self.nodes = tuple([each for each in self.nodes if each is not node])
+        self._engine.release(node)
 
 
 def launcher_addresses(others: Iterable[str]) -> list[str]:
@@ -284,10 +340,15 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-def named(found: Sequence[tuple[str, int, tuple[str, ...]]]) -> list[Node]:
-    """Return nodes of the names of machines, slots and addresses; the second of machine `n1` is `n1-2`, and so on."""
+def named(found: Sequence[tuple[str, int, tuple[str, ...]]], taken: Iterable[str] = ()) -> list[Node]:
+    """Return nodes of the names of machines, slots and addresses; the second of machine `n1` is `n1-2`, and so on.
+
+    Args:
+        found: The names, slots and addresses.
+        taken: Names that other nodes have.
+    """
     nodes: list[Node] = []
-    names: set[str] = set()
+    names = set(taken)
     for hostname, slots, addresses in found:
         name, number = hostname, 1
         while name in names:
