@@ -12,12 +12,12 @@ import ipaddress
 import os
 import threading
 
+from pypmix.host.addresses import own_addresses
 from pypmix.host.job import Application
 from pypmix.host.local import LocalHost
 from pypmix.host.outcome import Outcome
 from pypmix.host.placing import Node
 from pypmix.host.rosters.agent import Ended
-from pypmix.host.rosters.slurm import own_addresses
 from pypmix.host.session import LEAVING, NOT_OURS, NodeSession
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import PMIxError
