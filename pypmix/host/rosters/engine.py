@@ -170,7 +170,7 @@ class Nodes:
     @property
     def slots(self) -> int:
         """The number of ranks that the nodes are meant to run."""
-        return sum([node.slots for node in self.nodes])
+        return sum([node.slots or 0 for node in self.nodes])
 
     def run(
         self,
