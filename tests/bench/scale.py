@@ -143,7 +143,7 @@ class Session:
 
     def mended(self, *, root):
         """Return the figures of a construct that loses a server when all but the last have contributed."""
-        first = coordinator_of(CONSTRUCT, "name", self.names)
+        first = coordinator_of(self.names)
         lost = first if root else next(name for name in self.names if name != first)
         ends = {}
         for exchange in reversed(self.exchanges):

@@ -181,5 +181,26 @@ FOUND: dict[str, Schedule] = {
         ),
         (Loss(48, "process", 0, 0),),
     ),
+    "A link between two servers is lost in the middle of a construct.": Schedule(
+        3,
+        (Job(0, 3, 1),),
+        (1.0,),
+        (Plan("named", 0, 1, 3, 0, 0, None, 0, (), 0),),
+        (Loss(13, "link", 0, 0),),
+    ),
+    "The same, where the members go on without those that fail.": Schedule(
+        3,
+        (Job(0, 3, 1),),
+        (1.0,),
+        (Plan("named", 0, 1, 3, 0, 4, None, 0, (), 0),),
+        (Loss(11, "link", 0, 0),),
+    ),
+    "The same, where the job begins at the second server.": Schedule(
+        3,
+        (Job(1, 3, 1),),
+        (1.0,),
+        (Plan("named", 0, 1, 3, 0, 4, None, 0, (), 0),),
+        (Loss(11, "link", 0, 0),),
+    ),
 }
 """By what happens in them."""

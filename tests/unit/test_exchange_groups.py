@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from pypmix.host.exchange import coordinator as coordinating
 from pypmix.host.exchange.coordinator import ContextIds
-from pypmix.host.exchange.kinds import CONSTRUCT, FENCE, OFFER, OUTCOME, Outcome, Part, coordinator_of, parts_field
+from pypmix.host.exchange.kinds import OUTCOME, Outcome, Part, coordinator_of, parts_field
 from pypmix.host.exchange.places import Party, Places
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
@@ -241,7 +239,7 @@ def test_a_native_server_does_not_say_who_is_added(world):
 
 def test_where_offers_meet_is_lost_and_they_meet_at_the_next(world):
     boot = attrs.GROUP_BOOTSTRAP(2)
-    where = coordinator_of(OFFER, "g", "abc")
+    where = coordinator_of("abc")
     (one, proc), (other, last) = [pair for pair in zip("abc", (P[0], P[1], P[3]), strict=True) if pair[0] != where]
     first = world.ask(one, offer(proc, boot))
     world.hub.run(world.hub.clock.now + 1)
@@ -249,20 +247,6 @@ def test_where_offers_meet_is_lost_and_they_meet_at_the_next(world):
     second = world.ask(other, offer(last, boot))
     world.hub.run()
     assert procs_in(all_same([first.end, second.end]), MEMBERS) == (proc, last)
-
-
-def test_collectives_are_spread_over_servers_and_stay_where_they_are():
-    names = [f"node{number}" for number in range(32)]
-    where = {f"group {number}": coordinator_of(CONSTRUCT, f"group {number}", names) for number in range(3200)}
-    assert max(Counter(where.values()).values()) < 400 and len(set(where.values())) > 24
-    for group, first in where.items():
-        rest = [name for name in names if name != first]
-        assert coordinator_of(CONSTRUCT, group, reversed(names)) == first
-        # Whoever else is lost, and whoever comes after, the others go on there.
-        assert coordinator_of(CONSTRUCT, group, [first, *rest[::2]]) == first
-        assert coordinator_of(OFFER, group, rest) in rest
-    assert coordinator_of(FENCE, "x", reversed(names)) == "node0"
-    assert coordinator_of(CONSTRUCT, "x", ()) is None
 
 
 def test_what_a_group_does_by_its_name_needs_no_same_members(world):

@@ -413,7 +413,7 @@ class Coordinator:
 
     def _refused(self, part: Part) -> Outcome | None:
         """Return why a contribution cannot be taken in: another server coordinates it, or one that it needs is lost."""
-        if part.rule.unknown and coordinator_of(part.kind, part.name, self._session.members) != self.name:
+        if part.rule.unknown and coordinator_of(self._session.members) != self.name:
             return Outcome(moved=True)
         gone = self._session.gone.intersection(part.servers or part.party.servers) if part.rule.loss_ends else ()
         return self.servers_lost(part, gone) if gone else None
@@ -545,7 +545,7 @@ class Coordinator:
     def meet(self) -> None:
         """Another server has come: those who wait for unknown others may have to wait there."""
         for round in [round for round in self._all() if round.rule.unknown]:
-            if coordinator_of(round.kind, round.name, self._session.members) != self.name:
+            if coordinator_of(self._session.members) != self.name:
                 self._end(round, Outcome(moved=True))
 
     def close(self) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
-from hashlib import blake2b
 
 from pypmix.engine.collective import rules
 from pypmix.host.exchange.codec import (
@@ -22,7 +20,6 @@ from pypmix.host.exchange.codec import (
     pack,
     unpack,
 )
-from pypmix.host.exchange.limits import MAX_JOBS
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -177,22 +174,13 @@ class Part(Record):
         return KINDS[self.kind]
 
 
-@lru_cache(maxsize=MAX_JOBS)
-def _position(name: str) -> int:
-    return int.from_bytes(blake2b(name.encode("utf-8", "surrogateescape"), digest_size=16).digest(), "big")
+def coordinator_of(names: Iterable[str]) -> str | None:
+    """Return which of some servers coordinates what they do together; None of none.
 
-
-def coordinator_of(kind: int, name: str, names: Iterable[str]) -> str | None:
-    """Return which of some servers coordinates a collective; None of none.
-
-    What ends with any lost server is coordinated by the first by name. All else, by the one whose hash is nearest to
-    that of the collective's name: so the work is spread over the servers, those that lose it agree on the next one, and
-    it stays the same when others come or go.
+    It is the first by name. Where two servers lose each other and not the others, the later one by name leaves the
+    session: so the one that decides is one that stays, and it has lost none of those that stay with it.
     """
-    if KINDS[kind].loss_ends:
-        return min(names, default=None)
-    wanted = _position(name)
-    return min(names, key=lambda server: _position(server) ^ wanted, default=None)
+    return min(names, default=None)
 
 
 class Outcome(Record):

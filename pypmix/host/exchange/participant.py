@@ -148,7 +148,7 @@ class Participant:
         away = self._session.gone | own.skip
         part = own.part
         names = self._session.members if part.rule.unknown else [name for name in own.servers if name not in away]
-        return coordinator_of(part.kind, part.name, names)
+        return coordinator_of(names)
 
     def _send(self, own: Own) -> None:
         part = own.part
