@@ -10,7 +10,7 @@ from harness.group_world import NSPACE, Ticket, World
 from pypmix.engine.groups import talk
 from pypmix.engine.groups.election import GRACE, Outcome
 from pypmix.standard import attrs, keys, statuses
-from pypmix.standard.ops import GroupInvite, GroupInviteControl, GroupJoin, Notification, NotifyEvent
+from pypmix.standard.ops import GroupInvite, GroupInviteControl, GroupJoin, GroupLeave, Notification, NotifyEvent
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import Info, Proc
 
@@ -403,3 +403,20 @@ def test_the_parts_hear_of_the_choice_however_late_they_ask() -> None:
     assert heard == {rank: [Outcome(P[1])] for rank in range(3)}
     begin(2)
     assert heard[2] == [Outcome(P[1])] * 2
+
+
+def test_one_that_has_left_the_group_is_not_waited_for() -> None:
+    world = World(3)
+    leader = Proc("other", 0)
+    heard: list[Outcome] = []
+    for rank in range(3):
+        world[rank].agent.standing.formed(G, (*P[0:3], leader), leader=leader)
+    world[2].start(GroupLeave(G))
+    world.run()
+    assert world[2].state(G) is None
+    # They have not heard of that yet, and the one that has left never hears that the leader has left as well.
+    for rank in range(2):
+        world[rank].agent.elections.begin(G, P[0:3], leader, term=2, decided=heard.append)
+    world.run(until=world.now + 2 * GRACE)
+    assert heard == [Outcome(None, statuses.ERR_NOT_FOUND)] * 2
+    at_rest(world)

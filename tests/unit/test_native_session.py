@@ -659,10 +659,13 @@ with pypmix.Client() as me:
 def test_no_duration_is_measured_by_the_wall_clock() -> None:
     stamps = {
         "cli/events.py",
+        "cli/examination.py",
+        "cli/probe.py",
         "host/callbacks/ends.py",
         "host/logs.py",
         "host/output.py",
         "host/recording/record.py",
+        "host/rosters/calling.py",
         "host/running.py",
     }
     package = Path(pypmix.__file__).parent

@@ -145,7 +145,7 @@ class Standing:
         self._groups: dict[str, Group] = {}
         self._expected: dict[str, _Expected] = {}
         self._departed: dict[str, frozenset[Proc]] = {}
-        """The departed members of former groups: some servers tell of them once more when a destruct has ended."""
+        """The departed members of groups that are over here: some servers tell of them once more after a destruct."""
         self._ended: dict[Proc, int] = {}
         """The procs that have ended, numbered in that order."""
         self._ends = 0
@@ -330,10 +330,11 @@ class Standing:
         return source in group.membership or (source in group.membership.departed and self.has_ended(source))
 
     def has_departed(self, name: str, proc: Proc) -> bool:
-        """Tell whether a proc was a member of a group that stands, or last stood here, and has left or ended."""
+        """Tell whether a proc is known to be no member of a group any more, or the group is over here."""
         group = self._groups.get(name)
         if group is None:
-            return proc in self._departed.get(name, ())
+            # Whoever leaves it from here on, this process does not hear of it.
+            return name in self._departed
         return proc in group.membership.departed and proc not in group.membership
 
     def has_ended(self, proc: Proc) -> bool:
@@ -637,8 +638,7 @@ class Standing:
         """End a group here: this process has left it, or it is destructed."""
         group.step(States.GOES if kind == HAS_LEFT else States.DESTRUCTED)
         del self._groups[group.name]
-        if group.membership.departed:
-            keep(self._departed, group.name, frozenset(group.membership.departed), MAX_KEPT)
+        keep(self._departed, group.name, frozenset(group.membership.departed), MAX_KEPT)
         if kind == HAS_LEFT:
             group.membership.remove(self._me, group.membership.life(self._me))
             group.epoch += 1
