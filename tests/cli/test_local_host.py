@@ -155,7 +155,9 @@ def test_the_guard_outlives_a_signal_that_everybody_gets(tmp_path: Path) -> None
         process.wait()
 
 
-def test_a_request_that_nobody_answers_is_refused_by_its_name(env: dict[str, str]) -> None:
+def test_a_request_that_nobody_answers_is_refused_by_its_name(
+    env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Asked:
         op = AllocationRequest(1)
         requestor = None
@@ -166,7 +168,8 @@ def test_a_request_that_nobody_answers_is_refused_by_its_name(env: dict[str, str
 
     host = LocalHost([shell("exit 0")], env=env)
     asked = Asked()
-    answers._HOME.pop("AllocationRequest", None)
+    monkeypatch.delitem(answers._HOME, "AllocationRequest")
+    monkeypatch.delitem(answers.found, AllocationRequest, raising=False)
     host.answer(host.nodes[0], asked)  # type: ignore[arg-type]
     assert "allocation_request" in str(asked.errors[0])
     host.loop.close()
