@@ -333,7 +333,7 @@ class Standing:
         """Tell whether a proc is known to be no member of a group any more, or the group is over here."""
         group = self._groups.get(name)
         if group is None:
-            # Whoever leaves it from here on, this process does not hear of it.
+            # This process is not told of members that leave it later.
             return name in self._departed
         return proc in group.membership.departed and proc not in group.membership
 
