@@ -83,6 +83,7 @@ EXAMPLES = {
     "putget_async": r"rank {rank} of 3 knows \['tcp://\S+:5000', 'tcp://\S+:5001', 'tcp://\S+:5002'\]",
     "query": r"rank {rank}: 3 procs, \d of them here",
     "spawn": r"rank {rank} goes on",
+    "values": r"rank {rank} knows 0123, 3 ranks, part {rank}",
     "waiting": r"port: 5000",
 }
 
