@@ -159,6 +159,8 @@ async def left(me):
     team = me.group("acme.team", me.job.procs, ft=True, timeout=40)
     await team.construct()
     before = await team.allgather(me.rank, timeout=40)
+    # All have got it: one that hears of a departure before it has read the values does without that one's.
+    await me.barrier(timeout=40)
     if me.rank == 1:
         await team.leave()
         await me.barrier(timeout=40)
