@@ -100,6 +100,10 @@ class _Dask:
         known = self._client.scheduler_info(n_workers=-1)["workers"]
         return dict(sorted(known.items(), key=lambda item: str(item[1].get("name"))))
 
+    def _ranks(self, about: Worker) -> int:
+        """Return how many ranks a worker is meant to run."""
+        return self._slots or int(about["nthreads"])
+
     def lend(self, chosen: dict[str, Worker]) -> list[Node]:
         """Return workers as nodes.
 
@@ -114,7 +118,7 @@ class _Dask:
         found = [
             (
                 abouts[address].hostname,
-                self._slots or int(about["nthreads"]),
+                self._ranks(about),
                 (str(about.get("name")), address, urlsplit(address).hostname or ""),
             )
             for address, about in chosen.items()
@@ -140,13 +144,13 @@ class _Dask:
         free = {address: about for address, about in self.workers().items() if address not in lent}
         names = {name for name, _ in wanted.hosts}
         chosen: dict[str, Worker] = {}
+        cpus = 0
         for address, about in free.items():
-            threads = sum([self._slots or int(each["nthreads"]) for each in chosen.values()])
-            enough = bool(chosen) and len(chosen) >= wanted.nodes and threads >= wanted.cpus
+            enough = bool(chosen) and len(chosen) >= wanted.nodes and cpus >= wanted.cpus
             if names & _names(address, about) if names else not enough:
                 chosen[address] = about
-        threads = sum([self._slots or int(each["nthreads"]) for each in chosen.values()])
-        if not chosen or len(chosen) < max(wanted.nodes, len(names)) or threads < wanted.cpus:
+                cpus += self._ranks(about)
+        if not chosen or len(chosen) < max(wanted.nodes, len(names)) or cpus < wanted.cpus:
             raise PMIxError(f"the cluster has {len(free)} further workers, and not such as are wanted")
         return self.lend(chosen)
 

@@ -50,6 +50,16 @@ def soon(seconds: float = 10.0) -> float:
     return time.monotonic() + seconds
 
 
+def gets_its_line(meeting: Meeting, found: meet.Follower, other: Process) -> None:
+    """Begin the process that has come, end the meeting, and see that the process was told its line."""
+    found.begin(LINE)
+    os.close(found.stdin)
+    os.close(found.stdout)
+    meeting.close()
+    other.join(10)
+    assert other.line == LINE
+
+
 def test_all_meet_and_get_their_lines() -> None:
     meeting = Meeting(3, SECRET)
     others = [Process(meeting.port, hello(place)) for place in (2, 1)]
@@ -138,12 +148,7 @@ def test_connections_that_say_nothing_do_not_hold_up_the_others() -> None:
         connection.sendall(os.urandom(200))
     other = Process(meeting.port, hello(1, 2))
     (found,) = meeting.wait(soon()).values()
-    found.begin(LINE)
-    os.close(found.stdin)
-    os.close(found.stdout)
-    meeting.close()
-    other.join(10)
-    assert other.line == LINE
+    gets_its_line(meeting, found, other)
     for connection in silent:
         connection.close()
 
@@ -166,12 +171,7 @@ def test_strangers_that_come_again_and_again_do_not_hold_up_the_others(monkeypat
     finally:
         over.set()
         stranger.join()
-    found.begin(LINE)
-    os.close(found.stdin)
-    os.close(found.stdout)
-    meeting.close()
-    other.join(10)
-    assert other.line == LINE
+    gets_its_line(meeting, found, other)
     for connection in silent:
         connection.close()
 

@@ -2,10 +2,10 @@
 
 Theory of operation
 -------------------
-The coordinator is the root. The other servers that take part stand in the order of their names. They
-are cut into `RADIX` runs of the same length; the first of each run is a child of the root, and the rest of the run
-stands below it in the same way. With at most `RADIX` others there is nothing between these and the root: each
-contributes to it, and nothing of this module is used.
+The coordinator is the root. The other servers that take part stand in the order of their names. They are cut into
+`RADIX` runs of the same length; the first of each run is a child of the root, and the rest of the run stands below it
+in the same way. With at most `RADIX` others there is nothing between these and the root: each contributes to it, and
+nothing of this module is used.
 
 A server with others below it (`Relay`) gathers their contributions and its own, and passes them on as one message. It
 does so as soon as all are there, and otherwise `COMBINE_SECONDS` after the first: so nothing here has to know which of
@@ -27,10 +27,10 @@ the coordinator does without a server that is there only after that has said tha
 A server that is lost ends a fence, an allgather and a disconnect: each server that loses one of those that take part
 ends it by itself, the coordinator as well. All else goes on:
 
-* With a server in the middle the way of the decision is lost. What went through it may have got to the coordinator, or
-  not, or their decision may have come back as far as that server. Those that had given them to it give
-  the same again, with the same numbers, to the coordinator directly, which answers what it has decided already, and
-  takes the others in the place of what had come (`Coordinator`).
+* With a server in the middle the way of the decision is lost. The contributions that went through it may have got to
+  the coordinator, or not, or their decision may have come back as far as that server. Those that had given them to it
+  give the same again, with the same numbers, to the coordinator directly, which answers what it has decided already,
+  and takes the others in the place of what had come (`Coordinator`).
 * With the coordinator all is void. Each server that has passed something on says so to those below it, and all go on as
   `participant` says, up another tree.
 

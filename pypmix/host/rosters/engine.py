@@ -8,11 +8,10 @@ returns with its end. That a call fails means that the node is lost.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import threading
 
-from pypmix.host.addresses import own_addresses
+from pypmix.host.addresses import is_loopback, own_addresses
 from pypmix.host.job import Application
 from pypmix.host.local import LocalHost
 from pypmix.host.outcome import Outcome
@@ -329,15 +328,8 @@ class Nodes:
 def launcher_addresses(others: Iterable[str]) -> list[str]:
     """Return by which addresses this process may be reached from others; by loopback if all are on this machine."""
     routes = list(dict.fromkeys([own_addresses(each)[0] for each in others]))
-    away = [each for each in routes if not _is_loopback(each)]
+    away = [each for each in routes if not is_loopback(each)]
     return away or routes or ["127.0.0.1"]
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 def named(found: Sequence[tuple[str, int, tuple[str, ...]]], taken: Iterable[str] = ()) -> list[Node]:
