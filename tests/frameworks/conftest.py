@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -121,7 +122,9 @@ class Framework:
             process.kill()
         for node in self.cluster:
             for each in node.processes():
-                self.cluster.kill(each)
+                # Some end by themselves when what they belong to is gone.
+                with contextlib.suppress(ProcessLookupError):
+                    self.cluster.kill(each)
         for process in self._started:
             process.wait()
 

@@ -165,8 +165,18 @@ class Job:
         Raises:
             JobFailed: The job hung or failed, or a rank raised an error.
         """
+        if self.hung or self.exit_code != 0:
+            raise JobFailed(self.report())
+        return self.values()
+
+    def values(self) -> list[Any]:
+        """Return what the ranks returned, in their order, however the job ended after that.
+
+        Raises:
+            JobFailed: A rank raised an error.
+        """
         ranks = self.ranks
-        if self.hung or self.exit_code != 0 or any(rank.error for rank in ranks.values()):
+        if any(rank.error for rank in ranks.values()):
             raise JobFailed(self.report())
         return [ranks[number].result for number in sorted(ranks)]
 

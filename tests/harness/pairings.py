@@ -496,6 +496,14 @@ LACKS = (
         "from the second question on it names its nodes for a job that nobody knows",
         harm=True,
     ),
+    Lack(
+        "abandoned collectives",
+        "prterun-5.0.*",
+        "*",
+        "where procs leave while the server keeps a collective that they have given up, it may take that from its list "
+        "twice and crash or hang in PMIx_server_finalize (openpmix #4112; the stack is in `unsteady.RACES`)",
+        harm=True,
+    ),
     Lack("signals by job control", "mpirun-4.1.*", "*", "it reports a success and sends no signal"),
     Lack("targets of job control", "prterun*", "*", "whomever a signal is for, all procs of the job get it"),
     Lack("termination by job control", "prterun*", "*", "its server answers with NOT_SUPPORTED"),

@@ -146,6 +146,8 @@ async def side_by_side(me):
         async with me.group("acme.all", me.job.procs[::-1], timeout=40) as everybody:
             wrong += await again(me, 2, everybody)
             wrong += await again(me, 2, team)
+    # The name of a group is free when its last member has destructed it, which the others cannot know.
+    await me.barrier(timeout=40)
     async with (
         me.group("acme.low", me.job.procs[1:], timeout=40)
         if me.rank
