@@ -14,7 +14,7 @@ def shown(event):
     return event.code.name, event.source.rank, dict(event.info)
 
 
-async def left(stream, quiet=0.4):
+async def left(stream, quiet=0.8):
     """Return what comes until nothing has come for a while."""
     found = []
     while True:

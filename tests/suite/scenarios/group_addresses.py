@@ -66,7 +66,7 @@ async def notified(me):
         await me.fence(timeout=20)
         while True:
             try:
-                found.append((await events.get(timeout=0.4)).info["acme.to"])
+                found.append((await events.get(timeout=1.5)).info["acme.to"])
             except OperationTimeout:
                 break
         if me.rank:

@@ -68,7 +68,7 @@ def kind(error):
     return f"PMIxError {error.code}" if type(error) is PMIxError else type(error).__name__
 
 
-async def heard(stream, quiet=0.3):
+async def heard(stream, quiet=0.8):
     """Return which procs events are about, and of which group, until none has come for a while."""
     found = []
     while True:

@@ -48,7 +48,7 @@ async def listening(me):
     return invitations
 
 
-async def count(stream, quiet=0.2):
+async def count(stream, quiet=0.6):
     """Return how many come until none has come for a while."""
     number = 0
     while True:
@@ -215,7 +215,7 @@ async def silent(me):
     invitations = await listening(me)
     if me.rank == 0:
         said = []
-        async with me.invite("acme.silent", me.job.procs[1:], timeout=1) as invite:
+        async with me.invite("acme.silent", me.job.procs[1:], timeout=4) as invite:
             async for answer in invite.answers():
                 said.append((type(answer).__name__, answer.proc.rank, answer.reason != ""))
                 if isinstance(answer, Failed):
@@ -443,7 +443,7 @@ async def selected(events):
     found = []
     while True:
         try:
-            event = await events.get(timeout=0.2)
+            event = await events.get(timeout=0.6)
         except OperationTimeout:
             return found
         leader = event.info.get(attrs.GROUP_LEADER.key)

@@ -13,7 +13,7 @@ def names(procs):
     return [proc.rank for proc in procs]
 
 
-async def heard(stream, quiet=0.2):
+async def heard(stream, quiet=0.6):
     """Return whose events have come, and about which group, until none has come for a while."""
     found = []
     while True:
