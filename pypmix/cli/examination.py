@@ -136,11 +136,14 @@ class Channel:
             return
 
     def code(self) -> int | None:
-        """Return the exit code, None if it still runs."""
+        """Return the exit code, None if it still runs; what it has written to standard error is read by then."""
         try:
-            return cast("int", self._process.wait(1.0))
+            code = cast("int", self._process.wait(1.0))
         except subprocess.TimeoutExpired:
             return None
+        # A process that it has left behind may keep the pipe open.
+        self._threads[1].join(1.0)
+        return code
 
     def close(self) -> None:
         """End the command; the probes end with their input."""

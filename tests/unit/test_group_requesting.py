@@ -91,6 +91,27 @@ def test_a_proc_that_all_approve_of_is_a_member() -> None:
     assert ticket.at is not None and ticket.at < 1, "nobody waits where all have handlers or none"
 
 
+def test_the_servers_know_a_member_before_the_steward_does() -> None:
+    """Else a fence of the group that the steward calls at once leaves the new member out."""
+    team = Team()
+    seen: list[list[int]] = []
+
+    class Slow(Server):
+        def asked(self, process: Process, op: Any, done: Any) -> None:
+            def told(result: object, error: BaseException | None) -> None:
+                seen.extend([[each.rank for each in state.members]] if (state := process.state(G)) is not None else [])
+                done(result, error)
+
+            update = isinstance(op, NotifyEvent) and op.code == statuses.GROUP_MEMBERSHIP_UPDATE
+            super().asked(process, op, told if update else done)
+
+    team.world.__class__ = Slow
+    team.ask(6)
+    team.world.run()
+    assert seen == [[0, 1, 2, 3]]
+    assert team.agree() == [0, 1, 2, 3, 6]
+
+
 @pytest.mark.parametrize("rank", [0, 2])
 def test_one_member_that_refuses_is_enough(rank: int) -> None:
     team = Team()

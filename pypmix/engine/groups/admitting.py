@@ -318,46 +318,55 @@ class Admitting:
             self._go_on(group, desk)
 
     def _admit(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
-        name, membership = group.name, group.membership
-        admission = Admission(membership.last_place + 1, candidate.life)
-        self._taking_in = name, candidate.proc
-        admitted = self._standing.admit(group, candidate.proc, admission, candidate.infos)
-        self._taking_in = None
-        if not admitted:
-            # It has ended, or has left by this request already.
+        """Tell the servers and the others of a new member, and only then this process.
+
+        Whatever is called by the group's name after this process has heard of the member must find it at the server.
+        """
+        who, membership = candidate.proc, group.membership
+        if self._standing.has_ended(who) or membership.has_departed(who, candidate.life):
             self._close(desk, candidate)
             self._go_on(group, desk)
             return
+        admission = Admission(membership.last_place + 1, candidate.life)
+        others = [member for member in membership.members if member not in (self._me, who)]
         infos = (
-            procs(keys.GROUP_MEMBERSHIP, membership.members),
-            proc(ADDED, candidate.proc),
+            procs(keys.GROUP_MEMBERSHIP, [*[member for member in membership.members if member != who], who]),
+            proc(ADDED, who),
             size(PLACE, admission.place),
             size(LIFE, admission.life),
             *candidate.infos,
         )
-        others = [member for member in membership.members if member not in (self._me, candidate.proc)]
         candidate.unaware = candidate.approved.intersection(others) | {self._me}
+        # The server of the new member hears of the group by this, if it has no other member there.
+        update = event(GROUP_MEMBERSHIP_UPDATE, group.name, (*others, who), infos)
 
-        def sent(_: None, error: BaseException | None) -> None:
-            if self._standing.group(name) is not group:
+        def published(_: None, error: BaseException | None) -> None:
+            if self._standing.group(group.name) is not group:
                 # Whoever is the steward now knows that it is a member.
-                self._say(
-                    TURN, name, (candidate.proc,), (size(LIFE, candidate.life), procs(keys.GROUP_MEMBERSHIP, others))
-                )
+                self._say(TURN, group.name, (who,), (size(LIFE, candidate.life), procs(keys.GROUP_MEMBERSHIP, others)))
             elif error is None:
-                self._told(group, desk, candidate)
+                self._published(group, desk, candidate, admission, infos)
             else:
                 self._close(desk, candidate)
-                self._standing.dismiss(group, candidate.proc, candidate.life)
-                self._refuse(name, candidate.proc, candidate.life, getattr(error, "code", -1), str(error))
+                self._refuse(group.name, who, candidate.life, getattr(error, "code", -1), str(error))
                 self._go_on(group, desk)
 
-        # The server of the new member hears of the group by this, if it has no other member there.
-        update = event(GROUP_MEMBERSHIP_UPDATE, name, (*others, candidate.proc), infos)
-        self._port.handlers.raised(
-            Notification(GROUP_MEMBERSHIP_UPDATE, self._me, RANGE_PROC_LOCAL, update.infos), False
-        )
-        self._port.submit(update, sent)
+        self._port.submit(update, published)
+
+    def _published(
+        self, group: Group, desk: _Desk, candidate: _Candidate, admission: Admission, infos: tuple[Info, ...]
+    ) -> None:
+        self._taking_in = group.name, candidate.proc
+        news = self._standing.admit(group, candidate.proc, admission, candidate.infos)
+        self._taking_in = None
+        if news:
+            self._port.handlers.raised(Notification(GROUP_MEMBERSHIP_UPDATE, self._me, RANGE_PROC_LOCAL, infos), False)
+        if self._is_in(group, candidate.proc, candidate.life):
+            self._told(group, desk, candidate)
+        else:
+            # It has ended, or has left by this request already.
+            self._close(desk, candidate)
+            self._go_on(group, desk)
 
     def _told(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
         """All are being told of a new member: wait until those who speak know."""
