@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,43 @@ def test_groups_that_come_and_go_leave_nothing_on_the_server(mpi):
     for line in lines:
         count, grown = map(int, line.partition("[")[2].rstrip("]").split(","))
         assert count == 50 and grown < 512, f"the server grew by {grown} KiB"
+
+
+@pytest.fixture
+def both(mpi):
+    """Run a program that uses mpi4py and pypmix, as `mpi` does."""
+    if not list(provision.mpi4py().parents[1].glob(f"lib/python3.{sys.version_info.minor}")):
+        machine.lacking(f"mpi4py for Python 3.{sys.version_info.minor}")
+    # The native engine needs cffi.
+    return functools.partial(mpi, PYTHONPATH=os.pathsep.join([str(machine.ROOT), *filter(None, sys.path)]))
+
+
+@pytest.mark.parametrize("kind", ["world", "session"])
+def test_communicators_of_groups(both, kind):
+    """Their ranks are those of the group, in whatever order; halves of the job make theirs at the same time."""
+    lines = only(both(4, str(PROGRAMS / "communicators.py"), kind), kind)
+    assert lines == [f"{kind} {rank} {[[0b0101, 0b1010][rank % 2]] * 3}" for rank in range(4)]
+
+
+@pytest.mark.servers("python-server", pairings.NODES)
+def test_communicators_of_groups_open_a_session_where_there_is_no_world(both):
+    """Nowhere else: Open MPI starts after no client of the native engine, which is the one for PRRTE."""
+    lines = only(both(4, str(PROGRAMS / "communicators.py"), "opened"), "opened")
+    assert lines == [f"opened {rank} {[[0b0101, 0b1010][rank % 2]] * 3}" for rank in range(4)]
+
+
+def test_a_communicator_of_two_jobs(both):
+    lines = only(both(2, str(PROGRAMS / "communicators.py"), "jobs"), "jobs")
+    assert lines == [
+        f"jobs {rank} {[place, place, 4, [1, 0, 1, 0]]}" for rank, place in [(0, 1), (0, 3), (1, 0), (1, 2)]
+    ]
+
+
+def test_no_communicator_with_a_member_that_has_no_mpi(both):
+    lines = only(both(3, str(PROGRAMS / "communicators.py"), "lacking"), "lacking")
+    assert len(lines) == 3
+    for line in lines:
+        assert "there is no communicator of 'acme'" in line and "ModuleNotFoundError" in line and "[1])" in line
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])

@@ -6,11 +6,13 @@ import json
 from typing import Any, assert_type
 
 import pypmix.aio.recipes.leadership as awaited
+import pypmix.aio.recipes.mpi as awaited_mpi
 import pypmix.recipes.leadership as blocking
 from pypmix import (
     Accepted,
     Change,
     Client,
+    Connection,
     Declined,
     Event,
     Failed,
@@ -25,6 +27,7 @@ from pypmix import (
 )
 from pypmix.events import Answer
 from pypmix.recipes import Leadership
+from pypmix.recipes.mpi import Communicator
 
 
 def used(me: Client) -> None:
@@ -75,6 +78,16 @@ def led(group: Group) -> None:
             assert_type(term.leader, Proc)
             assert_type(term.over(), bool)
             assert_type(term.over.wait(1.0), bool)
+
+
+def communicating(group: Group, connection: Connection) -> None:
+    with Communicator(group, timeout=None) as comm, Communicator(connection):
+        comm.allreduce(1)
+
+
+async def communicating_awaited(group: aio.Group) -> None:
+    async with awaited_mpi.Communicator(group) as comm:
+        comm.allreduce(1)
 
 
 async def led_awaited(me: aio.Client) -> None:
