@@ -13,6 +13,8 @@ from harness import machine, pairings, provision
 from harness.pairings import Part
 
 PROGRAMS = Path(__file__).parent / "mpi"
+EXAMPLES = machine.ROOT / "docs" / "examples" / "mpi"
+LIMIT = 75.0
 
 RELEASE = provision.RELEASES[0]
 
@@ -40,7 +42,7 @@ def mpi(launch):
     def start(ranks: int, *command: str, **environment: str):
         # What finds pypmix has no business in the ranks, which run another Python's packages.
         clean = {**ENVIRONMENT, "PYTHONPATH": "", **environment}
-        job = launch(Part(ranks, [str(python), *command], clean))
+        job = launch(Part(ranks, [str(python), *command], clean), limit=LIMIT)
         assert job.exit_code == 0, job.report()
         return job.stdout.splitlines()
 
@@ -141,6 +143,20 @@ def test_no_communicator_with_a_member_that_has_no_mpi(both):
     assert len(lines) == 3
     for line in lines:
         assert "there is no communicator of 'acme'" in line and "ModuleNotFoundError" in line and "[1])" in line
+
+
+def test_the_example_of_both(both):
+    """The ranks of each node have a communicator of their own."""
+    sums = sorted(line.split()[5] for line in only(both(4, str(EXAMPLES / "both.py")), "rank"))
+    # All on one node, or three of them on one of two, or two and two.
+    assert sums in (["6"] * 4, ["1", "1", "5", "5"])
+
+
+@pytest.mark.parametrize(("ranks", "module"), [(1, ()), (3, ("-m", "mpi4py.futures"))], ids=["spawned", "of the job"])
+def test_pools(mpi, ranks, module):
+    """Workers of a pool are spawned, or are the other ranks of the job."""
+    lines = mpi(ranks, *module, str(EXAMPLES / "pool.py"))
+    assert lines[0] == str([number * number for number in range(8)])
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
