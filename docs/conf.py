@@ -55,6 +55,8 @@ nitpick_ignore_regex = [
     ("py:(class|obj)", r"(Given|Later|Reply|H|P|Connected|Described|Exchange|Pending|Handler|JobInfo|Output|Upcall)"),
     ("py:(class|obj)", r"(Launch|Desk|Start|Done|ServerSession|Codec|Among)"),
     ("py:(class|obj)", r"(GroupConstruct|GroupInvite|aio\.Group|Elect|AsyncLeadership|BlockingLeadership)"),
+    # mpi4py has its own documentation.
+    ("py:.*", r"MPI\..*"),
     # Parts of the package that are not public.
     ("py:.*", r"pypmix\.host\.(output|job\.Slot|callbacks\.(processes|desk|watching|requests\.(R|Later)$)).*"),
     ("py:class", r"pypmix\.standard\.jobinfo\.JobInfo"),

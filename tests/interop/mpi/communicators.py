@@ -7,6 +7,7 @@ communicators.py jobs        a job and one that it spawns
 communicators.py lacking     one rank has no mpi4py
 """
 
+import os
 import sys
 
 kind = sys.argv[1]
@@ -37,7 +38,9 @@ def halves(me):
 def jobs(me):
     parent = me.parent
     if parent is None:
-        child = me.spawn([sys.executable, *sys.argv], n=2) if me.rank == 0 else None
+        # What the command line of this job has set is not there for a spawned one.
+        settings = [f"{name}={text}" for name, text in os.environ.items() if name.startswith(("OMPI_", "PYTHONPATH"))]
+        child = me.spawn(["env", *settings, sys.executable, *sys.argv], n=2) if me.rank == 0 else None
         nspace = me.bcast(child.nspace if child else None, timeout=60)
         procs = [pypmix.Proc(nspace, 1), *me.job.procs, pypmix.Proc(nspace, 0)]
     else:
