@@ -37,7 +37,7 @@ READY = 30.0
 SETTLE = 10.0
 """Seconds that processes get to end after what they belong to has ended."""
 
-PROGRAMS = ("ip", "nsenter", "ssh", "ssh-keygen")
+PROGRAMS = ("ip", "ss", "nsenter", "ssh", "ssh-keygen")
 SSHD = "/usr/sbin/sshd"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -69,6 +69,10 @@ MaxStartups 200
 MaxSessions 200
 Subsystem sftp internal-sftp
 """
+
+
+NETWORK = "10.77.0"
+"""The first three numbers of the nodes' IPv4 addresses."""
 
 
 class HasPid(Protocol):
@@ -110,7 +114,7 @@ class Node:
 
     def __init__(self, name: str, number: int, folder: Path) -> None:
         self.name = name
-        self.address = f"10.77.0.{number}"
+        self.address = f"{NETWORK}.{number}"
         self.address6 = f"fd00:77::{number:x}"
         self.tmp = folder / name
         self.pid = 0
@@ -410,6 +414,21 @@ class Cluster:
         """Plug the cable of a node in again."""
         self._ip_of_the_hub("link", "set", name, "up")
         self._down.discard(name)
+
+    def reset(self, name: str, spared: Sequence[int] = (22,)) -> int:
+        """Reset the connections of a node with others, as a firewall does that forgets them; return how many.
+
+        Args:
+            name: The node.
+            spared: The ports whose connections stay.
+        """
+        words = ["state", "established", "dst", f"{NETWORK}.0/24"]
+        for port in spared:
+            words += ["and", "sport", "!=", f":{port}", "and", "dport", "!=", f":{port}"]
+        command = ["nsenter", f"--net=/proc/{self[name].pid}/ns/net", "ss", "--kill", "-Htn", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=READY, stdin=subprocess.DEVNULL)
+        assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+        return len(done.stdout.splitlines())
 
     def cut(self, a: str, b: str) -> None:
         """Let two nodes no longer reach each other; what one sends the other vanishes."""

@@ -50,7 +50,7 @@ GONE = 20.0
 PATIENCE = 30.0
 """Seconds for which processes that were started alike wait for each other, by default."""
 
-QUIET = ("nobody", "a short cut", "a short stop", "a guard")
+QUIET = ("nobody", "a short cut", "a short stop", "a guard", "resets")
 """What a job does not notice."""
 
 ANY = ("any cut", "any stop", "any cut between two")
@@ -68,7 +68,10 @@ LONG = ("a long cut", "a long stop")
 SECOND = ("a rank", "a daemon", "the launcher", "TERM", "a guard", "an agent", "a short cut", "a short stop")
 """What may be hit twice in a row."""
 
-IN_CI = ("a daemon", "the launcher", "a rank", "a short cut")
+IN_CI = ("a daemon", "the launcher", "a rank", "a short cut", "resets")
+
+MEETING = 7777
+"""The port where daemons that are started by hand meet the launcher."""
 
 
 def rounds() -> list[tuple[str, int]]:
@@ -124,7 +127,7 @@ class Shaken:
             secret = self.folder / "secret"
             secret.touch(0o600)
             secret.write_text(secrets.token_hex(32))
-            meet = ["--meet", "n1:7777", "--secret-file", str(secret)]
+            meet = ["--meet", f"n1:{MEETING}", "--secret-file", str(secret)]
             for place in (1, 2):
                 words = [*RUN, "--symmetric", f"{place}/{len(NODES)}", *meet, *self.line]
                 self.others.append(self.cluster[NODES[place]].start(*words, stdout=-1, stderr=subprocess.STDOUT))
@@ -194,6 +197,12 @@ class Shaken:
             for process in self.cluster["n1"].processes():
                 if process.command.startswith("srun "):
                     _kill(process.pid)
+        elif what == "resets":
+            found = 0
+            for _ in range(chance.randint(2, 8)):
+                found += self.cluster.reset(chance.choice(NODES), (22, MEETING))
+                time.sleep(chance.uniform(0, 0.7))
+            self.hits.append(f"{found} connections")
         elif what in ("TERM", "INT"):
             if launcher := self.launcher():
                 _kill(launcher, signal.Signals[f"SIG{what}"])

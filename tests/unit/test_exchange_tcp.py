@@ -23,7 +23,18 @@ from hypothesis import strategies as st
 from pypmix import PermissionDenied
 from pypmix.host import tls
 from pypmix.host.exchange import Exchange, TCPCarrier, codec, rendezvous, tcp
-from pypmix.host.exchange.handshake import HELLO, MAGIC, MAX_FRAME, PROOF, Handshake, Stranger, check_name
+from pypmix.host.exchange.handshake import (
+    HELLO,
+    MAGIC,
+    MAX_FRAME,
+    NEW,
+    PROGRESS,
+    PROOF,
+    Handshake,
+    Progress,
+    Stranger,
+    check_name,
+)
 from pypmix.host.exchange.link import Broken, Link
 from pypmix.standard import statuses
 
@@ -304,7 +315,14 @@ def test_the_secret_itself_is_never_sent_and_no_proof_serves_twice():
     mirror = Handshake("a", SECRET)
     proof = codec.unpack(mirror.take(sent[0]))[1][1]
     with pytest.raises(Stranger, match="secret"):
-        mirror.take(codec.pack(PROOF, proof))
+        mirror.take(codec.pack(PROOF, proof, PROGRESS.write(NEW)))
+    # Nor does it serve for another claim.
+    other = Handshake("a", SECRET)
+    mine = Handshake("b", SECRET, to="a")
+    proof, said = codec.unpack(mine.take(other.take(mine.begin())))[1]
+    with pytest.raises(Stranger, match="secret"):
+        other.take(codec.pack(PROOF, proof, PROGRESS.write(Progress(b"x" * 16, 1, 0))))
+    assert PROGRESS.read(said) == NEW
 
 
 def test_one_that_means_another_server_is_refused():

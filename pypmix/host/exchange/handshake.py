@@ -4,6 +4,9 @@ The one that dials says who it is, whom it means, and a number that it has never
 and proves that it knows the secret by a code over all of this; then the first proves it as well. What follows on the
 connection is secret where it is encrypted (`pypmix.host.tls`): the codes are those of this connection alone then, so
 that a third process cannot sit between the two. Where it is not, that is the network's business.
+
+A connection that was reset is made again by the same handshake: with its proof, each side says how far it is
+(`Progress`; `journal` has the theory).
 """
 
 from __future__ import annotations
@@ -12,13 +15,16 @@ import hmac
 import os
 
 from pypmix.host.exchange import codec
-from pypmix.host.exchange.codec import TEXT
+from pypmix.host.exchange.codec import BYTES, NUMBER, TEXT
 from pypmix.host.naming import check_name
 from pypmix.standard.errors import RemoteProtocolError
+from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pypmix.host.exchange.rendezvous import Address
 
 HELLO = 1
 CHALLENGE = 2
@@ -26,10 +32,30 @@ PROOF = 3
 WELCOME = 4
 REFUSED = 5
 
-MAGIC = b"pypmix exchange 4"
+MAGIC = b"pypmix exchange 5"
 NONCE = 32
+NUMBER_OF_LINK = 16
 MAX_FRAME = 4096
 """The longest message before both have proved who they are."""
+
+
+class Progress(Record):
+    """The state of one side of a connection that is made again; a new one has none.
+
+    Attributes:
+        link: The number of the connection; empty for a new one.
+        dialed: How often this side has dialed to make it again.
+        received: How many messages have come.
+    """
+
+    link: bytes = b""
+    dialed: int = 0
+    received: int = 0
+
+
+ADDRESS: codec.Field[Address] = codec.message(TEXT, NUMBER)
+PROGRESS: codec.Field[Progress] = codec.record(Progress, BYTES, NUMBER, NUMBER)
+NEW = Progress()
 
 
 class Stranger(Exception):
@@ -51,17 +77,31 @@ class Handshake:
         name: This server's name.
         secret: What all servers of the session know.
         to: The name of the server that is dialed; empty for the side that was.
-        admit: Told the name of a dialer that has proved to know the secret; raises `Stranger` to refuse it.
+        progress: How far this side is, if it dials to make a connection again.
+        admit: Told the name of a dialer that has proved to know the secret, and how far it is; returns how far this
+            side is, or raises `Stranger` to refuse it.
 
     Attributes:
         peer: Who the other one is, as far as it has said so.
+        listens: Where the one that dials listens, by the address that it dials from; port 0 if that is another one.
+        theirs: How far the other side is, once it is done.
         proved: Whether this side has proved it, so that the other one may take it for a member.
         done: Whether both have proved that they know the secret.
         binding: Returns what only the two ends of an encrypted connection know alike.
     """
 
-    def __init__(self, name: str, secret: bytes, to: str = "", admit: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        secret: bytes,
+        to: str = "",
+        *,
+        progress: Progress = NEW,
+        admit: Callable[[str, Progress], Progress] | None = None,
+    ) -> None:
         self.peer = to
+        self.listens: Address = ("", 0)
+        self.theirs = NEW
         self.proved = False
         self.done = False
         self.binding: Callable[[], bytes] = bytes
@@ -69,13 +109,15 @@ class Handshake:
         self._secret = secret
         self._dials = bool(to)
         self._admit = admit
+        self._progress = progress
         self._nonce = os.urandom(NONCE)
         self._other = b""
         self._expected: tuple[int, ...] = (CHALLENGE, WELCOME) if to else (HELLO, PROOF)
 
     def begin(self) -> bytes:
         """Return the first message of the one that dials."""
-        return codec.pack(HELLO, MAGIC, TEXT.write(self._name), TEXT.write(self.peer), self._nonce)
+        names = TEXT.write(self._name), TEXT.write(self.peer)
+        return codec.pack(HELLO, MAGIC, *names, self._nonce, ADDRESS.write(self.listens))
 
     def take(self, message: bytes) -> bytes:
         """Take a message in; return the answer, which may be empty.
@@ -93,12 +135,13 @@ class Handshake:
             self._expected = self._expected[1:]
             return _STEPS[kind](self, parts)
         except RemoteProtocolError as error:
-            raise Stranger(f"what came is no handshake: {error.detail}") from None
+            raise Stranger(f"what came is not a handshake: {error.detail}") from None
 
     def _hello(self, parts: list[bytes]) -> bytes:
-        magic, name, to, nonce = codec.expect(parts, 4)
-        if magic != MAGIC or len(nonce) != NONCE:
-            raise Stranger("what came is no handshake of this version")
+        magic, name, to, nonce, listens = codec.expect(parts, 5) if parts[:1] == [MAGIC] else [b""] * 5
+        self.listens = ADDRESS.read(listens) if magic else ("", -1)
+        if not 0 <= self.listens[1] < 1 << 16 or len(nonce) != NONCE:
+            raise Stranger("what came is not a handshake of this version")
         try:
             self.peer = check_name(TEXT.read(name))
         except ValueError as error:
@@ -110,33 +153,47 @@ class Handshake:
 
     def _challenge(self, parts: list[bytes]) -> bytes:
         self._other, proof = codec.expect(parts, 2)
-        if len(self._other) != NONCE or not hmac.compare_digest(proof, self._code(b"dialed")):
-            raise Stranger(f"{self.peer} does not know the secret of this session")
+        self._check(proof, b"dialed")
         self.proved = True
-        return codec.pack(PROOF, self._code(b"dials"))
+        said = PROGRESS.write(self._progress)
+        return codec.pack(PROOF, self._code(b"dials", said), said)
 
     def _proof(self, parts: list[bytes]) -> bytes:
-        (proof,) = codec.expect(parts, 1)
-        if not hmac.compare_digest(proof, self._code(b"dials")):
-            raise Stranger(f"{self.peer} does not know the secret of this session")
+        self._hear(parts, b"dials")
         if self._admit is not None:
-            self._admit(self.peer)
+            self._progress = self._admit(self.peer, self.theirs)
         self.done = True
-        return codec.pack(WELCOME)
+        said = PROGRESS.write(self._progress)
+        return codec.pack(WELCOME, self._code(b"welcomes", said), said)
 
     def _welcome(self, parts: list[bytes]) -> bytes:
-        codec.expect(parts, 0)
+        self._hear(parts, b"welcomes")
         self.done = True
         return b""
 
-    def _code(self, side: bytes) -> bytes:
+    def _hear(self, parts: list[bytes], side: bytes) -> None:
+        """Take in how far the other side is."""
+        proof, said = codec.expect(parts, 2)
+        self._check(proof, side, said)
+        self.theirs = PROGRESS.read(said)
+
+    def _check(self, proof: bytes, side: bytes, said: bytes = b"") -> None:
+        if len(self._other) != NONCE or not hmac.compare_digest(proof, self._code(side, said)):
+            raise Stranger(f"{self.peer} does not know the secret of this session")
+
+    def link(self) -> bytes:
+        """Return a number of this connection that no other one has and only the two sides know."""
+        return self._code(b"link")[:NUMBER_OF_LINK]
+
+    def _code(self, side: bytes, said: bytes = b"") -> bytes:
         """Return what only one who knows the secret can say, in this handshake, as this side."""
         if self._dials:
             told = (self._name, self.peer, self._nonce, self._other)
         else:
             told = (self.peer, self._name, self._other, self._nonce)
-        dialer, dialed, first, second = told
-        message = codec.pack(0, MAGIC, side, TEXT.write(dialer), TEXT.write(dialed), first, second, self.binding())
+        names, nonces = [TEXT.write(name) for name in told[:2]], told[2:]
+        listens = ADDRESS.write(self.listens)
+        message = codec.pack(0, MAGIC, side, *names, *nonces, listens, said, self.binding())
         return hmac.digest(self._secret, message, "sha256")
 
 

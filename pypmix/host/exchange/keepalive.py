@@ -81,6 +81,7 @@ class KeepAlive:
         self._lose = lose
         self._turned = time.monotonic()
         self._stopped = float("-inf")
+        self._away = False
 
     def turn(self) -> None:
         """A turn is over; to be called each `every` seconds."""
@@ -127,8 +128,13 @@ class KeepAlive:
 
     def away(self, going: bool) -> None:
         """Tell the others that this server will be silent, or is back; from any thread."""
+        self._away = going
         for link in list(self._links.values()):
             self._tell(link, codec.pack(AWAY, b"\1" if going else b"\0"))
+
+    def resumed(self, link: Link) -> None:
+        """A connection is there again that was reset: what was said on it meanwhile may be lost."""
+        self._tell(link, codec.pack(AWAY, b"\1" if self._away else b"\0"))
 
     def _doubt(self, link: Link, lost: bool) -> None:
         """Another server suspects or has lost the one at the end of a connection."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import struct
 import threading
@@ -9,7 +11,9 @@ import time
 from collections import deque
 
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
+from pypmix.host.exchange.carrier import MAX_MESSAGE
 from pypmix.host.exchange.handshake import MAX_FRAME
+from pypmix.host.exchange.journal import Journal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.alarms import Alarm as Timer
     from pypmix.host.exchange.handshake import Handshake
+    from pypmix.host.exchange.rendezvous import Address
     from pypmix.host.tls import Tunnel
 
 _LENGTH = struct.Struct("!I")
@@ -29,12 +34,36 @@ CONTROL = 1 << 31
 """The bit of a frame's length that says that the frame is the carriers' own, and not a message."""
 
 
+RESETS = (errno.ECONNRESET, errno.ECONNABORTED)
+"""The errors that say that a connection is over, and not that its other side is."""
+
+ACKNOWLEDGE = b"\0"
+"""The first byte of a frame that acknowledges messages."""
+
+_ACKNOWLEDGED = struct.Struct("!cQ")
+
+
 class Broken(Exception):
     """The connection is of no more use; the text says why."""
 
 
 class Ended(Broken):
-    """The connection has ended by itself."""
+    """The connection has ended by itself.
+
+    Attributes:
+        reset: Whether it was reset.
+        refused: Whether it was refused: no process listens there.
+    """
+
+    def __init__(self, detail: str, *, reset: bool = False, refused: bool = False) -> None:
+        super().__init__(detail)
+        self.reset = reset
+        self.refused = refused
+
+    @classmethod
+    def by(cls, code: int) -> Ended:
+        """Return the end by an error of the system."""
+        return cls(os.strerror(code), refused=code == errno.ECONNREFUSED)
 
 
 class Pulse:
@@ -57,16 +86,23 @@ class Pulse:
 class Link:
     """One connection.
 
+    It is open once both sides have proved who they are. One that was reset is closed and has a journal: it keeps what
+    it is to send, until another one takes its place (`heir`), which sends that.
+
     Args:
         sock: The socket; it belongs to the link from here on.
         handshake: How it begins.
         dials: Whether this side has dialed.
         keep_alive: Seconds after which the system ends the connection if nothing is acknowledged.
         encrypt: Whether the connection is encrypted; the side that was dialed follows the other one if it may.
+        address: The other side's address.
 
     Attributes:
+        address: Where the other side is dialed, or listens.
         open: Whether both sides have proved who they are.
         closed: Whether it is over.
+        journal: What is kept to make it again; None while it is not open, and once it is over for good.
+        heir: The one that has taken its place.
         since: When it began, by `time.monotonic`.
         timer: What ends it if it gets no further.
         unsent: How many bytes wait to be sent.
@@ -85,14 +121,18 @@ class Link:
         dials: bool,
         keep_alive: float = KEEP_ALIVE_SECONDS,
         encrypt: bool = False,
+        address: Address = ("", 0),
     ) -> None:
         self.sock = sock
+        self.address = address
         self.fd = sock.fileno()
         self.handshake = handshake
         self.dials = dials
         self.connecting = dials
         self.open = False
         self.closed = False
+        self.journal: Journal | None = None
+        self.heir: Link | None = None
         self.watched = 0
         self.since = time.monotonic()
         self.timer: Timer | None = None
@@ -105,12 +145,17 @@ class Link:
         self._encrypt = encrypt
         self._began = dials
         self._shut = False
+        self._reset = False
         self._lock = threading.Lock()
         self._out: deque[memoryview] = deque()
         self._in = bytearray()
         if dials and encrypt:
             self._secure()
         sock.setblocking(False)
+        self._set_options(keep_alive)
+
+    def _set_options(self, keep_alive: float) -> None:
+        sock = self.sock
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (
@@ -129,7 +174,12 @@ class Link:
         """The other server's name, empty while it has not said it."""
         return self.handshake.peer
 
-    def send(self, message: bytes, limit: int, control: int = 0) -> bool:
+    def begin(self) -> None:
+        """Both sides have proved who they are."""
+        self.open = True
+        self.journal = Journal(self.handshake.link())
+
+    def send(self, message: bytes, limit: int, control: int = 0) -> bool | None:
         """Send a frame, or as much as there is room for now; from any thread.
 
         Args:
@@ -138,27 +188,66 @@ class Link:
             control: `CONTROL` if the frame is the carriers' own.
 
         Returns:
-            Whether something is left to `flush`.
+            Whether something is left to `flush`; None if another one has taken its place, which is to send it.
 
         Raises:
             Broken: The other side reads too slowly, or not at all.
             Ended: The connection has ended.
         """
         with self._lock:
-            if self.closed or self._shut:
+            if self.heir is not None:
+                return None
+            journal = self.journal
+            if self._shut or (self.closed and journal is None):
                 return False
             if self.unsent and self.unsent + len(message) > limit:
                 raise Broken(f"it does not read what it is sent: {self.unsent} bytes wait")
-            head = _LENGTH.pack(len(message) | control)
-            # What is short goes in one piece, for one segment; what is long is not copied.
-            for piece in (head + message,) if len(message) < CHUNK else (head, message):
-                rest = memoryview(piece)
+            if journal is not None and not control:
+                if journal.late > limit + MAX_MESSAGE:
+                    raise Broken(f"it does not acknowledge what it is sent: {journal.late} bytes are kept")
+                journal.sent(message)
+            if self.closed:
+                self.unsent += 0 if control else len(message)
+                return False
+            for piece in _pieces(message, control):
+                rest = piece
                 if not self._out and not self.connecting:
                     rest = rest[self._push(rest) :]
                 if rest:
                     self._out.append(rest)
                     self.unsent += len(rest)
             return self._waits()
+
+    def suspend(self) -> None:
+        """It was reset: keep what is sent from here on."""
+        with self._lock:
+            self._close()
+            self.unsent = self.journal.size if self.journal is not None else 0
+
+    def hand_over(self, heir: Link) -> Journal:
+        """Let another one send what this one was to send, from here on."""
+        with self._lock:
+            assert self.journal is not None
+            journal = self.journal
+            journal.resume(heir.handshake.theirs)
+            self.journal = None
+            self.heir = heir
+            return journal
+
+    def replace(self, other: Link) -> None:
+        """Take the place of one that was reset; what its other side has not got is left to `flush`.
+
+        Raises:
+            RemoteProtocolError: The other side says that it has got what was not sent.
+        """
+        with self._lock:
+            self.journal = journal = other.hand_over(self)
+            self.pulse = other.pulse
+            for message in journal.unacknowledged():
+                for piece in _pieces(message, 0):
+                    self._out.append(piece)
+                    self.unsent += len(piece)
+            self.open = True
 
     def flush(self) -> bool:
         """Send what waits; tell whether something is left.
@@ -171,7 +260,7 @@ class Link:
                 try:
                     self.tunnel.flush()
                 except OSError as error:
-                    raise Ended(error.strerror or str(error)) from None
+                    raise self._ended(error) from None
             while self._out and not self.closed:
                 piece = self._out[0]
                 count = self._push(piece)
@@ -201,9 +290,18 @@ class Link:
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError as error:
-            raise Ended(error.strerror or str(error)) from None
+            raise self._ended(error) from None
         self.sent += count
         return count
+
+    def _ended(self, error: OSError) -> Ended:
+        self._reset = self._reset or error.errno in RESETS
+        return Ended(error.strerror or str(error), reset=self._reset)
+
+    def acknowledgement(self) -> bytes:
+        """Return the frame that acknowledges what has come; empty if there is nothing to acknowledge."""
+        count = self.journal.acknowledgement() if self.journal is not None else None
+        return b"" if count is None else _ACKNOWLEDGED.pack(ACKNOWLEDGE, count)
 
     def finish(self) -> None:
         """Tell the other side, when all has been sent, that nothing more comes; what it still sends can be received."""
@@ -230,9 +328,11 @@ class Link:
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:
-            raise Ended(error.strerror or str(error)) from None
+            raise self._ended(error) from None
         if not data:
-            raise Ended("it has closed the connection")
+            with self._lock:
+                # The system tells one thread of a reset; it may have told one that was sending.
+                raise Ended("it has closed the connection", reset=self._reset)
         self._in += data
         self.signs += len(data)
         return True
@@ -271,18 +371,42 @@ class Link:
                 frame = bytes(memoryview(self._in)[start + 4 : end])
                 start = end
                 if control:
-                    self.control(frame)
-                else:
-                    yield frame
+                    self._control(frame)
+                    continue
+                if self.journal is not None:
+                    self.journal.received(size)
+                yield frame
         finally:
             del self._in[:start]
 
-    def close(self) -> None:
-        """End the connection."""
+    def _control(self, frame: bytes) -> None:
+        if frame[:1] != ACKNOWLEDGE:
+            self.control(frame)
+            return
+        if len(frame) != _ACKNOWLEDGED.size:
+            raise Broken("it acknowledges nothing that can be read")
         with self._lock:
-            self.closed = True
-            self._out.clear()
-            self.unsent = 0
-            self.sock.close()
+            if self.journal is not None:
+                self.journal.acknowledge(_ACKNOWLEDGED.unpack(frame)[1])
+
+    def _close(self) -> None:
+        self.closed = True
+        self._out.clear()
+        self.unsent = 0
+        self.sock.close()
+
+    def close(self) -> None:
+        """End the connection for good."""
+        with self._lock:
+            self._close()
+            self.journal = None
         if self.timer is not None:
             self.timer.cancel()
+
+
+def _pieces(message: bytes, control: int) -> tuple[memoryview, ...]:
+    """Return a frame: what is short in one piece, for one segment; what is long is not copied."""
+    head = _LENGTH.pack(len(message) | control)
+    if len(message) < CHUNK:
+        return (memoryview(head + message),)
+    return memoryview(head), memoryview(message)

@@ -16,7 +16,7 @@ from pypmix.host import addresses
 from pypmix.host.exchange import rendezvous
 from pypmix.host.exchange.carrier import MAX_MESSAGE
 from pypmix.host.exchange.errors import log
-from pypmix.host.exchange.handshake import Handshake, Stranger, refusal
+from pypmix.host.exchange.handshake import NEW, Handshake, Progress, Stranger, refusal
 from pypmix.host.exchange.keepalive import KeepAlive
 from pypmix.host.exchange.limits import (
     DIAL_SECONDS,
@@ -64,21 +64,23 @@ GOODBYE = b""
 
 
 class _Peer:
-    """Another server, as far as it is known where it listens.
+    """Another server, as far as it is known where it listens, and is to be dialed.
 
     Attributes:
-        met: Whether it has been connected: a connection that ends is not made again.
+        broken: The connection that is to be made again; None for a first one.
+        met: Whether it has been connected: it is not dialed any more.
         tries: How often it was dialed in vain.
         since: When it was to be dialed first.
         link: The connection by which it is being dialed.
         timer: When it is dialed.
     """
 
-    __slots__ = ("addresses", "link", "met", "name", "reason", "since", "timer", "told", "tries")
+    __slots__ = ("addresses", "broken", "link", "met", "name", "reason", "since", "timer", "told", "tries")
 
-    def __init__(self, name: str, addresses: tuple[Address, ...]) -> None:
+    def __init__(self, name: str, addresses: tuple[Address, ...], broken: Link | None = None) -> None:
         self.name = name
         self.addresses = addresses
+        self.broken = broken
         self.met = False
         self.tries = 0
         self.since = time.monotonic()
@@ -104,8 +106,8 @@ class TCPCarrier:
 
     Whoever knows the secret is taken for a server of the session; the secret itself is not sent. Connections that leave
     the machine are encrypted, unless `encrypt` says otherwise. A server that is known and was never connected is dialed
-    again and again, at intervals that grow to some seconds. A connection that ends is the end of its server: it is not
-    made again.
+    again and again, at intervals that grow to some seconds. A connection that is reset is made again, and nothing is
+    lost (`journal` has the theory). One that its server closes is the end of that: it is not made again.
 
     Args:
         name: This server's name.
@@ -116,7 +118,8 @@ class TCPCarrier:
         max_message: The longest message, in bytes.
         max_backlog: How many bytes may wait for a server before it is dropped.
         keep_alive: Seconds after which a server is lost that does not answer, as one whose process was stopped or whose
-            cable was pulled out. The carrier's thread answers: a host that is busy, or blocks elsewhere, is not lost.
+            cable was pulled out, or with which a connection that was reset cannot be made again. The carrier's thread
+            answers: a host that is busy, or blocks elsewhere, is not lost.
         encrypt: Whether connections are encrypted; by default those to addresses that are not loopback's. Of two
             servers the one that dials decides, unless the other one insists on it by True.
 
@@ -152,6 +155,8 @@ class TCPCarrier:
         self._all: dict[Link, None] = {}
         self._strangers: dict[Link, None] = {}
         self._peers: dict[str, _Peer] = {}
+        self._again: dict[str, _Peer] = {}
+        """Those with which a connection was reset and is not there again yet."""
         self._folder_read = (0, False, 0.0)
         self._announced = False
         self._paused: Timer | None = None
@@ -279,6 +284,8 @@ class TCPCarrier:
                 self._loop.close()
 
     def _turn(self) -> None:
+        for link in list(self._links.values()):
+            self._acknowledge(link)
         self._pulse.turn()
         self._loop.later(self._pulse.every, self._turn)
 
@@ -295,15 +302,12 @@ class TCPCarrier:
 
     def _leave(self) -> None:
         self._leaving = True
-        if self._paused is None:
-            self._loop.unwatch(self._listener.fileno())
-        self._listener.close()
         for peer in self._peers.values():
             peer.rest()
         for link in list(self._all):
             if link.open:
                 # It is read until the other side has closed as well: a socket with unread data would be reset, and with
-                # it go what the other one has not read.
+                # it go what the other one has not read. One that is reset all the same may be there again in time.
                 self._put(link, GOODBYE)
                 link.finish()
             else:
@@ -318,7 +322,7 @@ class TCPCarrier:
             if not self._make_room(len(self._strangers) >= _most_strangers()):
                 return
             try:
-                sock, _address = self._listener.accept()
+                sock, address = self._listener.accept()
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     log.error("%s: no connection can be taken: %s", self.name, error)
@@ -328,7 +332,14 @@ class TCPCarrier:
                         self._make_room(True)
                 return
             handshake = Handshake(self.name, self._secret, admit=self._admit)
-            link = Link(sock, handshake, dials=False, keep_alive=self._keep_alive, encrypt=bool(self._encrypt))
+            link = Link(
+                sock,
+                handshake,
+                dials=False,
+                keep_alive=self._keep_alive,
+                encrypt=bool(self._encrypt),
+                address=address[:2],
+            )
             self._strangers[link] = None
             self._start(link, READ, HANDSHAKE_SECONDS)
 
@@ -351,21 +362,33 @@ class TCPCarrier:
             self._paused = self._loop.later(seconds, self._go_on)
 
     def _go_on(self) -> None:
-        if self._paused is not None and not self._leaving:
+        if self._paused is not None:
             self._paused.cancel()
             self._paused = None
             self._loop.watch(self._listener.fileno(), READ, self._accept)
 
-    def _admit(self, name: str) -> None:
+    def _admit(self, name: str, theirs: Progress) -> Progress:
         """Let a server in that has dialed; of two that dial each other, the connection of the first by name counts."""
         if name == self.name:
             raise Stranger(f"its name is {name} as well")
-        if name in self._links or self._closing:
+        link = self._links.get(name)
+        journal = link.journal if link is not None and theirs.link else None
+        if journal is not None and not journal.is_of(theirs):
+            journal = None
+        peer = (self._again if theirs.link else self._peers).get(name)
+        dialed = self.name < name and peer is not None and peer.link is not None and peer.link.handshake.proved
+        if dialed or (journal is not None and journal.is_old(theirs)):
+            raise Stranger("it is being dialed itself, or was", again=True)
+        if journal is not None and link is not None and not link.closed:
+            # It was reset, and that has not shown here yet.
+            self._end(link, Ended("it is made again by the other side", reset=True))
+        if journal is not None and self._links.get(name) is link:
+            return journal.progress()
+        if theirs.link or link is not None or self._closing:
             # If the one that is there has died, that is about to show.
-            raise Stranger(f"there is a {name} already", again=True)
-        peer = self._peers.get(name)
-        if self.name < name and peer is not None and peer.link is not None and peer.link.handshake.proved:
-            raise Stranger("it is being dialed itself", again=True)
+            text = f"its connection with {name} is over" if theirs.link else f"there is a {name} already"
+            raise Stranger(text, again=not theirs.link)
+        return NEW
 
     # Those that are dialed
 
@@ -409,13 +432,19 @@ class TCPCarrier:
             if peer.link is not None:
                 self._drop(peer.link, "")
 
+    def _wants(self, peer: _Peer) -> bool:
+        """Tell whether a server is to be dialed."""
+        if peer.broken is not None:
+            return self._again.get(peer.name) is peer
+        return self._peers.get(peer.name) is peer and not peer.met and not self._closing
+
     def _dial_later(self, peer: _Peer, delay: float) -> None:
         peer.rest()
-        if not peer.met and not self._closing:
+        if self._wants(peer):
             peer.timer = self._loop.later(delay, lambda: self._dial(peer))
 
     def _dial(self, peer: _Peer) -> None:
-        if peer.name in self._links or peer.link is not None or self._closing:
+        if peer.link is not None or not self._wants(peer):
             return
 
         def find(flags: int) -> None:
@@ -436,14 +465,19 @@ class TCPCarrier:
             threading.Thread(target=resolve, name=f"pypmix-resolve-{peer.name}", daemon=True).start()
 
     def _connect(self, peer: _Peer, found: list[tuple[Any, ...]]) -> None:
-        if self._peers.get(peer.name) is not peer or peer.met or self._closing:
+        if peer.link is not None or not self._wants(peer):
             return
         info = found[peer.tries // len(peer.addresses) % len(found)]
-        handshake = Handshake(self.name, self._secret, to=peer.name)
         encrypt = self._encrypt if self._encrypt is not None else not addresses.is_loopback(info[4][0])
+        progress = NEW
+        if peer.broken is not None and peer.broken.journal is not None:
+            peer.broken.journal.dialed += 1
+            progress = peer.broken.journal.progress()
+            encrypt = peer.broken.tunnel is not None
+        handshake = Handshake(self.name, self._secret, to=peer.name, progress=progress)
         try:
             sock = socket.socket(info[0], socket.SOCK_STREAM)
-            link = Link(sock, handshake, dials=True, keep_alive=self._keep_alive, encrypt=encrypt)
+            link = Link(sock, handshake, dials=True, keep_alive=self._keep_alive, encrypt=encrypt, address=info[4][:2])
         except OSError as error:
             self._missed(peer, error.strerror or str(error))
             return
@@ -455,15 +489,24 @@ class TCPCarrier:
             return
         if code not in (0, errno.EINPROGRESS):
             link.close()
-            self._missed(peer, os.strerror(code))
+            self._missed(peer, os.strerror(code), final=code == errno.ECONNREFUSED)
             return
         peer.link = link
         self._start(link, READ | WRITE, min(HANDSHAKE_SECONDS, DIAL_SECONDS * 2 ** min(peer.tries, 8)))
-        self._put(link, link.handshake.begin())
+        handshake.listens = self._reached(sock)
+        self._put(link, handshake.begin())
 
-    def _missed(self, peer: _Peer, reason: str, *, grave: bool = False) -> None:
-        """A server was not reached: dial it again in a while."""
-        if self._peers.get(peer.name) is not peer or peer.met or self._closing:
+    def _reached(self, sock: socket.socket) -> Address:
+        """Return where the other side of a connection may dial this one: at the same address, if it listens there."""
+        own, here = self.address[0], _plain(sock.getsockname()[0])
+        return (here, self.address[1]) if own in (addresses.ANYWHERE, "0.0.0.0", here) else ("", 0)
+
+    def _missed(self, peer: _Peer, reason: str, *, grave: bool = False, final: bool = False) -> None:
+        """A server was not reached: dial it again in a while, unless a connection that was reset is over by that."""
+        if not self._wants(peer):
+            return
+        if peer.broken is not None and final:
+            self._drop(peer.broken, f"{peer.reason}, and {reason}")
             return
         peer.tries += 1
         now = time.monotonic()
@@ -493,7 +536,7 @@ class TCPCarrier:
             if link.connecting:
                 code = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 if code:
-                    raise Ended(os.strerror(code))
+                    raise Ended.by(code)
                 link.connecting = False
             if link.watched & WRITE:
                 self._watch(link, link.flush())
@@ -502,10 +545,10 @@ class TCPCarrier:
                 # It may have waited for the encryption.
                 self._watch(link, link.flush())
             self._take_all(link)
-            if self._leaving:
+            if self._leaving and link.open:
                 link.finish()
         except Ended as error:
-            self._end(link, str(error))
+            self._end(link, error)
         except (Broken, RemoteProtocolError) as error:
             self._drop(link, str(error))
         except Stranger as error:
@@ -514,15 +557,52 @@ class TCPCarrier:
             fault(f"the connection of {self.name} with {link.peer or 'a stranger'}", error)
             self._drop(link, "a fault here")
 
-    def _end(self, link: Link, reason: str) -> None:
+    def _end(self, link: Link, error: Ended) -> None:
         """A connection has ended: take in what had arrived, which may say that its server has left."""
+        if link.closed:
+            return
         try:
-            while link in self._all and link.receive():
+            # One that has dialed does not get in by what it has said: it would not know of it.
+            while link in self._all and (link.open or link.dials) and link.receive():
                 self._take_all(link)
         except (Broken, RemoteProtocolError, Stranger):
             # It has ended in any case.
             pass
-        self._drop(link, reason, quiet=True)
+        if link in self._all and link.open and error.reset:
+            self._suspend(link, str(error))
+        else:
+            self._drop(link, str(error), quiet=True, final=error.refused)
+
+    def _suspend(self, link: Link, reason: str) -> None:
+        """A connection was reset: have it made again, within the time of the keep-alive."""
+        log.info("%s: the connection with %s is made again: %s", self.name, link.peer, reason)
+        self._unwatch(link)
+        link.suspend()
+        peer = self._again[link.peer] = _Peer(link.peer, (link.address,), link)
+        peer.reason = reason
+        self._give_up(link, f"{reason}, and it is not reached in {self._keep_alive:g} s")
+        if link.address[1]:
+            self._dial_later(peer, 0)
+
+    def _give_up(self, link: Link, reason: str) -> None:
+        """End a connection that was reset when its time is over; one that has said that it is stopped is waited for."""
+
+        def late() -> None:
+            if link.pulse.away:
+                self._give_up(link, reason)
+            else:
+                self._drop(link, reason)
+
+        link.timer = self._loop.later(self._keep_alive, late)
+
+    def _acknowledge(self, link: Link) -> None:
+        if frame := link.acknowledgement():
+            self._put_control(link, frame)
+
+    def _unwatch(self, link: Link) -> None:
+        if link.watched:
+            link.watched = 0
+            self._loop.unwatch(link.fd)
 
     def _watch(self, link: Link, write: bool) -> None:
         """Wait for room to send only while something waits to be sent."""
@@ -548,15 +628,24 @@ class TCPCarrier:
     def _put(self, link: Link, message: bytes, control: int = 0) -> None:
         """Send a frame; from any thread."""
         try:
-            if link.send(message, self._max_backlog, control):
-                self._post(lambda: self._watch(link, True))
+            waits = link.send(message, self._max_backlog, control)
+        except Ended as error:
+            ended = error
+            self._post(lambda: self._end(link, ended))
         except Broken as error:
-            end, reason = self._end if isinstance(error, Ended) else self._drop, str(error)
-            self._post(lambda: end(link, reason))
+            reason = str(error)
+            self._post(lambda: self._drop(link, reason))
+        else:
+            if waits:
+                self._post(lambda: self._watch(link, True))
+            elif waits is None and link.heir is not None:
+                self._put(link.heir, message, control)
 
     def _take_all(self, link: Link) -> None:
         for frame in link.frames(self._max_message):
             self._take(link, frame)
+        if link.journal is not None and link.journal.due():
+            self._acknowledge(link)
 
     def _take(self, link: Link, frame: bytes) -> None:
         if link.open:
@@ -576,7 +665,12 @@ class TCPCarrier:
 
     def _open(self, link: Link, answer: bytes) -> None:
         name = link.peer
-        if name in self._links or self._closing:
+        before = self._links.get(name)
+        theirs = link.handshake.theirs
+        if before is not None and before.closed and before.journal is not None and before.journal.is_of(theirs):
+            self._resume(before, link, answer)
+            return
+        if before is not None or theirs.link or self._closing:
             raise Stranger(f"{name} is connected already", again=True)
         if self._folder and not link.dials:
             # Where it was found is where it is not looked for after its end.
@@ -590,18 +684,44 @@ class TCPCarrier:
             rival, peer.link = peer.link, None
             if rival is not None and rival is not link:
                 self._drop(rival, "")
-        link.open = True
-        link.control = lambda data: self._pulse.take(name, link, data)
         self._reasons.pop(name, None)
+        self._settle(link, answer)
+        link.begin()
+        self._links[name] = link
+        if self._on_change is not None:
+            self._call(self._on_change, name, True)
+
+    def _settle(self, link: Link, answer: bytes) -> None:
+        """Both sides of a connection have proved who they are; say so before anything else is sent."""
+        if not link.dials:
+            host, (told, port) = link.address[0], link.handshake.listens
+            # Another address is seen where those of one side are translated: it cannot be dialed there.
+            link.address = host, port if told == _plain(host) else 0
+        link.control = lambda data: self._pulse.take(link.peer, link, data)
         self._proven(link)
         if link.timer is not None:
             link.timer.cancel()
         if answer:
-            # Before anything that others send: they find the link only afterwards.
             self._put(link, answer)
-        self._links[name] = link
-        if self._on_change is not None:
-            self._call(self._on_change, name, True)
+
+    def _resume(self, before: Link, link: Link, answer: bytes) -> None:
+        """A connection takes the place of one that was reset."""
+        self._settle(link, answer)
+        try:
+            link.replace(before)
+        except RemoteProtocolError as error:
+            self._drop(before, str(error))
+            raise
+        peer = self._again.pop(link.peer)
+        peer.rest()
+        rival, peer.link = peer.link, None
+        if rival is not None and rival is not link:
+            self._drop(rival, "")
+        self._drop(before, "")
+        self._links[link.peer] = link
+        self._pulse.resumed(link)
+        log.info("%s: the connection with %s is there again", self.name, link.peer)
+        self._watch(link, True)
 
     def _proven(self, link: Link) -> None:
         """A connection is no stranger's any more, or is none any more: another one may be taken."""
@@ -612,9 +732,9 @@ class TCPCarrier:
     def _refuse(self, link: Link, error: Stranger) -> None:
         if not link.dials:
             self._put(link, refusal(error))
-        self._drop(link, str(error), quiet=error.again, grave=not error.again)
+        self._drop(link, str(error), quiet=error.again, grave=not error.again, final=not error.again)
 
-    def _drop(self, link: Link, reason: str, *, quiet: bool = False, grave: bool = False) -> None:
+    def _drop(self, link: Link, reason: str, *, quiet: bool = False, grave: bool = False, final: bool = False) -> None:
         """End a connection.
 
         Args:
@@ -622,20 +742,29 @@ class TCPCarrier:
             reason: Why, for a person; empty where it is in order.
             quiet: It happens to strangers all the time.
             grave: It is likely to happen again.
+            final: A connection that was reset cannot be made again.
         """
         if link not in self._all:
             return
         del self._all[link]
-        self._loop.unwatch(link.fd)
+        self._unwatch(link)
         link.close()
         self._proven(link)
         name = link.peer
-        peer = self._peers.get(name)
-        if peer is not None and peer.link is link:
-            peer.link = None
-            self._missed(peer, reason, grave=grave)
+        dialed = [each for each in (self._peers.get(name), self._again.get(name)) if each and each.link is link]
+        if dialed:
+            dialed[0].link = None
+            self._missed(dialed[0], reason, grave=grave, final=final)
+        elif link.heir is not None:
+            # It has gone on.
+            return
         elif self._links.get(name) is link:
             del self._links[name]
+            again = self._again.pop(name, None)
+            if again is not None:
+                again.rest()
+                if again.link is not None:
+                    self._drop(again.link, "")
             self._reasons[name] = reason
             if reason and not self._closing:
                 log.warning("%s: the connection with %s ends: %s", self.name, name, reason)
@@ -650,6 +779,11 @@ class TCPCarrier:
             function(*args)  # type: ignore[arg-type]
         except Exception:
             log.exception("%s: a callback failed", self.name)
+
+
+def _plain(host: str) -> str:
+    """Return an IPv4 address as such, where it is written as one of IPv6."""
+    return host.removeprefix("::ffff:")
 
 
 def _most_strangers() -> int:
