@@ -72,7 +72,8 @@ Subsystem sftp internal-sftp
 
 
 NETWORK = "10.77.0"
-"""The first three numbers of the nodes' IPv4 addresses."""
+NETWORK6 = "fd00:77"
+"""What the nodes' addresses begin with, those of IPv4 and of IPv6."""
 
 
 class HasPid(Protocol):
@@ -115,7 +116,7 @@ class Node:
     def __init__(self, name: str, number: int, folder: Path) -> None:
         self.name = name
         self.address = f"{NETWORK}.{number}"
-        self.address6 = f"fd00:77::{number:x}"
+        self.address6 = f"{NETWORK6}::{number:x}"
         self.tmp = folder / name
         self.pid = 0
         self.services: list[subprocess.Popen[Any]] = []
@@ -422,7 +423,7 @@ class Cluster:
             name: The node.
             spared: The ports whose connections stay.
         """
-        words = ["state", "established", "dst", f"{NETWORK}.0/24"]
+        words = ["state", "established", "(", "dst", f"{NETWORK}.0/24", "or", "dst", f"[{NETWORK6}::/64]", ")"]
         for port in spared:
             words += ["and", "sport", "!=", f":{port}", "and", "dport", "!=", f":{port}"]
         command = ["nsenter", f"--net=/proc/{self[name].pid}/ns/net", "ss", "--kill", "-Htn", *words]
