@@ -75,7 +75,7 @@ class Cluster:
         if interface:
             listen = listening_address(interface, ())
         else:
-            addresses = own_addresses(nodes[-1].name)
+            addresses = own_addresses([nodes[-1].name, *nodes[-1].addresses][-1])
         session = NodeSession(
             nodes,
             self._roster.start,

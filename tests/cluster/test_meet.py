@@ -133,12 +133,46 @@ def test_a_place_is_taken_once() -> None:
     while not meeting._found:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    second = Process(meeting.port, hello(1))
+    second = Process(meeting.port, hello(1), patience=0.5)
     second.join(10)
-    assert "another process has its place 1 already" in second.error
+    assert "it refuses this process: another process has its place 1 already" in second.error
     meeting.close()
     first.join(10)
     assert first.error == "the launcher has gone before the session began; it has said why"
+
+
+def test_one_that_is_started_again_has_its_place() -> None:
+    meeting = Meeting(3, SECRET)
+    meet._dial(("127.0.0.1", meeting.port), hello(1), SECRET, soon()).close()
+    others = [Process(meeting.port, hello(place)) for place in (1, 2)]
+    found = meeting.wait(soon())
+    for place in 2, 1:
+        found[place].begin(LINE)
+        os.close(found[place].stdin)
+        os.close(found[place].stdout)
+    meeting.close()
+    for other in others:
+        other.join(10)
+        assert (other.line, other.error) == (LINE, "")
+
+
+def test_those_that_have_gone_are_missing() -> None:
+    meeting = Meeting(2, SECRET)
+    meet._dial(("127.0.0.1", meeting.port), hello(1, 2), SECRET, soon()).close()
+    with pytest.raises(RosterError, match="0 of the 1 other processes have come, without 1"):
+        meeting.wait(soon(1))
+    meeting.close()
+
+
+def test_a_launcher_that_ends_without_a_word_may_be_started_again() -> None:
+    """As one that was killed: it does not tell the others that it gives up."""
+    first = Meeting(2, SECRET)
+    other = Process(first.port, hello(1, 2))
+    (found,) = first.wait(soon()).values()
+    found.stop()
+    first.close()
+    second = Meeting(2, SECRET, [first.port])
+    gets_its_line(second, next(iter(second.wait(soon()).values())), other)
 
 
 def test_connections_that_say_nothing_do_not_hold_up_the_others() -> None:

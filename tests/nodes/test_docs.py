@@ -30,7 +30,7 @@ LIMIT = 80.0
 ELSEWHERE = {
     "cluster-dask.md": "tests/frameworks runs its program",
     "cluster-elastic.md": "its blocks belong together: test_elastic.py runs them so",
-    "cluster-kubernetes.md": "its commands are kubectl's, which needs a cluster of Kubernetes",
+    "cluster-kubernetes.md": "its commands are kubectl's: test_kubernetes.py runs the manifests in simulated pods",
     "cluster-ray.md": "tests/frameworks runs its program",
 }
 """Pages whose commands are not run here."""

@@ -3,7 +3,8 @@
 The pod with index 0 is the launcher. Kubernetes tells a pod its index (JOB_COMPLETION_INDEX), and gives it the host
 name `JOB-INDEX`, which others resolve below the headless service of the job. The manifest tells the number of pods
 (PYPMIX_NODES), the service (PYPMIX_SERVICE), and where the secret is mounted (PYPMIX_SECRET_FILE). The name of a pod
-resolves once it runs, so the others ask again until it does.
+resolves once it has an address, so the others ask again until it does. No other name needs to resolve: the launcher
+takes the address of a pod from its connection.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ PORT = 7777
 INDEX = "JOB_COMPLETION_INDEX"
 NODES = "PYPMIX_NODES"
 SERVICE = "PYPMIX_SERVICE"
+
+HINT = (
+    "does that pod run? Its name resolves where a headless Service (clusterIP: None) with publishNotReadyAddresses has "
+    "the name that the pods have as `subdomain`"
+)
 
 
 class KubernetesRoster(SymmetricRoster):
@@ -46,18 +52,20 @@ class KubernetesRoster(SymmetricRoster):
         if index >= size:
             raise RosterError(f"{INDEX} is {index}, and {NODES} only {size}: it is the Job's `completions`")
         own = env.get("HOSTNAME", "")
+        job, dash, last = own.rpartition("-")
+        numbered = dash and last == str(index)
         if settings.meet:
             address = meeting_point(settings.meet)
         else:
-            job, dash, last = own.rpartition("-")
-            if not dash or last != str(index):
+            if not numbered:
                 raise RosterError(
                     f"the host name of a pod of an Indexed Job ends with its index {index}, and this is {own!r:.80}: "
                     "name the launcher's pod with --meet HOST:PORT"
                 )
             service = env.get(SERVICE, "")
             address = (f"{job}-0.{service}" if service else f"{job}-0", PORT)
-        return Place(index, size, secret(settings), (address,), own)
+        names = tuple([f"{job}-{place}" for place in range(size)]) if numbered else ()
+        return Place(index, size, secret(settings), (address,), own, names=names, hint=HINT)
 
 
 def _number(env: Mapping[str, str], name: str, least: int) -> int:

@@ -5,6 +5,10 @@ certificates, so that a third process cannot read along. Each proves to the othe
 the connection's channel binding, so that a third process cannot stand between them either. Over it the launcher sends
 the line for the daemon, with the session's secret. Then both leave TLS: from there on the connection carries the
 daemon's answer, and its end tells each that the other has gone.
+
+Until all have come, each of them may end and be started again, with another address too: the launcher forgets a
+follower that has gone, and a follower whose launcher has gone asks for its address anew, and dials again. Both notice
+by keep-alive that the other's machine has gone. A launcher that gives up sends an empty line instead.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
+import select
 import selectors
 import socket
 import ssl
@@ -20,14 +26,15 @@ import time
 
 from pypmix._version import __version__
 from pypmix.host import tls
-from pypmix.host.addresses import ANYWHERE, listen
+from pypmix.host.addresses import ANYWHERE, is_loopback, listen
 from pypmix.host.rosters.base import RosterError
 from pypmix.standard.logtext import printable
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
     from pypmix.host.rosters.proof import Proof
 
@@ -38,11 +45,22 @@ MAX_FRAME = 1 << 20
 HANDSHAKE = 10.0
 """Seconds for a handshake."""
 
+LEAST = 2.0
+"""Seconds that an attempt to reach the launcher has, however little time is left."""
+
+KEEP_ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""Those that wait for the others notice in 20 seconds that a machine has gone."""
+
 UNPROVED = 256
 """The number of connections that may be in their handshake at a time; the oldest one makes room, after `PROOF`."""
 
 PROOF = 0.5
 """Seconds for which a connection in its handshake need not make room for others."""
+
+HINT = "does it run, and does no firewall stand between?"
+
+OCCUPIED = "another process has its place"
+"""Such a refusal ends when the other one is found to have gone."""
 
 RETRY = 0.2
 LOOK = 0.1
@@ -51,6 +69,13 @@ LOOK = 0.1
 
 class Refused(RosterError):
     """The other side does not take this process."""
+
+
+def _keep_alive(connection: socket.socket, on: bool) -> None:
+    """Have the kernel look after the other side, or no longer: a session has a keep-alive of its own."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, on)
+    for name, value in KEEP_ALIVE.items():
+        connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _context(*, dials: bool) -> ssl.SSLContext:
@@ -125,6 +150,7 @@ class Follower:
 
     Attributes:
         hello: What it has said of itself.
+        address: Where it has come from; empty if that is this machine.
         stdin: The end of it is the end of the daemon's; what is written there is dropped, since the line has gone over
             the encrypted connection. Belongs to the caller.
         stdout: What its daemon's answer is read from; belongs to the caller.
@@ -134,7 +160,11 @@ class Follower:
         self.hello = hello
         self.stdin = self.stdout = -1
         self._connection: socket.socket = connection
+        self._waits = True
         self._ends = ends
+        address = str(connection.getpeername()[0]).removeprefix("::ffff:")
+        self.address = "" if is_loopback(address) else address
+        _keep_alive(connection, True)
 
     def begin(self, line: bytes) -> None:
         """Send it its line, upon which it becomes a daemon.
@@ -144,15 +174,23 @@ class Follower:
         """
         secured = self._connection
         assert isinstance(secured, ssl.SSLSocket)
+        self._waits = False
         try:
             secured.settimeout(HANDSHAKE)
             _send(secured, line)
             self._connection = secured.unwrap()
+            _keep_alive(self._connection, False)
         except (ssl.SSLError, ValueError) as error:
             raise OSError(f"{self.hello.name}: the process there has gone: {error}") from None
         self._connection.settimeout(None)
         self.stdout = os.dup(self._connection.fileno())
         self.stdin = self._ends.watch(self.leave)
+
+    def gone(self) -> bool:
+        """Tell whether it has ended while it waits for its line."""
+        poll = select.poll()
+        poll.register(self._connection.fileno(), select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     def leave(self) -> None:
         """Have the daemon's standard input end."""
@@ -180,7 +218,10 @@ class Follower:
         return f"{self.hello.name}: the process there ended before its daemon was ready; it has said why"
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection; tell a process that waits for its line that none will come."""
+        if self._waits:
+            with contextlib.suppress(OSError, ValueError):
+                _send(self._connection, b"")
         self.stop()
         self._connection.close()
 
@@ -274,6 +315,7 @@ class Meeting:
                     break
             else:
                 return dict(self._found)
+            self._forget()
             missing = [
                 names[place] if names else str(place) for place in range(1, self._size) if place not in self._found
             ]
@@ -295,7 +337,16 @@ class Meeting:
         self._ends.close()
 
     def _complete(self) -> bool:
+        if len(self._found) == self._size - 1:
+            self._forget()
         return len(self._found) == self._size - 1
+
+    def _forget(self) -> None:
+        """Forget those that have gone: they may be started again."""
+        for place, follower in list(self._found.items()):
+            if follower.gone():
+                del self._found[place]
+                follower.close()
 
     def _accept(self) -> None:
         while True:
@@ -352,7 +403,7 @@ class Meeting:
         hello = Hello.read(data)
         with self._gate:
             trouble = self._objection(hello)
-        answer = json.dumps({"refused": trouble}).encode()
+        answer = json.dumps({"refused": trouble, "again": trouble.startswith(OCCUPIED)}).encode()
         _send(secured, answer)
         _send(secured, self._proof.make(_statement(b"launcher", secured, answer)))
         if trouble:
@@ -369,8 +420,9 @@ class Meeting:
             return f"its pypmix is {hello.version}, and the launcher's {__version__}: install the same"
         if hello.size != self._size:
             return f"it counts {hello.size} processes, and the launcher {self._size}"
+        self._forget()
         if hello.place in self._found:
-            return f"another process has its place {hello.place} already"
+            return f"{OCCUPIED} {hello.place} already"
         return ""
 
 
@@ -391,7 +443,9 @@ def _statement(side: bytes, secured: ssl.SSLSocket, data: bytes) -> bytes:
     return b"\0".join((side, found, data))
 
 
-def follow(addresses: Sequence[Address], hello: Hello, proof: Proof, deadline: float) -> tuple[bytes, socket.socket]:
+def follow(
+    addresses: Sequence[Address], hello: Hello, proof: Proof, deadline: float, hint: str = HINT
+) -> tuple[bytes, socket.socket]:
     """Dial the launcher until it is there; return the line for the daemon and the connection to the launcher.
 
     Args:
@@ -399,42 +453,28 @@ def follow(addresses: Sequence[Address], hello: Hello, proof: Proof, deadline: f
         hello: What to tell it.
         proof: What to prove to each other by.
         deadline: Until when to try, by the monotonic clock.
+        hint: What to try where it is not reached.
 
     Raises:
         RosterError: It is not reached, or does not want this process.
     """
-    reasons: Mapping[Address, str] = {}
     while True:
-        reasons = {}
+        reasons: dict[Address, str] = {}
         for address in addresses:
             try:
-                secured = _dial(address, hello, proof)
-                break
+                return _wait(_dial(address, hello, proof, deadline))
             except (OSError, ValueError) as error:
                 reasons[address] = getattr(error, "strerror", None) or str(error)
-        else:
-            if time.monotonic() >= deadline:
-                told = "; ".join([f"{host} port {port}: {printable(why)}" for (host, port), why in reasons.items()])
-                raise RosterError(
-                    f"the launcher is not reached: {told}; does it run, and does no firewall stand between?"
-                )
-            time.sleep(RETRY)
-            continue
-        try:
-            secured.settimeout(None)
-            line = _receive(secured)
-            secured.settimeout(HANDSHAKE)
-            connection = secured.unwrap()
-        except (OSError, ValueError, Refused):
-            secured.close()
-            raise RosterError("the launcher has gone before the session began; it has said why") from None
-        connection.settimeout(None)
-        return line, connection
+        if time.monotonic() >= deadline:
+            told = "; ".join([f"{host} port {port}: {printable(why)}" for (host, port), why in reasons.items()])
+            raise RosterError(f"the launcher is not reached: {told}; {hint}")
+        time.sleep(RETRY)
 
 
-def _dial(address: Address, hello: Hello, proof: Proof) -> ssl.SSLSocket:
-    connection = socket.create_connection(address, timeout=HANDSHAKE)
+def _dial(address: Address, hello: Hello, proof: Proof, deadline: float) -> ssl.SSLSocket:
+    connection = _connect(address, deadline)
     try:
+        connection.settimeout(HANDSHAKE)
         secured = _context(dials=True).wrap_socket(connection)
         connection = secured
         data = hello.write()
@@ -447,13 +487,70 @@ def _dial(address: Address, hello: Hello, proof: Proof) -> ssl.SSLSocket:
             raise OSError("it does not take this process's proof (another secret, or another user)") from None
         if not proof.check(_statement(b"launcher", secured, answer), token):
             raise OSError("what listens there does not prove that it is the launcher")
-        refused = json.loads(answer).get("refused")
-        if refused:
-            raise Refused(f"the launcher refuses this process: {printable(refused)}")
+        told = json.loads(answer)
+        if told.get("again"):
+            raise OSError(f"it refuses this process: {told['refused']}")
+        if told.get("refused"):
+            raise Refused(f"the launcher refuses this process: {printable(told['refused'])}")
     except BaseException:
         connection.close()
         raise
     return secured
+
+
+def _connect(address: Address, deadline: float) -> socket.socket:
+    """Connect to an address, as it resolves at present."""
+    answers: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
+
+    def resolve() -> None:
+        try:
+            answers.put(socket.getaddrinfo(*address, type=socket.SOCK_STREAM))
+        except OSError as error:
+            answers.put(error)
+
+    # The resolver waits for a silent name server as long as it likes, for each domain that it tries.
+    threading.Thread(target=resolve, name="pypmix-resolver", daemon=True).start()
+    try:
+        found = answers.get(timeout=max(LEAST, deadline - time.monotonic()))
+    except queue.Empty:
+        found = TimeoutError("no name server answers")
+    if isinstance(found, OSError):
+        raise found
+    reason = OSError("its name has no address")
+    for family, kind, protocol, _, place in found:
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(max(LEAST, min(HANDSHAKE, deadline - time.monotonic())))
+            connection.connect(place)
+        except OSError as error:
+            connection.close()
+            reason = error
+        else:
+            return connection
+    raise reason
+
+
+def _wait(secured: ssl.SSLSocket) -> tuple[bytes, socket.socket]:
+    """Wait for the line; return it and the connection without its encryption.
+
+    Raises:
+        OSError: The launcher has gone without a word.
+    """
+    try:
+        _keep_alive(secured, True)
+        secured.settimeout(None)
+        line = _receive(secured)
+        secured.settimeout(HANDSHAKE)
+        connection = secured.unwrap() if line else None
+    except (OSError, ValueError, Refused):
+        secured.close()
+        raise ConnectionResetError("it has gone before all had come") from None
+    if connection is None:
+        secured.close()
+        raise RosterError("the launcher has gone before the session began; it has said why")
+    connection.settimeout(None)
+    _keep_alive(connection, False)
+    return line, connection
 
 
 def serve(line: bytes, connection: socket.socket) -> int:

@@ -14,7 +14,7 @@ from pypmix._version import __version__
 from pypmix.host.nodes import usable_cpus
 from pypmix.host.placing import Node
 from pypmix.host.rosters.base import RosterError
-from pypmix.host.rosters.meet import Follower, Hello, Meeting, follow, serve
+from pypmix.host.rosters.meet import HINT, Follower, Hello, Meeting, follow, serve
 from pypmix.host.rosters.process import Errors, Started
 from pypmix.host.rosters.proof import Secret
 from pypmix.standard.record import Record
@@ -48,6 +48,7 @@ class Place(Record):
         name: The name of this node; this machine's host name if empty.
         slots: How many ranks this node is meant to run; 0 for as many as it has CPUs.
         names: The names of all nodes, where they are known, for errors.
+        hint: What to try where the launcher is not reached.
     """
 
     number: int
@@ -57,6 +58,7 @@ class Place(Record):
     name: str = ""
     slots: int = 0
     names: tuple[str, ...] = ()
+    hint: str = HINT
 
     def hello(self) -> Hello:
         """Return what a process of this place says to the launcher."""
@@ -107,7 +109,7 @@ class SymmetricRoster:
         place = self._place
         if place.number == 0:
             return None
-        return serve(*follow(place.addresses, place.hello(), place.proof, self._deadline))
+        return serve(*follow(place.addresses, place.hello(), place.proof, self._deadline, place.hint))
 
     def nodes(self) -> Sequence[Node]:
         """Return the nodes, once a process of each has come."""
@@ -123,7 +125,11 @@ class SymmetricRoster:
         if len({hello.name for hello in found}) < len(found):
             names = ", ".join(sorted([hello.name for hello in found]))
             raise RosterError(f"two nodes have the same name: {names:.300}; start one process on each node")
-        return [Node(hello.name, hello.slots or hello.cpus, cpus=hello.cpus) for hello in found]
+        return [Node(hello.name, hello.slots or hello.cpus, self._addresses(hello.name), hello.cpus) for hello in found]
+
+    def _addresses(self, name: str) -> tuple[str, ...]:
+        follower = self._followers.get(name)
+        return (follower.address,) if follower is not None and follower.address else ()
 
     def start(self, node: Node, line: bytes) -> StartedDaemon:
         """Have the process that has come from a node become its daemon."""
