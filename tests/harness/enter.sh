@@ -1,5 +1,5 @@
 #!/bin/sh
-# enter.sh ROOT FOLDER PACKAGE PLACE CHECKOUT COMMAND...: run a command in a Debian root that `provision_forky.py` built.
+# enter.sh ROOT FOLDER PACKAGE PLACE CHECKOUT COMMAND...: run a command in a Debian root that `provision_roots.py` built.
 #
 # To be started in a mount namespace of its own (`unshare --mount`): what is mounted here ends with the command. The root
 # is not written to: its parts are mounted, with the checkout and pypmix's PACKAGE at its PLACE, on an empty file system.

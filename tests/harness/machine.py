@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import pytest
 
-from harness import provision, provision_forky, slurm
-from harness.provision_forky import Root
+from harness import provision, provision_roots, slurm
+from harness.provision_roots import Root
 
 TESTS = Path(__file__).resolve().parent.parent
 ROOT = TESTS.parent
@@ -121,7 +121,7 @@ def launcher(name: str) -> Launcher | None:
 
 def root() -> Root | None:
     """Return the Debian root with a newer PMIx than the machine's own, None if it was not built."""
-    return provision_forky.root()
+    return provision_roots.root()
 
 
 def enter(command: Sequence[str], folder: Path) -> list[str]:
@@ -145,12 +145,12 @@ def enter(command: Sequence[str], folder: Path) -> list[str]:
 def root_lacking() -> str:
     """Return what keeps tests out of the Debian root, empty if nothing does."""
     if root() is None:
-        return f"the Debian {provision_forky.SUITE} root that tests/harness/provision_forky.py builds"
+        return "the Debian forky root that tests/harness/provision_roots.py builds"
     if os.geteuid() != 0:
-        return f"root's rights, to enter the Debian {provision_forky.SUITE} root"
+        return "root's rights, to enter the Debian forky root"
     with tempfile.TemporaryDirectory() as folder:
         if not answer(*enter(["echo", "inside"], Path(folder))):
-            return f"mount namespaces, to enter the Debian {provision_forky.SUITE} root"
+            return "mount namespaces, to enter the Debian forky root"
     return ""
 
 
@@ -212,7 +212,7 @@ def describe() -> list[str]:
     missing = [slurm.lacking()] if slurm.lacking() else []
     debian = root()
     if debian:
-        lines.append(f"Debian root: {debian.pmix}, PRRTE {debian.prrte}, Python {debian.python}, {debian.folder}")
+        lines.append(f"Debian root: {debian}")
     if root_lacking():
         missing.append(root_lacking())
     if not compiler():

@@ -30,12 +30,17 @@ MUNGE = "/run/munge/munge.socket.2"
 class Slurm:
     """Slurm on all nodes of a cluster; it ends with the cluster.
 
+    Args:
+        cluster: The nodes.
+        cgroup: The text of cgroup.conf, which newer releases read in any case; empty for none.
+
     Attributes:
         environment: What commands of Slurm need on a node.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, cgroup: str = "") -> None:
         self._cluster = cluster
+        self._cgroup = cgroup
         self._folder = cluster.folder / "slurm"
         self.environment = {"SLURM_CONF": str(self._folder / "slurm.conf")}
 
@@ -55,6 +60,8 @@ class Slurm:
         text = (slurm.COMMON + CONFIGURATION).format(folder=folder, first=first)
         text += "".join(f"NodeName={node.name} NodeAddr={node.address} CPUs={CPUS}\n" for node in self._cluster)
         Path(self.environment["SLURM_CONF"]).write_text(text)
+        if self._cgroup:
+            (folder / "cgroup.conf").write_text(self._cgroup)
         for node in self._cluster:
             files = (f"--{name}={folder}/{node.name}/{name}" for name in ("pid-file", "log-file", "seed-file"))
             self._serve(node, "munged", "--foreground", "--force", "--num-threads=2", f"--key-file={key}", *files)

@@ -1,9 +1,9 @@
-"""Build a small Debian forky root: the release candidate of PMIx 7, PRRTE 5 and a Python of its own.
+"""Build small Debian roots: `forky` with the release candidate of PMIx 7 and PRRTE 5, `trixie` with Slurm 24.11.
 
-Run as `python tests/harness/provision_forky.py`. The root is built once, in the folder where `provision.py` keeps
-what it fetches, and is built anew only when the recipe below changes. Needs root, Debian's `debootstrap` and the mirror
-that apt is set up with; one run at a time builds, others wait for it. Nothing is mounted outside of the build's own
-mount namespace, which ends with it, however that is.
+Run as `python tests/harness/provision_roots.py NAME...`. Each root has a Python of its own. It is built once, in the
+folder where `provision.py` keeps what it fetches, and is built anew only when its recipe below changes. Needs root,
+Debian's `debootstrap` and the mirror that apt is set up with; one run at a time builds, others wait for it. Nothing is
+mounted outside of the build's own mount namespace, which ends with it, however that is.
 """
 
 from __future__ import annotations
@@ -23,11 +23,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 CACHE = Path(os.environ.get("PYPMIX_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".tox" / "native")
-FOLDER = CACHE.resolve() / "forky"
-
-SUITE = "forky"
-PACKAGES = ("libprrte-bin", "python3", "python3-anyio", "python3-cffi-backend", "python3-rich", "python3-typer")
-"""The native server with its libpmix, and what pypmix imports; pypmix itself is mounted where it is used."""
 
 # an older debootstrap has no script of its own for forky
 SCRIPT = Path("/usr/share/debootstrap/scripts/sid")
@@ -36,34 +31,79 @@ TIME_LIMIT = 420
 TOOLS = ("debootstrap", "unshare", "setpriv", "apt-get")
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
-ASK = """
-import ctypes, glob, json, os, platform, site, subprocess
-import _cffi_backend, anyio, rich, typer
+PYTHON = """
+import json, os, platform, site
+import _cffi_backend, anyio
 os.makedirs(site.getsitepackages()[0] + "/pypmix", exist_ok=True)
+facts = {"python": platform.python_version(), "packages": site.getsitepackages()[0]}
+"""
+"""Asked of a new root's Python: what the root holds, and that it works. Leaves a mount point for pypmix there."""
+
+ASK_FORKY = """
+import ctypes, glob, subprocess
+import rich, typer
 library = sorted(glob.glob("/usr/lib/*/libpmix.so.2"))[0]
 pmix = ctypes.CDLL(library)
 pmix.PMIx_Get_version.restype = ctypes.c_char_p
 prterun = subprocess.run(["prterun", "--version"], capture_output=True, text=True, check=True).stdout.strip()
-print(json.dumps({
+facts |= {
     "library": library,
     "pmix": pmix.PMIx_Get_version().decode().split(" (")[0],
     "prrte": prterun.splitlines()[0].split()[-1],
-    "python": platform.python_version(),
-    "packages": site.getsitepackages()[0],
-}))
+}
 """
-"""Asked of the new root's Python: what the root holds, and that it works. Leaves a mount point for pypmix there."""
+
+ASK_TRIXIE = """
+import glob, subprocess
+for plugin in glob.glob("/usr/lib/*/slurm-wlm/mpi_pmix*.so"):
+    os.remove(plugin)
+facts["slurm"] = subprocess.check_output(["dpkg-query", "-W", "-f", "${Version}", "slurmd"], text=True).split("-")[0]
+"""
+"""Leaves Slurm without its PMIx plugin."""
+
+
+class Recipe(NamedTuple):
+    """A root to build: the suite of Debian, the packages besides its base, and what its Python is asked."""
+
+    suite: str
+    packages: tuple[str, ...]
+    ask: str
+
+
+RECIPES = {
+    # The native server with its libpmix, and what pypmix imports; pypmix itself is mounted where it is used.
+    "forky": Recipe(
+        "forky",
+        ("libprrte-bin", "python3", "python3-anyio", "python3-cffi-backend", "python3-rich", "python3-typer"),
+        ASK_FORKY,
+    ),
+    "trixie": Recipe(
+        "trixie",
+        ("slurmctld", "slurmd", "slurm-client", "munge", "python3", "python3-anyio", "python3-cffi-backend"),
+        ASK_TRIXIE,
+    ),
+}
 
 
 class Root(NamedTuple):
-    """A root that was built: its folder, and as paths inside of it the libpmix and where Python packages belong."""
+    """A root that was built: its folder, and as paths inside of it the libpmix and where Python packages belong.
+
+    Attributes:
+        library: Empty where it has none.
+        pmix: The release of PMIx, empty where it has none; `prrte` and `slurm` alike.
+    """
 
     folder: Path
-    library: str
-    pmix: str
-    prrte: str
     python: str
     packages: str
+    library: str = ""
+    pmix: str = ""
+    prrte: str = ""
+    slurm: str = ""
+
+    def __str__(self) -> str:
+        parts = {"PMIx": self.pmix, "PRRTE": self.prrte, "Slurm": self.slurm, "Python": self.python}
+        return ", ".join([f"{name} {release}" for name, release in parts.items() if release] + [str(self.folder)])
 
 
 class CannotBuild(Exception):
@@ -71,14 +111,16 @@ class CannotBuild(Exception):
 
 
 @functools.cache
-def root() -> Root | None:
-    """Return the root that has been built by this recipe, None if there is none."""
-    found = _facts(FOLDER)
-    return Root(FOLDER, **found["root"]) if found.get("recipe") == _recipe() else None
+def root(name: str = "forky") -> Root | None:
+    """Return the root that has been built by its recipe, None if there is none."""
+    folder = CACHE.resolve() / name
+    found = _facts(folder)
+    return Root(folder, **found["root"]) if found.get("recipe") == _recipe(name) else None
 
 
-def _recipe() -> list[str]:
-    return [SUITE, *PACKAGES]
+def _recipe(name: str) -> list[str]:
+    recipe = RECIPES[name]
+    return [recipe.suite, *recipe.packages]
 
 
 def _facts(folder: Path) -> dict[str, Any]:
@@ -106,43 +148,45 @@ def mirror() -> str:
     raise CannotBuild("apt names no mirror with a component `main`")
 
 
-def build() -> None:
-    """Build the root under another name, and give it its own when it is whole."""
+def build(name: str) -> None:
+    """Build a root under another name, and give it its own when it is whole."""
     if os.geteuid() != 0:
         raise CannotBuild("only root may build and enter it")
     missing = [tool for tool in TOOLS if not shutil.which(tool, path=SYSTEM_PATH)]
     if missing or not SCRIPT.exists():
         raise CannotBuild(f"{', '.join(missing) or SCRIPT} is not installed (Debian's package debootstrap)")
-    for stale in CACHE.glob("forky.*.d"):
+    for stale in CACHE.glob(f"{name}.*.d"):
         shutil.rmtree(stale)
-    draft = CACHE.resolve() / f"forky.{os.getpid()}.d"
-    log = CACHE / "forky.log"
-    print(f"Debian {SUITE} root: building with debootstrap, a minute or two, into {FOLDER}", flush=True)
+    folder = CACHE.resolve() / name
+    draft = CACHE.resolve() / f"{name}.{os.getpid()}.d"
+    log = CACHE / f"{name}.log"
+    print(f"Debian {name} root: building with debootstrap, a minute or two, into {folder}", flush=True)
     started = time.monotonic()
     try:
         with log.open("w") as output:
-            _debootstrap(draft, output)
-        found = json.loads(_inside(["chroot", str(draft), "python3", "-c", ASK], stdout=subprocess.PIPE).stdout)
+            _debootstrap(RECIPES[name], draft, output)
+        ask = f"{PYTHON}{RECIPES[name].ask}print(json.dumps(facts))"
+        found = json.loads(_inside(["chroot", str(draft), "python3", "-c", ask], stdout=subprocess.PIPE).stdout)
         shutil.rmtree(draft / "var" / "cache" / "apt")
         (draft / "bytecode").mkdir()
-        (draft / "facts.json").write_text(json.dumps({"recipe": _recipe(), "root": found}, indent=1))
-        if FOLDER.exists():
-            FOLDER.rename(CACHE / f"forky.{os.getpid()}.old.d")
-        draft.rename(FOLDER)
+        (draft / "facts.json").write_text(json.dumps({"recipe": _recipe(name), "root": found}, indent=1))
+        if folder.exists():
+            folder.rename(CACHE / f"{name}.{os.getpid()}.old.d")
+        draft.rename(folder)
     except subprocess.SubprocessError as error:
         with contextlib.suppress(OSError):
             print("".join(f"    {line}\n" for line in log.read_text().splitlines()[-20:]), end="")
         late = isinstance(error, subprocess.TimeoutExpired)
         raise CannotBuild(f"it was not done in {TIME_LIMIT} s" if late else "debootstrap failed, see above") from error
     finally:
-        for left in CACHE.glob(f"forky.{os.getpid()}.*d"):
+        for left in CACHE.glob(f"{name}.{os.getpid()}.*d"):
             shutil.rmtree(left, ignore_errors=True)
-    print(f"Debian {SUITE} root: built in {time.monotonic() - started:.0f} s", flush=True)
+    print(f"Debian {name} root: built in {time.monotonic() - started:.0f} s", flush=True)
 
 
-def _debootstrap(target: Path, output: Any) -> None:
-    command = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
-    _inside([*command, SUITE, str(target), mirror(), str(SCRIPT)], stdout=output, stderr=subprocess.STDOUT)
+def _debootstrap(recipe: Recipe, target: Path, output: Any) -> None:
+    command = ["debootstrap", "--variant=minbase", f"--include={','.join(recipe.packages)}"]
+    _inside([*command, recipe.suite, str(target), mirror(), str(SCRIPT)], stdout=output, stderr=subprocess.STDOUT)
 
 
 def _inside(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
@@ -156,11 +200,11 @@ def _inside(command: list[str], **options: Any) -> subprocess.CompletedProcess[s
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
+def _alone(name: str) -> Iterator[None]:
     """Hold the lock that only one run at a time has."""
     CACHE.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + TIME_LIMIT
-    with (CACHE / "forky.lock").open("w") as lock:
+    with (CACHE / f"{name}.lock").open("w") as lock:
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -172,22 +216,27 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def main() -> None:
-    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+def provide(name: str) -> None:
     try:
-        with _alone():
-            if root() is None:
+        with _alone(name):
+            if root(name) is None:
                 root.cache_clear()
-                build()
-            found = root()
+                build(name)
+            found = root(name)
     except (OSError, subprocess.SubprocessError, CannotBuild) as error:
         if os.environ.get("PYPMIX_TEST_REQUIRE") == "all":
             raise
-        print(f"Debian {SUITE} root cannot be had here, tests that need it will skip: {error}")
+        print(f"Debian {name} root cannot be had here, tests that need it will skip: {error}")
         return
     assert found is not None
-    print(f"Debian {SUITE} root: PMIx {found.pmix}, PRRTE {found.prrte}, Python {found.python}, {found.folder}")
+    print(f"Debian {name} root: {found}")
+
+
+def main(names: list[str]) -> None:
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    for name in names:
+        provide(name)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:] or list(RECIPES))

@@ -1,0 +1,76 @@
+"""Two nodes whose programs, Slurm 24.11 and Python are those of a Debian trixie root: its Slurm has no PMIx plugin."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import pypmix
+from harness import cluster as clusters
+from harness import machine, provision_roots
+from harness.cluster import Cluster, Node
+from harness.slurm_nodes import Slurm
+
+HOLD = 'mkdir -m 755 /run/munge; mount --bind "$0/hosts" /etc/hosts; touch "$0/$1.up"; exec sleep infinity'
+
+
+class Inside(Node):
+    """A node as what runs in the root there sees it.
+
+    Args:
+        node: The node.
+        pid: A process that is in the root.
+        root: The root, as a folder of the node.
+    """
+
+    def __init__(self, node: Node, pid: int, root: str) -> None:
+        self.__dict__.update(node.__dict__)
+        self.pid = pid
+        self._root = root
+
+    def enter(self, command: Sequence[str], *, pid: bool = True) -> list[str]:
+        return super().enter(["chroot", self._root, *command], pid=pid)
+
+
+def in_root(cluster: Cluster, root: provision_roots.Root) -> Cluster:
+    """Return a cluster as seen from inside of a root on each of its nodes, which can write to the cluster's folder."""
+    package = Path(pypmix.__file__).resolve().parent
+    enter = [str(machine.TESTS / "harness" / "enter.sh"), root.folder, cluster.folder, package, root.packages]
+    found = copy.copy(cluster)
+    found.nodes = {}
+    for node in cluster:
+        hold = [*enter, machine.ROOT, "sh", "-euc", HOLD, cluster.folder, node.name]
+        log = cluster.folder / f"{node.name}.root"
+        holder = node.serve("unshare", "--mount", "sh", *map(str, hold), log=log)
+        up = cluster.folder / f"{node.name}.up"
+        try:
+            cluster.until(f"the root on {node.name}", up.exists)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{log.read_text()}") from None
+        found.nodes[node.name] = Inside(node, holder.pid, f"{root.folder}/mnt")
+    return found
+
+
+@pytest.fixture(scope="session")
+def trixie(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two nodes with the root."""
+    root = provision_roots.root("trixie")
+    if root is None:
+        machine.lacking("the Debian trixie root that tests/harness/provision_roots.py builds")
+    assert root is not None
+    if clusters.lacking():
+        machine.lacking(clusters.lacking())
+    found = Cluster(2, tmp_path_factory.mktemp("trixie"))
+    try:
+        yield in_root(found.open(), root)
+    finally:
+        found.close()
+
+
+@pytest.fixture(scope="session")
+def slurm(trixie: Cluster) -> Slurm:
+    """Slurm on the nodes."""
+    return Slurm(trixie, "CgroupPlugin=disabled\n").start()
