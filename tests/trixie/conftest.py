@@ -29,6 +29,7 @@ class Inside(Node):
     def __init__(self, node: Node, pid: int, root: str) -> None:
         self.__dict__.update(node.__dict__)
         self.pid = pid
+        self.permanent.add(node.pid)
         self._root = root
 
     def enter(self, command: Sequence[str], *, pid: bool = True) -> list[str]:
