@@ -216,8 +216,8 @@ OPTIONS = (
         "roster",
         ("--roster",),
         "NAME",
-        "The nodes to run on: ssh, slurm, kubernetes, symmetric, pmix, local (this machine), or module:Class. Found "
-        "out from the command line and the environment if not given.",
+        "The nodes to run on: ssh, slurm, kubernetes, symmetric, pmix, prrte, local (this machine), or module:Class. "
+        "Found out from the command line and the environment if not given.",
     ),
     Option(
         "agent",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nodes.conftest import launcher_command
@@ -121,6 +123,58 @@ def test_a_rank_that_is_killed_ends_the_job_on_all_nodes(ranks) -> None:
 def test_slurm_names_the_nodes(ranks) -> None:
     job = ranks.begin(["hostname"], 3, NODES).wait()
     assert sorted(job.stdout.split()) == list(NODES), job.report()
+
+
+TOTAL = """
+import pypmix
+
+with pypmix.Client() as me:
+    me.put("rank", me.rank)
+    me.fence(collect=True)
+    total = sum(me.get("rank", proc=proc) for proc in me.job.procs)
+    print(me.rank, me.job.size, me.node.hostname, total, flush=True)
+"""
+
+
+@pytest.fixture
+def dvm(cluster: Cluster) -> Iterator[Any]:
+    """A DVM of PRRTE over the three nodes, started on the first."""
+    prterun, *_, prefix = launcher_command("prterun")
+    command = [prterun.replace("bin/prterun", "bin/prte"), "--allow-run-as-root", "--host", "n1:4,n2:4,n3:4"]
+    found = cluster["n1"].start(*command, env={"PRTE_PREFIX": prefix}, stdout=-1)
+    try:
+        assert "ready" in found.stdout.readline()
+        yield found
+    finally:
+        found.send_signal(signal.SIGTERM)
+        found.communicate(timeout=30)
+    assert cluster.wait_gone() == ""
+
+
+def in_dvm(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `pypmix run` with the nodes of the DVM."""
+    run = [sys.executable, "-m", "pypmix", "run", "--roster", "prrte", *words]
+    return cluster["n1"].run(*run, check=False, timeout=80, env={"PYTHONPATH": str(machine.ROOT)})
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.usefixtures("dvm")
+def test_a_run_on_a_dvm(cluster: Cluster) -> None:
+    program = (sys.executable, "-c", TOTAL)
+    done = in_dvm(cluster, "--oversubscribe", "--map-by", "ppr:2:node", "-n", "6", *program)
+    assert done.returncode == 0, done
+    assert sorted(done.stdout.splitlines()) == [f"{rank} 6 n{rank // 2 + 1} 15" for rank in range(6)], done
+    done = in_dvm(cluster, "--host", "n2:1,n3:1", "-n", "2", *program)
+    assert sorted(done.stdout.splitlines()) == ["0 2 n2 1", "1 2 n3 1"], done
+    done = in_dvm(cluster, "--map-by", "node", "-n", "3", "sh", "-c", "test $PMIX_RANK != 2 || exit 9; sleep 60")
+    assert done.returncode == 9, done
+
+
+def test_a_run_without_a_dvm(cluster: Cluster) -> None:
+    done = in_dvm(cluster, "true")
+    assert done.returncode == 1
+    assert "pypmix run: no DVM of PRRTE starts processes for this run: " in done.stderr
+    assert "prte --daemonize" in done.stderr
 
 
 def test_a_tool_starts_a_job_on_a_dvm(cluster: Cluster, tmp_path: Path) -> None:

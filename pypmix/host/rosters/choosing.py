@@ -18,11 +18,13 @@ HOMES = {
     "kubernetes": "pypmix.host.rosters.kubernetes:KubernetesRoster",
     "slurm": "pypmix.host.rosters.slurm:SlurmRoster",
     "pmix": "pypmix.host.rosters.pmix:PMIxRoster",
+    "prrte": "pypmix.host.rosters.prrte:PRRTERoster",
 }
 """The rosters that there are, in the order in which they are looked for."""
 
-NAMED_ONLY = ("pmix",)
-"""Rosters that are taken only where `--roster` names them: a rank of any job may run a job of its own."""
+NAMED_ONLY = ("pmix", "prrte")
+"""Rosters that are taken only where `--roster` names them: a rank of any job, and a user whose DVM runs, may run a job
+of their own."""
 
 SLURM_STEP = "slurm."
 """The start of the namespaces that Slurm's own PMIx plugin serves."""
