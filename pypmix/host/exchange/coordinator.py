@@ -59,6 +59,7 @@ from pypmix.host.exchange.kinds import (
     Decision,
     Outcome,
     Part,
+    Spread,
     coordinator_of,
 )
 from pypmix.host.exchange.limits import LATE_SECONDS, MAX_DECIDED, MAX_LATE, MAX_LEFT, OPTIONAL_SECONDS
@@ -736,6 +737,9 @@ class Coordinator:
             }
             name = self._names.take() if deciding.assigns(parts) else ""
             end = deciding.connected(end, parts, came - deciding.absent_in(parts), name)
+        if end.status == statuses.SUCCESS and any(each.sizes for _, each in parts):
+            kept = sorted([key for server, each in parts for key in each.kept(server)])
+            end = end.replace(spread=Spread(self.name, self._session.number(), tuple(kept)))
         return end
 
     def _settle_construct(self, round: Round, gone: set[Proc], late: set[Proc]) -> None:

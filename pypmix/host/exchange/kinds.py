@@ -18,6 +18,7 @@ from pypmix.host.exchange.codec import (
     many,
     message,
     pack,
+    record,
     unpack,
 )
 from pypmix.standard.record import Record
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     Key = tuple[str, int]
     """A contribution: the server that gives it, and the number that this has given to it and to nothing else."""
 
-    _Rest = tuple[tuple[str, ...], tuple[Info, ...], tuple[Proc, ...], tuple[Proc, ...], tuple[Key, ...]]
+    _Procs = tuple[Proc, ...]
+    _Rest = tuple[tuple[str, ...], tuple[Info, ...], _Procs, _Procs, tuple[Key, ...], tuple[int, ...]]
     _More = tuple[tuple[Proc, ...], tuple[str, ...], tuple[Info, ...], tuple[Key, ...]]
 
     OnAnswer = Callable[[bytes | None, PMIxError | None], None]
@@ -73,6 +75,8 @@ if TYPE_CHECKING:
 
         def tell(self, to: str, topic: str, data: bytes) -> None: ...
 
+        def tell_others(self, topic: str, data: bytes, to: str = "") -> None: ...
+
         def handle(self, topic: str, handler: Callable[[str, bytes, OnAnswer], None]) -> None: ...
 
         def hear(self, topic: str, listener: Callable[[str, bytes], None]) -> None: ...
@@ -90,6 +94,7 @@ class Kind(Record):
             servers of the session.
         remembered: Servers that come too late are told how it ended.
         names_alike: Servers that name different members fail; otherwise those whom all name take part.
+        spreads: Much data does not go by way of the coordinator.
     """
 
     operation: str
@@ -98,6 +103,7 @@ class Kind(Record):
     unknown: bool = False
     remembered: bool = False
     names_alike: bool = False
+    spreads: bool = False
 
 
 GATHER, CONSTRUCT, OFFER, DESTRUCT, FENCE, CONNECT, DISCONNECT, GROUP_FENCE, GROUP_DISCONNECT = range(9)
@@ -110,7 +116,7 @@ KINDS = {
     CONSTRUCT: Kind(rules.CONSTRUCT, remembered=True, names_alike=True),
     OFFER: Kind(rules.CONSTRUCT, unknown=True),
     DESTRUCT: Kind(rules.DESTRUCT, needs_callers=True),
-    FENCE: Kind(rules.FENCE, loss_ends=True),
+    FENCE: Kind(rules.FENCE, loss_ends=True, spreads=True),
     CONNECT: Kind(rules.CONNECT, needs_callers=True),
     DISCONNECT: Kind(rules.DISCONNECT, loss_ends=True),
     GROUP_FENCE: Kind(rules.FENCE, needs_callers=True),
@@ -135,6 +141,7 @@ class Part(Record):
         data: What else the server contributes.
         covers: The servers for which it stands, this one first, where neighbours have contributed the same.
         numbers: The numbers that these have given to it, in the same order.
+        sizes: How much data each server for which it stands keeps, to hand it on itself; empty if none does.
     """
 
     number: int
@@ -150,10 +157,16 @@ class Part(Record):
     data: bytes = b""
     covers: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
 
     def keys(self, server: str) -> tuple[Key, ...]:
         """Return the contributions for which it stands, where it is that of a server."""
         return tuple(zip(self.covers, self.numbers, strict=True)) if self.covers else ((server, self.number),)
+
+    def kept(self, server: str) -> tuple[Key, ...]:
+        """Return the servers for which it stands, where it is that of a server, with how much data each keeps."""
+        names = self.covers or (server,)
+        return tuple(zip(names, self.sizes or (0,) * len(names), strict=True))
 
     def without(self, lost: Container[str]) -> tuple[tuple[str, Part], ...]:
         """Return what is left of one that stands for several when it does not for some of them any more."""
@@ -161,7 +174,8 @@ class Part(Record):
         if not left:
             return ()
         names, numbers = zip(*left, strict=True)
-        return ((names[0], self.replace(number=numbers[0], covers=names, numbers=numbers)),)
+        sizes = tuple([size for name, size in self.kept("") if name not in lost]) if self.sizes else ()
+        return ((names[0], self.replace(number=numbers[0], covers=names, numbers=numbers, sizes=sizes)),)
 
     @property
     def procs(self) -> tuple[Proc, ...]:
@@ -183,6 +197,20 @@ def coordinator_of(names: Iterable[str]) -> str | None:
     return min(names, default=None)
 
 
+class Spread(Record):
+    """The data that the servers of a collective have kept, and hand to each other (`spreading`).
+
+    Attributes:
+        root: The server that has decided it.
+        number: A number that this gives to nothing else.
+        sizes: The servers that take part, in the order of their names, each with the size of its data.
+    """
+
+    root: str
+    number: int
+    sizes: tuple[Key, ...]
+
+
 class Outcome(Record):
     """The decision, the same for all.
 
@@ -196,6 +224,7 @@ class Outcome(Record):
         moved: Nothing is decided: another server coordinates it.
         apart: Nothing is decided: what has come together is to come again, from each server by itself.
         parts: Which contributions it is the end of.
+        spread: Data that servers have kept and that belongs to it, where any has.
     """
 
     status: int = 0
@@ -207,6 +236,7 @@ class Outcome(Record):
     moved: bool = False
     parts: tuple[Key, ...] = ()
     apart: bool = False
+    spread: Spread | None = None
 
 
 class Gathered(Record):
@@ -266,8 +296,18 @@ def _read_keys(data: bytes) -> tuple[Key, ...]:
 _KEYS: Field[tuple[Key, ...]] = Field(_write_keys, _read_keys)
 """Contributions, of which there may be thousands."""
 
+
+def _read_sizes(data: bytes) -> tuple[int, ...]:
+    if len(data) % 8:
+        raise broken(f"sizes have {len(data)} bytes")
+    return struct.unpack(f"!{len(data) // 8}Q", data)
+
+
+_SIZES: Field[tuple[int, ...]] = Field(lambda sizes: struct.pack(f"!{len(sizes)}Q", *sizes), _read_sizes)
+_SPREAD: Field[Spread] = record(Spread, TEXT, NUMBER, _KEYS)
+
 _HEAD = struct.Struct("!qqIB")
-_REST: Field[_Rest] = message(TEXTS, INFOS, PROCS, PROCS, _KEYS)
+_REST: Field[_Rest] = message(TEXTS, INFOS, PROCS, PROCS, _KEYS, _SIZES)
 
 
 def parts_field(places: Callable[[], Places]) -> Field[tuple[tuple[str, Part], ...]]:
@@ -283,7 +323,8 @@ def parts_field(places: Callable[[], Places]) -> Field[tuple[tuple[str, Part], .
         fields: list[bytes] = []
         for server, part in parts:
             head = _HEAD.pack(part.number, part.status, part.incarnation, part.kind)
-            rest = part.servers, part.infos, part.known, part.leaders, part.keys(server) if part.covers else ()
+            keys = part.keys(server) if part.covers else ()
+            rest = part.servers, part.infos, part.known, part.leaders, keys, part.sizes
             more = _REST.write(rest) if any(rest) else b""
             fields += (TEXT.write(server), head, TEXT.write(part.name), part.party.packed, part.data, more)
         return pack(0, *fields)
@@ -305,26 +346,32 @@ def _part(
     number, status, incarnation, kind = _HEAD.unpack(head)
     if kind not in KINDS:
         raise broken(f"there is no operation {kind}")
-    servers, infos, known, leaders, keys = _REST.read(more) if more else ((), (), (), (), ())
+    servers, infos, known, leaders, keys, sizes = _REST.read(more) if more else ((), (), (), (), (), ())
+    if len(sizes) not in (0, len(keys) or 1):
+        raise broken(f"{len(keys) or 1} contributions have {len(sizes)} sizes")
     covers, numbers = zip(*keys, strict=True) if keys else ((), ())
     label, named = TEXT.read(name), places.read(party)
-    part = Part(number, kind, label, named, servers, status, incarnation, infos, known, leaders, data, covers, numbers)
-    return TEXT.read(server), part
+    said = servers, status, incarnation, infos, known, leaders, data, covers, numbers, sizes
+    return TEXT.read(server), Part(number, kind, label, named, *said)
 
 
 def _write_outcome(outcome: Outcome) -> bytes:
     rest = outcome.missing, outcome.servers, outcome.infos, outcome.parts
-    more = (_MORE.write(rest),) if any(rest) else ()
+    more: tuple[bytes, ...] = (_MORE.write(rest),) if any(rest) else ()
+    if outcome.spread is not None:
+        more = (*(more or (b"",)), _SPREAD.write(outcome.spread))
     again = outcome.moved | outcome.apart << 1
     return pack(again, NUMBER.write(outcome.status), TEXT.write(outcome.detail), outcome.data, *more)
 
 
 def _read_outcome(data: bytes) -> Outcome:
     again, fields = unpack(data)
-    missing, servers, infos, parts = _MORE.read(fields.pop()) if len(fields) == 4 else ((), (), (), ())
+    spread = _SPREAD.read(fields.pop()) if len(fields) == 5 else None
+    more = fields.pop() if len(fields) == 4 else b""
+    missing, servers, infos, parts = _MORE.read(more) if more else ((), (), (), ())
     status, detail, given = expect(fields, 3)
-    text = TEXT.read(detail)
-    return Outcome(NUMBER.read(status), text, missing, servers, infos, given, bool(again & 1), parts, bool(again & 2))
+    said = NUMBER.read(status), TEXT.read(detail), missing, servers, infos, given
+    return Outcome(*said, bool(again & 1), parts, bool(again & 2), spread)
 
 
 KEY: Field[Key] = message(TEXT, NUMBER)

@@ -43,6 +43,16 @@ MAX_ROUNDS = 1024
 MAX_MISSING = 4096
 """The most procs that an error names as missing."""
 
+# The data of a fence (`spreading`)
+
+KEPT_BYTES = 1 << 10
+SPREAD_BYTES = 256 << 10
+"""A server keeps its data for a fence, and hands it on itself, from so many bytes on, if that of all would be so much.
+"""
+
+PIECE_BYTES = 1 << 20
+"""The most data in one message to the next server."""
+
 # Requests (`exchange`)
 
 MAX_ASKED = 65536

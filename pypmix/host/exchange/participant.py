@@ -8,6 +8,8 @@ asked, whoever learns it tells those it concerns, and only if nobody knows the c
 collective that ends with any server that is lost ends at once when that is the coordinator. When it is another one the
 coordinator is told, and says how it has ended: that server may have left because it is over.
 
+Where servers have kept data for it, the decision is not the end yet: they hand that to each other (`spreading`).
+
 A time limit counts here. When it is over the coordinator is told, which says who is missing; if it does not even do
 that, the collective ends without it. `coordinator` describes the other half. All of this happens in turns of the
 exchange.
@@ -23,6 +25,7 @@ from pypmix.host.exchange.coordinator import Coordinator, Held
 from pypmix.host.exchange.errors import ServerLost, as_error, listed, log
 from pypmix.host.exchange.kinds import CANCEL, GATHER, KEY, OUTCOME, Outcome, Part, coordinator_of, parts_field
 from pypmix.host.exchange.limits import AGAIN_SECONDS, DECIDED_SECONDS, DECISION_SECONDS, MAX_AGAIN
+from pypmix.host.exchange.spreading import DATA, PIECE, VOID, VOIDED, Spreading, is_much
 from pypmix.host.exchange.tree import ABSENT, GIVE_UP, NAMED, UP, UPWARDS, Relay, has_below, is_flat
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError, RemoteProtocolError, Unreachable
@@ -32,7 +35,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pypmix.host.exchange.kinds import Key, OnAnswer, OnOutcome, Session, Timer
+    from pypmix.host.exchange.kinds import Key, OnAnswer, OnOutcome, Session, Spread, Timer
+    from pypmix.host.exchange.spreading import Name
     from pypmix.standard.types import Proc
 
 PART = "pypmix.collective"
@@ -54,9 +58,31 @@ class Own:
         skip: Servers that do not coordinate it.
         tries: How often one has said so.
         cancelled: How it ends unless it is decided before; it was given up.
+        kept: Data that this server hands on itself.
+        spreading: Once it is decided: the data of all that have kept any.
+        decided: The decision, then.
+        early: What other servers have sent of theirs before that.
+        end: How it has ended.
     """
 
-    __slots__ = ("apart", "awaited", "cancelled", "done", "part", "root", "since", "skip", "timer", "to", "tries")
+    __slots__ = (
+        "apart",
+        "awaited",
+        "cancelled",
+        "decided",
+        "done",
+        "early",
+        "end",
+        "kept",
+        "part",
+        "root",
+        "since",
+        "skip",
+        "spreading",
+        "timer",
+        "to",
+        "tries",
+    )
 
     def __init__(self, part: Part, done: OnOutcome, since: float) -> None:
         self.part = part
@@ -70,6 +96,10 @@ class Own:
         self.tries = 0
         self.cancelled: Outcome | None = None
         self.timer: Timer | None = None
+        self.kept = b""
+        self.spreading: Spreading | None = None
+        self.decided = self.end = Outcome()
+        self.early: list[Callable[[], None]] = []
 
     @property
     def servers(self) -> Iterable[str]:
@@ -102,6 +132,8 @@ class Participant:
         session.hear(GIVE_UP, self._told_give_up)
         session.handle(DECIDED, self._asked_decided)
         session.hear(NEWS, lambda _, data: self._heard_of(data))
+        session.hear(DATA, self._told_data)
+        session.hear(VOID, self._told_void)
 
     def __len__(self) -> int:
         return len(self._open) + len(self.coordinator) + len(self._relay) + len(self._asked)
@@ -119,6 +151,9 @@ class Participant:
             seconds: The time limit, 0 for none.
         """
         own = Own(part, done, self._session.now())
+        if part.rule.spreads and is_much(len(part.data), len(part.party.servers)):
+            own.kept = part.data
+            own.part = part.replace(data=b"", sizes=(len(own.kept),))
         self.start(own, seconds)
         return own
 
@@ -131,6 +166,9 @@ class Participant:
 
     def missing(self, own: Own) -> tuple[tuple[str, ...], set[Proc]]:
         """Return which servers and procs are waited for; only the coordinator knows, elsewhere there are none."""
+        if own.spreading is not None:
+            awaited = own.spreading.awaited
+            return tuple(awaited), set(self._procs_on(own, awaited))
         if own.root != self.name:
             return (), set()
         servers, procs = self.coordinator.missing((self.name, own.part.number))
@@ -255,7 +293,7 @@ class Participant:
 
     def _told(self, own: Own, to: str, data: bytes | None, error: PMIxError | None) -> None:
         """A coordinator has answered."""
-        if own.part.number not in self._open or own.to != to:
+        if own.to != to or (own.part.number not in self._open and error is not None):
             return
         if isinstance(error, ServerLost | Unreachable) and not own.part.rule.loss_ends:
             root, own.root, own.to = own.root, "", None
@@ -280,6 +318,13 @@ class Participant:
     def _decide(self, own: Own, to: str, outcome: Outcome) -> None:
         """A coordinator has decided."""
         if own.part.number not in self._open or own.to != to:
+            if outcome.spread is not None:
+                # The others count on what this server has kept.
+                end = own.end
+                self._spreading(own, outcome.spread).give_up(end.status, end.detail, end.servers)
+            return
+        if outcome.spread is not None:
+            self._spread(own, outcome, outcome.spread)
             return
         if outcome.apart:
             own.apart = True
@@ -316,7 +361,76 @@ class Participant:
                 own.timer.cancel()
             if self._absences:
                 self._say_absent()
+            own.end = outcome
+            own.early.clear()
+            if own.spreading is not None:
+                own.spreading.give_up(outcome.status, outcome.detail, outcome.servers)
             own.done(outcome)
+
+    # What servers have kept
+
+    def _spreading(self, own: Own, spread: Spread) -> Spreading:
+        if (self.name, len(own.kept)) not in spread.sizes:
+            raise broken(f"{spread.root} says that {self.name} has kept what it has not")
+        return Spreading(self._session, own.part.kind, own.part.name, spread, own.kept)
+
+    def _spread(self, own: Own, outcome: Outcome, spread: Spread) -> None:
+        """It is decided, and ends here with the data of all."""
+        try:
+            spreading = self._spreading(own, spread)
+        except RemoteProtocolError as problem:
+            self._finish(own, deciding.failure(problem.code, problem.detail))
+            return
+        own.spreading, own.decided, own.to, own.root = spreading, outcome, None, ""
+        spreading.go_on()
+        self._complete(own)
+        early, own.early = own.early, []
+        for call in early:
+            call()
+        for name in self._session.gone.intersection(own.servers) if own.part.number in self._open else ():
+            self._lack(own, name)
+
+    def _complete(self, own: Own) -> None:
+        """End it if the data of all is there."""
+        data = None if own.spreading is None else own.spreading.data
+        if data is not None:
+            self._finish(own, own.decided.replace(data=own.decided.data + data, spread=None))
+
+    def _lack(self, own: Own, name: str) -> None:
+        """A server is lost while data is on its way."""
+        if own.spreading is not None and name in own.spreading.awaited:
+            self._lost(own, (name,))
+        else:
+            self._session.later(DECISION_SECONDS, partial(self._lost, own, (name,)))
+
+    def _meant(self, name: Name) -> list[Own]:
+        return [own for own in self.open() if (own.part.kind, own.part.name) == name[:2]]
+
+    def _told_data(self, sender: str, data: bytes) -> None:
+        """A server sends data that it has kept, or has got."""
+        name, step, piece = PIECE.read(data)
+        for own in self._meant(name):
+            self._take(own, sender, name, step, piece)
+
+    def _take(self, own: Own, sender: str, name: Name, step: int, piece: bytes) -> None:
+        if own.spreading is None:
+            own.early.append(lambda: self._take(own, sender, name, step, piece))
+        elif own.spreading.name == name:
+            if not own.spreading.take(step, piece):
+                raise broken(f"{sender} sends data that does not belong to the fence")
+            self._complete(own)
+
+    def _told_void(self, _sender: str, data: bytes) -> None:
+        """What a server was to send does not come."""
+        name, status, detail, servers = VOIDED.read(data)
+        for own in self._meant(name):
+            self._void(own, name, deciding.failure(status, detail, self._procs_on(own, servers), servers))
+
+    def _void(self, own: Own, name: Name, outcome: Outcome) -> None:
+        if own.spreading is None:
+            own.early.append(lambda: self._void(own, name, outcome))
+        elif own.spreading.name == name:
+            self._finish(own, outcome)
 
     # Where the coordinator is lost
 
@@ -392,7 +506,10 @@ class Participant:
         if own.part.number not in self._open:
             return
         own.timer = self._session.later(DECISION_SECONDS, lambda: self._forsake(own))
-        if own.to is None and not own.part.rule.unknown:
+        if own.spreading is not None:
+            awaited = own.spreading.awaited
+            self._finish(own, deciding.overdue(awaited, self._procs_on(own, awaited)))
+        elif own.to is None and not own.part.rule.unknown:
             late = sorted(set(own.servers).difference(self._session.members))
             self._finish(own, deciding.overdue(late, self._procs_on(own, late)))
         else:
@@ -419,6 +536,9 @@ class Participant:
         self.coordinator.lose(name)
         self._relay.changed(name, False)
         for own in [own for own in self.open() if own.part.rule.loss_ends and name in own.servers]:
+            if own.spreading is not None:
+                self._lack(own, name)
+                continue
             if own.to in (None, name, self.name) or name == min(own.servers):
                 self._lost(own, (name,))
                 continue

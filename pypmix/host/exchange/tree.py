@@ -143,7 +143,10 @@ def _join(run: list[tuple[str, Part]]) -> tuple[str, Part]:
     covers, numbers = zip(*[key for each, part in run for key in part.keys(each)], strict=True)
     latest = max([part.incarnation for _, part in run])
     data = b"".join([part.data for _, part in run])
-    return server, first.replace(incarnation=latest, data=data, covers=covers, numbers=numbers)
+    sizes: tuple[int, ...] = ()
+    if any(part.sizes for _, part in run):
+        sizes = tuple([size for each, part in run for _, size in part.kept(each)])
+    return server, first.replace(incarnation=latest, data=data, covers=covers, numbers=numbers, sizes=sizes)
 
 
 class _Came:
