@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypmix.host.exchange import Exchange, Hub
+from pypmix.host.exchange import Exchange, Hub, limits
 from pypmix.host.exchange.psets import Psets
 from pypmix.standard.types import Proc
 from unit.test_exchange_psets import Server
@@ -85,8 +87,42 @@ def test_what_waits_for_one_that_leaves_ends():
     st.lists(st.sampled_from((0.0, 0.1, 0.5, 2.0)), min_size=1, max_size=7),
 )
 def test_servers_that_have_each_other_have_the_same_others(size, happenings, delays):
+    the_same_others(size, happenings, delays)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.integers(2, 14),
+    st.lists(
+        st.tuples(st.sampled_from("pppplc"), st.integers(0, 13), st.integers(0, 13), st.floats(0, 1)), max_size=16
+    ),
+    st.lists(st.sampled_from((0.0, 0.1, 0.5, 2.0)), min_size=1, max_size=7),
+)
+def test_it_is_enough_that_a_few_hear_of_each_loss(size, happenings, delays):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MAX_HEARERS", 1)
+        the_same_others(size, happenings, delays)
+
+
+def test_a_death_among_many_costs_each_a_few_messages():
+    session = Session([f"n{number:03}" for number in range(100)])
+    hub, sent = session.hub, Counter()
+    send = hub.send
+    hub.send = lambda carrier, to, message: (sent.update([carrier.name]), send(carrier, to, message))
+    hub.lose("n050")
+    hub.run()
+    assert set(sent.values()) == {7}
+    # A broken connection is heard of all the same.
+    hub.part("n020", "n070")
+    hub.run()
+    del session.exchanges["n050"], session.exchanges["n070"]
+    names = tuple(session.exchanges)
+    assert {exchange.members for exchange in session.exchanges.values()} == {names}
+
+
+def the_same_others(size, happenings, delays):
     paces = iter(range(1 << 30))
-    session = Session("abcdef"[:size], lambda _one, _other: delays[next(paces) % len(delays)])
+    session = Session("abcdefghijklmn"[:size], lambda _one, _other: delays[next(paces) % len(delays)])
     names = sorted(session.exchanges)
     for what, one, other, at in happenings:
         first, second = names[one % size], names[other % size]

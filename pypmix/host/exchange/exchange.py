@@ -187,7 +187,10 @@ class Exchange:
 
     Two servers that lose their connection while both live are, to each other, dead; those that still have both would
     go on with the two of them, and no operation of all three could come to one end. So whoever loses a server tells
-    the others. One that has both tells the lost one, and if that is there, the later of the two by name leaves: it
+    the others: all of a few; of many those that follow it by name after 1, 2, 4, ... places, and who comes into their
+    place in the next moment. Of servers in a circle some of which have lost another one, one is followed by one that
+    has not, unless all have: so that is enough, and a death costs each server a few messages. One that has both tells
+    the lost one, and if that is there, the later of the two by name leaves: it
     tells all that it still has, and goes on alone. (The first server by name, where the session keeps what it has only
     once, stays.) A server that has ended does not answer, and its end is told by each server's own carrier, after its
     last message: what others have heard before ends nothing.
@@ -238,6 +241,8 @@ class Exchange:
         """Messages kept of servers until it can be dealt with, and what is called when something has come."""
         self._deferred: Callable[[], None] | None = None
         self._waiting: list[_Awaited] = []
+        self._lately: dict[str, tuple[float, set[str]]] = {}
+        """Servers that this one has lost in the last moment, when, and who has been told."""
         self.collectives = Participant(self)
 
     # What users call
@@ -635,11 +640,27 @@ class Exchange:
             self._carrier.send(name, codec.pack(TELL, TEXT.write(LEAVES), b""))
         elif here:
             self._gone -= {name}
+            self._lately.pop(name, None)
             self._here.add(name)
             self._tell_of(name, True)
         elif name in self._here:
+            self._lately[name] = self._now(), set()
             self._lose(name)
-            self._tell(self._others(), LOST, TEXT.write(name))
+
+    def _tell_of_losses(self) -> None:
+        """Tell of what was lost in the last moment those who are to hear of it and have not."""
+        names = sorted(self._here)
+        hearers = set(names)
+        if len(names) > limits.MAX_HEARERS:
+            place = names.index(self.name)
+            hearers = {names[(place + (1 << power)) % len(names)] for power in range(len(names).bit_length())}
+        hearers.discard(self.name)
+        for name, (since, told) in list(self._lately.items()):
+            if self._now() - since > limits.DECISION_SECONDS:
+                del self._lately[name]
+            else:
+                self._tell(sorted(hearers - told), LOST, TEXT.write(name))
+                told |= hearers
 
     def _told_lost(self, sender: str, data: bytes) -> None:
         name = TEXT.read(data)
@@ -675,6 +696,8 @@ class Exchange:
             del self._answering[token]
         self._load.pop(name, None)
         self._tell_of(name, False)
+        if self._lately and not self._out:
+            self._tell_of_losses()
 
     def _tell_of(self, name: str, here: bool) -> None:
         if here:

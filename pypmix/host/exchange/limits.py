@@ -37,6 +37,9 @@ MAX_LATE = 256
 MAX_LEFT = 4096
 """Of how many groups a coordinator remembers who has left."""
 
+DEFLATE_BYTES = 2 << 10
+"""From how many bytes on a decision, or the description of a job, is compressed."""
+
 MAX_ROUNDS = 1024
 """Of how many constructs that go on it is remembered who was told to be lost."""
 
@@ -63,6 +66,9 @@ MAX_ANSWERING = 4096
 
 MAX_DETAIL = 4096
 """The length of an error's text that is sent."""
+
+MAX_HEARERS = 32
+"""Of how many servers each tells all others what it has lost."""
 
 # What servers tell each other of jobs and procs (`announcing`)
 
