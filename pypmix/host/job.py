@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 
 from pypmix.standard import attrs
 from pypmix.standard.jobinfo import JobInfo
@@ -224,7 +225,7 @@ class Job(Record):
             nodes=tuple([tuple(self._node(number, node)) for number, node in enumerate(self.nodes)]),
             apps=tuple(self._apps()),
             sessions=((attrs.SESSION_ID(self.session), attrs.UNIV_SIZE(self.size + self.others)),),
-            procs=tuple([(slot.rank, tuple(self._proc(slot))) for slot in self.slots()]),
+            procs=self._procs(),
         )
 
     def _job(self) -> list[Info]:
@@ -287,21 +288,29 @@ class Job(Record):
             first += app.np
         return found
 
-    def _proc(self, slot: Slot) -> list[Info]:
-        node = self.nodes[slot.node]
-        found = [
-            attrs.RANK(slot.rank),
-            attrs.APPNUM(slot.app),
-            attrs.LOCAL_RANK(slot.local_rank),
-            attrs.NODE_RANK((self.first if node.first is None else node.first) + slot.local_rank),
-            attrs.NODEID(slot.node if node.number is None else node.number),
-            attrs.HOSTNAME(node.hostname),
-            attrs.GLOBAL_RANK(self.first + slot.rank),
-            attrs.APP_RANK(slot.app_rank),
+    def _procs(self) -> tuple[tuple[int, tuple[Info, ...]], ...]:
+        # There may be 100,000 of them: what is the same for several is made once, and takes memory once.
+        apps = [attrs.APPNUM(number) for number in range(len(self.apps))]
+        nodes = [
+            (attrs.NODEID(number if node.number is None else node.number), attrs.HOSTNAME(node.hostname))
+            for number, node in enumerate(self.nodes)
         ]
-        if self.tmpdir:
-            found.append(attrs.PROCDIR(self.procdir(slot.rank)))
-        if self.parent is not None:
-            # Of a proc by the Standard, of a job to those who look there: both find it.
-            found += [attrs.PARENT_ID(self.parent), attrs.SPAWNED(True)]
-        return found
+        firsts = [self.first if node.first is None else node.first for node in self.nodes]
+        local_rank, node_rank = cache(attrs.LOCAL_RANK), cache(attrs.NODE_RANK)
+        # Of a proc by the Standard, of a job to those who look there: both find it.
+        spawned = () if self.parent is None else (attrs.PARENT_ID(self.parent), attrs.SPAWNED(True))
+        found: list[tuple[int, tuple[Info, ...]]] = []
+        for slot in self.slots():
+            infos = (
+                attrs.RANK(slot.rank),
+                apps[slot.app],
+                local_rank(slot.local_rank),
+                node_rank(firsts[slot.node] + slot.local_rank),
+                *nodes[slot.node],
+                attrs.GLOBAL_RANK(self.first + slot.rank),
+                attrs.APP_RANK(slot.app_rank),
+                *((attrs.PROCDIR(self.procdir(slot.rank)),) if self.tmpdir else ()),
+                *spawned,
+            )
+            found.append((slot.rank, infos))
+        return tuple(found)

@@ -374,10 +374,12 @@ class Manager:
         nspace = job.nspace
         if self._crossings is not None:
             self._crossings.register(job)
+        here: dict[HostNode, list[int]] = {node: [] for node in self.nodes}
+        for rank in job.ranks:
+            here.setdefault(rank.node, []).append(rank.proc.rank)
         try:
             for node in self.nodes:
-                here = [rank.proc.rank for rank in job.ranks if rank.node is node]
-                node.register(job.job, job.number, job.terms, here)
+                node.register(job.job, job.number, job.terms, here[node])
         except BaseException:
             if self._crossings is not None:
                 self._crossings.deregister(nspace)

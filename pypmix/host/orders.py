@@ -23,6 +23,7 @@ from pypmix.host.exchange.codec import (
     TEXTS,
     Field,
     broken,
+    compressed,
     many,
     message,
     optional,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from pypmix.standard.types import Proc
 
-PROTOCOL = 1
+PROTOCOL = 2
 """The number of what launchers and daemons say to each other; both have the same."""
 
 
@@ -65,7 +66,9 @@ ADDRESSES: Field[tuple[tuple[str, int], ...]] = many(_ADDRESS)
 PEERS: Field[tuple[tuple[str, tuple[tuple[str, int], ...]], ...]] = many(message(NAME, ADDRESSES))
 
 DESCRIBE_JOB = "pypmix.node.describe"
-DESCRIBE: Field[tuple[Job, int, bool, int | None, bool]] = message(JOB, NUMBER, FLAG, optional(NUMBER), FLAG)
+DESCRIBE: Field[tuple[Job, int, bool, int | None, bool]] = compressed(
+    message(JOB, NUMBER, FLAG, optional(NUMBER), FLAG)
+)
 """A job, its number, whether both outputs are one, who reads its input, whether argv[0] ends with the rank."""
 
 FAULT: Field[tuple[int, str, str]] = message(NUMBER, TEXT, TEXT)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from pypmix.standard.record import Record
 from pypmix.standard.types import Info
 
@@ -39,16 +41,23 @@ def known_infos(given: Iterable[Info], release: Release) -> list[Info]:
 
     One reserved key that its dictionary lacks makes a native library drop all that follows.
     """
-    from pypmix.standard.attrs import by_key
-
     found = []
     for info in given:
         key, value, flags = info
-        if not key.startswith(_RESERVED):
+        own = _key_for(key, release)
+        if own == key:
             found.append(info)
-            continue
-        attr = by_key(key)
-        if attr is not None and attr.known_to(release):
-            own = attr.key_for(release)
-            found.append(info if own == key else Info.unchecked(own, value, flags))
+        elif own:
+            found.append(Info.unchecked(own, value, flags))
     return found
+
+
+@lru_cache(maxsize=1024)
+def _key_for(key: str, release: Release) -> str:
+    """Return the key that a release uses for one, empty if it does not know it; the procs of a job have the same."""
+    if not key.startswith(_RESERVED):
+        return key
+    from pypmix.standard.attrs import by_key
+
+    attr = by_key(key)
+    return attr.key_for(release) if attr is not None and attr.known_to(release) else ""

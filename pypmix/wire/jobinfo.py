@@ -46,10 +46,16 @@ def encode_jobinfo(job: JobInfo, buffer_type: int, release: Release) -> bytes:
         for group in groups:
             array = DataArray(codes.INFO, tuple(known_infos(group, release)))
             add(key, Value.unchecked(codes.DATA_ARRAY, array))
+    last: dict[str, tuple[Info, bytes]] = {}
+    """What was packed last under each key: the procs of a big job share most of their infos with their neighbours."""
     for rank, group in job.procs:
         inner = Packer(buffer_type, release).pack(codes.PROC_RANK, rank)
         for info in known_infos(group, release):
-            inner.pack_raw(encode_kval(buffer_type, info.key, info.value, release))
+            same, raw = last.get(info.key, (None, b""))
+            if same is not info:
+                raw = encode_kval(buffer_type, info.key, info.value, release)
+                last[info.key] = info, raw
+            inner.pack_raw(raw)
         add(keys.PROC_BLOB, Value.unchecked(codes.BYTE_OBJECT, inner.bytes()))
     return packer.bytes()
 

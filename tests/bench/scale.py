@@ -7,7 +7,8 @@ and its receiver busy one after the other for what it costs in CPU (`--cost`, by
 servers on this machine). Registration is that of one server, to which the others do what it does to them. Collectives
 are those of participants without crossings. A construct is mended after the loss of a server in the middle, or of the
 coordinator, when all but one have contributed: the time is that from the word of the loss, which all get at a time,
-until all have ended. All tell all others of a loss, so this is left out beyond `--mortal` servers.
+until all have ended. Where it is the coordinator, all ask all others how it has ended, so this is left out beyond
+`--mortal` servers.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from pypmix.standard.types import Proc
 NSPACE = "job"
 DIGEST = b"d" * 16
 MANY = 1000
-"""The most servers that a fence collects from, and that remember for others how something has ended."""
+"""The most servers that a fence collects from."""
 
 MORTAL = 256
-"""The most servers that a loss is played with by default: all tell all others of it."""
+"""The most servers that lose their coordinator by default: all ask all others what they have heard from it."""
 
-COMMITTED = 1000
+COMMITTED = 1 << 10
 """Bytes that each server has for a fence that collects."""
 
 
@@ -99,6 +100,25 @@ class Server:
         pass
 
 
+class Here:
+    """The servers that one of thousands has, as the set of an exchange: all had the same."""
+
+    def __init__(self, names):
+        self.names, self.gone = names, set()
+
+    def __contains__(self, name):
+        return name in self.names and name not in self.gone
+
+    def __iter__(self):
+        return iter(self.names - self.gone)
+
+    def __sub__(self, others):
+        return self.names - self.gone - others
+
+    def discard(self, name):
+        self.gone.add(name)
+
+
 class Session:
     """Servers that have each other, with `ranks` procs each of one job.
 
@@ -117,15 +137,12 @@ class Session:
         known = Places()
         known.add(self.names[0], NSPACE, DIGEST, self.places)
         for name, exchange in zip(self.names, self.exchanges, strict=True):
-            exchange._here = set(here) if mortal else here
+            exchange._here = Here(here) if mortal else here
             carrier = hub._carriers[name]
             carrier._on_message = lambda sender, message, exchange=exchange: exchange._arrived(sender, message)
             present[name] = carrier
             carrier._present = present
             exchange.collectives.coordinator.places = known
-            if count > MANY:
-                # What all of thousands remember for servers that lose the coordinator is too much for one process.
-                exchange.collectives.coordinator.decided.add = lambda _: None
         self.party = known.party(tuple([Proc(NSPACE, rank) for rank in self.places]))
 
     def collective(self, kind, data=b"", infos=()):
@@ -244,8 +261,9 @@ def measure(count, ranks, cost, hop, mortal):
     if ranks == 1:
         found["construct"] = session.collective(CONSTRUCT)
         found["connect"] = session.collective(CONNECT)
-        if 2 < count <= mortal:
+        if count > 2:
             found["mended, a server lost"] = Session(count, 1, Paced(cost, hop), mortal=True).mended(root=False)
+        if 2 < count <= mortal:
             found["mended, coordinator lost"] = Session(count, 1, Paced(cost, hop), mortal=True).mended(root=True)
     if count > 1:
         found["modex"] = modex(session)
@@ -284,7 +302,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--cost", type=float, default=0.0, help="microseconds of CPU of a message on each side")
     parser.add_argument("--hop", type=float, default=100.0, help="microseconds that a message is on its way")
-    parser.add_argument("--mortal", type=int, default=MORTAL, help="the most servers that a loss is played with")
+    parser.add_argument("--mortal", type=int, default=MORTAL, help="the most servers that lose the coordinator")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--chart", type=Path, help="an SVG to draw; needs matplotlib")
     options = parser.parse_args()

@@ -93,7 +93,7 @@ def test_the_first_line_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"protocol": 2}, "all nodes need the same"),
+        ({"protocol": 1}, "all nodes need the same"),
         ({"version": "1.0"}, "the launcher has pypmix 1.0"),
         ({"secret": "no hex"}, "has it wrong"),
         ({"launcher": ["x"]}, "has it wrong"),

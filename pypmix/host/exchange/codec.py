@@ -9,8 +9,11 @@ takes memory in proportion to the length of its message; procs travel as spans o
 from __future__ import annotations
 
 import struct
+import zlib
 
 from pypmix.data import DataBuffer
+from pypmix.host.exchange.carrier import MAX_MESSAGE
+from pypmix.host.exchange.limits import DEFLATE_BYTES
 from pypmix.standard import codes
 from pypmix.standard._typing import Generic, TypeVar
 from pypmix.standard.errors import RemoteProtocolError
@@ -36,6 +39,9 @@ R = TypeVar("R", bound=Record)
 MAX_SECONDS = 2.0**31
 MAX_PROCS = 1 << 20
 """The most procs that a message may name."""
+
+FEW_BOUNDS = 6
+"""The bounds of three ranks that do not follow each other."""
 
 _KINDS = [bytes((kind,)) for kind in range(256)]
 _LENGTH = struct.Struct("!I")
@@ -116,6 +122,42 @@ def some(field: Field[T]) -> Field[tuple[T, ...]]:
         return values
 
     return Field(any_number.write, read)
+
+
+def deflated(data: bytes) -> bytes:
+    """Return data that is long and repeats itself in a shorter form."""
+    return zlib.compress(data, 1)
+
+
+def inflated(data: bytes) -> bytes:
+    """Return what `deflated` was given.
+
+    Raises:
+        RemoteProtocolError: It does not parse, or is longer than a message may be.
+    """
+    inflater = zlib.decompressobj()
+    try:
+        found = inflater.decompress(data, MAX_MESSAGE)
+    except zlib.error as error:
+        raise broken(str(error)) from None
+    if not inflater.eof or inflater.unused_data:
+        raise broken("a compressed field is cut off, or longer than a message")
+    return found
+
+
+def compressed(field: Field[T]) -> Field[T]:
+    """Return the field of a value that is compressed where it is long."""
+
+    def write(value: T) -> bytes:
+        data = field.write(value)
+        return pack(1, deflated(data)) if len(data) >= DEFLATE_BYTES else pack(0, data)
+
+    def read(data: bytes) -> T:
+        is_deflated, fields = unpack(data)
+        (found,) = expect(fields, 1)
+        return field.read(inflated(found) if is_deflated else found)
+
+    return Field(write, read)
 
 
 def optional(field: Field[T]) -> Field[T | None]:
@@ -227,21 +269,56 @@ INFOS: Field[tuple[Info, ...]] = Field(_write_infos, _read_infos)
 
 
 def _write_ranks(ranks: Iterable[int]) -> bytes:
-    """Return where each run of consecutive ranks begins, and what follows it."""
+    """Return where each run of consecutive ranks begins, and what follows it.
+
+    Ranks that are dealt out to nodes in turn have the same distance: what follows the last of those comes first then,
+    and after the first one that distance and a zero.
+    """
     bounds: list[int] = []
     for rank in ranks:
         if bounds and bounds[-1] == rank:
             bounds[-1] = rank + 1
         else:
             bounds += (rank, rank + 1)
+    if len(bounds) >= FEW_BOUNDS:
+        bounds = _dealt(bounds)
     return struct.pack(f"!{len(bounds)}Q", *bounds)
+
+
+def _dealt(bounds: list[int]) -> list[int]:
+    """Return bounds with single ranks of the same distance as one run, where three or more follow each other."""
+    found: list[int] = []
+    at = 0
+    while at < len(bounds):
+        low = last = bounds[at]
+        end = at + 2
+        step = bounds[end] - low if end < len(bounds) else 0
+        while step > 1 and bounds[end - 1] == last + 1 and bounds[end : end + 2] == [last + step, last + step + 1]:
+            last += step
+            end += 2
+        if end - at >= FEW_BOUNDS:
+            found += (last + 1, low, step, 0)
+        else:
+            end = at + 2
+            found += bounds[at:end]
+        at = end
+    return found
 
 
 def _read_ranks(data: bytes, most: int) -> Sequence[int]:
     if len(data) % 16:
         raise broken("spans of ranks have two bounds each")
     bounds = struct.unpack(f"!{len(data) // 8}Q", data)
-    spans = [range(low, high) for low, high in zip(bounds[::2], bounds[1::2], strict=True)]
+    spans: list[range] = []
+    pairs = zip(bounds[::2], bounds[1::2], strict=True)
+    for low, high in pairs:
+        if low <= high:
+            spans.append(range(low, high))
+            continue
+        step, end = next(pairs, (0, 1))
+        if not step or end:
+            raise broken("a span of ranks ends before it begins")
+        spans.append(range(high, low, step))
     if not all(span and span.stop <= RANK_UNDEF + 1 for span in spans):
         raise broken("a span of ranks has no ranks, or some that are none")
     if sum(map(len, spans)) > most:

@@ -136,21 +136,35 @@ class Names:
 
 
 class Decided:
-    """The ends of contributions that this server has decided or given, for servers whose answer was lost."""
+    """The ends of contributions that this server has decided or given, for servers whose answer was lost.
+
+    Most servers are never asked, so decisions are kept as they came until one is looked for.
+    """
 
     def __init__(self) -> None:
         self._known: OrderedDict[Key, Outcome] = OrderedDict()
+        self._new: deque[Outcome] = deque()
+        self._waiting = 0
+        """The number of contributions in these."""
 
     def add(self, outcome: Outcome) -> None:
         """Remember a decision."""
-        for key in outcome.parts:
-            self._known[key] = outcome
-        # All of one are remembered, however many servers have contributed.
-        while len(self._known) > max(MAX_DECIDED, len(outcome.parts)):
-            self._known.popitem(last=False)
+        count = len(outcome.parts)
+        if count:
+            self._new.append(outcome)
+            self._waiting += count
+            # All of one are remembered, however many servers have contributed.
+            while self._waiting > max(MAX_DECIDED, count):
+                self._waiting -= len(self._new.popleft().parts)
 
     def find(self, key: Key) -> Outcome | None:
         """Return how a contribution has ended."""
+        while self._new:
+            outcome = self._new.popleft()
+            self._known.update(dict.fromkeys(outcome.parts, outcome))
+            while len(self._known) > max(MAX_DECIDED, len(outcome.parts)):
+                self._known.popitem(last=False)
+        self._waiting = 0
         return self._known.get(key)
 
 
@@ -584,8 +598,9 @@ class Coordinator:
     def learn(self, outcome: Outcome) -> None:
         """Another server has decided, perhaps for contributions that have come here since."""
         self.decided.add(outcome)
-        keys = set(outcome.parts)
-        for round in self._all() if keys else ():
+        rounds = list(self._all()) if outcome.parts else []
+        keys = set(outcome.parts) if rounds else set()
+        for round in rounds:
             for held in [held for held in round.held if not keys.isdisjoint(held.keys)]:
                 round.held.remove(held)
                 held.answer(Decision(outcome))

@@ -14,6 +14,7 @@ from pypmix.host.exchange.codec import (
     TEXTS,
     Field,
     broken,
+    compressed,
     expect,
     many,
     message,
@@ -25,7 +26,7 @@ from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator
     from typing import Protocol
 
     from pypmix.host.exchange.places import Party, Places
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     """A contribution: the server that gives it, and the number that this has given to it and to nothing else."""
 
     _Procs = tuple[Proc, ...]
-    _Rest = tuple[tuple[str, ...], tuple[Info, ...], _Procs, _Procs, tuple[Key, ...], tuple[int, ...]]
-    _More = tuple[tuple[Proc, ...], tuple[str, ...], tuple[Info, ...], tuple[Key, ...]]
+    _Rest = tuple[tuple[str, ...], tuple[Info, ...], _Procs, _Procs, Collection[Key], tuple[int, ...]]
+    _More = tuple[tuple[Proc, ...], tuple[str, ...], tuple[Info, ...], Collection[Key]]
 
     OnAnswer = Callable[[bytes | None, PMIxError | None], None]
     OnOutcome = Callable[["Outcome"], None]
@@ -188,6 +189,41 @@ class Part(Record):
         return KINDS[self.kind]
 
 
+class Keys:
+    """The contributions that another server names, of which there may be thousands: read when somebody looks at them.
+
+    Args:
+        numbers: Their numbers, of eight bytes each.
+        joined: The names of their servers, with a NUL between each two.
+    """
+
+    __slots__ = ("_joined", "_keys", "_numbers")
+
+    def __init__(self, numbers: bytes, joined: bytes) -> None:
+        if len(numbers) != 8 * (joined.count(0) + 1):
+            raise broken(f"{joined.count(0) + 1} contributions have {len(numbers)} bytes of numbers")
+        self._numbers = numbers
+        self._joined = joined
+        self._keys: tuple[Key, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self._numbers) // 8
+
+    def __iter__(self) -> Iterator[Key]:
+        if self._keys is None:
+            numbers = struct.unpack(f"!{len(self)}q", self._numbers)
+            self._keys = tuple(zip(_JOINED.read(self._joined), numbers, strict=True))
+        return iter(self._keys)
+
+    def __contains__(self, key: object) -> bool:
+        return any(key == each for each in self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Keys | tuple) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 def coordinator_of(names: Iterable[str]) -> str | None:
     """Return which of some servers coordinates what they do together; None of none.
 
@@ -208,7 +244,7 @@ class Spread(Record):
 
     root: str
     number: int
-    sizes: tuple[Key, ...]
+    sizes: Collection[Key]
 
 
 class Outcome(Record):
@@ -234,7 +270,7 @@ class Outcome(Record):
     infos: tuple[Info, ...] = ()
     data: bytes = b""
     moved: bool = False
-    parts: tuple[Key, ...] = ()
+    parts: Collection[Key] = ()
     apart: bool = False
     spread: Spread | None = None
 
@@ -276,24 +312,21 @@ _JOINED: Field[tuple[str, ...]] = Field(
 """Names of servers, which hold no NUL: there may be thousands."""
 
 
-def _write_keys(keys: tuple[Key, ...]) -> bytes:
+def _write_keys(keys: Collection[Key]) -> bytes:
     if not keys:
         return b""
     names, numbers = zip(*keys, strict=True)
     return pack(0, struct.pack(f"!{len(numbers)}q", *numbers), _JOINED.write(names))
 
 
-def _read_keys(data: bytes) -> tuple[Key, ...]:
+def _read_keys(data: bytes) -> Collection[Key]:
     if not data:
         return ()
     numbers, joined = expect(unpack(data)[1], 2)
-    names = _JOINED.read(joined)
-    if len(numbers) != 8 * len(names):
-        raise broken(f"{len(names)} contributions have {len(numbers)} bytes of numbers")
-    return tuple(zip(names, struct.unpack(f"!{len(names)}q", numbers), strict=True))
+    return Keys(numbers, joined)
 
 
-_KEYS: Field[tuple[Key, ...]] = Field(_write_keys, _read_keys)
+_KEYS: Field[Collection[Key]] = Field(_write_keys, _read_keys)
 """Contributions, of which there may be thousands."""
 
 
@@ -375,7 +408,7 @@ def _read_outcome(data: bytes) -> Outcome:
 
 
 KEY: Field[Key] = message(TEXT, NUMBER)
-_MORE: Field[_More] = message(PROCS, TEXTS, INFOS, _KEYS)
+_MORE: Field[_More] = compressed(message(PROCS, TEXTS, INFOS, _KEYS))
 OUTCOME = Field(_write_outcome, _read_outcome)
 CANCEL: Field[tuple[int, int, str, tuple[str, ...]]] = message(NUMBER, NUMBER, TEXT, TEXTS)
 """The number of a contribution that is given up, the status, its detail, and the servers that are the cause."""

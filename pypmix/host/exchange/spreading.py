@@ -89,10 +89,11 @@ class Spreading:
     def __init__(self, session: Session, kind: int, name: str, spread: Spread, kept: bytes) -> None:
         self.name: Name = kind, name, spread.root, spread.number
         self._session = session
-        self._names = [server for server, _ in spread.sizes]
+        by_place = tuple(spread.sizes)
+        self._names = [server for server, _ in by_place]
         self._place = self._names.index(session.name)
         count = len(self._names)
-        self._sizes = [spread.sizes[(self._place + far) % count][1] for far in range(count)]
+        self._sizes = [by_place[(self._place + far) % count][1] for far in range(count)]
         """How much there is of each server, by its distance from this one; and below, what has come."""
         self._blobs: list[bytes | None] = [None if size else b"" for size in self._sizes]
         self._blobs[0] = kept

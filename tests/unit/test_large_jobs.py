@@ -1,0 +1,121 @@
+"""The description of a job of many ranks is short, told once to each server, and shared in memory."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pypmix.host import orders
+from pypmix.host.exchange.codec import PLACES, PROCS, RANKS, pack
+from pypmix.host.exchange.kinds import OUTCOME, Outcome
+from pypmix.host.exchange.limits import DEFLATE_BYTES
+from pypmix.host.job import Application, Job, Node
+from pypmix.standard import keys
+from pypmix.standard.errors import RemoteProtocolError
+from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value
+from unit.test_exchange_announcing import Session
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def job(ranks, nodes=100, *, dealt):
+    def here(number):
+        per = ranks // nodes
+        return tuple(range(number, ranks, nodes) if dealt else range(number * per, (number + 1) * per))
+
+    placed = tuple([Node(f"node{number:04}", here(number), number) for number in range(nodes)])
+    return Job("job-1@1", (Application(("./app",), ranks),), placed)
+
+
+@given(st.lists(st.integers(0, RANK_UNDEF), max_size=12))
+def test_any_ranks_arrive_in_their_order(ranks):
+    assert list(RANKS.read(RANKS.write(ranks))) == ranks
+    procs = tuple([Proc.unchecked("job", rank) for rank in ranks])
+    assert PROCS.read(PROCS.write(procs)) == procs
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5), st.integers(1, 6)), max_size=6))
+def test_ranks_that_are_dealt_out_arrive_in_their_order(runs):
+    ranks = [low + step * index for low, step, count in runs for index in range(count)]
+    assert list(RANKS.read(RANKS.write(ranks))) == ranks
+
+
+def test_ranks_that_are_dealt_out_are_as_short_as_those_that_follow_each_other():
+    assert len(RANKS.write(range(5000))) == 16
+    assert len(RANKS.write(range(3, 5000, 100))) == 32
+    assert len(RANKS.write([1, 3])) == 32
+
+
+@pytest.mark.parametrize("bounds", [(9, 1), (9, 1, 0, 0), (9, 1, 2, 1), (3, 3), (9, 1, 1 << 63, 0, 5, 4)])
+def test_runs_of_ranks_that_are_none_do_not_parse(bounds):
+    data = b"".join([bound.to_bytes(8, "big") for bound in bounds])
+    with pytest.raises(RemoteProtocolError):
+        RANKS.read(data)
+
+
+@pytest.mark.parametrize("dealt", [False, True])
+def test_the_length_of_a_description_does_not_grow_with_the_ranks(dealt):
+    lengths = []
+    for ranks in (1000, 10_000):
+        described = job(ranks, dealt=dealt), 1, False, None, True
+        data = orders.DESCRIBE.write(described)
+        assert orders.DESCRIBE.read(data) == described
+        lengths.append(len(data))
+    assert max(lengths) < 3000
+    assert lengths[1] < lengths[0] * 1.3
+
+
+@pytest.mark.parametrize("dealt", [False, True])
+def test_where_ranks_are_takes_a_few_bytes_for_each_server(dealt):
+    places = {rank: node.hostname for node in job(10_000, dealt=dealt).nodes for rank in node.ranks}
+    told = PLACES.write(("job", places))
+    assert len(told) < 100 * 50
+    assert PLACES.read(told)[1] == places
+
+
+def test_registering_a_job_takes_as_many_messages_as_pairs_of_servers_and_all_are_alike():
+    laws = set()
+    for count in (5, 10, 20, 40):
+        session = Session(count, ranks=10)
+        session.register(*session.names)
+        session.hub.run()
+        pairs = count * (count - 1)
+        assert sum(session.hub.messages.values()) == pairs
+        laws.add(sum(session.hub.bytes.values()) / pairs)
+    assert len(laws) == 1 and max(laws) < 100
+
+
+def test_procs_share_what_is_the_same_for_them():
+    info = job(1000, 10, dealt=True).info()
+    single = {keys.RANK, keys.GLOBAL_RANK, keys.APP_RANK}
+    found = {}
+    for _, infos in info.procs:
+        for each in infos:
+            found.setdefault(each.key, {})[id(each)] = each
+    assert all(len(found[key]) == 1000 for key in single)
+    assert all(len(each) <= 100 for key, each in found.items() if key not in single)
+
+
+def test_a_decision_for_thousands_is_compressed_and_read_when_it_is_looked_at():
+    parts = tuple([(f"n{number:05}", number % 7) for number in range(4000)])
+    outcome = Outcome(infos=(Info("pmix.x", Value(3, "x" * 5000)),), parts=parts)
+    data = OUTCOME.write(outcome)
+    assert len(data) < 30_000
+    read = OUTCOME.read(data)
+    assert len(read.parts) == 4000 and read.parts._keys is None
+    assert read == outcome
+    with pytest.raises(RemoteProtocolError):
+        OUTCOME.read(data[:-10] + bytes(10))
+
+
+def test_what_is_compressed_is_no_longer_than_a_message(monkeypatch):
+    from pypmix.host.exchange import codec
+
+    data = orders.DESCRIBE.write((job(1000, dealt=True), 1, False, None, True))
+    assert data[0] == 1 and len(data) < DEFLATE_BYTES
+    monkeypatch.setattr(codec, "MAX_MESSAGE", 1000)
+    with pytest.raises(RemoteProtocolError):
+        orders.DESCRIBE.read(data)
+    with pytest.raises(RemoteProtocolError):
+        orders.DESCRIBE.read(pack(1, b"not compressed"))
