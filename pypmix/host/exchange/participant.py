@@ -43,6 +43,9 @@ PART = "pypmix.collective"
 DECIDED = "pypmix.collective.decided"
 NEWS = "pypmix.collective.news"
 
+UNDECIDED = Outcome()
+"""The decision of what is not decided, and the end of what has not ended."""
+
 
 class Own:
     """A contribution of this server that has not ended.
@@ -98,7 +101,7 @@ class Own:
         self.timer: Timer | None = None
         self.kept = b""
         self.spreading: Spreading | None = None
-        self.decided = self.end = Outcome()
+        self.decided = self.end = UNDECIDED
         self.early: list[Callable[[], None]] = []
 
     @property
@@ -151,7 +154,7 @@ class Participant:
             seconds: The time limit, 0 for none.
         """
         own = Own(part, done, self._session.now())
-        if part.rule.spreads and is_much(len(part.data), len(part.party.servers)):
+        if part.data and part.rule.spreads and is_much(len(part.data), len(part.party.servers)):
             own.kept = part.data
             own.part = part.replace(data=b"", sizes=(len(own.kept),))
         self.start(own, seconds)
@@ -362,7 +365,8 @@ class Participant:
             if self._absences:
                 self._say_absent()
             own.end = outcome
-            own.early.clear()
+            if own.early:
+                own.early.clear()
             if own.spreading is not None:
                 own.spreading.give_up(outcome.status, outcome.detail, outcome.servers)
             own.done(outcome)
