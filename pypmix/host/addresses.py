@@ -126,6 +126,21 @@ def _addresses() -> list[tuple[str, str]]:
     return found
 
 
+def offered_addresses(interface: str = "") -> list[str]:
+    """Return by which addresses the other nodes of a job may reach this one, the likeliest first.
+
+    Args:
+        interface: The name of a network interface, an address, or a CIDR: then its address alone.
+
+    Raises:
+        OSError: This node has no such interface or address.
+    """
+    if interface:
+        return [_address_of(interface)]
+    found = [address for _, address in _addresses() if not is_loopback(address)]
+    return list(dict.fromkeys([socket.gethostname(), *found]))
+
+
 def is_loopback(address: str) -> bool:
     """Tell whether what is sent to an address stays on this machine."""
     return address == "::1" or address.startswith("127.")

@@ -1,0 +1,26 @@
+"""PMIx for `torch.distributed`: the processes of a job find each other without a port, a file or a host's name.
+
+    import pypmix.torch  # registers pmix://
+
+    torch.distributed.init_process_group("gloo", init_method="pmix://")
+
+It needs `pypmix[torch]`.
+"""
+
+from __future__ import annotations
+
+try:
+    from torch.distributed import is_available, register_rendezvous_handler
+except ImportError as error:
+    text = f"torch.distributed cannot be imported ({error}): pip install 'pypmix[torch]'"
+    raise ImportError(text, name=error.name) from error
+
+if not is_available():
+    raise ImportError("this torch was built without torch.distributed", name="torch.distributed")
+
+from pypmix.torch.rendezvous import rendezvous
+from pypmix.torch.world import client, environment
+
+__all__ = ["client", "environment", "rendezvous"]
+
+register_rendezvous_handler("pmix", rendezvous)

@@ -1,0 +1,186 @@
+"""The rendezvous `pmix://` of `torch.distributed`.
+
+Theory of operation
+-------------------
+Rank, size and place come from PMIx; no process reads a port, a file or a host's name from its environment.
+
+Rank 0 listens first, on a port that the system chooses, and gives that open socket to its TCPStore. Then it tells all
+ranks where, by `bcast`: no other process can have the port by then. The others try the addresses in turn until they
+reach a store that knows the token of this rendezvous, since an address such as that of a container bridge may be there
+on each node. Then all tell each other whether they have reached it. So a rank that has not come, has ended on the way,
+or cannot reach rank 0 is named to all of them, on time.
+
+What torch does with the store later is torch's: a rank that is lost then is noticed by its own time limits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from datetime import timedelta
+from urllib.parse import parse_qsl, urlsplit
+
+import torch.distributed
+from torch.distributed import TCPStore
+
+from pypmix.host.addresses import ANYWHERE, listen, offered_addresses
+from pypmix.standard import keys
+from pypmix.standard.errors import PMIxError
+from pypmix.torch.world import client, environment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch.distributed import Store
+
+    from pypmix.client import Client
+
+DEFAULT_TIMEOUT = timedelta(minutes=30)
+"""That of torch for gloo, where the caller gives none."""
+
+TOKEN = "pypmix/rendezvous"
+"""The key in the store under which rank 0 puts the token of this rendezvous."""
+
+TRY_SECONDS = 5.0
+"""Seconds until one of several addresses is taken for one that cannot be reached from here, and for one try there."""
+
+CONNECT_SECONDS = 60.0
+"""Seconds that the store at an address has to answer."""
+
+SHOWN = 3
+"""The ranks whose problems an error tells."""
+
+OPTIONS = {"store", "interface", "rank", "world_size"}
+
+
+def rendezvous(url: str, timeout: timedelta = DEFAULT_TIMEOUT, **_options: object) -> Iterator[tuple[Store, int, int]]:
+    """Yield the store, the rank and the size of the job.
+
+    In a worker of `torchrun`, whose agent alone is a process of PMIx, it is that of `env://`.
+
+    Args:
+        url: `pmix://`, with options: `interface=` is the network where the store listens, the name of an interface, an
+            address or a CIDR.
+        timeout: How long to wait for the other ranks.
+
+    Raises:
+        ValueError: The URL has an option that there is not, or a rank or a size which is not that of PMIx.
+        OperationTimeout: Not all ranks have come in time; `missing` names them if the server tells.
+        PartialSuccess: A rank has ended without coming.
+        PMIxError: Rank 0 cannot listen, or ranks cannot reach it.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        yield from torch.distributed.rendezvous("env://", timeout=timeout)
+        return
+    options = dict(parse_qsl(urlsplit(url).query))
+    me = client()
+    _check(url, options, me)
+    environment()
+    deadline = time.monotonic() + timeout.total_seconds()
+    store, problem = _serve(me, options, deadline) if me.rank == 0 else _reach(me, deadline)
+    problems = me.allgather(problem, timeout=_left(deadline))
+    if store is None or any(problems):
+        told = [f"rank {rank} cannot reach it: {text}" for rank, text in enumerate(problems) if text]
+        raise PMIxError(
+            f"the store of rank 0 is on {me.get(keys.HOSTNAME, 0)}; " + "; ".join(told[:SHOWN]),
+            operation="pmix://",
+            procs=[me.job[rank] for rank, text in enumerate(problems) if text],
+            hint="pmix://?interface= names the network to use",
+        )
+    store.set_timeout(timeout)
+    for name, value in (("MASTER_ADDR", store.host), ("MASTER_PORT", str(store.port))):
+        os.environ.setdefault(name, value)
+    yield store, me.rank, me.job.size
+    raise RuntimeError("pmix:// has no second rendezvous of the same process group")
+
+
+def _check(url: str, options: Mapping[str, str], me: Client) -> None:
+    unknown = set(options) - OPTIONS
+    if unknown or options.get("store", "tcp") != "tcp":
+        raise ValueError(
+            f"{url}: the options of pmix:// are store=tcp and interface=, not {', '.join(sorted(options))}"
+        )
+    for name, value in (("rank", me.rank), ("world_size", me.job.size)):
+        if options.get(name, str(value)) != str(value):
+            raise ValueError(f"{name} is {options[name]} here, but {value} in PMIx: leave it out with pmix://")
+
+
+def _serve(me: Client, options: Mapping[str, str], deadline: float) -> tuple[TCPStore, str]:
+    """Open the store at rank 0, and tell the others where it is."""
+    token = secrets.token_hex(8)
+    try:
+        store, places = _opened(options.get("interface", ""), me.job.number_of_nodes == 1, _left(deadline))
+        store.set(TOKEN, token)
+    except (OSError, RuntimeError, ValueError) as error:
+        # The others shall not wait for it.
+        me.bcast({"problem": f"{type(error).__name__}: {error}"}, codec=json, timeout=_left(deadline))
+        raise
+    me.bcast({"token": token, "port": store.port, "places": places}, codec=json, timeout=_left(deadline))
+    return store, ""
+
+
+def _opened(interface: str, alone: bool, seconds: float) -> tuple[TCPStore, list[str]]:
+    """Return a new store, and by which addresses it may be reached."""
+    places = ["127.0.0.1"] if alone and not interface else offered_addresses(interface)
+    own = places[0] if alone or interface else "localhost"
+    listener = listen((ANYWHERE if own == "localhost" else own, 0))
+    port = listener.getsockname()[1]
+    store = TCPStore(
+        own,
+        port,
+        is_master=True,
+        timeout=timedelta(seconds=seconds),
+        wait_for_workers=False,
+        multi_tenant=True,
+        # The store closes it.
+        master_listen_fd=listener.detach(),
+    )
+    return store, places
+
+
+def _reach(me: Client, deadline: float) -> tuple[TCPStore | None, str]:
+    """Return the store of rank 0, or why it cannot be reached."""
+    found = me.bcast(codec=json, timeout=_left(deadline))
+    if "problem" in found:
+        text = f"rank 0 could not open its store: {found['problem']}"
+        raise PMIxError(text, operation="pmix://", procs=[me.job[0]])
+    tried = []
+    for place in found["places"]:
+        try:
+            return _connected(place, found["port"], found["token"], _left(deadline)), ""
+        except (OSError, RuntimeError) as error:
+            tried.append(f"{place} port {found['port']}: {error}")
+    return None, ", ".join(tried)
+
+
+def _connected(place: str, port: int, token: str, seconds: float) -> TCPStore:
+    """Return the store of this rendezvous at an address.
+
+    Raises:
+        OSError, RuntimeError: There is none.
+    """
+    end = time.monotonic() + min(seconds, CONNECT_SECONDS)
+    while True:
+        # torch would try again and again where nothing listens any more.
+        with socket.create_connection((place, port), min(seconds, TRY_SECONDS)) as probe:
+            address = probe.getpeername()[0]
+        try:
+            limit = timedelta(seconds=TRY_SECONDS)
+            store = TCPStore(address, port, is_master=False, timeout=limit, wait_for_workers=False)
+            store.set_timeout(timedelta(seconds=seconds))
+            if store.check([TOKEN]) and store.get(TOKEN).decode() == token:
+                return store
+        except RuntimeError:
+            if time.monotonic() > end:
+                raise
+            continue
+        raise OSError("it is the store of another job")
+
+
+def _left(deadline: float) -> float:
+    # PMIx has whole seconds.
+    return max(deadline - time.monotonic(), 1.0)

@@ -1,0 +1,51 @@
+"""The PMIx client of a torch process, and the variables by which torch programs know their place."""
+
+from __future__ import annotations
+
+import os
+
+from pypmix.client import Client
+from pypmix.standard import keys
+
+_clients: list[Client] = []
+"""The client of this process, once it is open."""
+
+
+def client() -> Client:
+    """Return the PMIx client that this process has for `torch.distributed`.
+
+    It is opened by the first call, and finalized at the end of the process. A program may have further ones.
+
+    Raises:
+        Unreachable: The server cannot be reached or refuses this process.
+    """
+    # A child of this process, such as a worker of a data loader, finds its parent's closed.
+    if not _clients or not _clients[0].is_open:
+        _clients[:] = [Client().open()]
+    return _clients[0]
+
+
+def environment() -> dict[str, str]:
+    """Set the environment variables of `torchrun` that are not set, and return all of them.
+
+    These are `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `GROUP_RANK` and `GROUP_WORLD_SIZE`, which are the
+    number of the node and how many there are, `ROLE_RANK`, `ROLE_WORLD_SIZE` and `ROLE_NAME`. `pmix://` sets them too;
+    a program that needs its `LOCAL_RANK` before calls this first.
+    """
+    me = client()
+    job, node = me.job, me.node
+    # The ids of a job's nodes need not begin at 0, nor follow one another.
+    ids = list(dict.fromkeys([me.get(keys.NODEID, proc) for proc in job]))
+    rank, size = str(me.rank), str(job.size)
+    found = {
+        "RANK": rank,
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": str(node.local_rank),
+        "LOCAL_WORLD_SIZE": str(len(node.local_procs)),
+        "GROUP_RANK": str(ids.index(node.id)),
+        "GROUP_WORLD_SIZE": str(len(ids)),
+        "ROLE_RANK": rank,
+        "ROLE_WORLD_SIZE": size,
+        "ROLE_NAME": "default",
+    }
+    return {name: os.environ.setdefault(name, value) for name, value in found.items()}

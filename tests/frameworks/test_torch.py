@@ -1,0 +1,113 @@
+"""`pmix://` with the real PyTorch: data-parallel training over gloo, and ranks that die on the way."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harness import cluster as clusters
+from harness import machine, provision
+from harness.cluster import Cluster
+
+cluster = clusters.cluster
+
+ENVIRONMENT = provision.FOLDER / "torch"
+PYTHON = str(ENVIRONMENT / "bin" / "python")
+EXAMPLE = str(machine.ROOT / "docs" / "examples" / "frameworks" / "torch_ddp.py")
+SCRIPTS = Path(__file__).parent / "torch_scripts"
+
+PYPMIX_RUN = (sys.executable, "-m", "pypmix", "run")
+"""In the Python of the tests, in which pypmix is installed."""
+
+SECONDS = 400.0
+"""For a job whose ranks import torch on a busy machine."""
+
+pytestmark = pytest.mark.timeout(1000)
+
+LINE = re.compile(r"rank (\d) of (\d), local rank (\d) on node (\d): total (\S+), weights (.*)")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def torch_here() -> None:
+    """Skip where torch was not installed."""
+    if not list(ENVIRONMENT.glob("installed-*")):
+        machine.lacking("torch, which tests/harness/provision_torch.py installs")
+
+
+def environment() -> dict[str, str]:
+    # Ranks that share the cores of a test machine are slower with threads.
+    return {**machine.clean_environment(), "PYTHONPATH": str(machine.ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def run(*command: str, check: bool = True, **more: str) -> str:
+    """Run a command to its end; return what it has printed."""
+    done = subprocess.run(command, env={**environment(), **more}, capture_output=True, text=True, timeout=SECONDS)
+    assert not check or done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return f"{done.stdout}\n{done.stderr}"
+
+
+def lines(out: str) -> list[tuple[str, ...]]:
+    return sorted(LINE.findall(out))
+
+
+@pytest.fixture(scope="module")
+def weights_of_one() -> list[float]:
+    """The weights that one process comes to without a launcher."""
+    ((*place, weights),) = lines(run(PYTHON, EXAMPLE))
+    assert place == ["0", "1", "0", "0", "1"]
+    return [float(weight) for weight in weights.split()]
+
+
+def trained(out: str, places: Sequence[tuple[int, int]], weights_of_one: list[float]) -> None:
+    """All ranks, with these local ranks on these nodes, came to the same weights as one process."""
+    found = lines(out)
+    size = len(places)
+    total = size * (size + 1) // 2
+    expected = [(str(rank), str(size), str(local), str(node), str(total)) for rank, (local, node) in enumerate(places)]
+    assert [line[:5] for line in found] == expected, out
+    for line in found:
+        assert [float(weight) for weight in line[5].split()] == pytest.approx(weights_of_one, abs=1e-4), out
+
+
+def test_training_on_one_node(weights_of_one: list[float]) -> None:
+    trained(run(*PYPMIX_RUN, "-n", "3", PYTHON, EXAMPLE), [(0, 0), (1, 0), (2, 0)], weights_of_one)
+
+
+def test_training_under_prterun(weights_of_one: list[float]) -> None:
+    launcher = next((each for each in machine.launchers() if each.name.startswith("prterun")), None)
+    if launcher is None:
+        machine.lacking("prterun, which tests/harness/provision.py fetches")
+    trained(run(launcher.path, *machine.PRTERUN_OPTIONS, "-n", "2", PYTHON, EXAMPLE), [(0, 0), (1, 0)], weights_of_one)
+
+
+def test_training_on_two_nodes(weights_of_one: list[float], cluster: Cluster) -> None:
+    """Each has a network, a name and a loopback of its own."""
+    over = ["--host", "n1:2,n2:2", "-n", "3", "-x", "PYTHONPATH", "-x", "OMP_NUM_THREADS"]
+    done = cluster["n1"].run(*PYPMIX_RUN, *over, PYTHON, EXAMPLE, env=environment(), timeout=SECONDS)
+    trained(done.stdout, [(0, 0), (1, 0), (0, 1)], weights_of_one)
+
+
+def test_ranks_that_die_in_a_rendezvous() -> None:
+    """Rank 0 after it has told its address, and before; the others are told who it is, long before the time limit."""
+    out = run(*PYPMIX_RUN, "-n", "3", "--keep-going", PYTHON, str(SCRIPTS / "dies.py"), check=False)
+    for rank in (1, 2):
+        for step in ("on the way", "before"):
+            assert re.search(rf"^{rank} {step}: PartialSuccess .*:0\b", out, re.MULTILINE), out
+
+
+def test_what_is_wrong_with_the_url() -> None:
+    out = run(PYTHON, str(SCRIPTS / "wrong.py"))
+    assert "ValueError: pmix://?prot=1: the options of pmix:// are" in out
+    assert "ValueError: world_size is 2 here, but 1 in PMIx" in out
+    assert "OSError" in out and "'nosuch0' is neither an interface of this node" in out
+    assert "the environment: 7" in out
+
+
+def test_importing_pypmix_loads_no_torch() -> None:
+    out = run(PYTHON, "-c", "import sys, pypmix; pypmix.Client; print('torch' in sys.modules)")
+    assert "False" in out
