@@ -19,8 +19,9 @@ if not is_available():
     raise ImportError("this torch was built without torch.distributed", name="torch.distributed")
 
 from pypmix.torch.rendezvous import rendezvous
+from pypmix.torch.store import PMIxStore
 from pypmix.torch.world import client, environment
 
-__all__ = ["client", "environment", "rendezvous"]
+__all__ = ["PMIxStore", "client", "environment", "rendezvous"]
 
 register_rendezvous_handler("pmix", rendezvous)

@@ -10,7 +10,10 @@ reach a store that knows the token of this rendezvous, since an address such as 
 on each node. Then all tell each other whether they have reached it. So a rank that has not come, has ended on the way,
 or cannot reach rank 0 is named to all of them, on time.
 
-What torch does with the store later is torch's: a rank that is lost then is noticed by its own time limits.
+What torch does with that store later is torch's: a rank that is lost then is noticed by its own time limits.
+
+With `store=pmix` rank 0 only makes sure that the server can do it, and tells the name of a store over published data.
+There is nothing to reach. A wait of this store ends at once when a rank is lost.
 """
 
 from __future__ import annotations
@@ -27,9 +30,11 @@ import torch.distributed
 from torch.distributed import TCPStore
 
 from pypmix.host.addresses import ANYWHERE, listen, offered_addresses
-from pypmix.standard import keys
-from pypmix.standard.errors import PMIxError
-from pypmix.torch.world import client, environment
+from pypmix.recipes.keyvalues import KeyValues
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import NotSupported, PMIxError
+from pypmix.torch.store import PMIxStore
+from pypmix.torch.world import client, environment, losses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +60,9 @@ SHOWN = 3
 """The ranks whose problems an error tells."""
 
 OPTIONS = {"store", "interface", "rank", "world_size"}
+STORES = ("tcp", "pmix")
+
+AGAIN = "pmix:// has no second rendezvous of the same process group"
 
 
 def rendezvous(url: str, timeout: timedelta = DEFAULT_TIMEOUT, **_options: object) -> Iterator[tuple[Store, int, int]]:
@@ -64,7 +72,7 @@ def rendezvous(url: str, timeout: timedelta = DEFAULT_TIMEOUT, **_options: objec
 
     Args:
         url: `pmix://`, with options: `interface=` is the network where the store listens, the name of an interface, an
-            address or a CIDR.
+            address or a CIDR; `store=pmix` takes a `PMIxStore` in place of a `TCPStore`.
         timeout: How long to wait for the other ranks.
 
     Raises:
@@ -81,6 +89,11 @@ def rendezvous(url: str, timeout: timedelta = DEFAULT_TIMEOUT, **_options: objec
     _check(url, options, me)
     environment()
     deadline = time.monotonic() + timeout.total_seconds()
+    if options.get("store") == "pmix":
+        shared = _shared(me, deadline)
+        shared.set_timeout(timeout)
+        yield shared, me.rank, me.job.size
+        raise RuntimeError(AGAIN)
     store, problem = _serve(me, options, deadline) if me.rank == 0 else _reach(me, deadline)
     problems = me.allgather(problem, timeout=_left(deadline))
     if store is None or any(problems):
@@ -95,14 +108,37 @@ def rendezvous(url: str, timeout: timedelta = DEFAULT_TIMEOUT, **_options: objec
     for name, value in (("MASTER_ADDR", store.host), ("MASTER_PORT", str(store.port))):
         os.environ.setdefault(name, value)
     yield store, me.rank, me.job.size
-    raise RuntimeError("pmix:// has no second rendezvous of the same process group")
+    raise RuntimeError(AGAIN)
+
+
+def _shared(me: Client, deadline: float) -> PMIxStore:
+    """Return the store over published data."""
+    lost = losses()
+
+    def check() -> None:
+        if lost:
+            text = f"{', '.join([f'rank {proc.rank}' for proc in sorted(lost)])} ended without finalizing"
+            raise PMIxError(text, operation="pmix://", procs=sorted(lost), status=statuses.ERR_PROC_ABORTED)
+
+    name, problem = f"torch.{secrets.token_hex(8)}", ""
+    if me.rank == 0:
+        try:
+            KeyValues(me, name, me.job.procs).probe()
+        except PMIxError as error:
+            problem = str(error)
+    name, problem = me.bcast([name, problem] if me.rank == 0 else None, timeout=_left(deadline))
+    if problem:
+        raise NotSupported(
+            f"there is no store=pmix here: {problem}", operation="pmix://", hint="pmix:// has a TCPStore"
+        )
+    return PMIxStore(KeyValues(me, name, me.job.procs, check=check))
 
 
 def _check(url: str, options: Mapping[str, str], me: Client) -> None:
     unknown = set(options) - OPTIONS
-    if unknown or options.get("store", "tcp") != "tcp":
+    if unknown or options.get("store", "tcp") not in STORES:
         raise ValueError(
-            f"{url}: the options of pmix:// are store=tcp and interface=, not {', '.join(sorted(options))}"
+            f"{url}: the options of pmix:// are store=tcp, store=pmix and interface=, not {', '.join(sorted(options))}"
         )
     for name, value in (("rank", me.rank), ("world_size", me.job.size)):
         if options.get(name, str(value)) != str(value):
@@ -113,7 +149,7 @@ def _serve(me: Client, options: Mapping[str, str], deadline: float) -> tuple[TCP
     """Open the store at rank 0, and tell the others where it is."""
     token = secrets.token_hex(8)
     try:
-        store, places = _opened(options.get("interface", ""), me.job.number_of_nodes == 1, _left(deadline))
+        store, places = opened(options.get("interface", ""), me.job.number_of_nodes == 1)
         store.set(TOKEN, token)
     except (OSError, RuntimeError, ValueError) as error:
         # The others shall not wait for it.
@@ -123,8 +159,16 @@ def _serve(me: Client, options: Mapping[str, str], deadline: float) -> tuple[TCP
     return store, ""
 
 
-def _opened(interface: str, alone: bool, seconds: float) -> tuple[TCPStore, list[str]]:
-    """Return a new store, and by which addresses it may be reached."""
+def opened(interface: str, alone: bool) -> tuple[TCPStore, list[str]]:
+    """Return a new store, and by which addresses it may be reached.
+
+    Args:
+        interface: The network where it listens, if that is given.
+        alone: Whether it is for this node alone.
+
+    Raises:
+        OSError: There is no such interface, or no port.
+    """
     places = ["127.0.0.1"] if alone and not interface else offered_addresses(interface)
     own = places[0] if alone or interface else "localhost"
     listener = listen((ANYWHERE if own == "localhost" else own, 0))
@@ -133,7 +177,6 @@ def _opened(interface: str, alone: bool, seconds: float) -> tuple[TCPStore, list
         own,
         port,
         is_master=True,
-        timeout=timedelta(seconds=seconds),
         wait_for_workers=False,
         multi_tenant=True,
         # The store closes it.
@@ -151,13 +194,13 @@ def _reach(me: Client, deadline: float) -> tuple[TCPStore | None, str]:
     tried = []
     for place in found["places"]:
         try:
-            return _connected(place, found["port"], found["token"], _left(deadline)), ""
+            return connected(place, found["port"], found["token"], _left(deadline)), ""
         except (OSError, RuntimeError) as error:
             tried.append(f"{place} port {found['port']}: {error}")
     return None, ", ".join(tried)
 
 
-def _connected(place: str, port: int, token: str, seconds: float) -> TCPStore:
+def connected(place: str, port: int, token: str, seconds: float = CONNECT_SECONDS) -> TCPStore:
     """Return the store of this rendezvous at an address.
 
     Raises:

@@ -6,9 +6,16 @@ import os
 
 from pypmix.client import Client
 from pypmix.standard import keys
+from pypmix.standard.enums import EventCode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.standard.types import Proc
 
 _clients: list[Client] = []
 """The client of this process, once it is open."""
+
+_losses: dict[Client, set[Proc]] = {}
 
 
 def client() -> Client:
@@ -23,6 +30,22 @@ def client() -> Client:
     if not _clients or not _clients[0].is_open:
         _clients[:] = [Client().open()]
     return _clients[0]
+
+
+def losses() -> set[Proc]:
+    """Return the procs of this job that ended without finalizing, a set that grows as they do.
+
+    It is empty at first where the server does not tell of them.
+    """
+    me = client()
+    if me not in _losses:
+        lost: set[Proc] = set()
+        _losses.clear()
+        _losses[me] = lost
+        if me.supports("events") and not me.singleton:
+            ends = me.on(EventCode.ERR_PROC_ABORTED)
+            ends(lambda event: lost.update([proc for proc in event.affected if proc in me.job]))
+    return _losses[me]
 
 
 def environment() -> dict[str, str]:

@@ -78,11 +78,16 @@ def test_training_on_one_node(weights_of_one: list[float]) -> None:
     trained(run(*PYPMIX_RUN, "-n", "3", PYTHON, EXAMPLE), [(0, 0), (1, 0), (2, 0)], weights_of_one)
 
 
-def test_training_under_prterun(weights_of_one: list[float]) -> None:
+@pytest.fixture
+def prterun() -> tuple[str, ...]:
     launcher = next((each for each in machine.launchers() if each.name.startswith("prterun")), None)
     if launcher is None:
         machine.lacking("prterun, which tests/harness/provision.py fetches")
-    trained(run(launcher.path, *machine.PRTERUN_OPTIONS, "-n", "2", PYTHON, EXAMPLE), [(0, 0), (1, 0)], weights_of_one)
+    return (launcher.path, *machine.PRTERUN_OPTIONS)
+
+
+def test_training_under_prterun(weights_of_one: list[float], prterun: tuple[str, ...]) -> None:
+    trained(run(*prterun, "-n", "2", PYTHON, EXAMPLE), [(0, 0), (1, 0)], weights_of_one)
 
 
 def test_training_on_two_nodes(weights_of_one: list[float], cluster: Cluster) -> None:
@@ -98,6 +103,24 @@ def test_ranks_that_die_in_a_rendezvous() -> None:
     for rank in (1, 2):
         for step in ("on the way", "before"):
             assert re.search(rf"^{rank} {step}: PartialSuccess .*:0\b", out, re.MULTILINE), out
+
+
+def test_the_store_over_pmix_alone() -> None:
+    """Its contract, a process group over it, and a rank that is killed: the others do not wait for it."""
+    out = run(*PYPMIX_RUN, "-n", "3", "--keep-going", PYTHON, str(SCRIPTS / "store.py"), check=False)
+    assert sorted(re.findall(r"^rank \d: total \d+$", out, re.MULTILINE)) == [
+        "rank 0: total 12",
+        "rank 1: total 12",
+        "rank 2: total 6",
+    ], out
+    assert sorted(re.findall(r"^rank (\d): get of the PMIx store: .*rank 2 ended", out, re.MULTILINE)) == ["0", "1"], (
+        out
+    )
+
+
+def test_the_store_over_pmix_needs_a_server_that_refuses_duplicates(prterun: tuple[str, ...]) -> None:
+    out = run(*prterun, "-n", "2", PYTHON, str(SCRIPTS / "store.py"), check=False)
+    assert re.search("rank [01]: NotSupported .*publishes a key twice", out), out
 
 
 def test_what_is_wrong_with_the_url() -> None:
