@@ -29,7 +29,7 @@ from urllib.parse import parse_qsl, urlsplit
 import torch.distributed
 from torch.distributed import TCPStore
 
-from pypmix.host.addresses import ANYWHERE, listen, offered_addresses
+from pypmix.host.addresses import ANYWHERE, is_loopback, listen, offered_addresses
 from pypmix.recipes.keyvalues import KeyValues
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotSupported, PMIxError
@@ -214,8 +214,8 @@ def connected(place: str, port: int, token: str, seconds: float = CONNECT_SECOND
         try:
             limit = timedelta(seconds=TRY_SECONDS)
             store = TCPStore(address, port, is_master=False, timeout=limit, wait_for_workers=False)
-            store.set_timeout(timedelta(seconds=seconds))
-            if store.check([TOKEN]) and store.get(TOKEN).decode() == token:
+            # On this node alone, no other process can have the port.
+            if is_loopback(place) or store.check([TOKEN]) and store.get(TOKEN).decode() == token:
                 return store
         except RuntimeError:
             if time.monotonic() > end:

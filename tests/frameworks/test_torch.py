@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -121,6 +122,40 @@ def test_the_store_over_pmix_alone() -> None:
 def test_the_store_over_pmix_needs_a_server_that_refuses_duplicates(prterun: tuple[str, ...]) -> None:
     out = run(*prterun, "-n", "2", PYTHON, str(SCRIPTS / "store.py"), check=False)
     assert re.search("rank [01]: NotSupported .*publishes a key twice", out), out
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> str:
+    """A PYTHONPATH by which pypmix is found as if it were installed, with its entry points."""
+    project = tomllib.loads((machine.ROOT / "pyproject.toml").read_text())["project"]
+    folder = tmp_path / "pypmix-0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: pypmix\nVersion: 0\n")
+    groups = project["entry-points"].items()
+    lines = [f"[{group}]\n" + "".join(f"{name} = {at}\n" for name, at in points.items()) for group, points in groups]
+    (folder / "entry_points.txt").write_text("\n".join(lines))
+    return f"{tmp_path}:{machine.ROOT}"
+
+
+def test_torchrun_goes_on_without_an_agent_that_is_killed(installed: str) -> None:
+    """The others form a new round with the workers that are left, and come to an end."""
+    torchrun = (
+        PYTHON,
+        "-m",
+        "torch.distributed.run",
+        "--nnodes",
+        "2:3",
+        "--nproc-per-node",
+        "1",
+        "--max-restarts",
+        "3",
+    )
+    rendezvous = ("--rdzv-backend", "pmix", "--rdzv-id", "job1")
+    started = (*PYPMIX_RUN, "-n", "3", "--keep-going", *torchrun, *rendezvous, str(SCRIPTS / "elastic.py"))
+    out = run(*started, check=False, PYTHONPATH=installed)
+    found = sorted(re.findall(r"worker \d of \d: total \d", out))
+    first = [f"worker {rank} of 3: total 6" for rank in range(3)]
+    assert found == sorted([*first, "worker 0 of 2: total 3", "worker 1 of 2: total 3"]), out
 
 
 def test_what_is_wrong_with_the_url() -> None:
