@@ -137,8 +137,8 @@ def installed(tmp_path: Path) -> str:
     return f"{tmp_path}:{machine.ROOT}"
 
 
-def test_torchrun_goes_on_without_an_agent_that_is_killed(installed: str) -> None:
-    """The others form a new round with the workers that are left, and come to an end."""
+def test_torchrun_goes_on_without_an_agent_that_is_killed(installed: str, cluster: Cluster) -> None:
+    """Each agent is on a node of its own; the others form a new round with the workers that are left, and end it."""
     torchrun = (
         PYTHON,
         "-m",
@@ -151,11 +151,14 @@ def test_torchrun_goes_on_without_an_agent_that_is_killed(installed: str) -> Non
         "3",
     )
     rendezvous = ("--rdzv-backend", "pmix", "--rdzv-id", "job1")
-    started = (*PYPMIX_RUN, "-n", "3", "--keep-going", *torchrun, *rendezvous, str(SCRIPTS / "elastic.py"))
-    out = run(*started, check=False, PYTHONPATH=installed)
-    found = sorted(re.findall(r"worker \d of \d: total \d", out))
+    over = ("--host", "n1:1,n2:1,n3:1", "-n", "3", "--keep-going", "-x", "PYTHONPATH", "-x", "OMP_NUM_THREADS")
+    command = (*PYPMIX_RUN, *over, *torchrun, *rendezvous, str(SCRIPTS / "elastic.py"))
+    found = {**environment(), "PYTHONPATH": installed}
+    done = cluster["n1"].run(*command, env=found, timeout=SECONDS, check=False)
+    out = f"{done.stdout}\n{done.stderr}"
     first = [f"worker {rank} of 3: total 6" for rank in range(3)]
-    assert found == sorted([*first, "worker 0 of 2: total 3", "worker 1 of 2: total 3"]), out
+    expected = sorted([*first, "worker 0 of 2: total 3", "worker 1 of 2: total 3"])
+    assert sorted(re.findall(r"worker \d of \d: total \d", out)) == expected, out
 
 
 def test_what_is_wrong_with_the_url() -> None:
