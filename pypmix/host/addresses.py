@@ -22,8 +22,12 @@ REACH_SECONDS = 2.0
 """The time that the launcher has to answer at one of its addresses, before the next one is tried."""
 
 
-def listen(address: Address) -> socket.socket:
+def listen(address: Address, reuse_port: bool = False) -> socket.socket:
     """Return a socket that listens on an address.
+
+    Args:
+        address: The address and the port.
+        reuse_port: Share the port with sockets of this user that have `SO_REUSEPORT` set.
 
     Raises:
         OSError: It cannot.
@@ -32,7 +36,10 @@ def listen(address: Address) -> socket.socket:
     if host == ANYWHERE and not socket.has_dualstack_ipv6():
         host = "0.0.0.0"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=host == ANYWHERE)
+    dual = host == ANYWHERE
+    return socket.create_server(
+        (host, port), family=family, backlog=BACKLOG, reuse_port=reuse_port, dualstack_ipv6=dual
+    )
 
 
 def listening_address(interface: str, launcher: Sequence[Address]) -> str:
@@ -126,6 +133,11 @@ def _addresses() -> list[tuple[str, str]]:
     return found
 
 
+def all_addresses() -> list[str]:
+    """Return the addresses of this machine, those of loopback last."""
+    return sorted([address for _, address in _addresses()], key=is_loopback)
+
+
 def offered_addresses(interface: str = "") -> list[str]:
     """Return by which addresses the other nodes of a job may reach this one, the likeliest first.
 
@@ -137,7 +149,7 @@ def offered_addresses(interface: str = "") -> list[str]:
     """
     if interface:
         return [_address_of(interface)]
-    found = [address for _, address in _addresses() if not is_loopback(address)]
+    found = [address for address in all_addresses() if not is_loopback(address)]
     return list(dict.fromkeys([socket.gethostname(), *found]))
 
 

@@ -1,6 +1,7 @@
-"""Fetch Dask and Ray from PyPI into an environment of their own, whose workers become nodes in `tests/frameworks`.
+"""Fetch Dask and Ray, and JAX, from PyPI into an environment each, for `tests/frameworks`.
 
-Run as `python tests/harness/provision_frameworks.py`; what is there already is kept. About 350 MB, a minute.
+Run as `python tests/harness/provision_frameworks.py`; what is there already is kept. Dask and Ray are about 350 MB, JAX
+640 MB; each takes a minute or two.
 """
 
 from __future__ import annotations
@@ -9,35 +10,43 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from provision import FOLDER, TIME_LIMIT
 
 PACKAGES = ("distributed==2026.8.0", "ray==2.60.0", "cryptography==45.0.7")
+JAX_PACKAGES = ("jax==0.10.2", "cffi==2.1.1", "anyio==4.16.0")
+
+LIMIT = 900.0
+"""Seconds for each; packages of some hundred megabytes."""
 
 FRAMEWORKS = FOLDER / "frameworks"
+JAX = FOLDER / "jax"
 
 
-def fetch() -> None:
-    """Install the packages into their environment."""
-    done = FRAMEWORKS / "-".join(["installed", *PACKAGES])
+def fetch(title: str, folder: Path, packages: Sequence[str]) -> None:
+    """Install packages into an environment of their own."""
+    done = folder / "-".join(["installed", *packages])
     if done.exists():
-        print(f"Dask and Ray: there already, {FRAMEWORKS}")
+        print(f"{title}: there already, {folder}")
         return
-    print(f"Dask and Ray: installing {' and '.join(PACKAGES)} from PyPI into {FRAMEWORKS}", flush=True)
-    shutil.rmtree(FRAMEWORKS, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", FRAMEWORKS], check=True, timeout=TIME_LIMIT)
-    pip = [FRAMEWORKS / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, *PACKAGES], check=True, timeout=TIME_LIMIT)
+    print(f"{title}: installing {' and '.join(packages)} from PyPI into {folder}", flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=TIME_LIMIT)
+    pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, *packages], check=True, timeout=LIMIT)
     done.touch()
 
 
 def main() -> None:
-    try:
-        fetch()
-    except (OSError, subprocess.SubprocessError) as error:
-        if os.environ.get("PYPMIX_TEST_REQUIRE") == "all":
-            raise
-        print(f"Dask and Ray cannot be had here, tests that need them will skip: {error}")
+    for title, folder, packages in (("Dask and Ray", FRAMEWORKS, PACKAGES), ("JAX", JAX, JAX_PACKAGES)):
+        try:
+            fetch(title, folder, packages)
+        except (OSError, subprocess.SubprocessError) as error:
+            if os.environ.get("PYPMIX_TEST_REQUIRE") == "all":
+                raise
+            print(f"{title} cannot be had here, tests that need it will skip: {error}")
 
 
 if __name__ == "__main__":

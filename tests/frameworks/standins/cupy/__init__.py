@@ -1,0 +1,1 @@
+from cupy import cuda as cuda
