@@ -1,6 +1,6 @@
 """Fetch Dask and Ray, and JAX, from PyPI into an environment each, for `tests/frameworks`.
 
-Run as `python tests/harness/provision_frameworks.py`; what is there already is kept. Dask and Ray are about 350 MB, JAX
+Run as `python tests/harness/provision_frameworks.py [clusters] [jax]`; what is there already is kept. Dask and Ray are about 350 MB, JAX
 640 MB; each takes a minute or two.
 """
 
@@ -39,8 +39,11 @@ def fetch(title: str, folder: Path, packages: Sequence[str]) -> None:
     done.touch()
 
 
-def main() -> None:
-    for title, folder, packages in (("Dask and Ray", FRAMEWORKS, PACKAGES), ("JAX", JAX, JAX_PACKAGES)):
+FETCHED = {"clusters": ("Dask and Ray", FRAMEWORKS, PACKAGES), "jax": ("JAX", JAX, JAX_PACKAGES)}
+
+
+def main(*wanted: str) -> None:
+    for title, folder, packages in [FETCHED[name] for name in wanted or FETCHED]:
         try:
             fetch(title, folder, packages)
         except (OSError, subprocess.SubprocessError) as error:
@@ -50,4 +53,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

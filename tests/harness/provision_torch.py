@@ -1,7 +1,8 @@
 """Install PyTorch's CPU build into an environment of its own, for `tests/frameworks/test_torch.py`.
 
-Run as `python tests/harness/provision_torch.py`; what is there already is kept, and one run at a time installs. pip has
-to find the wheel by itself: PyPI has only the builds for CUDA, which need several GB. 190 MB to read and 900 MB on the
+Run as `python tests/harness/provision_torch.py`; what is there already is kept, and one run at a time installs. PyPI has
+only the builds for CUDA, which need several GB: the wheel is one that pip finds where it is told to look on this
+machine, or else PyTorch's own. 190 MB to read and 900 MB on the
 disk, half a minute on an idle machine.
 """
 
@@ -18,6 +19,8 @@ from provision import FOLDER
 PACKAGES = ("torch==2.13.0+cpu", "anyio>=4.10", "cffi>=1.17")
 """torch, and what pypmix imports; pypmix itself is found by PYTHONPATH."""
 
+INDEX = "https://download.pytorch.org/whl/cpu"
+
 TIME_LIMIT = 900
 
 TORCH = FOLDER / "torch"
@@ -33,7 +36,8 @@ def install() -> None:
     shutil.rmtree(TORCH, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", TORCH], check=True, timeout=TIME_LIMIT)
     pip = [TORCH / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, *PACKAGES], check=True, timeout=TIME_LIMIT)
+    if subprocess.run([*pip, *PACKAGES], check=False, timeout=TIME_LIMIT).returncode:
+        subprocess.run([*pip, "--extra-index-url", INDEX, *PACKAGES], check=True, timeout=TIME_LIMIT)
     done.touch()
 
 
