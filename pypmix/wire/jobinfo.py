@@ -47,7 +47,7 @@ def encode_jobinfo(job: JobInfo, buffer_type: int, release: Release) -> bytes:
             array = DataArray(codes.INFO, tuple(known_infos(group, release)))
             add(key, Value.unchecked(codes.DATA_ARRAY, array))
     last: dict[str, tuple[Info, bytes]] = {}
-    """What was packed last under each key: the procs of a big job share most of their infos with their neighbours."""
+    """The last packed info of each key: the procs of a big job share most of their infos with their neighbours."""
     for rank, group in job.procs:
         inner = Packer(buffer_type, release).pack(codes.PROC_RANK, rank)
         for info in known_infos(group, release):

@@ -1,7 +1,7 @@
 """Fetch Dask and Ray, and JAX, from PyPI into an environment each, for `tests/frameworks`.
 
-Run as `python tests/harness/provision_frameworks.py [clusters] [jax]`; what is there already is kept. Dask and Ray are about 350 MB, JAX
-640 MB; each takes a minute or two.
+Run as `python tests/harness/provision_frameworks.py [clusters] [jax]`; what is there already is kept. Dask and Ray are
+about 350 MB, JAX 640 MB; each takes a minute or two.
 """
 
 from __future__ import annotations

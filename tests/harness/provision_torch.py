@@ -1,9 +1,8 @@
 """Install PyTorch's CPU build into an environment of its own, for `tests/frameworks/test_torch.py`.
 
-Run as `python tests/harness/provision_torch.py`; what is there already is kept, and one run at a time installs. PyPI has
-only the builds for CUDA, which need several GB: the wheel is one that pip finds where it is told to look on this
-machine, or else PyTorch's own. 190 MB to read and 900 MB on the
-disk, half a minute on an idle machine.
+Run as `python tests/harness/provision_torch.py`; what is there already is kept, and one run at a time installs. PyPI
+has only the builds for CUDA, which need several GB: the wheel is one that pip finds where it is told to look on this
+machine, or else PyTorch's own. 190 MB to read and 900 MB on the disk.
 """
 
 from __future__ import annotations

@@ -241,8 +241,7 @@ class Admitting:
             del desk.queue[asker]
         active = desk.active
         if active is not None and active.proc == asker and life in (None, active.life) and active.waiting:
-            self._close(desk, active)
-            self._go_on(group, desk)
+            self._done(group, active)
 
     def _go_on(self, group: Group, desk: _Desk) -> None:
         """Take the next request, if it is the time and the place for it."""
@@ -297,9 +296,8 @@ class Admitting:
             return
         status = status_in(infos)
         if status != SUCCESS:
-            self._close(desk, candidate)
             self._refuse(group.name, candidate.proc, candidate.life, status, found(infos, REASON, str) or "")
-            self._go_on(group, desk)
+            self._done(group, candidate)
             return
         candidate.waiting.discard(member)
         candidate.approved.add(member)
@@ -313,19 +311,17 @@ class Admitting:
                 self._quiet(candidate)
                 self._admit(group, desk, candidate)
         elif not candidate.unaware:
-            self._close(desk, candidate)
             self._welcome(group, candidate)
-            self._go_on(group, desk)
+            self._done(group, candidate)
 
     def _admit(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
         """Tell the servers and the others of a new member, and only then this process.
 
-        Whatever is called by the group's name after this process has heard of the member must find it at the server.
+        Whatever this process calls by the group's name once it knows the member must find it at the server.
         """
         who, membership = candidate.proc, group.membership
         if self._standing.has_ended(who) or membership.has_departed(who, candidate.life):
-            self._close(desk, candidate)
-            self._go_on(group, desk)
+            self._done(group, candidate)
             return
         admission = Admission(membership.last_place + 1, candidate.life)
         others = [member for member in membership.members if member not in (self._me, who)]
@@ -347,9 +343,8 @@ class Admitting:
             elif error is None:
                 self._published(group, desk, candidate, admission, infos)
             else:
-                self._close(desk, candidate)
                 self._refuse(group.name, who, candidate.life, getattr(error, "code", -1), str(error))
-                self._go_on(group, desk)
+                self._done(group, candidate)
 
         self._port.submit(update, published)
 
@@ -365,8 +360,7 @@ class Admitting:
             self._told(group, desk, candidate)
         else:
             # It has ended, or has left by this request already.
-            self._close(desk, candidate)
-            self._go_on(group, desk)
+            self._done(group, candidate)
 
     def _told(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
         """All are being told of a new member: wait until those who speak know."""
@@ -417,6 +411,12 @@ class Admitting:
         self._quiet(candidate)
         if desk.active is candidate:
             desk.active = None
+
+    def _done(self, group: Group, candidate: _Candidate) -> None:
+        """Take the next request, since this one is answered or void."""
+        desk = self._desk(group.name)
+        self._close(desk, candidate)
+        self._go_on(group, desk)
 
     def _quiet(self, candidate: _Candidate | None) -> None:
         if candidate is not None and candidate.timer is not None:

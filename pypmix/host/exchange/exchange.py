@@ -242,7 +242,7 @@ class Exchange:
         self._deferred: Callable[[], None] | None = None
         self._waiting: list[_Awaited] = []
         self._lately: dict[str, tuple[float, set[str]]] = {}
-        """Servers that this one has lost in the last moment, when, and who has been told."""
+        """Servers that this one has lost in the last moment, when, and those that were told."""
         self.collectives = Participant(self)
 
     # What users call
@@ -648,7 +648,7 @@ class Exchange:
             self._lose(name)
 
     def _tell_of_losses(self) -> None:
-        """Tell of what was lost in the last moment those who are to hear of it and have not."""
+        """Tell of what was lost in the last moment those that are to be told and were not."""
         names = sorted(self._here)
         hearers = set(names)
         if len(names) > limits.MAX_HEARERS:

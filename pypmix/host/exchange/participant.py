@@ -425,7 +425,7 @@ class Participant:
             self._complete(own)
 
     def _told_void(self, _sender: str, data: bytes) -> None:
-        """What a server was to send does not come."""
+        """The data of a server will not come."""
         name, status, detail, servers = VOIDED.read(data)
         for own in self._meant(name):
             self._void(own, name, deciding.failure(status, detail, self._procs_on(own, servers), servers))

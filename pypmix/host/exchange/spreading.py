@@ -10,16 +10,16 @@ fence ends on a server when it has that of all.
 The servers stand in a circle, in the order of their names. Each has its own data to begin with. In the steps 1, 2, 4,
 ... a server sends what it has of as many places, itself the first, to the one so many places before it: so after each
 step it has that of twice as many. Every server sends and gets the data of each other one once, in as many steps as the
-number of servers has binary digits. A step begins when what it sends is there; nobody asks, and nothing is kept longer
-than the fence goes on. What arrives before the decision waits for it (`Spreads.take`).
+number of servers has binary digits. A step begins when what it sends is there; there are no requests, and nothing is
+kept longer than the fence goes on. What arrives before the decision waits for it (`Spreads.take`).
 
 A fence that has ended well has the data of all: nothing is fetched later. The Standard wants it so (`COLLECT_DATA`
-makes data locally available, and a get that asks only its server has to find it), and whoever is lost after the fence
+makes data locally available, and a get that asks only its server has to find it), and a loss after the fence
 takes no data along. What few will read is not collected: a get asks the proc's server then.
 
 A server that is lost ends a fence. In this phase it may have gone because the fence is over for it, with all sent that
 it had to send, as nothing of a lost server comes after the word of its loss. So the fence ends at once where something
-of it is missing, and elsewhere if it has not ended after `DECISION_SECONDS`. Whoever ends it without having sent all
+of it is missing, and elsewhere if it has not ended after `DECISION_SECONDS`. One that ends it without having sent all
 says so to those who wait for that (`VOID`), as does one that had ended it before the decision came.
 
 All of this happens in turns of the exchange.
@@ -94,7 +94,7 @@ class Spreading:
         self._place = self._names.index(session.name)
         count = len(self._names)
         self._sizes = [by_place[(self._place + far) % count][1] for far in range(count)]
-        """How much there is of each server, by its distance from this one; and below, what has come."""
+        """The bytes of each server, by its distance from this one; and below, those that have come."""
         self._blobs: list[bytes | None] = [None if size else b"" for size in self._sizes]
         self._blobs[0] = kept
         self._steps = [1 << power for power in range((count - 1).bit_length())]
