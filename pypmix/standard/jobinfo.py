@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from pypmix.standard.record import Record
 from pypmix.standard.types import Info
 
@@ -44,7 +42,9 @@ def known_infos(given: Iterable[Info], release: Release) -> list[Info]:
     found = []
     for info in given:
         key, value, flags = info
-        own = _key_for(key, release)
+        own = _known.get((key, release))
+        if own is None:
+            own = _key_for(key, release)
         if own == key:
             found.append(info)
         elif own:
@@ -52,12 +52,21 @@ def known_infos(given: Iterable[Info], release: Release) -> list[Info]:
     return found
 
 
-@lru_cache(maxsize=1024)
-def _key_for(key: str, release: Release) -> str:
-    """Return the key that a release uses for one, empty if it does not know it; the procs of a job have the same."""
-    if not key.startswith(_RESERVED):
-        return key
-    from pypmix.standard.attrs import by_key
+_MOST = 1024
 
-    attr = by_key(key)
-    return attr.key_for(release) if attr is not None and attr.known_to(release) else ""
+_known: dict[tuple[str, Release], str] = {}
+"""The keys that releases use: all procs of a job have infos with the same ones."""
+
+
+def _key_for(key: str, release: Release) -> str:
+    """Return the key that a release uses for one, empty if it does not know it."""
+    own = key
+    if key.startswith(_RESERVED):
+        from pypmix.standard.attrs import by_key
+
+        attr = by_key(key)
+        own = attr.key_for(release) if attr is not None and attr.known_to(release) else ""
+    if len(_known) >= _MOST:
+        _known.clear()
+    _known[key, release] = own
+    return own
