@@ -304,7 +304,7 @@ def test_an_interrupted_call_is_given_up_and_nothing_else(server: FakeServer, se
     session.run(Commit())
 
 
-def wait_for(condition: Callable[[], bool], limit: float = 5) -> None:
+def wait_for(condition: Callable[[], bool], limit: float = 25) -> None:
     end = time.monotonic() + limit
     while not condition():
         assert time.monotonic() < end
