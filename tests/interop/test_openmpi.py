@@ -117,11 +117,19 @@ def both(mpi):
     return functools.partial(mpi, PYTHONPATH=os.pathsep.join([str(machine.ROOT), *filter(None, sys.path)]))
 
 
-@pytest.mark.parametrize("kind", ["world", "session"])
-def test_communicators_of_groups(both, kind):
-    """Their ranks are those of the group, in whatever order; halves of the job make theirs at the same time."""
+def halves(both, kind):
+    """Ranks are those of the group, in whatever order; halves of the job make their communicators at the same time."""
     lines = only(both(4, str(PROGRAMS / "communicators.py"), kind), kind)
     assert lines == [f"{kind} {rank} {[[0b0101, 0b1010][rank % 2]] * 3}" for rank in range(4)]
+
+
+def test_communicators_of_groups(both):
+    halves(both, "world")
+
+
+@pytest.mark.needs("groups of Open MPI 5")
+def test_communicators_of_groups_by_sessions(both):
+    halves(both, "session")
 
 
 @pytest.mark.servers("python-server", pairings.NODES)
