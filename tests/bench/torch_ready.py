@@ -3,7 +3,7 @@
 `python tests/bench/torch_ready.py [RANKS [ROUNDS]]` prints the median and the least time of `init_process_group` on
 gloo for each way: the ranks begin together, behind a barrier of PMIx, and what they have imported is not counted. The
 port of `env://` is one that was free a moment before. `--race STARTS [JOBS]` has jobs side by side make so many
-rendezvous, and counts those that fail. It takes the Python of `tests/harness/provision_torch.py`.
+rendezvous, and counts those that fail. It takes the Python of `tests/harness/provision_frameworks.py`.
 """
 
 from __future__ import annotations

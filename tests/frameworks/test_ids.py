@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from frameworks.test_jax import JAX, PYTHON
-from harness import machine
+from harness import machine, provision
 from harness.job import Job
 from harness.running import Jobs
 
+FRAMEWORKS = provision.FOLDER / "frameworks"
 STANDINS = Path(__file__).with_name("standins")
 EXAMPLES = machine.ROOT / "docs" / "examples" / "ids"
 RUN = (sys.executable, "-m", "pypmix", "run", "--nodes", "2", "-n", "4")
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.timeout(LIMIT + 30)
 @pytest.fixture
 def job(request: pytest.FixtureRequest, tmp_path: Path):
     """Run a program of the page over two simulated nodes, by a Python that has NumPy."""
-    if not list(JAX.glob("installed-*")):
-        machine.lacking("NumPy, which tests/harness/provision_frameworks.py fetches with JAX")
+    if not list(FRAMEWORKS.glob("installed-*numpy*")):
+        machine.lacking("NumPy, which tests/harness/provision_frameworks.py fetches with Dask and Ray")
     jobs = Jobs(tmp_path)
     paths = os.pathsep.join(map(str, [STANDINS, machine.ROOT, machine.TESTS]))
-    command = [*RUN, PYTHON, str(EXAMPLES / f"{request.param}.py")]
+    command = [*RUN, str(FRAMEWORKS / "bin" / "python"), str(EXAMPLES / f"{request.param}.py")]
     yield jobs.begin(command, environment={"PYTHONPATH": paths}, limit=LIMIT).wait()
     jobs.end()
 

@@ -37,7 +37,7 @@ LINE = re.compile(r"rank (\d) of (\d), local rank (\d) on node (\d): total (\S+)
 def torch_here() -> None:
     """Skip where torch was not installed."""
     if not list(ENVIRONMENT.glob("installed-*")):
-        machine.lacking("torch, which tests/harness/provision_torch.py installs")
+        machine.lacking("torch, which tests/harness/provision_frameworks.py fetches")
 
 
 def environment() -> dict[str, str]:

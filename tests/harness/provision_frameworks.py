@@ -1,11 +1,12 @@
-"""Fetch Dask and Ray, and JAX, from PyPI into an environment each, for `tests/frameworks`.
+"""Fetch Dask and Ray, JAX, and PyTorch into an environment each, for `tests/frameworks`.
 
-Run as `python tests/harness/provision_frameworks.py [clusters] [jax]`; what is there already is kept. Dask and Ray are
-about 350 MB, JAX 640 MB; each takes a minute or two.
+Run as `python tests/harness/provision_frameworks.py [clusters] [jax] [torch]`; what is there already is kept, and one
+run at a time installs. Dask and Ray are about 350 MB, JAX 640 MB, PyTorch 900 MB; each takes a minute or two.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -15,37 +16,51 @@ from pathlib import Path
 
 from provision import FOLDER, TIME_LIMIT
 
-PACKAGES = ("distributed==2026.8.0", "ray==2.60.0", "cryptography==45.0.7")
+PACKAGES = ("distributed==2026.8.0", "ray==2.60.0", "cryptography==45.0.7", "numpy==2.4.6")
 JAX_PACKAGES = ("jax==0.10.2", "cffi==2.1.1", "anyio==4.16.0")
+TORCH_PACKAGES = ("torch==2.13.0+cpu", "cffi==2.1.1", "anyio==4.16.0")
+
+TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+"""PyPI has only the builds of PyTorch for CUDA, of several GB: pip finds this one where this machine tells it to look,
+or here."""
 
 LIMIT = 900.0
 """Seconds for each; packages of some hundred megabytes."""
 
 FRAMEWORKS = FOLDER / "frameworks"
 JAX = FOLDER / "jax"
+TORCH = FOLDER / "torch"
 
 
-def fetch(title: str, folder: Path, packages: Sequence[str]) -> None:
+def fetch(title: str, folder: Path, packages: Sequence[str], index: str = "") -> None:
     """Install packages into an environment of their own."""
     done = folder / "-".join(["installed", *packages])
     if done.exists():
         print(f"{title}: there already, {folder}")
         return
-    print(f"{title}: installing {' and '.join(packages)} from PyPI into {folder}", flush=True)
+    print(f"{title}: installing {' and '.join(packages)} into {folder}", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=TIME_LIMIT)
     pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, *packages], check=True, timeout=LIMIT)
+    if subprocess.run([*pip, *packages], check=not index, timeout=LIMIT).returncode:
+        subprocess.run([*pip, "--extra-index-url", index, *packages], check=True, timeout=LIMIT)
     done.touch()
 
 
-FETCHED = {"clusters": ("Dask and Ray", FRAMEWORKS, PACKAGES), "jax": ("JAX", JAX, JAX_PACKAGES)}
+FETCHED = {
+    "clusters": ("Dask and Ray", FRAMEWORKS, PACKAGES, ""),
+    "jax": ("JAX", JAX, JAX_PACKAGES, ""),
+    "torch": ("PyTorch", TORCH, TORCH_PACKAGES, TORCH_INDEX),
+}
 
 
 def main(*wanted: str) -> None:
-    for title, folder, packages in [FETCHED[name] for name in wanted or FETCHED]:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for title, folder, packages, index in [FETCHED[name] for name in wanted or FETCHED]:
         try:
-            fetch(title, folder, packages)
+            with folder.with_suffix(".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                fetch(title, folder, packages, index)
         except (OSError, subprocess.SubprocessError) as error:
             if os.environ.get("PYPMIX_TEST_REQUIRE") == "all":
                 raise
