@@ -29,7 +29,7 @@ from zlib import crc32
 
 from pypmix.data import DataBuffer
 from pypmix.standard import codes
-from pypmix.standard.errors import PartialSuccess, PMIxError, RemoteProtocolError
+from pypmix.standard.errors import NotFound, PartialSuccess, PMIxError, RemoteProtocolError
 from pypmix.standard.record import Record
 from pypmix.standard.types import Proc, Value
 from pypmix.standard.values import from_python, to_python
@@ -238,17 +238,23 @@ class Collective:
         coded, failed = self.codec is not None, self.problem is not None
         return Piece(self.call, step, index, self.pieces(share), self._root, part, coded, failed).encode()
 
-    def read(self, proc: Proc, data: object, step: int, index: int) -> Piece:
+    def read(self, proc: Proc, data: object, step: int, index: int, left: bool = False) -> Piece:
         """Return the piece that a rank has given in a step.
+
+        Args:
+            left: It takes part no more, so that what it gave in an earlier step may be the last.
 
         Raises:
             PMIxError: It is at another step, has made another call, or could not give its value.
+            NotFound: It has left before this step.
         """
         try:
             found = decode_piece(data)
         except RemoteProtocolError as error:
             error.operation, error.procs = self.call, (proc,)
             raise
+        if left and found.step < step:
+            raise NotFound(f"it has left before step {step + 1}", operation=self.call, procs=(proc,))
         if found.step != step:
             raise self._disagree(
                 proc,

@@ -8,7 +8,8 @@ import pickle
 
 import pytest
 
-from pypmix import PMIxError, Proc, RemoteProtocolError, uint32
+from pypmix import NotFound, PMIxError, Proc, RemoteProtocolError, uint32
+from pypmix.operations.exchanging import Among, Transfer
 from pypmix.requests.exchanging import (
     PIECE,
     Collective,
@@ -134,3 +135,54 @@ def test_a_rank_without_a_value_takes_part() -> None:
         call = Collective("scatter", ME, ME, None)
         call.give_each(values, 3)  # type: ignore[arg-type]
         assert isinstance(call.problem, TypeError | ValueError)
+
+
+OTHER = Proc("job", 2)
+
+
+class Client:
+    """A client of a server that has what the others have put."""
+
+    proc = ME
+
+    def __init__(self, there: dict[Proc, bytes]) -> None:
+        self.there = there
+
+    def supports(self, name: str) -> bool:
+        return True
+
+    def put(self, key: str, value: object) -> None:
+        pass
+
+    def get(self, key: str, proc: Proc, wait: float | bool) -> bytes:
+        if proc not in self.there:
+            raise NotFound("nobody has put it")
+        return self.there[proc]
+
+
+class Team(Among):
+    """Three members; one of them is told as one that has left before the fence returns."""
+
+    left = False
+
+    def members(self) -> tuple[Proc, ...]:
+        return (ME, OTHER) if self.left else (ME, PEER, OTHER)
+
+    def fence(self, collect: bool, timeout: float | None) -> None:
+        self.left = True
+
+
+@pytest.mark.parametrize("call", ["allgather", "gather"])
+@pytest.mark.parametrize(
+    ("step", "values"), [(2, [0, 1, 2]), (0, [0, 2]), (None, [0, 2])], ids=["after the fence", "before it", "at once"]
+)
+def test_a_member_that_has_left_counts_if_it_came(call: str, step: int | None, values: list[int]) -> None:
+    """All others return the same, whenever they hear that it has left."""
+    root = "job:0" if call == "gather" else ""
+    there = {OTHER: Piece(call, 2, 0, 1, root, encode_value(2, None)).encode()}
+    if step is not None:
+        there[PEER] = Piece(call, step, 0, 1, root, encode_value(1, None)).encode()
+    steps = Steps("team")
+    steps.done = 2
+    transfer = Transfer(Team(Client(there), steps), call, 0 if root else None, None, None)  # type: ignore[arg-type]
+    assert getattr(transfer, call)(0) == values

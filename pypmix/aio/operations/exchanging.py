@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.aio.operations.base import Asks
 from pypmix.requests.exchanging import GET_SECONDS, PIECE, Collective, Steps, steps_of
-from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError
+from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -146,24 +146,24 @@ class Transfer:
             if call.problem is not None:
                 raise call.problem
             return None
-        self._members = self._among.members()
         problems: list[PMIxError] = []
         parts: dict[Proc, list[bytes]] = {call.own: [own]}
         for proc in self._members:
             if proc != call.own:
                 try:
-                    parts[proc] = await self._rest(proc, step)
+                    first = await self._share(proc, step, 0)
+                    if first is not None:
+                        parts[proc] = await self._rest(first, proc, step)
                 except PMIxError as error:
                     problems.append(error)
         if call.problem is not None or problems:
             raise call.problem or problems[0]
-        return [call.value(b"".join(parts[proc])) for proc in self._members]
+        return [call.value(b"".join(parts[proc])) for proc in self._members if proc in parts]
 
-    async def _rest(self, proc: Proc, step: int) -> list[bytes]:
-        """Read what a rank gives to a gather."""
-        found = await self._read(proc, step, 0)
-        parts = [found.data]
-        for index in range(1, found.pieces):
+    async def _rest(self, first: Piece, proc: Proc, step: int) -> list[bytes]:
+        """Read what a rank gives to a gather after its first piece."""
+        parts = [first.data]
+        for index in range(1, first.pieces):
             await self._client.fence((proc, self._root), collect=True, timeout=self._timeout)
             parts.append((await self._read(proc, step, index, self._more(step, index))).data)
         return parts
@@ -177,14 +177,15 @@ class Transfer:
             step = await self._step(
                 call.piece(self._steps.done, index, call.given[0]) if index < call.pieces() else None
             )
-            if sources is None:
-                # The fence may have gone on without members that were lost.
-                self._members = self._among.members()
             for proc in self._members if sources is None else sources:
                 if proc == call.own:
                     parts[proc] = call.given
-                elif not index or len(parts[proc]) < pieces and index < self._counts[proc]:
-                    found = await self._read(proc, step, index)
+                elif not index or index < self._counts[proc]:
+                    found = await (self._read(proc, step, index) if sources else self._share(proc, step, index))
+                    if found is None:
+                        self._counts.pop(proc, None)
+                        self._members = tuple([member for member in self._members if member != proc])
+                        continue
                     self._counts[proc] = found.pieces
                     parts.setdefault(proc, []).append(found.data)
                     pieces = max(pieces, found.pieces)
@@ -216,13 +217,26 @@ class Transfer:
         steps.done += 1
         return step
 
-    async def _read(self, proc: Proc, step: int, index: int, key: str = "") -> Piece:
+    async def _share(self, proc: Proc, step: int, index: int) -> Piece | None:
+        """Return the piece of a member; None of one that was lost, or has left, before it came to the fence.
+
+        Who came counts even if it has left by now: all others have got its piece, and have to return the same.
+        """
+        left = proc not in self._among.members()
+        try:
+            return await self._read(proc, step, index, left=left)
+        except PartialSuccess:
+            if proc in self._among.members():
+                raise
+            return None
+
+    async def _read(self, proc: Proc, step: int, index: int, key: str = "", left: bool = False) -> Piece:
         key = key or self._steps.key(step, self._renews)
         try:
-            data = await self._client.get(key, proc, wait=self._timeout or GET_SECONDS)
+            data = await self._client.get(key, proc, wait=False if left else self._timeout or GET_SECONDS)
+            return self._call.read(proc, data, step, index, left)
         except (NotFound, OperationTimeout) as error:
             raise self._call.lost(proc, key, error) from error
-        return self._call.read(proc, data, step, index)
 
     def _more(self, step: int, index: int) -> str:
         """Return the key of a further piece of a gather."""
@@ -273,7 +287,7 @@ class Exchanging:
             timeout: Seconds to wait for the others at each piece; no limit by default.
 
         Returns:
-            The values by rank; in a group that goes on without members that fail, of those who are left.
+            The values by rank; in a group that goes on without members that fail, of those who came.
         """
         return await Transfer(self._among(), "allgather", None, codec, timeout).allgather(value)
 
