@@ -108,6 +108,25 @@ def test_groups_that_come_and_go_leave_nothing_on_the_server(mpi):
         assert count == 50 and grown < 512, f"the server grew by {grown} KiB"
 
 
+@pytest.mark.servers("python-server", pairings.NODES)
+@pytest.mark.parametrize("command", [(str(PROGRAMS / "communicators.py"), "world"), (str(EXAMPLES / "pool.py"),)])
+def test_open_mpi_4(both, command, monkeypatch):
+    """The page on mpi4py says so: communicators of the world, and a pool whose workers are spawned."""
+    found = sorted(Path("/usr/lib").glob("*/libmpi.so.40"))
+    if not found:
+        machine.lacking("Open MPI 4.1: libmpi.so.40 of Debian's openmpi-bin")
+    ranks = 4 if "world" in command else 1
+    # Of the launcher's environment, which workers that are spawned inherit.
+    monkeypatch.setenv("MPI4PY_LIBMPI", str(found[0]))
+    code = "from mpi4py import MPI; print('version', MPI.Get_library_version()[:12])"
+    settings = {"OMPI_MCA_btl": "self,vader,tcp"}
+    assert only(both(1, "-c", code, **settings), "version") == ["version Open MPI v4."]
+    lines = both(ranks, *command, **settings)
+    assert lines[0] == str([number * number for number in range(8)]) or sorted(lines) == [
+        f"world {rank} {[[0b0101, 0b1010][rank % 2]] * 3}" for rank in range(4)
+    ]
+
+
 @pytest.fixture
 def both(mpi):
     """Run a program that uses mpi4py and pypmix, as `mpi` does."""
