@@ -161,20 +161,22 @@ LACKS: tuple[Lack, ...] = (
         "native-4.2.*",
         "libpmix 4.2.2 takes the number of members for the context id, and the launcher tells it in no other way",
     ),
-    *every_native(
-        "construct: optional", "its server knows of no optional members: it aborts, or takes the dead for members"
-    ),
-    *every_native("construct: optional in time", "its server knows of no optional members: the time runs out for all"),
     *[
         Lack(
-            "construct: fault tolerant",
+            promise,
             server,
             "*",
             "its server aborts, or takes those who have ended for members, unless they ended before the others came",
             harm=True,
         )
-        for server in ("prterun*", "native-server-[45].*")
+        for promise, server in (
+            ("construct: optional", "prterun*"),
+            ("construct: optional", "native-server*"),
+            ("construct: fault tolerant", "prterun*"),
+            ("construct: fault tolerant", "native-server-[45].*"),
+        )
     ],
+    *every_native("construct: optional in time", "its server knows of no optional members: the time runs out for all"),
     *every_native("construct: members are told", "its server tells nobody before the group stands, and asks nobody"),
     *every_native("construct: the leader is told", "its server tells nobody before the group stands, and asks nobody"),
     *every_native("construct: a handler aborts", "its server tells nobody before the group stands, and asks nobody"),

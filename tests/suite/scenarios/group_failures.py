@@ -86,10 +86,17 @@ async def shrunk(me, victims, early=False, **directives):
     async with me.events(MEMBER, LEADER, SELECTED, ABORT) as events:
         await me.fence(timeout=20)
         if me.rank in victims:
-            await sleep(MEANWHILE * (victims.index(me.rank) + (not early)))
+            turn = victims.index(me.rank) + (not early)
+            if turn:
+                # Busy machines would have all end before the others come.
+                for rank in set(range(me.job.size)) - set(victims):
+                    await me.get("comes", rank, wait=20)
+                await sleep(MEANWHILE * turn)
             die()
         elif early:
             await sleep(MEANWHILE / 2)
+        await me.put("comes", True)
+        await me.commit()
         made = await outcome(lambda: me.group_construct("acme.shrunk", me.job.procs, timeout=20, **directives))
         said = await heard(events)
         if isinstance(made, PMIxError):
