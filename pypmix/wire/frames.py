@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import struct
+from itertools import chain, repeat
 
 from pypmix.standard.errors import LocalProtocolError, RemoteProtocolError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 HEADER = struct.Struct("!iIII")
 """Index of the peer, tag, bytes of payload, padding."""
@@ -27,9 +32,10 @@ _TAG_LAST = 0xFFFFFFFF
 _unpack_header = HEADER.unpack_from
 
 
-def next_tag(tag: int) -> int:
-    """Return the tag that a client uses after `tag`; start from `TAG_DYNAMIC`."""
-    return tag + 1 if TAG_DYNAMIC <= tag < _TAG_LAST else TAG_DYNAMIC + 1
+def tags(after: int = TAG_DYNAMIC) -> Iterator[int]:
+    """Return the tags that a client uses for its requests after some tag, one after the other and all over again."""
+    every = repeat(range(TAG_DYNAMIC + 1, _TAG_LAST + 1))
+    return chain(range(after + 1, _TAG_LAST + 1), chain.from_iterable(every))
 
 
 def frame(pindex: int, tag: int, payload: bytes) -> bytes:
@@ -58,24 +64,20 @@ class FrameReader:
 
     Attributes:
         held: What is held back until the rest of its message comes.
+        left: The bytes still to come of a message that is passed over.
         skipped: The length of what was passed over, by tag; whoever answers for it takes it out.
     """
 
-    __slots__ = ("_error", "_left", "_limit", "_need", "_skips", "held", "skipped")
+    __slots__ = ("_error", "_limit", "_need", "_skips", "held", "left", "skipped")
 
     def __init__(self, limit: int = MAX_MESSAGE, skips: bool = False) -> None:
         self._limit = limit
         self._skips = skips
-        self._left = 0
+        self.left = 0
         self.skipped: dict[int, int] = {}
         self.held = bytearray()
         self._need = 16
         self._error = ""
-
-    @property
-    def skipping(self) -> bool:
-        """Whether what comes next is passed over."""
-        return self._left > 0
 
     @property
     def pending(self) -> int:
@@ -90,7 +92,7 @@ class FrameReader:
                 stream cannot be read any further, and every later call raises again.
         """
         size = len(data)
-        if not self.held and not self._error and not self._left and size >= 16:
+        if not self.held and not self._error and not self.left and size >= 16:
             _, tag, length, _ = _unpack_header(data)
             if length + 16 == size and length <= self._limit:
                 return [(tag, data[16:])]
@@ -99,9 +101,9 @@ class FrameReader:
     def _feed(self, data: bytes) -> list[tuple[int, bytes]]:
         if self._error:
             raise RemoteProtocolError(self._error, operation="receive")
-        if self._left:
-            gone = min(self._left, len(data))
-            self._left -= gone
+        if self.left:
+            gone = min(self.left, len(data))
+            self.left -= gone
             data = data[gone:]
             if not data:
                 return []
@@ -124,8 +126,8 @@ class FrameReader:
                     # It is answered at once, and not kept while it comes.
                     self.skipped[tag] = length
                     found.append((tag, b""))
-                    self._left = length - min(length, size - position - 16)
-                    position += 16 + length - self._left
+                    self.left = length - min(length, size - position - 16)
+                    position += 16 + length - self.left
                     continue
                 if length > self._limit:
                     self._error = f"a message of {length} bytes is announced; the limit is {self._limit}"

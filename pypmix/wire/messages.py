@@ -403,10 +403,12 @@ def _counted(
     """Append a SIZE, and so many procs or infos in one pack where there are any."""
     count = len(items)
     parts.append(_SIZES[buffer_type])
+    if not count:
+        parts.append(b"\0")
+        return
     parts.append(flex(count))
-    if count:
-        parts.append(one_of(type, buffer_type) if count == 1 else _pack_head(type, buffer_type, count))
-        encode.many(parts.append, type, items, rule)
+    parts.append(one_of(type, buffer_type) if count == 1 else _pack_head(type, buffer_type, count))
+    encode.many(parts.append, type, items, rule)
 
 
 def _pack_head(type: int, buffer_type: int, count: int) -> bytes:

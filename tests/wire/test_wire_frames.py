@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import islice
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypmix.standard.errors import LocalProtocolError, RemoteProtocolError
-from pypmix.wire.frames import HEADER, MAX_MESSAGE, TAG_DYNAMIC, FrameReader, frame, next_tag
+from pypmix.wire.frames import HEADER, MAX_MESSAGE, FrameReader, frame, tags
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -89,8 +90,6 @@ def test_a_payload_beyond_four_gigabytes_is_refused() -> None:
 
 
 def test_tags_go_round() -> None:
-    assert next_tag(TAG_DYNAMIC) == 101
-    assert next_tag(101) == 102
-    assert next_tag(2**32 - 2) == 2**32 - 1
-    assert next_tag(2**32 - 1) == 101
-    assert next_tag(3) == 101
+    assert [*islice(tags(), 3)] == [101, 102, 103]
+    assert [*islice(tags(2**32 - 2), 3)] == [2**32 - 1, 101, 102]
+    assert next(tags(2**32 - 1)) == 101

@@ -318,9 +318,7 @@ class Collective(Generic[M, T]):
         Who has called last goes first: its processor is awake. The others have waited, in the order of their calls.
         """
         calls = [*self.arrived.values()]
-        if len(calls) > 1:
-            calls.insert(0, calls.pop())
-        return calls
+        return [*calls[-1:], *calls[:-1]]
 
     def missing(self) -> list[M]:
         """Return who may still come."""

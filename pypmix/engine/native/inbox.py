@@ -50,6 +50,8 @@ class Inbox:
         self._engine = engine
         self._owner = owner
         self._lock = RLock()
+        self.inside = owned(self._lock)
+        """Tells whether this thread has the lock."""
         self._open: set[Any] = set()
         self.readers: dict[int, Callable[[Any], None]] = {}
         self.enders: list[Callable[[BaseException | None], None]] = []
@@ -61,14 +63,9 @@ class Inbox:
         self.tell = background.tell
         background.listen(self._poll)
 
-    @property
-    def inside(self) -> bool:
-        """Whether this thread has the lock."""
-        return owned(self._lock)
-
     def enter(self, step: Callable[[], object]) -> None:
         """Take a step under the lock; from any thread that does not have it already."""
-        if self.inside:
+        if self.inside():
             raise WouldDeadlock(
                 "this thread is inside of the client: this is a signal handler",
                 engine=self._engine,
@@ -125,7 +122,7 @@ class Inbox:
         lib.pypmix_inbox_free(self._box)
 
     def _poll(self) -> bool:
-        if self.inside:
+        if self.inside():
             return False
         self.enter(self._take)
         return True

@@ -23,6 +23,7 @@ class Alone:
     def __init__(self, machine: Client) -> None:
         self._machine = machine
         self._lock: Any = _thread.RLock()
+        self._inside = owned(self._lock)
         machine.enter = self.enter
 
     def submit(self, op: Op[Any], done: Done[Any]) -> None:
@@ -44,7 +45,7 @@ class Alone:
 
     def enter(self, step: Callable[[], object]) -> None:
         """Take a step of the machine, and call those who are to be told."""
-        if owned(self._lock):
+        if self._inside():
             raise WouldDeadlock(
                 "this thread is inside of the client: this is a signal handler",
                 hint="set a flag here and act on it later",

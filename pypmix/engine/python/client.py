@@ -71,7 +71,7 @@ from pypmix.standard.releases import release_text
 from pypmix.standard.types import Info, Proc, Value
 from pypmix.wire.additions import decode_late, split_reason
 from pypmix.wire.codec import Unpacker, encode_kval, kvals
-from pypmix.wire.frames import MAX_MESSAGE, TAG_DATA_DELETE, TAG_DYNAMIC, FrameReader, frame, next_tag
+from pypmix.wire.frames import MAX_MESSAGE, TAG_DATA_DELETE, FrameReader, frame, tags
 from pypmix.wire.handshake import Hello, ReplyReader, encode_hello
 from pypmix.wire.messages import (
     PLAIN_SUCCESS,
@@ -276,7 +276,7 @@ class Call:
         self.phase = ""
         self.reason = ""
         self.failure: PMIxError | None = None
-        self.sent: list[tuple[int, dict[str, bytes]]] = []
+        self.sent: Iterable[tuple[int, dict[str, bytes]]] = ()
         self.followers: list[Call] = []
 
     @property
@@ -293,11 +293,11 @@ class _Intake:
 
     __slots__ = ("chunks", "fed", "handled", "reader")
 
-    def __init__(self) -> None:
+    def __init__(self, reader: FrameReader) -> None:
         self.chunks: list[bytes] = []
         self.fed = 0
         self.handled: list[object] = []
-        self.reader = FrameReader()
+        self.reader = reader
 
 
 class ClientTimer:
@@ -334,6 +334,7 @@ class Client:
 
     def __init__(self, proc: Proc, store: DataStore, server: ServerInfo | None) -> None:
         self.proc = proc
+        self._everybody = (Proc.unchecked(proc[0], types.RANK_WILDCARD),)
         self.store = store
         self.server = server
         self.release: Release = server.release if server else (0, 0, 0)
@@ -345,7 +346,7 @@ class Client:
         """Whether Slurm's plugin is the server's host; see `pypmix.engine.slurm`."""
         self.out: tuple[bytes, list[int]] = (b"", [])
         """The bytes to send, and the lengths of their beginnings that the transport has sent already."""
-        self.intake = _Intake()
+        self.intake = _Intake(FrameReader())
         self.finished: list[Call] = []
         """Ended calls whose `done` the transport is to call."""
         self.collected = False
@@ -354,7 +355,7 @@ class Client:
         self._calls: dict[int, Call] = {}
         self._timed: list[Call] = []
         self._gets: dict[Proc, Call] = {}
-        self._tag = TAG_DYNAMIC
+        self._tags = tags()
         self._pindex = 0
         self.parting = False
         """Whether the transport is to end its sending side now."""
@@ -468,9 +469,12 @@ class Client:
 
     def waiting(self) -> bool:
         """Tell whether somebody is to be called when something arrives."""
-        return bool(self.listeners) or any(
-            call.outcome is None and (call.done is not None or call.inside is not None) for call in self._everyone()
-        )
+        if self.listeners:
+            return True
+        for call in self._everyone():
+            if call.outcome is None and (call.done is not None or call.inside is not None):
+                return True
+        return False
 
     @property
     def deadline(self) -> float | None:
@@ -537,8 +541,8 @@ class Client:
         except RemoteProtocolError as error:
             self._broken(error)
             return
-        if not intake.reader.pending and self.intake is intake:
-            self.intake = _Intake()
+        if not intake.reader.held and self.intake is intake:
+            self.intake = _Intake(intake.reader)
 
     def resume(self) -> None:
         """Do over what an exception of a signal handler has cut short in `take`."""
@@ -550,7 +554,7 @@ class Client:
         old = self.intake
         if self._opening is not None or self.closed is not None or not old.chunks:
             return
-        new = _Intake()
+        new = _Intake(FrameReader())
         new.chunks = old.chunks
         handled = new.handled = old.handled
         try:
@@ -567,7 +571,7 @@ class Client:
             self._broken(error)
             return
         new.fed = len(new.chunks)
-        self.intake = new if new.reader.pending else _Intake()
+        self.intake = new if new.reader.held else _Intake(new.reader)
         if not all(old.chunks):
             self.lost("the server closed the connection")
 
@@ -615,9 +619,10 @@ class Client:
 
     def _everyone(self) -> list[Call]:
         calls = list(self._calls.values())
-        for call in list(calls):
+        for call in self._calls.values():
             calls += call.followers
-        return calls + [call for call in (self._opening, self._parting) if call is not None]
+        calls += filter(None, (self._opening, self._parting))
+        return calls
 
     # What operations do
 
@@ -677,9 +682,9 @@ class Client:
         self._push(frame(self._pindex, tag or self._free_tag(), payload))
 
     def _free_tag(self) -> int:
-        tag = self._tag = next_tag(self._tag)
-        while tag in self._calls:
-            tag = self._tag = next_tag(tag)
+        for tag in self._tags:
+            if tag not in self._calls:
+                break
         return tag
 
     def _push(self, data: bytes) -> None:
@@ -722,7 +727,8 @@ class Client:
 
     def limit(self, call: Call, seconds: int) -> None:
         """Give up when a server has not answered in the time that it was given, and a moment more; 0 sets no limit."""
-        self._set_deadline(call, self.now + seconds + TIMEOUT_GRACE if seconds else None)
+        if seconds:
+            self._set_deadline(call, self.now + seconds + TIMEOUT_GRACE)
 
     def learn(self, objects: Iterable[JobValues]) -> tuple[str, ...]:
         """Take in job info that came with an answer, as `read_jobs` returns it; return the nspaces."""
@@ -884,7 +890,7 @@ class Client:
         if isinstance(op, Get):
             return (op.proc,)
         if isinstance(op, Fence):
-            return op.procs or (Proc.unchecked(self.proc.nspace, types.RANK_WILDCARD),)
+            return op.procs or self._everybody
         return getattr(op, "procs", ()) or getattr(op, "targets", ()) or (self.proc,)
 
     def error(self, call: Call, status: int, detail: str = "", hint: str = "") -> PMIxError:
@@ -925,7 +931,7 @@ class Client:
             self._opening = None
             rest = [self._reply_reader.rest] if self._reply_reader.rest else []
             left = intake.chunks[intake.fed :]
-            self.intake = _Intake()
+            self.intake = _Intake(intake.reader)
             self.intake.chunks += rest + left
             # Servers up to 6.x keep one data store per nspace: whoever connects last decides in which form this
             # request is answered, so it must follow the handshake at once.
@@ -989,7 +995,7 @@ class Client:
 
     def _to_stop(self) -> bool:
         """Whether the launcher wants this process to stop in PMIx_Init for a debugger."""
-        for proc in (self.proc, Proc.unchecked(self.proc[0], types.RANK_WILDCARD)):
+        for proc in (self.proc, *self._everybody):
             value = self.store.find(proc, keys.DEBUG_STOP_IN_INIT, PLAIN)
             if value is not None:
                 kind, data = value
@@ -1051,8 +1057,7 @@ class Client:
 
     def _fence(self, call: Call, op: Fence) -> None:
         if self.server is None:
-            everybody = (self.proc.nspace, types.RANK_WILDCARD)
-            if all(proc in (self.proc, everybody) for proc in op.procs):
+            if all(proc in (self.proc, *self._everybody) for proc in op.procs):
                 self.end(call)
             else:
                 self.alone(call)
@@ -1095,9 +1100,11 @@ class Client:
 
     def _fenced(self, call: Call, op: Fence, reply: Ended) -> None:
         if reply[0] in SUCCESSES:
-            if any(info.key == keys.COLLECT_DATA and is_true(info.value) for info in call.infos):
-                self.collected = True
-                self.store.renew(op.procs)
+            for key, value, _ in call.infos:
+                if key == keys.COLLECT_DATA and is_true(value):
+                    self.collected = True
+                    self.store.renew(op.procs)
+                    break
             self.end(call)
         else:
             self.miss(call, reply, _FENCE_FAILURES.get(reply[0], ""))
@@ -1279,9 +1286,8 @@ class Client:
         elif any(info.key == keys.EMBED_BARRIER and is_true(info.value) for info in op.directives):
             call.phase = "barrier"
             self.limit(call, _timeout_of(op))
-            procs = (Proc.unchecked(self.proc.nspace, types.RANK_WILDCARD),)
             infos = (_COLLECT,) if self.slurm else ()
-            self.request(call, encode_fence(self.buffer_type, procs, infos, self.release))
+            self.request(call, encode_fence(self.buffer_type, self._everybody, infos, self.release))
         else:
             self._leave(call)
 
@@ -1340,9 +1346,9 @@ def _told(function: Callable[[Any], None], argument: object) -> Call:
 
 
 def _timeout_of(op: Op[Any]) -> int:
-    for info in getattr(op, "directives", ()):
-        if info.key == keys.TIMEOUT:
-            return seconds(info.value)
+    for key, value, _ in getattr(op, "directives", ()):
+        if key == keys.TIMEOUT:
+            return seconds(value)
     return 0
 
 

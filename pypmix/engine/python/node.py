@@ -248,23 +248,23 @@ class Peer:
     def received(self, data: bytes) -> None:
         reader = self.reader
         size = len(data)
-        messages: Sequence[tuple[int, bytes]] = ()
         if size >= 16 and not reader.held and not self.backlog:
             _, tag, length, _ = _unpack_header(data)
-            if length + 16 == size and not reader.skipping:
-                messages = ((tag, data[16:]),)
-        if not messages:
-            try:
-                messages = reader.feed(data)
-            except RemoteProtocolError as error:
-                self.server.drop(self, error.detail)
+            if length + 16 == size and not reader.left:
+                # Nearly always: one message, and all of it.
+                self._take(tag, data[16:])
                 return
-            if reader.pending != self._pending and not self._account(reader.pending):
-                return
-            if len(messages) > TURN or self.backlog:
-                self.backlog += messages
-                self.server.busy(self)
-                return
+        try:
+            messages = reader.feed(data)
+        except RemoteProtocolError as error:
+            self.server.drop(self, error.detail)
+            return
+        if reader.pending != self._pending and not self._account(reader.pending):
+            return
+        if len(messages) > TURN or self.backlog:
+            self.backlog += messages
+            self.server.busy(self)
+            return
         self.handle(messages)
         if self.backlog:
             self.server.busy(self)
@@ -296,27 +296,30 @@ class Peer:
 
     def handle(self, messages: Sequence[tuple[int, bytes]]) -> None:
         """Deal with messages, as long as the answers are taken; what is left comes first in `backlog`."""
-        server = self.server
         left = len(messages)
         for tag, payload in messages:
-            # Most of a job's messages repeat its last fence byte by byte.
-            plan = self.plan
-            if plan is not None and payload == plan.payload and plan.valid:
-                try:
-                    server.collectives.join(plan.membership, self.process, (self, tag), plan.collect, plan.timeout)
-                except PMIxError as error:
-                    self.status(tag, error.code)
-                except Exception as error:
-                    server.failed(self, "its fence", error)
-                    self.status(tag, statuses.ERROR)
-            else:
-                server.request(self, tag, payload)
-                if not self.open:
-                    return
+            self._take(tag, payload)
+            if not self.open:
+                return
             left -= 1
             if left and self.link.full():
                 self.backlog.extendleft(reversed(messages[-left:]))
                 return
+
+    def _take(self, tag: int, payload: bytes) -> None:
+        plan = self.plan
+        if plan is None or payload != plan.payload or not plan.valid:
+            self.server.request(self, tag, payload)
+            return
+        # Most of a job's messages repeat its last fence byte by byte.
+        server = self.server
+        try:
+            server.collectives.join(plan.membership, self.process, (self, tag), plan.collect, plan.timeout)
+        except PMIxError as error:
+            self.status(tag, error.code)
+        except Exception as error:
+            server.failed(self, "its fence", error)
+            self.status(tag, statuses.ERROR)
 
     def lost(self, reason: str = "") -> None:
         self.server.lost(self, reason)

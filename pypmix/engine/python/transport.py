@@ -24,7 +24,7 @@ worse than this, but now and then they wait for each other for milliseconds.
 An exception of a signal handler (Ctrl-C, a test's time limit) may strike a blocking call anywhere. `_withdraw` repeats
 what it may have cut short and gives the call up. Any other exception that arrives here is a fault of ours: `give_up`
 logs it and ends all that is under way with an error that names what failed, so that nobody waits for a thread that is
-gone. After `fork` the connection is the parent's (`_check_pid`, `forked`); see docs/explanation/processes.md.
+gone. After `fork` the connection is the parent's (`_not_ours`, `forked`); see docs/explanation/processes.md.
 """
 
 from __future__ import annotations
@@ -221,6 +221,7 @@ class Connection:
         machine.enter = self.enter
         # Reentrant, so that a signal handler that strikes inside is told of the deadlock instead of being in it.
         self.lock: Any = _thread.RLock()
+        self._inside = owned(self.lock)
         self._order: Any = _thread.RLock()
         self._reader: _Waiter | None = None
         self._waiters: list[_Waiter] = []
@@ -280,8 +281,9 @@ class Connection:
 
     def submit(self, op: Op[Any], done: Done[Any]) -> None:
         """See `ClientSession.submit`."""
-        self._check_pid(op)
-        if owned(self.lock):
+        if os.getpid() != self._pid:
+            raise self._not_ours(op)
+        if self._inside():
             raise _deadlock(op)
         with self.lock:
             self._machine.start(op, done, monotonic())
@@ -292,8 +294,9 @@ class Connection:
 
     def enter(self, step: Callable[[], None]) -> None:
         """Take a step of the machine; for those whom it has told something and who have an answer."""
-        self._check_pid()
-        if owned(self.lock):
+        if os.getpid() != self._pid:
+            raise self._not_ours()
+        if self._inside():
             raise WouldDeadlock(
                 "this thread is inside of the client: this is a signal handler",
                 hint="set a flag here and act on it later",
@@ -379,18 +382,18 @@ class Connection:
     # A blocking call
 
     def _check(self, op: Op[Any]) -> None:
-        self._check_pid(op)
+        if os.getpid() != self._pid:
+            raise self._not_ours(op)
         reader = self._reader
-        if (reader is not None and reader.ident == _thread.get_ident()) or owned(self.lock):
+        if (reader is not None and reader.ident == _thread.get_ident()) or self._inside():
             raise _deadlock(op)
 
-    def _check_pid(self, op: Op[Any] | None = None) -> None:
-        if os.getpid() != self._pid:
-            raise NotInitialized(
-                f"this process was forked from the one that opened the client, {self._pid}, which stays that one's",
-                operation=op.name if op is not None else "",
-                hint="open a client of its own in the child",
-            )
+    def _not_ours(self, op: Op[Any] | None = None) -> NotInitialized:
+        return NotInitialized(
+            f"this process was forked from the one that opened the client, {self._pid}, which stays that one's",
+            operation=op.name if op is not None else "",
+            hint="open a client of its own in the child",
+        )
 
     def _wait(self, waiter: _Waiter, call: Call) -> None:
         """Block until the call has ended, as the reader or behind another one."""
@@ -403,7 +406,8 @@ class Connection:
                 if leading:
                     if self._reader is None:
                         self._reader = waiter
-                        self._arrange()
+                        if self._helper is not None:
+                            self._arrange()
                 else:
                     if waiter.lock is None:
                         waiter.lock = _thread.allocate_lock()
@@ -416,7 +420,6 @@ class Connection:
                 self._lead(call)
             else:
                 self._follow(waiter, call)
-        self._deliver()
 
     def _lead(self, call: Call) -> None:
         """Read once, and deal with what came."""
