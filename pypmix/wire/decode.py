@@ -547,7 +547,10 @@ def _query(data: bytes, pos: int, context: int) -> tuple[types.Query, int]:
 
 def raw(data: bytes, pos: int, context: int) -> tuple[bytes, int]:
     """Decode a length and as many bytes."""
-    size, pos = flex(data, pos)
+    size = data[pos]
+    pos += 1
+    if size > 127:
+        size, pos = flex(data, pos - 1)
     end = pos + size
     if end > len(data):
         raise broken(f"{size} bytes are announced where {len(data) - pos} follow")

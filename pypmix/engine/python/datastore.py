@@ -3,14 +3,14 @@
 Theory of operation
 -------------------
 The store answers `PMIx_Get` as natives' `hash` store does, level by level. Values of a proc stand in a table under the
-proc, those of the job under `Rank.WILDCARD`; nodes, applications and sessions have tables of their own, by nspace.
-`LEVEL_OF` says which keys belong to those unless a directive says otherwise; a value that a server sends at another
-level is found there too.
+proc, those of the job under `Rank.WILDCARD`; what a peer has committed, nodes, applications and sessions have tables of
+their own. `LEVEL_OF` says which keys belong to nodes, applications and sessions unless a directive says otherwise; a
+value that a server sends at another level is found there too.
 
-- `lookup` is the short way for a get without directives: one look into the table of its proc, where nearly all values
+- `lookup` is the short way for a get without directives: a look into the tables of its proc, where nearly all values
   are. `find` does the rest, with the directives of the get (`Wanted`). Both return None for what is not here, and the
-  state machine asks the server then. What it answers goes in by `fetched`, and a collecting fence drops what it
-  answered of the participants before (`renew`), since they may have committed other values under the same keys.
+  state machine asks the server then. What it answers goes in by `fetched`, and a collecting fence drops what the
+  participants had committed before (`renew`), since they may have committed other values under the same keys.
 - Own values are kept twice: in the own table, for gets, and by scope, for the next commit (`unsent`) and for gets of
   one scope. A commit that has arrived takes its values out of `unsent` (`delivered`), but not those put since.
 - The info of each proc of a big job stays packed until somebody asks for that proc (`_unpack`), and compressed values
@@ -118,6 +118,17 @@ SESSION_KEYS = frozenset(
 
 LEVEL_OF = dict.fromkeys(NODE_KEYS, "node") | dict.fromkeys(APP_KEYS, "app") | dict.fromkeys(SESSION_KEYS, "session")
 LEVEL_BY_DIRECTIVE = {keys.NODE_INFO: "node", keys.APP_INFO: "app", keys.SESSION_INFO: "session", keys.JOB_INFO: "job"}
+
+_NESTED = frozenset(
+    {
+        keys.NODE_INFO_ARRAY,
+        keys.APP_INFO_ARRAY,
+        keys.SESSION_INFO_ARRAY,
+        keys.PROC_INFO_ARRAY,
+        keys.QUALIFIED_VALUE,
+    }
+)
+"""Keys whose values hold others."""
 
 QUALIFIER_FLAG = 8
 
@@ -228,7 +239,7 @@ class DataStore:
         self._apps: dict[str, list[Table]] = {}
         self._sessions: dict[str, list[Table]] = {}
         self._packed: dict[Proc, tuple[bytes, int, Release]] = {}
-        self._fetched: dict[Proc, set[str]] = {}
+        self._fetched: dict[Proc, Table] = {}
         major, minor, patch = release
         self._version = Value.unchecked(codes.UINT32, major << 16 | minor << 8 | patch)
 
@@ -256,6 +267,7 @@ class DataStore:
         """Forget a value that its proc has deleted."""
         if proc != self.proc:
             self._table(proc).pop(key, None)
+            self._fetched.get(proc, _EMPTY).pop(key, None)
 
     def keep(self, key: str, value: Value) -> None:
         """Keep something that this process knows of itself."""
@@ -313,25 +325,27 @@ class DataStore:
             table = self._procs[proc] = {}
         own = table is self._own
         for key, value in values:
-            array = self._array_tables(key)
-            if array is not None:
-                self._add_array(array, proc[0], _items(value))
-            elif key == keys.PROC_INFO_ARRAY:
-                self._add_proc_data(proc[0], _items(value))
-            elif key == keys.QUALIFIED_VALUE:
-                self._add_qualified(proc, _items(value))
+            if key in _NESTED:
+                self._add_nested(proc, key, _items(value))
+            elif own:
+                # What this process has put since is newer than what the server tells.
+                table.setdefault(key, value)
             else:
-                if own:
-                    # What this process has put since is newer than what the server tells.
-                    table.setdefault(key, value)
-                else:
-                    table[key] = value
+                table[key] = value
 
     def fetched(self, proc: Proc, values: KeyedValues) -> None:
-        """Take in what a get has brought of a proc, which `renew` drops."""
-        self.add(proc, values)
-        if proc != self.proc and proc[1] != _WILDCARD:
-            self._fetched.setdefault(proc, set()).update([key for key, _ in values])
+        """Take in what a get has brought of a proc: what a peer has committed is apart, for `renew` to drop."""
+        if proc == self.proc or proc[1] > _VALID:
+            self.add(proc, values)
+            return
+        table = self._fetched.setdefault(proc, {})
+        reserved = []
+        for key, value in values:
+            if key.startswith(RESERVED_PREFIX):
+                reserved.append((key, value))
+            else:
+                table[key] = value
+        self.add(proc, reserved)
 
     def renew(self, procs: tuple[Proc, ...]) -> None:
         """Drop what was fetched of procs that have exchanged their data, so that it is asked for again.
@@ -344,30 +358,29 @@ class DataStore:
         jobs = {self.proc[0], *[proc[0] for proc in self._fetched]}
         anybody = any(proc[0] not in jobs for proc in procs)
         for proc in [*self._fetched]:
-            if anybody or proc in named or Proc.unchecked(proc[0], _WILDCARD) in named:
-                table = self._procs.get(proc, _EMPTY)
-                for key in self._fetched.pop(proc):
-                    if not key.startswith(RESERVED_PREFIX):
-                        table.pop(key, None)
+            if anybody or proc in named or (proc[0], _WILDCARD) in named:
+                del self._fetched[proc]
 
     def forget(self, proc: Proc) -> None:
         """Drop what was fetched of a peer, so that it is asked for again."""
         if proc != self.proc and proc[1] != _WILDCARD:
+            self._fetched.pop(proc, None)
             table = self._procs.get(proc, {})
             for key in [key for key in table if not key.startswith(RESERVED_PREFIX)]:
                 del table[key]
 
     def lookup(self, proc: Proc, key: str) -> Value | None:
         """Return what a get without directives finds here, None if nothing."""
-        table = self._procs.get(proc)
-        if table is not None:
-            value = table.get(key)
-            if value is not None:
-                if value[0] in _COMPRESSED:
-                    # Only what is read: a peer's few bytes may inflate to very many.
-                    value = table[key] = _inflated(value)
-                return value
-        return self.find(proc, key, PLAIN)
+        table = self._fetched.get(proc)
+        if table is None or key not in table:
+            table = self._procs.get(proc, _EMPTY)
+        value = table.get(key)
+        if value is None:
+            return self.find(proc, key, PLAIN)
+        if value[0] in _COMPRESSED:
+            # Only what is read: a peer's few bytes may inflate to very many.
+            value = table[key] = _inflated(value)
+        return value
 
     def find(self, proc: Proc, key: str, wanted: Wanted) -> Value | None:
         """Return what a get with directives finds here, None if nothing."""
@@ -407,7 +420,7 @@ class DataStore:
             node for node in tables if node.get(keys.LOCAL_PEERS) or self._count_peers(nspace, node, keys.LOCAL_PEERS)
         ]
         if not used:
-            used = [self._procs[proc] for proc in self._known(nspace) if proc[1] <= _VALID]
+            used = [self._table(proc) for proc in self._known(nspace) if proc[1] <= _VALID]
         names = [node[keys.HOSTNAME].data for node in used if keys.HOSTNAME in node]
         return [name for name in dict.fromkeys(names) if isinstance(name, str)]
 
@@ -430,7 +443,7 @@ class DataStore:
     def _anybody(self, nspace: str, key: str) -> Value | None:
         """Rank UNDEF: the key is unique in the nspace, so whoever has it."""
         for proc in self._known(nspace):
-            value = self._procs[proc].get(key)
+            value = self._of(proc, key)
             if value is not None:
                 return value
         return None
@@ -451,16 +464,19 @@ class DataStore:
         """Return the procs of an nspace of which anything is known, with all of it unpacked."""
         for proc in [proc for proc in list(self._packed) if proc[0] == nspace]:
             self._unpack(proc)
-        return sorted([proc for proc in list(self._procs) if proc[0] == nspace])
+        return sorted({proc for proc in (*self._procs, *self._fetched) if proc[0] == nspace})
 
-    def _array_tables(self, key: str) -> dict[str, list[Table]] | None:
+    def _add_nested(self, proc: Proc, key: str, infos: tuple[Info, ...]) -> None:
         if key == keys.NODE_INFO_ARRAY:
-            return self._nodes
-        if key == keys.APP_INFO_ARRAY:
-            return self._apps
-        if key == keys.SESSION_INFO_ARRAY:
-            return self._sessions
-        return None
+            self._add_array(self._nodes, proc[0], infos)
+        elif key == keys.APP_INFO_ARRAY:
+            self._add_array(self._apps, proc[0], infos)
+        elif key == keys.SESSION_INFO_ARRAY:
+            self._add_array(self._sessions, proc[0], infos)
+        elif key == keys.PROC_INFO_ARRAY:
+            self._add_proc_data(proc[0], infos)
+        else:
+            self._add_qualified(proc, infos)
 
     def _add_array(self, tables: dict[str, list[Table]], nspace: str, infos: Iterable[Info]) -> None:
         new = {key: value for key, value, _ in infos}
@@ -483,7 +499,7 @@ class DataStore:
             self._qualified.setdefault((proc, key), {})[qualifiers] = value
 
     def _of(self, proc: Proc, key: str) -> Value | None:
-        return self._table(proc).get(key)
+        return self._fetched.get(proc, _EMPTY).get(key) or self._table(proc).get(key)
 
     def _node_value(self, proc: Proc, key: str, wanted: Wanted) -> Value | None:
         nspace, rank = proc
@@ -527,7 +543,7 @@ class DataStore:
         ranks = []
         for proc in self._known(nspace):
             if proc[1] <= _VALID:
-                table = self._procs[proc]
+                table = self._table(proc)
                 name = keys.NODEID if keys.NODEID in node and keys.NODEID in table else keys.HOSTNAME
                 if _same(table, node, name):
                     ranks.append(proc[1])
