@@ -26,6 +26,19 @@ RESERVED_PREFIX = "pmix"
 _TUPLES: dict[str, type] = {f"tuple[{kind.__name__}, ...]": kind for kind in (App, Info, Proc, Query)}
 
 
+_NAMES: dict[type, str] = {}
+
+
+def _spelled(name: str) -> str:
+    """Return the name of a class with underscores: `query_info` of `QueryInfo`."""
+    return "".join(
+        [
+            "_" + c if n and c.isupper() and (name[n - 1].islower() or name[n + 1 : n + 2].islower()) else c
+            for n, c in enumerate(name)
+        ]
+    ).lower()
+
+
 class Op(Record, Generic[R], metaclass=RecordType):
     """Base of all operations; the type parameter is what the operation returns.
 
@@ -43,13 +56,8 @@ class Op(Record, Generic[R], metaclass=RecordType):
     @property
     def name(self) -> str:
         """The operation's name as the Standard spells it, such as `fence` or `query_info`."""
-        name = type(self).__name__
-        return "".join(
-            [
-                "_" + c if n and c.isupper() and (name[n - 1].islower() or name[n + 1 : n + 2].islower()) else c
-                for n, c in enumerate(name)
-            ]
-        ).lower()
+        kind = type(self)
+        return _NAMES.get(kind) or _NAMES.setdefault(kind, _spelled(kind.__name__))
 
     def __validate__(self) -> None:
         for name, kind in type(self).__tuples__:  # type: ignore[attr-defined]
