@@ -33,7 +33,7 @@ MODULES = ("client.py", "recipes/leadership.py", "recipes/mpi.py", "server.py", 
 # The tables are read from this checkout, installed or not: linters run where it is not.
 sys.path.insert(0, str(ROOT))
 
-LAZY = ("pypmix", "pypmix.aio", "pypmix.host", "pypmix.standard.ops")
+LAZY = ("pypmix", "pypmix.aio", "pypmix.dask", "pypmix.host", "pypmix.standard.ops")
 """The packages with a table of names."""
 
 NOTE = "# Made from pypmix/{} by native/blocking.py: change it there.\n"

@@ -3,11 +3,19 @@
     with pypmix.ray.nodes(4, num_cpus=8) as nodes:
         outcome = nodes.run(["./app"], n=32)
 
+    with pypmix.ray.world(actors) as world:
+        totals = world.run(lambda comm: comm.allreduce(comm.rank))
+
 Ray places the actors, and hands them the session's secret and the launcher's addresses. It needs `pypmix[ray]` here,
 and pypmix on the nodes.
 """
 
 from __future__ import annotations
+
+import os
+import select
+import threading
+from queue import SimpleQueue
 
 from pypmix.host.rosters.agent import Agent
 from pypmix.host.rosters.engine import Nodes, missing, named
@@ -17,20 +25,23 @@ try:
     import ray
     from ray.util import placement_group as make_group
     from ray.util import remove_placement_group
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 except ImportError as error:
     raise missing("Ray", "ray", error) from error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from ray.actor import ActorHandle
     from ray.util.placement_group import PlacementGroup
 
     from pypmix.host.placing import Node, Wanted
+    from pypmix.host.rosters.agent import Ended
+    from pypmix.host.rosters.world import World
 
-__all__ = ["Nodes", "nodes"]
+__all__ = ["Nodes", "nodes", "world"]
 
 THREADS = 4
 """Calls of an agent at a time: one that waits for its daemon, and those that begin and stop it."""
@@ -79,10 +90,92 @@ def nodes(
     return Nodes(engine, made, interface=interface)
 
 
+def world(
+    actors: Sequence[ActorHandle] | int,
+    *,
+    mpi: bool = True,
+    env: Mapping[str, str] | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
+    timeout: float = 60.0,
+    interface: str = "",
+) -> World:
+    """Make actors the ranks of MPI, one rank beside each, until the block is left.
+
+    `with pypmix.ray.world(actors) as world: results = world.run(function)` calls `function(comm)` in all ranks. Ranks
+    are processes of their own on the actors' machines, in the actors' order; the actors' methods may be called
+    meanwhile. An actor may be in several worlds, one after the other or at the same time. An actor that ends before
+    ends the world, and what runs in it with an error.
+
+    Args:
+        actors: The actors; or a number of actors to start, with a CPU each.
+        mpi: Functions are given an MPI communicator, for which machines need mpi4py and an MPI library that knows PMIx;
+            otherwise a `pypmix.Group`.
+        env: What is added to the environment of ranks.
+        runtime_env: The environment that Ray makes for them.
+        timeout: Seconds that actors have to answer, which they do between two methods.
+        interface: What nodes listen on: the name of an interface, an address or a CIDR; what leads here by default.
+
+    Raises:
+        PMIxError: An actor has ended or does not answer, or cannot be a rank; the text says why.
+    """
+    if isinstance(actors, int):
+        found = nodes(actors, runtime_env=runtime_env, timeout=timeout, interface=interface)
+    else:
+        engine = _Ray(1, {"num_cpus": 0, "runtime_env": dict(runtime_env or {})}, "", timeout)
+        try:
+            found = Nodes(engine, engine.beside(actors), interface=interface)
+        except BaseException:
+            engine.close()
+            raise
+    return found.world(mpi=mpi, env=env, release=found.close)
+
+
+def _place(_actor: object) -> tuple[str, int]:
+    """Return the node of an actor, and its pid; in the actor."""
+    return ray.get_runtime_context().get_node_id(), os.getpid()
+
+
 class _Actor(Agent):
+    """An agent.
+
+    Args:
+        pid: A process of this machine with which the node ends; 0 for none.
+        name: What it is called then.
+    """
+
+    def __init__(self, pid: int = 0, name: str = "") -> None:
+        super().__init__()
+        self._watched = os.pidfd_open(pid) if pid else -1
+        self._name = name
+
     def address(self) -> str:
         """Return the address of this node."""
         return str(ray.util.get_node_ip_address())
+
+    def wait(self) -> Ended:
+        """Return when the daemon has ended, and how.
+
+        Raises:
+            PMIxError: The process with which the node ends has ended first.
+        """
+        if self._watched < 0:
+            return super().wait()
+        ends: SimpleQueue[Ended | None] = SimpleQueue()
+        for wait in (super().wait, self._watch):
+            threading.Thread(target=_put, args=(ends, wait), daemon=True).start()
+        ended = ends.get()
+        if ended is None:
+            raise PMIxError(f"{self._name} has ended")
+        return ended
+
+    def _watch(self) -> None:
+        poll = select.poll()
+        poll.register(self._watched, select.POLLIN)
+        poll.poll()
+
+
+def _put(ends: SimpleQueue[Ended | None], wait: Callable[[], Ended | None]) -> None:
+    ends.put(wait())
 
 
 class _Ray:
@@ -126,11 +219,34 @@ class _Ray:
                 f"Ray has no room for {count} nodes of {self._slots} CPUs within {self._timeout:g} s",
                 hint="`ray status` tells what is free; a task that asks for nodes holds CPUs too",
             )
+        return self._start([(PlacementGroupSchedulingStrategy(group, bundle), 0, "") for bundle in range(count)])
+
+    def beside(self, actors: Sequence[ActorHandle]) -> list[Node]:
+        """Start actors beside others, with which they end, and return their nodes.
+
+        Raises:
+            PMIxError: Those have ended or do not answer, or these do not start.
+        """
+        places = []
+        answers = [actor.__ray_call__.remote(_place) for actor in actors]
+        for number, answer in enumerate(answers):
+            try:
+                node, pid = ray.get(answer, timeout=self._timeout)
+            except ray.exceptions.RayError as error:
+                lines = str(error).strip().splitlines()
+                raise PMIxError(
+                    f"actor {number} cannot be a rank: {type(error).__name__}: {lines[0] if lines else ''}",
+                    hint="it has ended, or one of its methods runs for longer than timeout=",
+                ) from error
+            places.append((NodeAffinitySchedulingStrategy(node, soft=False), pid, f"actor {number} (pid {pid})"))
+        return self._start(places)
+
+    def _start(self, places: Sequence[tuple[Any, int, str]]) -> list[Node]:
+        """Start actors, each by a strategy of Ray's and with the arguments of `_Actor`."""
         actors = []
-        for bundle in range(count):
-            place = PlacementGroupSchedulingStrategy(group, bundle)
-            kind = ray.remote(_Actor).options(scheduling_strategy=place, max_concurrency=THREADS, **self._options)
-            actors.append(kind.remote())
+        for strategy, *arguments in places:
+            kind = ray.remote(_Actor).options(scheduling_strategy=strategy, max_concurrency=THREADS, **self._options)
+            actors.append(kind.remote(*arguments))
         self._actors += actors
         try:
             abouts = ray.get([actor.about.remote() for actor in actors], timeout=self._timeout)
@@ -167,9 +283,13 @@ class _Ray:
             self._actors.remove(actor)
             ray.kill(actor)
 
-    def call(self, node: str, method: str, *arguments: bytes) -> Any:
+    def call(self, node: str, method: str, *arguments: Any) -> Any:
         """Have an actor carry out a method; raises where it is lost."""
-        return ray.get(getattr(self._by_name[node], method).remote(*arguments))
+        try:
+            return ray.get(getattr(self._by_name[node], method).remote(*arguments))
+        except ray.exceptions.RayTaskError as error:
+            # Its own text begins with the actor's stack.
+            raise error.cause from error
 
     def close(self) -> None:
         """End the actors."""

@@ -1,8 +1,8 @@
 """The end in a process of an engine, such as a Dask worker: it starts the daemon of its node, and stands by it.
 
 The daemon's standard input is a pipe from this process. So the daemon leaves with it, however it ends; and it leaves
-when its exchange loses the launcher. The ranks of a function connect to this process (`pypmix.host.rosters.calling`):
-they are given the function, and give back what it has returned or raised.
+when its exchange loses the launcher. The ranks of functions connect to this process (`pypmix.host.rosters.calling`):
+they are given a function, and give back what it has returned or raised.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class Agent:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._calls: Calls | None = None
+        self._begun = threading.Condition()
         self._errors = b""
         self._reader: threading.Thread | None = None
 
@@ -80,12 +81,12 @@ class Agent:
         """Say what this process is."""
         return About(socket.gethostname(), os.getpid(), usable_cpus(), __version__)
 
-    def begin(self, line: bytes, function: bytes = b"") -> bytes:
+    def begin(self, line: bytes, function: bytes | None = None) -> bytes:
         """Start the daemon, and return its answer; does not raise, as engines log what they have called then.
 
         Args:
             line: The daemon's line, which holds a secret.
-            function: What ranks that ask for a function are given.
+            function: What ranks that ask for a function are given; if it is empty, they stay for what `carry` gives.
         """
         try:
             return self._begin(line, function)
@@ -93,13 +94,15 @@ class Agent:
             text = f"its daemon cannot be started: {error}"
             return json.dumps({"error": text, "version": __version__}).encode() + b"\n"
 
-    def _begin(self, line: bytes, function: bytes) -> bytes:
+    def _begin(self, line: bytes, function: bytes | None) -> bytes:
         self.stop()
         # `python` is this one for ranks as well.
         path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
         env = {**os.environ, "PATH": path, PYTHON: sys.executable}
-        if function:
-            self._calls = Calls(function)
+        if function is not None:
+            with self._begun:
+                self._calls = Calls(function)
+                self._begun.notify_all()
             env[CALL] = self._calls.name
         pipe = subprocess.PIPE
         # A group of its own: Ctrl-C in front of the engine is for the engine.
@@ -145,6 +148,26 @@ class Agent:
         self._calls = None
         return Ended(code, self._errors.decode(errors="replace"), results)
 
+    def carry(self, function: bytes, count: int) -> dict[int, bytes]:
+        """Give a function to the ranks of this node, and return what they have given back, by their numbers.
+
+        Those that end without a result are left out.
+
+        Args:
+            function: The function and its arguments, as cloudpickle has written them.
+            count: How many ranks there are.
+        """
+        with self._begun:
+            # It may be called before `begin` is.
+            while (calls := self._calls) is None:
+                self._begun.wait()
+        return calls.carry(function, count)
+
+    def dismiss(self) -> None:
+        """Have the ranks that stay for functions end, when they have carried out the last one."""
+        if self._calls is not None:
+            self._calls.dismiss()
+
     def stop(self) -> None:
         """Kill the daemon, if there is one; its guard ends its ranks."""
         if self._process is not None and self._process.poll() is None:
@@ -152,10 +175,11 @@ class Agent:
 
 
 class Calls:
-    """Gives ranks of this machine and user a function, and takes what it has returned or raised.
+    """Gives ranks of this machine and user functions, and takes what these have returned or raised.
 
     Args:
-        function: The function and its arguments, as cloudpickle has written them.
+        function: The function and its arguments, as cloudpickle has written them, which each rank is given that comes.
+            If it is empty, ranks stay for those that `carry` gives.
 
     Attributes:
         name: The abstract name of the socket that ranks connect to.
@@ -167,6 +191,8 @@ class Calls:
         self._results: dict[int, bytes] = {}
         self._gate = threading.Condition()
         self._serving = 0
+        self._staying: list[socket.socket] = []
+        self._closed = False
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind("\0" + self.name)
         self._listener.listen(1024)
@@ -182,31 +208,81 @@ class Calls:
                 connection.close()
                 continue
             with self._gate:
+                if not self._function:
+                    self._staying.append(connection)
+                    self._gate.notify_all()
+                    continue
                 self._serving += 1
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        try:
-            with connection:
-                send(connection, self._function)
-                number = int.from_bytes(receive(connection), "big")
-                self._results[number] = receive(connection)
-        except (OSError, EOFError):
-            # The rank was killed, and has no result.
-            pass
-        finally:
-            with self._gate:
-                self._serving -= 1
-                self._gate.notify_all()
+        with connection:
+            give(connection, self._function)
+            self._results.update(take(connection))
+        with self._gate:
+            self._serving -= 1
+            self._gate.notify_all()
+
+    def carry(self, function: bytes, count: int) -> dict[int, bytes]:
+        """Give a function to so many ranks that stay; return what they give back, without those that end."""
+        with self._gate:
+            while len(self._staying) < count and not self._closed:
+                self._gate.wait()
+            ranks = list(self._staying)
+        for connection in ranks:
+            give(connection, function)
+        results: dict[int, bytes] = {}
+        for connection in ranks:
+            results.update(take(connection))
+        return results
+
+    def dismiss(self) -> None:
+        """Tell ranks that stay that no further function comes."""
+        with self._gate:
+            for connection in self._staying:
+                hang_up(connection)
 
     def close(self) -> dict[int, bytes]:
         """Return what all have given back, once they have ended."""
         self._listener.close()
         deadline = time.monotonic() + 5.0
         with self._gate:
+            self._closed = True
+            self._gate.notify_all()
             while self._serving and self._gate.wait(deadline - time.monotonic()):
                 pass
+        # A process that a rank has forked may still have its end.
+        self.dismiss()
+        for connection in self._staying:
+            connection.close()
         return self._results
+
+
+def give(connection: socket.socket, function: bytes) -> None:
+    """Give a rank a function, unless it has ended."""
+    try:
+        send(connection, function)
+    except OSError:
+        # `take` finds the end.
+        return
+
+
+def take(connection: socket.socket) -> dict[int, bytes]:
+    """Return what a rank gives back, by its number; nothing if it has ended, as one that was killed."""
+    try:
+        number = int.from_bytes(receive(connection), "big")
+        return {number: receive(connection)}
+    except (OSError, EOFError):
+        return {}
+
+
+def hang_up(connection: socket.socket) -> None:
+    """Have both ends of a connection, and each thread that waits there, know that nothing more comes."""
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        # The other end has gone.
+        return
 
 
 def peer_uid(connection: socket.socket) -> int:

@@ -17,6 +17,7 @@ from pypmix.host.local import LocalHost
 from pypmix.host.outcome import Outcome
 from pypmix.host.placing import Node
 from pypmix.host.rosters.agent import Ended
+from pypmix.host.rosters.world import World, returned
 from pypmix.host.session import LEAVING, NOT_OURS, NodeSession
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import PMIxError
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     class Engine(Protocol):
         """The engine, as the nodes know it."""
 
-        def call(self, node: str, method: str, *arguments: bytes) -> Any:
+        def call(self, node: str, method: str, *arguments: Any) -> Any:
             """Have the agent of a node (`agent.Agent`) carry out a method; raises where the node is lost."""
 
         def joined(self) -> list[Node] | None:
@@ -68,7 +69,7 @@ class Lent:
         engine: The engine.
         node: The node.
         line: The daemon's line.
-        function: What ranks are given that ask for a function.
+        function: What ranks are given that ask for a function; None for programs.
         tell: Told why the node is lost.
 
     Attributes:
@@ -79,7 +80,9 @@ class Lent:
         lost: Whether the engine has lost the node.
     """
 
-    def __init__(self, engine: Engine, node: Node, line: bytes, function: bytes, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, engine: Engine, node: Node, line: bytes, function: bytes | None, tell: Callable[[str], None]
+    ) -> None:
         self.stdin = NOT_OURS
         self.stdout, self._writer = os.pipe2(os.O_CLOEXEC)
         self.end: Ended | None = None
@@ -232,20 +235,38 @@ class Nodes:
         data = cloudpickle.dumps((function, arguments, keywords))
         size = n or self.slots
         outcome, found = self._run(Application(FUNCTION, size), env, timeout, None, patience, data)
-        results = {rank: cloudpickle.loads(each) for rank, each in found.items()}
-        failed = sorted([(when, rank) for rank, (fine, _, _, when) in results.items() if not fine])
-        if failed:
-            rank = failed[0][1]
-            _, error, told, _ = results[rank]
-            text = f"rank {rank} of {size} failed"
-            if error is None:
-                raise PMIxError(f"{text}: {told}")
-            error.add_note(f"{text}:\n{told}")
-            raise error
-        missing = [rank for rank in range(size) if rank not in results]
-        if outcome.code or missing:
-            raise PMIxError(outcome.reason or f"no result has come of rank {', '.join(map(str, missing[:16]))}")
-        return [results[rank][1] for rank in range(size)]
+        results = returned(found, size, outcome.reason)
+        if outcome.code:
+            raise PMIxError(outcome.reason)
+        return results
+
+    def world(
+        self,
+        *,
+        mpi: bool = True,
+        env: Mapping[str, str] | None = None,
+        patience: float = PATIENCE,
+        release: Callable[[], None] = lambda: None,
+    ) -> World:
+        """Start ranks, one for each slot, that carry out functions one after the other: `with nodes.world() as world:`.
+
+        Args:
+            mpi: Functions are given an MPI communicator, for which nodes need mpi4py and an MPI library that knows
+                PMIx; otherwise a `pypmix.Group`.
+            env: What is added to the environment that ranks have of their worker.
+            patience: Seconds that nodes have to be ready.
+            release: Called when the world has ended.
+
+        Raises:
+            PMIxError: A node cannot be used, or a rank has no communicator; the text says why.
+        """
+        shares = {node.name: node.slots or 0 for node in self.nodes}
+
+        def job(begun: Callable[[LocalHost], None]) -> Outcome:
+            app = Application(FUNCTION, sum(shares.values()))
+            return self._run(app, env, None, None, patience, b"", begun)[0]
+
+        return World(shares, job, self._engine.call, mpi=mpi, release=release)
 
     def close(self) -> None:
         """Give the nodes back."""
@@ -258,7 +279,8 @@ class Nodes:
         timeout: float | None,
         terms: Terms | None,
         patience: float,
-        function: bytes = b"",
+        function: bytes | None = None,
+        begun: Callable[[LocalHost], None] = lambda _host: None,
     ) -> tuple[Outcome, dict[int, bytes]]:
         lent: list[Lent] = []
 
@@ -283,6 +305,7 @@ class Nodes:
         try:
             # Standard input is this program's own, such as a notebook's.
             host = LocalHost([app], terms=terms or Terms(stdin=None), timeout=timeout, remote=session)
+            begun(host)
             outcome = host.run()
         finally:
             over.set()

@@ -3,6 +3,9 @@
     with pypmix.dask.nodes(client) as nodes:
         outcome = nodes.run(["./app"], n=16)
 
+    with pypmix.dask.world(client, 4) as world:
+        totals = world.run(lambda comm: comm.allreduce(comm.rank))
+
 Dask hands the session's secret and the launcher's addresses to the workers, as it does all else: encrypted where the
 cluster has TLS. It needs `pypmix[dask]` here, and pypmix on the workers.
 """
@@ -26,14 +29,15 @@ except ImportError as error:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from pypmix.host.placing import Node, Wanted
+    from pypmix.host.rosters.world import World
 
     Worker = dict[str, Any]
 
-__all__ = ["Nodes", "nodes"]
+__all__ = ["Nodes", "nodes", "world"]
 
 _agents: dict[str, Agent] = {}
 """The agents in this worker whose daemons run, by the nodes of clients that they are for."""
@@ -72,6 +76,37 @@ def nodes(
     if not found or len(found) < max(n or 0, len(wanted)):
         raise PMIxError(f"the cluster has {len(known)} workers, and {len(found)} of them are such as are wanted")
     return Nodes(engine, engine.lend(dict(list(found.items())[:n])), interface=interface)
+
+
+def world(
+    client: Client | None = None,
+    n: int | None = None,
+    *,
+    workers: Sequence[str] | None = None,
+    mpi: bool = True,
+    env: Mapping[str, str] | None = None,
+    interface: str = "",
+) -> World:
+    """Make workers the ranks of MPI, one rank on each, until the block is left.
+
+    `with pypmix.dask.world(client, 4) as world: results = world.run(function)` calls `function(comm)` in all ranks.
+    Ranks are processes of their own beside the workers, whose tasks run on. A worker may be in several worlds, one
+    after the other or at the same time. A worker that is lost ends the world, and what runs in it with an error.
+
+    Args:
+        client: The client; the current one by default, inside of a task that of its worker.
+        n: How many workers to take; all by default.
+        workers: The names or addresses of the workers to take; all by default.
+        mpi: Functions are given an MPI communicator, for which workers need mpi4py and an MPI library that knows PMIx;
+            otherwise a `pypmix.Group`.
+        env: What is added to the environment that ranks have of their worker.
+        interface: What nodes listen on: the name of an interface, an address or a CIDR; what leads here by default.
+
+    Raises:
+        PMIxError: There are not as many workers, or one cannot be a rank; the text says why.
+    """
+    found = nodes(client, workers=workers, n=n, slots=1, interface=interface)
+    return found.world(mpi=mpi, env=env, release=found.close)
 
 
 def _names(address: str, about: Worker) -> set[str]:
@@ -158,7 +193,7 @@ class _Dask:
         """The worker leaves the session; it stays in the cluster."""
         self._addresses.pop(node.name, None)
 
-    def call(self, node: str, method: str, *arguments: bytes) -> Any:
+    def call(self, node: str, method: str, *arguments: Any) -> Any:
         """Have the agent of a worker carry out a method; raises where the worker or the cluster is lost."""
         address = self._addresses[node]
         return self._client.run(_call, self._key + address, method, *arguments, workers=[address])[address]
@@ -167,17 +202,17 @@ class _Dask:
         """Nothing was taken: workers forget their agent with the daemon's end."""
 
 
-async def _call(key: str, method: str, *arguments: bytes) -> Any:
+async def _call(key: str, method: str, *arguments: Any) -> Any:
     """Carry out a method of an agent; in a worker."""
     agent = _agents.setdefault(key, Agent())
     try:
-        return await _elsewhere(partial(getattr(agent, method), *arguments))
+        return await elsewhere(partial(getattr(agent, method), *arguments))
     finally:
-        if method != "begin":
+        if method in ("about", "wait", "stop"):
             _agents.pop(key, None)
 
 
-async def _elsewhere(function: Callable[[], Any]) -> Any:
+async def elsewhere(function: Callable[[], Any]) -> Any:
     """Call a function on a thread that does not keep the worker from ending, as those of `asyncio.to_thread` do."""
     loop = asyncio.get_running_loop()
     future = loop.create_future()

@@ -1,0 +1,13 @@
+"""Dask: the ranks of a job as its cluster, and its workers as nodes and as the ranks of MPI.
+
+It needs `pypmix[dask]`. A name is imported when it is used first.
+"""
+
+from __future__ import annotations
+
+from pypmix.lazy import names as _names
+
+_HOME = {
+    ".workers": "Nodes nodes world",
+}
+__getattr__, __dir__ = _names(__name__, _HOME)

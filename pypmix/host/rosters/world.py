@@ -1,0 +1,258 @@
+"""A world: ranks that stay, and carry out one function after the other, in an MPI communicator or a group of PMIx.
+
+Ranks are processes of their own beside what lends the nodes, since Open MPI can be initialized once in a process (5.0
+crashes in a second `MPI_Session_init`), and since nobody can end a thread that waits in MPI for a process that is lost.
+
+Two kinds of threads take part. One runs the job (`pypmix.host.local.LocalHost`) until nothing of it is left, and is
+the first to know that a rank or a node is lost. Each `run` asks each node, on a thread of its own, for what its ranks
+return, and waits for these answers and for the end of the job, whichever comes first. So no loss is waited for: it ends
+the job. What a function raises ends its rank with code 1, and the job with it, since the other ranks may wait for that
+rank in MPI.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from queue import Empty, SimpleQueue
+
+from pypmix.host.rosters.calling import within
+from pypmix.host.session import LEAVING
+from pypmix.standard.errors import OperationTimeout, PMIxError
+from pypmix.standard.types import Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Any, Self
+
+    from pypmix.host.local import LocalHost
+    from pypmix.host.outcome import Outcome
+
+CLOSING = 20.0
+"""Seconds that ranks have to finalize MPI, before they are ended."""
+
+
+class World:
+    """Ranks that stay, and carry out one function after the other. A context manager, at whose end they end.
+
+    Args:
+        shares: How many ranks there are on each node, by its name.
+        job: Runs the ranks, and returns when nothing of them is left; calls what it is given with the launcher.
+        ask: Has the agent of a node carry out a method; raises where the node is lost.
+        mpi: Whether functions are given an MPI communicator, otherwise a group of PMIx.
+        release: Called at the end.
+
+    Attributes:
+        size: The number of ranks.
+    """
+
+    def __init__(
+        self,
+        shares: Mapping[str, int],
+        job: Callable[[Callable[[LocalHost], None]], Outcome],
+        ask: Callable[..., Any],
+        *,
+        mpi: bool = True,
+        release: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.size = sum(shares.values())
+        self._shares = dict(shares)
+        self._job = job
+        self._ask = ask
+        self._mpi = mpi
+        self._release = release
+        self._host: LocalHost | None = None
+        self._fault: Exception | None = None
+        self._reason = ""
+        self._turn = threading.Lock()
+        self._over = threading.Event()
+        self._answers: SimpleQueue[dict[int, bytes] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._carry_on, name="pypmix-world", daemon=True)
+        self._thread.start()
+        try:
+            # What keeps ranks from their communicator is told here.
+            self.run(_nothing)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = f"ended: {self._reason}" if self._over.is_set() else f"{self.size} ranks"
+        return f"<world of {', '.join(self._shares)}: {state}>"
+
+    def run(
+        self, function: Callable[..., Any], *arguments: Any, timeout: float | None = None, **keywords: Any
+    ) -> list[Any]:
+        """Call a function in all ranks, and return what they have returned, in their order.
+
+        It is called with the communicator (`mpi4py.MPI.Intracomm`), or the group (`pypmix.Group`), and the arguments.
+        The function, its arguments and what it returns are sent by cloudpickle. The state of modules stays with the
+        ranks.
+
+        Args:
+            function: The function.
+            arguments: Its further arguments, the same in all ranks.
+            timeout: Seconds after which the world is ended.
+            keywords: Its further arguments.
+
+        Raises:
+            Exception: What the first rank has raised that failed, with a note that has its number and its traceback;
+                the world has ended then.
+            OperationTimeout: Not all have returned in time; the world has ended.
+            PMIxError: A worker or a rank was lost, and the world has ended; the text says why.
+        """
+        import cloudpickle
+
+        # Two steps: ranks make their communicator before they load a function that may import MPI.
+        call = cloudpickle.dumps((function, arguments, keywords))
+        data = cloudpickle.dumps((within, (self._mpi, self.size, call), {}))
+        with self._turn:
+            return self._carry_out(data, timeout)
+
+    def _carry_out(self, data: bytes, timeout: float | None) -> list[Any]:
+        answers = self._answers = SimpleQueue()
+        if self._over.is_set():
+            raise self._fault or PMIxError(f"the world has ended: {self._reason}")
+        for name, share in self._shares.items():
+            threading.Thread(target=self._carry, args=(answers, name, data, share), daemon=True).start()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        left = len(self._shares)
+        found: dict[int, bytes] = {}
+        while left:
+            try:
+                answer = answers.get(timeout=None if deadline is None else max(deadline - time.monotonic(), 0.0))
+            except Empty:
+                if self._over.is_set():
+                    break
+                raise self._late(found, timeout) from None
+            if answer is None:
+                # The job is over; the results of nodes that are there may be on their way.
+                deadline = time.monotonic() + LEAVING
+            else:
+                left -= 1
+                found.update(answer)
+        if len(found) < self.size or any(not succeeded(each) for each in found.values()):
+            self._over.wait(CLOSING)
+            if self._fault is not None:
+                raise self._fault
+        return returned(found, self.size, self._reason)
+
+    def _late(self, found: Mapping[int, bytes], timeout: float | None) -> OperationTimeout:
+        missing = [rank for rank in range(self.size) if rank not in found]
+        procs = [Proc(self._host.job.nspace, rank) for rank in missing] if self._host is not None else []
+        self._end()
+        self._over.wait(CLOSING)
+        text = f"{_ranks(missing)} of {self.size} have not returned within {timeout:g} s; the world was ended"
+        return OperationTimeout(text, operation="run", procs=procs, missing=procs)
+
+    def _carry(self, answers: SimpleQueue[dict[int, bytes] | None], name: str, data: bytes, share: int) -> None:
+        found: dict[int, bytes] = {}
+        try:
+            found = self._ask(name, "carry", data, share)
+        except Exception as error:
+            # Engines have exceptions of many kinds. Most often the job knows of the loss already.
+            lines = str(error).strip().splitlines()
+            self._reason = self._reason or f"node {name}: {type(error).__name__}: {lines[0] if lines else ''}"[:300]
+            self._end()
+        answers.put(found)
+
+    def _carry_on(self) -> None:
+        """Run the job; on a thread of its own."""
+        try:
+            outcome = self._job(self._begun)
+            self._reason = outcome.reason or self._reason
+        except Exception as error:
+            self._fault, self._reason = error, str(error)
+        self._over.set()
+        self._answers.put(None)
+
+    def _begun(self, host: LocalHost) -> None:
+        self._host = host
+
+    def _end(self) -> None:
+        """End the job by force."""
+        if self._host is not None:
+            try:
+                self._host.interrupt(signal.SIGTERM)
+            except RuntimeError:
+                # It has ended.
+                return
+
+    def close(self) -> None:
+        """End the ranks, and give back what was taken for them."""
+        if self._turn.acquire(blocking=False):
+            try:
+                if not self._over.is_set():
+                    self._reason = "it was closed"
+                    for name in self._shares:
+                        threading.Thread(target=self._dismiss, args=(name,), daemon=True).start()
+                    self._over.wait(CLOSING)
+            finally:
+                self._turn.release()
+        if not self._over.is_set():
+            self._end()
+        self._thread.join(CLOSING)
+        self._release()
+
+    def _dismiss(self, name: str) -> None:
+        try:
+            self._ask(name, "dismiss")
+        except Exception:
+            # It is lost, and its ranks with it.
+            return
+
+
+def _nothing(_comm: object) -> None:
+    """Be called, when the communicator is there."""
+
+
+def _ranks(numbers: list[int]) -> str:
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:16]))}"
+
+
+def succeeded(result: bytes) -> bool:
+    """Tell whether a rank has returned, by what it has sent."""
+    import cloudpickle
+
+    return bool(cloudpickle.loads(result)[0])
+
+
+def returned(found: Mapping[int, bytes], size: int, reason: str) -> list[Any]:
+    """Return what functions have returned in ranks.
+
+    Args:
+        found: What the ranks have sent, by their numbers.
+        size: How many there are.
+        reason: Why the job was ended before its time; empty if it was not.
+
+    Raises:
+        Exception: What the first of them has raised that failed.
+        PMIxError: The job was ended otherwise.
+    """
+    import cloudpickle
+
+    results = {rank: cloudpickle.loads(each) for rank, each in found.items()}
+    failed = sorted([(when, rank) for rank, (fine, _, _, when) in results.items() if not fine])
+    if failed:
+        rank = failed[0][1]
+        _, error, told, _ = results[rank]
+        text = f"rank {rank} of {size} failed"
+        if error is None:
+            raise PMIxError(f"{text}: {told}")
+        error.add_note(f"{text}:\n{told}")
+        raise error
+    missing = [rank for rank in range(size) if rank not in results]
+    if missing:
+        raise PMIxError(reason or f"no result has come of {_ranks(missing)}")
+    return [results[rank][1] for rank in range(size)]
