@@ -1,0 +1,70 @@
+"""The ranks of a job as a Dask cluster: by several launchers, on one machine and on two, and with faults."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from nodes.conftest import launcher_command
+
+from frameworks.conftest import FRAMEWORKS
+from harness import cluster as clusters
+from harness import machine
+from harness.cluster import Cluster
+
+cluster = clusters.cluster
+
+EXAMPLE = machine.ROOT / "docs" / "examples" / "frameworks" / "dask_runner.py"
+FAULTS = Path(__file__).with_name("runner.py")
+RUN = (sys.executable, "-m", "pypmix", "run")
+SECONDS = 200.0
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("frameworks")]
+
+
+def run(cluster: Cluster, *words: str, check: bool = True) -> tuple[int, str, str]:
+    """Run a launcher on the first machine to its end, after which nothing of it may be left."""
+    done = cluster["n1"].run(*words, timeout=SECONDS, check=check, env={"PYTHONPATH": str(machine.ROOT)})
+    assert not cluster.wait_gone()
+    return done.returncode, done.stdout, done.stderr
+
+
+def ranks(path: Path, *words: str) -> list[str]:
+    # Not every launcher hands the environment on.
+    return ["env", f"PYTHONPATH={machine.ROOT}", str(FRAMEWORKS / "python"), str(path), *words]
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("launcher", ["pypmix run", "prterun"])
+def test_the_example(cluster: Cluster, launcher: str, nodes: int) -> None:
+    start = list(RUN) if launcher == "pypmix run" else launcher_command("prterun")
+    hosts = ["--host", ",".join(f"n{number}:{5 if nodes == 1 else 2 + number % 2}" for number in range(1, nodes + 1))]
+    _, out, _ = run(cluster, *start, *hosts, "-n", "5", *ranks(EXAMPLE))
+    there = ["n1", "n1", "n1"] if nodes == 1 else ["n1", "n2", "n2"]
+    assert out == f"sum 328350\nworkers on {there}\n"
+
+
+def test_too_few_ranks(cluster: Cluster) -> None:
+    code, _, err = run(cluster, *RUN, "-n", "2", *ranks(EXAMPLE), check=False)
+    assert code == 1 and "takes 3 ranks or more, for scheduler, client, workers: this job has 2" in err, err
+
+
+@pytest.mark.parametrize("what", ["scheduler", "client", "workers", "early"])
+def test_what_is_needed_fails(cluster: Cluster, what: str) -> None:
+    """It is an error, even where the launcher goes on without ranks that fail."""
+    code, out, err = run(cluster, *RUN, "-n", "4", "--keep-going", *ranks(FAULTS, what), check=False)
+    assert code and "result" not in out, f"{out}\n{err}"
+    if what == "early":
+        assert "PartialSuccess" in err
+    else:
+        role = {"workers": "last worker"}.get(what, what)
+        assert f"the {role} of the Dask cluster has failed" in err, f"{out}\n{err}"
+
+
+def test_a_worker_fails(cluster: Cluster) -> None:
+    """The launcher ends the job; told not to, Dask goes on with the other one, and all end with the script."""
+    code, out, err = run(cluster, *RUN, "-n", "4", *ranks(FAULTS, "worker"), check=False)
+    assert code and "killed by signal 9" in err, f"{out}\n{err}"
+    code, out, err = run(cluster, *RUN, "-n", "4", "--keep-going", *ranks(FAULTS, "worker"), check=False)
+    assert code and out == "ready\nresult 45\n", f"{out}\n{err}"
