@@ -148,10 +148,11 @@ class Dask(Framework):
         code = "import sys; from distributed import Client; Client(sys.argv[1], timeout=100).wait_for_workers(3, 100)"
         self.run("-c", code, self.address)
 
-    def add(self, node: Node) -> None:
+    def add(self, node: Node, more: str = "") -> None:
         """Start a worker."""
-        words = ["--host", node.address, "--nthreads", "2", "--no-nanny", "--no-dashboard", "--name", f"w-{node.name}"]
-        self.serve(node, "worker", "dask", "worker", self.address, *words)
+        name = f"w-{node.name}{more}"
+        words = ["--host", node.address, "--nthreads", "2", "--no-nanny", "--no-dashboard", "--name", name]
+        self.serve(node, name, "dask", "worker", self.address, *words)
 
 
 class Ray(Framework):
@@ -180,7 +181,7 @@ class Ray(Framework):
         self.run("-c", code, self.address)
 
 
-def _opened(framework: T) -> Iterator[T]:
+def opened(framework: T) -> Iterator[T]:
     try:
         framework.open()
         yield framework
@@ -191,10 +192,10 @@ def _opened(framework: T) -> Iterator[T]:
 @pytest.fixture(scope="module")
 def dask(frameworks: None, three_nodes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dask]:
     """A Dask cluster on three machines."""
-    yield from _opened(Dask(three_nodes, tmp_path_factory.mktemp("dask")))
+    yield from opened(Dask(three_nodes, tmp_path_factory.mktemp("dask")))
 
 
 @pytest.fixture(scope="module")
 def ray(frameworks: None, three_nodes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ray]:
     """A Ray cluster on three machines."""
-    yield from _opened(Ray(three_nodes, tmp_path_factory.mktemp("ray")))
+    yield from opened(Ray(three_nodes, tmp_path_factory.mktemp("ray")))

@@ -1,7 +1,7 @@
 """A world: ranks that stay, and carry out one function after the other, in an MPI communicator or a group of PMIx.
 
 Ranks are processes of their own beside what lends the nodes, since Open MPI can be initialized once in a process (5.0
-crashes in a second `MPI_Session_init`), and since nobody can end a thread that waits in MPI for a process that is lost.
+crashes in a second `MPI_Session_init`), and since a thread that waits in MPI for a lost process cannot be ended.
 
 Two kinds of threads take part. One runs the job (`pypmix.host.local.LocalHost`) until nothing of it is left, and is
 the first to know that a rank or a node is lost. Each `run` asks each node, on a thread of its own, for what its ranks
