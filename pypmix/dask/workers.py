@@ -208,7 +208,7 @@ async def _call(key: str, method: str, *arguments: Any) -> Any:
     try:
         return await elsewhere(partial(getattr(agent, method), *arguments))
     finally:
-        if method in ("about", "wait", "stop"):
+        if agent.idle:
             _agents.pop(key, None)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from harness import leftovers, machine
 from pypmix.host.placing import Node, Wanted
-from pypmix.host.rosters.agent import Agent
+from pypmix.host.rosters.agent import Agent, Calls, Ended, receive, send
 from pypmix.host.rosters.engine import Nodes, launcher_addresses, named
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import PMIxError
@@ -107,7 +109,7 @@ with Client() as me:
 
 def test_functions_reach_ranks_and_results_come_back() -> None:
     """As `Nodes.call` has it, without cloudpickle."""
-    from pypmix.host.rosters.agent import CALL, Calls
+    from pypmix.host.rosters.agent import CALL
 
     calls = Calls(b"function")
     rank = "import os, socket; from pypmix.host.rosters.agent import *; c = socket.socket(socket.AF_UNIX); "
@@ -117,6 +119,45 @@ def test_functions_reach_ranks_and_results_come_back() -> None:
         env = {**machine.clean_environment(), CALL: calls.name, "PYTHONPATH": str(machine.ROOT)}
         subprocess.run([sys.executable, "-c", rank], env=env, check=True, timeout=60)
         assert calls.close() == {5: b"function" * 100000}
+
+
+def test_results_are_read_though_another_rank_of_the_node_has_none() -> None:
+    """One that fails in a world ends the job, and with it the ranks that would never return."""
+    calls = Calls(b"")
+    found: list[dict[int, bytes]] = []
+    with leftovers.nothing_left():
+        ranks = []
+        for _ in range(2):
+            ranks.append(socket.socket(socket.AF_UNIX))
+            ranks[-1].connect("\0" + calls.name)
+        caller = threading.Thread(target=lambda: found.append(calls.call_in_ranks(b"function", 2)))
+        caller.start()
+        assert [receive(rank) for rank in ranks] == [b"function"] * 2
+        send(ranks[1], bytes([0, 0, 0, 1]))
+        send(ranks[1], b"failed")
+        assert calls.close() == {}
+        caller.join(60)
+        for rank in ranks:
+            rank.close()
+    assert found == [{1: b"failed"}]
+    assert calls.call_in_ranks(b"function", 2) == {}
+
+
+def test_ranks_of_a_daemon_that_is_not_there_give_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pypmix.host.rosters.agent.BEGIN_SECONDS", 0.1)
+    agent = Agent()
+    assert agent.idle
+    assert agent.call_in_ranks(b"function", 1) == {}
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    with leftovers.nothing_left():
+        assert b"its daemon cannot be started" in agent.begin(b"line\n", b"")
+        assert not agent.idle
+        found: list[dict[int, bytes]] = []
+        caller = threading.Thread(target=lambda: found.append(agent.call_in_ranks(b"function", 1)))
+        caller.start()
+        assert agent.wait() == Ended(0, "", {})
+        caller.join(60)
+    assert found == [{}] and agent.idle
 
 
 def test_what_is_not_installed_is_named() -> None:

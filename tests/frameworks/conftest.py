@@ -62,7 +62,9 @@ class Framework:
     @property
     def environment(self) -> dict[str, str]:
         pypmix = {"PYTHONPATH": str(machine.ROOT), "PATH": f"{FRAMEWORKS}:{os.environ['PATH']}"}
-        return {**pypmix, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "HOME": str(self.folder)}
+        # Ray would have its workers give way to all else on a busy machine.
+        ray = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+        return {**pypmix, **ray, "HOME": str(self.folder)}
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
         """Start a program of the frameworks' Python on the first machine."""

@@ -24,6 +24,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import IO
 
+CLOSE_SECONDS = 5.0
+"""Seconds that the results of ranks that have ended get to be read."""
+
+BEGIN_SECONDS = 300.0
+"""Seconds that a call for ranks waits for the start of their daemon."""
+
 KEPT = 4096
 """Bytes of the end of the daemon's standard error that are kept, to find out why it has ended."""
 
@@ -86,7 +92,7 @@ class Agent:
 
         Args:
             line: The daemon's line, which holds a secret.
-            function: What ranks that ask for a function are given; if it is empty, they stay for what `carry` gives.
+            function: What ranks that ask for a function are given; if it is empty, they stay for `call_in_ranks`.
         """
         try:
             return self._begin(line, function)
@@ -104,6 +110,7 @@ class Agent:
                 self._calls = Calls(function)
                 self._begun.notify_all()
             env[CALL] = self._calls.name
+        self._errors = b""
         pipe = subprocess.PIPE
         # A group of its own: Ctrl-C in front of the engine is for the engine.
         process = self._process = subprocess.Popen(
@@ -111,7 +118,6 @@ class Agent:
             stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=env, process_group=0,
         )  # fmt: skip
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        self._errors = b""
         self._reader = threading.Thread(target=self._read, args=(process.stderr,), daemon=True)
         self._reader.start()
         try:
@@ -137,41 +143,48 @@ class Agent:
     def wait(self) -> Ended:
         """Return when the daemon has ended, and how."""
         process, calls = self._process, self._calls
-        if process is None or self._reader is None:
-            return Ended(0, "", {})
-        code = process.wait()
-        self._reader.join(1.0)
-        for file in (process.stdin, process.stdout):
-            if file is not None:
-                file.close()
+        code = 0
+        # It is None if the daemon could not be started.
+        if process is not None and self._reader is not None:
+            code = process.wait()
+            self._reader.join(1.0)
+            for file in (process.stdin, process.stdout):
+                if file is not None:
+                    file.close()
         results = {} if calls is None else calls.close()
-        self._calls = None
+        self._process = self._calls = None
         return Ended(code, self._errors.decode(errors="replace"), results)
 
-    def carry(self, function: bytes, count: int) -> dict[int, bytes]:
-        """Give a function to the ranks of this node, and return what they have given back, by their numbers.
+    @property
+    def idle(self) -> bool:
+        """Whether there is neither a daemon nor anything that is kept for its ranks."""
+        return self._process is None and self._calls is None
 
-        Those that end without a result are left out.
+    def call_in_ranks(self, function: bytes, count: int) -> dict[int, bytes]:
+        """Have the ranks of this node call a function; return what they have given back, by their numbers.
+
+        Ranks that end without a result are left out: all of them, where the daemon is not started in time.
 
         Args:
             function: The function and its arguments, as cloudpickle has written them.
             count: How many ranks there are.
         """
         with self._begun:
-            # It may be called before `begin` is.
-            while (calls := self._calls) is None:
-                self._begun.wait()
-        return calls.carry(function, count)
+            # It may be called before `begin` is; and a launcher that fails never calls that.
+            self._begun.wait_for(lambda: self._calls is not None, BEGIN_SECONDS)
+            calls = self._calls
+        return {} if calls is None else calls.call_in_ranks(function, count)
 
     def dismiss(self) -> None:
         """Have the ranks that stay for functions end, when they have carried out the last one."""
-        if self._calls is not None:
-            self._calls.dismiss()
+        if (calls := self._calls) is not None:
+            calls.dismiss()
 
     def stop(self) -> None:
         """Kill the daemon, if there is one; its guard ends its ranks."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.kill()
 
 
 class Calls:
@@ -179,7 +192,7 @@ class Calls:
 
     Args:
         function: The function and its arguments, as cloudpickle has written them, which each rank is given that comes.
-            If it is empty, ranks stay for those that `carry` gives.
+            If it is empty, ranks stay for those of `call_in_ranks`.
 
     Attributes:
         name: The abstract name of the socket that ranks connect to.
@@ -216,25 +229,35 @@ class Calls:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection:
-            give(connection, self._function)
-            self._results.update(take(connection))
+        try:
+            with connection:
+                give(connection, self._function)
+                self._results.update(take(connection))
+        finally:
+            self._served()
+
+    def _served(self) -> None:
         with self._gate:
             self._serving -= 1
             self._gate.notify_all()
 
-    def carry(self, function: bytes, count: int) -> dict[int, bytes]:
+    def call_in_ranks(self, function: bytes, count: int) -> dict[int, bytes]:
         """Give a function to so many ranks that stay; return what they give back, without those that end."""
         with self._gate:
-            while len(self._staying) < count and not self._closed:
-                self._gate.wait()
+            self._gate.wait_for(lambda: len(self._staying) >= count or self._closed)
+            if self._closed:
+                return {}
             ranks = list(self._staying)
-        for connection in ranks:
-            give(connection, function)
-        results: dict[int, bytes] = {}
-        for connection in ranks:
-            results.update(take(connection))
-        return results
+            self._serving += 1
+        try:
+            for connection in ranks:
+                give(connection, function)
+            results: dict[int, bytes] = {}
+            for connection in ranks:
+                results.update(take(connection))
+            return results
+        finally:
+            self._served()
 
     def dismiss(self) -> None:
         """Tell ranks that stay that no further function comes."""
@@ -244,17 +267,17 @@ class Calls:
 
     def close(self) -> dict[int, bytes]:
         """Return what all have given back, once they have ended."""
+        # A thread that waits for ranks would not learn of a mere close.
+        hang_up(self._listener)
         self._listener.close()
-        deadline = time.monotonic() + 5.0
+        # A process that a rank has forked may still have its end. What ranks have sent before can be read on.
+        self.dismiss()
         with self._gate:
             self._closed = True
             self._gate.notify_all()
-            while self._serving and self._gate.wait(deadline - time.monotonic()):
-                pass
-        # A process that a rank has forked may still have its end.
-        self.dismiss()
-        for connection in self._staying:
-            connection.close()
+            self._gate.wait_for(lambda: not self._serving, CLOSE_SECONDS)
+            for connection in self._staying:
+                connection.close()
         return self._results
 
 
@@ -277,7 +300,10 @@ def take(connection: socket.socket) -> dict[int, bytes]:
 
 
 def hang_up(connection: socket.socket) -> None:
-    """Have both ends of a connection, and each thread that waits there, know that nothing more comes."""
+    """Have both ends of a connection, and each thread that waits there, know that nothing more comes.
+
+    A thread that waits for connections is told in the same way.
+    """
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:

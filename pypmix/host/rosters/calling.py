@@ -31,7 +31,7 @@ CONSTRUCT_SECONDS = 60.0
 
 
 def main() -> int:
-    """Call functions as they come; return 0 if all have returned, 1 if none can be had. A failure ends the process."""
+    """Call functions as they come; return 0 if all have returned, 1 if none may be taken. A failure ends the process."""
     import cloudpickle
 
     with socket.socket(socket.AF_UNIX) as connection:
@@ -42,7 +42,8 @@ def main() -> int:
         while True:
             try:
                 function = receive(connection)
-            except EOFError:
+            except (OSError, EOFError):
+                # No further one comes, or what hands them out is lost, which ends this node.
                 return 0
             fine, result = _carry_out(function)
             try:

@@ -4,10 +4,11 @@ Ranks are processes of their own beside what lends the nodes, since Open MPI can
 crashes in a second `MPI_Session_init`), and since a thread that waits in MPI for a lost process cannot be ended.
 
 Two kinds of threads take part. One runs the job (`pypmix.host.local.LocalHost`) until nothing of it is left, and is
-the first to know that a rank or a node is lost. Each `run` asks each node, on a thread of its own, for what its ranks
-return, and waits for these answers and for the end of the job, whichever comes first. So no loss is waited for: it ends
-the job. What a function raises ends its rank with code 1, and the job with it, since the other ranks may wait for that
-rank in MPI.
+the first to know that a rank or a node is lost, which ends the job. Each `run` asks each node, on a thread of its own,
+for what its ranks return, and waits for these answers and for the end of the job, whichever comes first. So a `run`
+never waits for what is lost. What a function raises ends its rank with code 1, and the job with it, since the other
+ranks may wait for that rank in MPI. The reason of a world's end is that for which this process has ended it, and
+otherwise the job's.
 """
 
 from __future__ import annotations
@@ -37,6 +38,12 @@ BEGINNING = 300.0
 CLOSING = 20.0
 """Seconds that ranks have to finalize MPI, before they are ended."""
 
+ANSWERING = 15.0
+"""Seconds that results may still take to come when the job is over."""
+
+ENDING = 60.0
+"""Seconds that a job has to end, and to tell why, when a rank or a node of it is lost."""
+
 
 class World:
     """Ranks that stay, and carry out one function after the other. A context manager, at whose end they end.
@@ -44,7 +51,7 @@ class World:
     Args:
         shares: How many ranks there are on each node, by its name.
         job: Runs the ranks, and returns when nothing of them is left; calls what it is given with the launcher.
-        ask: Has the agent of a node carry out a method; raises where the node is lost.
+        ask: Calls a method of the agent of a node (`pypmix.host.rosters.agent.Agent`); raises where the node is lost.
         mpi: Whether functions are given an MPI communicator, otherwise a group of PMIx.
         release: Called at the end.
 
@@ -73,7 +80,7 @@ class World:
         self._turn = threading.Lock()
         self._over = threading.Event()
         self._answers: SimpleQueue[dict[int, bytes] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._carry_on, name="pypmix-world", daemon=True)
+        self._thread = threading.Thread(target=self._run_job, name="pypmix-world", daemon=True)
         self._thread.start()
         try:
             # What keeps ranks from their communicator is told here.
@@ -122,18 +129,19 @@ class World:
         data = cloudpickle.dumps((within, (self._mpi, self.size, call), {}))
         with self._turn:
             try:
-                return self._carry_out(data, timeout)
+                return self._gather(data, timeout)
             except (KeyboardInterrupt, SystemExit):
-                # The ranks are still at it.
-                self._end()
+                # The ranks still run the function.
+                self._end("its caller was interrupted")
                 raise
 
-    def _carry_out(self, data: bytes, timeout: float | None) -> list[Any]:
+    def _gather(self, data: bytes, timeout: float | None) -> list[Any]:
+        """Have all ranks call a function, and return what they have returned."""
         answers = self._answers = SimpleQueue()
         if self._over.is_set():
             raise self._fault or PMIxError(f"the world has ended: {self._reason}")
         for name, share in self._shares.items():
-            threading.Thread(target=self._carry, args=(answers, name, data, share), daemon=True).start()
+            threading.Thread(target=self._ask_node, args=(answers, name, data, share), daemon=True).start()
         deadline = None if timeout is None else time.monotonic() + timeout
         left = len(self._shares)
         found: dict[int, bytes] = {}
@@ -146,12 +154,14 @@ class World:
                 raise self._late(found, timeout) from None
             if answer is None:
                 # The job is over; the results of nodes that are there may be on their way.
-                deadline = time.monotonic() + LEAVING
+                deadline = time.monotonic() + ANSWERING
             else:
                 left -= 1
                 found.update(answer)
         if len(found) < self.size or any(not succeeded(each) for each in found.values()):
-            self._over.wait(CLOSING)
+            # The job ends by itself then.
+            if not self._over.wait(ENDING):
+                self._end("a rank was lost")
             if self._fault is not None:
                 raise self._fault
         return returned(found, self.size, self._reason)
@@ -159,27 +169,28 @@ class World:
     def _late(self, found: Mapping[int, bytes], timeout: float | None) -> OperationTimeout:
         missing = [rank for rank in range(self.size) if rank not in found]
         procs = [Proc(self._host.job.nspace, rank) for rank in missing] if self._host is not None else []
-        self._end()
-        self._over.wait(CLOSING)
-        text = f"{_ranks(missing)} of {self.size} have not returned within {timeout:g} s; the world was ended"
-        return OperationTimeout(text, operation="run", procs=procs, missing=procs)
+        text = f"{_ranks(missing)} of {self.size} did not return within {timeout:g} s"
+        self._end(text)
+        self._over.wait(ENDING)
+        return OperationTimeout(f"{text}; the world was ended", operation="run", procs=procs, missing=procs)
 
-    def _carry(self, answers: SimpleQueue[dict[int, bytes] | None], name: str, data: bytes, share: int) -> None:
+    def _ask_node(self, answers: SimpleQueue[dict[int, bytes] | None], name: str, data: bytes, share: int) -> None:
+        """Put into a queue what the ranks of a node give back; on a thread of its own."""
         found: dict[int, bytes] = {}
         try:
-            found = self._ask(name, "carry", data, share)
+            found = self._ask(name, "call_in_ranks", data, share)
         except Exception as error:
-            # Engines have exceptions of many kinds. Most often the job knows of the loss already.
-            lines = str(error).strip().splitlines()
-            self._reason = self._reason or f"node {name}: {type(error).__name__}: {lines[0] if lines else ''}"[:300]
-            self._end()
+            # Engines have exceptions of many kinds. Most often the node is lost, and the job ends by itself.
+            if not self._over.wait(LEAVING):
+                lines = str(error).strip().splitlines()
+                self._end(f"node {name}: {type(error).__name__}: {lines[0] if lines else ''}"[:300])
         answers.put(found)
 
-    def _carry_on(self) -> None:
+    def _run_job(self) -> None:
         """Run the job; on a thread of its own."""
         try:
             outcome = self._job(self._begun)
-            self._reason = outcome.reason or self._reason
+            self._reason = self._reason or outcome.reason
         except Exception as error:
             self._fault, self._reason = error, str(error)
         self._over.set()
@@ -188,8 +199,9 @@ class World:
     def _begun(self, host: LocalHost) -> None:
         self._host = host
 
-    def _end(self) -> None:
+    def _end(self, reason: str) -> None:
         """End the job by force."""
+        self._reason = self._reason or reason
         if self._host is not None:
             try:
                 self._host.interrupt(signal.SIGTERM)
@@ -209,7 +221,7 @@ class World:
             finally:
                 self._turn.release()
         if not self._over.is_set():
-            self._end()
+            self._end("it was closed")
         self._thread.join(CLOSING)
         self._release()
 
