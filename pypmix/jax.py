@@ -31,7 +31,7 @@ import time
 
 from pypmix.client import Client
 from pypmix.host.addresses import ANYWHERE, REACH_SECONDS, all_addresses, listen
-from pypmix.host.rosters.engine import missing
+from pypmix.lazy import missing
 from pypmix.standard.errors import OperationTimeout, PMIxError, Unreachable
 
 try:

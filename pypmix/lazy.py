@@ -110,3 +110,8 @@ TOPICS = {
     "spawning": "spawn spawned parent _job_ends",
 }
 """The operations of clients and tools, by topic; the same for the sync and the async form."""
+
+
+def missing(name: str, extra: str, error: ImportError) -> ImportError:
+    """Return the error for a package that is not installed, and that an extra of this one brings."""
+    return ImportError(f"{name} cannot be imported ({error}): pip install 'pypmix[{extra}]'", name=error.name)

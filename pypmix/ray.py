@@ -18,7 +18,8 @@ import threading
 from queue import SimpleQueue
 
 from pypmix.host.rosters.agent import Agent
-from pypmix.host.rosters.engine import Nodes, missing, named
+from pypmix.host.rosters.engine import Nodes, named
+from pypmix.lazy import missing
 from pypmix.standard.errors import PMIxError
 
 try:

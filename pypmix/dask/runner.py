@@ -26,9 +26,9 @@ import json
 from functools import partial
 
 from pypmix.client import Client
-from pypmix.dask.workers import elsewhere
+from pypmix.dask.threads import elsewhere
 from pypmix.host.addresses import REACH_SECONDS, all_addresses, is_loopback
-from pypmix.host.rosters.engine import missing
+from pypmix.lazy import missing
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import NotSupported, PMIxError, Unreachable
 
@@ -92,10 +92,6 @@ class PMIxRunner(BaseRunner):  # type: ignore[misc]
             )
         self._roles = roles
         self._lost: set[int] = set()
-        if self._me.rank < len(roles):
-            # A launcher without this event ends the job itself.
-            with contextlib.suppress(NotSupported):
-                self._me.on(EventCode.ERR_PROC_ABORTED)(self._failed)
         given = options["scheduler_options"] = dict(options.get("scheduler_options") or {})
         self._everywhere = not given.keys() & {"host", "interface"}
         if self._everywhere and len(self._me.node.local_procs) == self._me.job.size:
@@ -105,6 +101,12 @@ class PMIxRunner(BaseRunner):  # type: ignore[misc]
         if self.role == Role.client and not options.get("asynchronous"):
             # Where the script ends without having left the block.
             atexit.register(self.close)
+
+    async def _watch(self) -> None:
+        """Learn of ranks that fail."""
+        # A launcher without this event ends the job itself.
+        with contextlib.suppress(NotSupported):
+            await elsewhere(lambda: self._me.on(EventCode.ERR_PROC_ABORTED)(self._failed))
 
     def _failed(self, event: Event) -> None:
         """Abort the job if it cannot go on without the ranks that an event is about."""
@@ -123,6 +125,12 @@ class PMIxRunner(BaseRunner):  # type: ignore[misc]
         """Return the name of this worker, its rank."""
         return self._me.rank
 
+    async def start_scheduler(self) -> None:
+        """Be the scheduler."""
+        # It listens meanwhile. Who fails before all have its address is told of by the call that gives it.
+        self._watching = asyncio.ensure_future(self._watch())
+        await super().start_scheduler()
+
     async def set_scheduler_address(self, scheduler: Scheduler) -> None:
         """Give the scheduler's addresses to all."""
         protocol, _, place = str(scheduler.address).rpartition("://")
@@ -132,10 +140,13 @@ class PMIxRunner(BaseRunner):  # type: ignore[misc]
             host, _, port = place.rpartition(":")
             hosts = dict.fromkeys([host.strip("[]"), *all_addresses()])
             found = [f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in hosts if not is_loopback(each)]
+        await self._watching
         await elsewhere(partial(self._me.bcast, [protocol, *found], codec=json, timeout=self._timeout))
 
     async def get_scheduler_address(self) -> str:
         """Return the first of the scheduler's addresses at which it answers."""
+        if self.role == Role.client:
+            await self._watch()
         protocol, *places = await elsewhere(partial(self._me.bcast, codec=json, timeout=self._timeout))
         for place in places:
             if await _answers(place):

@@ -12,14 +12,14 @@ cluster has TLS. It needs `pypmix[dask]` here, and pypmix on the workers.
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
 from functools import partial
 from urllib.parse import urlsplit
 
+from pypmix.dask.threads import elsewhere
 from pypmix.host.rosters.agent import Agent
-from pypmix.host.rosters.engine import Nodes, missing, named
+from pypmix.host.rosters.engine import Nodes, named
+from pypmix.lazy import missing
 from pypmix.standard.errors import PMIxError
 
 try:
@@ -29,7 +29,7 @@ except ImportError as error:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from pypmix.host.placing import Node, Wanted
@@ -210,28 +210,3 @@ async def _call(key: str, method: str, *arguments: Any) -> Any:
     finally:
         if agent.idle:
             _agents.pop(key, None)
-
-
-async def elsewhere(function: Callable[[], Any]) -> Any:
-    """Call a function on a thread that does not keep the worker from ending, as those of `asyncio.to_thread` do."""
-    loop = asyncio.get_running_loop()
-    future = loop.create_future()
-
-    def settle(result: Any, fault: Exception | None) -> None:
-        if not future.done():
-            if fault is None:
-                future.set_result(result)
-            else:
-                future.set_exception(fault)
-
-    def carry_out() -> None:
-        result, fault = None, None
-        try:
-            result = function()
-        except Exception as error:
-            fault = error
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, result, fault)
-
-    threading.Thread(target=carry_out, daemon=True).start()
-    return await future

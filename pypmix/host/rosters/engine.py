@@ -372,8 +372,3 @@ def named(found: Sequence[tuple[str, int, tuple[str, ...]]], taken: Iterable[str
         names.add(name)
         nodes.append(Node(name, slots, addresses=addresses))
     return nodes
-
-
-def missing(name: str, extra: str, error: ImportError) -> ImportError:
-    """Return the error for an engine that is not installed."""
-    return ImportError(f"{name} cannot be imported ({error}): pip install 'pypmix[{extra}]'", name=error.name)
