@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 
 from distributed import Client, wait
 
@@ -18,7 +19,9 @@ def killed(pid: int = 0) -> None:
 def main(what: str) -> None:
     if what == "early" and os.environ["PMIX_RANK"] == "0":
         os._exit(3)
-    runner = PMIxRunner(timeout=100)
+    if what == "late" and os.environ["PMIX_RANK"] == "2":
+        time.sleep(300)
+    runner = PMIxRunner(timeout=3 if what == "late" else 100)
     client = Client(runner)
     client.wait_for_workers(runner.n_workers)
     print("ready", flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -36,9 +37,12 @@ def ranks(path: Path, *words: str) -> list[str]:
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-@pytest.mark.parametrize("launcher", ["pypmix run", "prterun"])
+@pytest.mark.parametrize("launcher", ["pypmix run", "prterun", "mpirun"])
 def test_the_example(cluster: Cluster, launcher: str, nodes: int) -> None:
-    start = list(RUN) if launcher == "pypmix run" else launcher_command("prterun")
+    start = list(RUN) if launcher == "pypmix run" else launcher_command(launcher)
+    if launcher == "prterun":
+        # It takes the cores that there are for as many ranks as fit.
+        start += ["--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"]
     hosts = ["--host", ",".join(f"n{number}:{5 if nodes == 1 else 2 + number % 2}" for number in range(1, nodes + 1))]
     _, out, _ = run(cluster, *start, *hosts, "-n", "5", *ranks(EXAMPLE))
     there = ["n1", "n1", "n1"] if nodes == 1 else ["n1", "n2", "n2"]
@@ -56,10 +60,17 @@ def test_what_is_needed_fails(cluster: Cluster, what: str) -> None:
     code, out, err = run(cluster, *RUN, "-n", "4", "--keep-going", *ranks(FAULTS, what), check=False)
     assert code and "result" not in out, f"{out}\n{err}"
     if what == "early":
-        assert "PartialSuccess" in err
+        # Others learn of it by the call that waits for it, or by the event, whichever comes first.
+        assert "PartialSuccess" in err or "the scheduler of the Dask cluster has failed" in err, f"{out}\n{err}"
     else:
         role = {"workers": "last worker"}.get(what, what)
         assert f"the {role} of the Dask cluster has failed" in err, f"{out}\n{err}"
+
+
+def test_a_rank_does_not_come(cluster: Cluster) -> None:
+    code, out, err = run(cluster, *RUN, "-n", "4", *ranks(FAULTS, "late"), check=False)
+    assert code and "result" not in out, f"{out}\n{err}"
+    assert re.search(r"OperationTimeout: .* still missing: .*:2\b", err), err
 
 
 def test_a_worker_fails(cluster: Cluster) -> None:

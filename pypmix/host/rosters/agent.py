@@ -14,7 +14,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 
 from pypmix._version import __version__
 from pypmix.host.nodes import usable_cpus

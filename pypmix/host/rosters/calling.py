@@ -31,7 +31,7 @@ CONSTRUCT_SECONDS = 60.0
 
 
 def main() -> int:
-    """Call functions as they come; return 0 if all have returned, 1 if none may be taken. A failure ends the process."""
+    """Call functions as they come; return 0 if all have returned, 1 if none may be had. A failure ends the process."""
     import cloudpickle
 
     with socket.socket(socket.AF_UNIX) as connection:
