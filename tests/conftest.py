@@ -60,6 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "servers(*patterns): the servers that the test is about")
     config.addinivalue_line("markers", "clients(*patterns): the clients that the test is about")
     config.addinivalue_line("markers", "cells(*names): the servers with clients that a test of the host suite is for")
+    config.addinivalue_line("markers", "clusters: further worlds and Dask clusters, which `tox -e clusters` runs")
     if not hasattr(config, "workerinput"):
         signal.signal(signal.SIGTERM, _end)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nodes.conftest import launcher_command
@@ -36,8 +37,22 @@ def ranks(path: Path, *words: str) -> list[str]:
     return ["env", f"PYTHONPATH={machine.ROOT}", str(FRAMEWORKS / "python"), str(path), *words]
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
-@pytest.mark.parametrize("launcher", ["pypmix run", "prterun", "mpirun"])
+def further(*given: object) -> Any:
+    """Return parameters that are left out by default: each job takes seconds of CPU time."""
+    return pytest.param(*given, marks=pytest.mark.clusters)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "nodes"),
+    [
+        further("pypmix run", 1),
+        ("pypmix run", 2),
+        ("prterun", 1),
+        further("prterun", 2),
+        further("mpirun", 1),
+        ("mpirun", 2),
+    ],
+)
 def test_the_example(cluster: Cluster, launcher: str, nodes: int) -> None:
     start = list(RUN) if launcher == "pypmix run" else launcher_command(launcher)
     if launcher == "prterun":
@@ -54,7 +69,7 @@ def test_too_few_ranks(cluster: Cluster) -> None:
     assert code == 1 and "takes 3 ranks or more, for scheduler, client, workers: this job has 2" in err, err
 
 
-@pytest.mark.parametrize("what", ["scheduler", "client", "workers", "early"])
+@pytest.mark.parametrize("what", ["scheduler", further("client"), further("workers"), "early"])
 def test_what_is_needed_fails(cluster: Cluster, what: str) -> None:
     """It is an error, even where the launcher goes on without ranks that fail."""
     code, out, err = run(cluster, *RUN, "-n", "4", "--keep-going", *ranks(FAULTS, what), check=False)

@@ -21,7 +21,12 @@ SECONDS = 200.0
 pytestmark = pytest.mark.timeout(500)
 
 
-@pytest.fixture(params=[Dask, Ray], scope="module")
+BOTH = pytest.mark.parametrize("framework", [Dask, Ray], indirect=True)
+DASK = pytest.mark.parametrize("framework", [Dask, pytest.param(Ray, marks=pytest.mark.clusters)], indirect=True)
+"""By default on Dask alone: each world on Ray starts four of its processes, of a second of CPU time each."""
+
+
+@pytest.fixture(scope="module")
 def framework(
     request: pytest.FixtureRequest, frameworks: None, three_nodes: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Framework]:
@@ -41,6 +46,7 @@ def run(framework: Framework, what: str) -> dict[str, list[str]]:
     return found
 
 
+@DASK
 def test_worlds_one_after_the_other(framework: Framework) -> None:
     """The same workers are in both, and MPI stays from one call to the next."""
     found = run(framework, "twice")
@@ -58,6 +64,7 @@ def test_worlds_one_after_the_other(framework: Framework) -> None:
     assert found["same"] == ["True"]
 
 
+@DASK
 def test_the_example(framework: Framework) -> None:
     out = framework.run(str(EXAMPLES / f"{framework.kind}_world.py"), framework.address)
     name = " Actor" if framework.kind == "ray" else ""
@@ -66,6 +73,7 @@ def test_the_example(framework: Framework) -> None:
     assert framework.kind == "ray" or out.removeprefix(wanted) == "totals of a task [21, 21, 21]\n"
 
 
+@DASK
 def test_functions_fail(framework: Framework) -> None:
     """Each ends its world with an error, and no other one."""
     found = run(framework, "faults")
@@ -77,6 +85,7 @@ def test_functions_fail(framework: Framework) -> None:
     assert found["members"] == [str([(rank, 4, "word") for rank in range(4)])]
 
 
+@BOTH
 def test_a_worker_is_lost(framework: Framework) -> None:
     """What runs in its world is an error that names it; the workers that are left can be used."""
     process = framework.begin(DRIVER, framework.kind, framework.address, "lost")
