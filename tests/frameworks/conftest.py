@@ -84,7 +84,7 @@ class Framework:
             out, err = process.communicate()
             raise AssertionError(f"no end in {SECONDS:g} s\n{report}\n{out}\n{err}") from None
         assert process.returncode == 0, f"{out}\n{err}\n{self.logs()}"
-        self.gone(15.0)
+        self.gone(60.0)
         return str(out)
 
     def waiting(self, node: str) -> subprocess.Popen[str]:
