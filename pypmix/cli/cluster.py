@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pypmix.cli.parser import UsageError
 from pypmix.host.addresses import ANYWHERE, listening_address, own_addresses
 from pypmix.host.rosters.base import ElasticRoster, RosterError, Settings
@@ -66,7 +68,7 @@ class Cluster:
         """
         nodes = self._roster.nodes()
         # Meanwhile the roster may be starting processes there.
-        from pypmix.cli.launcher import Launcher
+        from pypmix.host.local import LocalHost
         from pypmix.host.session import NodeSession
 
         interface = self._where.interface
@@ -91,7 +93,7 @@ class Cluster:
         self._roster.watch(session.lost)
         if isinstance(self._roster, ElasticRoster):
             self._roster.attend(session)
-        return lambda *terms, **more: Launcher(self._where.mapping, *terms, remote=session, **more)
+        return partial(LocalHost, remote=session, mapping=self._where.mapping)
 
     def close(self) -> None:
         """Let go of the nodes."""

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 OPERATION = "spawn"
 
+WITHIN = ("core", "hwthread", "package", "socket", "numa", "l1cache", "l2cache", "l3cache", "fill")
+"""Policies about the place of a proc within its node: between nodes they are that by slot."""
+
 
 def refused(status: int, detail: str) -> PMIxError:
     """Return the error of a spawn that cannot be carried out."""
@@ -41,7 +44,7 @@ class Wish:
         changes: What is done to the environment, in order.
         wdir: The working directory; empty where none was named.
         session_wdir: Whether the working directory is the job's own folder.
-        hosts: The nodes that were named.
+        hosts: The nodes that were named, perhaps with slots, as in `n1:2`.
         added: Those of them that are to join where they are not there, as a list such as `n3:4,n4` has them.
         target: The allocation whose nodes are meant; empty where none was named.
         hostfiles: Files that name nodes.
@@ -50,6 +53,8 @@ class Wish:
         crowded: Whether there may be more procs than CPUs.
         forwarded: Whether the one who asks wants stdout and stderr.
         pset: The process set that the procs are to be; empty where none was named.
+        map_by: How procs are mapped to nodes, as `Mapping.read` has it; empty where that was not said.
+        rank_by: How they are ranked then; empty where that was not said.
     """
 
     def __init__(self) -> None:
@@ -66,6 +71,8 @@ class Wish:
         self.crowded = True
         self.forwarded = [False, False]
         self.pset = ""
+        self.map_by = ""
+        self.rank_by = ""
 
     def of_app(self) -> Wish:
         """Return a wish that begins with this one; what concerns no application alone is shared with it."""
@@ -188,6 +195,35 @@ def _target(wish: Wish, data: object) -> None:
     wish.target = data
 
 
+def _map_by(wish: Wish, data: str | None) -> None:
+    policy, colon, rest = (data or "").lower().partition(":")
+    _map(wish, f"slot{colon}{rest}" if policy in WITHIN else f"{policy}{colon}{rest}")
+
+
+def _ppr(wish: Wish, data: str | None) -> None:
+    _map(wish, f"ppr:{(data or '').lower().removeprefix('ppr:')}")
+
+
+def _map(wish: Wish, text: str) -> None:
+    if wish.map_by not in ("", text):
+        raise refused(
+            Status.ERR_JOB_FAILED_TO_MAP,
+            f"the procs of a job are mapped in one way, not by {wish.map_by} and {text:.80}",
+        )
+    wish.map_by = text
+
+
+def _rank_by(wish: Wish, data: str | None) -> None:
+    text = (data or "").lower()
+    text = "slot" if text in WITHIN else text
+    if wish.rank_by not in ("", text):
+        raise refused(
+            Status.ERR_JOB_FAILED_TO_MAP,
+            f"the procs of a job are ranked in one way, not by {wish.rank_by} and {text:.80}",
+        )
+    wish.rank_by = text
+
+
 def _parent(wish: Wish, data: Proc) -> None:
     wish.parent = data
 
@@ -260,6 +296,9 @@ READERS: dict[str, Reader] = {
     attrs.HOSTFILE.key: _hostfile,
     attrs.ADD_HOSTFILE.key: _added_hostfile,
     attrs.SPAWN_TARGET.key: _target,
+    attrs.MAPBY.key: _map_by,
+    attrs.PPR.key: _ppr,
+    attrs.RANKBY.key: _rank_by,
     attrs.NO_OVERSUBSCRIBE.key: _not_crowded,
     attrs.DO_NOT_LAUNCH.key: _no_launch,
     **{each.key: _stop(each) for each in (attrs.DEBUG_STOP_ON_EXEC, attrs.DEBUG_STOP_IN_INIT, attrs.DEBUG_STOP_IN_APP)},
@@ -342,7 +381,7 @@ def read(op: Spawn, env: Mapping[str, str], base: str, folder: str) -> tuple[Wis
         wish = job.of_app()
         wish.read(app.info)
         apps.append(_application(app, wish, env, base, folder))
-        job.parent, job.crowded = wish.parent, wish.crowded
+        job.parent, job.crowded, job.map_by, job.rank_by = wish.parent, wish.crowded, wish.map_by, wish.rank_by
     reader = job.terms["stdin"]
     if reader not in (None, Rank.WILDCARD) and reader >= sum([app.np for app in apps]):
         raise refused(Status.ERR_BAD_PARAM, f"there is no rank {reader} that could read the job's input")

@@ -16,6 +16,7 @@ from pypmix.host.job import Application, secret
 from pypmix.host.loop import Loop
 from pypmix.host.nodes import LocalNode, check_nodes
 from pypmix.host.outcome import TIMED_OUT, Outcome, pending_text, signal_text
+from pypmix.host.placing import ANYWHERE, placed
 from pypmix.host.running import POLL, RunningJob, patience, readable_here
 from pypmix.host.serving import LIVES, ServingManager
 from pypmix.host.signals import Signals
@@ -28,13 +29,16 @@ from pypmix.standard.types import MAX_NSLEN, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
+    from collections.abc import Mapping as Variables
 
     from pypmix.engine.base import OnUpcall, Upcall
     from pypmix.host.elastic import Elastic
     from pypmix.host.feeding import Feed
     from pypmix.host.joining import Joining
+    from pypmix.host.mapping import Mapping
     from pypmix.host.nodes import HostNode, Wrap
+    from pypmix.host.placing import Target
     from pypmix.host.rank import Rank
     from pypmix.host.running import Launch
     from pypmix.host.session import Fleet, NodeSession
@@ -90,6 +94,7 @@ class LocalHost(ServingManager):
         limits: What one peer may take; what `PYPMIX_LIMITS` says by default.
         remote: The nodes that the jobs run on, by daemons there; this machine by default. Its server is for tools then,
             and ranks are placed by the nodes' slots.
+        mapping: How ranks are placed on such nodes; by default all slots are filled, and then nodes take even shares.
 
     Attributes:
         job: The first job; where daemons run it, there is none before they have come.
@@ -104,7 +109,7 @@ class LocalHost(ServingManager):
         engine: str = "python",
         library: str | None = None,
         nodes: int = 1,
-        env: Mapping[str, str] | None = None,
+        env: Variables[str, str] | None = None,
         timeout: float | None = None,
         grace: float = GRACE,
         own_process: bool = False,
@@ -115,6 +120,7 @@ class LocalHost(ServingManager):
         wrap: Wrap | None = None,
         limits: Limits | None = None,
         remote: NodeSession | None = None,
+        mapping: Mapping | None = None,
     ) -> None:
         if timeout is not None and not timeout > 0:
             raise ValueError(f"a timeout must be more than 0 seconds, not {timeout}")
@@ -138,6 +144,7 @@ class LocalHost(ServingManager):
         )
         self.loop: Loop
         self.native = engine == "native"
+        self._mapping = mapping
         self._timeout = timeout
         self._own_process = own_process
         file = rendezvous_file(os.environ if env is None else env)
@@ -173,7 +180,7 @@ class LocalHost(ServingManager):
             self._make_first()
         elif all(node.slots is not None for node in self._fleet.session.nodes):
             # What does not fit is refused before anything is started.
-            self.place([app.np for app in apps], ())
+            self.place([app.np for app in apps], ANYWHERE)
         self._over: list[RunningJob] = []
         self._feed: Feed | None = None
         self.broken: Exception | None = None
@@ -227,13 +234,21 @@ class LocalHost(ServingManager):
             return super().room
         return sum([max(0, (node.slots or 0) - node.running) for node in self.nodes])
 
-    def place(self, sizes: Sequence[int], nodes: Sequence[HostNode]) -> list[tuple[HostNode, tuple[int, ...]]]:
-        """Place the ranks of a job: in blocks on nodes that are simulated, by their slots on others."""
-        if self._fleet is None:
-            return super().place(sizes, nodes)
-        from pypmix.host.placing import by_slot
+    @property
+    def mapping(self) -> Mapping:
+        """The rules by which the ranks of a job are placed that says nothing else."""
+        return self._mapping or super().mapping
 
-        return by_slot(sum(sizes), nodes or self.nodes)
+    def place(self, sizes: Sequence[int], target: Target) -> list[tuple[HostNode, tuple[int, ...]]]:
+        """Place the ranks of a job: in blocks on nodes that are simulated, by their slots on others.
+
+        Raises:
+            OverflowError: There is no room for them.
+        """
+        if self._fleet is None:
+            return super().place(sizes, target)
+        usable = [(node, node.slots) for node in target.nodes or self.nodes if node.slots]
+        return placed(sizes, usable, target.slots, target.mapping or self.mapping)
 
     def launch_of(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool) -> Launch:
         """Return what starts ranks of a job."""
@@ -290,7 +305,7 @@ class LocalHost(ServingManager):
         self.job = self._first.job
 
     def make(
-        self, apps: tuple[Application, ...], terms: Terms, parent: Proc | None, nodes: Sequence[HostNode] = ()
+        self, apps: tuple[Application, ...], terms: Terms, parent: Proc | None, target: Target = ANYWHERE
     ) -> RunningJob:
         """Return a job that is placed on nodes, to `begin`.
 
@@ -299,7 +314,7 @@ class LocalHost(ServingManager):
         """
         if self._fleet is not None and not self._fleet.complete:
             raise OverflowError("the nodes of this session have not all come yet")
-        return super().make(apps, terms, parent, nodes)
+        return super().make(apps, terms, parent, target)
 
     @property
     def wake_fd(self) -> int:

@@ -17,9 +17,11 @@ from pypmix.host.folders import remove, working_directory
 from pypmix.host.guard import Guard
 from pypmix.host.job import Job, Node, check_local_size
 from pypmix.host.loop import Turns
+from pypmix.host.mapping import Mapping
 from pypmix.host.nodes import in_blocks, usable_cpus
 from pypmix.host.outcome import listed
 from pypmix.host.output import Sink
+from pypmix.host.placing import ANYWHERE, placed
 from pypmix.host.running import Launch, RunningJob, patience
 from pypmix.standard import statuses
 from pypmix.standard._typing import TypeVar
@@ -30,7 +32,8 @@ from pypmix.standard.types import RANK_WILDCARD, Proc, decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Mapping as Variables
     from typing import Any, Protocol
 
     from pypmix.engine.base import Upcall
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from pypmix.host.job import Application
     from pypmix.host.loop import Cancellable, HostLoop
     from pypmix.host.nodes import HostNode
-    from pypmix.host.placing import Wanted
+    from pypmix.host.placing import Target, Wanted
     from pypmix.host.rank import Rank
     from pypmix.host.terms import Terms
     from pypmix.requests import Procs
@@ -124,7 +127,7 @@ class Manager:
         self,
         loop: HostLoop,
         *,
-        env: Mapping[str, str],
+        env: Variables[str, str],
         tmpdir: str,
         space: str,
         grace: float,
@@ -270,7 +273,7 @@ class Manager:
         terms: Terms,
         parent: Proc | None,
         *,
-        nodes: Sequence[HostNode] = (),
+        target: Target = ANYWHERE,
         session_wdir: bool = False,
     ) -> RunningJob:
         """Start a further job and return it.
@@ -279,13 +282,13 @@ class Manager:
             apps: What to run.
             terms: How.
             parent: Who has asked for it.
-            nodes: Where; anywhere by default.
+            target: Where; anywhere by default.
             session_wdir: Whether it runs in its own folder, on the first node.
 
         Raises:
             OSError: A program or a directory does not exist, or the system lacks what the job needs. Where its ranks
                 could not be started, the job says so itself.
-            OverflowError: There are too many ranks for a node.
+            OverflowError: There are too many ranks for the nodes.
             PMIxError: There is a process set already that an application names (`ERR_EXISTS`).
         """
         folders = [node.folder(self._last + 1) for node in self.nodes if node.here]
@@ -294,7 +297,7 @@ class Manager:
         try:
             self._check_psets(apps)
             programs = [self.program(app) for app in apps]
-            job = self.make(apps, terms, parent, nodes)
+            job = self.make(apps, terms, parent, target)
             self.make_room(job.job.size)
             for folder in folders[session_wdir:]:
                 os.mkdir(folder, 0o700)
@@ -310,12 +313,12 @@ class Manager:
         apps: tuple[Application, ...],
         terms: Terms,
         parent: Proc | None,
-        nodes: Sequence[HostNode] = (),
+        target: Target = ANYWHERE,
     ) -> RunningJob:
         """Return a job that is placed on nodes, to `begin`."""
         size = sum([app.np for app in apps])
         check_local_size(size)
-        placed = self.place([app.np for app in apps], nodes)
+        placed = self.place([app.np for app in apps], target)
         jobs = [job.job for job in self.jobs.values()]
         # Nodes without slots of their own share the CPUs of this machine.
         crowded = size + self.running > usable_cpus()
@@ -340,14 +343,34 @@ class Manager:
         """Return what starts ranks of a job."""
         return Launch(job, ranks, terms, held)
 
-    def place(self, sizes: Sequence[int], nodes: Sequence[HostNode]) -> list[tuple[HostNode, tuple[int, ...]]]:
-        """Place the ranks of a job on nodes, on all by default; return those that hold any with their ranks.
+    @property
+    def mapping(self) -> Mapping:
+        """The rules by which the ranks of a job are placed that says nothing else."""
+        return Mapping(crowded=True)
+
+    def place(self, sizes: Sequence[int], target: Target) -> list[tuple[HostNode, tuple[int, ...]]]:
+        """Place the ranks of a job on nodes, and return those that hold any with their ranks.
+
+        The nodes share the CPUs of this machine: each has as many slots as make the blocks even.
 
         Args:
             sizes: The number of ranks of each of its applications.
-            nodes: The nodes.
+            target: What the job asks for.
+
+        Raises:
+            OverflowError: There is no room for them.
         """
-        return in_blocks(sum(sizes), nodes or self.nodes)
+        size = sum(sizes)
+        blocks = in_blocks(size, target.nodes or self.nodes)
+        if target.mapping is None and not target.slots:
+            return blocks
+        mapping = target.mapping or self.mapping
+        if not mapping.crowded and size > self.room:
+            raise OverflowError(f"{size} procs, and {self.room} CPUs without one")
+        if not target.slots:
+            mapping = mapping.replace(crowded=True)
+        slots = [(node, node.running + target.slots.get(node.hostname, len(ranks))) for node, ranks in blocks]
+        return placed(sizes, slots, target.slots, mapping)
 
     def _described(self, node: HostNode, ranks: tuple[int, ...], jobs: Iterable[Job], crowded: bool) -> Node:
         # Ranks of a node are numbered through all that runs there.

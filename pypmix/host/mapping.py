@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 RANKINGS = ("slot", "node")
 OVERSUBSCRIPTION = ("oversubscribe", "nooversubscribe")
 MAX_PER_NODE = 0xFFFF
+MORE = "allow more ranks than slots with --oversubscribe, or ':oversubscribe' behind PMIX_MAPBY of a spawn"
 
 
 class Room(Record):
@@ -51,8 +52,13 @@ class Mapping(Record):
     crowded: bool = False
 
     @classmethod
-    def read(cls, text: str, rank_by: str = "") -> Mapping:
+    def read(cls, text: str, rank_by: str = "", crowded: bool = False) -> Mapping:
         """Read `slot`, `node` or `ppr:N:node`, with `:oversubscribe` or `:nooversubscribe` behind it.
+
+        Args:
+            text: What is read.
+            rank_by: See `Mapping`.
+            crowded: Whether nodes may be oversubscribed where the text does not say.
 
         Raises:
             ValueError: It is something else.
@@ -60,7 +66,7 @@ class Mapping(Record):
         words = text.lower().split(":")
         said = [word for word in words if word in OVERSUBSCRIPTION]
         words = [word for word in words if word not in OVERSUBSCRIPTION]
-        crowded = said[-1:] == ["oversubscribe"]
+        crowded = said[-1] == "oversubscribe" if said else crowded
         if said and words in ([], [""]):
             words = ["slot"]
         if words in (["slot"], ["node"]):
@@ -137,7 +143,7 @@ def _each(rooms: Sequence[Room], used: list[int], size: int, mapping: Mapping) -
         if taken + count > limit:
             raise ValueError(
                 f"{room.name} has {max(0, limit - taken)} of its {limit} slots free, and {count} ranks are mapped to "
-                "it; map fewer per node, or allow more ranks than slots with --oversubscribe"
+                f"it; map fewer per node, or {MORE}"
             )
     return counts
 
@@ -178,10 +184,7 @@ def _too_few(rooms: Sequence[Room], used: Sequence[int], size: int) -> str:
     slots, taken = sum([room.slots for room in rooms]), sum(used)
     listed = ", ".join([f"{room.name}:{room.slots}" for room in rooms[:8]]) + (", ..." if len(rooms) > 8 else "")
     free = f"{slots} slots" + (f", {taken} of them taken" if taken else "")
-    return (
-        f"{size} ranks do not fit on {_nodes(rooms)} with {free} ({listed}); "
-        "run fewer, give more slots, or allow more ranks than slots with --oversubscribe"
-    )
+    return f"{size} ranks do not fit on {_nodes(rooms)} with {free} ({listed}); run fewer, give more slots, or {MORE}"
 
 
 def _nodes(rooms: Sequence[Room]) -> str:

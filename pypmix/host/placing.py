@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pypmix.host.mapping import Room, place
 from pypmix.host.naming import check_name
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from collections.abc import Mapping as Numbers
 
+    from pypmix.host.mapping import Mapping
     from pypmix.host.nodes import HostNode
 
     Obtained = Callable[["Sequence[Node]", str], None]
@@ -40,6 +43,20 @@ class Node(Record):
                 raise ValueError(f"the {what} of node {self.name} are a number, 0 at least, not {number!r:.80}")
 
 
+class Target(Record):
+    """The nodes that a job is placed on, and how.
+
+    Args:
+        nodes: The nodes; all of the host where there are none.
+        slots: How many slots of a node the job takes at most, by the node's name; all that are free without an entry.
+        mapping: How ranks are placed; as the host places them where that is None.
+    """
+
+    nodes: tuple[HostNode, ...] = ()
+    slots: Numbers[str, int] = {}
+    mapping: Mapping | None = None
+
+
 class Wanted(Record):
     """Nodes that a roster is asked for, while a session runs.
 
@@ -54,25 +71,31 @@ class Wanted(Record):
     cpus: int = 0
 
 
-def by_slot(size: int, nodes: Sequence[HostNode]) -> list[tuple[HostNode, tuple[int, ...]]]:
-    """Place ranks on nodes, as many on each as it has free slots; return those that hold any with their ranks.
+ANYWHERE = Target()
 
-    What is left over, once all slots are taken, goes in even shares to all nodes that have slots.
+
+def placed(
+    sizes: Sequence[int], nodes: Sequence[tuple[HostNode, int]], limits: Numbers[str, int], mapping: Mapping
+) -> list[tuple[HostNode, tuple[int, ...]]]:
+    """Place the ranks of a job; return the nodes that hold any with their ranks.
+
+    Args:
+        sizes: The number of ranks of each of its applications.
+        nodes: The nodes with their slots, those that are taken too.
+        limits: How many slots of a node the job takes at most, by the node's name.
+        mapping: How ranks are placed.
+
+    Raises:
+        OverflowError: There is no room for them; the text says what to try.
     """
-    usable = [node for node in nodes if node.slots]
-    if not usable:
+    rooms = []
+    for node, slots in nodes:
+        limit = limits.get(node.hostname, slots)
+        rooms.append(Room(node.hostname, min(slots, node.running + limit), node.most, node.running))
+    if not rooms:
         raise OverflowError("no node has a slot")
-    counts = []
-    left = size
-    for node in usable:
-        counts.append(min(left, max(0, (node.slots or 0) - node.running)))
-        left -= counts[-1]
-    each, more = divmod(left, len(usable))
-    found = []
-    first = 0
-    for number, (node, count) in enumerate(zip(usable, counts, strict=True)):
-        end = first + count + each + (number < more)
-        if end > first:
-            found.append((node, tuple(range(first, end))))
-        first = end
-    return found
+    try:
+        found = place(rooms, sizes, mapping)
+    except ValueError as error:
+        raise OverflowError(str(error)) from None
+    return [(node, ranks) for (node, _), ranks in zip(nodes, found, strict=True) if ranks]

@@ -6,14 +6,16 @@ import errno
 import os
 
 from pypmix.host.directives import Wish, read, refused, terms_of
+from pypmix.host.mapping import RANKINGS, Mapping
 from pypmix.host.notices import Notices
+from pypmix.host.placing import Target, Wanted
 from pypmix.standard.enums import Status
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import Spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from pypmix.engine.base import Upcall
     from pypmix.host.manager import Manager
@@ -22,27 +24,60 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+ALL = -1
+"""All slots of a node."""
 
 
-def _nodes(host: Manager, wish: Wish, parent: Proc | None) -> list[HostNode]:
-    """Return the nodes that a wish names, in their order; none where it names none."""
-    names = list(wish.hosts)
-    for path in wish.hostfiles:
-        names += [words[0] for line in _lines(path) if (words := line.partition("#")[0].split())]
+def _target(host: Manager, wish: Wish, parent: Proc | None) -> Target:
+    """Return where and how a wish has procs placed."""
+    named = _named(host, wish)
+    known = _known(host, parent)
+    slots: dict[str, int] = {}
+    for name, number in named:
+        node = known.get(name) or known.get(name.rpartition("@")[2])
+        if node is None:
+            others = ", ".join([each.hostname for each in host.nodes])
+            raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"{name!r} is none of the nodes that there are: {others}")
+        before = slots.get(node.hostname, 0)
+        slots[node.hostname] = before + number if number and before != ALL else ALL
+    nodes = tuple([node for node in host.nodes if node.hostname in slots])
+    return Target(nodes, {name: number for name, number in slots.items() if number != ALL}, _mapping(host, wish))
+
+
+def _mapping(host: Manager, wish: Wish) -> Mapping | None:
+    """Return how a wish has procs placed; None where it does not say."""
+    found = host.mapping
+    if wish.map_by:
+        try:
+            found = Mapping.read(wish.map_by, crowded=found.crowded)
+        except ValueError as error:
+            raise refused(Status.ERR_JOB_FAILED_TO_MAP, str(error)) from None
+    if wish.rank_by:
+        if wish.rank_by not in RANKINGS:
+            raise refused(
+                Status.ERR_JOB_FAILED_TO_MAP, f"procs are ranked by slot or node, not by {wish.rank_by!r:.80}"
+            )
+        found = found.replace(rank_by=wish.rank_by)
+    if not wish.crowded:
+        found = found.replace(crowded=False)
+    return None if found == host.mapping else found
+
+
+def _named(host: Manager, wish: Wish) -> list[tuple[str, int]]:
+    """Return the nodes that a wish names, and how many slots it takes of each, 0 where that was not said."""
+    from pypmix.host.rosters.names import read_hostfile, with_slots
+
+    try:
+        found = [with_slots(word, 0) for word in wish.hosts]
+        found += [(each.name, each.slots) for path in wish.hostfiles for each in read_hostfile(_lines(path), path)]
+    except ValueError as error:
+        raise refused(Status.ERR_JOB_FAILED_TO_MAP, str(error)) from None
     if wish.target:
         granted = () if host.elastic is None else host.elastic.nodes_of(wish.target)
         if not granted:
             raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"there is no allocation {wish.target!r:.80}")
-        names += granted
-    known = _known(host, parent)
-    found = set()
-    for name in names:
-        named = _find(known, name)
-        if named is None:
-            others = ", ".join([each.hostname for each in host.nodes])
-            raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"{name!r} is none of the nodes that there are: {others}")
-        found.add(named)
-    return [node for node in host.nodes if node in found]
+        found += [(name, 0) for name in granted]
+    return found
 
 
 def _lines(path: str) -> list[str]:
@@ -63,10 +98,6 @@ def _known(host: Manager, parent: Proc | None) -> dict[str, HostNode]:
     return known
 
 
-def _find(known: Mapping[str, HostNode], name: str) -> HostNode | None:
-    return known.get(name) or known.get(name.rpartition(":")[0])
-
-
 def _absent(host: Manager, wish: Wish, parent: Proc | None) -> tuple[tuple[str, int], ...]:
     """Return the nodes that a wish adds, and that are not there, with their slots."""
     from pypmix.host.rosters.names import merged, read_hostfile, read_hosts
@@ -78,14 +109,6 @@ def _absent(host: Manager, wish: Wish, parent: Proc | None) -> tuple[tuple[str, 
     except ValueError as error:
         raise refused(Status.ERR_JOB_FAILED_TO_MAP, str(error)) from None
     return tuple([(each.name, each.slots) for each in merged(named) if each.name.rpartition("@")[2] not in known])
-
-
-def _check_room(host: Manager, wish: Wish, size: int) -> None:
-    if wish.crowded:
-        return
-    room = host.room
-    if size > room:
-        raise refused(Status.ERR_JOB_INSUFFICIENT_RESOURCES, f"{size} procs, and {room} CPUs without one")
 
 
 def _failure(error: OSError) -> PMIxError:
@@ -111,19 +134,15 @@ def _spawn(host: Manager, upcall: Upcall) -> None:
     if (wish.added or wish.added_files) and host.elastic is not None:
         absent = _absent(host, wish, upcall.requestor)
         if absent:
-            from pypmix.host.placing import Wanted
-
             host.elastic.grow(Wanted(absent), lambda _id, error: _go_on(host, upcall, error))
             return
-    size = sum([app.np for app in apps])
-    nodes = _nodes(host, wish, upcall.requestor)
-    _check_room(host, wish, size)
+    target = _target(host, wish, upcall.requestor)
     tool = upcall.requestor is not None and not host.has_run(upcall.requestor.nspace)
     notices = host.part(Notices)
     host.part(Orphanage)
     try:
         parent = wish.parent or upcall.requestor
-        job = host.add(apps, terms_of(wish, tool), parent, nodes=nodes, session_wdir=wish.session_wdir)
+        job = host.add(apps, terms_of(wish, tool), parent, target=target, session_wdir=wish.session_wdir)
     except OverflowError as error:
         raise refused(Status.ERR_JOB_INSUFFICIENT_RESOURCES, str(error)) from None
     except OSError as error:

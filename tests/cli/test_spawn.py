@@ -123,6 +123,24 @@ def test_this_node_may_be_named(command: Command, host: str) -> None:
     assert spawner(command, f"print(sh('exit 0', info=[attrs.HOST({host!r})]).wait(20))").lines == ["0"]
 
 
+def test_procs_are_mapped_to_simulated_nodes(command: Command) -> None:
+    text = """
+for info in ({}, {attrs.MAPBY: "slot"}, {attrs.MAPBY: "node"}, {attrs.PPR: "2:node"}, {attrs.PPR: "1:node"},
+             {attrs.HOST: "node0:1,node1:3"}):
+    try:
+        job = sh("exit 0", 4, info=info)
+        print(*[me.get(attrs.HOSTNAME, proc)[-1] for proc in job], job.wait(20))
+    except pypmix.PMIxError as error:
+        print(error.status.name, error.detail)
+"""
+    ended = spawner(command, text, "--nodes", 2)
+    assert ended.code == 0, ended.err
+    *placed, refused, limited = ended.lines
+    assert placed == ["0 0 1 1 0", "0 0 1 1 0", "0 1 0 1 0", "0 0 1 1 0"]
+    assert refused.startswith("ERR_JOB_INSUFFICIENT_RESOURCES 4 ranks do not fit on 2 nodes with 1 on each: 2 do")
+    assert limited == "0 1 1 1 0"
+
+
 def test_the_environment_is_what_the_directives_say(command: Command) -> None:
     text = """
 from pypmix import Envar

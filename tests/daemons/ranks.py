@@ -87,6 +87,40 @@ def spawn(me: pypmix.Client) -> None:
     me.fence(timeout=50)
 
 
+def mapped(me: pypmix.Client) -> None:
+    """Rank 0 spawns procs that are mapped and ranked on the other nodes, and such that cannot be."""
+    placed: list[dict[object, object]] = [
+        {attrs.MAPBY: "slot"},
+        {attrs.MAPBY: "core"},
+        {attrs.MAPBY: "node"},
+        {attrs.MAPBY: "NODE", attrs.RANKBY: "slot"},
+        {attrs.RANKBY: "node", attrs.HOST: "n1,n2"},
+        {attrs.PPR: "2:node", attrs.HOST: "n1,n2"},
+        {attrs.MAPBY: "ppr:2:node", attrs.RANKBY: "node", attrs.HOST: "n2,n1"},
+        {attrs.HOST: "n1:1,n2:3"},
+        {attrs.HOST: "n1:1,n2", attrs.MAPBY: "slot:nooversubscribe"},
+        {attrs.ADD_HOST: "n3:2", attrs.HOST: "n1:2", attrs.MAPBY: "node"},
+    ]
+    refused: list[dict[object, object]] = [
+        {attrs.MAPBY: "ppr:1:node", attrs.HOST: "n1,n2"},
+        {attrs.MAPBY: "ppr:4:node:nooversubscribe", attrs.HOST: "n1,n2"},
+        {attrs.HOST: "n1:2", attrs.NO_OVERSUBSCRIBE: True},
+        {attrs.MAPBY: "slot", attrs.PPR: "1:node"},
+        {attrs.MAPBY: "elsewhere"},
+        {attrs.RANKBY: "elsewhere"},
+    ]
+    if me.rank == 0:
+        for info in (*placed, *refused):
+            words = " ".join(f"{attr.name}={value}" for attr, value in info.items())  # type: ignore[attr-defined]
+            try:
+                job = me.spawn(["true"], n=4, info=info)  # type: ignore[arg-type]
+                nodes = [str(me.get(attrs.HOSTNAME, proc)) for proc in job]
+                say("placed", words, *nodes, job.wait(timeout=20))
+            except PMIxError as error:
+                say("refused", words, error.status.name, error.detail)
+    me.fence(timeout=60)
+
+
 def crowded(me: pypmix.Client) -> None:
     """Whether the node is said to be oversubscribed."""
     say("crowded", NODE, me.rank, me.get(attrs.NODE_OVERSUBSCRIBED, me.proc, wait=False, default=None))

@@ -54,6 +54,37 @@ def test_jobs_are_spawned_onto_nodes_by_name(session: Start) -> None:
     assert any(line.startswith("refused") and "nosuch" in line for line in run.out), run.out
 
 
+def test_jobs_are_spawned_as_they_are_mapped_and_ranked(session: Start) -> None:
+    """On nodes that are there, on some of their slots, and on such as join for it; what cannot be is refused."""
+    run = session(ranks(1, "mapped"), nodes={"n0": 1, "n1": 3, "n2": 3}, elastic=True)
+    assert run.end() == 0, run.told()
+    placed = dict(line.removeprefix("placed ").split(" n", 1) for line in run.out if line.startswith("placed"))
+    assert placed == {
+        "MAPBY=slot": "1 n1 n1 n2 0",
+        "MAPBY=core": "1 n1 n1 n2 0",
+        "MAPBY=node": "1 n2 n1 n2 0",
+        "MAPBY=NODE RANKBY=slot": "1 n1 n2 n2 0",
+        "RANKBY=node HOST=n1,n2": "1 n2 n1 n1 0",
+        "PPR=2:node HOST=n1,n2": "1 n1 n2 n2 0",
+        "MAPBY=ppr:2:node RANKBY=node HOST=n2,n1": "1 n2 n1 n2 0",
+        "HOST=n1:1,n2:3": "1 n2 n2 n2 0",
+        "HOST=n1:1,n2 MAPBY=slot:nooversubscribe": "1 n2 n2 n2 0",
+        "ADD_HOST=n3:2 HOST=n1:2 MAPBY=node": "1 n3 n1 n3 0",
+    }, run.told()
+    refused = [line.removeprefix("refused ") for line in run.out if line.startswith("refused")]
+    expected = [
+        "MAPBY=ppr:1:node HOST=n1,n2 ERR_JOB_INSUFFICIENT_RESOURCES 4 ranks do not fit on 2 nodes with 1 on each",
+        "MAPBY=ppr:4:node:nooversubscribe HOST=n1,n2 ERR_JOB_INSUFFICIENT_RESOURCES n1 has 3 of its 3 slots free",
+        "HOST=n1:2 NO_OVERSUBSCRIBE=True ERR_JOB_INSUFFICIENT_RESOURCES 4 ranks do not fit on 1 node with 2 slots",
+        "MAPBY=slot PPR=1:node ERR_JOB_FAILED_TO_MAP the procs of a job are mapped in one way, not by slot and ppr:1",
+        "MAPBY=elsewhere ERR_JOB_FAILED_TO_MAP ranks are mapped by slot, node or ppr:N:node, not by 'elsewhere'",
+        "RANKBY=elsewhere ERR_JOB_FAILED_TO_MAP procs are ranked by slot or node, not by 'elsewhere'",
+    ]
+    assert len(refused) == len(expected), run.told()
+    for line, words in zip(refused, expected, strict=True):
+        assert line.startswith(words), run.told()
+
+
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [

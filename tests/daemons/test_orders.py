@@ -11,9 +11,10 @@ from pypmix.host import orders
 from pypmix.host.addresses import listening_address
 from pypmix.host.daemon import Orders, bootstrap, read_orders, read_ready
 from pypmix.host.job import Application, Job, Node
+from pypmix.host.mapping import Mapping
 from pypmix.host.nodes import HostNode
 from pypmix.host.placing import Node as RosterNode
-from pypmix.host.placing import by_slot
+from pypmix.host.placing import placed
 from pypmix.standard import attrs
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
 from pypmix.standard.ops import JobControl, Notification, Spawn
@@ -130,15 +131,18 @@ def test_the_address_to_listen_on() -> None:
 
 
 def test_ranks_take_slots_and_then_even_shares() -> None:
-    nodes = [HostNode(number, f"n{number}", "", slots) for number, slots in enumerate((2, 0, 3))]
-    nodes[2].running = 1
+    nodes = [(HostNode(number, f"n{number}", "", slots), slots) for number, slots in ((0, 2), (2, 3))]
+    nodes[1][0].running = 1
 
-    def placed(size: int) -> dict[int, int]:
-        return {node.number: len(ranks) for node, ranks in by_slot(size, nodes)}
+    def shares(size: int, **limits: int) -> dict[int, int]:
+        return {node.number: len(ranks) for node, ranks in placed([size], nodes, limits, Mapping(crowded=True))}
 
-    assert placed(1) == {0: 1}
-    assert placed(4) == {0: 2, 2: 2}
-    assert placed(7) == {0: 4, 2: 3}
+    assert shares(1) == {0: 1}
+    assert shares(4) == {0: 2, 2: 2}
+    assert shares(7) == {0: 4, 2: 3}
+    assert shares(2, n0=1) == {0: 1, 2: 1}
+    with pytest.raises(OverflowError, match="no node has a slot"):
+        placed([1], [], {}, Mapping())
 
 
 @pytest.mark.parametrize("name", ["", "a,b", "a/b", "!x", "x" * 300])

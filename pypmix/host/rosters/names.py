@@ -60,11 +60,11 @@ def read_hosts(text: str) -> list[Host]:
 
 
 def _host(word: str) -> Host:
-    name, slots = _with_slots(word, 1)
+    name, slots = with_slots(word, 1)
     return Host(name, slots)
 
 
-def _with_slots(word: str, default: int) -> tuple[str, int]:
+def with_slots(word: str, default: int) -> tuple[str, int]:
     """Split `name:slots`; an IPv6 address stands in brackets where slots follow."""
     if word.startswith("["):
         name, bracket, rest = word[1:].partition("]")
@@ -114,7 +114,7 @@ def read_hostfile(lines: Iterable[str], where: str = "hostfile") -> list[Host]:
 
 
 def _line(words: list[str]) -> Host:
-    name, slots = _with_slots(words[0], 0)
+    name, slots = with_slots(words[0], 0)
     most = 0
     settings = " ".join(words[1:]).replace(" =", "=").replace("= ", "=").split()
     for setting in settings:
