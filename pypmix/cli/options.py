@@ -31,6 +31,8 @@ PUSH = "push"
 READERS: dict[str, int | str | None] = {"all": RANK_WILDCARD, "none": None, PUSH: PUSH}
 """The values of `--stdin` besides a rank."""
 
+REPEATED = ("env", "preload")
+
 DASHES = "\0"
 """Stands for `--` while argparse reads: each release of it treats those among a program's words in its own way."""
 
@@ -150,6 +152,14 @@ OPTIONS = (
         ("--pset",),
         "NAME",
         "The process set that the ranks belong to; applications that name the same one share it.",
+        per_app=True,
+    ),
+    Option(
+        "preload",
+        ("--preload",),
+        "FILE",
+        "Carry a file to each node of the job, into a folder that PYPMIX_PRELOAD names and that goes with the job. "
+        "Words of the application that are FILE become the path of the copy. Repeatable.",
         per_app=True,
     ),
     Option("tagged", ("--tag-output",), "", "Start each line of output with its rank and stream."),
@@ -404,7 +414,7 @@ def _parser() -> Parser:
     groups[0].add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     for option in OPTIONS:
         terms: dict[str, Any] = {"dest": option.field, "help": option.help}
-        if option.field == "env":
+        if option.field in REPEATED:
             terms |= {"metavar": option.metavar, "action": "append"}
         elif option.metavar:
             terms |= {"metavar": option.metavar, "action": Read, "read": option.read}
@@ -440,9 +450,12 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
                 tuple([pair for setting in given.pop("env", ()) for pair in _setting(setting, env)]),
                 os.path.abspath(wdir) if wdir else "",
                 pset=given.pop("pset", ""),
+                preload=tuple([(word, os.path.abspath(word)) for word in given.pop("preload", ())]),
             )
         )
         job.update(given)
+    if any(app.preload for app in apps):
+        _check_preload(apps)
     engine = job.pop("engine", None)
     if engine is not None:
         apps = [app.replace(env=(*app.env, ("PYPMIX_ENGINE", engine))) for app in apps]
@@ -484,6 +497,17 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
         # All that is left are terms of the same names.
         terms=Terms(stdin=reader, **job),
     )
+
+
+def _check_preload(apps: Sequence[Application]) -> None:
+    from pypmix.host.preload import resolved
+
+    try:
+        resolved(apps, {}, "")
+    except OSError as error:
+        raise UsageError(f"--preload takes a file that can be read: {error.strerror}: {error.filename}") from None
+    except ValueError as error:
+        raise UsageError(f"--preload: {error}") from None
 
 
 def _where(job: dict[str, Any]) -> Where:

@@ -38,8 +38,9 @@ from pypmix.host.exchange.coordinator import ContextIds
 from pypmix.host.folders import temporary_folder
 from pypmix.host.loop import READ, Loop
 from pypmix.host.nodes import LocalNode, usable_cpus
-from pypmix.host.orders import PROTOCOL
+from pypmix.host.orders import FINE, PROTOCOL
 from pypmix.host.output import Sink
+from pypmix.host.preload import Arrival, files_of, moved
 from pypmix.host.running import POLL, RunningJob
 from pypmix.host.serving import LIVES, ServingManager
 from pypmix.host.terms import Terms
@@ -58,7 +59,9 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.kinds import OnAnswer
     from pypmix.host.feeding import Input
     from pypmix.host.nodes import HostNode
+    from pypmix.host.orders import Fault
     from pypmix.host.output import Pausable, Stream
+    from pypmix.host.preload import Came
     from pypmix.host.rank import Rank
     from pypmix.requests import Procs
     from pypmix.standard.ops import Notification
@@ -523,26 +526,70 @@ class Daemon(ServingManager):
             merged=merged, kept=True, stdin=stdin, pushed=True, forwarded=True, keep_going=True, indexed=indexed
         )
         mark = "" if number == 1 else str(number)
+        folder = self._node.folder(number)
+        files = files_of(described.apps) if ranks else {}
+        apps = moved(described.apps, folder) if files else described.apps
         job = RunningJob(
             self,
-            described.replace(tmpdir=self._node.folder(number)),
+            described.replace(tmpdir=folder, apps=apps),
             number,
             terms,
             dict.fromkeys(ranks, self._node),
             mark,
         )
         self._last = max(self._last, number)
-        try:
-            if ranks:
-                self._programs[job.nspace] = tuple([self.program(app) for app in described.apps])
-                self.make_room(len(ranks))
-            if number > 1:
-                os.mkdir(self._node.folder(number), 0o700)
-        except OSError as error:
-            answer(orders.FAULT.write(_fault(error)), None)
+        if files:
+            self._fetch(job, list(files), answer)
             return
-        self.register(job)
-        answer(orders.FAULT.write((0, "", "")), None)
+        fault = self._prepare(job)
+        if fault == FINE:
+            self.register(job)
+        answer(orders.FAULT.write(fault), None)
+
+    def _prepare(self, job: RunningJob) -> Fault:
+        """Find the programs of a job, and make its folder; return why that cannot be."""
+        try:
+            if job.ranks:
+                self._programs[job.nspace] = tuple([self.program(app) for app in job.job.apps])
+                self.make_room(len(job.ranks))
+            if job.number > 1:
+                os.makedirs(job.job.tmpdir, 0o700, exist_ok=True)
+        except OSError as error:
+            return _fault(error)
+        return FINE
+
+    def _fetch(self, job: RunningJob, names: list[str], answer: OnAnswer) -> None:
+        """Fetch the files of a job, whose programs may be among them."""
+
+        def ask(name: str, offset: int, came: Came) -> None:
+            def answered(data: bytes | None, error: PMIxError | None) -> None:
+                try:
+                    piece = None if data is None else orders.FETCHED.read(data)
+                except PMIxError as problem:
+                    piece, error = None, problem
+                self._post(lambda: came(piece, error))
+
+            if self._leaving:
+                came(None, PMIxError("the node leaves the session"))
+            else:
+                wanted = orders.FETCH.write((job.nspace, name, offset))
+                self._exchange.request(self._launcher, orders.FETCH_FILE, wanted, answered)
+
+        def done(error: Exception | None) -> None:
+            if isinstance(error, OSError):
+                fault = _fault(error)
+            else:
+                fault = self._prepare(job) if error is None else (0, "", f"{self._node}: {error}")
+            answer(orders.FAULT.write(fault), None)
+
+        try:
+            if job.number > 1:
+                os.mkdir(job.job.tmpdir, 0o700)
+            self.register(job)
+        except OSError as error:
+            done(error)
+        else:
+            Arrival(names, job.job.tmpdir, ask, done).begin()
 
     def _start(self, data: bytes, answer: OnAnswer) -> None:
         nspace, numbers = orders.START.read(data)
@@ -676,7 +723,7 @@ def _is_of_this_node(op: object) -> bool:
     return isinstance(op, Heartbeat | ProcessMonitor)
 
 
-def _fault(error: OSError) -> tuple[int, str, str]:
+def _fault(error: OSError) -> Fault:
     """Return an error of the system as it travels."""
     return error.errno or errno.EIO, error.strerror or str(error), os.fsdecode(error.filename or "")
 

@@ -53,6 +53,8 @@ class Wish:
         crowded: Whether there may be more procs than CPUs.
         forwarded: Whether the one who asks wants stdout and stderr.
         pset: The process set that the procs are to be; empty where none was named.
+        preload: Files that the nodes are to have.
+        preload_program: Whether the program is one of them.
         map_by: How procs are mapped to nodes, as `Mapping.read` has it; empty where that was not said.
         rank_by: How they are ranked then; empty where that was not said.
     """
@@ -71,6 +73,8 @@ class Wish:
         self.crowded = True
         self.forwarded = [False, False]
         self.pset = ""
+        self.preload: tuple[str, ...] = ()
+        self.preload_program = False
         self.map_by = ""
         self.rank_by = ""
 
@@ -189,6 +193,14 @@ def _added_hostfile(wish: Wish, data: str | None) -> None:
         wish.added_files.append(data)
 
 
+def _preload(wish: Wish, data: str | None) -> None:
+    wish.preload = (*wish.preload, *[name for name in (data or "").split(",") if name])
+
+
+def _preload_program(wish: Wish, data: bool) -> None:
+    wish.preload_program = data
+
+
 def _target(wish: Wish, data: object) -> None:
     if not isinstance(data, str):
         raise refused(Status.ERR_BAD_PARAM, "one allocation is named by PMIX_SPAWN_TARGET, as a string")
@@ -296,6 +308,8 @@ READERS: dict[str, Reader] = {
     attrs.HOSTFILE.key: _hostfile,
     attrs.ADD_HOSTFILE.key: _added_hostfile,
     attrs.SPAWN_TARGET.key: _target,
+    attrs.PRELOAD_BIN.key: _preload_program,
+    attrs.PRELOAD_FILES.key: _preload,
     attrs.MAPBY.key: _map_by,
     attrs.PPR.key: _ppr,
     attrs.RANKBY.key: _rank_by,
@@ -344,8 +358,6 @@ MET = frozenset(
     for attribute in (
         attrs.PREFIX,
         attrs.PERSONALITY,
-        attrs.PRELOAD_BIN,
-        attrs.PRELOAD_FILES,
         attrs.ENVARS_HARVESTED,
         attrs.SETUP_APP_ENVARS,
         attrs.WDIR_USER_SPECIFIED,
@@ -399,6 +411,9 @@ def _application(app: App, wish: Wish, inherited: Mapping[str, str], base: str, 
     if not argv or os.path.basename(argv[0]) != os.path.basename(program):
         argv = (os.path.basename(program), *argv)
     wdir = os.path.normpath(os.path.join(base, app.cwd or "", wish.wdir))
+    preload = tuple([(name, os.path.join(wdir, name)) for name in wish.preload])
+    if wish.preload_program:
+        preload += ((program, ""),)
     if wish.session_wdir:
         wdir = folder
     elif wdir == base:
@@ -416,7 +431,7 @@ def _application(app: App, wish: Wish, inherited: Mapping[str, str], base: str, 
     added = tuple([(name, value) for name, value in after.items() if inherited.get(name) != value])
     unset = tuple([name for name in inherited if name not in after])
     try:
-        return Application(argv, app.maxprocs, added, wdir, program, unset, wish.pset)
+        return Application(argv, app.maxprocs, added, wdir, program, unset, wish.pset, preload)
     except (TypeError, ValueError) as error:
         raise refused(Status.ERR_BAD_PARAM, str(error)) from None
 

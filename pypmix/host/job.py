@@ -43,6 +43,8 @@ class Application(Record):
         unset: Names of variables that are taken out of the ranks' environment.
         pset: The process set that the ranks are, together with those of other applications of the job that name the
             same; empty for none.
+        preload: Files that each of its nodes is to have, see `pypmix.host.preload`: as its words name them, and where
+            they are here; its program, where no path is given.
     """
 
     argv: tuple[str, ...]
@@ -52,6 +54,7 @@ class Application(Record):
     program: str = ""
     unset: tuple[str, ...] = ()
     pset: str = ""
+    preload: tuple[tuple[str, str], ...] = ()
 
     def __validate__(self) -> None:
         if isinstance(self.argv, str | bytes):
@@ -62,7 +65,8 @@ class Application(Record):
             raise TypeError(f"the number of ranks must be an int, not {type(self.np).__name__}")
         if self.np < 1:
             raise ValueError(f"the number of ranks must be at least 1, not {self.np}")
-        for text in (*self.argv, self.wdir, self.program, *[part for pair in self.env for part in pair]):
+        pairs = (*self.env, *self.preload)
+        for text in (*self.argv, self.wdir, self.program, *[part for pair in pairs for part in pair]):
             if not isinstance(text, str):
                 raise TypeError(f"a command line and an environment are made of str, not of {type(text).__name__}")
             if "\0" in text:

@@ -22,6 +22,7 @@ from pypmix.host.nodes import in_blocks, usable_cpus
 from pypmix.host.outcome import listed
 from pypmix.host.output import Sink
 from pypmix.host.placing import ANYWHERE, placed
+from pypmix.host.preload import link, told
 from pypmix.host.running import Launch, RunningJob, patience
 from pypmix.standard import statuses
 from pypmix.standard._typing import TypeVar
@@ -323,12 +324,14 @@ class Manager:
         # Nodes without slots of their own share the CPUs of this machine.
         crowded = size + self.running > usable_cpus()
         number = self._last + 1
+        folder = placed[0][0].folder(number)
+        preloads = any(app.preload for app in apps)
         job = Job(
             nspace=f"{self._space}@{number}",
-            apps=apps,
+            apps=told(apps, folder) if preloads and placed[0][0].here else apps,
             nodes=tuple([self._described(node, ranks, jobs, crowded) for node, ranks in placed]),
             session=os.getpid(),
-            tmpdir=placed[0][0].folder(number),
+            tmpdir=folder,
             wdir=self.wdir,
             parent=parent,
             first=max([job.first + job.size for job in jobs], default=0),
@@ -430,6 +433,8 @@ class Manager:
 
     def begin(self, job: RunningJob, programs: Sequence[str]) -> None:
         """Register a job and start its ranks."""
+        if job.nodes[0].here and any(app.preload for app in job.job.apps):
+            link(job.job.apps, job.job.tmpdir)
         self.started(job)
         job.launch(range(job.job.size)).start(job.job.apps, programs, self._file_limits)
 

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
     from pypmix.standard.types import Proc
 
-PROTOCOL = 2
+    Fault = tuple[int, str, str]
+
+PROTOCOL = 3
 """The number of what launchers and daemons say to each other; both have the same."""
 
 
@@ -53,7 +55,8 @@ def _read_value(data: bytes) -> Any:
 VALUE: Field[Any] = Field(lambda value: json.dumps(to_json(value)).encode(), _read_value)
 """An operation, a result of one, or an event."""
 
-_APP: Field[Application] = record(Application, TEXTS, NUMBER, many(message(TEXT, TEXT)), TEXT, TEXT, TEXTS, TEXT)
+_PAIRS: Field[tuple[tuple[str, str], ...]] = many(message(TEXT, TEXT))
+_APP: Field[Application] = record(Application, TEXTS, NUMBER, _PAIRS, TEXT, TEXT, TEXTS, TEXT, _PAIRS)
 _NODE: Field[Node] = record(Node, NAME, RANKS, optional(NUMBER), optional(NUMBER), optional(NUMBER), FLAG)
 JOB: Field[Job] = record(Job, NAME, many(_APP), many(_NODE), NUMBER, TEXT, TEXT, optional(PROC), NUMBER, NUMBER, TEXT)
 
@@ -71,8 +74,9 @@ DESCRIBE: Field[tuple[Job, int, bool, int | None, bool]] = compressed(
 )
 """A job, its number, whether both outputs are one, who reads its input, whether argv[0] ends with the rank."""
 
-FAULT: Field[tuple[int, str, str]] = message(NUMBER, TEXT, TEXT)
+FAULT: Field[Fault] = message(NUMBER, TEXT, TEXT)
 """An error of the system, its text and the file that it is about; 0 for none."""
+FINE: Fault = (0, "", "")
 
 START_RANKS = "pypmix.node.start"
 START: Field[tuple[str, Sequence[int]]] = message(NAME, RANKS)
@@ -120,6 +124,11 @@ UPCALL: Field[tuple[bytes, Proc | None, int | None, int | None]] = message(
 )
 """An upcall, its requestor, and the user and group of that; the answer is a `VALUE`."""
 LIFE = "pypmix.node.life"
+FETCH_FILE = "pypmix.node.file"
+FETCH: Field[tuple[str, str, int]] = message(NAME, TEXT, NUMBER)
+"""A piece of a file of a job: the job, the file's name, and where the piece begins."""
+FETCHED: Field[tuple[int, int, int, bytes]] = message(NUMBER, NUMBER, NUMBER, BYTES)
+"""The file's permissions, its size, when it was changed, and the piece; nothing is its end."""
 ENDED = "pypmix.node.ended"
 END: Field[tuple[Proc, int | None, int, bool]] = message(PROC, optional(NUMBER), NUMBER, FLAG)
 """A rank that has ended, its exit code, the signal that has ended it, and whether it left a core."""

@@ -22,6 +22,7 @@ from pypmix.engine.common import Pending
 from pypmix.host import orders
 from pypmix.host.feeding import Input
 from pypmix.host.nodes import HostNode
+from pypmix.host.orders import FINE
 from pypmix.host.running import Launch, vital
 from pypmix.requests import proc_tuple
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.kinds import OnAnswer
     from pypmix.host.job import Application, Job
     from pypmix.host.nodes import Process
+    from pypmix.host.orders import Fault
     from pypmix.host.output import Sink, Stream
     from pypmix.host.placing import Node
     from pypmix.host.rank import Rank
@@ -47,13 +49,10 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Notification, Output
     from pypmix.standard.types import Proc
 
-    Fault = tuple[int, str, str]
     OnDone = Callable[[bytes, PMIxError | None], None]
 
 ACKNOWLEDGED = 1 << 16
 """After so many bytes of output a daemon is told that they have been handed on."""
-
-FINE: Fault = (0, "", "")
 
 
 class RelayedUpcall:

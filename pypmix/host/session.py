@@ -30,6 +30,7 @@ from pypmix.host.exchange import Crossing, Exchange, TCPCarrier
 from pypmix.host.exchange.coordinator import ContextIds
 from pypmix.host.loop import READ
 from pypmix.host.outcome import listed
+from pypmix.host.preload import files_of, read
 from pypmix.host.remote import RemoteNode
 from pypmix.standard import attrs
 from pypmix.standard.enums import EventCode
@@ -495,6 +496,7 @@ class Fleet:
         exchange.handle(orders.HERE, self._met)
         exchange.handle(orders.ASK, self._asked)
         exchange.handle(orders.REPORT, self._report)
+        exchange.handle(orders.FETCH_FILE, self._fetched)
         for topic, listener in (
             (orders.LIFE, RemoteNode.lived),
             (orders.WROTE, RemoteNode.wrote),
@@ -529,6 +531,24 @@ class Fleet:
 
         host = self._host
         self._post(lambda: host.refresh(lambda: answer(orders.REPORTED.write((report(host, host.who),)), None)))
+
+    def _fetched(self, sender: str, data: bytes, answer: OnAnswer) -> None:
+        """A daemon fetches a piece of a file of a job."""
+        self._of(sender)
+        nspace, name, offset = orders.FETCH.read(data)
+        self._post(lambda: self._fetch(nspace, name, offset, answer))
+
+    def _fetch(self, nspace: str, name: str, offset: int, answer: OnAnswer) -> None:
+        job = self._host.jobs.get(nspace)
+        # One that is being ended needs no files.
+        path = None if job is None or job.outcome is not None else files_of(job.job.apps).get(name)
+        if path is None:
+            answer(None, NotFound(f"{name!r:.80} is not a file of {nspace}", operation="preload"))
+            return
+        try:
+            answer(orders.FETCHED.write(read(path, offset)), None)
+        except OSError as error:
+            answer(None, PMIxError(f"{path} cannot be read: {error.strerror}", operation="preload"))
 
     def _asked(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         node = self._of(sender)

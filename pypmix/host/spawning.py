@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pypmix.engine.base import Upcall
+    from pypmix.host.job import Application
     from pypmix.host.manager import Manager
     from pypmix.host.nodes import HostNode
     from pypmix.host.running import RunningJob
     from pypmix.standard.types import Proc
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+UNREADABLE: dict[type[OSError], int] = {
+    FileNotFoundError: Status.ERR_NOT_FOUND,
+    PermissionError: Status.ERR_NO_PERMISSIONS,
+}
 ALL = -1
 """All slots of a node."""
 
@@ -111,6 +116,19 @@ def _absent(host: Manager, wish: Wish, parent: Proc | None) -> tuple[tuple[str, 
     return tuple([(each.name, each.slots) for each in merged(named) if each.name.rpartition("@")[2] not in known])
 
 
+def _with_files(host: Manager, apps: tuple[Application, ...]) -> tuple[Application, ...]:
+    """Return applications whose files are there to be carried to the nodes."""
+    from pypmix.host.preload import resolved
+
+    try:
+        return resolved(apps, host.env, host.wdir)
+    except OSError as error:
+        status = UNREADABLE.get(type(error), Status.ERR_BAD_PARAM)
+        raise refused(status, f"a file cannot be preloaded: {error.strerror}: {error.filename}") from None
+    except ValueError as error:
+        raise refused(Status.ERR_BAD_PARAM, str(error)) from None
+
+
 def _failure(error: OSError) -> PMIxError:
     """Return the error of a job that could not be started."""
     where = f"{error.strerror}: {error.filename}" if error.filename else str(error)
@@ -136,6 +154,8 @@ def _spawn(host: Manager, upcall: Upcall) -> None:
         if absent:
             host.elastic.grow(Wanted(absent), lambda _id, error: _go_on(host, upcall, error))
             return
+    if any(app.preload for app in apps):
+        apps = _with_files(host, apps)
     target = _target(host, wish, upcall.requestor)
     tool = upcall.requestor is not None and not host.has_run(upcall.requestor.nspace)
     notices = host.part(Notices)

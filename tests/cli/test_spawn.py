@@ -123,6 +123,18 @@ def test_this_node_may_be_named(command: Command, host: str) -> None:
     assert spawner(command, f"print(sh('exit 0', info=[attrs.HOST({host!r})]).wait(20))").lines == ["0"]
 
 
+def test_files_are_found_in_a_folder_of_the_job(command: Command) -> None:
+    """On this machine as on nodes that they are carried to."""
+    (command.folder / "data").write_text("text")
+    shows = "readlink -f $PYPMIX_PRELOAD/data; cat $PYPMIX_PRELOAD/data"
+    text = f"job = sh({shows!r}, info={{attrs.PRELOAD_FILES: 'data'}})\nprint(job.wait(20))"
+    assert spawner(command, text).lines == [str(command.folder / "data"), "text0"]
+    ended = command("run", "--preload", "data", "-n", 1, "sh", "-c", f"{shows}; echo; echo $1", "sh", "data")
+    assert ended.lines == [str(command.folder / "data"), "text", "data"], ended.err
+    refused = command("run", "--preload", "nosuch", "true")
+    assert refused.code == 2 and b"--preload takes a file that can be read: No such file" in refused.err
+
+
 def test_procs_are_mapped_to_simulated_nodes(command: Command) -> None:
     text = """
 for info in ({}, {attrs.MAPBY: "slot"}, {attrs.MAPBY: "node"}, {attrs.PPR: "2:node"}, {attrs.PPR: "1:node"},

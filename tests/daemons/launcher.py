@@ -1,8 +1,8 @@
 """A launcher whose nodes are daemons on this machine: each has an address of loopback and a TMPDIR of its own.
 
 Usage: launcher.py JSON, with `folder`, `nodes` (name to slots), `apps` (lists of [np, word...]), and of `terms`,
-`timeout`, `grace`, `python`, `env` and `patience` what the test needs. With `elastic` it obtains any node; with
-`words` it says what is written to the file of that name: lines of JSON such as `["join", "n3"]`. The last line on
+`timeout`, `grace`, `python`, `env`, `patience` and `preload` what the test needs. With `elastic` it obtains any node;
+with `words` it says what is written to the file of that name: lines of JSON such as `["join", "n3"]`. The last line on
 standard error is `OUTCOME code reason`.
 """
 
@@ -103,9 +103,10 @@ def main() -> int:
     if given.get("words"):
         path = os.path.join(given["folder"], "words")
         threading.Thread(target=speak, args=(session, path, make), daemon=True).start()
+    preload = tuple([(word, path) for word, path in given.get("preload", ())])
     try:
         host = LocalHost(
-            [Application(tuple(words), np) for np, *words in given["apps"]],
+            [Application(tuple(words), np, preload=preload) for np, *words in given["apps"]],
             terms=Terms(**given.get("terms", {})),
             remote=session,
             own_process=True,

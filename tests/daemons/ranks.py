@@ -121,6 +121,19 @@ def mapped(me: pypmix.Client) -> None:
     me.fence(timeout=60)
 
 
+def preloads(me: pypmix.Client) -> None:
+    """Rank 0 spawns a program that is carried to the other node with what it reads, and what cannot be carried."""
+    if me.rank == 0:
+        files = {attrs.PRELOAD_FILES: "data/a,data/b", attrs.PRELOAD_BIN: True, attrs.HOST: "n1"}
+        say("ended", me.spawn(["./tool", "data/a"], n=2, info=files).wait(timeout=30))
+        for refused in ("nosuch", "data", "data/a,other/a"):
+            try:
+                me.spawn(["true"], info={attrs.PRELOAD_FILES: refused})
+            except PMIxError as error:
+                say("refused", refused, error.status.name, error.detail)
+    me.fence(timeout=50)
+
+
 def crowded(me: pypmix.Client) -> None:
     """Whether the node is said to be oversubscribed."""
     say("crowded", NODE, me.rank, me.get(attrs.NODE_OVERSUBSCRIBED, me.proc, wait=False, default=None))

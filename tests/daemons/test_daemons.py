@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -13,6 +15,7 @@ import pytest
 
 from daemons.conftest import RANKS, Session
 from pypmix.host.local import HANG
+from pypmix.host.preload import PIECE
 
 pytestmark = pytest.mark.timeout(170)
 
@@ -83,6 +86,58 @@ def test_jobs_are_spawned_as_they_are_mapped_and_ranked(session: Start) -> None:
     assert len(refused) == len(expected), run.told()
     for line, words in zip(refused, expected, strict=True):
         assert line.startswith(words), run.told()
+
+
+SUMS = "echo $TEST_NODE $1 $(cat $1 | cksum) $(stat -c %a $1) $(ls $PYPMIX_PRELOAD) $(stat -c %a $PYPMIX_PRELOAD)"
+
+
+def _sum(data: bytes) -> str:
+    return subprocess.run(["cksum"], input=data, capture_output=True, check=True).stdout.decode().strip()
+
+
+def test_files_are_carried_to_all_nodes(session: Start, tmp_path: Path) -> None:
+    """In pieces, with their permissions; the program is one of them, and all go with the session."""
+    large = random.Random(1).randbytes(3 * PIECE + 17)
+    tool = f"#!/bin/sh\n{SUMS}\n".encode()
+    for name, data, mode in (("tool", tool, 0o755), ("large", large, 0o640), ("e", b"", 0o400)):
+        (tmp_path / name).write_bytes(data)
+        (tmp_path / name).chmod(mode)
+    preload = [(f"./{name}", str(tmp_path / name)) for name in ("tool", "large", "e")]
+    run = session([3, "./tool", "./large"], nodes={"n0": 2, "n1": 1}, preload=preload)
+    assert run.end() == 0, run.told()
+    lines = sorted(line.split() for line in run.out)
+    assert [line[0] for line in lines] == ["n0", "n0", "n1"], run.told()
+    for node, path, *rest in lines:
+        assert path.startswith(str(tmp_path / node / "pypmix-")) and path.endswith("/preload/large"), path
+        assert " ".join(rest) == f"{_sum(large)} 640 e large tool 700", run.told()
+
+
+def test_a_spawn_has_files_carried(session: Start, tmp_path: Path) -> None:
+    for name in ("data/a", "data/b", "other/a"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "tool").write_text(f"#!/bin/sh\n{SUMS}\n")
+    (tmp_path / "tool").chmod(0o755)
+    run = session(ranks(1, "preloads"), nodes={"n0": 1, "n1": 2})
+    assert run.end() == 0, run.told()
+    wrote = [line.split() for line in run.out if line.startswith("n1 ")]
+    assert len(wrote) == 2, run.told()
+    for _, path, *rest in wrote:
+        assert path.endswith("/job-2/preload/a"), path
+        assert " ".join(rest[:2]) == _sum(b"data/a")
+        assert rest[3:] == ["a", "b", "tool", "700"], run.told()
+    assert "ended 0" in run.out
+    refused = [line.removeprefix("refused ") for line in run.out if line.startswith("refused")]
+    assert refused[0].startswith("nosuch ERR_NOT_FOUND a file cannot be preloaded: No such file"), run.told()
+    assert refused[1].startswith("data ERR_BAD_PARAM a file cannot be preloaded: a folder"), run.told()
+    assert refused[2].startswith("data/a,other/a ERR_BAD_PARAM two files to preload have the name 'a'"), run.told()
+
+
+def test_a_file_that_cannot_be_carried_ends_the_job_before_it_starts(session: Start, tmp_path: Path) -> None:
+    run = session([2, "echo", "started"], nodes={"n0": 1, "n1": 1}, preload=[("gone", str(tmp_path / "gone"))])
+    assert run.end() != 0
+    assert "started" not in run.out
+    assert "gone cannot be read: No such file" in run.err and "Traceback" not in run.err, run.told()
 
 
 @pytest.mark.parametrize(

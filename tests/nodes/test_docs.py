@@ -103,6 +103,7 @@ def folder(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     for path in (EXAMPLES / "hello.py", EXAMPLES / "clusters" / "meet.py"):
         shutil.copy(path, folder)
     (folder / "hosts").write_text(HOSTS)
+    (folder / "input.dat").write_text("1 2 3")
     (folder / "FILE").touch(0o600)
     (folder / "FILE").write_text("a secret that cannot be guessed")
     for node in cluster:

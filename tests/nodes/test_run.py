@@ -588,6 +588,29 @@ def test_no_folder_is_shared(over: Runner, tmp_path: Path) -> None:
     assert len({row[2] for row in rows}) == 1
 
 
+CARRIED = r"""
+head -c 3000000 /dev/urandom > data
+printf '#!/bin/sh\nhostname\ncksum < $1\n' > app
+chmod 755 app
+cksum < data
+"""
+
+
+@ways("ssh")
+def test_files_are_carried_where_no_folder_is_shared(over: Runner, tmp_path: Path) -> None:
+    """The program and its data are on the launcher's machine alone; nothing is left of the copies."""
+    cluster = over.cluster
+    with cluster.unshared(tmp_path):
+        made = cluster["n1"].run("sh", "-c", CARRIED, cwd=tmp_path)
+        program = [*RUN, "--host", "n1:1,n2:2", "--preload", "./app", "--preload", "data", "-n", "3", "./app", "data"]
+        done = cluster["n1"].run(*program, timeout=LIMIT, cwd=tmp_path)
+        absent = cluster["n2"].run("ls", tmp_path).stdout
+    assert sorted(done.stdout.split("\n")) == sorted(["n1", "n2", "n2", "", *[made.stdout.strip()] * 3]), done
+    assert absent == ""
+    left = [str(path) for node in cluster for path in node.tmp.rglob("preload")]
+    assert left == []
+
+
 def test_a_node_that_does_not_exist_is_named(cluster: Cluster) -> None:
     done = cluster["n1"].run(*RUN, "--host", "n1,n9", "-n", "2", "hostname", check=False, timeout=LIMIT)
     assert done.returncode != 0 and "n9" in done.stderr, done
