@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness import cluster as clusters
 from harness import leftovers, machine
 from pypmix.host.placing import Node, Wanted
 from pypmix.host.rosters.agent import Agent, Calls, Ended, receive, send
@@ -71,6 +72,15 @@ def test_jobs_run_one_after_the_other_and_leave_nothing(tmp_path: Path) -> None:
     assert engine.closed
     told = sorted(path.read_text() for path in tmp_path.glob("out*") if path.stat().st_size)
     assert [line.split()[:1] for line in told] == [["0"], ["1"], ["2"]]
+
+
+def test_nodes_that_are_reached_by_ipv6() -> None:
+    if not clusters.ipv6():
+        machine.lacking("IPv6 in this kernel")
+    with leftovers.nothing_left(), Nodes(Engine(), named([("n1", 1, ("::1",)), ("n2", 1, ("::1",))])) as nodes:
+        code = "import pypmix; me = pypmix.Client().open(); me.fence(timeout=60); me.close()"
+        outcome = nodes.run([sys.executable, "-c", code], timeout=120)
+    assert outcome.code == 0, outcome
 
 
 def test_a_node_whose_call_fails_is_named() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 
-from pypmix.host.addresses import is_loopback, own_addresses
+from pypmix.host.addresses import ANYWHERE, is_loopback, own_addresses
 from pypmix.host.job import Application
 from pypmix.host.local import LocalHost
 from pypmix.host.outcome import Outcome
@@ -291,7 +291,7 @@ class Nodes:
         session = NodeSession(
             self.nodes,
             start,
-            listen="0.0.0.0",
+            listen=ANYWHERE,
             addresses=launcher_addresses([node.addresses[-1] for node in self.nodes if node.addresses]),
             interface=self._interface,
             env=env,
