@@ -5,6 +5,7 @@ It reads lines of JSON, a question each, and answers with a line for each until 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
@@ -25,8 +26,8 @@ STATEMENT = b"pypmix doctor"
 """The payload of a credential of munge."""
 
 
-def facts(asked: dict[str, Any], listener: socket.socket) -> dict[str, Any]:
-    """Say what this node is like."""
+def facts(asked: dict[str, Any], listening: list[socket.socket]) -> dict[str, Any]:
+    """Say what this node is like; where it listens for the others is kept until the end."""
     found: dict[str, Any] = {
         "hostname": socket.gethostname(),
         "python": platform.python_version(),
@@ -56,6 +57,8 @@ def facts(asked: dict[str, Any], listener: socket.socket) -> dict[str, Any]:
         found["munge"], found["munge_trouble"] = munge()
     address, found["no_route"] = towards(asked["launcher"])
     try:
+        listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        listening.append(listener)
         listener.bind((address, 0))
         listener.listen(128)
         found["listens"] = listener.getsockname()[:2]
@@ -96,14 +99,42 @@ def towards(places: list[tuple[str, int]]) -> tuple[str, str]:
     trouble = "there is no address to dial"
     for host, port in places:
         try:
-            family, kind, _, _, address = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_DGRAM)[0]
-            with socket.socket(family, kind) as probe:
-                # Nothing is sent: the system only looks for the route.
-                probe.connect(address)
-                return str(probe.getsockname()[0]), ""
-        except OSError as error:
-            trouble = f"{host}: {error.strerror or error}"
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        except (OSError, UnicodeError) as error:
+            trouble = f"{host}: {getattr(error, 'strerror', '') or error}"
+            continue
+        for family, kind, _, _, address in found:
+            try:
+                with socket.socket(family, kind) as probe:
+                    # Nothing is sent: the system only looks for the route.
+                    probe.connect(address)
+                    return str(probe.getsockname()[0]), ""
+            except OSError as error:
+                trouble = f"{host}: {error.strerror or error}"
     return "0.0.0.0", trouble
+
+
+def lines(host: str, port: int) -> list[socket.socket]:
+    """Dial all addresses of a name; raises `OSError` where none can be dialed."""
+    found = []
+    code = 0
+    for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        try:
+            line = socket.socket(family, kind)
+        except OSError as error:
+            # This kernel has no such addresses.
+            code = error.errno or errno.EAFNOSUPPORT
+            continue
+        line.setblocking(False)
+        failed = line.connect_ex(address)
+        if failed in (0, errno.EINPROGRESS):
+            found.append(line)
+        else:
+            line.close()
+            code = failed
+    if code and not found:
+        raise OSError(code, os.strerror(code))
+    return found
 
 
 def dial(asked: dict[str, Any]) -> dict[str, str]:
@@ -116,18 +147,11 @@ def dial(asked: dict[str, Any]) -> dict[str, str]:
     for name, places in asked["to"].items():
         troubles[name] = "no answer"
         for host, port in places:
-            line = socket.socket()
-            line.setblocking(False)
             try:
-                address = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)[0][4]
-                line.connect(address)
-            except BlockingIOError:
-                pass
-            except OSError as error:
-                troubles[name] = error.strerror or str(error)
-                line.close()
-                continue
-            under_way.register(line, selectors.EVENT_WRITE, name)
+                for line in lines(host, port):
+                    under_way.register(line, selectors.EVENT_WRITE, name)
+            except (OSError, UnicodeError) as error:
+                troubles[name] = getattr(error, "strerror", "") or str(error)
     deadline = time.monotonic() + asked["seconds"]
     while under_way.get_map() and time.monotonic() < deadline and any(troubles.values()):
         for key, _ in under_way.select(max(0.0, deadline - time.monotonic())):
@@ -146,13 +170,13 @@ def dial(asked: dict[str, Any]) -> dict[str, str]:
 
 def main() -> None:
     """Answer questions until there are no more."""
-    listener = socket.socket()
+    listening: list[socket.socket] = []
     name = os.environ.get("SLURMD_NODENAME", "")
     for line in sys.stdin:
         asked = json.loads(line)
         answer: dict[str, Any] = {"node": name, "asked": asked["ask"]}
         if asked["ask"] == "facts":
-            answer.update(facts(asked, listener))
+            answer.update(facts(asked, listening))
         elif asked["ask"] == "time":
             answer["time"] = time.time()
         else:

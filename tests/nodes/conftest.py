@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,19 @@ cluster = clusters.cluster
 three_nodes = clusters.three_nodes
 slurm_on_nodes = slurm_nodes.slurm_on_nodes
 nodes_with_slurm = slurm_nodes.nodes_with_slurm
+
+
+@pytest.fixture
+def cluster_of_ipv6(cluster: Cluster) -> Iterator[Cluster]:
+    """Machines that have only IPv6 addresses on their network."""
+    if not clusters.ipv6():
+        machine.lacking("IPv6 in this kernel")
+    for node in cluster:
+        node.run("ip", "-4", "addr", "flush", "dev", "eth0")
+    yield cluster
+    for node in cluster:
+        node.run("ip", "addr", "add", f"{node.address}/24", "dev", "eth0")
+
 
 SLOTS = 8
 """Of each node, so that there is room for what is spawned."""

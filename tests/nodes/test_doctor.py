@@ -61,6 +61,18 @@ def test_nothing_is_wrong(cluster: Cluster, tmp_path: Path) -> None:
     assert cluster.wait_gone() == ""
 
 
+def test_machines_that_have_only_ipv6(cluster_of_ipv6: Cluster) -> None:
+    """The firewall between two of them is found there, too."""
+    assert doctor(cluster_of_ipv6, hosts="n1v6,n2v6,n3v6", code=0) == {}
+    address = cluster_of_ipv6["n3"].address6
+    cluster_of_ipv6["n2"].run("ip", "-6", "route", "add", "unreachable", address)
+    try:
+        found = doctor(cluster_of_ipv6, hosts="n1v6,n2v6,n3v6", code=1)
+    finally:
+        cluster_of_ipv6["n2"].run("ip", "-6", "route", "del", "unreachable", address)
+    assert found["n2v6", "route"]["severe"] and address in found["n2v6", "route"]["text"], found
+
+
 def test_a_name_that_does_not_exist(cluster: Cluster) -> None:
     found = doctor(cluster, hosts="n1,n9", code=1)
     assert "does not resolve" in found.pop(("n9", "start"))["text"]

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness import cluster as clusters
 from harness import machine, pairings, provision
 from harness.cluster import Cluster, Node
 from harness.job import Job, scenario_command
@@ -524,18 +523,6 @@ def test_two_machines_that_do_not_reach_each_other_are_not_both_kept(over: Runne
     assert not job.hung and "n3" in job.stderr, job.report()
     left = over.cluster.wait_gone(LOST)
     assert left == "", f"{left}\n{job.report()}"
-
-
-@pytest.fixture
-def cluster_of_ipv6(cluster: Cluster) -> Iterator[Cluster]:
-    """Machines that have only IPv6 addresses on their network."""
-    if not clusters.ipv6():
-        machine.lacking("IPv6 in this kernel")
-    for node in cluster:
-        node.run("ip", "-4", "addr", "flush", "dev", "eth0")
-    yield cluster
-    for node in cluster:
-        node.run("ip", "addr", "add", f"{node.address}/24", "dev", "eth0")
 
 
 def test_machines_that_have_only_ipv6(cluster_of_ipv6: Cluster) -> None:
