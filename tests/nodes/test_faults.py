@@ -68,7 +68,7 @@ LONG = ("a long cut", "a long stop")
 SECOND = ("a rank", "a daemon", "the launcher", "TERM", "a guard", "an agent", "a short cut", "a short stop")
 """What may be hit twice in a row."""
 
-IN_CI = ("a daemon", "the launcher", "a rank", "a short cut")
+IN_CI = ("a daemon", "the launcher", "a rank", "a short cut", "resets")
 
 MEETING = 7777
 """The port where daemons that are started by hand meet the launcher."""
