@@ -13,21 +13,13 @@ import pytest
 from cli.command import LIMIT, Command
 
 from harness import machine, processes, slurm
+from harness.programs import TOTAL
 from harness.slurm import Cluster
 from pypmix.host.addresses import own_addresses
 from pypmix.host.placing import Node
 from pypmix.host.rosters.base import RosterError, Settings
 from pypmix.host.rosters.proof import Munge
 from pypmix.host.rosters.slurm import SlurmRoster, allocated, symmetric
-
-PROGRAM = """\
-import pypmix
-with pypmix.Client() as me:
-    me.put("rank", me.rank)
-    me.fence(collect=True)
-    total = sum(me.get("rank", proc=proc) for proc in me.job.procs)
-    print(me.rank, me.job.size, me.node.hostname, total, flush=True)
-"""
 
 ALLOCATION = {
     "SLURM_JOB_ID": "17",
@@ -121,7 +113,7 @@ def inside(cluster: Cluster) -> dict[str, str]:
 
 
 def test_an_allocation(command: Command, cluster: Cluster) -> None:
-    done = command("run", "-n", 4, sys.executable, "-c", PROGRAM, env=inside(cluster))
+    done = command("run", "-n", 4, sys.executable, "-c", TOTAL, env=inside(cluster))
     assert done.code == 0, done.err
     assert sorted(done.lines) == ["0 4 sn1 6", "1 4 sn1 6", "2 4 sn2 6", "3 4 sn2 6"]
     assert done.err.decode().startswith(f"pypmix run: nodes from Slurm job {cluster.job}: sn1 (2), sn2 (2)\n")
@@ -185,7 +177,7 @@ def free_port() -> int:
 
 def test_a_step_with_one_task_on_each_node(command: Command, cluster: Cluster) -> None:
     # The nodes of the tests have names that do not resolve.
-    words = ["--meet", f"127.0.0.1:{free_port()}", "--map-by", "node", "-n", "4", sys.executable, "-c", PROGRAM]
+    words = ["--meet", f"127.0.0.1:{free_port()}", "--map-by", "node", "-n", "4", sys.executable, "-c", TOTAL]
     code, out, said = symmetric_step(command, cluster, words, {})
     assert code == 0, said
     assert sorted(out.splitlines()) == ["0 4 sn1 6", "1 4 sn2 6", "2 4 sn1 6", "3 4 sn2 6"]

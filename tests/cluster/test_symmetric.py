@@ -14,18 +14,10 @@ import pytest
 from cli.command import LIMIT, Command
 
 from harness import machine
+from harness.programs import TOTAL
 from pypmix.host.rosters.base import RosterError, Settings
 from pypmix.host.rosters.kubernetes import KubernetesRoster
 from pypmix.host.rosters.symmetric import meeting_point
-
-PROGRAM = """\
-import pypmix
-with pypmix.Client() as me:
-    me.put("rank", me.rank)
-    me.fence(collect=True)
-    total = sum(me.get("rank", proc=proc) for proc in me.job.procs)
-    print(me.rank, me.job.size, me.node.hostname, total, flush=True)
-"""
 
 
 @pytest.fixture
@@ -79,7 +71,7 @@ def end(process: subprocess.Popen[bytes]) -> tuple[int, list[str], str]:
 
 def test_by_hand(command: Command, secret: str) -> None:
     common = ["--meet", f"127.0.0.1:{free_port()}", "--secret-file", secret, "--map-by", "node", "-n", 4, "--symmetric"]
-    program = [sys.executable, "-c", PROGRAM]
+    program = [sys.executable, "-c", TOTAL]
     others = [start(command, f"m{place}", [*common, f"{place}/3", *program]) for place in (2, 1)]
     code, lines, said = end(start(command, "m0", [*common, "0/3", *program]))
     assert code == 0, said
@@ -114,7 +106,7 @@ def test_two_nodes_of_the_same_name(command: Command, secret: str) -> None:
 
 def test_pods_of_an_indexed_job(command: Command, secret: str) -> None:
     """With the environment of pods; the launcher's name is told, since there is no DNS of a cluster here."""
-    words = ["--meet", f"127.0.0.1:{free_port()}", "--map-by", "node", "-n", 2, sys.executable, "-c", PROGRAM]
+    words = ["--meet", f"127.0.0.1:{free_port()}", "--map-by", "node", "-n", 2, sys.executable, "-c", TOTAL]
     pods = [
         {
             "JOB_COMPLETION_INDEX": str(index),
@@ -155,7 +147,7 @@ def test_what_kubernetes_tells(secret: str) -> None:
 def test_a_job_of_another_launcher(command: Command) -> None:
     """Its ranks, one on each of its nodes, run a job of their own on these; here the nodes are simulated ones."""
     inner = [sys.executable, "-m", "pypmix", "run", "--roster", "pmix", "--map-by", "node", "-n", "4"]
-    done = command("run", "--nodes", 2, "-n", 2, *inner, sys.executable, "-c", PROGRAM)
+    done = command("run", "--nodes", 2, "-n", 2, *inner, sys.executable, "-c", TOTAL)
     assert done.code == 0, done.err
     assert sorted(done.lines) == ["0 4 node0 6", "1 4 node1 6", "2 4 node0 6", "3 4 node1 6"]
     done = command("run", "-n", 2, *inner, "true")

@@ -20,21 +20,13 @@ import yaml
 
 from harness import machine
 from harness.cluster import Cluster
+from harness.programs import TOTAL
 
 DEPLOY = machine.ROOT / "deploy" / "kubernetes"
 MANIFESTS = ("job.yaml", "jobset.yaml")
 DOMAIN = "default.svc.cluster.local"
 RESOLV = f"nameserver {{address}}\nsearch {DOMAIN} svc.cluster.local cluster.local\noptions ndots:5\n"
 LIMIT = 80.0
-
-PROGRAM = """\
-import pypmix
-with pypmix.Client() as me:
-    me.put("rank", me.rank)
-    me.fence(collect=True)
-    total = sum(me.get("rank", proc=proc) for proc in me.job.procs)
-    print(me.rank, me.job.size, me.node.hostname, total, flush=True)
-"""
 
 POD = """\
 hostname "$1"; files=$2; shift 2
@@ -218,7 +210,7 @@ def test_a_manifest_runs_as_it_stands(cluster: Cluster, tmp_path: Path, name: st
         pods.end()
 
 
-ARGS = ("--node-timeout", "60", "--map-by", "node", "-n", "3", "python", "-c", PROGRAM)
+ARGS = ("--node-timeout", "60", "--map-by", "node", "-n", "3", "python", "-c", TOTAL)
 RESULT = ["0 3 solver-0 3", "1 3 solver-1 3", "2 3 solver-2 3"]
 
 

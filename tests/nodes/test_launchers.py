@@ -15,6 +15,7 @@ from nodes.conftest import launcher_command
 
 from harness import machine
 from harness.cluster import Cluster
+from harness.programs import TOTAL
 
 NODES = ("n1", "n2", "n3")
 EXAMPLES = machine.ROOT / "docs" / "examples"
@@ -123,17 +124,6 @@ def test_a_rank_that_is_killed_ends_the_job_on_all_nodes(ranks) -> None:
 def test_slurm_names_the_nodes(ranks) -> None:
     job = ranks.begin(["hostname"], 3, NODES).wait()
     assert sorted(job.stdout.split()) == list(NODES), job.report()
-
-
-TOTAL = """
-import pypmix
-
-with pypmix.Client() as me:
-    me.put("rank", me.rank)
-    me.fence(collect=True)
-    total = sum(me.get("rank", proc=proc) for proc in me.job.procs)
-    print(me.rank, me.job.size, me.node.hostname, total, flush=True)
-"""
 
 
 @pytest.fixture
