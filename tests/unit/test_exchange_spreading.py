@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from pypmix.host.exchange import spreading, tree
+from pypmix.host.exchange import participant, spreading, tree
 from pypmix.host.exchange.limits import DECISION_SECONDS
-from pypmix.standard import attrs
+from pypmix.standard import attrs, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import DirectModex, FenceUpcall
 from pypmix.standard.types import RANK_WILDCARD, Proc
@@ -179,6 +179,26 @@ def test_a_time_limit_names_those_whose_data_is_missing():
     assert asked["n001"].end.code == TIMEOUT
     assert Proc("job", 2) in asked["n001"].end.missing
     assert session.hub.clock.now < 10
+    assert not open_in(session)
+
+
+def test_what_comes_before_the_decision_is_kept_up_to_a_limit(monkeypatch):
+    """A server that has got more than that ends the fence, for the others too once it hears the decision."""
+    monkeypatch.setattr(participant, "EARLY_BYTES", MUCH)
+    session = made(4)
+    late = []
+    session.hub.drop = lambda sender, to, message: (
+        (sender, to) == ("n000", "n002") and len(message) < 1000 and not late.append(message)
+    )
+    asked = {name: fence(session, name) for name in session.names}
+    session.hub.run(session.hub.clock.now + 1)
+    assert asked["n002"].end.code == statuses.ERR_OUT_OF_RESOURCE
+    assert f"more than {MUCH} bytes" in str(asked["n002"].end)
+    session.hub.drop = lambda *_: False
+    for message in late:
+        session.hub.send(session.hub._carriers["n000"], "n002", message)
+    session.hub.run()
+    assert asked["n001"].end.code == statuses.ERR_OUT_OF_RESOURCE
     assert not open_in(session)
 
 

@@ -53,6 +53,11 @@ SPREAD_BYTES = 256 << 10
 """A server keeps its data for a fence, and hands it on itself, from so many bytes on, if that of all would be so much.
 """
 
+EARLY_BYTES = 256 << 20
+EARLY_ENTRY = 256
+"""What a server keeps of the data of a fence that others send before it has heard the decision: as much as a decision
+that has the data itself; and what each message counts besides its data."""
+
 PIECE_BYTES = 1 << 20
 """The most data in one message to the next server."""
 

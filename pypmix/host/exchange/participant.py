@@ -24,7 +24,14 @@ from pypmix.host.exchange.codec import broken
 from pypmix.host.exchange.coordinator import Coordinator, Held
 from pypmix.host.exchange.errors import ServerLost, as_error, listed, log
 from pypmix.host.exchange.kinds import CANCEL, GATHER, KEY, OUTCOME, Outcome, Part, coordinator_of, parts_field
-from pypmix.host.exchange.limits import AGAIN_SECONDS, DECIDED_SECONDS, DECISION_SECONDS, MAX_AGAIN
+from pypmix.host.exchange.limits import (
+    AGAIN_SECONDS,
+    DECIDED_SECONDS,
+    DECISION_SECONDS,
+    EARLY_BYTES,
+    EARLY_ENTRY,
+    MAX_AGAIN,
+)
 from pypmix.host.exchange.spreading import DATA, PIECE, VOID, VOIDED, Spreading, is_much
 from pypmix.host.exchange.tree import ABSENT, GIVE_UP, NAMED, UP, UPWARDS, Relay, has_below, is_flat
 from pypmix.standard import keys, statuses
@@ -65,6 +72,7 @@ class Own:
         spreading: Once it is decided: the data of all that have kept any.
         decided: The decision, then.
         early: What other servers have sent of theirs before that.
+        early_bytes: How much that is.
         end: How it has ended.
     """
 
@@ -75,6 +83,7 @@ class Own:
         "decided",
         "done",
         "early",
+        "early_bytes",
         "end",
         "kept",
         "part",
@@ -103,6 +112,7 @@ class Own:
         self.spreading: Spreading | None = None
         self.decided = self.end = UNDECIDED
         self.early: list[Callable[[], None]] = []
+        self.early_bytes = 0
 
     @property
     def servers(self) -> Iterable[str]:
@@ -418,11 +428,21 @@ class Participant:
 
     def _take(self, own: Own, sender: str, name: Name, step: int, piece: bytes) -> None:
         if own.spreading is None:
-            own.early.append(lambda: self._take(own, sender, name, step, piece))
+            self._keep(own, lambda: self._take(own, sender, name, step, piece), len(piece))
         elif own.spreading.name == name:
             if not own.spreading.take(step, piece):
                 raise broken(f"{sender} sends data that does not belong to the fence")
             self._complete(own)
+
+    def _keep(self, own: Own, call: Callable[[], None], size: int) -> None:
+        """Something has come before the decision."""
+        own.early_bytes += size + EARLY_ENTRY
+        if own.early_bytes <= EARLY_BYTES:
+            own.early.append(call)
+            return
+        # Those who count on this server's data are told once the decision comes.
+        text = f"other servers have sent {self.name} more than {EARLY_BYTES} bytes for it before it was decided"
+        self._finish(own, deciding.failure(statuses.ERR_OUT_OF_RESOURCE, text))
 
     def _told_void(self, _sender: str, data: bytes) -> None:
         """The data of a server will not come."""
@@ -432,7 +452,7 @@ class Participant:
 
     def _void(self, own: Own, name: Name, outcome: Outcome) -> None:
         if own.spreading is None:
-            own.early.append(lambda: self._void(own, name, outcome))
+            self._keep(own, lambda: self._void(own, name, outcome), len(outcome.detail))
         elif own.spreading.name == name:
             self._finish(own, outcome)
 
