@@ -166,6 +166,11 @@ class Follower:
         self.address = "" if is_loopback(address) else address
         _keep_alive(connection, True)
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses of its node, as far as they are known."""
+        return (self.address,) if self.address else ()
+
     def begin(self, line: bytes) -> None:
         """Send it its line, upon which it becomes a daemon.
 

@@ -93,7 +93,7 @@ class PRRTERoster:
         if len(self._followers) < len(came):
             raise RosterError(f"the DVM has started two processes on one node ({', '.join(self._followers):.200})")
         return [
-            Node(name, given.get(name) or found.hello.cpus, (found.address,) if found.address else (), found.hello.cpus)
+            Node(name, given.get(name) or found.hello.cpus, found.addresses, found.hello.cpus)
             for name, found in self._followers.items()
         ]
 

@@ -125,11 +125,10 @@ class SymmetricRoster:
         if len({hello.name for hello in found}) < len(found):
             names = ", ".join(sorted([hello.name for hello in found]))
             raise RosterError(f"two nodes have the same name: {names:.300}; start one process on each node")
-        return [Node(hello.name, hello.slots or hello.cpus, self._addresses(hello.name), hello.cpus) for hello in found]
-
-    def _addresses(self, name: str) -> tuple[str, ...]:
-        follower = self._followers.get(name)
-        return (follower.address,) if follower is not None and follower.address else ()
+        addresses = {name: follower.addresses for name, follower in self._followers.items()}
+        return [
+            Node(hello.name, hello.slots or hello.cpus, addresses.get(hello.name, ()), hello.cpus) for hello in found
+        ]
 
     def start(self, node: Node, line: bytes) -> StartedDaemon:
         """Have the process that has come from a node become its daemon."""
