@@ -190,10 +190,10 @@ class Exchange:
     the others: all of a few; of many those that follow it by name after 1, 2, 4, ... places, and who comes into their
     place in the next moment. Of servers in a circle some of which have lost another one, one is followed by one that
     has not, unless all have: so that is enough, and a death costs each server a few messages. One that has both tells
-    the lost one, and if that is there, the later of the two by name leaves: it
-    tells all that it still has, and goes on alone. (The first server by name, where the session keeps what it has only
-    once, stays.) A server that has ended does not answer, and its end is told by each server's own carrier, after its
-    last message: what others have heard before ends nothing.
+    the lost one, and if that is there, the later of the two by name leaves: it tells all that it still has, and goes on
+    alone. (The first server by name, where the session keeps what it has only once, stays.) A server that has ended
+    does not answer, and its end is told by each server's own carrier, after its last message: what others have heard
+    before ends nothing.
 
     Args:
         carrier: What carries the messages; it belongs to the exchange from here on.

@@ -11,7 +11,7 @@ The servers stand in a circle, in the order of their names. Each has its own dat
 ... a server sends what it has of as many places, itself the first, to the one so many places before it: so after each
 step it has that of twice as many. Every server sends and gets the data of each other one once, in as many steps as the
 number of servers has binary digits. A step begins when what it sends is there; there are no requests, and nothing is
-kept longer than the fence goes on. What arrives before the decision waits for it (`Spreads.take`).
+kept longer than the fence goes on. What arrives before the decision waits for it (`Participant._take`).
 
 A fence that has ended well has the data of all: nothing is fetched later. The Standard wants it so (`COLLECT_DATA`
 makes data locally available, and a get that asks only its server has to find it), and a loss after the fence
