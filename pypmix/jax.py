@@ -32,6 +32,7 @@ import time
 from pypmix.client import Client
 from pypmix.host.addresses import ANYWHERE, REACH_SECONDS, all_addresses, listen
 from pypmix.lazy import missing
+from pypmix.requests.exchanging import seconds_left
 from pypmix.standard.errors import OperationTimeout, PMIxError, Unreachable
 
 try:
@@ -109,7 +110,7 @@ class PMIxCluster(ClusterEnv):  # type: ignore[misc]
             if "error" in told:
                 raise PMIxError(told["error"], operation=OPERATION, hint=PORT_HINT)
             found = _find(told, deadline)
-            answers = me.allgather(found, timeout=_left(deadline))
+            answers = me.allgather(found, timeout=seconds_left(deadline))
             if lost := [proc for proc, answer in zip(me.job, answers, strict=True) if not answer]:
                 where = f"{', '.join(told['addresses'])}, port {told['port']}"
                 text = f"process 0 of JAX cannot be reached at {where}"
@@ -117,7 +118,7 @@ class PMIxCluster(ClusterEnv):  # type: ignore[misc]
         finally:
             if offer is not None:
                 offer.close()
-        me.barrier(timeout=_left(deadline))
+        me.barrier(timeout=seconds_left(deadline))
         if offer is not None:
             cls._held = offer.held
         else:
@@ -217,11 +218,6 @@ def _hold(port: int) -> socket.socket:
     return held
 
 
-def _left(deadline: float) -> float:
-    """Return the seconds that a collective call has; it fails in time only if it is made."""
-    return max(deadline - time.monotonic(), 1.0)
-
-
 def _find(told: dict[str, Any], deadline: float) -> str:
     """Return the first of process 0's addresses at which it answers; empty if there is none."""
     token = told["token"].encode()
@@ -246,7 +242,7 @@ def _wait(address: str, port: int, deadline: float, seconds: float) -> None:
     """
     while True:
         try:
-            with socket.create_connection((address, port), _left(deadline)) as reached:
+            with socket.create_connection((address, port), seconds_left(deadline)) as reached:
                 # Where the port is free again, the system may connect a socket to itself.
                 if reached.getsockname() != reached.getpeername():
                     return

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as StructError
+from time import monotonic
 from zlib import crc32
 
 from pypmix.data import DataBuffer
@@ -60,6 +61,17 @@ _VERSION = 1
 _CODED = 1
 _FAILED = 2
 CALLS = ("bcast", "allgather", "gather", "scatter")
+
+
+def seconds_left(deadline: float) -> float:
+    """Return the time limit for a call of several that end together.
+
+    It is never less than a second, the least that PMIx has: a call that is not made at all leaves the others waiting.
+
+    Args:
+        deadline: When they end, by `time.monotonic`.
+    """
+    return max(deadline - monotonic(), 1.0)
 
 
 class Piece(Record):

@@ -18,10 +18,17 @@ except ImportError as error:
 if not is_available():
     raise ImportError("this torch was built without torch.distributed", name="torch.distributed")
 
+from pypmix.lazy import names
 from pypmix.torch.rendezvous import rendezvous
-from pypmix.torch.store import PMIxStore
 from pypmix.torch.world import client, environment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.torch.store import PMIxStore
 
 __all__ = ["PMIxStore", "client", "environment", "rendezvous"]
 
 register_rendezvous_handler("pmix", rendezvous)
+
+# Most programs have a TCPStore.
+__getattr__, __dir__ = names("pypmix.torch", {"pypmix.torch.store": "PMIxStore"})

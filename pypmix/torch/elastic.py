@@ -20,7 +20,6 @@ of its agents is lost.
 from __future__ import annotations
 
 import json
-import secrets
 import time
 
 from torch.distributed import PrefixStore
@@ -35,7 +34,7 @@ from torch.distributed.elastic.rendezvous.api import (
 
 from pypmix.recipes.keyvalues import KeyValues
 from pypmix.standard.errors import PMIxError
-from pypmix.torch.rendezvous import TOKEN, connected, opened
+from pypmix.torch.rendezvous import connected, listening, new_token, opened
 from pypmix.torch.store import PMIxStore
 from pypmix.torch.world import client, losses
 
@@ -200,11 +199,12 @@ class PMIxRendezvous(RendezvousHandler):  # type: ignore[misc]
         """Open the store of this round's workers, or find it."""
         key = f"store.{self._round}"
         if self._members[0] == self._own:
-            store, places = opened(str(self._params.get("interface") or ""), self._me.job.number_of_nodes == 1)
+            token = new_token()
+            listener, places = listening(str(self._params.get("interface") or ""), self._me.job.number_of_nodes == 1)
+            store = opened(listener, token)
             # Workers of the last round are gone.
             self._stores[:] = [store]
-            found = {"token": secrets.token_hex(8), "port": store.port, "places": places}
-            store.set(TOKEN, found["token"])
+            found = {"token": token, "port": store.port, "places": places}
             self._values.set(key, json.dumps(found).encode())
             return RendezvousStoreInfo(store.host, store.port)
         (told,) = self._watched().wait([key], max(deadline - time.monotonic(), 0.0))

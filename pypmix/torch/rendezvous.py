@@ -4,11 +4,15 @@ Theory of operation
 -------------------
 Rank, size and place come from PMIx; no process reads a port, a file or a host's name from its environment.
 
-Rank 0 listens first, on a port that the system chooses, and gives that open socket to its TCPStore. Then it tells all
-ranks where, by `bcast`: no other process can have the port by then. The others try the addresses in turn until they
-reach a store that knows the token of this rendezvous, since an address such as that of a container bridge may be there
-on each node. Then all tell each other whether they have reached it. So a rank that has not come, has ended on the way,
-or cannot reach rank 0 is named to all of them, on time.
+Rank 0 listens first, on a port that the system chooses, and tells all ranks where, by `bcast`: no other process can
+have the port by then. All have come when that ends; a rank that has not, or has ended, is named to all, on time. Then
+rank 0 gives the open socket to its TCPStore, while the system already takes the connections of the others. These
+try the addresses in turn until they reach a store that knows the token of this rendezvous, since an address such as
+that of a container bridge may be there on each node.
+
+On one node nothing but the end of rank 0 keeps a rank from reaching it, so there is no more to agree about. On several,
+each rank counts itself in the store once it has reached it, and all wait for each other. If not all are counted then,
+they tell each other why, and all raise an error that names those which could not.
 
 What torch does with that store later is torch's: a rank that is lost then is noticed by its own time limits.
 
@@ -20,7 +24,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import socket
 import time
 from datetime import timedelta
@@ -30,10 +33,9 @@ import torch.distributed
 from torch.distributed import TCPStore
 
 from pypmix.host.addresses import ANYWHERE, is_loopback, listen, offered_addresses
-from pypmix.recipes.keyvalues import KeyValues
+from pypmix.requests.exchanging import seconds_left
 from pypmix.standard import keys, statuses
-from pypmix.standard.errors import NotSupported, PMIxError
-from pypmix.torch.store import PMIxStore
+from pypmix.standard.errors import NotSupported, OperationTimeout, PMIxError
 from pypmix.torch.world import client, environment, losses
 
 TYPE_CHECKING = False
@@ -43,12 +45,16 @@ if TYPE_CHECKING:
     from torch.distributed import Store
 
     from pypmix.client import Client
+    from pypmix.torch.store import PMIxStore
 
 DEFAULT_TIMEOUT = timedelta(minutes=30)
 """That of torch for gloo, where the caller gives none."""
 
 TOKEN = "pypmix/rendezvous"
 """The key in the store under which rank 0 puts the token of this rendezvous."""
+
+REACHED = "pypmix/reached"
+"""The key in the store under which the ranks of several nodes are counted."""
 
 TRY_SECONDS = 5.0
 """Seconds until one of several addresses is taken for one that cannot be reached from here, and for one try there."""
@@ -95,7 +101,7 @@ def rendezvous(url: str, timeout: timedelta = DEFAULT_TIMEOUT, **_options: objec
         yield shared, me.rank, me.job.size
         raise RuntimeError(AGAIN)
     store, problem = _serve(me, options, deadline) if me.rank == 0 else _reach(me, deadline)
-    problems = me.allgather(problem, timeout=_left(deadline))
+    problems = _problems(me, store, problem, deadline)
     if store is None or any(problems):
         told = [f"rank {rank} cannot reach it: {text}" for rank, text in enumerate(problems) if text]
         raise PMIxError(
@@ -113,6 +119,10 @@ def rendezvous(url: str, timeout: timedelta = DEFAULT_TIMEOUT, **_options: objec
 
 def _shared(me: Client, deadline: float) -> PMIxStore:
     """Return the store over published data."""
+    # Most programs do without it.
+    from pypmix.recipes.keyvalues import KeyValues
+    from pypmix.torch.store import PMIxStore
+
     lost = losses()
 
     def check() -> None:
@@ -120,13 +130,13 @@ def _shared(me: Client, deadline: float) -> PMIxStore:
             text = f"{', '.join([f'rank {proc.rank}' for proc in sorted(lost)])} ended without finalizing"
             raise PMIxError(text, operation="pmix://", procs=sorted(lost), status=statuses.ERR_PROC_ABORTED)
 
-    name, problem = f"torch.{secrets.token_hex(8)}", ""
+    name, problem = f"torch.{new_token()}", ""
     if me.rank == 0:
         try:
             KeyValues(me, name, me.job.procs).probe()
         except PMIxError as error:
             problem = str(error)
-    name, problem = me.bcast([name, problem] if me.rank == 0 else None, timeout=_left(deadline))
+    name, problem = me.bcast([name, problem] if me.rank == 0 else None, timeout=seconds_left(deadline))
     if problem:
         raise NotSupported(
             f"there is no store=pmix here: {problem}", operation="pmix://", hint="pmix:// has a TCPStore"
@@ -145,22 +155,56 @@ def _check(url: str, options: Mapping[str, str], me: Client) -> None:
             raise ValueError(f"{name} is {options[name]} here, but {value} in PMIx: leave it out with pmix://")
 
 
-def _serve(me: Client, options: Mapping[str, str], deadline: float) -> tuple[TCPStore, str]:
-    """Open the store at rank 0, and tell the others where it is."""
-    token = secrets.token_hex(8)
+def _serve(me: Client, options: Mapping[str, str], deadline: float) -> tuple[TCPStore | None, str]:
+    """Tell the others where the store of rank 0 is, and open it."""
+    token = new_token()
     try:
-        store, places = opened(options.get("interface", ""), me.job.number_of_nodes == 1)
-        store.set(TOKEN, token)
-    except (OSError, RuntimeError, ValueError) as error:
+        listener, places = listening(options.get("interface", ""), _alone(me))
+    except (OSError, ValueError) as error:
         # The others shall not wait for it.
-        me.bcast({"problem": f"{type(error).__name__}: {error}"}, codec=json, timeout=_left(deadline))
+        me.bcast({"problem": f"{type(error).__name__}: {error}"}, codec=json, timeout=seconds_left(deadline))
         raise
-    me.bcast({"token": token, "port": store.port, "places": places}, codec=json, timeout=_left(deadline))
-    return store, ""
+    told = {"token": token, "port": listener.getsockname()[1], "places": places}
+    try:
+        me.bcast(told, codec=json, timeout=seconds_left(deadline))
+    except BaseException:
+        listener.close()
+        raise
+    try:
+        return opened(listener, token), ""
+    except (OSError, RuntimeError) as error:
+        return None, f"{type(error).__name__}: {error}"
 
 
-def opened(interface: str, alone: bool) -> tuple[TCPStore, list[str]]:
-    """Return a new store, and by which addresses it may be reached.
+def _alone(me: Client) -> bool:
+    return me.job.number_of_nodes == 1
+
+
+def _problems(me: Client, store: TCPStore | None, problem: str, deadline: float) -> list[str]:
+    """Return for each rank why it does not reach the store; empty where it does."""
+    if _alone(me):
+        if problem and me.rank:
+            try:
+                # Those that have reached rank 0 do not come; if it has ended, this raises an error that names it.
+                me.barrier(timeout=min(seconds_left(deadline), TRY_SECONDS))
+            except OperationTimeout:
+                pass
+        return [problem if rank == me.rank else "" for rank in range(me.job.size)]
+    if store is not None:
+        store.add(REACHED, 1)
+    me.barrier(timeout=seconds_left(deadline))
+    if store is not None and store.add(REACHED, 0) == me.job.size:
+        return []
+    return me.allgather(problem, timeout=seconds_left(deadline))
+
+
+def new_token() -> str:
+    """Return what tells one store from all others."""
+    return os.urandom(8).hex()
+
+
+def listening(interface: str, alone: bool) -> tuple[socket.socket, list[str]]:
+    """Return a socket for a store, and by which addresses it may be reached.
 
     Args:
         interface: The network where it listens, if that is given.
@@ -170,11 +214,14 @@ def opened(interface: str, alone: bool) -> tuple[TCPStore, list[str]]:
         OSError: There is no such interface, or no port.
     """
     places = ["127.0.0.1"] if alone and not interface else offered_addresses(interface)
-    own = places[0] if alone or interface else "localhost"
-    listener = listen((ANYWHERE if own == "localhost" else own, 0))
-    port = listener.getsockname()[1]
+    return listen((places[0] if alone or interface else ANYWHERE, 0)), places
+
+
+def opened(listener: socket.socket, token: str) -> TCPStore:
+    """Return a new store with a token, which takes a socket over that listens."""
+    own, port = listener.getsockname()[:2]
     store = TCPStore(
-        own,
+        own if own not in (ANYWHERE, "0.0.0.0") else "localhost",
         port,
         is_master=True,
         wait_for_workers=False,
@@ -182,19 +229,20 @@ def opened(interface: str, alone: bool) -> tuple[TCPStore, list[str]]:
         # The store closes it.
         master_listen_fd=listener.detach(),
     )
-    return store, places
+    store.set(TOKEN, token)
+    return store
 
 
 def _reach(me: Client, deadline: float) -> tuple[TCPStore | None, str]:
     """Return the store of rank 0, or why it cannot be reached."""
-    found = me.bcast(codec=json, timeout=_left(deadline))
+    found = me.bcast(codec=json, timeout=seconds_left(deadline))
     if "problem" in found:
         text = f"rank 0 could not open its store: {found['problem']}"
         raise PMIxError(text, operation="pmix://", procs=[me.job[0]])
     tried = []
     for place in found["places"]:
         try:
-            return connected(place, found["port"], found["token"], _left(deadline)), ""
+            return connected(place, found["port"], found["token"], seconds_left(deadline)), ""
         except (OSError, RuntimeError) as error:
             tried.append(f"{place} port {found['port']}: {error}")
     return None, ", ".join(tried)
@@ -211,19 +259,16 @@ def connected(place: str, port: int, token: str, seconds: float = CONNECT_SECOND
         # torch would try again and again where nothing listens any more.
         with socket.create_connection((place, port), min(seconds, TRY_SECONDS)) as probe:
             address = probe.getpeername()[0]
+        limit = timedelta(seconds=TRY_SECONDS)
         try:
-            limit = timedelta(seconds=TRY_SECONDS)
             store = TCPStore(address, port, is_master=False, timeout=limit, wait_for_workers=False)
-            # On this node alone, no other process can have the port.
-            if is_loopback(place) or store.check([TOKEN]) and store.get(TOKEN).decode() == token:
-                return store
         except RuntimeError:
             if time.monotonic() > end:
                 raise
             continue
-        raise OSError("it is the store of another job")
-
-
-def _left(deadline: float) -> float:
-    # PMIx has whole seconds.
-    return max(deadline - time.monotonic(), 1.0)
+        # On this node alone, no other process can have the port. Rank 0 may not have set the token yet.
+        if not is_loopback(place):
+            store.wait([TOKEN], limit)
+            if store.get(TOKEN).decode() != token:
+                raise OSError("it is the store of another job")
+        return store

@@ -1,9 +1,16 @@
-"""The time to a ready process group of torch, by `pmix://` and by what people use today, in one run; and port races.
+"""The time to a ready process group of torch, by pypmix and by what people use today, in one run; and port races.
 
-`python tests/bench/torch_ready.py [RANKS [ROUNDS]]` prints the median and the least time of `init_process_group` on
-gloo for each way: the ranks begin together, behind a barrier of PMIx, and what they have imported is not counted. The
-port of `env://` is one that was free a moment before. `--race STARTS [JOBS]` has jobs side by side make so many
-rendezvous, and counts those that fail. It takes the Python of `tests/harness/provision_frameworks.py`.
+`python tests/bench/torch_ready.py [RANKS [ROUNDS]]` prints, for each way to `init_process_group` on gloo, the median
+and the least time from when all ranks are let go until the last one is ready, and the median of its ratios to `env://`
+in the same round. A "cold" rank has imported torch and no more: the import of `pypmix.torch` and the client's opening
+count. An "open" one has done both. The ways take turns. The port of `env://` is one that was free a moment before.
+
+`--torchrun [AGENTS [ROUNDS]]` has torchrun's back ends take turns: agents that have imported torch are let go, and it
+takes the time until the last worker runs, and until the last one has a process group.
+
+`--race STARTS [JOBS]` has jobs side by side make so many rendezvous, and counts those that fail.
+
+It takes the Python of `tests/harness/provision_frameworks.py`.
 """
 
 from __future__ import annotations
@@ -13,83 +20,232 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from datetime import timedelta
 from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parents[2]
 WAYS = ("env://", "pmix://", "pmix://?store=pmix")
+BACKENDS = ("c10d", "pmix")
+LIMIT = 300
+
+WORKER = """
+import os, sys, time
+begun = time.monotonic()
+import torch.distributed as dist
+dist.init_process_group("gloo")
+ready = time.monotonic()
+dist.barrier()
+with open(sys.argv[1] + os.environ["RANK"], "w") as file:
+    file.write(f"{begun} {ready}")
+dist.destroy_process_group()
+"""
 
 
-def rank(rounds: int, race: bool) -> None:
-    """Form process groups in a rank, by each way in turn."""
-    from datetime import timedelta
+def rank(path: str) -> None:
+    """Do in a rank what the bench asks for; what is to be cold in a child."""
+    import torch.distributed as dist
 
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(path)
+        words = line.makefile()
+        while asked := words.readline().split():
+            if asked[0] == "open":
+                import pypmix.torch
+
+                pypmix.torch.client()
+            elif child := os.fork():
+                os.waitpid(child, 0)
+                continue
+            line.sendall(b"ready\n")
+            number, size, port = words.readline().split()
+            if asked[1] == "torchrun":
+                agent(asked[2], port, size, asked[3:])
+            else:
+                group(asked[1], number, size, port)
+            line.sendall(f"{time.monotonic()}\n".encode())
+            if dist.is_initialized():
+                dist.barrier()
+                dist.destroy_process_group()
+            if asked[0] != "open":
+                return
+
+
+def group(way: str, number: str, size: str, port: str) -> None:
+    """Make a process group."""
+    import torch.distributed as dist
+
+    if way.startswith("pmix"):
+        import pypmix.torch  # noqa: F401
+    else:
+        os.environ |= {"RANK": number, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    dist.init_process_group("gloo", init_method=way, timeout=timedelta(seconds=LIMIT))
+
+
+def agent(backend: str, port: str, size: str, worker: list[str]) -> None:
+    """Be an agent of torchrun."""
+    from torch.distributed import run
+
+    if backend == "pmix":
+        # As the entry point does it, where pypmix is installed.
+        from torch.distributed.elastic.rendezvous.registry import handler_registry
+
+        from pypmix.torch import elastic
+
+        handler_registry.register("pmix", elastic.handler())
+    place = ["--rdzv-endpoint", f"127.0.0.1:{port}"] if backend == "c10d" else []
+    run.main(["--nnodes", size, "--rdzv-backend", backend, "--rdzv-id", f"job{port}", *place, *worker])
+
+
+def race(rounds: int) -> None:
+    """Make rendezvous in a rank; print how many failed."""
     import torch.distributed as dist
 
     import pypmix.torch
 
-    me = pypmix.torch.client()
-    places = pypmix.torch.environment()
-    limit = timedelta(seconds=300)
     failed = 0
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
     for _ in range(rounds):
-        if race:
-            try:
-                found = next(dist.rendezvous("pmix://", timeout=limit))
-                del found
-            except Exception as error:
-                failed += 1
-                print(f"failed: {error}", flush=True)
-            continue
-        for way in WAYS:
-            if way == "env://":
-                with socket.create_server(("", 0)) as free:
-                    port = me.bcast(free.getsockname()[1] if me.rank == 0 else None)
-                os.environ |= {**places, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            me.barrier()
-            started = time.perf_counter()
-            dist.init_process_group("gloo", init_method=way, timeout=limit)
-            times[way].append(time.perf_counter() - started)
-            dist.barrier()
-            dist.destroy_process_group()
-            me.barrier()
-    if me.rank == 0:
-        if race:
-            print(f"races {rounds} {failed}", flush=True)
-        for way, taken in times.items():
-            if taken:
-                print(f"time {way} {statistics.median(taken)} {min(taken)}", flush=True)
+        try:
+            found = next(dist.rendezvous("pmix://", timeout=timedelta(seconds=LIMIT)))
+            del found
+        except Exception as error:
+            failed += 1
+            print(f"failed: {error}", flush=True)
+    if pypmix.torch.client().rank == 0:
+        print(f"races {rounds} {failed}", flush=True)
 
 
-def start(python: str, ranks: int, *words: str) -> subprocess.Popen[str]:
+class Ranks:
+    """The ranks of a job, which do what they are told.
+
+    Args:
+        count: How many.
+        folder: A folder of this job.
+    """
+
+    def __init__(self, count: int, folder: str) -> None:
+        path = f"{folder}/line"
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen(count)
+            listener.settimeout(LIMIT)
+            self._job = start(count, "--rank", path)
+            self._lines = [listener.accept()[0] for _ in range(count)]
+        for line in self._lines:
+            line.settimeout(LIMIT)
+        self._words = [line.makefile() for line in self._lines]
+
+    def begin(self, *asked: str) -> float:
+        """Let all begin with something at one moment; return that."""
+        self._tell(lambda _: " ".join(asked))
+        for words in self._words:
+            assert words.readline() == "ready\n", "a rank has ended"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        begun = time.monotonic()
+        self._tell(lambda number: f"{number} {len(self._lines)} {port}")
+        return begun
+
+    def end(self) -> float:
+        """Wait for all; return when the last one was done."""
+        return max([float(words.readline()) for words in self._words])
+
+    def close(self) -> None:
+        """End the job."""
+        for line, words in zip(self._lines, self._words, strict=True):
+            words.close()
+            line.close()
+        self._job.wait(LIMIT)
+
+    def _tell(self, text: Callable[[int], str]) -> None:
+        for number, line in enumerate(self._lines):
+            line.sendall(f"{text(number)}\n".encode())
+
+
+def start(ranks: int, *words: str) -> subprocess.Popen[str]:
     """Start a job of this program's ranks."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pypmix", "run", "-n", str(ranks), python, __file__, "--rank", *words]
+    cache = os.environ.get("PYPMIX_TEST_CACHE") or ROOT / ".tox" / "native"
+    python = os.environ.get("TORCH_PYTHON") or str(Path(cache) / "torch" / "bin" / "python")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    # An installed pypmix has been compiled.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    command = [sys.executable, "-m", "pypmix", "run", "-n", str(ranks), python, __file__, *words]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
+def table(title: str, times: dict[str, list[float]]) -> None:
+    """Print the times of several ways, of which the first one is what the others are compared with."""
+    print(f"{title:<28} {'median ms':>10} {'least ms':>10} {'ratio':>6}")
+    first = next(iter(times.values()))
+    for way, taken in times.items():
+        ratio = statistics.median([one / other for one, other in zip(taken, first, strict=True)])
+        print(f"{way:<28} {statistics.median(taken) * 1e3:>10.1f} {min(taken) * 1e3:>10.1f} {ratio:>6.2f}")
+
+
+def groups(ranks: int, rounds: int, folder: str) -> None:
+    """Compare ways to a process group."""
+    job = Ranks(ranks, folder)
+    for warmth in "cold", "open":
+        times: dict[str, list[float]] = {way: [] for way in WAYS}
+        for way in WAYS:
+            job.begin(warmth, way)
+            job.end()
+        for number in range(rounds):
+            for way in WAYS[number % 3 :] + WAYS[: number % 3]:
+                begun = job.begin(warmth, way)
+                times[way].append(job.end() - begun)
+        table(f"{warmth}, {ranks} ranks", times)
+    job.close()
+
+
+def agents(count: int, rounds: int, folder: str) -> None:
+    """Compare back ends of torchrun."""
+    worker, told = Path(folder, "worker.py"), Path(folder, "told")
+    worker.write_text(WORKER)
+    job = Ranks(count, folder)
+    running: dict[str, list[float]] = {backend: [] for backend in BACKENDS}
+    ready: dict[str, list[float]] = {backend: [] for backend in BACKENDS}
+    for number in range(rounds):
+        for backend in BACKENDS[:: 1 - 2 * (number % 2)]:
+            begun = job.begin("cold", "torchrun", backend, str(worker), str(told))
+            job.end()
+            files = [Path(f"{told}{each}") for each in range(count)]
+            found = [file.read_text().split() for file in files]
+            for file in files:
+                file.unlink()
+            running[backend].append(max([float(first) for first, _ in found]) - begun)
+            ready[backend].append(max([float(last) for _, last in found]) - begun)
+    job.close()
+    table(f"{count} agents' workers run", running)
+    table(f"{count} agents' group is ready", ready)
+
+
+def races(starts: int, jobs: int) -> None:
+    """Have jobs side by side make rendezvous."""
+    running = [start(2, "--racing", str(-(-starts // jobs))) for _ in range(jobs)]
+    lines = [line.split() for job in running for line in job.communicate()[0].splitlines()]
+    found = [line for line in lines if line[:1] == ["races"]]
+    done, failed = sum(int(line[1]) for line in found), sum(int(line[2]) for line in found)
+    print(f"{done} rendezvous of {len(found)} of {jobs} jobs side by side, {failed} failed")
+
+
 def main(words: list[str]) -> None:
-    if words[:1] == ["--rank"]:
-        rank(int(words[1]), words[2:] == ["race"])
-        return
-    cache = os.environ.get("PYPMIX_TEST_CACHE") or ROOT / ".tox" / "native"
-    python = os.environ.get("TORCH_PYTHON") or str(Path(cache) / "torch" / "bin" / "python")
-    if words[:1] == ["--race"]:
-        starts, jobs = int(words[1]), int(words[2]) if words[2:] else 4
-        running = [start(python, 2, str(-(-starts // jobs)), "race") for _ in range(jobs)]
-        lines = [line.split() for job in running for line in job.communicate()[0].splitlines()]
-        races = [line for line in lines if line[:1] == ["races"]]
-        done, failed = sum(int(line[1]) for line in races), sum(int(line[2]) for line in races)
-        print(f"{done} rendezvous of {len(races)} of {jobs} jobs side by side, {failed} failed")
-        return
-    ranks, rounds = int(words[0]) if words else 2, int(words[1]) if words[1:] else 20
-    found, _ = start(python, ranks, str(rounds)).communicate()
-    times = {line.split()[1]: line.split()[2:] for line in found.splitlines() if line.startswith("time ")}
-    print(f"{'ranks ' + str(ranks):<20} {'median ms':>10} {'least ms':>10} {'to env://':>10}")
-    for way, (median, least) in times.items():
-        ratio = float(median) / float(times["env://"][0])
-        print(f"{way:<20} {float(median) * 1e3:>10.1f} {float(least) * 1e3:>10.1f} {ratio:>10.2f}")
+    kind = words.pop(0) if words and words[0].startswith("-") else ""
+    if kind == "--rank":
+        rank(words[0])
+    elif kind == "--racing":
+        race(int(words[0]))
+    elif kind == "--race":
+        races(int(words[0]), int(words[1]) if words[1:] else 4)
+    else:
+        compare = agents if kind == "--torchrun" else groups
+        with tempfile.TemporaryDirectory() as folder:
+            compare(int(words[0]) if words else 2, int(words[1]) if words[1:] else 10, folder)
 
 
 if __name__ == "__main__":

@@ -106,6 +106,15 @@ def test_ranks_that_die_in_a_rendezvous() -> None:
             assert re.search(rf"^{rank} {step}: PartialSuccess .*:0\b", out, re.MULTILINE), out
 
 
+def test_a_rank_that_cannot_reach_the_store() -> None:
+    """All are told who it is, and may try again."""
+    out = run(*PYPMIX_RUN, "-n", "3", PYTHON, str(SCRIPTS / "unreached.py"))
+    for rank in range(3):
+        told = rf"^{rank} is told of \[1\]: .*rank 1 cannot reach it: .*no route to it"
+        assert re.search(told, out, re.MULTILINE), out
+        assert f"{rank} of 3: 3\n" in out, out
+
+
 def test_the_store_over_pmix_alone() -> None:
     """Its contract, a process group over it, and a rank that is killed: the others do not wait for it."""
     out = run(*PYPMIX_RUN, "-n", "3", "--keep-going", PYTHON, str(SCRIPTS / "store.py"), check=False)

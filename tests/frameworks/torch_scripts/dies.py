@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from datetime import timedelta
 
 from torch.distributed import rendezvous
@@ -9,9 +10,9 @@ from torch.distributed import rendezvous
 import pypmix.torch
 
 me = pypmix.torch.client()
+module = sys.modules["pypmix.torch.rendezvous"]
 if me.rank == 0:
-    # The last thing of a rendezvous.
-    type(me).allgather = lambda *_args, **_options: os.kill(os.getpid(), signal.SIGKILL)
+    module.opened = lambda *_args: os.kill(os.getpid(), signal.SIGKILL)
 for step in ("on the way", "before"):
     try:
         next(rendezvous("pmix://", timeout=timedelta(seconds=150)))
