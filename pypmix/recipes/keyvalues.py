@@ -184,7 +184,22 @@ class KeyValues:
             missing = [key for key, value in zip(keys, values, strict=True) if value is None]
             if not missing:
                 return [value for value in values if value is not None]
-            self._await(self._chain(missing[0]), deadline, f"{len(missing)} keys have no value, such as {missing[0]!r}")
+            self._await_one(missing, deadline)
+
+    def await_all(self, keys: Sequence[str], timeout: float) -> None:
+        """Wait until all of the keys have a value, or a queue of that name has one, which is seen within a second.
+
+        Raises:
+            OperationTimeout: Some have none in time; the text names them.
+        """
+        deadline = time.monotonic() + timeout
+        while missing := self.missing(keys):
+            self._await_one(missing, deadline)
+
+    def missing(self, keys: Sequence[str]) -> list[str]:
+        """Return which of the keys have no value, and no queue of that name that has one."""
+        absent = [key for key, value in zip(keys, self.get_all(keys), strict=True) if value is None]
+        return [key for key in absent if not self.length(key)]
 
     def push(self, queue: str, value: bytes) -> None:
         """Append a value to a queue."""
@@ -288,6 +303,10 @@ class KeyValues:
             known = self._chains.setdefault(chain, [])
             # What another thread has read meanwhile is the same.
             known[number:] = [*changes, *known[number + len(changes) :]]
+
+    def _await_one(self, missing: Sequence[str], deadline: float) -> None:
+        """Wait for the next change of the first of some keys, or for the end of a slice."""
+        self._await(self._chain(missing[0]), deadline, f"{len(missing)} keys have no value, such as {missing[0]!r}")
 
     def _await(self, chain: str, deadline: float, what: str) -> None:
         """Wait for the next change of a chain, or for the end of a slice.

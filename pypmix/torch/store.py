@@ -96,13 +96,13 @@ class PMIxStore(Store):  # type: ignore[misc]
 
     @_told
     def check(self, keys: Sequence[str]) -> bool:
-        """Tell whether all of the keys have a value."""
-        return None not in self._values.get_all(keys)
+        """Tell whether all of the keys have a value, or a queue of that name that has one."""
+        return not self._values.missing(keys)
 
     @_told
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        """Wait until all of the keys have a value, by default until the store's time limit."""
-        self._values.wait(keys, (timeout or self.timeout).total_seconds())
+        """Wait until `check` is true of all of the keys, by default until the store's time limit."""
+        self._values.await_all(keys, (timeout or self.timeout).total_seconds())
 
     @_told
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
@@ -150,10 +150,7 @@ class PMIxStore(Store):  # type: ignore[misc]
         """Return the store itself, which any thread may use."""
         return self
 
-    # The names by which torch's C++ code, such as `PrefixStore`, looks for some of the methods.
+    # The names by which torch's C++ code, such as `PrefixStore`, looks for some of the methods. It does not look for
+    # `list_keys` and the queues.
     deleteKey = delete_key
     getNumKeys = num_keys
-    listKeys = list_keys
-    queuePush = queue_push
-    queuePop = queue_pop
-    queueLen = queue_len

@@ -224,8 +224,13 @@ def test_queues() -> None:
     assert callers[0].length("q") == 0
     with pytest.raises(OperationTimeout, match="queue 'q' is empty"):
         callers[0].pop("q", 0)
+    callers[0].set("k", b"")
+    assert callers[1].missing(["k", "q", "no"]) == ["q", "no"]
+    with pytest.raises(OperationTimeout, match="1 keys have no value, such as 'q'"):
+        callers[1].await_all(["k", "q"], 0.05)
     callers[3].push("q", b"last")
     assert callers[0].length("q") == 1
+    callers[1].await_all(["k", "q"], LIMIT)
 
 
 def test_long_chains_are_read_in_few_requests() -> None:

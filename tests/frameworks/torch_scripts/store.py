@@ -48,8 +48,11 @@ def contract(store, name):
 def queues(store):
     store.queue_push("q", "1")
     store.queue_push("q", "2")
+    assert store.check(["q"]) and not store.check(["q", "no"])
+    store.wait(["q"])
     assert store.queue_len("q") == 2 and store.queue_pop("q") == b"1" and store.queue_pop("q", False) == b"2"
     raised(dist.QueueEmptyError, store.queue_pop, "q", False)
+    assert not store.check(["q"])
 
 
 def main():
