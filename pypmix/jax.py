@@ -18,11 +18,16 @@ The steps, all in the thread that calls `initialize`, and each within its `initi
    found none, all raise.
 3. Process 0 answers no more (`barrier`), and goes on to start JAX's server. The others wait until that listens: JAX's
    clients wait for a second where they come too early.
+
+From then on it is JAX's native code that waits for all processes. No Python code runs in the thread that has called it,
+and it ends the process at its time limit, so that the end of another process cannot become an exception there. What
+PMIx tells of it is logged at once, by another thread.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import socket
@@ -33,7 +38,8 @@ from pypmix.client import Client
 from pypmix.host.addresses import ANYWHERE, REACH_SECONDS, all_addresses, listen
 from pypmix.lazy import missing
 from pypmix.requests.exchanging import seconds_left
-from pypmix.standard.errors import OperationTimeout, PMIxError, Unreachable
+from pypmix.standard.enums import EventCode
+from pypmix.standard.errors import OperationTimeout, PartialSuccess, PMIxError, Unreachable
 
 try:
     from jax._src.clusters import ClusterEnv
@@ -44,7 +50,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from pypmix.events import Event
+    from pypmix.standard.types import Proc
+
 __all__ = ["PMIxCluster"]
+
+logger = logging.getLogger(__name__)
 
 TIMEOUT = 300
 """JAX's own limit in seconds, where it names none."""
@@ -64,6 +75,7 @@ class PMIxCluster(ClusterEnv):  # type: ignore[misc]
     name: str = "pmix"
 
     _client: Client | None = None
+    _lost: set[Proc]
     _held: socket.socket | None = None
 
     @classmethod
@@ -79,8 +91,18 @@ class PMIxCluster(ClusterEnv):  # type: ignore[misc]
     def _me(cls) -> Client:
         # It stays open until the end of the process, by which launchers tell an end from a crash.
         if cls._client is None or not cls._client.is_open:
-            cls._client = Client(singleton="forbid").open()
+            me = cls._client = Client(singleton="forbid").open()
+            cls._lost = set()
+            if me.supports("events"):
+                me.on(EventCode.ERR_PROC_ABORTED)(lambda event: cls._loses(me, event))
         return cls._client
+
+    @classmethod
+    def _loses(cls, me: Client, event: Event) -> None:
+        lost = [proc for proc in event.affected if proc in me.job]
+        cls._lost.update(lost)
+        for proc in lost:
+            logger.error("process %d of JAX (%s) has ended without finalizing; JAX waits to its limit", proc.rank, proc)
 
     @classmethod
     def is_env_present(cls) -> bool:
@@ -122,7 +144,7 @@ class PMIxCluster(ClusterEnv):  # type: ignore[misc]
         if offer is not None:
             cls._held = offer.held
         else:
-            _wait(found, told["port"], deadline, seconds)
+            _wait(found, told["port"], deadline, seconds, cls._lost)
         return f"[{found}]:{told['port']}" if ":" in found else f"{found}:{told['port']}"
 
     @classmethod
@@ -234,13 +256,17 @@ def _find(told: dict[str, Any], deadline: float) -> str:
     return ""
 
 
-def _wait(address: str, port: int, deadline: float, seconds: float) -> None:
+def _wait(address: str, port: int, deadline: float, seconds: float, lost: set[Proc]) -> None:
     """Return when a server listens on the port.
 
     Raises:
+        PartialSuccess: A process has ended, so that JAX would wait for it to no end.
         OperationTimeout: None does in time.
     """
     while True:
+        if gone := sorted(lost):
+            text = "processes of JAX have ended before all were connected"
+            raise PartialSuccess(text, operation=OPERATION, missing=gone)
         try:
             with socket.create_connection((address, port), seconds_left(deadline)) as reached:
                 # Where the port is free again, the system may connect a socket to itself.

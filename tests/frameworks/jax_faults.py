@@ -47,20 +47,17 @@ def coordinator(me: Client) -> None:
         pypmix.jax.PMIxCluster.get_coordinator_address(LIMIT)
         die()
     try:
-        jax.distributed.initialize(cluster_detection_method="pmix", initialization_timeout=5)
-    except OperationTimeout as error:
-        print(f"{me.rank}: {error.detail}", flush=True)
+        jax.distributed.initialize(cluster_detection_method="pmix", initialization_timeout=LIMIT)
+    except PartialSuccess as error:
+        print(f"{me.rank} before JAX without {ranks(error)}", flush=True)
 
 
 def connecting(me: Client) -> None:
-    """One is killed when all have the address, before it connects: from here on it is JAX that waits for it."""
+    """One is killed when all have the address, before it connects: from here on JAX waits for it, and ends."""
     if me.rank == 2:
         pypmix.jax.PMIxCluster.get_coordinator_address(LIMIT)
         die()
-    try:
-        jax.distributed.initialize(initialization_timeout=8)
-    except Exception as error:
-        print(f"{me.rank}: {type(error).__name__}: {error}", flush=True)
+    jax.distributed.initialize(initialization_timeout=8)
 
 
 def port(me: Client) -> None:

@@ -114,6 +114,21 @@ def test_a_process_that_does_not_come(jobs: Jobs) -> None:
         assert f"{rank} without [2]\n" in job.stdout, job.report()
 
 
+def test_process_0_ends_before_its_coordinator_is_there(jobs: Jobs) -> None:
+    """The others are told at once."""
+    job = begin(jobs, [*RUN, "--keep-going", "-n", "3", PYTHON, FAULTS, "coordinator"])
+    assert job.exit_code == 137, job.report()
+    for rank in 1, 2:
+        assert f"{rank} before JAX without [0]\n" in job.stdout, job.report()
+
+
+def test_a_process_that_ends_while_jax_connects_is_logged(jobs: Jobs) -> None:
+    """The end of the others is JAX's own."""
+    job = begin(jobs, [*RUN, "--keep-going", "-n", "3", PYTHON, FAULTS, "connecting"])
+    assert job.exit_code != 0, job.report()
+    assert job.stderr.count("process 2 of JAX (") == 2, job.report()
+
+
 def test_the_port_is_held_and_devices_are_shared_out(jobs: Jobs) -> None:
     job = begin(jobs, [*RUN, "-n", "2", PYTHON, FAULTS, "port"])
     assert job.exit_code == 0, job.report()
