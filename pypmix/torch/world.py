@@ -7,6 +7,7 @@ import os
 from pypmix.client import Client
 from pypmix.standard import keys
 from pypmix.standard.enums import EventCode
+from pypmix.standard.errors import NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,16 +58,21 @@ def environment() -> dict[str, str]:
     """
     me = client()
     job, node = me.job, me.node
-    # The ids of a job's nodes need not begin at 0, nor follow one another.
-    ids = list(dict.fromkeys([me.get(keys.NODEID, proc) for proc in job]))
+    try:
+        # The ids of a job's nodes need not begin at 0, nor follow one another.
+        places = [me.get(keys.NODEID, proc) for proc in job]
+    except NotFound:
+        # Slurm tells of other nodes the names only.
+        places = [me.get(keys.HOSTNAME, proc) for proc in job]
+    nodes = list(dict.fromkeys(places))
     rank, size = str(me.rank), str(job.size)
     found = {
         "RANK": rank,
         "WORLD_SIZE": size,
         "LOCAL_RANK": str(node.local_rank),
         "LOCAL_WORLD_SIZE": str(len(node.local_procs)),
-        "GROUP_RANK": str(ids.index(node.id)),
-        "GROUP_WORLD_SIZE": str(len(ids)),
+        "GROUP_RANK": str(nodes.index(places[me.rank])),
+        "GROUP_WORLD_SIZE": str(len(nodes)),
         "ROLE_RANK": rank,
         "ROLE_WORLD_SIZE": size,
         "ROLE_NAME": "default",

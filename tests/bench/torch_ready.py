@@ -199,7 +199,6 @@ def groups(ranks: int, rounds: int, folder: str) -> None:
             for way in WAYS[number % 3 :] + WAYS[: number % 3]:
                 begun = job.begin(warmth, way)
                 times[way].append(job.end() - begun)
-                print(warmth, way, times[way][-1], file=sys.stderr, flush=True)
         table(f"{warmth}, {ranks} ranks", times)
     job.close()
 

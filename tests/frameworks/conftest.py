@@ -14,7 +14,7 @@ from typing import TypeVar
 import pytest
 
 from harness import cluster as clusters
-from harness import machine, provision
+from harness import machine, provision, slurm
 from harness.cluster import Cluster, Node
 from harness.processes import Process, tree
 
@@ -129,6 +129,15 @@ class Framework:
                     self.cluster.kill(each)
         for process in self._started:
             process.wait()
+
+
+@pytest.fixture
+def slurm_nodes(request: pytest.FixtureRequest) -> slurm.Cluster:
+    """Two nodes of Slurm."""
+    if reason := slurm.lacking():
+        machine.lacking(reason)
+    found: slurm.Cluster = request.getfixturevalue("slurm_cluster")
+    return found
 
 
 @pytest.fixture(scope="session")

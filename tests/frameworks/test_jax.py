@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness import cluster as clusters
-from harness import machine, pairings, provision
+from harness import machine, pairings, provision, slurm
 from harness.cluster import Cluster
 from harness.job import Job
 from harness.running import Jobs
@@ -84,13 +84,19 @@ def test_a_sum_of_processes(jobs: Jobs) -> None:
     sums(begin(jobs, [*RUN, "-n", "3", PYTHON, PROGRAM], **SLURM), 3)
 
 
-def test_a_sum_under_prterun(jobs: Jobs) -> None:
-    launcher = next((each for each in machine.launchers() if each.name.startswith("prterun")), None)
+@pytest.mark.parametrize("name", ["prterun", "mpirun"])
+def test_a_sum_under_another_launcher(jobs: Jobs, name: str) -> None:
+    launcher = next((each for each in machine.launchers() if each.name.startswith(name)), None)
     if launcher is None:
-        machine.lacking("prterun")
+        machine.lacking(name)
     assert launcher is not None
-    command = [launcher.path, *machine.PRTERUN_OPTIONS, "-n", "2", PYTHON, PROGRAM]
+    options = machine.PRTERUN_OPTIONS if name == "prterun" else machine.MPIRUN_OPTIONS
+    command = [launcher.path, *options, "-n", "2", PYTHON, PROGRAM]
     sums(begin(jobs, command, **pairings.client_environment("python-client")), 2)
+
+
+def test_a_sum_over_two_nodes_of_slurm(jobs: Jobs, slurm_nodes: slurm.Cluster) -> None:
+    sums(begin(jobs, [*slurm_nodes.command(2), "-n2", PYTHON, PROGRAM]), 2)
 
 
 def test_a_sum_over_two_machines(cluster: Cluster) -> None:

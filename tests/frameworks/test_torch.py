@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness import cluster as clusters
-from harness import machine, provision
+from harness import machine, provision, slurm
 from harness.cluster import Cluster
 
 cluster = clusters.cluster
@@ -89,6 +89,19 @@ def prterun() -> tuple[str, ...]:
 
 def test_training_under_prterun(weights_of_one: list[float], prterun: tuple[str, ...]) -> None:
     trained(run(*prterun, "-n", "2", PYTHON, EXAMPLE), [(0, 0), (1, 0)], weights_of_one)
+
+
+def test_training_under_mpirun(weights_of_one: list[float]) -> None:
+    launcher = next((each for each in machine.launchers() if each.name.startswith("mpirun")), None)
+    if launcher is None:
+        machine.lacking("mpirun")
+    out = run(launcher.path, *machine.MPIRUN_OPTIONS, "-n", "2", PYTHON, EXAMPLE)
+    trained(out, [(0, 0), (1, 0)], weights_of_one)
+
+
+def test_training_on_two_nodes_of_slurm(weights_of_one: list[float], slurm_nodes: slurm.Cluster) -> None:
+    out = run(*slurm_nodes.command(2), "-n2", PYTHON, EXAMPLE)
+    trained(out, [(0, 0), (0, 1)], weights_of_one)
 
 
 def test_training_on_two_nodes(weights_of_one: list[float], cluster: Cluster) -> None:
