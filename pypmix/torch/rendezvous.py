@@ -10,9 +10,9 @@ rank 0 gives the open socket to its TCPStore, while the system already takes the
 try the addresses in turn until they reach a store that knows the token of this rendezvous, since an address such as
 that of a container bridge may be there on each node.
 
-On one node nothing but the end of rank 0 keeps a rank from reaching it, so there is no more to agree about. On several,
-each rank counts itself in the store once it has reached it, and all wait for each other. If not all are counted then,
-they tell each other why, and all raise an error that names those which could not.
+Then all wait for each other, so that the store is there until all have reached it. On one node nothing but the end of
+rank 0 keeps a rank from that, so there is no more to tell. On several they tell each other why they could not, and all
+raise an error that names those which could not.
 
 What torch does with that store later is torch's: a rank that is lost then is noticed by its own time limits.
 
@@ -35,7 +35,7 @@ from torch.distributed import TCPStore
 from pypmix.host.addresses import ANYWHERE, is_loopback, listen, offered_addresses
 from pypmix.requests.exchanging import seconds_left
 from pypmix.standard import keys, statuses
-from pypmix.standard.errors import NotSupported, OperationTimeout, PMIxError
+from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.torch.world import client, environment, losses
 
 TYPE_CHECKING = False
@@ -52,9 +52,6 @@ DEFAULT_TIMEOUT = timedelta(minutes=30)
 
 TOKEN = "pypmix/rendezvous"
 """The key in the store under which rank 0 puts the token of this rendezvous."""
-
-REACHED = "pypmix/reached"
-"""The key in the store under which the ranks of several nodes are counted."""
 
 TRY_SECONDS = 5.0
 """Seconds until one of several addresses is taken for one that cannot be reached from here, and for one try there."""
@@ -183,18 +180,8 @@ def _alone(me: Client) -> bool:
 def _problems(me: Client, store: TCPStore | None, problem: str, deadline: float) -> list[str]:
     """Return for each rank why it does not reach the store; empty where it does."""
     if _alone(me):
-        if problem and me.rank:
-            try:
-                # Those that have reached rank 0 do not come; if it has ended, this raises an error that names it.
-                me.barrier(timeout=min(seconds_left(deadline), TRY_SECONDS))
-            except OperationTimeout:
-                pass
+        me.barrier(timeout=seconds_left(deadline))
         return [problem if rank == me.rank else "" for rank in range(me.job.size)]
-    if store is not None:
-        store.add(REACHED, 1)
-    me.barrier(timeout=seconds_left(deadline))
-    if store is not None and store.add(REACHED, 0) == me.job.size:
-        return []
     return me.allgather(problem, timeout=seconds_left(deadline))
 
 
