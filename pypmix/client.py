@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pypmix.clientbase import ClientBase
 from pypmix.lazy import TOPICS, late
-from pypmix.requests import MISSING, Forked, abort_op, anew, fence_op, get_op, not_found, put_op, target
+from pypmix.requests import MISSING, Forked, abort_op, anew, fence_op, get_op, not_found, put_op, target, waited
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import SCOPE_GLOBAL, Commit, Finalize
@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
-    from typing import Any, Self, TypeVar
+    from typing import Any, Self, TypeVar, overload
 
     from pypmix.operations.connecting import Connecting
     from pypmix.operations.control import Control
@@ -33,10 +33,13 @@ if TYPE_CHECKING:
     from pypmix.operations.spawning import Spawning
     from pypmix.psets import ProcSets
     from pypmix.requests import Infos, Key, Procs, Target
+    from pypmix.standard.attr import Attr
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Value
 
+    D = TypeVar("D")
     R = TypeVar("R")
+    T = TypeVar("T")
 
 CHANGING = frozenset((keys.PSET_NAMES, keys.GROUP_NAMES))
 """The keys whose values change by themselves, process sets' and groups' names: they are asked for anew each time."""
@@ -200,7 +203,7 @@ class Client(ClientBase, Operations):
 
         PMIx Standard: Process-Related Non-Reserved Keys, "Synchronization and data exchange".
         """
-        op = fence_op(procs, collect, timeout, info)
+        op = fence_op(procs if procs is None else self._procs(procs), collect, timeout, info)
         if commit and self._dirty:
             self.commit()
         self._port.run(op)
@@ -210,6 +213,7 @@ class Client(ClientBase, Operations):
         key: Key,
         proc: Target = None,
         *,
+        timeout: float | None = None,
         wait: float | bool | None = None,
         optional: bool = False,
         refresh: bool = False,
@@ -217,6 +221,18 @@ class Client(ClientBase, Operations):
         info: Infos = None,
     ) -> Value:
         """`PMIx_Get`, returning the value with its PMIx type; see `get`."""
+        return self._asked(key, proc, waited(wait, timeout), optional, refresh, scope, info)
+
+    def _asked(
+        self,
+        key: Key,
+        proc: Target,
+        wait: float | bool | None,
+        optional: bool,
+        refresh: bool,
+        scope: int | None,
+        info: Infos,
+    ) -> Value:
         if refresh:
             info = anew(self._session, proc, info)
         op = get_op(target(proc, self._session.proc), key, wait, optional, scope, info)
@@ -230,12 +246,59 @@ class Client(ClientBase, Operations):
                 raise
             raise other from error
 
+    if TYPE_CHECKING:
+
+        @overload
+        def get(
+            self,
+            key: Attr[T],
+            proc: Target = None,
+            *,
+            timeout: float | None = None,
+            wait: float | bool | None = None,
+            optional: bool = False,
+            refresh: bool = False,
+            scope: int | None = None,
+            info: Infos = None,
+        ) -> T: ...
+
+        @overload
+        def get(
+            self,
+            key: Attr[T],
+            proc: Target = None,
+            *,
+            default: D,
+            timeout: float | None = None,
+            wait: float | bool | None = None,
+            optional: bool = False,
+            refresh: bool = False,
+            scope: int | None = None,
+            info: Infos = None,
+        ) -> T | D: ...
+
+        @overload
+        def get(
+            self,
+            key: Key,
+            proc: Target = None,
+            *,
+            default: Any = MISSING,
+            timeout: float | None = None,
+            wait: float | bool | None = None,
+            optional: bool = False,
+            refresh: bool = False,
+            scope: int | None = None,
+            info: Infos = None,
+        ) -> Any: ...
+
     def get(
         self,
         key: Key,
         proc: Target = None,
         *,
         default: Any = MISSING,
+        timeout: float | None = None,
         wait: float | bool | None = None,
         optional: bool = False,
         refresh: bool = False,
@@ -251,7 +314,8 @@ class Client(ClientBase, Operations):
             key: A key, or an attribute such as `attrs.JOB_SIZE`.
             proc: A proc, a rank of the caller's job (its own by default), or a job, which `Rank.WILDCARD` means too.
             default: Returned instead of raising `NotFound`.
-            wait: Seconds to wait until the proc commits the key; False for none; None is up to the server (some 2 s).
+            timeout: Seconds to wait until the proc commits the key; by default up to the server (some 2 s).
+            wait: False not to wait at all; a number is the same as `timeout`.
             optional: Look only at what this process holds already; never ask the server.
             refresh: Ask the server even for what was read before (`PMIX_GET_REFRESH_CACHE`), or raise `NotSupported`.
             scope: Take only a value that was put with this scope.
@@ -262,20 +326,18 @@ class Client(ClientBase, Operations):
 
         Raises:
             NotFound: Nobody has it, and no default was given.
-            OperationTimeout: It did not come within `wait` seconds.
+            OperationTimeout: It did not come in time.
 
         PMIx Standard: "Retrieval rules" of reserved and non-reserved keys.
         """
         session = self._port.session
-        if refresh:
-            info = anew(session, proc, info)
-        if wait is None and scope is None and info is None:
+        if wait is None and timeout is None and scope is None and info is None and not refresh:
             name = key if key.__class__ is str else str(key)
             value = session.fetch_local(proc if proc.__class__ is Proc else target(proc, session.proc), name)
             if value is not None and name not in CHANGING:
                 return to_python(value)
         try:
-            return to_python(self.get_value(key, proc, wait=wait, optional=optional, scope=scope, info=info))
+            return to_python(self._asked(key, proc, waited(wait, timeout), optional, refresh, scope, info))
         except NotFound:
             if default is MISSING:
                 raise
@@ -305,7 +367,7 @@ class Client(ClientBase, Operations):
 
         PMIx Standard: "Process termination and abort".
         """
-        self._port.run(abort_op(code, message, procs))
+        self._port.run(abort_op(code, message, self._procs(procs)))
 
     def _among(self) -> Among:
         from pypmix.operations.exchanging import Job

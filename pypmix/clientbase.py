@@ -11,7 +11,7 @@ import os
 import sys
 
 from pypmix.engine.select import open_client
-from pypmix.requests import CLOSED, NOT_OPEN, Closed, Forked
+from pypmix.requests import CLOSED, NOT_OPEN, Closed, Forked, ranked, target
 from pypmix.standard.errors import PMIxError, Unreachable
 from pypmix.standard.ops import Finalize
 from pypmix.standard.values import infos
@@ -19,12 +19,12 @@ from pypmix.standard.values import infos
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import TypeVar
+    from typing import NoReturn, TypeVar
 
     from pypmix.engine.base import ClientSession
     from pypmix.engine.common import EngineInfo
     from pypmix.job import Job, Node
-    from pypmix.requests import Infos
+    from pypmix.requests import Infos, Procs, Target
     from pypmix.standard.features import Feature
     from pypmix.standard.types import Proc
 
@@ -202,6 +202,14 @@ class ClientBase:
         check(feature)
         return self._session.supports(feature)
 
+    def _procs(self, procs: Procs) -> Procs:
+        """Return procs that a caller has named, with ranks of its job as procs."""
+        return procs if procs is None else ranked(procs, self.proc)
+
+    def _target(self, proc: Target) -> Proc | None:
+        """Return the proc that a caller has named, None for none."""
+        return None if proc is None else target(proc, self.proc)
+
     def _open(self) -> None:
         if self.is_open:
             raise PMIxError("the client is open already", operation="open", hint="a client is opened once")
@@ -225,6 +233,12 @@ class ClientBase:
     def _begin(self, session: ClientSession) -> None:
         self._dirty = None
         self._port.begin(session)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled: it is the connection of one process; send `me.proc` or "
+            f"`me.job.procs`, and open a client of its own in the other process"
+        )
 
     def __repr__(self) -> str:
         name = f"{type(self).__module__}.{type(self).__name__}"

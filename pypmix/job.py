@@ -11,7 +11,7 @@ from pypmix.standard.values import to_python
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, Protocol
+    from typing import Any, NoReturn, Protocol
 
     from pypmix.engine.base import ClientSession
     from pypmix.psets import ProcSet
@@ -91,7 +91,7 @@ class Job:
         return read(self._session, Proc.unchecked(self.nspace, RANK_WILDCARD), key)
 
     def __getitem__(self, rank: int) -> Proc:
-        if not isinstance(rank, int):
+        if not hasattr(rank, "__index__"):
             raise TypeError(f"a job's procs are found by rank, an int, not {type(rank).__name__}")
         if not 0 <= rank < self.size:
             raise IndexError(f"job {self.nspace} has ranks 0 to {self.size - 1}, not {rank}")
@@ -105,6 +105,9 @@ class Job:
 
     def __contains__(self, proc: object) -> bool:
         return proc in self.procs
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Job cannot be pickled: it is a view of an open client; send `job.procs`, or `job.nspace`")
 
     def __repr__(self) -> str:
         try:

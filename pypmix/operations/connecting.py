@@ -99,6 +99,7 @@ class Connection(ConnectionView, Exchanging):
         member: int | Proc,
         *,
         default: Any = MISSING,
+        timeout: float | None = None,
         wait: float | bool | None = None,
         optional: bool = False,
         refresh: bool = False,
@@ -111,7 +112,8 @@ class Connection(ConnectionView, Exchanging):
             key: A key, or an attribute.
             member: Its rank in the connection, or the proc.
             default: Returned instead of raising `NotFound`.
-            wait: Seconds to wait until the participant commits the key.
+            timeout: Seconds to wait until the participant commits the key; by default up to the server (some 2 s).
+            wait: False not to wait at all; a number is the same as `timeout`.
             optional: Look only at what this process holds already.
             refresh: Ask the server even for what this process has read before.
             scope: Take only a value that was put with this scope.
@@ -123,7 +125,15 @@ class Connection(ConnectionView, Exchanging):
         """
         proc = self[member] if isinstance(member, int) else member
         return self._client.get(
-            key, proc, default=default, wait=wait, optional=optional, refresh=refresh, scope=scope, info=info
+            key,
+            proc,
+            default=default,
+            timeout=timeout,
+            wait=wait,
+            optional=optional,
+            refresh=refresh,
+            scope=scope,
+            info=info,
         )
 
     def notify(
@@ -194,7 +204,7 @@ class Connecting(Asks):
         PMIx Standard: "Process Management", "Connecting and Disconnecting Processes"; RFC 0003.
         """
         op = connect_op(
-            procs,
+            self._procs(procs),
             connect_id=connect_id,
             optional=optional,
             early_termination=early_termination,
@@ -247,7 +257,8 @@ class Connecting(Asks):
         if isinstance(connection, Connection):
             connection.disconnect(notify_each=notify_each, timeout=timeout, info=info)
             return
-        op = disconnect_op(connection, notify_each, timeout, info)
+        what = connection if isinstance(connection, str) else self._procs(connection)
+        op = disconnect_op(what, notify_each, timeout, info)
         self._run(op)
         held = self._port.keep(Connections())
         known = [each for each in held if each.is_open and each.stands_for(op.procs)]

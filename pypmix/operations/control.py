@@ -91,7 +91,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        return told(self._run(control_op(procs, info, timeout)))
+        return told(self._run(control_op(self._procs(procs), info, timeout)))
 
     def signal(self, procs: Procs, signum: int, *, info: Infos = None) -> None:
         """`PMIx_Job_control` with `PMIX_JOB_CTRL_SIGNAL`: send procs a signal.
@@ -106,7 +106,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        self._run(signal_op(procs, signum, info))
+        self._run(signal_op(self._procs(procs), signum, info))
 
     def kill(self, procs: Procs, *, info: Infos = None) -> None:
         """`PMIx_Job_control` with `PMIX_JOB_CTRL_KILL`: end procs at once, with SIGKILL.
@@ -120,7 +120,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        self._run(steer_op(procs, attrs.JOB_CTRL_KILL, info))
+        self._run(steer_op(self._procs(procs), attrs.JOB_CTRL_KILL, info))
 
     def terminate(self, procs: Procs, *, info: Infos = None) -> None:
         """`PMIx_Job_control` with `PMIX_JOB_CTRL_TERMINATE`: ask procs to end, with SIGTERM.
@@ -134,7 +134,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        self._run(steer_op(procs, attrs.JOB_CTRL_TERMINATE, info))
+        self._run(steer_op(self._procs(procs), attrs.JOB_CTRL_TERMINATE, info))
 
     def pause(self, procs: Procs, *, info: Infos = None) -> None:
         """`PMIx_Job_control` with `PMIX_JOB_CTRL_PAUSE`: stop procs until they are resumed.
@@ -148,7 +148,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        self._run(steer_op(procs, attrs.JOB_CTRL_PAUSE, info))
+        self._run(steer_op(self._procs(procs), attrs.JOB_CTRL_PAUSE, info))
 
     def resume(self, procs: Procs, *, info: Infos = None) -> None:
         """`PMIx_Job_control` with `PMIX_JOB_CTRL_RESUME`: let paused procs go on.
@@ -162,7 +162,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        self._run(steer_op(procs, attrs.JOB_CTRL_RESUME, info))
+        self._run(steer_op(self._procs(procs), attrs.JOB_CTRL_RESUME, info))
 
     def register_cleanup(
         self,
@@ -191,7 +191,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        self._run(cleanup_op(path, directory, recursive, keep_top, ignore, procs, info))
+        self._run(cleanup_op(path, directory, recursive, keep_top, ignore, self._procs(procs), info))
 
     def allocation_request(self, directive: int, *, timeout: float | None = None, info: Infos = None) -> Answers:
         """`PMIx_Allocation_request`: ask for resources, for more or fewer of them; `allocate` says it shorter.

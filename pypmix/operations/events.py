@@ -104,7 +104,7 @@ class Events(Asks):
 
         PMIx Standard: "Event Notification", `PMIx_Register_event_handler`.
         """
-        return EventStream(self._port, codes, buffer, {"affected": affected, "name": name, "info": info})
+        return EventStream(self._port, codes, buffer, {"affected": self._procs(affected), "name": name, "info": info})
 
     def on(
         self,
@@ -150,7 +150,7 @@ class Events(Asks):
             "before": before,
             "after": after,
             "name": name,
-            "affected": affected,
+            "affected": self._procs(affected),
             "once": once,
             "info": info,
         }
@@ -193,4 +193,4 @@ class Events(Asks):
 
         PMIx Standard: "Event Notification", `PMIx_Notify_event`.
         """
-        self._run(notify_op(code, range, targets, affected, non_default, cache, info))
+        self._run(notify_op(code, range, self._procs(targets), self._procs(affected), non_default, cache, info))

@@ -191,7 +191,7 @@ class Forwarding(Asks):
 
         PMIx Standard: "Tools and Debuggers", `PMIx_IOF_pull`.
         """
-        return OutputStream(self._port, procs, channels, buffer, info)
+        return OutputStream(self._port, self._procs(procs), channels, buffer, info)
 
     def input(self, procs: Procs, *, info: Infos = None) -> InputWriter:
         """`PMIx_IOF_push`: the standard input of procs, to be written to; leaving its context closes it.
@@ -202,7 +202,7 @@ class Forwarding(Asks):
 
         PMIx Standard: "Tools and Debuggers", `PMIx_IOF_push`.
         """
-        return InputWriter(self._port, targets(procs), info)
+        return InputWriter(self._port, targets(self._procs(procs)), info)
 
     def push_input(self, procs: Procs, data: bytes | bytearray | memoryview | str, *, info: Infos = None) -> None:
         """`PMIx_IOF_push`: give bytes, or a string as UTF-8, to the standard input of procs.
@@ -218,7 +218,7 @@ class Forwarding(Asks):
 
         PMIx Standard: "Tools and Debuggers", `PMIx_IOF_push`.
         """
-        found = targets(procs)
+        found = targets(self._procs(procs))
         for op in push_ops(found, data, info) or [IOFPush(found, b"", infos(info))]:
             _push(self._port, op)
 

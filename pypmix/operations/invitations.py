@@ -484,7 +484,7 @@ class Invitations(Asks):
         op = invite_op(
             self._session.proc,
             name,
-            procs,
+            self._procs(procs),
             context_id=context_id,
             optional=optional,
             ft=ft,
@@ -535,7 +535,7 @@ class Invitations(Asks):
         op = invite_op(
             self._session.proc,
             name,
-            procs,
+            self._procs(procs),
             context_id=context_id,
             optional=optional,
             ft=ft,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pypmix.operations.base import Asks
-from pypmix.requests import MISSING
+from pypmix.requests import MISSING, waited
 from pypmix.requests.publishing import looked_up, lookup_op, publish_op, retries, unpublish_op
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import PERSIST_APP, RANGE_SESSION
@@ -57,6 +57,7 @@ class Publishing(Asks):
         key: str,
         *,
         default: Any = MISSING,
+        timeout: float | None = None,
         wait: float | bool | None = None,
         range: int | None = None,
         info: Infos = None,
@@ -66,7 +67,8 @@ class Publishing(Asks):
         Args:
             key: The key.
             default: Returned instead of raising `NotFound`.
-            wait: Seconds to wait until somebody publishes it, True for as long as it takes; not at all by default.
+            timeout: Seconds to wait until somebody publishes it; by default it is not waited for.
+            wait: True to wait for as long as it takes; a number is the same as `timeout`.
             range: Take only what was published by procs in this range of the caller, such as `Range.NAMESPACE`.
             info: Further infos or a mapping.
 
@@ -75,11 +77,11 @@ class Publishing(Asks):
 
         Raises:
             NotFound: Nobody has published it where the caller may look it up, and no default was given.
-            OperationTimeout: It did not come within `wait` seconds.
+            OperationTimeout: It did not come in time.
 
         PMIx Standard: "Publish/Lookup Operations".
         """
-        op = lookup_op((key,), wait, None, range, info)
+        op = lookup_op((key,), waited(wait, timeout), None, range, info)
         try:
             return looked_up(op, self._run(op))[key].value
         except NotFound:
@@ -91,6 +93,7 @@ class Publishing(Asks):
         self,
         keys: Iterable[str],
         *,
+        timeout: float | None = None,
         wait: float | bool | None = None,
         count: int | None = None,
         range: int | None = None,
@@ -100,8 +103,9 @@ class Publishing(Asks):
 
         Args:
             keys: The keys.
-            wait: Seconds to wait until they are all there, True for as long as it takes; not at all by default.
-            count: With `wait`, how many of them suffice.
+            timeout: Seconds to wait until they are all there; by default they are not waited for.
+            wait: True to wait for as long as it takes; a number is the same as `timeout`.
+            count: With `timeout` or `wait`, how many of them suffice.
             range: Take only what was published by procs in this range of the caller.
             info: Further infos or a mapping.
 
@@ -109,11 +113,11 @@ class Publishing(Asks):
             A dict of keys and `Published` values; its `missing` holds the keys that were not found.
 
         Raises:
-            OperationTimeout: Not one of them came within `wait` seconds.
+            OperationTimeout: Not one of them came in time.
 
         PMIx Standard: "Publish/Lookup Operations".
         """
-        op = lookup_op(keys, wait, count, range, info)
+        op = lookup_op(keys, waited(wait, timeout), count, range, info)
         try:
             return looked_up(op, self._run(op))
         except NotFound:

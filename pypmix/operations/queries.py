@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.answers import Answers
-    from pypmix.requests import Infos, Key
-    from pypmix.standard.types import Info, Proc, Query
+    from pypmix.requests import Infos, Key, Target
+    from pypmix.standard.types import Info, Query
 
 
 class Queries(Asks):
@@ -30,7 +30,7 @@ class Queries(Asks):
         *,
         default: Any = MISSING,
         nspace: str | None = None,
-        proc: Proc | None = None,
+        proc: Target = None,
         node: str | None = None,
         refresh: bool = False,
         info: Infos = None,
@@ -41,7 +41,7 @@ class Queries(Asks):
             key: What to ask, such as `attrs.QUERY_NAMESPACES`, `attrs.QUERY_PROC_TABLE` or `attrs.JOB_SIZE`.
             default: Returned instead of raising `NotFound` or `NotSupported`.
             nspace: The job that is asked about; the caller's own by default.
-            proc: The proc that is asked about.
+            proc: The proc that is asked about, or its rank in the caller's job.
             node: The node that is asked about.
             refresh: Ask the server even for what this process knows (`PMIX_QUERY_REFRESH_CACHE`).
             info: Further qualifiers as infos or a mapping.
@@ -56,7 +56,7 @@ class Queries(Asks):
 
         PMIx Standard: "Query".
         """
-        op = query_op((key,), nspace, proc, node, refresh, info)
+        op = query_op((key,), nspace, self._target(proc), node, refresh, info)
         try:
             return to_python((self._run(op))[0].value)
         except UNANSWERED:
@@ -69,7 +69,7 @@ class Queries(Asks):
         keys: Iterable[Key],
         *,
         nspace: str | None = None,
-        proc: Proc | None = None,
+        proc: Target = None,
         node: str | None = None,
         refresh: bool = False,
         info: Infos = None,
@@ -79,7 +79,7 @@ class Queries(Asks):
         Args:
             keys: What to ask.
             nspace: The job that is asked about; the caller's own by default.
-            proc: The proc that is asked about.
+            proc: The proc that is asked about, or its rank in the caller's job.
             node: The node that is asked about.
             refresh: Ask the server even for what this process knows (`PMIX_QUERY_REFRESH_CACHE`).
             info: Further qualifiers as infos or a mapping.
@@ -92,7 +92,7 @@ class Queries(Asks):
 
         PMIx Standard: "Query".
         """
-        op = query_op(keys, nspace, proc, node, refresh, info)
+        op = query_op(keys, nspace, self._target(proc), node, refresh, info)
         found: list[Info] = []
         failure = None
         try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pypmix.standard.attr import Attr
     from pypmix.standard.values import Infos as Infos
 
-    Procs = Proc | Job | Iterable[Proc] | None
+    Procs = Proc | Job | int | Iterable[Proc | int] | None
     Key = str | Attr[Any]
     Target = Proc | Job | int | None
 
@@ -71,7 +71,7 @@ def seconds(timeout: float) -> Info:
     Raises:
         ValueError: It is 0, negative, infinite, not a number, or 2**31 or more: who wants no limit gives none.
     """
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+    if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
         raise TypeError(f"a timeout is a number of seconds, not {type(timeout).__name__}")
     if not 0 < timeout <= 2**31 - 1:
         raise ValueError(f"a timeout must be more than 0 and less than 2**31 seconds, not {timeout}")
@@ -86,12 +86,32 @@ def limit(timeout: float | None) -> float | None:
     """
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+    if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
         raise TypeError(f"a timeout is a number of seconds, not {type(timeout).__name__}")
     if not timeout >= 0:
         raise ValueError(f"a timeout is a number of seconds from 0 on, not {timeout}")
     # Threads cannot wait for centuries, which is no limit anyway.
     return timeout if timeout < 2**31 else None
+
+
+_PLAIN = frozenset((list, tuple, set, frozenset, range))
+
+
+def ranked(procs: Procs, own: Proc) -> Procs:
+    """Return procs in which ranks, ints, have become procs of the caller's job."""
+    if procs is None or isinstance(procs, Proc | str):
+        return procs
+    if _is_rank(procs):
+        return Proc(own.nspace, procs)  # type: ignore[arg-type]
+    if type(procs) in _PLAIN or not hasattr(procs, "__len__") or hasattr(procs, "dtype"):
+        return tuple([Proc(own.nspace, each) if _is_rank(each) else each for each in procs])  # type: ignore[union-attr, arg-type]
+    return procs
+
+
+def _is_rank(given: object) -> bool:
+    if isinstance(given, int):
+        return not isinstance(given, bool)
+    return hasattr(given, "__index__") and not hasattr(given, "__len__")
 
 
 def proc_tuple(procs: Procs) -> tuple[Proc, ...]:
@@ -102,7 +122,7 @@ def proc_tuple(procs: Procs) -> tuple[Proc, ...]:
         return (procs,)
     if isinstance(procs, str):
         raise TypeError(f"procs are Proc objects, not the string {procs!r}: an nspace is Proc(nspace, Rank.WILDCARD)")
-    found = tuple(procs)
+    found: tuple[Proc, ...] = tuple(procs)  # type: ignore[arg-type]
     if not found:
         raise ValueError("an empty collection of procs; leave it out to mean all of your job")
     return found
@@ -133,13 +153,22 @@ def target(proc: Target, own: Proc) -> Proc:
         return own
     if isinstance(proc, Proc):
         return proc
-    if isinstance(proc, int) and not isinstance(proc, bool):
-        return Proc(own.nspace, proc)
+    if _is_rank(proc):
+        return Proc(own.nspace, proc)  # type: ignore[arg-type]
     from pypmix.job import Job
 
     if isinstance(proc, Job):
         return Proc.unchecked(proc.nspace, RANK_WILDCARD)
-    raise TypeError(f"get takes a Proc, a rank of the caller's job or a Job, not {type(proc).__name__}")
+    raise TypeError(f"a proc is a Proc, a rank of the caller's job, or a Job, not {type(proc).__name__}")
+
+
+def waited(wait: float | bool | None, timeout: float | None) -> float | bool | None:
+    """Return for how long to wait, of which `wait` and `timeout` are two forms."""
+    if timeout is None:
+        return wait
+    if wait is None or wait is True:
+        return timeout
+    raise TypeError("`timeout` and `wait` are two names of one time limit: give one")
 
 
 def scope_number(scope: object) -> int:
@@ -221,7 +250,7 @@ def not_found(op: Get, wait: float | bool | None, error: PMIxError) -> PMIxError
         operation="get",
         procs=(op.proc,),
         engine=error.engine,
-        hint="was it put and committed? wait=SECONDS waits for it",
+        hint="was it put and committed? timeout=SECONDS waits for it",
     )
 
 

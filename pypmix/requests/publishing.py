@@ -41,7 +41,7 @@ def lookup_op(
         if not 0 < count <= len(names):
             raise ValueError(f"of {len(names)} keys, {count} cannot be waited for")
         if wait is None or wait is False:
-            raise ValueError("a count says how many keys to wait for, so it needs wait=True or seconds")
+            raise ValueError("a count says how many keys to wait for, so it needs timeout=SECONDS or wait=True")
     if wait is not None and wait is not False and wait != 0:
         directives += (Info(WAIT, Value.unchecked(codes.INT, count or 0)),)
         if wait is not True:

@@ -63,7 +63,7 @@ class Proc(tuple[str, int]):
 
     def __new__(cls, nspace: str, rank: int) -> Proc:
         check_name(nspace, MAX_NSLEN, "an nspace")
-        if not isinstance(rank, int) or isinstance(rank, bool):
+        if isinstance(rank, bool) or not hasattr(rank, "__index__"):
             raise TypeError(f"a rank must be an int, not {type(rank).__name__}")
         if not 0 <= rank <= RANK_UNDEF:
             raise OverflowError(f"a rank lies between 0 and {RANK_UNDEF}, not {rank}")
@@ -544,7 +544,9 @@ def check(type: int, data: object, element: int | None = None) -> Any:
         return _string(type, data)
     if type == codes.BOOL:
         if not isinstance(data, bool):
-            raise _mismatch(type, data)
+            data = _number(data)
+            if not isinstance(data, bool):
+                raise _mismatch(type, data)
         return data
     if type in _BYTES:
         if not isinstance(data, bytes | bytearray | memoryview):
@@ -569,7 +571,13 @@ def check(type: int, data: object, element: int | None = None) -> Any:
 
 
 def _mismatch(type: int, data: object) -> TypeError:
-    return TypeError(f"{type_name(type)} cannot hold a {data.__class__.__name__}: {data!r:.80}")
+    return TypeError(f"{type_name(type)} cannot hold {a(data)}: {data!r:.80}")
+
+
+def a(data: object) -> str:
+    """Return the name of an object's class with its article, for error texts."""
+    name = data.__class__.__name__
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
 
 
 def _integer(type: int, data: object, bounds: tuple[int, int]) -> int:
@@ -598,6 +606,8 @@ def _string(type: int, data: object) -> str | None:
 
 
 def _floating(type: int, data: object) -> float:
+    if not isinstance(data, int | float):
+        data = _number(data)
     if isinstance(data, bool) or not isinstance(data, int | float):
         raise _mismatch(type, data)
     number = float(data)
@@ -615,7 +625,14 @@ def checked_array(data: object, element: int | None) -> DataArray:
             return data
         return DataArray(int(data.type), tuple([check(data.type, item) for item in data.items]))
     if isinstance(data, dict):
+        if element is None or element == codes.INFO:
+            return DataArray(codes.INFO, infos(data))
         data = infos(data)
+    if hasattr(data, "dtype"):
+        code = _numeric(data)
+        if element is None:
+            element = code if len(data.shape) == 1 else codes.DATA_ARRAY  # type: ignore[attr-defined]
+        data = data.tolist() if element == code else list(data)  # type: ignore[attr-defined, call-overload]
     if not isinstance(data, list | tuple) or isinstance(data, Proc | Value | Info):
         raise _mismatch(codes.DATA_ARRAY, data)
     if element is None:
@@ -637,7 +654,9 @@ def from_python(data: object) -> Value:
 
     `bool` becomes BOOL, `int` INT64, `float` DOUBLE, `str` STRING, `bytes` BYTE_OBJECT, a list or tuple a DATA_ARRAY
     of the first element's type, a dict a DATA_ARRAY of INFO; members of pypmix's enums and its records keep their own
-     A C peer that reads another integer type needs an explicit one, such as `uint32(7)`.
+    type. Scalars of NumPy keep theirs (`numpy.int32` is INT32), and its arrays become DATA_ARRAYs of it, one within
+    the other where they have several dimensions. A C peer that reads another integer type needs an explicit one,
+    such as `uint32(7)`.
 
     Raises:
         TypeError: No PMIx type holds such an object; the message lists what can be put.
@@ -675,10 +694,49 @@ def from_python(data: object) -> Value:
         return make(codes.DOUBLE, float(data))
     if isinstance(data, str):
         return make(codes.STRING, _string(codes.STRING, str(data)))
+    return _of_numpy(data)
+
+
+def _of_numpy(data: Any) -> Value:
+    """Return the typed value of a scalar or an array of NumPy, or of what looks like one."""
+    if hasattr(data, "dtype"):
+        if data.shape:
+            return Value.unchecked(codes.DATA_ARRAY, checked_array(data, None))
+        return Value.unchecked(_numeric(data), data.item())
     raise TypeError(
-        f"a {cls.__name__} has no PMIx type: put bool, int, float, str, bytes, a list or dict of these, a Proc or "
-        f"another record of pypmix, or an explicit form such as uint32(7)"
+        f"{a(data)} has no PMIx type: put bool, int, float, str, bytes, a list or dict of these, a Proc or "
+        f"another record of pypmix, or an explicit form such as uint32(7); other objects as bytes, such as "
+        f"pickle.dumps(...) returns"
     )
+
+
+_NUMERIC = {
+    "bool": codes.BOOL,
+    "int8": codes.INT8,
+    "int16": codes.INT16,
+    "int32": codes.INT32,
+    "int64": codes.INT64,
+    "uint8": codes.UINT8,
+    "uint16": codes.UINT16,
+    "uint32": codes.UINT32,
+    "uint64": codes.UINT64,
+    "float32": codes.FLOAT,
+    "float64": codes.DOUBLE,
+}
+
+
+def _numeric(data: Any) -> int:
+    """Return the type of the elements of an array, or of a scalar, that has a `dtype` as NumPy's have."""
+    name = getattr(data.dtype, "name", str(data.dtype))
+    code = _NUMERIC.get(name)
+    if code is None:
+        raise TypeError(f"{a(data)} of {name} has no PMIx type: put its bytes, as tobytes() returns them, or a list")
+    return code
+
+
+def _number(data: Any) -> object:
+    """Return a scalar that has a `dtype`, as NumPy's have, as a plain Python object; anything else as it is."""
+    return data.item() if hasattr(data, "dtype") and not data.shape else data
 
 
 class TypedKey:

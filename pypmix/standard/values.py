@@ -29,7 +29,8 @@ def to_python(value: Value) -> Any:
     """Return the plain Python object of a typed value.
 
     Integers, strings, bytes and records come as they are, enumerations as members of pypmix's enums, arrays as lists,
-    compressed strings and bytes inflated.
+    compressed strings and bytes inflated. An array of infos is a dict; with keys of the Standard among them, or a key
+    that comes twice, it is a list of infos.
 
     Raises:
         ValueError: A compressed value is damaged, or inflates beyond `INFLATE_LIMIT`.
@@ -38,6 +39,9 @@ def to_python(value: Value) -> Any:
     return data if type in _AS_THEY_ARE else _plain(type, data)
 
 
+_RESERVED = ("pmix", "PMIX", "PMIx", "pypmix.")
+"""Keys of the Standard, and those that servers of pypmix answer, begin so."""
+
 _AS_THEY_ARE = frozenset({*RANGES, codes.STRING, codes.BOOL, codes.DOUBLE, codes.BYTE_OBJECT, codes.PROC} - {*ENUMS})
 """Types of most values, whose data is what Python programs get."""
 
@@ -45,6 +49,12 @@ _AS_THEY_ARE = frozenset({*RANGES, codes.STRING, codes.BOOL, codes.DOUBLE, codes
 def _plain(type: int, data: Any) -> Any:
     if type == codes.DATA_ARRAY:
         kind = data.type
+        if kind == codes.INFO:
+            items = list(data.items)
+            # Tables of the Standard have a key in each row, and keep their shape whatever the number of rows.
+            if any(item[0].startswith(_RESERVED) for item in items) or len({item[0] for item in items}) < len(items):
+                return items
+            return {item[0]: to_python(item[1]) for item in items}
         if kind in ENUMS or kind in (codes.VALUE, codes.DATA_ARRAY, codes.COMPRESSED_STRING):
             return [_plain(kind, item) for item in data.items]
         return list(data.items)

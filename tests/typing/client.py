@@ -139,6 +139,19 @@ def data(me: Client) -> None:
     me.abort(3, "enough", procs=me.job)
 
 
+def answers_of_attributes_have_their_type(me: Client) -> None:
+    assert_type(me.get(attrs.JOB_SIZE, me.job), int)
+    assert_type(me.get(attrs.HOSTNAME), str)
+    assert_type(me.get(attrs.JOB_SIZE, me.job, default=None), int | None)
+    assert_type(me.get("key", 1, timeout=5), Any)
+    me.fence([0, 1])
+    me.fence(0)
+    me.group("acme.some", range(2))
+    me.kill(1)
+    me.query(attrs.PROC_PID, proc=1)
+    assert_type(me.lookup("key", timeout=5), Any)
+
+
 def values() -> None:
     assert_type(pypmix.uint32(7), Value)
     assert_type(attrs.TIMEOUT(5), Info)
@@ -263,7 +276,7 @@ def mistakes(me: Client) -> None:
     """Each of these lines must be an error, or mypy reports that its `ignore` is not needed."""
     me.put(5, "value")  # type: ignore[arg-type]
     me.fence(timeout="soon")  # type: ignore[arg-type]
-    me.get("key", "nspace")  # type: ignore[arg-type]
+    me.get("key", "nspace")  # type: ignore[call-overload]
     me.lookup(["key"])  # type: ignore[arg-type]
     me.unpublish(5)  # type: ignore[arg-type]
     me.resolve_peers(5)  # type: ignore[arg-type]

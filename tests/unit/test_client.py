@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -130,7 +131,7 @@ def test_get_takes_a_rank_or_a_job_as_well(me: Client, session: FakeSession) -> 
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda me: me.get("k", "job"), "a Proc, a rank of the caller's job or a Job, not str"),
+        (lambda me: me.get("k", "job"), "a Proc, a rank of the caller's job, or a Job, not str"),
         (lambda me: me.get("k", True), "not bool"),
         (lambda me: me.put("k", 1, scope="local"), "a scope is a member of Scope, such as Scope.LOCAL, not 'local'"),
         (lambda me: me.get("k", scope="local"), "a scope is a member of Scope"),
@@ -335,3 +336,44 @@ async def test_the_loop_runs_on_while_a_call_waits(session: FakeSession) -> None
                 session.settle()
         session.hold = False
     assert ticks == 10
+
+
+def test_ranks_stand_for_procs_of_the_job(me: Client, session: FakeSession) -> None:
+    peers = (Proc("job", 0), Proc("job", 2))
+    for given in ([0, 2], (0, peers[1]), range(0, 3, 2), iter([0, 2])):
+        me.fence(given)
+        assert session.ops[-1].procs == peers
+    me.fence(2)
+    assert session.ops[-1].procs == (peers[1],)
+    me.abort(1, "", [2])
+    assert session.ops[-1].procs == (peers[1],)
+    me.kill([0, 2])
+    assert session.ops[-1].targets == peers
+    with pytest.raises(TypeError):
+        me.fence([True])
+    with pytest.raises(TypeError, match="not the string"):
+        me.fence("job")  # type: ignore[arg-type]
+
+
+def test_timeout_is_the_word_for_every_time_limit(me: Client, session: FakeSession) -> None:
+    session.data[me.proc, "k"] = uint32(3)
+    for call in (me.get, me.lookup):
+        with pytest.raises(TypeError, match="`timeout` and `wait` are two names of one time limit"):
+            call("k", timeout=1, wait=2)
+    session.answers[Get] = uint32(4)
+    assert me.get("other", timeout=3) == 4
+    assert attrs.TIMEOUT(3) in session.ops[-1].directives
+
+
+def test_clients_and_jobs_say_why_they_are_not_pickled(me: Client, session: FakeSession) -> None:
+    session.data[ALL, "pmix.job.size"] = uint32(2)
+    with pytest.raises(TypeError, match=r"a Client cannot be pickled: .*send `me.proc` or `me.job.procs`"):
+        pickle.dumps(me)
+    with pytest.raises(TypeError, match=r"a Job cannot be pickled: .*`job.procs`"):
+        pickle.dumps(me.job)
+    assert pickle.loads(pickle.dumps(me.job.procs)) == me.job.procs
+
+
+def test_an_async_client_in_a_blocking_with_block_says_what_to_write() -> None:
+    with pytest.raises(TypeError, match="use `async with aio.Client"), aio.Client():  # type: ignore[attr-defined]
+        pass

@@ -199,3 +199,57 @@ def test_the_plain_numbers_are_those_of_the_enum() -> None:
     }
     assert set(ours) - set(public) <= {"BUFFER"}
     assert set(public) - set(ours) <= {"DATA_TYPE_MAX"}
+
+
+def test_a_dict_comes_back_as_a_dict() -> None:
+    given = {"rate": 0.5, "names": ["a", "b"], "inner": {"deep": {"one": 1}}, "rows": [{"a": 1}, {"a": 2}], "none": {}}
+    assert values.to_python(values.from_python(given)) == given
+    assert values.to_python(values.from_python({})) == {}
+
+
+def test_infos_that_no_dict_can_hold_come_back_as_infos() -> None:
+    twice = [info("key", 1), info("key", 2)]
+    assert values.to_python(values.from_python(twice)) == twice
+    reserved = {attrs.TIMEOUT: 5, "other": 1}
+    assert values.to_python(values.from_python(reserved)) == [attrs.TIMEOUT(5), info("other", 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "type"),
+    [
+        ("bool", DataType.BOOL), ("int8", DataType.INT8), ("uint8", DataType.UINT8), ("int16", DataType.INT16),
+        ("uint16", DataType.UINT16), ("int32", DataType.INT32), ("uint32", DataType.UINT32), ("int64", DataType.INT64),
+        ("uint64", DataType.UINT64), ("float32", DataType.FLOAT), ("float64", DataType.DOUBLE),
+    ],
+)  # fmt: skip
+def test_scalars_and_arrays_of_numpy_keep_their_type(name: str, type: int) -> None:
+    numpy = pytest.importorskip("numpy")
+    one = values.from_python(numpy.ones((), name)[()])
+    assert one == values.from_python(numpy.ones((), name)) == Value(type, one.data) and one.data == 1
+    assert one.data.__class__ in (bool, int, float)
+    found = values.from_python(numpy.array([0, 1], name))
+    assert found.data == DataArray(type, (Value(type, one.data - one.data if type != DataType.BOOL else False).data, 1))
+    assert values.from_python(numpy.array([], name)).data == DataArray(type, ())
+    assert values.to_python(values.from_python(numpy.eye(2, dtype=name))) == [[1, 0], [0, 1]]
+
+
+def test_numpy_stands_where_python_numbers_do() -> None:
+    numpy = pytest.importorskip("numpy")
+    assert attrs.TIMEOUT(numpy.int64(5)) == attrs.TIMEOUT(5)
+    assert attrs.COLLECT_DATA(numpy.bool_(True)) == attrs.COLLECT_DATA(True)
+    assert pypmix.double(numpy.float32(0.5)) == pypmix.double(0.5)
+    assert pypmix.array(DataType.INT32, numpy.array([1, 2])).data == DataArray(codes.INT32, (1, 2))
+    assert Proc("a", numpy.int64(1)) == Proc("a", 1)
+    with pytest.raises(TypeError, match=r"ndarray of complex128 has no PMIx type: put its bytes"):
+        values.from_python(numpy.zeros(3, complex))
+    with pytest.raises(TypeError, match="no PMIx type"):
+        values.from_python(numpy.datetime64("2026-01-01"))
+    with pytest.raises(TypeError, match="BOOL cannot hold an int"):
+        attrs.COLLECT_DATA(numpy.int64(1))
+
+
+def test_errors_have_the_right_article() -> None:
+    with pytest.raises(TypeError, match="^an object has no PMIx type"):
+        values.from_python(object())
+    with pytest.raises(TypeError, match="INT8 cannot hold a str"):
+        pypmix.int8("a")

@@ -32,6 +32,10 @@ class Asks:
 
         def supports(self, feature: Feature) -> bool: ...
 
+        def _procs(self, procs: Procs) -> Procs: ...
+
+        def _target(self, proc: Target) -> Proc | None: ...
+
         @property
         def _session(self) -> ClientSession: ...
 
@@ -59,6 +63,7 @@ class Asks:
             proc: Target = None,
             *,
             default: Any = ...,
+            timeout: float | None = None,
             wait: float | bool | None = None,
             optional: bool = False,
             refresh: bool = False,

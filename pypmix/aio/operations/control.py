@@ -90,7 +90,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        return told(await self._run(control_op(procs, info, timeout)))
+        return told(await self._run(control_op(self._procs(procs), info, timeout)))
 
     async def signal(self, procs: Procs, signum: int, *, info: Infos = None) -> None:
         """`PMIx_Job_control` with `PMIX_JOB_CTRL_SIGNAL`: send procs a signal.
@@ -105,7 +105,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        await self._run(signal_op(procs, signum, info))
+        await self._run(signal_op(self._procs(procs), signum, info))
 
     async def kill(self, procs: Procs, *, info: Infos = None) -> None:
         """`PMIx_Job_control` with `PMIX_JOB_CTRL_KILL`: end procs at once, with SIGKILL.
@@ -119,7 +119,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        await self._run(steer_op(procs, attrs.JOB_CTRL_KILL, info))
+        await self._run(steer_op(self._procs(procs), attrs.JOB_CTRL_KILL, info))
 
     async def terminate(self, procs: Procs, *, info: Infos = None) -> None:
         """`PMIx_Job_control` with `PMIX_JOB_CTRL_TERMINATE`: ask procs to end, with SIGTERM.
@@ -133,7 +133,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        await self._run(steer_op(procs, attrs.JOB_CTRL_TERMINATE, info))
+        await self._run(steer_op(self._procs(procs), attrs.JOB_CTRL_TERMINATE, info))
 
     async def pause(self, procs: Procs, *, info: Infos = None) -> None:
         """`PMIx_Job_control` with `PMIX_JOB_CTRL_PAUSE`: stop procs until they are resumed.
@@ -147,7 +147,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        await self._run(steer_op(procs, attrs.JOB_CTRL_PAUSE, info))
+        await self._run(steer_op(self._procs(procs), attrs.JOB_CTRL_PAUSE, info))
 
     async def resume(self, procs: Procs, *, info: Infos = None) -> None:
         """`PMIx_Job_control` with `PMIX_JOB_CTRL_RESUME`: let paused procs go on.
@@ -161,7 +161,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        await self._run(steer_op(procs, attrs.JOB_CTRL_RESUME, info))
+        await self._run(steer_op(self._procs(procs), attrs.JOB_CTRL_RESUME, info))
 
     async def register_cleanup(
         self,
@@ -190,7 +190,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        await self._run(cleanup_op(path, directory, recursive, keep_top, ignore, procs, info))
+        await self._run(cleanup_op(path, directory, recursive, keep_top, ignore, self._procs(procs), info))
 
     async def allocation_request(self, directive: int, *, timeout: float | None = None, info: Infos = None) -> Answers:
         """`PMIx_Allocation_request`: ask for resources, for more or fewer of them; `allocate` says it shorter.

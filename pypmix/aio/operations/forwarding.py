@@ -190,7 +190,7 @@ class Forwarding(Asks):
 
         PMIx Standard: "Tools and Debuggers", `PMIx_IOF_pull`.
         """
-        return OutputStream(self._port, procs, channels, buffer, info)
+        return OutputStream(self._port, self._procs(procs), channels, buffer, info)
 
     def input(self, procs: Procs, *, info: Infos = None) -> InputWriter:
         """`PMIx_IOF_push`: the standard input of procs, to be written to; leaving its context closes it.
@@ -201,7 +201,7 @@ class Forwarding(Asks):
 
         PMIx Standard: "Tools and Debuggers", `PMIx_IOF_push`.
         """
-        return InputWriter(self._port, targets(procs), info)
+        return InputWriter(self._port, targets(self._procs(procs)), info)
 
     async def push_input(self, procs: Procs, data: bytes | bytearray | memoryview | str, *, info: Infos = None) -> None:
         """`PMIx_IOF_push`: give bytes, or a string as UTF-8, to the standard input of procs.
@@ -217,7 +217,7 @@ class Forwarding(Asks):
 
         PMIx Standard: "Tools and Debuggers", `PMIx_IOF_push`.
         """
-        found = targets(procs)
+        found = targets(self._procs(procs))
         for op in push_ops(found, data, info) or [IOFPush(found, b"", infos(info))]:
             await _push(self._port, op)
 

@@ -206,6 +206,7 @@ class Group(GroupView, Exchanging):
         member: int | Proc,
         *,
         default: Any = MISSING,
+        timeout: float | None = None,
         wait: float | bool | None = None,
         optional: bool = False,
         refresh: bool = False,
@@ -218,7 +219,8 @@ class Group(GroupView, Exchanging):
             key: A key, or an attribute.
             member: Its group rank, or the proc.
             default: Returned instead of raising `NotFound`.
-            wait: Seconds to wait until the member commits the key.
+            timeout: Seconds to wait until the member commits the key; by default up to the server (some 2 s).
+            wait: False not to wait at all; a number is the same as `timeout`.
             optional: Look only at what this process holds already.
             refresh: Ask the server even for what this process has read before.
             scope: Take only a value that was put with this scope.
@@ -230,7 +232,15 @@ class Group(GroupView, Exchanging):
         """
         proc = member if isinstance(member, Proc) else self[member]
         return await self._client.get(
-            key, proc, default=default, wait=wait, optional=optional, refresh=refresh, scope=scope, info=info
+            key,
+            proc,
+            default=default,
+            timeout=timeout,
+            wait=wait,
+            optional=optional,
+            refresh=refresh,
+            scope=scope,
+            info=info,
         )
 
     async def notify(
@@ -338,6 +348,7 @@ class Groups(Asks):
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_construct`.
         """
         session = self._session
+        procs = self._procs(procs)
         if name is None:
             if bootstrap:
                 raise ValueError("who is not told of the others cannot find a name by itself: give one")
@@ -355,7 +366,7 @@ class Groups(Asks):
             notify_request=notify_request,
             notify_each=notify_each,
             bootstrap=bootstrap,
-            add=add,
+            add=self._procs(add),
             timeout=timeout,
             info=info,
         )
@@ -425,7 +436,7 @@ class Groups(Asks):
         op = construct_op(
             self._session.proc,
             name,
-            procs,
+            self._procs(procs),
             context_id=context_id,
             leader=leader,
             optional=optional,
@@ -435,7 +446,7 @@ class Groups(Asks):
             notify_request=notify_request,
             notify_each=notify_each,
             bootstrap=bootstrap,
-            add=add,
+            add=self._procs(add),
             timeout=timeout,
             info=info,
         )

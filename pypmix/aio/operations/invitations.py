@@ -483,7 +483,7 @@ class Invitations(Asks):
         op = invite_op(
             self._session.proc,
             name,
-            procs,
+            self._procs(procs),
             context_id=context_id,
             optional=optional,
             ft=ft,
@@ -534,7 +534,7 @@ class Invitations(Asks):
         op = invite_op(
             self._session.proc,
             name,
-            procs,
+            self._procs(procs),
             context_id=context_id,
             optional=optional,
             ft=ft,

@@ -1251,7 +1251,7 @@ class Client:
                 call,
                 status,
                 f"{op.key!r} did not come {waited} ({self._circumstances(call)})",
-                "has the proc put and committed it? `wait=` sets how long to wait, `wait=False` not to wait at all",
+                "has the proc put and committed it? `timeout=` sets how long to wait, `wait=False` not to wait at all",
             )
         else:
             self.refuse(call, status, f"the server could not answer for {op.key!r}")
