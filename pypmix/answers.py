@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.standard import ops
 from pypmix.standard.record import Record
 from pypmix.standard.types import Info
-from pypmix.standard.values import to_python
+from pypmix.standard.values import to_answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Answers(Base):
 
     def __init__(self, infos: Iterable[Info] = (), keys: Iterable[str] = ()) -> None:
         self.infos = tuple(infos)
-        super().__init__({info.key: to_python(info.value) for info in self.infos})
+        super().__init__({info.key: to_answer(info.value) for info in self.infos})
         self.missing: frozenset[str] = frozenset(keys) - self.keys()
 
     if TYPE_CHECKING:

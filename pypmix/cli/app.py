@@ -87,6 +87,8 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     option("--check", action="store_true", help="Only say which calls of the scripts behave differently.")
     option("--install", action="store_true", help="Make `import pmix` work for all of this environment.")
     option("--uninstall", action="store_true", help="Take --install back.")
+    option = add(_completion, 'Print what completes the commands in a shell: `eval "$(pypmix completion bash)"`.')
+    option("shell", metavar="bash|zsh|fish", help="The shell.")
     _add_looking(add_tool)
     _add_changing(add_tool)
     _add_publishing(add_tool)
@@ -166,7 +168,14 @@ def _add_changing(add_tool: Adder) -> None:
 def _add_publishing(add_tool: Adder) -> None:
     option = add_tool(_lookup, "Look up published values; the exit code is 1 where one of them is missing.")
     option("keys", metavar="KEY", nargs="+", help="The keys to look up.")
-    option("--wait", metavar="SECONDS", type=float, help="How long to wait until all are there.")
+    option(
+        "--timeout",
+        "--wait",
+        dest="timeout",
+        metavar="SECONDS",
+        type=float,
+        help="How long to wait until all are there; they are not waited for if not given.",
+    )
     option("--json", action="store_true", help=JSON)
     option = add_tool(_publish, "Publish values, for any process of this user to look up.")
     option("items", metavar="KEY=TEXT", nargs="+", help="A key and its value; KEY:=JSON for numbers and the like.")
@@ -218,6 +227,14 @@ def _compat(given: Namespace) -> int:
     return compat(given.scripts, given.install, given.uninstall, given.check)
 
 
+def _completion(given: Namespace) -> int:
+    from pypmix.cli.completion import completion
+
+    _, commands = _parsers()
+    sys.stdout.write(completion(given.shell, commands))
+    return 0
+
+
 def _ps(given: Namespace) -> None:
     from pypmix.cli.ps import ps
 
@@ -257,7 +274,7 @@ def _shrink(given: Namespace) -> None:
 def _lookup(given: Namespace) -> None:
     from pypmix.cli.publishing import lookup
 
-    lookup(_reach(given), given.keys, given.wait, given.json)
+    lookup(_reach(given), given.keys, given.timeout, given.json)
 
 
 def _publish(given: Namespace) -> None:

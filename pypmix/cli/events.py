@@ -24,7 +24,7 @@ def events(reach: Reach, patterns: list[str], count: int | None, timeout: float 
     wanted = codes(patterns)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with reach.failures(), reach.tool() as tool:
+        with reach.failures(), reach.one() as tool:
             _print(reach, tool, wanted, count, timeout, json)
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None

@@ -38,7 +38,7 @@ def _request(
     more: tuple[Info, ...],
 ) -> None:
     named = (attrs.ALLOC_NODE_LIST(hosts),) if hosts else ()
-    with reach.failures(), reach.tool() as tool:
+    with reach.failures(), reach.one() as tool:
         answer = tool.allocate(directive, nodes=nodes or None, cpus=cpus or None, timeout=timeout, info=(*named, *more))
         for name in str(answer[attrs.ALLOC_NODE_LIST]).split(","):
             print(name)

@@ -47,6 +47,11 @@ class Parser(argparse.ArgumentParser):
         """Raise `UsageError`."""
         raise UsageError(message)
 
+    @property
+    def actions(self) -> list[argparse.Action]:
+        """Its options and arguments."""
+        return list(self._actions)
+
     def print_help(self, file: Any = None) -> None:
         """Print the help; a reader that has gone is not an error."""
         try:

@@ -24,6 +24,8 @@ def ps(reach: Reach, json: bool) -> None:
         if json:
             print(as_json({"servers": servers}))
             return
+        if not servers:
+            reach.say("no server of this user runs on this node")
         rows: list[tuple[str, ...]] = [
             (job["nspace"], str(proc["rank"]), str(proc["pid"]), proc["state"], proc["node"], proc["executable"])
             for server in servers
@@ -35,7 +37,14 @@ def ps(reach: Reach, json: bool) -> None:
 
 
 def _servers(reach: Reach) -> list[dict[str, Any]]:
-    with reach.tool() as tool:
+    tool = reach.tool()
+    try:
+        tool.open()
+    except Unreachable:
+        if reach.named or reach.patience:
+            raise
+        return []
+    with tool:
         found = [look(tool)]
         while not reach.named:
             try:

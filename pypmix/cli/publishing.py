@@ -33,7 +33,7 @@ def publisher() -> Proc:
 @contextlib.contextmanager
 def _publishing(reach: Reach) -> Iterator[Tool]:
     """Yield a tool that publishes; under that name where the server lets a name come back."""
-    with reach.tool() as tool:
+    with reach.one() as tool:
         if not tool.supports("tool.reconnect"):
             yield tool
             return
@@ -61,7 +61,7 @@ def unpublish(reach: Reach, keys: list[str]) -> None:
 
 def lookup(reach: Reach, keys: list[str], wait: float | None, json: bool) -> None:
     """Print published values; exit with 1 where one is missing."""
-    with reach.failures(), reach.tool() as tool:
+    with reach.failures(), reach.one() as tool:
         try:
             found = tool.lookup_all(keys, wait=wait)
         except (OperationTimeout, NotFound):

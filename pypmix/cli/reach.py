@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 
 from pypmix.cli.parser import UsageError
-from pypmix.standard.errors import PMIxError
+from pypmix.standard import attrs
+from pypmix.standard.errors import PMIxError, Unreachable
 from pypmix.standard.logtext import printable_lines
 from pypmix.standard.record import Record
 
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pypmix.tool import Tool
+
+
+CHOSEN = ("PMIX_LAUNCHER_RNDZ_URI", "PMIX_LAUNCHER_RNDZ_FILE", "PMIX_NAMESPACE")
+"""The variables by which a launcher, or who has started this process in a job, says which server is meant."""
 
 
 def add_reach(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +73,21 @@ class Reach(Record):
         except (TypeError, ValueError) as error:
             raise UsageError(str(error)) from None
 
+    @contextlib.contextmanager
+    def one(self) -> Iterator[Tool]:
+        """Yield a tool of the server that is meant, and tell a person which one that is.
+
+        Raises:
+            UsageError: None is named, and there are several with jobs of their own.
+        """
+        with self.tool() as tool:
+            if not self.named:
+                if not any(os.environ.get(name) for name in CHOSEN):
+                    _refuse_several(tool)
+                if sys.stderr is not None and sys.stderr.isatty():
+                    self.say(f"the server is {tool.get_servers()[0].nspace}")
+            yield tool
+
     def say(self, text: object) -> None:
         """Write a message of the command's own to standard error."""
         print(f"pypmix {self.command}: {printable_lines(text)}", file=sys.stderr, flush=True)
@@ -83,3 +104,33 @@ class Reach(Record):
             # The reader of our output has gone: end as SIGPIPE ends a program.
             sys.stdout = None
             raise SystemExit(141) from None
+
+
+def _refuse_several(tool: Tool) -> None:
+    first = tool.get_servers()[0]
+    jobs = {first: _jobs(tool)}
+    with contextlib.suppress(Unreachable):
+        while True:
+            other = tool.attach_to_server(primary=True)
+            jobs[other] = _jobs(tool)
+    if len(jobs) == 1:
+        return
+    # Servers of one session know the same jobs.
+    if any(not found & jobs[first] for server, found in jobs.items() if server != first):
+        listed = [
+            f"--nspace {server.nspace}  ({', '.join(sorted(found)) or 'no job'})" for server, found in jobs.items()
+        ]
+        raise UsageError(printable_lines("\n  ".join(["there are several servers of this user; name one:", *listed])))
+    tool.set_server(first)
+    for server in jobs:
+        if server != first:
+            tool.disconnect_from_server(server)
+
+
+def _jobs(tool: Tool) -> set[str]:
+    """Return the jobs that the primary server of a tool knows, without the tool itself."""
+    try:
+        found = tool.query(attrs.QUERY_NAMESPACES, default="")
+    except PMIxError:
+        found = ""
+    return {each for each in str(found).split(",") if each and each != tool.nspace}

@@ -143,15 +143,21 @@ def _refused(error: OSError) -> int:
     """Say why the job was not started, and return what a shell would."""
     if isinstance(error, FileNotFoundError):
         if error.strerror == os.strerror(errno.ENOENT):
-            say(f"program not found: {error.filename}")
+            say(f"program not found: {error.filename}{_meant(error.filename)}")
         else:
             say(f"{error.strerror}: {error.filename}")
         return NOT_FOUND
     if isinstance(error, PermissionError) and error.filename:
-        say(f"cannot execute {error.filename}: {error.strerror}")
+        say(f"cannot execute {error.filename}: {error.strerror}{_meant(error.filename)}")
         return CANNOT_EXECUTE
     say(str(error))
     return 1
+
+
+def _meant(program: object) -> str:
+    """Return what may have been meant where a Python file is to be executed."""
+    is_script = isinstance(program, str) and program.endswith(".py") and os.path.isfile(program)
+    return f"; did you mean `python {program}`?" if is_script else ""
 
 
 def say(text: str) -> None:

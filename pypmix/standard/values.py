@@ -39,6 +39,12 @@ def to_python(value: Value) -> Any:
     return data if type in _AS_THEY_ARE else _plain(type, data)
 
 
+def to_answer(value: Value) -> Any:
+    """Return the plain Python object of an answer to a query, in which an array without items is a table: a list."""
+    found = to_python(value)
+    return [] if found == {} else found
+
+
 _RESERVED = ("pmix", "PMIX", "PMIx", "pypmix.")
 """Keys of the Standard, and those that servers of pypmix answer, begin so."""
 

@@ -430,6 +430,16 @@ def test_a_program_that_is_not_found(command: Command) -> None:
     assert ended.message == "pypmix run: program not found: no-such-program"
 
 
+def test_a_python_file_that_is_run_without_python(command: Command) -> None:
+    (command.folder / "hello.py").write_text("")
+    ended = command("run", "-n", 2, "hello.py")
+    assert ended.code == 127
+    assert ended.message == "pypmix run: program not found: hello.py; did you mean `python hello.py`?"
+    ended = command("run", "-n", 2, "./hello.py")
+    assert ended.code == 126
+    assert ended.message.endswith("Permission denied; did you mean `python ./hello.py`?")
+
+
 def test_a_program_that_is_not_found_starts_nothing(command: Command) -> None:
     ended = command("run", "touch", "was-here", ":", "./no-such-program")
     assert ended.code == 127

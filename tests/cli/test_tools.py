@@ -367,15 +367,25 @@ def test_no_event_of_that_name(command: Command) -> None:
     assert b"no event is called NO_SUCH_*" in ended.err
 
 
-@pytest.mark.parametrize("words", [["ps"], ["query", "JOB_SIZE"], ["lookup", "x"], ["publish", "x=1"], ["events"]])
+@pytest.mark.parametrize(
+    "words", [["ps", "--pid", "1"], ["query", "JOB_SIZE"], ["lookup", "x"], ["publish", "x=1"], ["events"]]
+)
 def test_nobody_is_there(command: Command, words: list[str]) -> None:
     ended = command(*words)
     assert ended.code == 1
     assert ended.out == b""
     message = ended.err.decode()
     assert message.startswith(f"pypmix {words[0]}: ")
-    assert "no server of this user on this node" in message
+    assert "no server" in message
     assert "Traceback" not in message
+
+
+def test_ps_without_a_server_is_an_empty_list(command: Command) -> None:
+    ended = succeeded(command("ps"))
+    assert ended.lines == ["JOB  RANK  PID  STATE  NODE  PROGRAM"]
+    assert b"no server of this user runs on this node" in ended.err
+    ended = succeeded(command("ps", "--json"))
+    assert json.loads(ended.out) == {"servers": []} and ended.err == b""
 
 
 def test_two_ways_at_once(command: Command) -> None:
@@ -393,6 +403,13 @@ def test_several_jobs_at_once(command: Command, tmp_path_factory: pytest.TempPat
     assert {each["nspace"] for server in servers for each in server["jobs"]} == {first.nspace, second.nspace}
     only = json.loads(succeeded(command("ps", "--json", "--pid", first.pid)).out)["servers"]
     assert [each["nspace"] for server in only for each in server["jobs"]] == [first.nspace]
+    for words in (["query", "QUERY_NAMESPACES"], ["lookup", "port"], ["events", "--timeout", 1], ["publish", "a=1"]):
+        refused = command(*words)
+        assert refused.code == 2 and refused.out == b"", refused
+        for job in (first, second):
+            assert f"--nspace {job.server}  ({job.nspace})" in refused.err.decode()
+    chosen = command("query", "QUERY_NAMESPACES", "--nspace", second.server)
+    assert second.nspace in succeeded(chosen).out.decode().split(",")
     second.end()
     first.end()
 

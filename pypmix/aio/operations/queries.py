@@ -8,7 +8,7 @@ from pypmix.requests import MISSING
 from pypmix.requests.queries import UNANSWERED, answers, passable, queries_op, query_op, retries
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import ResolveNodes, ResolvePeers
-from pypmix.standard.values import to_python
+from pypmix.standard.values import to_answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Queries(Asks):
         """
         op = query_op((key,), nspace, self._target(proc), node, refresh, info)
         try:
-            return to_python((await self._run(op))[0].value)
+            return to_answer((await self._run(op))[0].value)
         except UNANSWERED:
             if default is MISSING:
                 raise
