@@ -78,7 +78,7 @@ def _compile(folder: Path) -> tuple[setuptools.Extension, Path]:
     """Compile the extension into `folder` before anything is packed, since it decides what kind of wheel there is."""
     _compiler()
     extension = _extension(folder)
-    distribution = setuptools.Distribution({"name": "pypmix", "ext_modules": [extension]})
+    distribution = setuptools.Distribution({"name": "pypmix-hpc", "ext_modules": [extension]})
     command = build_ext(distribution)
     command.build_lib = str(folder / "lib")
     command.build_temp = str(folder / "temp")

@@ -6,7 +6,7 @@
     jax.distributed.initialize()
 
 JAX asks the first of its cluster environments that says it is present; this one, `pmix`, comes before JAX's own, and
-is present in every process that a PMIx launcher has started. It needs `pypmix[jax]`.
+is present in every process that a PMIx launcher has started. It needs `pypmix-hpc[jax]`.
 
 Process 0 runs JAX's coordinator, on a port that JAX binds only after it has been told. So process 0 takes a free port
 and holds it for good; `SO_REUSEPORT`, which JAX's server sets too, is set on the held socket afterwards, so that the

@@ -114,4 +114,4 @@ TOPICS = {
 
 def missing(name: str, extra: str, error: ImportError) -> ImportError:
     """Return the error for a package that is not installed, and that an extra of this one brings."""
-    return ImportError(f"{name} cannot be imported ({error}): pip install 'pypmix[{extra}]'", name=error.name)
+    return ImportError(f"{name} cannot be imported ({error}): pip install 'pypmix-hpc[{extra}]'", name=error.name)

@@ -6,8 +6,8 @@
     with pypmix.ray.world(actors) as world:
         totals = world.run(lambda comm: comm.allreduce(comm.rank))
 
-Ray places the actors, and hands them the session's secret and the launcher's addresses. It needs `pypmix[ray]` here,
-and pypmix on the nodes.
+Ray places the actors, and hands them the session's secret and the launcher's addresses. It needs `pypmix-hpc[ray]`
+here, and pypmix on the nodes.
 """
 
 from __future__ import annotations

@@ -15,14 +15,28 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+NAME = "pypmix-hpc"
+"""What pip calls this package."""
+
+OFFICIAL = "pypmix"
+"""What pip calls the official binding."""
+
 FIRST_CALENDAR_YEAR = 2026
 
 SETTINGS = ("PYPMIX_ENGINE", "PYPMIX_LIBPMIX", "PYPMIX_SECURITY", "PYPMIX_SERVER_OWNER")
 
 
 class Metadata(Record):
-    """A distribution named pypmix that Python sees here, and whether it is this one."""
+    """A distribution of this package or of the official binding that Python sees here.
 
+    Args:
+        name: What pip calls it.
+        version: Its version.
+        path: The folder that it is installed in.
+        own: Whether it is this package.
+    """
+
+    name: str
     version: str
     path: str
     own: bool
@@ -34,7 +48,7 @@ class Diagnosis(Record):
     Args:
         report: What the choice of an engine sees.
         settings: The variables of pypmix that are set.
-        metadata: The distributions named pypmix.
+        metadata: The distributions of this package, and of the official binding.
         trouble: Why the kernel does not tell here whose a connection is; empty where it does.
     """
 
@@ -71,8 +85,8 @@ class Diagnosis(Record):
     def warnings(self) -> list[str]:
         """Oddities that break nothing yet."""
         return [
-            f'the official binding\'s metadata "pypmix {entry.version}" is visible in {entry.path}: pip takes it for '
-            f'this package; install with `pip install "pypmix>={FIRST_CALENDAR_YEAR}"`'
+            f"the official binding (`import pmix`, distribution {entry.name} {entry.version}) is in {entry.path}: "
+            f"neither of the two touches the other; pip calls that one {entry.name}, and this package {NAME}"
             for entry in self.metadata
             if not entry.own
         ]
@@ -122,15 +136,16 @@ def diagnose(env: Mapping[str, str]) -> Diagnosis:
 
 
 def distributions() -> list[Metadata]:
-    """Return the distributions named pypmix on `sys.path`.
+    """Return the distributions on `sys.path` that are this package, or the official binding.
 
-    The official binding's distribution has this name too. Its versions are those of OpenPMIx; ours are
+    The latter's is called pypmix, as checkouts of this package were. Its versions are those of OpenPMIx; ours are
     calendar years.
     """
     found = []
-    for entry in metadata.distributions(name="pypmix"):
-        version = entry.version or "unknown"
-        year = version.partition(".")[0]
-        own = version == __version__ or (decimal(year) or 0) >= FIRST_CALENDAR_YEAR
-        found.append(Metadata(version, str(entry.locate_file("")), own))
+    for name in (NAME, OFFICIAL):
+        for entry in metadata.distributions(name=name):
+            version = entry.version or "unknown"
+            year = version.partition(".")[0]
+            own = name == NAME or version == __version__ or (decimal(year) or 0) >= FIRST_CALENDAR_YEAR
+            found.append(Metadata(name, version, str(entry.locate_file("")), own))
     return found

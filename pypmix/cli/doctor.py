@@ -82,7 +82,8 @@ def as_json(diagnosis: Diagnosis, nodes: Examined | None = None) -> str:
                     "note": GROUPS_NOTE,
                 },
                 "metadata": [
-                    {"version": each.version, "path": each.path, "own": each.own} for each in diagnosis.metadata
+                    {"name": each.name, "version": each.version, "path": each.path, "own": each.own}
+                    for each in diagnosis.metadata
                 ],
                 "warnings": diagnosis.warnings,
                 "fixes": diagnosis.fixes,

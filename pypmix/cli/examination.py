@@ -276,10 +276,10 @@ class Examination:
     def _look_at_pypmix(self, name: str, facts: Answer) -> None:
         python = facts["executable"] or self._settings.python
         if "no_pypmix" in facts:
-            fix = f"`{python} -m pip install pypmix=={__version__}` there, or name another Python with --remote-python"
+            fix = f"`{python} -m pip install pypmix-hpc=={__version__}` there, or another Python by --remote-python"
             self._add(name, "pypmix", f"{python} has no pypmix: {printable(facts['no_pypmix'])}", fix)
         elif facts["pypmix"] != __version__:
-            fix = f"`{python} -m pip install pypmix=={__version__}` there: all nodes need the same release"
+            fix = f"`{python} -m pip install pypmix-hpc=={__version__}` there: all nodes need the same release"
             self._add(name, "pypmix", f"has pypmix {facts['pypmix']}, and this is {__version__}", fix)
         if facts["python"].split(".")[:2] != platform.python_version().split(".")[:2]:
             fix = "use the same one where ranks exchange pickled objects: --remote-python PATH"

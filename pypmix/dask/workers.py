@@ -7,7 +7,7 @@
         totals = world.run(lambda comm: comm.allreduce(comm.rank))
 
 Dask hands the session's secret and the launcher's addresses to the workers, as it does all else: encrypted where the
-cluster has TLS. It needs `pypmix[dask]` here, and pypmix on the workers.
+cluster has TLS. It needs `pypmix-hpc[dask]` here, and pypmix on the workers.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _decompressor(magic: bytes, size: int) -> tuple[Any, Any]:
         name, package = ("zstd", "backports.zstd") if magic == _ZSTD else ("lz4", "lz4")
         raise NotSupported(
             f"this value is compressed with {name}, which this Python cannot read",
-            hint=f"install the package {package}, as `pip install 'pypmix[compression]'` does",
+            hint=f"install the package {package}, as `pip install 'pypmix-hpc[compression]'` does",
         ) from None
     import zlib
 

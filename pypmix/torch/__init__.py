@@ -4,7 +4,7 @@
 
     torch.distributed.init_process_group("gloo", init_method="pmix://")
 
-It needs `pypmix[torch]`.
+It needs `pypmix-hpc[torch]`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 try:
     from torch.distributed import is_available, register_rendezvous_handler
 except ImportError as error:
-    text = f"torch.distributed cannot be imported ({error}): pip install 'pypmix[torch]'"
+    text = f"torch.distributed cannot be imported ({error}): pip install 'pypmix-hpc[torch]'"
     raise ImportError(text, name=error.name) from error
 
 if not is_available():

@@ -24,7 +24,7 @@ SHAPE: dict[str, Any] = {
     "settings": dict,
     "launcher": object,
     "verdict": {"engine": object, "reason": str, "library": object, "note": str},
-    "metadata": [{"version": str, "path": str, "own": bool}],
+    "metadata": [{"name": str, "version": str, "path": str, "own": bool}],
     "warnings": [str],
     "fixes": [str],
 }
@@ -211,16 +211,17 @@ def test_the_official_binding_is_warned_of(command: Command, kind: str) -> None:
         )
     path = f"{command.environment['PYTHONPATH']}:{packages}"
     found = diagnose(command, PYTHONPATH=path)
-    assert {"version": "4.2.2", "path": str(packages), "own": False} in found["metadata"]
+    assert {"name": "pypmix", "version": "4.2.2", "path": str(packages), "own": False} in found["metadata"]
     (warning,) = found["warnings"]
-    assert f'the official binding\'s metadata "pypmix 4.2.2" is visible in {packages}' in warning
+    assert f"the official binding (`import pmix`, distribution pypmix 4.2.2) is in {packages}: neither" in warning
     assert "WARNING" in command("doctor", env={"PYTHONPATH": path}).out.decode()
 
 
-def test_own_metadata_is_no_reason_for_a_warning(command: Command) -> None:
-    folder = command.folder / "packages" / "pypmix-2027.1.0.dist-info"
+@pytest.mark.parametrize("name", ["pypmix", "pypmix-hpc"])
+def test_own_metadata_is_no_reason_for_a_warning(command: Command, name: str) -> None:
+    folder = command.folder / "packages" / f"{name.replace('-', '_')}-2027.1.0.dist-info"
     folder.mkdir(parents=True)
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: pypmix\nVersion: 2027.1.0\n")
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2027.1.0\n")
     found = diagnose(command, PYTHONPATH=f"{command.environment['PYTHONPATH']}:{folder.parent}")
     assert found["warnings"] == []
 

@@ -78,7 +78,7 @@ def test_options_may_stand_among_the_keys() -> None:
 
 def test_a_plain_install_brings_nothing_compiled_but_cffi() -> None:
     found: set[str] = set()
-    wanted = ["pypmix"]
+    wanted = ["pypmix-hpc"]
     while wanted:
         name = wanted.pop()
         found.add(name)
@@ -86,7 +86,7 @@ def test_a_plain_install_brings_nothing_compiled_but_cffi() -> None:
         names = {each.name.lower() for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})}
         wanted += names - found
     # typing_extensions is of Python 3.12 and before.
-    assert found - {"typing-extensions", "typing_extensions"} == {"pypmix", "anyio", "idna", "cffi", "pycparser"}
+    assert found - {"typing-extensions", "typing_extensions"} == {"pypmix-hpc", "anyio", "idna", "cffi", "pycparser"}
 
 
 def test_every_command_runs_on_a_plain_install(command: Command) -> None:

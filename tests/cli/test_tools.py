@@ -409,7 +409,7 @@ def test_several_jobs_at_once(command: Command, tmp_path_factory: pytest.TempPat
         for job in (first, second):
             assert f"--nspace {job.server}  ({job.nspace})" in refused.err.decode()
     chosen = command("query", "QUERY_NAMESPACES", "--nspace", second.server)
-    assert second.nspace in succeeded(chosen).out.decode().split(",")
+    assert second.nspace in succeeded(chosen).out.decode().strip().split(",")
     second.end()
     first.end()
 

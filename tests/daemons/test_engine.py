@@ -175,7 +175,7 @@ def test_what_is_not_installed_is_named() -> None:
         blocked = {"dask": "distributed", "ray": "ray"}[name]
         code = f"import sys; sys.modules[{blocked!r}] = None\nimport pypmix.{name}"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-        assert f"pip install 'pypmix[{name}]'" in done.stderr and "ImportError" in done.stderr
+        assert f"pip install 'pypmix-hpc[{name}]'" in done.stderr and "ImportError" in done.stderr
 
 
 def test_names_are_made_unique() -> None:

@@ -147,4 +147,4 @@ def test_the_port_is_held_and_devices_are_shared_out(jobs: Jobs) -> None:
 def test_what_is_not_installed_is_named() -> None:
     code = "import sys; sys.modules['jax'] = None\nimport pypmix.jax"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert "pip install 'pypmix[jax]'" in done.stderr and "ImportError" in done.stderr
+    assert "pip install 'pypmix-hpc[jax]'" in done.stderr and "ImportError" in done.stderr
