@@ -18,7 +18,7 @@ with Client() as me:
         me.put("partner", partner)
         me.commit()
     else:
-        partner = me.get("partner", me.job[0], wait=20)
+        partner = me.get("partner", me.job[0], timeout=20)
 
     me.put("name", f"{'second' if starter else 'first'} {me.rank}")
     jobs = [Proc(me.nspace, Rank.WILDCARD), Proc(partner, Rank.WILDCARD)]

@@ -9,7 +9,7 @@ with Client() as me:
     if me.rank == 0:
         me.publish({"acme.port": "tcp://10.0.0.1:7777"}, range=Range.SESSION, persist=Persist.APP)
 
-    print("port:", me.lookup("acme.port", wait=20))  # waits until somebody has published it
+    print("port:", me.lookup("acme.port", timeout=20))  # waits until somebody has published it
 
     found = me.lookup_all(["acme.port", "acme.gone"])
     for key, published in found.items():

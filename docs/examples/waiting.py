@@ -10,7 +10,7 @@ with Client() as me:
         time.sleep(0.2)
         me.put("port", 5000)
         me.commit()
-    print("port:", me.get("port", first, wait=10))  # waits until rank 0 has committed it
+    print("port:", me.get("port", first, timeout=10))  # waits until rank 0 has committed it
 
     print("speed:", me.get("speed", first, default="unknown", wait=False))  # nobody has it: no error
     try:

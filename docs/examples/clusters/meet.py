@@ -11,7 +11,7 @@ with Client() as me:
     myself = cluster_nspace(me.get(attrs.CLUSTER_ID), me.nspace)
     if me.rank == 0:
         me.publish({mine: myself}, range=Range.GLOBAL)
-    partner = me.lookup(theirs, wait=30)
+    partner = me.lookup(theirs, timeout=30)
 
     me.put("endpoint", f"{myself} {me.rank}")
     jobs = [Proc(myself, Rank.WILDCARD), Proc(partner, Rank.WILDCARD)]

@@ -19,5 +19,5 @@ with pypmix.Client() as me:
         print(f"rank {me.rank} on {me.node.hostname}: ports {ports}, context id {group.context_id}")
     if me.rank == 0:
         me.spawn([sys.executable, "-c", SPAWNED])
-    print(f"rank {me.rank} looks up: {me.lookup('acme.motto', wait=20)}")
+    print(f"rank {me.rank} looks up: {me.lookup('acme.motto', timeout=20)}")
     me.fence(timeout=20)
