@@ -23,8 +23,19 @@ from setuptools.command.sdist import sdist
 ROOT = Path(__file__).resolve().parent.parent
 CFFI = "cffi>=1.17"
 ABI = "cp311"
-SHIPPED = ("native", "tests", "docs")
-SHIPPED_FILES = ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "tox.ini")
+SHIPPED = ("native", "tests", "docs", "changes", ".github")
+SHIPPED_FILES = (
+    ".pre-commit-config.yaml",
+    ".readthedocs.yaml",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "CODE_OF_CONDUCT.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "README.md",
+    "SECURITY.md",
+    "tox.ini",
+)
 
 # a free-threaded interpreter has no stable ABI to build against
 LIMITED = not sysconfig.get_config_var("Py_GIL_DISABLED")
