@@ -8,10 +8,12 @@ Where cffi or a working C compiler is missing the wheel is built all the same, w
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import sysconfig
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,16 @@ def _version() -> str:
     found: dict[str, str] = {}
     exec((ROOT / "pypmix" / "_version.py").read_text(), found)
     return found["__version__"]
+
+
+def _readme() -> str:
+    """Return the README as an index of packages shows it, where links to files of the repository lead nowhere."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        urls = tomllib.load(file)["project"]["urls"]
+    text = (ROOT / "README.md").read_text()
+    text = re.sub(r"\]\((docs/[\w/-]+\.svg)\)", rf"]({urls['Source']}/raw/main/\1)", text)
+    text = re.sub(r"\]\(docs/([\w/-]+)\.md", rf"]({urls['Documentation'].rstrip('/')}/\1.html", text)
+    return re.sub(r"\]\((?!https?:|#)", f"]({urls['Source']}/blob/main/", text)
 
 
 def _compiler() -> str:
@@ -154,6 +166,8 @@ class _Backend(build_meta._BuildMetaBackend):  # type: ignore[misc]
     def run_setup(self, setup_script: str = "setup.py") -> None:
         arguments: dict[str, Any] = {
             "version": _version(),
+            "long_description": _readme(),
+            "long_description_content_type": "text/markdown",
             "packages": setuptools.find_packages(include=["pypmix", "pypmix.*"]),
             "package_data": {"pypmix": ["py.typed"], "": ["*.pyi"]},
             "cmdclass": {"sdist": _Sdist},
