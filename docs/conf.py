@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -14,13 +15,19 @@ project = "pypmix"
 author = "The pypmix developers"
 copyright = f"2026, {author}"
 version = release = __version__
+with (ROOT / "pyproject.toml").open("rb") as _file:
+    _project = tomllib.load(_file)["project"]
+description = _project["description"]
 
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "differences",
+    "drawings",
     "promises",
+    "site_files",
+    "standard_links",
     "states",
     "upcalls",
     "vocabulary",
@@ -28,8 +35,9 @@ extensions = [
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"pypmix {release}"
-
-graphviz_output_format = "svg"
+html_baseurl = _project["urls"]["Documentation"]
+html_static_path = ["_static"]
+html_css_files = ["pypmix.css"]
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -48,13 +56,15 @@ nitpick_ignore_regex = [
     ("py:(class|exc|obj)", r"(NotImplementedError|PermissionError|ImportError|Exception|BaseException|TracebackType)"),
     ("py:(class|obj)", r"(int|str|bool|float|bytes|tuple|dict|list|object|None|Self|Any|Iterable|Iterator|Mapping)"),
     # Type variables and aliases that signatures show.
-    ("py:(class|obj)", r"(T|R|F|Key|Infos|Feature|Procs|Target|Release|EngineInfo|ClientSession|The caller|optional)"),
-    ("py:(class|obj)", r"(Apps|Asks|Channel|Ends|GroupState|Port|Normal|Notification|OnUpcall|Path|Word|os\.PathLike)"),
+    ("py:(class|obj)", r"(T|R|F|EngineInfo|ClientSession|The caller|optional)"),
+    ("py:(class|obj)", r"(Asks|Channel|Ends|GroupState|Port|Normal|Notification|OnUpcall|Path|os\.PathLike)"),
     ("py:(class|obj)", r"pypmix\.(handlers\.F|operations\.(base\.Asks|spawning\.Ends|streams\.T))"),
     ("py:class", r"pypmix\.aio\.operations\.psets\.PsetStream"),
-    ("py:(class|obj)", r"(Given|Later|Reply|H|P|Connected|Described|Exchange|Pending|Handler|JobInfo|Output|Upcall)"),
+    ("py:(class|obj)", r"(Given|Later|H|P|Connected|Described|Pending|Handler|JobInfo|Output|Upcall)"),
     ("py:(class|obj)", r"(Launch|Desk|Start|Done|ServerSession|Codec|Among)"),
     ("py:(class|obj)", r"(GroupConstruct|GroupInvite|aio\.Group|Elect|AsyncLeadership|BlockingLeadership)"),
+    # Protocols and machines that a carrier, an exchange or a crossing is given by servers.
+    ("py:(class|obj)", r"(Address|Call|VirtualTimer|Timer|ServerLike|Op|NodeSession)"),
     # mpi4py has its own documentation.
     ("py:.*", r"MPI\..*"),
     # Parts of the package that are not public.
@@ -62,3 +72,12 @@ nitpick_ignore_regex = [
     ("py:class", r"pypmix\.standard\.jobinfo\.JobInfo"),
     ("py:.*", r"pypmix\.(engine|requests|wire|standard\.ops)\..*"),
 ]
+
+# `sphinx-build -b linkcheck`: needs the network, so that no test does it. The project's own addresses are placeholders.
+linkcheck_ignore = [r"https://pypmix\.example/.*"]
+linkcheck_anchors_ignore_for_url = [r"https://pmix\.org/.*\.pdf"]
+linkcheck_timeout = 20
+linkcheck_retries = 2
+
+# `sphinx-build -b man`: the page of the command line is the manual page.
+man_pages = [("reference/commands", "pypmix", "run and look at PMIx jobs", [author], 1)]

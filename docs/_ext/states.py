@@ -1,15 +1,14 @@
-"""The directive `state-diagram`: a table of states that the package goes by, and a drawing of it."""
+"""The directive `state-diagram`: a table of states that the package goes by, and a picture of it."""
 
 from __future__ import annotations
 
-import shutil
 from collections import defaultdict
 from textwrap import wrap
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
+from drawings import inline
 from sphinx.application import Sphinx
-from sphinx.ext.graphviz import graphviz
 from vocabulary import table, text
 
 from pypmix.engine.collective import machine as collective
@@ -25,6 +24,10 @@ STYLE = """
 """
 
 
+def machines() -> dict[str, type[states.Machine]]:
+    return {**states.MACHINES, "collective": collective.Life}
+
+
 def drawing(machine: type[states.Machine]) -> str:
     """Return a machine in the language of `dot`: the states that end it have a double frame."""
     edges: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -38,13 +41,13 @@ def drawing(machine: type[states.Machine]) -> str:
 
 
 class StateDiagram(Directive):
-    """`state-diagram:: invitee`: a machine of `groups.states`, or `collective`, drawn where `dot` is installed."""
+    """`state-diagram:: invitee`: a machine of `groups.states`, or `collective`, as a picture and a table."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         name = self.arguments[0]
-        machine = {**states.MACHINES, "collective": collective.Life}.get(name)
+        machine = machines().get(name)
         if machine is None:
             raise self.error(f"no states of {name!r}")
         self.state.document.settings.env.note_dependency(states.__file__)
@@ -52,17 +55,13 @@ class StateDiagram(Directive):
             [text(row.state), text(row.what), text(row.next), text(row.said)] for row in machine.ROWS
         ]
         titles = ["State", "What happens", "Next state", "Who is told"]
-        result: list[nodes.Node] = [table(titles, [16, 26, 16, 42], content)]
-        if shutil.which("dot"):
-            drawn = graphviz()
-            drawn["code"] = drawing(machine)
-            drawn["options"] = {}
-            drawn["alt"] = f"The states of: {machine.__doc__}"
-            result.insert(0, drawn)
-        return result
+        try:
+            picture = inline(f"states-{name}", drawing(machine), f"The states of: {machine.__doc__}")
+        except ValueError as error:
+            raise self.error(str(error)) from error
+        return [nodes.raw("", picture, format="html"), table(titles, [16, 26, 16, 42], content)]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.setup_extension("sphinx.ext.graphviz")
     app.add_directive("state-diagram", StateDiagram)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
