@@ -1,0 +1,72 @@
+"""Check the built documentation without a browser: the index of objects is whole, pictures exist, links have words.
+
+Usage: python tests/site/check.py FOLDER
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+import zlib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+VOCABULARY = ROOT / "native" / "vocabulary"
+FILES = ("sitemap.xml", "robots.txt", "llms.txt", "objects.inv", "searchindex.js")
+INTERNAL = ("pypmix.host.callbacks.host.Host.hop", "pypmix.host.Host.hop", "pypmix.host.Host.launch_over")
+
+
+def objects(folder: Path) -> set[str]:
+    """Return the names of the Python objects that other documentations can link to."""
+    data = (folder / "objects.inv").read_bytes()
+    lines = zlib.decompress(data.split(b"\n", 4)[4]).decode().splitlines()
+    return {line.split(" ", 1)[0] for line in lines if " py:" in line}
+
+
+def public() -> set[str]:
+    """Return the names that have to be among them."""
+    sys.path.insert(0, str(ROOT))
+    import pypmix
+    import pypmix.host
+    import pypmix.host.exchange
+
+    found = {f"pypmix.{name}" for name in dir(pypmix) if name[:1] != "_"} - {"pypmix.aio", "pypmix.attrs"}
+    found |= {f"pypmix.host.{name}" for name in ("Host", "LocalHost", "Outcome", "Job", "Node", "Application", "LATER")}
+    found |= {f"pypmix.host.exchange.{name}" for name in pypmix.host.exchange.__all__}
+    found |= {"Infos", "Procs", "Key", "Apps", "Target", "Feature"}
+    for table, column in (("attributes.tsv", "name"), ("constants.tsv", "member")):
+        with (VOCABULARY / table).open(newline="") as file:
+            for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
+                enums = row.get("enums", "").replace(",", " ").split() if column == "member" else []
+                owners = [each for each in enums if each in dir(pypmix)] if column == "member" else ["attrs"]
+                found |= {f"pypmix.{owner}.{name}" for owner in owners for name in row[column].split()}
+    return found
+
+
+def wrong(page: Path) -> list[str]:
+    text = page.read_text()
+    article = text.partition("<article")[2].partition("</article>")[0]
+    found = [f"a link without text: {link}" for link in re.findall(r'<a [^>]*href="([^"]*)"[^>]*>\s*</a>', article)]
+    for source in re.findall(r'<img [^>]*src="([^"]+)"', text):
+        if "://" not in source and not (page.parent / source.partition("?")[0]).exists():
+            found.append(f"a picture is missing: {source}")
+    return found
+
+
+def main() -> int:
+    folder = Path(sys.argv[1])
+    problems = [f"{name} is missing" for name in FILES if not (folder / name).exists()]
+    known = objects(folder)
+    problems += [f"{name} is not in objects.inv" for name in sorted(public() - known)]
+    problems += [f"{name} is internal and in the reference" for name in INTERNAL if name in known]
+    for page in sorted(folder.rglob("*.html")):
+        if "_static" not in page.parts:
+            problems += [f"{page.relative_to(folder)}: {each}" for each in wrong(page)]
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
