@@ -33,8 +33,14 @@ READERS: dict[str, int | str | None] = {"all": RANK_WILDCARD, "none": None, PUSH
 
 REPEATED = ("env", "preload")
 
-DASHES = "\0"
-"""Stands for `--` while argparse reads: each release of it treats those among a program's words in its own way."""
+STAND_INS = {"--": "\0", "--warm": "--warm=\0"}
+"""What stands for a word while argparse reads.
+
+Each release of it treats `--` among a program's words in its own way, and it would take the word after an option that
+may have a value for that value.
+"""
+WORDS = {text: word for word, text in STAND_INS.items()}
+DASHES = STAND_INS["--"]
 
 
 def _text(name: str, text: str) -> str:
@@ -76,6 +82,14 @@ def _one_of(known: Sequence[str]) -> Callable[[str, str], str]:
         return text
 
     return read
+
+
+def _modules(name: str, text: str) -> tuple[str, ...]:
+    found = tuple(text.split(",")) if text.strip("\0") else ()
+    for module in found:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise UsageError(f"{name} takes names of modules such as numpy,scipy.linalg, not {module!r:.80}")
+    return found
 
 
 def _hosts(name: str, text: str) -> tuple[Host, ...]:
@@ -199,6 +213,13 @@ OPTIONS = (
     ),
     Option(
         "engine", ("--engine",), "|".join(ENGINES), "Engine of the ranks' clients (PYPMIX_ENGINE).", _one_of(ENGINES)
+    ),
+    Option(
+        "warm",
+        ("--warm",),
+        "[=MODULE,...]",
+        "Fork ranks that run Python from a process that has imported pypmix, and the modules that are named, once.",
+        _modules,
     ),
     Option(
         "nodes",
@@ -388,6 +409,7 @@ class Request(Record):
     nspace: str = ""
     limits: Limits = DEFAULTS
     where: Where = Where()
+    warm: tuple[str, ...] | None = None
 
 
 HELP = """Run a job on this machine or on several: ranks, their PMIx servers, and the clean-up after them.
@@ -494,6 +516,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
         nspace=job.pop("nspace", ""),
         limits=allowed,
         where=where,
+        warm=job.pop("warm", None),
         # All that is left are terms of the same names.
         terms=Terms(stdin=reader, **job),
     )
@@ -556,7 +579,7 @@ def _segments(words: Sequence[str]) -> list[list[str]]:
 def _options(parser: Parser, words: list[str]) -> tuple[dict[str, Any], list[str]]:
     """Return the options at the start of an application's words, and the words of its program."""
     try:
-        found, unknown = parser.parse_known_args([DASHES if word == "--" else word for word in words])
+        found, unknown = parser.parse_known_args([STAND_INS.get(word, word) for word in words])
     except argparse.ArgumentError as error:
         # Values are refused by `UsageError`; what argparse itself refuses is a value too few or too many.
         name = str(error.argument_name).partition("/")[0]
@@ -568,7 +591,7 @@ def _options(parser: Parser, words: list[str]) -> tuple[dict[str, Any], list[str
     program: list[str] = given.pop("program")
     if program[:1] == [DASHES]:
         del program[0]
-    return given, ["--" if word == DASHES else word for word in program]
+    return given, [WORDS.get(word, word) for word in program]
 
 
 def _setting(text: str, env: Variables[str, str]) -> list[tuple[str, str]]:

@@ -110,6 +110,7 @@ class Orders(Record):
         keep_alive: Seconds after which another server that does not answer is lost.
         encrypt: See `TCPCarrier`.
         relayed: Whether a relay has started it, which may be lost without the launcher.
+        warm: The modules that warm ranks have imported already; None where ranks are not warm.
     """
 
     node: str
@@ -125,6 +126,7 @@ class Orders(Record):
     keep_alive: float = KEEP_ALIVE_SECONDS
     encrypt: bool | None = None
     relayed: bool = False
+    warm: tuple[str, ...] | None = None
 
 
 class Ready(Record):
@@ -154,6 +156,7 @@ def bootstrap(given: Orders) -> bytes:
         "grace": given.grace,
         "keep_alive": given.keep_alive,
         "encrypt": given.encrypt,
+        "warm": given.warm,
     }
     return json.dumps(line).encode() + b"\n"
 
@@ -192,6 +195,7 @@ def read_orders(line: bytes) -> Orders:
             float(found.get("keep_alive", KEEP_ALIVE_SECONDS)),
             None if found.get("encrypt") is None else bool(found["encrypt"]),
             found.get("relayed") is True,
+            None if found.get("warm") is None else tuple([_text(name) for name in found["warm"]]),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         # Not the value itself: it may be the secret.
@@ -337,6 +341,11 @@ class Daemon(ServingManager):
         self._listening = False
         self._strays_asked: set[int] = set()
         self.at_rank_end.append(self._tell_rank_end)
+        if given.warm is not None:
+            from pypmix.host.forking.servers import ForkServers
+
+            self.forks = ForkServers(given.warm)
+            self.forks.attend(loop, self.fork_server_ended)
 
     # Its life
 
@@ -457,13 +466,15 @@ class Daemon(ServingManager):
             self.loop.run(lambda: not self._strays(0 if patience() else signal.SIGKILL), every=POLL)
         for job in self.jobs.values():
             job.close()
+        if self.forks is not None:
+            self.forks.close()
         self._exchange.close()
         self._node.server.close()
         self.close_folder()
 
     def _strays(self, signum: int) -> bool:
         assert self._guard is not None
-        strays = orphans.collect({self._guard.pid})
+        strays = orphans.collect(self.servants())
         for pid in strays:
             os.kill(pid, signum if pid in self._strays_asked else signal.SIGTERM)
         self._strays_asked |= strays

@@ -109,6 +109,22 @@ def spawn(
     return os.posix_spawn(path, list(argv), env, file_actions=actions, setsigmask=(), setsigdef=_DEFAULTED, **place)
 
 
+def end_of(pid: int) -> tuple[int | None, int, bool] | None:
+    """Return how a child has ended: exit code, signal, and whether it left a core; None while it runs.
+
+    It is not collected: its pid stays taken.
+
+    Raises:
+        ChildProcessError: It is not a child of this process, or has been collected.
+    """
+    end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if end is None:
+        return None
+    if end.si_code == os.CLD_EXITED:
+        return end.si_status, 0, False
+    return None, end.si_status, end.si_code == os.CLD_DUMPED
+
+
 def has_terminal() -> bool:
     """Tell whether a terminal controls this process's session; True where that cannot be found out."""
     try:
@@ -128,6 +144,8 @@ def open_pidfd(pid: int) -> int:
 
 def explain(error: OSError, path: str) -> str:
     """Say why a program that exists could not be executed."""
+    if error.errno is None:
+        return str(error)
     if error.errno == errno.ENOENT and error.filename in (None, path) and os.path.isfile(path):
         return f"{path} exists, but the interpreter that its first line names does not"
     if error.errno == errno.ENOEXEC:

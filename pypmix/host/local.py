@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import OnUpcall, Upcall
     from pypmix.host.elastic import Elastic
     from pypmix.host.feeding import Feed
+    from pypmix.host.forking.servers import ForkServers
     from pypmix.host.joining import Joining
     from pypmix.host.mapping import Mapping
     from pypmix.host.nodes import HostNode, Wrap
@@ -95,6 +96,9 @@ class LocalHost(ServingManager):
         remote: The nodes that the jobs run on, by daemons there; this machine by default. Its server is for tools then,
             and ranks are placed by the nodes' slots.
         mapping: How ranks are placed on such nodes; by default all slots are filled, and then nodes take even shares.
+        warm: Whether ranks that run Python are forked from a process that has imported pypmix once, which is faster
+            than to start each; or names of modules that this process imports too. They share what these modules have
+            made and the seed of `hash()`; see the how-to on warm ranks. Other programs are started as ever.
 
     Attributes:
         job: The first job; where daemons run it, there is none before they have come.
@@ -121,6 +125,7 @@ class LocalHost(ServingManager):
         limits: Limits | None = None,
         remote: NodeSession | None = None,
         mapping: Mapping | None = None,
+        warm: bool | Sequence[str] | ForkServers = False,
     ) -> None:
         if timeout is not None and not timeout > 0:
             raise ValueError(f"a timeout must be more than 0 seconds, not {timeout}")
@@ -145,6 +150,9 @@ class LocalHost(ServingManager):
         self.loop: Loop
         self.native = engine == "native"
         self._mapping = mapping
+        self._own_forks = False
+        if warm is not False:
+            self._take_forks(warm)
         self._timeout = timeout
         self._own_process = own_process
         file = rendezvous_file(os.environ if env is None else env)
@@ -367,8 +375,23 @@ class LocalHost(ServingManager):
             sys.setswitchinterval(interval)
         return self._outcome or self._partial or Outcome(0)
 
+    def _take_forks(self, warm: bool | Sequence[str] | ForkServers) -> None:
+        from pypmix.host.forking.servers import ForkServers
+
+        if isinstance(warm, str):
+            raise TypeError(f"warm is True, or the names of modules in a list, not the string {warm!r:.80}")
+        if isinstance(warm, ForkServers):
+            self.forks = warm
+        else:
+            self.forks, self._own_forks = ForkServers(() if isinstance(warm, bool) else tuple(warm)), True
+
     def _run(self, programs: list[str]) -> None:
         self.open_folder()
+        if self.forks is not None and self._fleet is None:
+            self.forks.attend(self.loop, self.fork_server_ended)
+            for app, program in zip(self._given[0], programs, strict=True):
+                # They import while the servers open.
+                self.forks.prepare(app, program, self.env, self.wdir or os.sep, self.tmpdir)
         here = [node for node in self.nodes if node.here]
         for node in here if len(here) > 1 else ():
             os.mkdir(node.tmpdir, 0o700)
@@ -479,7 +502,7 @@ class LocalHost(ServingManager):
     def _strays(self, signum: int) -> bool:
         """Send a signal to what is left behind, 0 for none; tell whether there is anything."""
         assert self._guard is not None
-        strays = orphans.collect({self._guard.pid})
+        strays = orphans.collect(self.servants())
         for pid in strays:
             # The end of one makes orphans of its children, so there are new ones to ask all the time.
             os.kill(pid, signum if pid in self._asked else signal.SIGTERM)
@@ -511,6 +534,10 @@ class LocalHost(ServingManager):
         for node in self.nodes:
             if node.here:
                 node.server.close()
+        if self.forks is not None:
+            self.forks.leave()
+            if self._own_forks:
+                self.forks.close()
         self.close_folder()
 
 

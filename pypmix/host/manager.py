@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Upcall
     from pypmix.engine.common import Pending
+    from pypmix.host.forking.servers import ForkServer, ForkServers
     from pypmix.host.job import Application
     from pypmix.host.loop import Cancellable, HostLoop
     from pypmix.host.nodes import HostNode
@@ -116,6 +117,7 @@ class Manager:
         jobs: The jobs that are not over, by nspace.
         nodes: The nodes.
         native: Whether its server is libpmix's.
+        forks: What forks ranks for Python programs; None where each is started by itself.
         due: When the time of all jobs is over, by `time.monotonic`; None where there is no limit.
         wdir: Where jobs run that name no other folder.
         next_context_id: Returns the number of a group, which no other group of the session has; from any thread.
@@ -157,6 +159,7 @@ class Manager:
         self._parts: dict[type, Any] = {}
         self._sinks: dict[int, Sink] = {}
         self._guard: Guard | None = None
+        self.forks: ForkServers | None = None
         self._file_limits: tuple[int, int] | None = None
         self._lingering: dict[str, Cancellable] = {}
         self._psets: dict[str, tuple[str, Procs]] = {}
@@ -608,6 +611,60 @@ class Manager:
                 job.end(code, reason + job.others(caller))
             else:
                 job.end_ranks(chosen, code, f"{reason}; it ended {listed([str(rank) for rank in chosen])}")
+
+    # Processes
+
+    def start_process(
+        self,
+        app: Application,
+        program: str,
+        argv: tuple[str, ...],
+        env: Mapping[str, str],
+        files: tuple[int, int, int],
+    ) -> tuple[ForkServer | None, int]:
+        """Start a process: forked where it can be, and this host has fork servers.
+
+        Args:
+            app: The application that it is of.
+            program: The path of its program.
+            argv: Its command line.
+            env: Its whole environment.
+            files: The descriptors to give it as its standard input, output and error.
+
+        Returns:
+            The fork server that is its parent, None where that is this process; and its pid.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        forks = self.forks
+        found = None if forks is None else forks.prepare(app, program, self.env, self.wdir or os.sep, self.tmpdir)
+        if found is None:
+            return None, launch.spawn(program, argv, env, files, app.wdir)
+        server = found[1]
+        return server, server.start(found[0].start(argv, env, app.wdir, server.session), files)
+
+    def fork_server(self, app: Application) -> ForkServer | None:
+        """Return the fork server of an application, which is started where it is not yet; None where there is none.
+
+        Raises:
+            OSError: Its program does not exist, or the fork server cannot be started.
+        """
+        if self.forks is None:
+            return None
+        found = self.forks.prepare(app, self.program(app), self.env, self.wdir or os.sep, self.tmpdir)
+        return None if found is None else found[1]
+
+    def fork_server_ended(self, server: ForkServer) -> None:
+        """A fork server has ended that others still need: end the jobs with ranks of it that run."""
+        for job in list(self.jobs.values()):
+            if any(rank.alive and rank.forked is server for rank in job.ranks):
+                job.end(1, f"{server.end()}{job.others(None)}")
+
+    def servants(self) -> set[int]:
+        """Return the pids of the children of this process that belong to no job."""
+        found = set() if self._guard is None else {self._guard.pid}
+        return found if self.forks is None else found | self.forks.pids
 
     # The folder, and what guards it
 

@@ -6,6 +6,7 @@ from pypmix.host.outcome import signal_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Protocol
 
     from pypmix.host.feeding import Input
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
 
         def rank_ended(self, rank: Rank, /) -> None: ...
 
+    class Parent(Protocol):
+        """A fork server, as its ranks know it."""
+
+        @property
+        def ended(self) -> bool: ...
+
+        def end_of(self, pid: int, /) -> tuple[int | None, int, bool] | None: ...
+
+        def collect(self, pids: Iterable[int], /) -> None: ...
+
 
 STARTED, CONNECTED, FINALIZED = "started", "connected", "finalized"
 
@@ -33,6 +44,7 @@ class Rank:
         node: Where it runs.
         alive: Whether this host has started it and it has not ended.
         over: Whether it has ended.
+        forked: The fork server that is its parent; None where this process is.
         pid: Its pid, 0 where this host has not started it. The pid stays taken until the job is over, so that neither
             it nor the process group is another's.
         stage: How far it has come with PMIx.
@@ -53,6 +65,7 @@ class Rank:
         "dumped",
         "excused",
         "fate",
+        "forked",
         "input",
         "killer",
         "label",
@@ -72,6 +85,7 @@ class Rank:
         self.proc = proc
         self.label = label
         self.node = node
+        self.forked: Parent | None = None
         self.alive = False
         self.over = False
         self.pid = 0

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pypmix.host.loop import HostLoop
     from pypmix.host.nodes import HostNode
     from pypmix.host.output import Sink
+    from pypmix.host.rank import Parent
     from pypmix.host.terms import Terms
 
     class Keeper(Protocol):
@@ -50,6 +51,16 @@ if TYPE_CHECKING:
         def loop(self) -> HostLoop: ...
 
         def program(self, app: Application, /) -> str: ...
+
+        def start_process(
+            self,
+            app: Application,
+            program: str,
+            argv: tuple[str, ...],
+            env: Mapping[str, str],
+            files: tuple[int, int, int],
+            /,
+        ) -> tuple[Parent | None, int]: ...
 
         def sink(self, number: int, /) -> Sink: ...
 
@@ -263,19 +274,17 @@ class RunningJob:
         """Take in the end of a rank; its pid stays taken until the job is over, so that its group has no other."""
         if not rank.alive or not rank.node.here:
             return False
+        # The ranks of a fork server that has ended have this process as their parent, where it adopts orphans.
+        forked = rank.forked is not None and not rank.forked.ended
         try:
-            end = os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            end = rank.forked.end_of(rank.pid) if rank.forked is not None and forked else launch.end_of(rank.pid)
         except ChildProcessError:
             # This process ignores SIGCHLD, or other code of this program collects its children.
             rank.code = UNKNOWN
         else:
             if end is None:
                 return False
-            if end.si_code == os.CLD_EXITED:
-                rank.code = end.si_status
-            else:
-                rank.signum = end.si_status
-                rank.dumped = end.si_code == os.CLD_DUMPED
+            rank.code, rank.signum, rank.dumped = end
         self._ended(rank)
         return True
 
@@ -389,7 +398,9 @@ class RunningJob:
         for rank in (*self._former, *self.ranks):
             if rank.alive:
                 rank.node.signal([rank], signal.SIGKILL)
-                if rank.node.here:
+                if rank.forked is not None:
+                    rank.forked.collect([rank.pid])
+                elif rank.node.here:
                     os.waitpid(rank.pid, 0)
                 self.release(rank)
             for stream in rank.streams.values():
@@ -497,7 +508,7 @@ class Launch:
         try:
             stdin = self._input(rank, null, ours)
             stdout, stderr = self._outputs(rank, ours)
-            rank.pid = launch.spawn(program, argv, env, (stdin, stdout, stderr), app.wdir)
+            rank.forked, rank.pid = host.start_process(app, program, argv, env, (stdin, stdout, stderr))
             host.guard_group(rank.pid)
         finally:
             for fd in ours:
@@ -600,6 +611,8 @@ class Launch:
         """All ranks have ended: end what they started and left behind, and then the launch."""
         if self._groups is None:
             self._groups = {rank.pid for rank in self.ranks if rank.pid and rank.over}
+            for parent in {rank.forked for rank in self.ranks if rank.forked is not None}:
+                parent.collect([rank.pid for rank in self.ranks if rank.over and rank.forked is parent])
             signum: int = signal.SIGTERM
         else:
             assert self._patience is not None

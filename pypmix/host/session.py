@@ -309,7 +309,7 @@ class Fleet:
         given = Orders(
             node.hostname, self._space, self._secret, self._launcher, node.number, session.interface,
             tuple(session.env.items()), session.folder, self._host.wdir, self._host.grace, session.keep_alive,
-            session.encrypt,
+            session.encrypt, warm=None if self._host.forks is None else self._host.forks.modules,
         )  # fmt: skip
         line = bootstrap(given)
         try:

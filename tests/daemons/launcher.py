@@ -1,8 +1,8 @@
 """A launcher whose nodes are daemons on this machine: each has an address of loopback and a TMPDIR of its own.
 
 Usage: launcher.py JSON, with `folder`, `nodes` (name to slots), `apps` (lists of [np, word...]), and of `terms`,
-`timeout`, `grace`, `python`, `env`, `patience` and `preload` what the test needs. With `elastic` it obtains any node;
-with `words` it says what is written to the file of that name: lines of JSON such as `["join", "n3"]`. The last line on
+`timeout`, `grace`, `warm`, `python`, `env`, `patience` and `preload` what the test needs. With `elastic` it obtains any
+node; with `words` it says what is written to the file of that name: lines of JSON such as `["join", "n3"]`. The last line on
 standard error is `OUTCOME code reason`.
 """
 
@@ -112,6 +112,7 @@ def main() -> int:
             own_process=True,
             timeout=given.get("timeout", 60.0),
             grace=given.get("grace", 2.0),
+            warm=given.get("warm", False),
         )
         outcome = host.run()
     except (PMIxError, OSError) as error:

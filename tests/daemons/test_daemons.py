@@ -295,3 +295,11 @@ def test_a_daemon_that_does_not_come_is_told_clearly(session: Start, command: li
     run = session(shell(2, "true"), python={"n1": command}, patience=3.0 if command[0] == "sleep" else 60.0)
     assert run.end() == 1
     assert run.outcome.startswith("REFUSED") and all(word in run.outcome for word in words), run.told()
+
+
+def test_the_ranks_of_a_node_can_be_warm(session: Start) -> None:
+    code = "import os, pypmix\nwith pypmix.Client() as me: print(me.node.hostname, os.getppid())"
+    there = session([4, sys.executable, "-c", code], warm=["json"])
+    assert there.end() == 0, there.err
+    # Each node has a fork server.
+    assert len(set(there.out)) == 2 and len(there.out) == 4

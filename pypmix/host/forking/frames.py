@@ -1,0 +1,62 @@
+"""The messages between a host and a fork server: fields without NUL bytes, and descriptors with them."""
+
+from __future__ import annotations
+
+import _socket
+import os
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SIZE = struct.Struct("=I")
+_FILES = 3
+
+
+def send(link: _socket.socket, fields: Sequence[str], files: Sequence[int] = ()) -> None:
+    """Send a message.
+
+    Args:
+        link: One end of the socket pair.
+        fields: Its words, none of which holds a NUL.
+        files: Descriptors to send with it.
+
+    Raises:
+        OSError: The other end has gone.
+    """
+    body = os.fsencode("\0".join(fields))
+    rest = memoryview(_SIZE.pack(len(body)) + body)
+    rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack(f"{len(files)}i", *files))] if files else []
+    while rest:
+        rest = rest[link.sendmsg([rest], rights, _socket.MSG_NOSIGNAL) :]
+        rights = []
+
+
+def receive(link: _socket.socket) -> tuple[list[str], list[int]]:
+    """Return the fields of the next message, none where the other end has gone, and the descriptors that came with it.
+
+    Raises:
+        OSError: The connection is broken.
+    """
+    files: list[int] = []
+    header = _take(link, _SIZE.size, files)
+    if not header:
+        return [], files
+    (size,) = _SIZE.unpack(header)
+    body = _take(link, size, files)
+    return os.fsdecode(body).split("\0") if body else [], files
+
+
+def _take(link: _socket.socket, size: int, files: list[int]) -> bytes:
+    found = b""
+    while len(found) < size:
+        piece, rights, _, _ = link.recvmsg(
+            size - len(found), _socket.CMSG_SPACE(_FILES * struct.calcsize("i")), _socket.MSG_CMSG_CLOEXEC
+        )
+        for _, _, data in rights:
+            files += struct.unpack(f"{len(data) // struct.calcsize('i')}i", data)
+        if not piece:
+            return b""
+        found += piece
+    return found

@@ -1,0 +1,88 @@
+"""The end of a forked rank: what the end of the interpreter does for a program, without taking apart what is shared.
+
+A full end of the interpreter takes each object apart that the fork server has made, which copies all pages that the
+rank still shares with it: this would cost several times what the fork has cost. Where the rank has loaded no extension
+module that may rely on it, this does what programs can see: threads are waited for, `atexit` functions run, the modules
+that the rank has imported are cleared, so that their objects are finalized, files closed and destructors run, and
+standard output is flushed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+from types import ModuleType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_EXTENSIONS = (".so", ".abi3.so")
+FLUSH_FAILED = 120
+"""The exit code of the interpreter where standard output cannot be flushed."""
+
+
+class Leaving:
+    """Ends processes that are forked from this one, which has imported all that they share."""
+
+    def __init__(self) -> None:
+        self._shared = frozenset(sys.modules)
+        self._folder = os.path.dirname(os.__file__)
+
+    def leave(self, code: int) -> None:
+        """End the process, or return where the interpreter itself has to."""
+        if sys.flags.inspect or self._has_extensions():
+            return
+        threading: Any = sys.modules.get("threading")
+        if threading is not None:
+            vars(threading)["_shutdown"]()
+        vars(atexit)["_run_exitfuncs"]()
+        code = _flushed(code)
+        self._clear()
+        os._exit(_flushed(code))
+
+    def _has_extensions(self) -> bool:
+        """Tell whether there are extension modules but those of the standard library."""
+        for module in list(sys.modules.values()):
+            path = getattr(module, "__file__", None)
+            if path and path.endswith(_EXTENSIONS) and not path.startswith(f"{self._folder}/lib-dynload/"):
+                return True
+        return False
+
+    def _clear(self) -> None:
+        """Clear the modules that are not shared, the last first, as the interpreter does."""
+        own = [sys.modules["__main__"]]
+        own += [module for name, module in list(sys.modules.items()) if name not in self._shared]
+        for module in reversed(own):
+            # A program may have put anything else there.
+            if isinstance(module, ModuleType):
+                _clear(module)
+        # What is shared is frozen, and not looked at.
+        gc.collect()
+
+
+def _clear(module: ModuleType) -> None:
+    names = vars(module)
+    for private in (True, False):
+        for name in list(names):
+            if (name[:1] == "_" and name[:2] != "__") is private and name not in ("__builtins__", "__name__"):
+                names[name] = None
+
+
+def _flushed(code: int) -> int:
+    try:
+        sys.stdout.flush()
+    except (ValueError, AttributeError):
+        # The program has closed it, or has none.
+        pass
+    except OSError as error:
+        print(f"Exception ignored in: {sys.stdout!r}\n{type(error).__name__}: {error}", file=sys.stderr)
+        code = FLUSH_FAILED
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        # There is nowhere to tell it.
+        pass
+    return code

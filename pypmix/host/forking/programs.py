@@ -1,0 +1,164 @@
+"""Finds out whether a program is one for Python, and what its interpreter would run."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from pypmix.standard.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_PYTHON = re.compile(r"python[0-9.]*t?d?")
+_FLAGS = frozenset("bBdEIOPqRsSuv")
+"""Options of the interpreter without a value, which a fork server is started with."""
+_VALUES = frozenset("WX")
+"""Options with one."""
+_ARCHIVES = (".pyc", ".pyz", ".zip", ".whl", ".egg")
+_HEAD = 4096
+
+
+class Start(Record):
+    """A rank that a fork server is to start.
+
+    Args:
+        kind: `file`, `module` or `command`: what the target is.
+        target: A path, the name of a module, or code.
+        argv: `sys.argv`.
+        command: The whole command line, `sys.orig_argv`.
+        env: The whole environment.
+        wdir: The working directory; empty for the fork server's own.
+        session: Whether it begins a session, instead of a process group alone.
+    """
+
+    kind: str
+    target: str
+    argv: tuple[str, ...]
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    wdir: str = ""
+    session: bool = False
+
+    def write(self) -> list[str]:
+        """Return it as words."""
+        return [
+            self.kind, self.target, self.wdir, "1" if self.session else "", str(len(self.argv)), *self.argv,
+            str(len(self.command)), *self.command, *[f"{name}={text}" for name, text in self.env.items()],
+        ]  # fmt: skip
+
+    @classmethod
+    def read(cls, words: Sequence[str]) -> Start:
+        """Return what `write` has written."""
+        rest = iter(words)
+        kind, target, wdir, session = (next(rest) for _ in range(4))
+        argv, command = (tuple([next(rest) for _ in range(int(next(rest)))]) for _ in range(2))
+        env = {name: text for name, _, text in [word.partition("=") for word in rest]}
+        return cls(kind, target, argv, command, env, wdir, bool(session))
+
+
+class Program(Record):
+    """A program for Python.
+
+    Args:
+        interpreter: The path of the interpreter.
+        options: The interpreter's options.
+        kind: `file`, `module` or `command`.
+        target: A path, the name of a module, or code.
+        argv: `sys.argv`.
+    """
+
+    interpreter: str
+    options: tuple[str, ...]
+    kind: str
+    target: str
+    argv: tuple[str, ...]
+
+    def start(self, command: Sequence[str], env: Mapping[str, str], wdir: str, session: bool) -> Start:
+        """Return what a fork server is to start for a rank; see `Start`."""
+        return Start(self.kind, self.target, self.argv, tuple(command), env, wdir, session)
+
+    def path(self, wdir: str) -> str:
+        """Return the first entry of `sys.path`, unless an option leaves it out.
+
+        Args:
+            wdir: The folder that it runs in.
+        """
+        if self.kind == "file":
+            return os.path.dirname(os.path.realpath(self.target))
+        return wdir if self.kind == "module" else ""
+
+
+def find(program: str, argv: Sequence[str], env: Mapping[str, str], wdir: str) -> Program | None:
+    """Return what a command line has Python run; None where it is for something else.
+
+    Args:
+        program: The path of the program.
+        argv: The command line, the name first.
+        env: The environment that the program is to have.
+        wdir: The folder that it is to run in.
+    """
+    if _PYTHON.fullmatch(os.path.basename(program)):
+        return _of_interpreter(program, argv[1:], wdir)
+    try:
+        with open(program, "rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return None
+    if not head.startswith(b"#!") or b"\0" in head:
+        return None
+    interpreter, _, option = os.fsdecode(head[2:].partition(b"\n")[0]).strip().partition(" ")
+    option = option.strip()
+    if os.path.basename(interpreter) == "env":
+        if not _PYTHON.fullmatch(option):
+            return None
+        from pypmix.host.launch import find_program
+
+        try:
+            interpreter, option = find_program(option, env), ""
+        except OSError:
+            return None
+    if not _PYTHON.fullmatch(os.path.basename(interpreter)):
+        return None
+    return _of_interpreter(interpreter, [*([option] if option else []), program, *argv[1:]], wdir)
+
+
+def _of_interpreter(interpreter: str, words: Sequence[str], wdir: str) -> Program | None:
+    """Read the command line of an interpreter; None where it is one that a fork server cannot stand in for."""
+    options: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            word = next(rest, "")
+        elif len(word) > 1 and word[0] == "-":
+            found = _option(word, rest, options)
+            if found is None:
+                return None
+            if not found[0]:
+                continue
+            return Program(interpreter, tuple(options), *found, ("-c" if found[0] == "command" else "-m", *rest))
+        path = os.path.join(wdir, word)
+        if not os.path.isfile(path) or word.endswith(_ARCHIVES):
+            # What it says of one that does not exist, the interpreter knows best.
+            return None
+        # As the interpreter has it, `__file__` is absolute and `sys.argv[0]` is what was given.
+        return Program(interpreter, tuple(options), "file", os.path.abspath(path), (word, *rest))
+    return None
+
+
+def _option(word: str, rest: Iterator[str], options: list[str]) -> tuple[str, str] | None:
+    """Take in an option word; return the kind and target that it gives, empty for none, or None if it is unknown."""
+    for place, each in enumerate(word[1:], 1):
+        value = word[place + 1 :]
+        if each in "cm":
+            target = value or next(rest, "")
+            return ("command" if each == "c" else "module", target) if target else None
+        if each in _VALUES:
+            value = value or next(rest, "")
+            options += [f"-{each}", value]
+            return "", ""
+        if each not in _FLAGS:
+            return None
+        options.append(f"-{each}")
+    return "", ""

@@ -1,0 +1,349 @@
+"""The fork server: a process that has imported what ranks need, and forks them.
+
+It has one thread, and its requests come one after the other on descriptor 0; see the package for who sends them. All
+that makes a child the rank that was asked for happens in `_become` and `_run`: its process group, descriptors,
+environment, signals, folder, random numbers, `sys.argv`, `sys.path` and `__main__` are those of a process of its own.
+What remains of the server's is the seed of `hash()` (PYTHONHASHSEED) and what the named modules have kept.
+"""
+
+from __future__ import annotations
+
+import _socket
+import gc
+import io
+import os
+import signal
+import sys
+from importlib.machinery import SourceFileLoader
+
+from pypmix.host.forking.frames import receive, send
+from pypmix.host.forking.leaving import Leaving
+from pypmix.host.forking.programs import Start
+from pypmix.host.forking.safety import REFUSED, open_files, trouble
+from pypmix.host.outcome import CANNOT_EXECUTE
+from pypmix.lazy import load
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import CodeType
+    from typing import Any
+
+CLIENT = (
+    "collections.abc",
+    "errno",
+    "select",
+    "pypmix.client",
+    "pypmix.engine.peeruid",
+    "pypmix.engine.python.client",
+    "pypmix.engine.python.session",
+    "pypmix.engine.python.transport",
+    "pypmix.job",
+    "pypmix.psets",
+    "pypmix.waits",
+)
+"""The modules that a rank imports to open a client and to finalize."""
+
+READY = "ready"
+START = "start"
+COLLECT = "collect"
+CALL = "call"
+
+_HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that are sent to all processes of a job: ranks take them, and the server goes on for those that clean up."""
+
+
+class Unsafe(Exception):
+    """Something that was to be imported keeps this process from being forked, or cannot be imported."""
+
+
+def main() -> None:
+    """Serve until the host has gone; returns in a rank's process only, when its program has ended."""
+    link = _socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.close(null)
+    # It was for the guard, which reads it in /proc.
+    os.environ.pop("PMIX_SERVER_TMPDIR", None)
+    modules, _ = receive(link)
+    if not modules:
+        os._exit(0)
+    try:
+        prepare(modules[1:])
+    except Unsafe as error:
+        send(link, [str(error)])
+        os._exit(1)
+    handlers = {signum: signal.getsignal(signum) for signum in _HELD}
+    for signum in _HELD:
+        signal.signal(signum, signal.SIG_IGN)
+    gc.collect()
+    # What is here is not looked through again, so that its pages stay shared.
+    gc.freeze()
+    send(link, [READY])
+    server = Server(link)
+    start, code = server.serve()
+    leaving = server.leaving
+    for signum, handler in handlers.items():
+        signal.signal(signum, handler)
+    try:
+        _run(start, code)
+    except SystemExit as end:
+        status = 0 if end.code is None else end.code
+        if isinstance(status, int):
+            leaving.leave(status & 0xFF)
+        raise
+    leaving.leave(0)
+
+
+def prepare(modules: Iterable[str]) -> None:
+    """Import what ranks need.
+
+    Args:
+        modules: The modules, in addition to those of a client.
+
+    Raises:
+        Unsafe: One of them cannot be imported here.
+    """
+    for name in CLIENT:
+        load(name)
+    before = open_files()
+    for name in modules:
+        why = REFUSED.get(name, "")
+        if not why:
+            try:
+                load(name)
+            except Exception as error:
+                raise Unsafe(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+            except SystemExit as error:
+                raise Unsafe(f"{name} cannot be imported: it exits ({error})") from error
+            why = trouble(before)
+        if why:
+            raise Unsafe(f"{name} cannot be imported before ranks are forked: {why}")
+
+
+class Server:
+    """Answers a host, and forks.
+
+    All that need not happen in a child happens here: each page that a child writes to is copied first.
+
+    Args:
+        link: The connection with the host.
+    """
+
+    def __init__(self, link: _socket.socket) -> None:
+        self._link = link
+        self._codes: dict[str, tuple[tuple[int, int, int], CodeType]] = {}
+        self.leaving = Leaving()
+
+    def serve(self) -> tuple[Start, CodeType | None]:
+        """Answer requests; returns in a child, with what it is to run."""
+        link = self._link
+        while True:
+            try:
+                fields, files = receive(link)
+            except OSError:
+                fields, files = [], []
+            if not fields:
+                os._exit(0)
+            if fields[0] == COLLECT:
+                send(link, [pid for pid in fields[1:] if _collected(int(pid))])
+                continue
+            if fields[0] == CALL:
+                send(link, ["returned", self._call(*fields[1:])])
+                continue
+            start = Start.read(fields[1:])
+            code = self._code(start.target) if start.kind == "file" else None
+            try:
+                pid = self._fork(start, files)
+            except OSError as error:
+                send(link, ["0", str(error.errno), error.strerror or "", os.fsdecode(error.filename or "")])
+            else:
+                if not pid:
+                    return start, code
+                send(link, [str(pid)])
+            for fd in files:
+                os.close(fd)
+
+    def _call(self, module: str, function: str, argument: str) -> str:
+        """Call a function of a module that has been imported, so that ranks have what it makes; return what it returns."""
+        try:
+            return str(load(module, function)(argument))
+        except BaseException as error:
+            import traceback
+
+            return "".join(traceback.format_exception(error))
+        finally:
+            self._keep()
+
+    def _keep(self) -> None:
+        gc.collect()
+        gc.freeze()
+        self.leaving = Leaving()
+
+    def _code(self, path: str) -> CodeType | None:
+        """Return the code of a file; None where the child is to find out that it has none."""
+        try:
+            found = os.stat(path)
+            what = found.st_mtime_ns, found.st_size, found.st_ino
+            known = self._codes.get(path)
+            if known is None or known[0] != what:
+                known = self._codes[path] = what, compiled(path)
+        except (OSError, ValueError, SyntaxError, Warning, RecursionError, MemoryError):
+            return None
+        return known[1]
+
+    def _fork(self, start: Start, files: list[int]) -> int:
+        """Fork; returns the pid of the child once it has its place among processes, and 0 in the child."""
+        gone = list(os.environ.keys() - start.env.keys())
+        new = [(name, text) for name, text in start.env.items() if os.environ.get(name) != text]
+        folder = os.open(start.wdir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if start.wdir else -1
+        # Only the child can begin its session: its end is closed then. Signals for the rank find it from then on.
+        placed, place = os.pipe2(os.O_CLOEXEC) if start.session else (-1, -1)
+        try:
+            pid = os.fork()
+            if not pid:
+                try:
+                    self._link.close()
+                    if start.session:
+                        os.setsid()
+                    else:
+                        os.setpgid(0, 0)
+                    _become(files, folder, gone, new)
+                except BaseException:
+                    # Never back to what the server does.
+                    os._exit(CANNOT_EXECUTE)
+            elif start.session:
+                os.close(place)
+                place = -1
+                os.read(placed, 1)
+            else:
+                # It does so too: whichever comes first.
+                os.setpgid(pid, pid)
+            return pid
+        finally:
+            for fd in (placed, place, folder):
+                if fd >= 0:
+                    os.close(fd)
+
+
+def _collected(pid: int) -> bool:
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _become(files: list[int], folder: int, gone: list[str], new: list[tuple[str, str]]) -> None:
+    """Take on the descriptors, the folder and the environment of a rank."""
+    for number, fd in enumerate(files):
+        os.dup2(fd, number)
+        os.close(fd)
+    if folder >= 0:
+        os.fchdir(folder)
+    for name in gone:
+        del os.environ[name]
+    for name, text in new:
+        os.environ[name] = text
+
+
+def _run(start: Start, code: CodeType | None) -> None:
+    """Be the program: what it raises passes through, as its interpreter would have it."""
+    _open_standard_files()
+    _seed()
+    _name(start)
+    sys.argv = list(start.argv)
+    sys.orig_argv = list(start.command)
+    # Made here and not in the server, whose own it is until then: what it has was not made by the program.
+    main = type(sys)("__main__")
+    main.__dict__["__builtins__"] = sys.modules["builtins"]
+    if sys.version_info < (3, 14):
+        main.__dict__.update(__annotations__={})
+    sys.modules["__main__"] = main
+    try:
+        if start.kind == "module":
+            import runpy
+
+            # What the interpreter itself calls for -m.
+            run_as_main: Any = vars(runpy)["_run_module_as_main"]
+            run_as_main(start.target)
+        elif start.kind == "command":
+            exec(compile(start.target, "<string>", "exec", dont_inherit=True), main.__dict__)
+        else:
+            main.__dict__.update(
+                __file__=start.target, __cached__=None, __loader__=SourceFileLoader("__main__", start.target)
+            )
+            exec(code or _compiled(start.target), main.__dict__)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _without_ours(error)
+        raise
+
+
+def compiled(path: str) -> CodeType:
+    """Return the code of a file."""
+    with open(path, "rb") as file:
+        found: CodeType = compile(file.read(), path, "exec", dont_inherit=True)
+    return found
+
+
+def _compiled(path: str) -> CodeType:
+    try:
+        return compiled(path)
+    except OSError as error:
+        print(f"{sys.executable}: can't open file {path!r}: [Errno {error.errno}] {error.strerror}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _without_ours(error: BaseException) -> None:
+    """Have the interpreter print the traceback of a program's error from the program's first line on."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    show = sys.excepthook
+
+    def hook(kind: type[BaseException], raised: BaseException, _trace: object) -> None:
+        show(kind, raised.with_traceback(trace), trace)
+
+    sys.excepthook = hook
+
+
+def _open_standard_files() -> None:
+    """Make `sys.stdin` and its like anew: what they are now may be a terminal, or a file."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        former = getattr(sys, name)
+        if former is None:
+            continue
+        # As -u has it.
+        direct = fd > 0 and former.write_through
+        raw: Any = open(fd, "wb" if fd else "rb", 0 if direct else -1, closefd=False)  # noqa: SIM115
+        getattr(raw, "raw", raw).name = f"<{name}>"
+        made: Any = io.TextIOWrapper(
+            raw,
+            encoding=former.encoding,
+            errors=former.errors,
+            newline="\n",
+            line_buffering=not direct and (fd == 2 or raw.isatty()),
+            write_through=former.write_through,
+        )
+        made.mode = "w" if fd else "r"
+        setattr(sys, name, made)
+        setattr(sys, f"__{name}__", made)
+
+
+def _seed() -> None:
+    """Have numpy draw other numbers in each rank; `random` sees to that itself."""
+    numpy: Any = sys.modules.get("numpy.random")
+    if numpy is not None:
+        numpy.seed()
+
+
+def _name(start: Start) -> None:
+    """Have tools such as `top` and `ps -o comm` name the process by its program."""
+    try:
+        with open("/proc/self/comm", "wb") as file:
+            file.write(os.fsencode(os.path.basename(start.target) if start.kind != "command" else "python -c"))
+    except OSError:
+        # A sandbox without /proc, or one that is read-only.
+        return
