@@ -165,7 +165,7 @@ class Server:
                 os.close(fd)
 
     def _call(self, module: str, function: str, argument: str) -> str:
-        """Call a function of a module that has been imported, so that ranks have what it makes; return what it returns."""
+        """Call a function of a module, so that ranks have what it makes; return what it returns."""
         try:
             return str(load(module, function)(argument))
         except BaseException as error:

@@ -1,0 +1,159 @@
+"""The jobs that tests are run by."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pypmix.host.forking.servers import ForkServers
+from pypmix.host.job import Application
+from pypmix.host.local import LocalHost
+from pypmix.host.outcome import TIMED_OUT
+from pypmix.host.terms import Terms
+from pypmix.testing.results import Results
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.host.rank import Rank
+    from pypmix.host.running import RunningJob
+    from pypmix.testing.plugin import Wish
+
+PATIENCE = 3.0
+"""Seconds that the other ranks have to end after the first one has failed: they may fail for the same reason."""
+
+GRACE = 2.0
+"""Seconds that ranks have to say where they are, and to end."""
+
+TEMPLATE = "pypmix.testing.template"
+OFF: dict[str, Any] = {
+    "keyword": "",
+    "markexpr": "",
+    "lf": False,
+    "failedfirst": False,
+    "deselect": None,
+    "collectonly": False,
+}
+"""Options that would leave tests out."""
+ALONE: dict[str, Any] = {
+    "dist": "no",
+    "numprocesses": None,
+    "maxprocesses": None,
+    "tx": [],
+    "usepdb": False,
+    "pmix_on_rank": True,
+}
+"""Options that are for the process that shows the results alone."""
+
+
+class TestHost(LocalHost):
+    """Runs a test: a rank that fails leaves the others a while to fail too, and then they are ended.
+
+    Attributes:
+        ends: How each rank has ended that has failed, for a person.
+    """
+
+    __test__ = False
+
+    def __init__(self, *terms: Any, **more: Any) -> None:
+        self.ends: dict[int, str] = {}
+        super().__init__(*terms, **more)
+
+    def rank_ended(self, job: RunningJob, rank: Rank) -> None:
+        """A rank has ended."""
+        super().rank_ended(job, rank)
+        if job.number > 1 or not rank.blame:
+            return
+        if not self.ends:
+            self.loop.later(
+                PATIENCE, lambda: self.end(1, f"the others had {PATIENCE:g} s to end after {rank.label} failed")
+            )
+        self.ends[rank.proc.rank] = rank.end()
+
+
+class Jobs:
+    """Runs the tests of a session of pytest.
+
+    Args:
+        config: Its configuration.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        factory: Any = getattr(config, "_tmp_path_factory", None)
+        self._folder: Path = Path(tempfile.mkdtemp()) if factory is None else factory.mktemp("pmix")
+        self._config = config
+        self._forks = ForkServers([TEMPLATE])
+        self._count = 0
+        self._env = {**os.environ, "PYPMIX_TESTING": str(self._folder / "options")}
+        with open(self._folder / "options", "wb") as file:
+            worker = getattr(config, "workerinput", None)
+            pickle.dump(
+                (_options(config), [str(arg) for arg in config.args], list(sys.path), worker, config.getini("markers")),
+                file,
+            )
+
+    def run(self, item: pytest.Function, wish: Wish) -> Results:
+        """Run a test on its ranks, and return what they have reported."""
+        began = time.time()
+        self._count += 1
+        folder = self._folder / str(self._count)
+        folder.mkdir()
+        env = {**self._env, **os.environ}
+        words = (sys.executable, "-m", "pypmix.testing.rank", item.nodeid, str(folder), str(wish.ranks), wish.engine)
+        app = Application(words, wish.ranks)
+        host = TestHost(
+            [app],
+            terms=Terms(keep_going=True, tagged=True, stdin=None),
+            nodes=wish.nodes,
+            env=env,
+            timeout=wish.timeout,
+            grace=GRACE,
+            warm=self._forks,
+        )
+        trouble = self._collect(host, app, item)
+        if trouble:
+            pytest.fail(trouble, pytrace=False)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        outcome = host.run()
+        late = outcome.reason if outcome.code == TIMED_OUT or not host.ends else ""
+        results = Results(item, folder, wish.ranks, host.ends, late, time.time() - began)
+        if not (folder / "shared").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+        return results
+
+    def _collect(self, host: TestHost, app: Application, item: pytest.Function) -> str:
+        """Have the template collect the file of a test; return why that cannot be run, empty if it can."""
+        try:
+            found = host.fork_server(app)
+            if found is None:
+                return f"ranks cannot be forked from {sys.executable}"
+            why: str = found.call(TEMPLATE, "collect", str(item.path))
+        except OSError as error:
+            return str(error)
+        return f"the ranks cannot run {item.nodeid}:\n{why}" if why else ""
+
+    def close(self) -> None:
+        """End what ranks are forked from."""
+        self._forks.close()
+
+
+def _options(config: pytest.Config) -> dict[str, Any]:
+    """Return the options that the template has."""
+    found: dict[str, Any] = {}
+    for name, value in {**vars(config.option), **OFF, **ALONE}.items():
+        try:
+            pickle.dumps(value)
+        except Exception:
+            # What another plugin keeps there, which is nothing that a command line could say.
+            continue
+        found[name] = value
+    found["plugins"] = [*(found.get("plugins") or []), "no:terminal"]
+    return found

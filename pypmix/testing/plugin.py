@@ -1,0 +1,171 @@
+"""The plugin of pytest: `@pytest.mark.pmix(ranks=4)`.
+
+It is loaded at each start of pytest, so it imports nothing else by itself.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from pypmix import Client
+    from pypmix.testing.job import Jobs
+    from pypmix.testing.results import Results
+
+MARKER = (
+    "pmix(ranks=2, nodes=1, timeout=None, engine=None): run the test on so many ranks, each with fixtures of its own; "
+    "several numbers of ranks, as in ranks=[1, 2, 4], make as many tests"
+)
+RANKS = 2
+SECONDS = 60.0
+_jobs: pytest.StashKey[Jobs] = pytest.StashKey()
+_results: pytest.StashKey[Results] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("pmix", "tests on several ranks")
+    group.addoption(
+        "--pmix-ranks",
+        type=int,
+        metavar="N",
+        help=f"Ranks of tests whose marker names no number; {RANKS} if not given.",
+    )
+    group.addoption("--pmix-timeout", type=float, metavar="SECONDS", help="Time limit of each test on several ranks.")
+    parser.addini("pmix_timeout", f"Time limit of each test on several ranks; {SECONDS:g} seconds if not given.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", MARKER)
+
+
+def on_rank(config: pytest.Config) -> bool:
+    """Tell whether this process is the one that ranks are forked from, or a rank."""
+    return bool(getattr(config.option, "pmix_on_rank", False))
+
+
+class Wish:
+    """The terms of a marked test.
+
+    Attributes:
+        ranks: How many ranks run it.
+        nodes: How many nodes are simulated.
+        timeout: Its time limit in seconds.
+        engine: The engine of its clients; empty for what the environment says.
+    """
+
+    def __init__(self, item: pytest.Function, marker: pytest.Mark) -> None:
+        unknown = set(marker.kwargs) - {"ranks", "nodes", "timeout", "engine"}
+        if unknown or len(marker.args) > 1:
+            raise pytest.UsageError(f"{item.nodeid}: the marker is {MARKER.partition(':')[0]}")
+        config = item.config
+        callspec = getattr(item, "callspec", None)
+        given = (callspec.params.get("pmix_ranks") if callspec is not None else None) or _ranks(marker)
+        self.ranks = config.getoption("pmix_ranks") or RANKS if given is None else given
+        self.nodes = marker.kwargs.get("nodes", 1)
+        limit = config.getoption("pmix_timeout") or float(config.getini("pmix_timeout") or SECONDS)
+        self.timeout = marker.kwargs.get("timeout") or limit
+        self.engine = marker.kwargs.get("engine") or ""
+        for name, number in (("ranks", self.ranks), ("nodes", self.nodes)):
+            if type(number) is not int or number < 1:
+                raise pytest.UsageError(f"{item.nodeid}: {name} is a whole number of at least 1, not {number!r:.80}")
+
+
+def _ranks(marker: pytest.Mark) -> Any:
+    return marker.args[0] if marker.args else marker.kwargs.get("ranks")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make a test of each number of ranks."""
+    marker = metafunc.definition.get_closest_marker("pmix")
+    numbers = None if marker is None else _ranks(marker)
+    if isinstance(numbers, list | tuple):
+        metafunc.fixturenames.append("pmix_ranks")
+        metafunc.parametrize("pmix_ranks", numbers, ids=[f"ranks={number}" for number in numbers], indirect=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have marked tests run on ranks."""
+    if on_rank(config):
+        return
+    for item in items:
+        marker = item.get_closest_marker("pmix")
+        if marker is None:
+            continue
+        if not isinstance(item, pytest.Function):
+            raise pytest.UsageError(f"{item.nodeid}: only functions can run on several ranks")
+        _Remote(item, Wish(item, marker)).take()
+
+
+class _Remote:
+    """A test whose phases happen on ranks: all of them while pytest sets it up here, where no fixture is evaluated."""
+
+    def __init__(self, item: pytest.Function, wish: Wish) -> None:
+        self._item = item
+        self._wish = wish
+
+    def take(self) -> None:
+        """Take the place of the test's own phases."""
+        own: Any = self._item
+        own.setup, own.runtest = self.setup, lambda: None
+
+    def setup(self) -> None:
+        """Run the test on its ranks."""
+        item = self._item
+        stash = item.config.stash
+        if _jobs not in stash:
+            from pypmix.testing.job import Jobs
+
+            stash[_jobs] = Jobs(item.config)
+        item.stash[_results] = stash[_jobs].run(item, self._wish)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Make a report what the ranks have reported."""
+    report = yield
+    results = item.stash.get(_results, None)
+    if results is not None:
+        results.amend(report)
+        if report.when == "teardown":
+            del item.stash[_results]
+    return report
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End what ranks were forked from."""
+    jobs = config.stash.get(_jobs, None)
+    if jobs is not None:
+        jobs.close()
+
+
+@pytest.fixture
+def pmix() -> Iterator[Client]:
+    """The client of this rank, open."""
+    from pypmix import Client
+
+    with Client() as me:
+        yield me
+
+
+@pytest.fixture
+def pmix_ranks(request: pytest.FixtureRequest) -> int:
+    """The number of ranks of this test."""
+    from pypmix.testing.rank import size
+
+    return size()
+
+
+@pytest.fixture
+def pmix_tmp_path(request: pytest.FixtureRequest) -> Path:
+    """A folder that all ranks of this test have in common."""
+    from pypmix.testing.rank import shared
+
+    return shared()

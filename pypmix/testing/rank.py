@@ -1,0 +1,115 @@
+"""A rank that runs one test: `python -m pypmix.testing.rank NODEID FOLDER RANKS ENGINE`, forked from the template."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from pypmix.testing import template
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+_folder = ""
+_size = 0
+
+
+def number() -> int:
+    """Return the rank of this process."""
+    return int(os.environ["PMIX_RANK"])
+
+
+def size() -> int:
+    """Return how many ranks run the test."""
+    return _size
+
+
+def shared() -> Path:
+    """Return a folder that all ranks of the test have in common."""
+    path = Path(_folder) / "shared"
+    path.mkdir(exist_ok=True)
+    return path
+
+
+class Reporter:
+    """Keeps what pytest reports of a test."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self.reports: list[dict[str, Any]] = []
+        self.warnings: list[tuple[str, str, str, int]] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
+        """Run the test; what would run it again is for the pytest that shows the results."""
+        from _pytest.runner import runtestprotocol
+
+        for report in runtestprotocol(item, log=False, nextitem=None):
+            data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+            self.reports.append(data)
+        return True
+
+    def pytest_warning_recorded(self, warning_message: Any) -> None:
+        """Keep a warning."""
+        category = warning_message.category
+        name = f"{category.__module__}:{category.__qualname__}"
+        where = warning_message.filename, warning_message.lineno
+        self.warnings.append((str(warning_message.message), name, *where))
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the test; return 0 where it has passed on this rank."""
+    global _folder, _size
+    nodeid, _folder, ranks, engine = words
+    _size = int(ranks)
+    if engine:
+        os.environ["PYPMIX_ENGINE"] = engine
+    if template.TEMPLATE is None:
+        raise SystemExit("a rank of a test is forked from a pytest, not started")
+    base = os.path.join(_folder, f"rank.{number()}")
+    # Ranks that are asked to end say where they are, even inside of a call of C.
+    with open(f"{base}.stacks", "w") as stacks:
+        faulthandler.register(signal.SIGTERM, stacks, all_threads=True, chain=True)
+        faulthandler.enable(stacks)
+        passed = _run(template.TEMPLATE, nodeid, base)
+        faulthandler.unregister(signal.SIGTERM)
+        faulthandler.disable()
+    return 0 if passed else 1
+
+
+def _run(made: template.Template, nodeid: str, base: str) -> bool:
+    config = made.config
+    item = made.items.get(nodeid)
+    if item is None:
+        raise SystemExit(f"{nodeid} was not collected again: are its names or parameters different each time?")
+    factory: Any = getattr(config, "_tmp_path_factory", None)
+    if factory is not None:
+        # As --basetemp has it, but for each rank.
+        vars(factory).update(_given_basetemp=Path(f"{base}.tmp"), _basetemp=None)
+    reporter = Reporter(config)
+    config.pluginmanager.register(reporter)
+    if made.capture is not None:
+        made.capture.start_global_capturing()
+    try:
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
+    finally:
+        if made.capture is not None:
+            made.capture.stop_global_capturing()
+    with open(f"{base}.new", "w") as file:
+        json.dump({"reports": reporter.reports, "warnings": reporter.warnings}, file)
+    os.rename(f"{base}.new", f"{base}.json")
+    return not any(report["outcome"] == "failed" for report in reporter.reports)
+
+
+if __name__ == "__main__":
+    from pypmix.testing import rank
+
+    sys.exit(rank.main(sys.argv[1:]))

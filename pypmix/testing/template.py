@@ -1,0 +1,91 @@
+"""The pytest that ranks are forked from: it has the options of the one that shows the results, and collects its files.
+
+It is a module of a fork server, which imports it once.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from typing import Any
+
+import pytest
+
+from pypmix.host.forking.safety import open_files, trouble
+
+VARIABLE = "PYPMIX_TESTING"
+"""The file that says how to make the configuration."""
+
+THREADED = ("rerunfailures",)
+"""Plugins that start threads with a session. They are for the pytest that shows the results."""
+
+
+class Template:
+    """A session of pytest that collects and never runs.
+
+    Args:
+        path: The file that says how to make its configuration.
+    """
+
+    def __init__(self, path: str) -> None:
+        with open(path, "rb") as file:
+            options, args, search, worker, markers = pickle.load(file)
+        sys.path[:] = search
+        self.config = config = pytest.Config.fromdictargs(options, args)
+        if worker is not None:
+            vars(config)["workerinput"] = worker
+        for name in THREADED:
+            plugin = config.pluginmanager.get_plugin(name)
+            if plugin is not None:
+                config.pluginmanager.unregister(plugin)
+        for line in markers:
+            config.addinivalue_line("markers", line)
+        self.capture: Any = config.pluginmanager.getplugin("capturemanager")
+        self.items: dict[str, pytest.Item] = {}
+        self._errors: list[str] = []
+        self._collected: dict[str, str] = {}
+        config.pluginmanager.register(self)
+        vars(type(config))["_do_configure"](config)
+        self.session = pytest.Session.from_config(config)
+        config.hook.pytest_sessionstart(session=self.session)
+        if self.capture is not None:
+            # Each rank has a capture of its own; processes that are forked would write to the same file.
+            self.capture.stop_global_capturing()
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Remember why something cannot be collected."""
+        if report.failed:
+            self._errors.append(str(report.longrepr))
+
+    def collect(self, path: str) -> str:
+        """Collect a file, once; return why its tests cannot be run, empty if they can."""
+        if path not in self._collected:
+            self._collected[path] = self._collect(path)
+        return self._collected[path]
+
+    def _collect(self, path: str) -> str:
+        before = open_files()
+        self._errors.clear()
+        if self.capture is not None:
+            self.capture.start_global_capturing()
+        try:
+            self.items.update({item.nodeid: item for item in self.session.perform_collect([path])})
+        finally:
+            if self.capture is not None:
+                self.capture.stop_global_capturing()
+        why = trouble(before)
+        if why:
+            return f"{os.path.basename(path)} cannot be imported before ranks are forked: {why}"
+        return "\n".join(self._errors)
+
+
+TEMPLATE: Template | None = None
+
+
+def collect(path: str) -> str:
+    """Collect a file of tests; return why they cannot be run, empty if they can."""
+    global TEMPLATE
+    if TEMPLATE is None:
+        TEMPLATE = Template(os.environ.pop(VARIABLE))
+    return TEMPLATE.collect(path)

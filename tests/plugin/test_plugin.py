@@ -1,0 +1,231 @@
+"""The plugin of pytest: what people see of tests that run on several ranks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from harness import processes
+from pypmix.testing.results import _own, named
+
+pytestmark = pytest.mark.timeout(240)
+
+ROOT = Path(__file__).parents[2]
+OUTER = ("PMIX_", "PYPMIX_", "PYTEST_")
+LIMIT = 180
+
+TESTS = """
+import os, time, warnings
+import pytest
+
+@pytest.mark.pmix(ranks=3)
+def test_one_fails(pmix):
+    print("out of", pmix.rank)
+    warnings.warn("careful")
+    number = 10 * pmix.rank
+    assert number != 10
+
+@pytest.mark.pmix(ranks=3)
+def test_all_fail(tmp_path):
+    values = [1, 2]
+    assert values == [1, 3]
+
+@pytest.mark.pmix(ranks=2, timeout=8)
+def test_hangs(pmix):
+    if pmix.rank == 0:
+        pmix.fence()
+    else:
+        time.sleep(100)
+
+@pytest.mark.pmix(ranks=2)
+def test_dies(pmix):
+    if pmix.rank == 1:
+        os.kill(os.getpid(), 9)
+
+@pytest.mark.pmix
+@pytest.mark.xfail(raises=ZeroDivisionError, strict=True)
+def test_expected():
+    1 / 0
+
+@pytest.mark.pmix
+def test_skipped():
+    pytest.skip("not now")
+
+@pytest.fixture
+def broken():
+    raise LookupError("no such thing")
+
+@pytest.mark.pmix
+def test_setup(broken):
+    pass
+
+@pytest.fixture
+def leaving():
+    yield
+    raise LookupError("too late")
+
+@pytest.mark.pmix
+def test_teardown(leaving):
+    pass
+
+@pytest.mark.pmix(ranks=2, engine="python")
+class TestClass:
+    def test_method(self, pmix, pmix_ranks):
+        assert pmix.job.size == pmix_ranks == 2
+        assert os.environ["PYPMIX_ENGINE"] == "python"
+"""
+
+
+class Ended(NamedTuple):
+    """How a run of pytest has ended."""
+
+    code: int
+    out: str
+
+    def part(self, title: str) -> str:
+        """Return what is shown of a test that has failed."""
+        start = self.out.index(f"_ {title} _")
+        return self.out[start:].split("\n__", 1)[0]
+
+
+class Runs:
+    """Runs pytest in a folder; nothing may be left of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mark = f"plugin-{os.getpid()}-{folder}"
+        (folder / "tmp").mkdir()
+        kept = {name: text for name, text in os.environ.items() if not name.startswith(OUTER)}
+        self.env = {**kept, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp"), processes.MARK: self.mark}
+
+    def __call__(self, *words: object) -> Ended:
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *map(str, words)]
+        if not installed():
+            command[3:3] = ["-p", "pypmix.testing.plugin"]
+        try:
+            ended = subprocess.run(
+                command, cwd=self.folder, env=self.env, timeout=LIMIT, check=False,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            report = processes.report(self.mark, self.folder)
+            processes.kill(self.mark)
+            pytest.fail(f"pytest did not end\n{report}", pytrace=False)
+        return Ended(ended.returncode, ended.stdout)
+
+
+def installed() -> bool:
+    """Tell whether this environment's metadata has the entry point yet."""
+    from importlib.metadata import entry_points
+
+    return any(each.value == "pypmix.testing.plugin" for each in entry_points(group="pytest11"))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    made = Runs(tmp_path_factory.mktemp("runs"))
+    (made.folder / "test_all.py").write_text(TESTS)
+    yield made
+    left = processes.wait_gone(made.mark, 10)
+    processes.kill(made.mark)
+    assert not left
+
+
+@pytest.fixture(scope="module")
+def ended(runs: Runs) -> Ended:
+    """The end of a run of all tests."""
+    return runs("test_all.py", "-ra")
+
+
+def test_each_test_is_counted_once(ended: Ended) -> None:
+    assert ended.code == 1
+    summary = ended.out.splitlines()[-1]
+    for count in ("4 failed", "2 passed", "1 skipped", "1 xfailed", "2 errors", "1 warning"):
+        assert count in summary, ended.out
+
+
+def test_an_assertion_comes_home_with_its_rank(ended: Ended) -> None:
+    part = ended.part("test_one_fails")
+    assert "- rank 1 of 3 -" in part and "- rank 0" not in part
+    assert ">       assert number != 10\nE       assert 10 != 10" in part
+    assert "FAILED test_all.py::test_one_fails - rank 1 of 3: assert 10 != 10" in ended.out
+
+
+def test_equal_failures_are_shown_once(ended: Ended) -> None:
+    part = ended.part("test_all_fail")
+    assert "- ranks 0-2 of 3 -" in part
+    assert part.count("E       assert [1, 2] == [1, 3]") == 1 and "At index 1 diff: 2 != 3" in part
+
+
+def test_output_and_warnings_have_their_ranks(ended: Ended) -> None:
+    part = ended.part("test_one_fails")
+    for rank in range(3):
+        assert f"Captured stdout call (rank {rank} of 3)" in part and f"out of {rank}" in part
+    assert "UserWarning: ranks 0-2 of 3: careful" in ended.out
+
+
+def test_a_time_limit_names_who_is_missing_and_shows_all_stacks(ended: Ended) -> None:
+    part = ended.part("test_hangs")
+    assert "the job did not end within 8 s and was ended" in part
+    assert "1 of 2 arrived" in part and "missing: rank 1 (pid " in part
+    stacks = part.partition("- rank 0 of 2 -")[2]
+    assert "in fence" in stacks and "in test_hangs" in stacks.partition("- rank 1 of 2 -")[2]
+    assert "_pytest" not in stacks
+
+
+def test_a_rank_that_dies_is_named(ended: Ended) -> None:
+    assert "was killed by signal 9 (SIGKILL)" in ended.part("test_dies").partition("- rank 1 of 2 -")[2]
+
+
+def test_fixtures_fail_in_their_phase(ended: Ended) -> None:
+    assert "LookupError: no such thing" in ended.part("ERROR at setup of test_setup")
+    assert "LookupError: too late" in ended.part("ERROR at teardown of test_teardown")
+
+
+def test_the_example_and_xdist(runs: Runs) -> None:
+    example = ROOT / "docs" / "examples" / "testing" / "test_ring.py"
+    found = runs("--rootdir", example.parent, "-n", 2, "--pmix-timeout", 60, example)
+    assert found.code == 0 and "7 passed" in found.out, found.out
+
+
+def test_mistakes_are_told(runs: Runs) -> None:
+    (runs.folder / "test_wrong.py").write_text(
+        "import pytest, threading\n@pytest.mark.pmix(rank=2)\ndef test_word(): pass\n"
+    )
+    found = runs("test_wrong.py")
+    assert found.code != 0 and "test_wrong.py::test_word: the marker is pmix(ranks=2, nodes=1" in found.out
+    (runs.folder / "test_thread.py").write_text(
+        "import pytest, threading\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True, name='own').start()\n"
+        "@pytest.mark.pmix\n"
+        "def test_it(): pass\n"
+    )
+    found = runs("test_thread.py")
+    assert "test_thread.py cannot be imported before ranks are forked: it has started 1 thread (own)" in found.out
+
+
+def test_nothing_is_imported_at_the_start() -> None:
+    code = (
+        "import sys; import pypmix.testing.plugin; print(sorted(name for name in sys.modules if name[:6] == 'pypmix'))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert out.strip() == "['pypmix', 'pypmix.lazy', 'pypmix.testing', 'pypmix.testing.plugin']"
+
+
+def test_ranks_are_named_briefly() -> None:
+    assert named([2], 4) == "rank 2 of 4"
+    assert named([3, 0, 1, 2, 5], 8) == "ranks 0-3, 5 of 8"
+
+
+def test_stacks_end_at_the_test() -> None:
+    caller = f'  File "/x/{os.path.join("_pytest", "python.py")}", line 1 in pytest_pyfunc_call'
+    stacks = (
+        f'Thread 1:\n  File "a", line 1 in wait\n\nThread 2:\n  File "b", line 2 in test\n{caller}\n  File "c", line 1'
+    )
+    assert _own(stacks) == 'Thread 1:\n  File "a", line 1 in wait\n\nThread 2:\n  File "b", line 2 in test'
