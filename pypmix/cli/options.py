@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.host.rosters.names import Host
+    from pypmix.host.trying import Fault
 
 PUSH = "push"
 READERS: dict[str, int | str | None] = {"all": RANK_WILDCARD, "none": None, PUSH: PUSH}
@@ -90,6 +91,16 @@ def _modules(name: str, text: str) -> tuple[str, ...]:
         if not all(part.isidentifier() for part in module.split(".")):
             raise UsageError(f"{name} takes names of modules such as numpy,scipy.linalg, not {module!r:.80}")
     return found
+
+
+def _faults(name: str, text: str) -> tuple[Fault, ...]:
+    from pypmix.host.trying import Fault
+
+    try:
+        return tuple([Fault.read(name.lstrip("-"), each) for each in text.split(",")])
+    except ValueError:
+        example = {"--kill": "3@2s", "--stop": "1@1s:0.5s", "--lose": "node1@3s"}[name]
+        raise UsageError(f"{name} takes faults such as {example}, not {text!r:.80}") from None
 
 
 def _hosts(name: str, text: str) -> tuple[Host, ...]:
@@ -213,6 +224,27 @@ OPTIONS = (
     ),
     Option(
         "engine", ("--engine",), "|".join(ENGINES), "Engine of the ranks' clients (PYPMIX_ENGINE).", _one_of(ENGINES)
+    ),
+    Option(
+        "kill",
+        ("--kill",),
+        "RANK@SECONDS,...",
+        "Try faults: kill a rank so long after the start, such as 3@2s.",
+        _faults,
+    ),
+    Option(
+        "stop",
+        ("--stop",),
+        "RANK@SECONDS[:SECONDS],...",
+        "Stop a rank, and let it go on after the second time if there is one, such as 1@1s:0.5s.",
+        _faults,
+    ),
+    Option(
+        "lose",
+        ("--lose",),
+        "NODE@SECONDS,...",
+        "Lose a node such as node1@3s: all ranks of one that is simulated are killed, and a real one's daemon too.",
+        _faults,
     ),
     Option(
         "warm",
@@ -410,6 +442,7 @@ class Request(Record):
     limits: Limits = DEFAULTS
     where: Where = Where()
     warm: tuple[str, ...] | None = None
+    faults: tuple[Fault, ...] = ()
 
 
 HELP = """Run a job on this machine or on several: ranks, their PMIx servers, and the clean-up after them.
@@ -517,6 +550,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
         limits=allowed,
         where=where,
         warm=job.pop("warm", None),
+        faults=tuple([fault for name in ("kill", "stop", "lose") for fault in job.pop(name, ())]),
         # All that is left are terms of the same names.
         terms=Terms(stdin=reader, **job),
     )

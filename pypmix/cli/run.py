@@ -101,6 +101,7 @@ def _run(request: Request, make: Callable[..., LocalHost]) -> int:
             nspace=request.nspace,
             limits=request.limits,
             warm=False if request.warm is None else request.warm,
+            faults=request.faults,
             wrap=None if request.record is None else _recording(request.record),
         )
     except (ValueError, OverflowError) as error:

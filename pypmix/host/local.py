@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pypmix.host.rank import Rank
     from pypmix.host.running import Launch
     from pypmix.host.session import Fleet, NodeSession
+    from pypmix.host.trying import Fault
     from pypmix.standard.types import Proc
 
 GRACE = 5.0
@@ -99,6 +100,7 @@ class LocalHost(ServingManager):
         warm: Whether ranks that run Python are forked from a process that has imported pypmix once, which is faster
             than to start each; or names of modules that this process imports too. They share what these modules have
             made and the seed of `hash()`; see the how-to on warm ranks. Other programs are started as ever.
+        faults: What happens to the first job, to try how its program takes it.
 
     Attributes:
         job: The first job; where daemons run it, there is none before they have come.
@@ -126,6 +128,7 @@ class LocalHost(ServingManager):
         remote: NodeSession | None = None,
         mapping: Mapping | None = None,
         warm: bool | Sequence[str] | ForkServers = False,
+        faults: Sequence[Fault] = (),
     ) -> None:
         if timeout is not None and not timeout > 0:
             raise ValueError(f"a timeout must be more than 0 seconds, not {timeout}")
@@ -184,6 +187,12 @@ class LocalHost(ServingManager):
             own = LocalNode(len(self._fleet.nodes), LAUNCHER, self.tmpdir, server, 0)
             self.nodes = (own, *self._fleet.nodes)
         self._given: tuple[tuple[Application, ...], Terms] = tuple(apps), terms or Terms()
+        self._faults = tuple(faults)
+        if faults:
+            from pypmix.host.trying import check
+
+            there = [node.hostname for node in (self.nodes if self._fleet is None else self._fleet.nodes)]
+            check(faults, sum([app.np for app in apps]), there)
         if self._fleet is None:
             self._make_first()
         elif all(node.slots is not None for node in self._fleet.session.nodes):
@@ -307,6 +316,13 @@ class LocalHost(ServingManager):
 
     # Running
 
+    def lose_node(self, name: str, reason: str) -> bool:
+        """Lose a node that a daemon serves; tell whether this is one."""
+        if self._fleet is None:
+            return False
+        self._fleet.lose(name, reason)
+        return True
+
     def _make_first(self) -> None:
         apps, terms = self._given
         self._first = self.make(apps, terms, None)
@@ -415,6 +431,10 @@ class LocalHost(ServingManager):
         if self._own_process and self._fleet is None:
             orphans.adopt()
         self.begin(self._first, programs)
+        if self._faults:
+            from pypmix.host.trying import arrange
+
+            self._first.when_started(lambda: arrange(self, self._first, self._faults))
         self._feed_input()
         self.loop.run(lambda: not self.jobs or self.broken is not None)
         if self.broken is not None:
