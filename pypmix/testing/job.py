@@ -56,20 +56,26 @@ ALONE: dict[str, Any] = {
 class TestHost(LocalHost):
     """Runs a test: a rank that fails leaves the others a while to fail too, and then they are ended.
 
+    Args:
+        folder: The folder of the test; one that its ranks have in common is in it.
+        terms: Those of `LocalHost`.
+
     Attributes:
+        shared: That folder.
         ends: How each rank has ended that has failed, for a person.
     """
 
     __test__ = False
 
-    def __init__(self, *terms: Any, **more: Any) -> None:
+    def __init__(self, folder: Path, *terms: Any, **more: Any) -> None:
         self.ends: dict[int, str] = {}
+        self.shared = folder / "shared"
         super().__init__(*terms, **more)
 
     def rank_ended(self, job: RunningJob, rank: Rank) -> None:
         """A rank has ended."""
         super().rank_ended(job, rank)
-        if job.number > 1 or not rank.blame:
+        if job.number > 1 or not rank.blame or (self.shared / f".killed.{rank.proc.rank}").exists():
             return
         if not self.ends:
             self.loop.later(
@@ -109,6 +115,7 @@ class Jobs:
         words = (sys.executable, "-m", "pypmix.testing.rank", item.nodeid, str(folder), str(wish.ranks), wish.engine)
         app = Application(words, wish.ranks)
         host = TestHost(
+            folder,
             [app],
             terms=Terms(keep_going=True, tagged=True, stdin=None),
             nodes=wish.nodes,
@@ -123,7 +130,8 @@ class Jobs:
         sys.stdout.flush()
         sys.stderr.flush()
         outcome = host.run()
-        late = outcome.reason if outcome.code == TIMED_OUT or not host.ends else ""
+        # Ranks that the test itself has killed are a failure to the host, and none to the test.
+        late = outcome.reason if outcome.code == TIMED_OUT else ""
         results = Results(item, folder, wish.ranks, host.ends, late, time.time() - began)
         if not (folder / "shared").exists():
             shutil.rmtree(folder, ignore_errors=True)

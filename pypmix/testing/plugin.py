@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix import Client
+    from pypmix.testing.cluster import Cluster
     from pypmix.testing.job import Jobs
     from pypmix.testing.results import Results
 
@@ -153,6 +154,14 @@ def pmix() -> Iterator[Client]:
 
     with Client() as me:
         yield me
+
+
+@pytest.fixture
+def pmix_cluster(pmix: Client, pmix_tmp_path: Path) -> Cluster:
+    """The ranks of this test, to kill, stop and resume; all of them are there."""
+    from pypmix.testing.cluster import Cluster
+
+    return Cluster.meet(pmix, pmix_tmp_path)
 
 
 @pytest.fixture

@@ -102,6 +102,8 @@ class Results:
         told: dict[tuple[str, str, str, int], list[int]] = {}
         for rank in range(size):
             path = folder / f"rank.{rank}.json"
+            if not path.exists() and (folder / "shared" / f".killed.{rank}").exists():
+                continue
             if not path.exists():
                 stacks = folder / f"rank.{rank}.stacks"
                 self._silent[rank] = _own(stacks.read_text(errors="replace")) if stacks.exists() else ""

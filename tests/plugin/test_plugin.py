@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
+import pypmix
 from harness import processes
+from pypmix.testing.cluster import Cluster
 from pypmix.testing.results import _own, named
 
 pytestmark = pytest.mark.timeout(240)
@@ -188,10 +190,10 @@ def test_fixtures_fail_in_their_phase(ended: Ended) -> None:
     assert "LookupError: too late" in ended.part("ERROR at teardown of test_teardown")
 
 
-def test_the_example_and_xdist(runs: Runs) -> None:
-    example = ROOT / "docs" / "examples" / "testing" / "test_ring.py"
-    found = runs("--rootdir", example.parent, "-n", 2, "--pmix-timeout", 60, example)
-    assert found.code == 0 and "7 passed" in found.out, found.out
+def test_the_examples_and_xdist(runs: Runs) -> None:
+    examples = ROOT / "docs" / "examples" / "testing"
+    found = runs("--rootdir", examples, "-n", 2, "--pmix-timeout", 90, examples)
+    assert found.code == 0 and "9 passed" in found.out, found.out
 
 
 def test_mistakes_are_told(runs: Runs) -> None:
@@ -229,3 +231,15 @@ def test_stacks_end_at_the_test() -> None:
         f'Thread 1:\n  File "a", line 1 in wait\n\nThread 2:\n  File "b", line 2 in test\n{caller}\n  File "c", line 1'
     )
     assert _own(stacks) == 'Thread 1:\n  File "a", line 1 in wait\n\nThread 2:\n  File "b", line 2 in test'
+
+
+def test_what_is_missing_is_compared(tmp_path: Path) -> None:
+    me = pypmix.Client()
+    cluster = Cluster(me, tmp_path)
+    lost = pypmix.OperationTimeout("late", operation="fence", missing=[pypmix.Proc("job", 2)])
+    with cluster.expect_missing(2):
+        raise lost
+    with pytest.raises(AssertionError, match=r"ranks \[2\] were missing, not \[1, 3\]"), cluster.expect_missing(3, 1):
+        raise lost
+    with pytest.raises(AssertionError, match=r"nothing failed, although ranks \[1\]"), cluster.expect_missing(1):
+        pass
