@@ -32,7 +32,7 @@ def test_a_lost_node_takes_its_ranks(command: Command) -> None:
 
 def test_a_stopped_rank_is_named(command: Command) -> None:
     code = "import pypmix\nwith pypmix.Client() as me: me.fence()"
-    ended = command("run", "-n", 2, "--stop", "1@0s", "--timeout", 8, sys.executable, "-c", code)
+    ended = command("run", "-n", 2, "--stop", "1@0s", "--timeout", 15, sys.executable, "-c", code)
     assert ended.code == 124 and "missing: rank 1 (pid " in ended.message, ended
 
 

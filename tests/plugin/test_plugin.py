@@ -38,7 +38,7 @@ def test_all_fail(tmp_path):
     values = [1, 2]
     assert values == [1, 3]
 
-@pytest.mark.pmix(ranks=2, timeout=8)
+@pytest.mark.pmix(ranks=2, timeout=15)
 def test_hangs(pmix):
     if pmix.rank == 0:
         pmix.fence()
@@ -174,7 +174,7 @@ def test_output_and_warnings_have_their_ranks(ended: Ended) -> None:
 
 def test_a_time_limit_names_who_is_missing_and_shows_all_stacks(ended: Ended) -> None:
     part = ended.part("test_hangs")
-    assert "the job did not end within 8 s and was ended" in part
+    assert "the job did not end within 15 s and was ended" in part
     assert "1 of 2 arrived" in part and "missing: rank 1 (pid " in part
     stacks = part.partition("- rank 0 of 2 -")[2]
     assert "in fence" in stacks and "in test_hangs" in stacks.partition("- rank 1 of 2 -")[2]

@@ -68,7 +68,11 @@ class ForkServer:
         self._end = ""
         self.pidfd = launch.open_pidfd(self.pid)
         self.session = launch.has_terminal()
-        frames.send(ours, ["import", *modules])
+        try:
+            frames.send(ours, ["import", *modules])
+        except OSError:
+            # It has ended already, and the first answer tells.
+            return
 
     @property
     def ended(self) -> bool:
