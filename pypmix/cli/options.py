@@ -35,7 +35,7 @@ READERS: dict[str, int | str | None] = {"all": RANK_WILDCARD, "none": None, PUSH
 REPEATED = ("env", "preload")
 
 STAND_INS = {"--": "\0", "--warm": "--warm=\0"}
-"""What stands for a word while argparse reads.
+"""The stand-ins of words while argparse reads.
 
 Each release of it treats `--` among a program's words in its own way, and it would take the word after an option that
 may have a value for that value.

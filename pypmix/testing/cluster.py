@@ -1,4 +1,4 @@
-"""The job of a test, as the test acts on it: kill, stop and resume ranks, and expect who is missing."""
+"""The job of a test, as the test acts on it: kill, stop and resume ranks, and expect which ranks are missing."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
-    from pypmix.testing.plugin import Wish
+    from pypmix.testing.wish import Wish
 
 PATIENCE = 3.0
 """Seconds that the other ranks have to end after the first one has failed: they may fail for the same reason."""

@@ -1,11 +1,13 @@
 """The plugin of pytest: `@pytest.mark.pmix(ranks=4)`.
 
-It is loaded at each start of pytest, so it imports nothing else by itself.
+It is loaded at each start of pytest, so it imports next to nothing by itself.
 """
 
 from __future__ import annotations
 
 import pytest
+
+from pypmix.testing.wish import MARKER, RANKS, SECONDS, Wish, ranks_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,12 +20,6 @@ if TYPE_CHECKING:
     from pypmix.testing.job import Jobs
     from pypmix.testing.results import Results
 
-MARKER = (
-    "pmix(ranks=2, nodes=1, timeout=None, engine=None): run the test on so many ranks, each with fixtures of its own; "
-    "several numbers of ranks, as in ranks=[1, 2, 4], make as many tests"
-)
-RANKS = 2
-SECONDS = 60.0
 _jobs: pytest.StashKey[Jobs] = pytest.StashKey()
 _results: pytest.StashKey[Results] = pytest.StashKey()
 
@@ -51,41 +47,10 @@ def on_rank(config: pytest.Config) -> bool:
     return bool(getattr(config.option, "pmix_on_rank", False))
 
 
-class Wish:
-    """The terms of a marked test.
-
-    Attributes:
-        ranks: How many ranks run it.
-        nodes: How many nodes are simulated.
-        timeout: Its time limit in seconds.
-        engine: The engine of its clients; empty for what the environment says.
-    """
-
-    def __init__(self, item: pytest.Function, marker: pytest.Mark) -> None:
-        unknown = set(marker.kwargs) - {"ranks", "nodes", "timeout", "engine"}
-        if unknown or len(marker.args) > 1:
-            raise pytest.UsageError(f"{item.nodeid}: the marker is {MARKER.partition(':')[0]}")
-        config = item.config
-        callspec = getattr(item, "callspec", None)
-        given = (callspec.params.get("pmix_ranks") if callspec is not None else None) or _ranks(marker)
-        self.ranks = config.getoption("pmix_ranks") or RANKS if given is None else given
-        self.nodes = marker.kwargs.get("nodes", 1)
-        limit = config.getoption("pmix_timeout") or float(config.getini("pmix_timeout") or SECONDS)
-        self.timeout = marker.kwargs.get("timeout") or limit
-        self.engine = marker.kwargs.get("engine") or ""
-        for name, number in (("ranks", self.ranks), ("nodes", self.nodes)):
-            if type(number) is not int or number < 1:
-                raise pytest.UsageError(f"{item.nodeid}: {name} is a whole number of at least 1, not {number!r:.80}")
-
-
-def _ranks(marker: pytest.Mark) -> Any:
-    return marker.args[0] if marker.args else marker.kwargs.get("ranks")
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make a test of each number of ranks."""
     marker = metafunc.definition.get_closest_marker("pmix")
-    numbers = None if marker is None else _ranks(marker)
+    numbers = None if marker is None else ranks_of(marker)
     if isinstance(numbers, list | tuple):
         metafunc.fixturenames.append("pmix_ranks")
         metafunc.parametrize("pmix_ranks", numbers, ids=[f"ranks={number}" for number in numbers], indirect=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CALLER = os.path.join("_pytest", "python.py")
-"""What calls tests, in the path of its file."""
+"""The end of the path of the module that calls tests."""
 
 PHASES = ("setup", "call", "teardown")
 

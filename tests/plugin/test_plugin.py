@@ -217,7 +217,7 @@ def test_nothing_is_imported_at_the_start() -> None:
         "import sys; import pypmix.testing.plugin; print(sorted(name for name in sys.modules if name[:6] == 'pypmix'))"
     )
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert out.strip() == "['pypmix', 'pypmix.lazy', 'pypmix.testing', 'pypmix.testing.plugin']"
+    assert out.strip() == "['pypmix', 'pypmix.lazy', 'pypmix.testing', 'pypmix.testing.plugin', 'pypmix.testing.wish']"
 
 
 def test_ranks_are_named_briefly() -> None:
