@@ -1,7 +1,7 @@
 """Dask: the ranks of a job as its cluster, and its workers as nodes and as the ranks of MPI.
 
-It needs `pypmix-hpc[dask]`. A name is imported when it is used first: dask_jobqueue, on which `PMIxRunner` stands, takes
-SIGINT for itself when it is imported.
+It needs `pypmix-hpc[dask]`. A name is imported when it is used first: dask_jobqueue, on which `PMIxRunner` stands,
+takes SIGINT for itself when it is imported.
 """
 
 from __future__ import annotations

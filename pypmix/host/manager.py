@@ -619,7 +619,7 @@ class Manager:
         app: Application,
         program: str,
         argv: tuple[str, ...],
-        env: Mapping[str, str],
+        env: Variables[str, str],
         files: tuple[int, int, int],
     ) -> tuple[ForkServer | None, int]:
         """Start a process: forked where it can be, and this host has fork servers.

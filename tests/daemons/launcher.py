@@ -2,8 +2,8 @@
 
 Usage: launcher.py JSON, with `folder`, `nodes` (name to slots), `apps` (lists of [np, word...]), and of `terms`,
 `timeout`, `grace`, `warm`, `python`, `env`, `patience` and `preload` what the test needs. With `elastic` it obtains any
-node; with `words` it says what is written to the file of that name: lines of JSON such as `["join", "n3"]`. The last line on
-standard error is `OUTCOME code reason`.
+node; with `words` it says what is written to the file of that name: lines of JSON such as `["join", "n3"]`. The last
+line on standard error is `OUTCOME code reason`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,48 @@
+"""The terms of a test that runs on several ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MARKER = (
+    "pmix(ranks=2, nodes=1, timeout=None, engine=None): run the test on so many ranks, each with fixtures of its own; "
+    "several numbers of ranks, as in ranks=[1, 2, 4], make as many tests"
+)
+RANKS = 2
+SECONDS = 60.0
+
+
+class Wish:
+    """The terms of a marked test.
+
+    Attributes:
+        ranks: How many ranks run it.
+        nodes: How many nodes are simulated.
+        timeout: Its time limit in seconds.
+        engine: The engine of its clients; empty for what the environment says.
+    """
+
+    def __init__(self, item: pytest.Function, marker: pytest.Mark) -> None:
+        unknown = set(marker.kwargs) - {"ranks", "nodes", "timeout", "engine"}
+        if unknown or len(marker.args) > 1:
+            raise pytest.UsageError(f"{item.nodeid}: the marker is {MARKER.partition(':')[0]}")
+        config = item.config
+        callspec = getattr(item, "callspec", None)
+        given = (callspec.params.get("pmix_ranks") if callspec is not None else None) or ranks_of(marker)
+        self.ranks = config.getoption("pmix_ranks") or RANKS if given is None else given
+        self.nodes = marker.kwargs.get("nodes", 1)
+        limit = config.getoption("pmix_timeout") or float(config.getini("pmix_timeout") or SECONDS)
+        self.timeout = marker.kwargs.get("timeout") or limit
+        self.engine = marker.kwargs.get("engine") or ""
+        for name, number in (("ranks", self.ranks), ("nodes", self.nodes)):
+            if type(number) is not int or number < 1:
+                raise pytest.UsageError(f"{item.nodeid}: {name} is a whole number of at least 1, not {number!r:.80}")
+
+
+def ranks_of(marker: pytest.Mark) -> Any:
+    """Return the number of ranks that a marker names, a list of numbers, or None."""
+    return marker.args[0] if marker.args else marker.kwargs.get("ranks")
