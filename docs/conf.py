@@ -56,7 +56,7 @@ nitpick_ignore_regex = [
     ("py:(class|exc|obj)", r"(NotImplementedError|PermissionError|ImportError|Exception|BaseException|TracebackType)"),
     ("py:(class|obj)", r"(int|str|bool|float|bytes|tuple|dict|list|object|None|Self|Any|Iterable|Iterator|Mapping)"),
     # Type variables and aliases that signatures show.
-    ("py:(class|obj)", r"(T|R|F|EngineInfo|ClientSession|The caller|optional)"),
+    ("py:(class|obj)", r"(D|T|R|F|EngineInfo|ClientSession|The caller|optional)"),
     ("py:(class|obj)", r"(Asks|Channel|Ends|GroupState|Port|Normal|Notification|OnUpcall|Path|os\.PathLike)"),
     ("py:(class|obj)", r"pypmix\.(handlers\.F|operations\.(base\.Asks|spawning\.Ends|streams\.T))"),
     ("py:class", r"pypmix\.aio\.operations\.psets\.PsetStream"),
@@ -64,7 +64,7 @@ nitpick_ignore_regex = [
     ("py:(class|obj)", r"(Launch|Desk|Start|Done|ServerSession|Codec|Among)"),
     ("py:(class|obj)", r"(GroupConstruct|GroupInvite|aio\.Group|Elect|AsyncLeadership|BlockingLeadership)"),
     # Protocols and machines that a carrier, an exchange or a crossing is given by servers.
-    ("py:(class|obj)", r"(Address|Call|VirtualTimer|Timer|ServerLike|Op|NodeSession)"),
+    ("py:(class|obj)", r"(Address|Call|VirtualTimer|Timer|ServerLike|Op|NodeSession|ForkServers|Fault|Variables)"),
     # mpi4py has its own documentation.
     ("py:.*", r"MPI\..*"),
     # Parts of the package that are not public.
