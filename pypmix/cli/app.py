@@ -87,12 +87,16 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     option("--check", action="store_true", help="Only say which calls of the scripts behave differently.")
     option("--install", action="store_true", help="Make `import pmix` work for all of this environment.")
     option("--uninstall", action="store_true", help="Take --install back.")
-    option = add(_completion, 'Print what completes the commands in a shell: `eval "$(pypmix completion bash)"`.')
-    option("shell", metavar="bash|zsh|fish", help="The shell.")
+    _add_completion(add)
     _add_looking(add_tool)
     _add_changing(add_tool)
     _add_publishing(add_tool)
     return root, commands
+
+
+def _add_completion(add: Callable[[Carry, str], Option]) -> None:
+    option = add(_completion, 'Print what completes the commands in a shell: `eval "$(pypmix completion bash)"`.')
+    option("shell", metavar="bash|zsh|fish", help="The shell.")
 
 
 NODES = (

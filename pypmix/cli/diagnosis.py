@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NAME = "pypmix-hpc"
-"""What pip calls this package."""
+"""The name of this package's distribution."""
 
 OFFICIAL = "pypmix"
-"""What pip calls the official binding."""
+"""The name of the official binding's."""
 
 FIRST_CALENDAR_YEAR = 2026
 

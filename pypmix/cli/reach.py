@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 CHOSEN = ("PMIX_LAUNCHER_RNDZ_URI", "PMIX_LAUNCHER_RNDZ_FILE", "PMIX_NAMESPACE")
-"""The variables by which a launcher, or who has started this process in a job, says which server is meant."""
+"""The variables by which a launcher, or the program that started this process in a job, says which server is meant."""
 
 
 def add_reach(parser: argparse.ArgumentParser) -> None:

@@ -107,7 +107,7 @@ class Jobs:
 
     def run(self, item: pytest.Function, wish: Wish) -> Results:
         """Run a test on its ranks, and return what they have reported."""
-        began = time.time()
+        began = time.monotonic()
         self._count += 1
         folder = self._folder / str(self._count)
         folder.mkdir()
@@ -132,7 +132,7 @@ class Jobs:
         outcome = host.run()
         # Ranks that the test itself has killed are a failure to the host, and none to the test.
         late = outcome.reason if outcome.code == TIMED_OUT else ""
-        results = Results(item, folder, wish.ranks, host.ends, late, time.time() - began)
+        results = Results(item, folder, wish.ranks, host.ends, late, time.monotonic() - began)
         if not (folder / "shared").exists():
             shutil.rmtree(folder, ignore_errors=True)
         return results

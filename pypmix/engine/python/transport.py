@@ -406,7 +406,7 @@ class Connection:
                 if leading:
                     if self._reader is None:
                         self._reader = waiter
-                        if self._helper is not None:
+                        if self._helper is not None or self._stuck or self._machine.deadline is not None:
                             self._arrange()
                 else:
                     if waiter.lock is None:

@@ -55,8 +55,8 @@ SPREAD_BYTES = 256 << 10
 
 EARLY_BYTES = 256 << 20
 EARLY_ENTRY = 256
-"""What a server keeps of the data of a fence that others send before it has heard the decision: as much as a decision
-that has the data itself; and what each message counts besides its data."""
+"""The most data of a fence that a server keeps before it has heard the decision, as much as a decision that has the
+data itself; and for how many bytes each message counts besides its data."""
 
 PIECE_BYTES = 1 << 20
 """The most data in one message to the next server."""
