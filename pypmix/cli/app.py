@@ -88,9 +88,8 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     option("--install", action="store_true", help="Make `import pmix` work for all of this environment.")
     option("--uninstall", action="store_true", help="Take --install back.")
     _add_completion(add)
-    _add_looking(add_tool)
-    _add_changing(add_tool)
-    _add_publishing(add_tool)
+    for adds in (_add_looking, _add_changing, _add_publishing):
+        adds(add_tool)
     return root, commands
 
 

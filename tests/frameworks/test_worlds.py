@@ -18,12 +18,9 @@ EXAMPLES = machine.ROOT / "docs" / "examples" / "frameworks"
 DRIVER = str(Path(__file__).with_name("worlds.py"))
 SECONDS = 200.0
 
-pytestmark = pytest.mark.timeout(500)
-
+pytestmark = [pytest.mark.timeout(500), pytest.mark.clusters]
 
 BOTH = pytest.mark.parametrize("framework", [Dask, Ray], indirect=True)
-DASK = pytest.mark.parametrize("framework", [Dask, pytest.param(Ray, marks=pytest.mark.clusters)], indirect=True)
-"""By default on Dask alone: each world on Ray starts four of its processes, of a second of CPU time each."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +43,7 @@ def run(framework: Framework, what: str) -> dict[str, list[str]]:
     return found
 
 
-@DASK
+@BOTH
 def test_worlds_one_after_the_other(framework: Framework) -> None:
     """The same workers are in both, and MPI stays from one call to the next."""
     found = run(framework, "twice")
@@ -64,7 +61,7 @@ def test_worlds_one_after_the_other(framework: Framework) -> None:
     assert found["same"] == ["True"]
 
 
-@DASK
+@BOTH
 def test_the_example(framework: Framework) -> None:
     out = framework.run(str(EXAMPLES / f"{framework.kind}_world.py"), framework.address)
     name = " Actor" if framework.kind == "ray" else ""
@@ -73,7 +70,7 @@ def test_the_example(framework: Framework) -> None:
     assert framework.kind == "ray" or out.removeprefix(wanted) == "totals of a task [21, 21, 21]\n"
 
 
-@DASK
+@BOTH
 def test_functions_fail(framework: Framework) -> None:
     """Each ends its world with an error, and no other one."""
     found = run(framework, "faults")
@@ -102,5 +99,7 @@ def test_a_worker_is_lost(framework: Framework) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         raise AssertionError(f"no end\n{framework.cluster.report()}\n{process.communicate()}") from None
-    assert re.search(r"^lost refused .*(n3|actor \d \(pid \d+\) has ended)", out, re.MULTILINE), f"{out}\n{err}"
+    assert re.search(
+        r"^lost refused .*(n3|actor \d \(pid \d+\) has ended|some of its members have gone)", out, re.MULTILINE
+    ), f"{out}\n{err}"
     framework.gone(60.0)
