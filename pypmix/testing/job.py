@@ -53,6 +53,10 @@ ALONE: dict[str, Any] = {
 """Options that are for the process that shows the results alone."""
 
 
+_RANK = "import sys; from pypmix.testing.rank import main; sys.exit(main(sys.argv[1:]))"
+"""What a rank runs: with -m, modules that pytest has loaded with their asserts rewritten are refused."""
+
+
 class TestHost(LocalHost):
     """Runs a test: a rank that fails leaves the others a while to fail too, and then they are ended.
 
@@ -112,7 +116,7 @@ class Jobs:
         folder = self._folder / str(self._count)
         folder.mkdir()
         env = {**self._env, **os.environ}
-        words = (sys.executable, "-m", "pypmix.testing.rank", item.nodeid, str(folder), str(wish.ranks), wish.engine)
+        words = (sys.executable, "-c", _RANK, item.nodeid, str(folder), str(wish.ranks), wish.engine)
         app = Application(words, wish.ranks)
         host = TestHost(
             folder,
