@@ -1,4 +1,4 @@
-"""A rank that runs one test: `python -m pypmix.testing.rank NODEID FOLDER RANKS ENGINE`, forked from the template."""
+"""A rank that runs one test, forked from the template."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import faulthandler
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -57,8 +56,10 @@ class Reporter:
             self.reports.append(data)
         return True
 
-    def pytest_warning_recorded(self, warning_message: Any) -> None:
-        """Keep a warning."""
+    def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
+        """Keep a warning of the test; those of the configuration and the collection come where results are shown."""
+        if when != "runtest":
+            return
         category = warning_message.category
         name = f"{category.__module__}:{category.__qualname__}"
         where = warning_message.filename, warning_message.lineno
@@ -66,7 +67,7 @@ class Reporter:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the test; return 0 where it has passed on this rank."""
+    """Run the test that NODEID FOLDER RANKS ENGINE name; return 0 where it has passed on this rank."""
     global _folder, _size
     nodeid, _folder, ranks, engine = words
     _size = int(ranks)
@@ -107,9 +108,3 @@ def _run(made: template.Template, nodeid: str, base: str) -> bool:
         json.dump({"reports": reporter.reports, "warnings": reporter.warnings}, file)
     os.rename(f"{base}.new", f"{base}.json")
     return not any(report["outcome"] == "failed" for report in reporter.reports)
-
-
-if __name__ == "__main__":
-    from pypmix.testing import rank
-
-    sys.exit(rank.main(sys.argv[1:]))
