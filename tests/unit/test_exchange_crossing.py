@@ -289,6 +289,24 @@ def test_one_that_was_lost_and_is_back_is_waited_for(world):
     assert world.all_ask(fence) == [b"<a><b><c>"] * 3
 
 
+@pytest.mark.parametrize("lost", "abc")
+def test_all_name_the_procs_of_the_lost_server_alone(world, lost):
+    """Those who have ended since may have been answered, as the others cannot know."""
+    where = {"a": {0}, "b": {1, 2}, "c": {3}}
+    first, last = (name for name in "abc" if name != lost)
+    ended = world.ask(first, fence(first))
+    world.hub.run(world.hub.clock.now + 1)
+    world.hub.lose(lost)
+    world.hub.run()
+    for rank in where[first]:
+        world.crossings[first].finalized(Proc("job", rank))
+    world.hub.run()
+    late = world.ask(last, fence(last))
+    world.hub.run()
+    for each in (ended, late):
+        assert each.end.code == PARTIAL and {proc.rank for proc in each.end.missing} == where[lost]
+
+
 def test_a_contribution_of_one_that_has_gone_since_counts(world):
     asked = world.ask("b", fence("b", (Proc("job", 0), Proc("job", 1))))
     world.crossings["b"].departed(Proc("job", 1))

@@ -434,14 +434,13 @@ class Coordinator:
         return self.servers_lost(part, gone) if gone else None
 
     def servers_lost(self, part: Part, servers: Iterable[str]) -> Outcome:
-        """Return how a collective ends that ends with a server that is lost."""
+        """Return how a collective ends that ends with a server that is lost.
+
+        Where that server coordinated it, each of the others decides alone: those who have ended elsewhere by now may
+        have been answered before, so that only the procs of that server are missing for all.
+        """
         names = set(servers)
-        procs = [
-            proc
-            for server, here in part.party.servers.items()
-            for proc in here
-            if server in names or self.places.is_missing(proc, part.incarnation)
-        ]
+        procs = [proc for server, here in part.party.servers.items() if server in names for proc in here]
         return deciding.servers_lost(part.kind, names, procs)
 
     def _round_for(self, held: Held) -> Round:
