@@ -54,7 +54,7 @@ ALONE: dict[str, Any] = {
 
 
 _RANK = "import sys; from pypmix.testing.rank import main; sys.exit(main(sys.argv[1:]))"
-"""What a rank runs: with -m, modules that pytest has loaded with their asserts rewritten are refused."""
+"""The program of a rank; by -m, modules that pytest has loaded with their asserts rewritten would be refused."""
 
 
 class TestHost(LocalHost):

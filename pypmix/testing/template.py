@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import pypmix
 from pypmix.host.forking.safety import open_files, trouble
 
 VARIABLE = "PYPMIX_TESTING"
@@ -32,6 +33,8 @@ class Template:
         with open(path, "rb") as file:
             options, args, search, worker, markers = pickle.load(file)
         sys.path[:] = search
+        # Or pytest warns that it cannot rewrite the asserts of what is here, and fails where warnings are errors.
+        pypmix.__doc__ = f"{pypmix.__doc__}\nPYTEST_DONT_REWRITE"
         self.config = config = pytest.Config.fromdictargs(options, args)
         if worker is not None:
             vars(config)["workerinput"] = worker
