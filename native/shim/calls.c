@@ -281,6 +281,7 @@ void pypmix_begin(
     call->infos = infos;
     call->ninfos = ninfos;
     call->waited = waited;
+    atomic_store(&call->serverless, false);
     call->library_holds = true;
     pthread_mutex_lock(&lock);
     call->queue = queue;
@@ -551,12 +552,17 @@ void pypmix_call_free(pypmix_call *call)
     }
 }
 
-/* With the lock held: end what is under way; returns the calls that are to be posted, linked by next to `waited`. */
-static pypmix_call *settle_all(pypmix_queue *queue, pmix_status_t status, pypmix_call *waited)
+/*
+ * With the lock held: end what is under way, or only what a server was asked; returns the calls that are to be posted,
+ * linked by next to `waited`.
+ */
+static pypmix_call *settle_all(pypmix_queue *queue, pmix_status_t status, bool all, pypmix_call *waited)
 {
-    while (NULL != queue->active) {
-        pypmix_call *call = queue->active;
-        if (settle(call, status)) {
+    pypmix_call *following;
+
+    for (pypmix_call *call = queue->active; NULL != call; call = following) {
+        following = call->next;
+        if ((all || !atomic_load(&call->serverless)) && settle(call, status)) {
             call->next = waited;
             waited = call;
         }
@@ -579,12 +585,12 @@ void pypmix_queue_fail(pypmix_queue *queue, pmix_status_t status)
     pypmix_call *waited;
 
     pthread_mutex_lock(&lock);
-    waited = settle_all(queue, status, NULL);
+    waited = settle_all(queue, status, true, NULL);
     pthread_mutex_unlock(&lock);
     post_all(waited);
 }
 
-/* The same for every queue that has a server. */
+/* The same for every queue that has a server, but for what the library answers without one. */
 void pypmix_fail(pmix_status_t status)
 {
     pypmix_call *waited = NULL;
@@ -592,7 +598,7 @@ void pypmix_fail(pmix_status_t status)
     pthread_mutex_lock(&lock);
     for (pypmix_queue *queue = queues; NULL != queue; queue = queue->other) {
         if (queue->served) {
-            waited = settle_all(queue, status, waited);
+            waited = settle_all(queue, status, false, waited);
         }
     }
     pthread_mutex_unlock(&lock);

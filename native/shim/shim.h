@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -243,6 +244,8 @@ struct pypmix_call {
     sem_t done;
     pmix_status_t result;
     bool waited;
+    /* no server is asked: the loss of one, which it may itself bring about, does not end it */
+    atomic_bool serverless;
     bool library_holds;
     bool caller_holds;
     pypmix_queue *queue;

@@ -72,6 +72,7 @@ static void *disconnect_work(void *cbdata)
         if (NULL == pypmix_lib.symbol) {                        \
             return PMIX_ERR_NOT_SUPPORTED;                      \
         }                                                       \
+        atomic_store(&call->serverless, true);                  \
         return pypmix_thread(work, call) ? PMIX_SUCCESS : PMIX_ERR_NOMEM; \
     }
 
