@@ -150,10 +150,20 @@ def test_ranks_that_are_killed(run, ranks):
     assert sorted(left) == [rank for rank in range(4) if rank not in ranks], job.report()
     for rank in left.values():
         assert rank.error is None, job.report()
-        (first, seconds), (second, _) = rank.result
+        (first, seconds), (second, _), _ = rank.result
         assert first in ("PartialSuccess", "LostConnection"), job.report()
         assert seconds < 5, job.report()
         assert second is None, job.report()
+
+
+@pytest.mark.needs("the missing are named")
+@pytest.mark.parametrize("ranks", [[3], [2, 3], [1, 2]])
+def test_ranks_that_are_killed_are_named(run, ranks):
+    """On the nodes of those that were killed and on the others."""
+    job = run.job("nodes.victims", ranks=4, options=["--keep-going"], killed=ranks)
+    for rank in job.ranks.values():
+        (first, _), _, missing = rank.result
+        assert first == "PartialSuccess" and missing == ranks, job.report()
 
 
 @pytest.mark.clients("python-client")

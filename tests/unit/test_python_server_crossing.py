@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pypmix.engine.groups import talk
 from pypmix.engine.python import modex, sharing
 from pypmix.engine.times import HOST_GRACE, UNKNOWN_SECONDS
 from pypmix.standard import attrs, codes, statuses
@@ -233,7 +234,10 @@ def test_the_others_learn_that_a_proc_is_lost_before_the_fence(cluster):
         statuses.ERR_PARTIAL_SUCCESS
     ] * 3
     (op,) = cluster.nodes[0].asked(FenceUpcall)
-    assert op.directives == (attrs.LOCAL_COLLECTIVE_STATUS(statuses.ERR_PARTIAL_SUCCESS),)
+    assert op.directives == (
+        attrs.LOCAL_COLLECTIVE_STATUS(statuses.ERR_PARTIAL_SUCCESS),
+        talk.procs(talk.ABSENT, (Proc("job", 0),)),
+    )
 
 
 def test_a_host_that_does_not_mind_cannot_hide_a_loss():

@@ -1014,7 +1014,8 @@ def test_a_fence_over_a_group_says_so():
     )
     told, op, _ = cluster.asked()
     assert isinstance(op, FenceUpcall)
-    assert told == {"pmix.grp.id": "g", "pmix.loc.col.st": statuses.ERR_PARTIAL_SUCCESS}
+    absent = talk.procs(talk.ABSENT, job(1))
+    assert told == {"pmix.grp.id": "g", "pmix.loc.col.st": statuses.ERR_PARTIAL_SUCCESS, absent.key: absent.value.data}
     zero.client.fence(EVERYONE)
     told, op, _ = cluster.asked()
     assert (told, op.procs) == ({"pmix.grp.id": "g"}, job(0, 2, 3))

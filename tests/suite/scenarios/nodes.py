@@ -247,7 +247,7 @@ async def somebody_stays_away(me):
 
 
 async def victims(me, killed):
-    """Some ranks are killed while all others wait for them in a fence."""
+    """Some ranks are killed while all others wait for them in a fence; return how that ends, and whom it names."""
     await me.fence(timeout=20)
     if me.rank in killed:
         for rank in set(range(me.job.size)) - set(killed):
@@ -255,8 +255,18 @@ async def victims(me, killed):
         await sleep(0.3)
         os.kill(os.getpid(), signal.SIGKILL)
     await tell(f"fencing-{me.rank}")
-    first = await attempt(lambda: me.fence(timeout=20))
-    return first, await attempt(lambda: me.fence([proc for proc in me.job if proc.rank not in killed], timeout=20))
+    missing: list[int] = []
+
+    async def fence():
+        try:
+            await me.fence(timeout=20)
+        except PMIxError as error:
+            missing.extend(sorted(proc.rank for proc in error.missing or ()))
+            raise
+
+    first = await attempt(fence)
+    rest = [proc for proc in me.job if proc.rank not in killed]
+    return first, await attempt(lambda: me.fence(rest, timeout=20)), missing
 
 
 async def finalized_early(me):
