@@ -1,6 +1,6 @@
 """Counts the instructions of an operation, in a rank and in its server, of one installation beside another.
 
-    python tests/bench/instructions.py [--against PYTHON] [--ranks 2,6] [--kinds fence,modex] [--repeat 1]
+    python tests/bench/instructions.py [--against PYTHON] [--ranks 2,6] [--kinds fence,modex] [--repeat 3]
 
 `--against` names the interpreter of another checkout's environment, such as that of the commit before a change. Counts
 do not depend on how busy the machine is, as times do. They are valgrind's (cachegrind), of the Python engine: an
@@ -20,7 +20,8 @@ import tempfile
 from pathlib import Path
 
 KINDS = ["start", "fence", "modex", "get", "group", "publish"]
-SHORT, LONG = 20, 120
+SHORT, LONG = 20, 420
+"""Rounds. A job's own count differs by a million from one run to the next, so that few rounds measure that alone."""
 
 
 def rank(kind: str, rounds: int) -> None:
@@ -61,7 +62,7 @@ def counted(python: str, kind: str, ranks: int, rounds: int, side: str) -> int:
     """
     with tempfile.TemporaryDirectory() as folder:
         count = ["valgrind", "-q", "--tool=cachegrind", "--cache-sim=no", f"--cachegrind-out-file={folder}/%p"]
-        job = [python, __file__, "--rank", kind, "--rounds", str(rounds)]
+        job = [python, os.path.abspath(__file__), "--rank", kind, "--rounds", str(rounds)]
         if side == "rank":
             script = f'test "$PMIX_RANK" = {ranks - 1} || shift {len(count)}; exec "$@"'
             job = ["sh", "-c", script, "sh", *count, *job]
@@ -69,7 +70,8 @@ def counted(python: str, kind: str, ranks: int, rounds: int, side: str) -> int:
         if side == "server":
             command = [*count, *command]
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYPMIX_ENGINE": "python"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        # `python -m` looks into the working directory first: from a checkout, both would run the code of that checkout.
+        done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}\nexit {done.returncode}\n{done.stdout}{done.stderr}")
         # a child that only becomes the rank's program leaves a small count of its own
@@ -91,7 +93,7 @@ def main() -> None:
     parser.add_argument("--ranks", default="2,6")
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--sides", default="rank,server")
-    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--rank", help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=0, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
