@@ -80,7 +80,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket
     from collections.abc import Callable, Mapping
-    from typing import Any
+    from typing import Any, ClassVar
 
     from pypmix.engine.base import Done
     from pypmix.engine.python.rendezvous import Contact
@@ -172,7 +172,7 @@ class ToolSession:
 
     def submit(self, op: Op[R], done: Done[R]) -> None:
         kind = type(op)
-        if kind in _OWN:
+        if kind in self._OWN:
             if self._closed:
                 raise _closed(op)
             if kind is ToolGetServers:
@@ -195,7 +195,7 @@ class ToolSession:
 
     def run(self, op: Op[R]) -> R:
         kind = type(op)
-        if kind in _OWN:
+        if kind in self._OWN:
             if self._closed:
                 raise _closed(op)
             return self._own(op)  # type: ignore[no-any-return]
@@ -439,7 +439,7 @@ class ToolSession:
     # The operations of a tool
 
     def _own(self, op: Op[Any]) -> Any:
-        return _OWN[type(op)](self, op)
+        return self._OWN[type(op)](self, op)
 
     def _attach_to_server(self, op: ToolAttachToServer) -> Proc:
         try:
@@ -519,6 +519,13 @@ class ToolSession:
             if self._primary is member:
                 self.alone()
 
+    _OWN: ClassVar[dict[type, Callable[[ToolSession, Any], Any]]] = {
+        ToolAttachToServer: _attach_to_server,
+        ToolSetServer: _set_server,
+        ToolGetServers: _get_servers,
+        ToolDisconnect: _disconnect,
+    }
+
     def _finalize(self, op: Op[Any]) -> Any:
         failures: list[PMIxError] = []
         for member in list(self._members):
@@ -564,14 +571,6 @@ class ToolSession:
                 function()
             except Exception:
                 sys.excepthook(*sys.exc_info())
-
-
-_OWN: dict[type, Callable[[ToolSession, Any], Any]] = {
-    ToolAttachToServer: ToolSession._attach_to_server,
-    ToolSetServer: ToolSession._set_server,
-    ToolGetServers: ToolSession._get_servers,
-    ToolDisconnect: ToolSession._disconnect,
-}
 
 
 def open_tool(env: Mapping[str, str] | None = None, directives: tuple[Info, ...] = ()) -> ToolSession:

@@ -23,6 +23,7 @@ from pypmix.standard.record import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import ClassVar
 
     from pypmix.host.exchange.rendezvous import Address
 
@@ -133,7 +134,7 @@ class Handshake:
             if not self._expected or kind != self._expected[0]:
                 raise Stranger(f"a message of kind {kind} came out of turn")
             self._expected = self._expected[1:]
-            return _STEPS[kind](self, parts)
+            return self._STEPS[kind](self, parts)
         except RemoteProtocolError as error:
             raise Stranger(f"what came is not a handshake: {error.detail}") from None
 
@@ -171,6 +172,13 @@ class Handshake:
         self.done = True
         return b""
 
+    _STEPS: ClassVar[dict[int, Callable[[Handshake, list[bytes]], bytes]]] = {
+        HELLO: _hello,
+        CHALLENGE: _challenge,
+        PROOF: _proof,
+        WELCOME: _welcome,
+    }
+
     def _hear(self, parts: list[bytes], side: bytes) -> None:
         """Take in how far the other side is."""
         proof, said = codec.expect(parts, 2)
@@ -195,14 +203,6 @@ class Handshake:
         listens = ADDRESS.write(self.listens)
         message = codec.pack(0, MAGIC, side, *names, *nonces, listens, said, self.binding())
         return hmac.digest(self._secret, message, "sha256")
-
-
-_STEPS: dict[int, Callable[[Handshake, list[bytes]], bytes]] = {
-    HELLO: Handshake._hello,
-    CHALLENGE: Handshake._challenge,
-    PROOF: Handshake._proof,
-    WELCOME: Handshake._welcome,
-}
 
 
 def refusal(error: Stranger) -> bytes:
