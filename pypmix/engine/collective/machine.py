@@ -132,6 +132,9 @@ class Life(Machine):
 _NEXT = Life.NEXT
 _GATHERS, _ENDS, _OVER = Life.GATHERS, Life.ENDS, Life.OVER
 
+ABOVE = (Life.ASKS, Life.CLOSES)
+"""The states in which the level above has an operation before it."""
+
 
 class Kind(Generic[M, T]):
     """A kind of operation at one place.
@@ -299,13 +302,12 @@ class Collective(Generic[M, T]):
     @property
     def is_running(self) -> bool:
         """Whether it has not ended yet."""
-        return self.state != Life.OVER
+        return self.state != _OVER
 
     @property
     def asked(self) -> bool:
         """Whether the level above has it before it, or had when it ended."""
-        state = self.state if self.state != Life.OVER else self.ended_in
-        return state == Life.ASKS or state == Life.CLOSES
+        return (self.state if self.state != _OVER else self.ended_in) in ABOVE
 
     @property
     def status(self) -> int:

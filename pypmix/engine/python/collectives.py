@@ -7,7 +7,7 @@ the contributions into one upcall and turns the host's decision into replies.
 
 from __future__ import annotations
 
-from pypmix.engine.collective.machine import Collective, Kind, Life
+from pypmix.engine.collective.machine import ABOVE, Collective, Kind, Life
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, combined
 from pypmix.engine.groups.talk import flag, text
 from pypmix.engine.python.modex import seconds
@@ -100,15 +100,17 @@ class NodeCollective(Collective["Process", "Call"]):
 
     def decided(self, result: Any, error: BaseException | None) -> None:
         """The host has decided."""
-        if not self.asked or not self.is_running:
+        if self.state not in ABOVE:
             return
         self.step(Life.DECIDES)
-        status: int | None = status_of(error)
-        if status == statuses.ERR_NOT_SUPPORTED and self.host_is_optional and not self.membership.others:
-            result = error = None
-        self.absent, self.reason = absent_of(error), reason_of(error)
+        self.absent, self.reason = None, ""
         if error is None:
             status = self.take(result)
+        elif self.host_is_optional and not self.membership.others and status_of(error) == statuses.ERR_NOT_SUPPORTED:
+            status = self.take(None)
+        else:
+            self.absent, self.reason = absent_of(error), reason_of(error)
+            status = status_of(error)
         if status is not None:
             self.finish(status)
 

@@ -259,8 +259,8 @@ class Bootstrapping:
                 self._fail_all(name, statuses.ERROR)
                 return
             if outcome.context_id is None and is_set(gathering.infos, keys.GROUP_ASSIGN_CONTEXT_ID):
-                outcome = outcome.replace(context_id=self._groups.new_context_id())
-            outcome = outcome.replace(partial=partial and is_set(gathering.infos, keys.GROUP_OPTIONAL))
+                outcome.context_id = self._groups.new_context_id()
+            outcome.partial = partial and is_set(gathering.infos, keys.GROUP_OPTIONAL)
             callers = {offer.process: offer.call for offer in gathering.offers.values() if offer in offers}
             group = self._group(gathering.infos, outcome)
             for offer in offers:

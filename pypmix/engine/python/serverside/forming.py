@@ -26,7 +26,6 @@ from pypmix.standard.ops.hosting import (
     GROUP_ROUND,
     GroupUpcall,
 )
-from pypmix.standard.record import Record
 from pypmix.standard.types import MAX_NSLEN, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.codec import NEWEST, PLAIN, Packer, encode_kval
 from pypmix.wire.frames import frame
@@ -58,7 +57,7 @@ ABORTED = (statuses.ERR_PARTIAL_SUCCESS, statuses.GROUP_CONSTRUCT_ABORT)
 """The statuses of a construct that lacks a member, or is aborted; each client gets the one that its release knows."""
 
 
-class Outcome(Record):
+class Outcome:
     """A group that was constructed.
 
     Attributes:
@@ -69,11 +68,21 @@ class Outcome(Record):
         partial: Whether some were left out of a construct that allows that.
     """
 
-    members: tuple[Proc, ...]
-    context_id: int | None
-    shared: Shared
-    leader: Proc | None = None
-    partial: bool = False
+    __slots__ = ("context_id", "leader", "members", "partial", "shared")
+
+    def __init__(
+        self,
+        members: tuple[Proc, ...],
+        context_id: int | None,
+        shared: Shared,
+        leader: Proc | None = None,
+        partial: bool = False,
+    ) -> None:
+        self.members = members
+        self.context_id = context_id
+        self.shared = shared
+        self.leader = leader
+        self.partial = partial
 
 
 def told(member: Proc, items: tuple[Info, ...]) -> Info:
