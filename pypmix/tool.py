@@ -6,6 +6,7 @@ from __future__ import annotations
 from pypmix.client import Client
 from pypmix.engine.select import open_tool
 from pypmix.operations.servers import Servers
+from pypmix.requests import waited
 from pypmix.requests.tools import name, target
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import PMIxError
@@ -42,7 +43,8 @@ class Tool(Servers, Client):
         host: The name under which the server knows its node, where that is not its host name.
         tmpdir: The folder to search for rendezvous files; `PMIX_SERVER_TMPDIR`, `PMIX_SYSTEM_TMPDIR` and `TMPDIR` by
             default. The folders below it are searched too.
-        wait: Seconds to wait for a server that is not there yet; none by default.
+        timeout: Seconds to wait for a server that is not there yet; none by default.
+        wait: Deprecated: the same as `timeout`.
         proc: The name to connect under. By default a process of a job has the name that it was launched with, to its
             own server; to all others the tool is who they say it is.
         launcher: Say that the tool launches jobs itself (`PMIX_LAUNCHER`).
@@ -69,6 +71,7 @@ class Tool(Servers, Client):
         system: bool | str = False,
         host: str | None = None,
         tmpdir: str | os.PathLike[str] | None = None,
+        timeout: float | None = None,
         wait: float | None = None,
         proc: Proc | None = None,
         launcher: bool = False,
@@ -80,7 +83,7 @@ class Tool(Servers, Client):
         super().__init__(engine=engine, env=env)
         if connect not in (True, False, "optional"):
             raise ValueError(f"connect is True, False or 'optional', not {connect!r}")
-        where = target(pid, nspace, uri, file, system, host, tmpdir, wait, None)
+        where = target(pid, nspace, uri, file, system, host, tmpdir, waited(wait, timeout), None)
         flags = {
             keys.LAUNCHER: launcher,
             keys.TOOL_DO_NOT_CONNECT: connect is False,

@@ -68,7 +68,7 @@ class Reach(Record):
                 uri=self.uri,
                 file=self.file,
                 system=self.system,
-                wait=self.patience,
+                timeout=self.patience,
             )
         except (TypeError, ValueError) as error:
             raise UsageError(str(error)) from None

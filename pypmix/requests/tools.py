@@ -34,7 +34,7 @@ def target(
     system: bool | str,
     host: str | None,
     tmpdir: str | os.PathLike[str] | None,
-    wait: float | None,
+    timeout: float | bool | None,
     info: Infos,
 ) -> tuple[Info, ...]:
     """Return the directives that say which server is meant."""
@@ -66,13 +66,13 @@ def target(
         directives.append(_text(keys.SERVER_HOSTNAME, host, "a host"))
     if tmpdir is not None:
         directives.append(_text(keys.SERVER_TMPDIR, os.fspath(tmpdir), "a folder"))
-    if wait is not None:
-        if isinstance(wait, bool) or not isinstance(wait, int | float):
-            raise TypeError(f"wait is a number of seconds, not {type(wait).__name__}")
-        if not 0 <= wait < 2**31:
-            raise ValueError(f"wait must be at least 0 and less than 2**31 seconds, not {wait}")
+    if timeout is not None:
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+            raise TypeError(f"a timeout is a number of seconds, not {type(timeout).__name__}")
+        if not 0 <= timeout < 2**31:
+            raise ValueError(f"a timeout must be at least 0 and less than 2**31 seconds, not {timeout}")
         # Whole seconds between two looks is what the attributes can say.
-        directives.append(Info(keys.CONNECT_MAX_RETRIES, Value(codes.UINT32, -int(-wait // 1))))
+        directives.append(Info(keys.CONNECT_MAX_RETRIES, Value(codes.UINT32, -int(-timeout // 1))))
         directives.append(Info(keys.CONNECT_RETRY_DELAY, Value(codes.UINT32, 1)))
     return (*directives, *infos(info))
 
@@ -93,9 +93,9 @@ def attach_op(directives: tuple[Info, ...], primary: bool) -> ToolAttachToServer
     return ToolAttachToServer((*directives, Info(keys.PRIMARY_SERVER, _TRUE)) if primary else directives)
 
 
-def set_server_op(server: Proc, wait: float | bool, info: Infos) -> ToolSetServer:
+def set_server_op(server: Proc, wait: float | bool | None, info: Infos) -> ToolSetServer:
     directives = infos(info)
-    if wait is not False:
+    if wait is not None and wait is not False:
         directives += (Info(keys.WAIT_FOR_CONNECTION, _TRUE),)
         if wait is not True:
             from pypmix.requests import seconds

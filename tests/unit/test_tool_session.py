@@ -242,10 +242,12 @@ def test_waiting_for_a_server(start: Callable[..., Host], folder: Path) -> None:
     timer = threading.Timer(0.5, start, ["one"])
     timer.start()
     began = time.monotonic()
-    with Tool(nspace="one", wait=10) as tool:
+    with Tool(nspace="one", timeout=10) as tool:
         assert tool.is_connected
     assert 0.4 < time.monotonic() - began < 9
     timer.join()
+    with pytest.raises(Unreachable):
+        Tool(nspace="two", timeout=0).open()
     with pytest.raises(Unreachable):
         Tool(nspace="two", wait=0).open()
 
@@ -402,12 +404,25 @@ def test_waiting_for_a_connection(start: Callable[..., Host]) -> None:
     start("one"), start("two")
     with Tool(nspace="one") as tool:
         with pytest.raises(OperationTimeout):
-            tool.set_server(Proc("two", 0), wait=1)
+            tool.set_server(Proc("two", 0), timeout=1)
         timer = threading.Timer(0.3, lambda: tool.attach_to_server(nspace="two"))
         timer.start()
         tool.set_server(Proc("two", 0), wait=True)
         assert tool.lookup("key") == "two"
         timer.join()
+
+
+def test_two_time_limits_are_refused(start: Callable[..., Host]) -> None:
+    twice = "`timeout` and `wait` are two names of one time limit"
+    with pytest.raises(TypeError, match=twice):
+        Tool(timeout=1, wait=2)
+    start("one")
+    with Tool() as tool:
+        with pytest.raises(TypeError, match=twice):
+            tool.attach_to_server(nspace="two", timeout=1, wait=2)
+        with pytest.raises(TypeError, match=twice):
+            tool.set_server(Proc("two", 0), timeout=1, wait=2)
+        tool.set_server(Proc("one", 0), wait=1)
 
 
 def test_closing_ends_the_wait_for_a_connection(start: Callable[..., Host]) -> None:
@@ -506,7 +521,7 @@ def test_several_servers_in_an_event_loop(start: Callable[..., Host]) -> None:
             assert await slow == "one"
             assert await tool.get_servers() == [Proc("two", 0), Proc("one", 0)]
             with pytest.raises(OperationTimeout):
-                await tool.set_server(Proc("three", 0), wait=1)
+                await tool.set_server(Proc("three", 0), timeout=1)
             await tool.disconnect_from_server(Proc("two", 0))
             assert not tool.is_connected
             await tool.set_server(Proc("one", 0))

@@ -19,7 +19,7 @@ def test_survives_a_death(me, cluster):
 @scenario(ranks=2)
 def test_waits_for_one_that_is_slow(me, cluster):
     if me.rank == 1:
-        me.get("go", proc=me.job[0], wait=60)
+        me.get("go", proc=me.job[0], timeout=60)
     else:
         cluster.stop(1)
         with cluster.expect_missing(1):

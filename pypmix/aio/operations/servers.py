@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pypmix.aio.operations.base import Asks
+from pypmix.requests import waited
 from pypmix.requests.tools import attach_op, set_server_op, target
 from pypmix.standard.ops import ToolDisconnect, ToolGetServers
 
@@ -27,6 +28,7 @@ class Servers(Asks):
         system: bool | str = False,
         host: str | None = None,
         tmpdir: str | os.PathLike[str] | None = None,
+        timeout: float | None = None,
         wait: float | None = None,
         primary: bool = False,
         info: Infos = None,
@@ -41,7 +43,8 @@ class Servers(Asks):
             system: Whether it is the system server of this node; see the class.
             host: The name of its node.
             tmpdir: The folder to search.
-            wait: Seconds to wait for it to be there.
+            timeout: Seconds to wait for it to be there.
+            wait: Deprecated: the same as `timeout`.
             primary: Make it the primary server. It becomes that in any case where the tool has none.
             info: Further infos or a mapping.
 
@@ -54,27 +57,29 @@ class Servers(Asks):
 
         PMIx Standard: "Tools and Debuggers", PMIx_tool_attach_to_server.
         """
-        directives = target(pid, nspace, uri, file, system, host, tmpdir, wait, info)
+        directives = target(pid, nspace, uri, file, system, host, tmpdir, waited(wait, timeout), info)
         return await self._run(attach_op(directives, primary))
 
-    async def set_server(self, server: Proc, *, wait: float | bool = False, info: Infos = None) -> None:
+    async def set_server(
+        self, server: Proc, *, timeout: float | None = None, wait: float | bool | None = None, info: Infos = None
+    ) -> None:
         """`PMIx_tool_set_server`: make a server the primary one, which carries out what is asked from now on.
 
         What was registered with the one before (event handlers, output) stays with that.
 
         Args:
             server: A server that the tool is connected to; the tool's own name to have none.
-            wait: Seconds to wait until the tool is connected to it, True for as long as it takes; not at all by
-                default.
+            timeout: Seconds to wait until the tool is connected to it; by default it is not waited for.
+            wait: True to wait for as long as it takes; a number is the same as `timeout`.
             info: Further infos or a mapping.
 
         Raises:
             Unreachable: The tool is not connected to it.
-            OperationTimeout: It was not within `wait` seconds.
+            OperationTimeout: It was not in time.
 
         PMIx Standard: "Tools and Debuggers", PMIx_tool_set_server.
         """
-        await self._run(set_server_op(server, wait, info))
+        await self._run(set_server_op(server, waited(wait, timeout), info))
 
     async def get_servers(self) -> list[Proc]:
         """`PMIx_tool_get_servers`: the servers that the tool is connected to.

@@ -70,7 +70,7 @@ class PRRTERoster:
         deadline = time.monotonic() + settings.patience
         given = {host.name: host.slots for host in settings.hosts}
         try:
-            self._tool = Tool(env=settings.env, engine="python", wait=min(COME, settings.patience)).open()
+            self._tool = Tool(env=settings.env, engine="python", timeout=min(COME, settings.patience)).open()
             names = list(given) or self._names(self._tool)
             self._job = self._spawn(self._tool, names)
             common = os.urandom(32)
