@@ -1,11 +1,12 @@
 """The commands of the pages on clusters run as they stand there, on nodes with the names that they have there.
 
-A block of `console` is a script: lines after a prompt (`$ `, or `n1$ ` for a node) are commands, the others are lines
-that they print, in any order and with any numbers; `...` stands for more.
+`tests/pages/blocks.toml` says which blocks these are, and `harness.blocks` how they are read. A batch script is handed
+to Slurm's sbatch.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
@@ -13,11 +14,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from harness import machine
+from harness import blocks, machine, provision
+from harness.blocks import Block
 from harness.cluster import SSHD, Cluster
 from harness.slurm_nodes import Slurm
 from pypmix.host.rosters.names import read_hostfile
@@ -27,54 +28,11 @@ EXAMPLES = machine.ROOT / "docs" / "examples"
 HOSTS = "n1 slots=4 max_slots=8\nn2:4\nn3 slots=2\n"
 LIMIT = 80.0
 
-ELSEWHERE = {
-    "cluster-dask.md": "tests/frameworks runs its program",
-    "cluster-elastic.md": "its blocks belong together: test_elastic.py runs them so",
-    "cluster-kubernetes.md": "its commands are kubectl's: test_kubernetes.py runs the manifests in simulated pods",
-    "cluster-ray.md": "tests/frameworks runs its program",
-}
-"""Pages whose commands are not run here."""
-
 KUBECTL = """#!/bin/sh
 # `kubectl exec -i POD -- COMMAND...`, where the nodes are the pods.
 shift 2; node=n${1#pod}; shift 2
 exec ssh -o BatchMode=yes "$node" "$(printf "'%s' " "$@")"
 """
-
-
-class Block(NamedTuple):
-    """A block of a page: the commands of each node, and the lines that they print."""
-
-    page: str
-    line: int
-    scripts: dict[str, list[str]]
-    printed: list[str]
-
-    @property
-    def text(self) -> str:
-        return "\n".join(command for script in self.scripts.values() for command in script)
-
-
-def blocks(page: Path) -> list[Block]:
-    """Return the blocks of `console` of a page."""
-    text = page.read_text()
-    found = []
-    for match in re.finditer(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-        block = Block(page.name, text[: match.start()].count("\n") + 2, {}, [])
-        for line in match[1].splitlines():
-            prompt = re.match(r"(n\d)?\$ (.*)", line)
-            if prompt:
-                block.scripts.setdefault(prompt[1] or "n1", []).append(prompt[2])
-            elif line.strip() != "...":
-                block.printed.append(line)
-        found.append(block)
-    return found
-
-
-def of_clusters() -> list[Block]:
-    pages = sorted(PAGES.glob("cluster*.md"))
-    found = [block for page in pages if page.name not in ELSEWHERE for block in blocks(page)]
-    return found + [block for block in blocks(PAGES / "doctor.md") if "n1" in block.text or "-N2" in block.text]
 
 
 def masked(text: str) -> str:
@@ -83,14 +41,18 @@ def masked(text: str) -> str:
 
 
 @pytest.fixture
-def folder(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
+def folder(cluster: Cluster, tmp_path: Path, block: Block) -> Iterator[Path]:
     """A folder that all nodes see, with all that the pages speak of; `python` and the like are in everybody's PATH."""
     programs, folder = tmp_path / "bin", tmp_path / "home"
     programs.mkdir()
     folder.mkdir()
     for name in ("python", "pypmix"):
-        words = f"{sys.executable} -m pypmix" if name == "pypmix" else sys.executable
+        words = f"{sys.executable} -m pypmix" if name == "pypmix" else _python(block)
         _script(programs / name, f'#!/bin/sh\nexec {words} "$@"\n')
+    (folder / ".venv").mkdir()
+    (folder / ".venv" / "bin").symlink_to(programs)
+    if mpirun := shutil.which("mpirun"):
+        _script(programs / "mpirun", f'#!/bin/sh\nexec {mpirun} --allow-run-as-root --oversubscribe "$@"\n')
     _script(programs / "kubectl", KUBECTL)
     _script(folder / "app", "#!/bin/sh\nexec python hello.py\n")
     prterun = next((each.path for each in machine.launchers() if each.name.startswith("prterun")), None)
@@ -100,8 +62,9 @@ def folder(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
         _script(programs / "prte", f'#!/bin/sh\n{started} "$@"\n')
         given = f"--allow-run-as-root --prefix {Path(prterun).parent.parent} --host n1:4,n2:4"
         _script(programs / "prterun", f'#!/bin/sh\nexec {prterun} {given} "$@"\n')
-    for path in (EXAMPLES / "hello.py", EXAMPLES / "clusters" / "meet.py"):
+    for path in (EXAMPLES / "hello.py", EXAMPLES / "clusters" / "meet.py", EXAMPLES / "mpi" / "pool.py"):
         shutil.copy(path, folder)
+    (folder / "endpoints.py").write_text(blocks.of_page("README.md")[0].text)
     (folder / "hosts").write_text(HOSTS)
     (folder / "input.dat").write_text("1 2 3")
     (folder / "FILE").touch(0o600)
@@ -117,6 +80,16 @@ def folder(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
         for node in cluster:
             node.run("umount", "--lazy", "/usr/local/bin")
             node.run("umount", "--lazy", Path("~root/.bashrc").expanduser(), check=False)
+
+
+def _python(block: Block) -> str:
+    if "mpi4py" not in block.page:
+        return sys.executable
+    found = provision.mpi4py()
+    if found is None or not list(found.parents[1].glob(f"lib/python3.{sys.version_info.minor}")):
+        machine.lacking("Open MPI with mpi4py for this Python, which tests/harness/provision.py fetches")
+    path = os.pathsep.join([str(machine.ROOT), *filter(None, sys.path)])
+    return f"env PYTHONPATH={path} {found}"
 
 
 def _script(path: Path, text: str) -> None:
@@ -137,25 +110,30 @@ def other_port(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("block", of_clusters(), ids=lambda block: f"{block.page}:{block.line}")
+@pytest.mark.parametrize("block", blocks.on_nodes(), ids=str)
 def test_commands_run_as_they_stand(
     cluster: Cluster, folder: Path, block: Block, request: pytest.FixtureRequest
 ) -> None:
     env = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(folder), "SHELL": "/bin/sh"}
-    if re.search(r"\b(salloc|srun)\b", block.text):
+    env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    scripts = block.scripts
+    if block.kind == "bash":
+        (folder / "job.sh").write_text(block.text)
+        scripts = {"n1": ["sbatch --wait --output=said job.sh || { cat said; exit 1; }", "cat said"]}
+    if re.search(r"\b(salloc|srun|SBATCH)\b", block.text):
         slurm: Slurm = request.getfixturevalue("nodes_with_slurm")
         env |= slurm.environment
     if "2222" in block.text:
         request.getfixturevalue("other_port")
-    if re.search("^prte", block.text) and not (folder.parent / "bin" / "prterun").exists():
+    if "prte" in block.text and not (folder.parent / "bin" / "prterun").exists():
         machine.lacking("the launcher prterun")
     running = [
         cluster[name].start(
             "sh", "-e", env=env, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        for name in block.scripts
+        for name in scripts
     ]
-    for process, script in zip(running, block.scripts.values(), strict=True):
+    for process, script in zip(running, scripts.values(), strict=True):
         if re.fullmatch("salloc( -.*)?", script[0]):
             # It starts a shell, which reads what follows.
             script = [f"{script[0]} <<'END'", *script[1:], "END"]
@@ -172,7 +150,7 @@ def test_commands_run_as_they_stand(
     text = "\n".join(said)
     assert [process.returncode for process in running] == [0] * len(running), text
     lines = {masked(line) for line in text.splitlines()}
-    missing = [line for line in block.printed if masked(line) not in lines]
+    missing = [line for line in block.printed if block.kind == "console" and masked(line) not in lines | {"..."}]
     assert not missing, f"the page has {missing}:\n{text}"
     if "app" in block.text or "hello.py" in block.text:
         assert "hello from 0 of " in text, text

@@ -1,0 +1,145 @@
+"""The fenced blocks of README and the documentation: what each page shows, and which test runs it.
+
+A block is run by `tests/pages` unless `tests/pages/blocks.toml` says that other tests run it, or why nothing does.
+A block of `console` is a script: lines after a prompt (`$ `, or `n1$ ` for a node) are commands, the others are lines
+that they print, in any order and with any numbers; a line of `...` stands for more lines.
+
+The programs of `tests/pages/programs` use it to run the Python blocks of a page among names that the page supposes, so
+it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import textwrap
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+LISTED = ROOT / "tests" / "pages" / "blocks.toml"
+
+
+class Block(NamedTuple):
+    """A block of a page: its language, its place among the page's blocks of that language, its first line and text."""
+
+    page: str
+    kind: str
+    number: int
+    line: int
+    text: str
+
+    @property
+    def first(self) -> str:
+        """The first line, by which `blocks.toml` names the block."""
+        return self.text.splitlines()[0]
+
+    @property
+    def scripts(self) -> dict[str, list[str]]:
+        """The commands of each node; those without the name of one are of the first."""
+        found: dict[str, list[str]] = {}
+        node = "n1"
+        continued = False
+        for line in self.text.splitlines():
+            prompt = re.match(r"(n\d)?\$ (.*)", line)
+            if prompt:
+                node = prompt[1] or "n1"
+                found.setdefault(node, []).append(prompt[2])
+            elif continued:
+                found[node].append(line)
+            continued = line.endswith("\\") and (continued or prompt is not None)
+        return found
+
+    @property
+    def script(self) -> str:
+        return "\n".join(command for script in self.scripts.values() for command in script)
+
+    @property
+    def printed(self) -> list[str]:
+        """The lines that the commands print."""
+        commands = {command for script in self.scripts.values() for command in script}
+        return [x for x in self.text.splitlines() if not re.match(r"(n\d)?\$ ", x) and x not in commands]
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def pages() -> list[str]:
+    """Return the paths of README and of all pages."""
+    docs = sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
+    return ["README.md", *(str(path.relative_to(ROOT)) for path in docs)]
+
+
+@functools.cache
+def of_page(page: str) -> tuple[Block, ...]:
+    """Return the blocks of a page that are no directives."""
+    text = (ROOT / page).read_text()
+    counts: dict[str, int] = {}
+    found = []
+    for match in re.finditer(r"^( *)```([a-z]+)\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL):
+        kind = match[2]
+        line = text[: match.start()].count("\n") + 2
+        found.append(Block(page, kind, counts.get(kind, 0), line, textwrap.dedent(match[3])))
+        counts[kind] = counts.get(kind, 0) + 1
+    return tuple(found)
+
+
+@functools.cache
+def listed() -> dict[str, dict[str, dict[str, str]]]:
+    """Return what `blocks.toml` says: for `nodes`, `elsewhere` and `left`, by page, what is said of its blocks."""
+    return tomllib.loads(LISTED.read_text())
+
+
+def said(block: Block) -> tuple[str, str] | None:
+    """Return the part of `blocks.toml` that lists a block, and what is said there; None where `tests/pages` runs it."""
+    for part, by_page in listed().items():
+        for beginning, text in by_page.get(block.page, {}).items():
+            if block.first.startswith(beginning):
+                return part, text
+    return None
+
+
+def to_run(kind: str) -> list[Block]:
+    """Return the blocks of a language that `tests/pages` runs."""
+    return [block for page in pages() for block in of_page(page) if block.kind == kind and said(block) is None]
+
+
+def on_nodes() -> list[Block]:
+    """Return the blocks that `tests/nodes` runs on the nodes n1, n2 and n3."""
+    found = [(block, said(block)) for page in pages() for block in of_page(page)]
+    return [block for block, where in found if where is not None and where[0] == "nodes"]
+
+
+class Session:
+    """The Python blocks of a page, run one after the other among the names of a program.
+
+    Args:
+        page: The page.
+        names: The program's global names.
+    """
+
+    def __init__(self, page: str, names: dict[str, Any]) -> None:
+        self._blocks = [block for block in of_page(page) if block.kind == "python" and said(block) is None]
+        self._names = names
+
+    def _compiled(self, number: int, text: str, begin: int) -> Any:
+        block = self._blocks[number]
+        # so that a traceback names the page and its line
+        return compile("\n" * (block.line - begin) + text, str(ROOT / block.page), "exec")
+
+    def run(self, number: int) -> None:
+        """Run the block with this number among those of the page that are run."""
+        exec(self._compiled(number, self._blocks[number].text, 1), self._names)
+        print("ran block", number, flush=True)
+
+    async def run_async(self, number: int) -> Any:
+        """Run a block with `await` or `return` in it as the body of a coroutine function, and return what that does."""
+        body = textwrap.indent(self._blocks[number].text, "    ")
+        exec(self._compiled(number, f"async def block():\n{body}", 2), self._names)
+        made = self._names["block"]()
+        assert inspect.iscoroutine(made)
+        returned = await made
+        print("ran block", number, flush=True)
+        return returned

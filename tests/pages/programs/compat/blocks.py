@@ -1,0 +1,3 @@
+from harness.blocks import Session
+
+Session("docs/reference/compat.md", globals()).run(0)

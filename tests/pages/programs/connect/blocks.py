@@ -1,0 +1,11 @@
+# pypmix run -n 2
+from harness.blocks import Session
+
+from pypmix import Client, ConnectEvent
+
+session = Session("docs/how-to/connect.md", globals())
+with Client() as me:
+    procs = me.job.procs
+    session.run(1 - me.rank)
+    assert both.procs == procs
+    me.disconnect(both, timeout=60)

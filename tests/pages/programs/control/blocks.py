@@ -1,0 +1,16 @@
+# pypmix run -n 2
+from pathlib import Path
+
+from harness.blocks import Session
+
+from pypmix import Client, attrs
+
+session = Session("docs/how-to/control.md", globals())
+with Client() as me:
+    if me.rank == 0:
+        Path("out.log").touch()
+        session.run(0)
+        other = me
+        data = me.get_credential().data
+        session.run(1)
+    me.fence()

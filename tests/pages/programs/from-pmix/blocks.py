@@ -1,0 +1,3 @@
+from harness.blocks import Session
+
+Session("docs/how-to/from-pmix.md", globals()).run(0)

@@ -1,0 +1,4 @@
+import pypmix
+
+with pypmix.Client() as me:
+    me.fence(timeout=60)

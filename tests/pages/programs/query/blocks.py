@@ -1,0 +1,10 @@
+# pypmix run -n 4
+from harness.blocks import Session
+
+from pypmix import Client, attrs
+
+session = Session("docs/how-to/query.md", globals())
+with Client() as me:
+    if me.rank == 0:
+        session.run(0)
+    me.fence()

@@ -1,0 +1,12 @@
+# pypmix run -n 1
+import pypmix
+from harness.blocks import Session
+
+from pypmix import Client, IOFChannel
+
+session = Session("docs/how-to/spawn.md", globals())
+with Client() as me:
+    session.run(0)
+    assert job.size == 5
+    assert job.wait(timeout=60) == 0
+    session.run(1)

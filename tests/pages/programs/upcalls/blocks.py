@@ -1,0 +1,10 @@
+from harness.blocks import Session
+
+
+def host(call):
+    raise AssertionError(call)
+
+
+session = Session("docs/reference/upcalls.md", globals())
+session.run(0)
+session.run(1)
