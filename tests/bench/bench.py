@@ -1,17 +1,21 @@
 """Times pypmix beside the native library, in one run: medians over ranks and rounds, and ratios.
 
-    python tests/bench/bench.py [--ranks 2,8,32,64] [--hosts 1,2,8,32] [--rounds 3]
+    python tests/bench/bench.py [--ranks 2,8,32,64] [--hosts 1,2,8,32] [--rounds 3] [--out RESULTS]
 
 Every round runs all pairings one after the other, so that a noisy machine is noisy for all of them. The reference of
 a client is a C client under the same server; the reference of a server is `prterun` with the same client.
-`PYPMIX_TEST_PRTERUN` names the prterun of an Open MPI wheel, whose libpmix all native clients use.
+`PYPMIX_TEST_PRTERUN` names the prterun of an Open MPI wheel, whose libpmix all native clients use. `chart.py` makes the
+chart of the page on performance of what `--out` writes.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
+import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -106,6 +110,7 @@ def main() -> int:
     parser.add_argument("--ranks", default="2,8,32,64")
     parser.add_argument("--hosts", default="1,2,8,32", help="the numbers of clients that hosts are timed with")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="where to write the figures of clients, such as results/DATE.json")
     options = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a rank finds compiled modules where they were installed
     start_times(options.rounds)
@@ -133,6 +138,8 @@ def main() -> int:
             "pypmix": [sys.executable, "-m", "pypmix", "run", "-n"],
         }
 
+        times: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+
         def compare(name: str, ranks: int, counts: list[str], figures: list[str]) -> None:
             found: dict[tuple[str, str], list[dict[str, float]]] = {}
             for _ in range(options.rounds):
@@ -143,21 +150,49 @@ def main() -> int:
                         exports = [part for variable in extra for part in ("-x", variable)]
                         line = [*launch, str(ranks), *exports, *program, *counts]
                         found.setdefault((server, client), []).append(measure(line, env, ranks, figures))
-            show(ranks, found, figures)
+            table = medians(found, figures)
+            show(ranks, table, figures)
+            for (server, client), medians_ in table.items():
+                for figure, median in medians_.items():
+                    times.setdefault(figure, {}).setdefault(server, {}).setdefault(client, {})[str(ranks)] = median
 
         compare("topics", 2, ["200", "10"], TOPICS)
         for ranks in map(int, options.ranks.split(",")):
             counts = [str(1000 if ranks <= 8 else 100), str(2000 // ranks), str(max(8, 200 // ranks))]
             compare("client", ranks, counts, OPERATIONS)
+    if options.out:
+        options.out.write_text(json.dumps({**here(), "rounds": options.rounds, "microseconds": times}, indent=1) + "\n")
     return 0
 
 
-def show(ranks: int, found: dict[tuple[str, str], list[dict[str, float]]], names: list[str]) -> None:
-    """Print one table: microseconds, and the ratios to the references."""
-    table = {
+def here() -> dict[str, str]:
+    """Return when, of what and where figures are."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False
+    )
+    named = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    machine = f"{named[1] if named else platform.machine()}, {os.cpu_count()} cores"
+    return {
+        "date": datetime.date.today().isoformat(),
+        "commit": commit.stdout.strip(),
+        "machine": machine,
+        "python": platform.python_version(),
+    }
+
+
+Table = dict[tuple[str, str], dict[str, float]]
+
+
+def medians(found: dict[tuple[str, str], list[dict[str, float]]], names: list[str]) -> Table:
+    """Return the medians over the rounds."""
+    return {
         pairing: {name: statistics.median([round_[name] for round_ in rounds]) for name in names}
         for pairing, rounds in found.items()
     }
+
+
+def show(ranks: int, table: Table, names: list[str]) -> None:
+    """Print one table: microseconds, and the ratios to the references."""
     print(f"\nN = {ranks}: microseconds (ratio to the C client of that server / to prterun with that client)")
     print(f"  {'server':8} {'client':7}" + "".join(f"{name:>25}" for name in names))
     for (server, client), figures in table.items():

@@ -61,7 +61,8 @@ def folder(cluster: Cluster, tmp_path: Path, block: Block) -> Iterator[Path]:
         started = f"PRTE_PREFIX={prefix} exec {prterun.replace('bin/prterun', 'bin/prte')} --allow-run-as-root"
         _script(programs / "prte", f'#!/bin/sh\n{started} "$@"\n')
         given = f"--allow-run-as-root --prefix {Path(prterun).parent.parent} --host n1:4,n2:4"
-        _script(programs / "prterun", f'#!/bin/sh\nexec {prterun} {given} "$@"\n')
+        crowded = "PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe"
+        _script(programs / "prterun", f'#!/bin/sh\n{crowded} exec {prterun} {given} "$@"\n')
     for path in (EXAMPLES / "hello.py", EXAMPLES / "clusters" / "meet.py", EXAMPLES / "mpi" / "pool.py"):
         shutil.copy(path, folder)
     (folder / "endpoints.py").write_text(blocks.of_page("README.md")[0].text)
