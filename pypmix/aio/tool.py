@@ -43,7 +43,7 @@ class Tool(Servers, Client):
         tmpdir: The folder to search for rendezvous files; `PMIX_SERVER_TMPDIR`, `PMIX_SYSTEM_TMPDIR` and `TMPDIR` by
             default. The folders below it are searched too.
         timeout: Seconds to wait for a server that is not there yet; none by default.
-        wait: Deprecated: the same as `timeout`.
+        wait: The same as `timeout`.
         proc: The name to connect under. By default a process of a job has the name that it was launched with, to its
             own server; to all others the tool is who they say it is.
         launcher: Say that the tool launches jobs itself (`PMIX_LAUNCHER`).

@@ -44,7 +44,7 @@ class Servers(Asks):
             host: The name of its node.
             tmpdir: The folder to search.
             timeout: Seconds to wait for it to be there.
-            wait: Deprecated: the same as `timeout`.
+            wait: The same as `timeout`.
             primary: Make it the primary server. It becomes that in any case where the tool has none.
             info: Further infos or a mapping.
 
