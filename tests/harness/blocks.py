@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import socket
 import textwrap
 import tomllib
 from pathlib import Path
@@ -110,6 +111,36 @@ def on_nodes() -> list[Block]:
     """Return the blocks that `tests/nodes` runs on the nodes n1, n2 and n3."""
     found = [(block, said(block)) for page in pages() for block in of_page(page)]
     return [block for block, where in found if where is not None and where[0] == "nodes"]
+
+
+def masked(line: str, host: str) -> str:
+    """Return a line without its numbers, and with one name for all jobs, the machine and its Python."""
+    line = line.replace(host, "n0")
+    line = re.sub(r"\S+/bin/python[\d.]*", "PYTHON", line)
+    line = re.sub(r"pypmix-n0-\d+(-[0-9a-f]+)?", "JOB", line)
+    line = re.sub(r"\d+(\.\d+)?", "0", line)
+    return re.sub(r" +", " ", line).strip()
+
+
+def compare(block: Block, output: str, host: str = "") -> None:
+    """Fail where the commands of a block have printed other lines than its page has.
+
+    Args:
+        block: The block.
+        output: All that its commands have printed.
+        host: The name of the machine that ran them; this one's if not given.
+    """
+    host = host or socket.gethostname()
+    seen = [masked(line, host) for line in output.splitlines() if line.strip()]
+    for line in block.printed:
+        if not line.replace("...", "").strip():
+            continue
+        text = ".*".join(re.escape(masked(part, host)) for part in line.split("..."))
+        pattern = re.compile(text.replace(r"\ .*", ".*"))
+        match = next((each for each in seen if pattern.fullmatch(each)), None)
+        assert match is not None, f"{block} does not print: {line}\n{output}"
+        seen.remove(match)
+    assert not seen or "..." in block.printed, f"{block} prints also {seen}:\n{output}"
 
 
 class Session:

@@ -1,4 +1,4 @@
-"""Build small Debian roots: `forky` with the release candidate of PMIx 7 and PRRTE 5, `trixie` with Slurm 24.11.
+"""Build small Debian roots: PMIx 7 and PRRTE 5 in `forky`, Slurm 24.11 in `trixie`, Python alone in `bookworm`.
 
 Run as `python tests/harness/provision_roots.py NAME...`. Each root has a Python of its own. It is built once, in the
 folder where `provision.py` keeps what it fetches, and is built anew only when its recipe below changes. Needs root,
@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,17 +31,23 @@ SCRIPT = Path("/usr/share/debootstrap/scripts/sid")
 TIME_LIMIT = 420
 TOOLS = ("debootstrap", "unshare", "setpriv", "apt-get")
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+# a root that is not whole is thrown away, so dpkg need not wait for the disk
+ENVIRONMENT = {"PATH": SYSTEM_PATH, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive", "DPKG_FORCE": "unsafe-io"}
 
 PYTHON = """
-import json, os, platform, site
-import _cffi_backend, anyio
-os.makedirs(site.getsitepackages()[0] + "/pypmix", exist_ok=True)
+import json, os, platform, site, subprocess
 facts = {"python": platform.python_version(), "packages": site.getsitepackages()[0]}
 """
-"""Asked of a new root's Python: what the root holds, and that it works. Leaves a mount point for pypmix there."""
+"""Asked of a new root's Python: what the root holds, and that it works."""
+
+PLACE = """
+import _cffi_backend, anyio
+os.makedirs(facts["packages"] + "/pypmix", exist_ok=True)
+"""
+"""Leaves a mount point for pypmix, where all that it imports is installed."""
 
 ASK_FORKY = """
-import ctypes, glob, subprocess
+import ctypes, glob
 import rich, typer
 library = sorted(glob.glob("/usr/lib/*/libpmix.so.2"))[0]
 pmix = ctypes.CDLL(library)
@@ -61,13 +68,33 @@ facts["slurm"] = subprocess.check_output(["dpkg-query", "-W", "-f", "${Version}"
 """
 """Leaves Slurm without its PMIx plugin."""
 
+ASK_BOOKWORM = """
+import ensurepip, venv
+subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", "stranger"], check=True)
+os.mkdir("/index")
+"""
+"""Adds a user without rights."""
+
 
 class Recipe(NamedTuple):
-    """A root to build: the suite of Debian, the packages besides its base, and what its Python is asked."""
+    """A root to build: the suite of Debian, the packages besides its base, and what its Python is asked.
+
+    Attributes:
+        index: What its folder `/index` has wheels of, with all that these need.
+    """
 
     suite: str
     packages: tuple[str, ...]
     ask: str
+    index: tuple[str, ...] = ()
+
+
+def _requirements() -> tuple[str, ...]:
+    """Return what it takes to build and to install the project."""
+    with (Path(__file__).resolve().parents[2] / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)
+    wanted = [*project["build-system"]["requires"], *project["project"]["dependencies"]]
+    return tuple(each.partition(";")[0] for each in wanted)
 
 
 RECIPES = {
@@ -75,13 +102,15 @@ RECIPES = {
     "forky": Recipe(
         "forky",
         ("libprrte-bin", "python3", "python3-anyio", "python3-cffi-backend", "python3-rich", "python3-typer"),
-        ASK_FORKY,
+        PLACE + ASK_FORKY,
     ),
     "trixie": Recipe(
         "trixie",
         ("slurmctld", "slurmd", "slurm-client", "munge", "python3", "python3-anyio", "python3-cffi-backend"),
-        ASK_TRIXIE,
+        PLACE + ASK_TRIXIE,
     ),
+    # A stranger's machine: no compiler, no libpmix, no launcher.
+    "bookworm": Recipe("bookworm", ("python3", "python3-venv"), ASK_BOOKWORM, _requirements()),
 }
 
 
@@ -120,7 +149,7 @@ def root(name: str = "forky") -> Root | None:
 
 def _recipe(name: str) -> list[str]:
     recipe = RECIPES[name]
-    return [recipe.suite, *recipe.packages]
+    return [recipe.suite, *recipe.packages, *recipe.index]
 
 
 def _facts(folder: Path) -> dict[str, Any]:
@@ -167,6 +196,8 @@ def build(name: str) -> None:
             _debootstrap(RECIPES[name], draft, output)
         ask = f"{PYTHON}{RECIPES[name].ask}print(json.dumps(facts))"
         found = json.loads(_inside(["chroot", str(draft), "python3", "-c", ask], stdout=subprocess.PIPE).stdout)
+        if RECIPES[name].index:
+            _download(RECIPES[name].index, found["python"], draft / "index")
         shutil.rmtree(draft / "var" / "cache" / "apt")
         (draft / "bytecode").mkdir()
         (draft / "facts.json").write_text(json.dumps({"recipe": _recipe(name), "root": found}, indent=1))
@@ -189,13 +220,20 @@ def _debootstrap(recipe: Recipe, target: Path, output: Any) -> None:
     _inside([*command, recipe.suite, str(target), mirror(), str(SCRIPT)], stdout=output, stderr=subprocess.STDOUT)
 
 
+def _download(wanted: tuple[str, ...], python: str, target: Path) -> None:
+    """Fetch wheels for a Python, which need not be this one."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    fit = ["--only-binary", ":all:", "--python-version", python, "--platform", f"manylinux2014_{os.uname().machine}"]
+    subprocess.run([*command, *fit, "--dest", target, *wanted], check=True, timeout=TIME_LIMIT)
+
+
 def _inside(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a command in mount and process namespaces of its own, which end with it, and it with this process."""
     parts = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     foreign = {name: os.environ[name] for name in os.environ if name.lower().endswith("_proxy")}
     return subprocess.run(
         [*parts, *command], check=True, text=True, timeout=TIME_LIMIT, stdin=subprocess.DEVNULL,
-        env={**foreign, "PATH": SYSTEM_PATH, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}, **options,
+        env={**foreign, **ENVIRONMENT}, **options,
     )  # fmt: skip
 
 
