@@ -35,7 +35,7 @@ from pypmix.host.remote import RemoteNode
 from pypmix.standard import attrs
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import NotFound, PMIxError
-from pypmix.standard.logtext import get_logger
+from pypmix.standard.logtext import get_logger, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,6 +90,9 @@ MAX_LINE = 1 << 16
 """Bytes that a daemon may say before it is ready."""
 
 POLL = 0.02
+
+SLOW = 4.0
+"""Seconds after which a person at a terminal is told which nodes have not come."""
 
 _log = get_logger("pypmix.host")
 
@@ -288,6 +291,7 @@ class Fleet:
             self._start(node, exchange)
         session.follow(lambda: self._post(lambda: session.carry_out(self)))
         deadline = time.monotonic() + session.patience
+        self._loop.later(SLOW, lambda: self._tell_progress(SLOW))
         self._loop.run(lambda: self._come() or time.monotonic() > deadline, every=POLL)
         if self._failed is not None:
             raise self._failed
@@ -297,6 +301,17 @@ class Fleet:
         self._loop.post(self.elastic.begin)
         self.complete = True
         return Launching(self._host, crossing, self)
+
+    def _tell_progress(self, after: float) -> None:
+        """Say at a terminal which nodes have not come, and again after twice the time."""
+        missing = [name for name, daemon in self._daemons.items() if not daemon.present]
+        sink = self._host.sink(2)
+        if self.complete or not missing or not sink.terminal:
+            return
+        come = len(self._daemons) - len(missing)
+        text = f"{come} of {len(self._daemons)} nodes have come after {after:g} s; waiting for {listed(missing)}"
+        sink.write(None, f"pypmix run: {printable(text)}\n".encode())
+        self._loop.later(after, lambda: self._tell_progress(2 * after))
 
     def _advice(self) -> str:
         where = self._launcher[1]

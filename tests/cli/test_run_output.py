@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import os
+import re
 import select
 import subprocess
 import sys
@@ -300,3 +301,17 @@ def test_a_terminal_gets_every_byte_unchanged(command: Command, terminal: tuple[
         seen += piece
     assert seen == data
     assert command.end(process).code == 0
+
+
+def test_a_terminal_is_told_which_nodes_are_waited_for(command: Command, terminal: tuple[int, int]) -> None:
+    ours, theirs = terminal
+    agent = command.folder / "agent"
+    agent.write_text('#!/bin/sh\n[ $1 = n2 ] && exec sleep 60\nHOSTNAME=$1 exec "$2" "$3" "$4" "$5"\n')
+    agent.chmod(0o755)
+    options = ("--host", "n1,n2", "--launch-agent", f"{agent} {{host}}", "--node-timeout", 8)
+    process = command.start("run", *options, "true", stderr=theirs)
+    seen = b""
+    while b" n2\n" not in seen and process.poll() is None:
+        seen += read_until(ours, b" n2\n")
+    assert re.search(rb"pypmix run: [01] of 2 nodes have come after 4 s; waiting for (n1, )?n2\n", seen), seen
+    assert command.end(process).code == 1
