@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from cli.command import Command
+from cli.command import LIMIT, Command
 
 from harness import processes
 
@@ -277,6 +278,24 @@ def test_the_time_limit_names_ranks_that_never_initialized(command: Command) -> 
     assert ended.code == 124
     assert "running without having initialized: rank 0 (pid " in ended.message
     assert "rank 1 (pid " in ended.message
+
+
+def test_an_interrupt_of_a_hang_names_who_is_missing(command: Command) -> None:
+    said = command.folder / "said"
+    with said.open("wb") as file:
+        text = "tell('pid')\nme.fence() if rank != 2 else hang()"
+        process = command.start("run", "-n", 3, *client(text), stderr=file)
+    command.wait_for("pid", 3)
+    # What has been pending for a moment only is not told; the report on SIGUSR1 says how long it has been.
+    deadline = time.monotonic() + LIMIT / 2
+    while not re.search(r"2 of 3 arrived, first ([3-9]|\d\d)\.", said.read_text()) and time.monotonic() < deadline:
+        process.send_signal(signal.SIGUSR1)
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    assert command.end(process).code == 130
+    pid = (command.folder / "pid.2").read_text().strip()
+    outcome = said.read_text().partition("pypmix run: ended by signal 2 (SIGINT)\n")[2]
+    assert re.match(rf"  fence .*: 2 of 3 arrived, first .* missing: rank 2 \(pid {pid}\)\n", outcome), said.read_text()
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
