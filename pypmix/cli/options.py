@@ -191,6 +191,13 @@ OPTIONS = (
     Option("stamped", ("--timestamp-output",), "", "Start each line of output with the time."),
     Option("merged", ("--merge-stderr",), "", "Send stderr to where stdout goes."),
     Option(
+        "unfolded",
+        ("--all-tracebacks",),
+        "",
+        "Show the traceback of each rank that fails. Of ranks that fail since another one has ended, only a line is "
+        "shown otherwise.",
+    ),
+    Option(
         "directory",
         ("--output-directory",),
         "DIR",
@@ -552,7 +559,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
         warm=job.pop("warm", None),
         faults=tuple([fault for name in ("kill", "stop", "lose") for fault in job.pop(name, ())]),
         # All that is left are terms of the same names.
-        terms=Terms(stdin=reader, **job),
+        terms=Terms(stdin=reader, folded=not job.pop("unfolded", False), **job),
     )
 
 

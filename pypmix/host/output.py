@@ -7,6 +7,7 @@ import select
 import stat
 import time
 
+from pypmix.host.cascades import HOLD
 from pypmix.host.loop import READ, WRITE
 
 TYPE_CHECKING = False
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from pypmix.host.loop import HostLoop
+    from pypmix.host.cascades import Reader
+    from pypmix.host.loop import Cancellable, HostLoop
 
     class Pausable(Protocol):
         """A writer to a sink that can be made to wait."""
@@ -159,6 +161,8 @@ class Stream:
         tag: What each line starts with; empty for nothing.
         stamped: Whether the time when it was read comes before that.
         copy: The file that holds all of it; closed by the stream.
+        reader: Tells whether a rank's failure follows from the end of another rank; None where that does not matter.
+        folds: Whether the traceback of such a failure is held back.
 
     Attributes:
         tap: Called with each piece that was read, and at the end with none.
@@ -174,6 +178,8 @@ class Stream:
         *,
         stamped: bool = False,
         copy: Copy | None = None,
+        reader: Reader | None = None,
+        folds: bool = False,
     ) -> None:
         self._loop = loop
         self._fd = fd
@@ -181,6 +187,9 @@ class Stream:
         self._tag = tag
         self._stamped = stamped
         self._copy = copy
+        self._reader = reader
+        self._folds = folds
+        self._letting_go: Cancellable | None = None
         self._held = bytearray()
         self._watched = False
         self._prompt = False
@@ -251,13 +260,59 @@ class Stream:
     def _show(self) -> None:
         """Pass on a line that has not been ended."""
         self._prompt = False
+        if self.holds and len(self._held) <= LINE_LIMIT:
+            # The middle of a traceback is not a question.
+            return
         held, self._held = self._held, bytearray()
         if held:
             self._pass_on(held)
 
     def _pass_on(self, data: bytearray) -> None:
+        if self._reader is not None:
+            shown = self._reader.take(data)
+            if self._folds:
+                data = shown
+            if not self.holds:
+                self.keep()
+            elif self._letting_go is None:
+                self._letting_go = self._loop.later(HOLD, self.let_go)
+        self._write(data)
+
+    def _write(self, data: bytearray) -> None:
         if self._sink is not None:
             self._sink.write(self, self._tagged(data) if self._tag or self._stamped else data)
+
+    # A traceback that is held back
+
+    @property
+    def holds(self) -> bool:
+        """Whether a traceback is held back."""
+        return self._folds and self._reader is not None and bool(self._reader.held)
+
+    @property
+    def follows(self) -> bool:
+        """Whether the last that was written is a traceback that follows from the end of another rank."""
+        return self._reader is not None and self._reader.follows
+
+    def keep(self) -> None:
+        """Hold what is held until `let_go` or `drop`, for any time."""
+        if self._letting_go is not None:
+            self._letting_go.cancel()
+            self._letting_go = None
+
+    def let_go(self) -> None:
+        """Pass on what is held."""
+        self.keep()
+        if self._reader is not None and self.holds:
+            self._write(self._reader.let_go())
+            if self._sink is not None and self._sink.terminal:
+                self._show()
+
+    def drop(self) -> None:
+        """Forget what is held."""
+        self.keep()
+        if self._reader is not None:
+            self._reader.let_go()
 
     def _tagged(self, data: bytearray) -> bytearray:
         assert self._sink is not None

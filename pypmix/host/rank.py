@@ -114,6 +114,21 @@ class Rank:
         return 1 if self.stage == CONNECTED else 0
 
     @property
+    def leaves(self) -> bool:
+        """Whether it has left its job's servers and has not ended: others have missed it, and it may say why."""
+        return self.alive and (self.lost or self.stage == FINALIZED)
+
+    @property
+    def follows(self) -> bool:
+        """Whether the last that it has written is a traceback that follows from the end of another rank."""
+        return any(stream.follows for stream in self.streams.values())
+
+    @property
+    def holds(self) -> bool:
+        """Whether a traceback of it is held back."""
+        return any(stream.holds for stream in self.streams.values())
+
+    @property
     def exit_code(self) -> int:
         """Its exit code as a shell has it."""
         return 128 + self.signum if self.signum else self.code or 0

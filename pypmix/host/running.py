@@ -22,6 +22,7 @@ import signal
 import time
 
 from pypmix.host import launch, orphans
+from pypmix.host.cascades import CAUSE, Reader, summary
 from pypmix.host.loop import READ
 from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND, TIMED_OUT, Outcome
 from pypmix.host.output import Copy, Stream, channel
@@ -175,6 +176,9 @@ class RunningJob:
             return
         self.running = 0
         self.outcome: Outcome | None = None
+        self._culprit: Rank | None = None
+        self._awaits_cause = False
+        """Whether a time is set up to which the cause of a failure is waited for."""
         self.partial: Outcome | None = None
         self.failed_at = 0.0
         self.unlaunched: OSError | None = None
@@ -249,7 +253,11 @@ class RunningJob:
 
     @vital
     def _judge(self, chances: int) -> None:
-        """A rank has failed: end the job, in the name of the one that began."""
+        """A rank has failed: end the job, in the name of the one that began.
+
+        Args:
+            chances: How often ranks are looked at that seem to end; below 0 no other end is waited for.
+        """
         # A rank that asked for an abort may have exited since, and one that died a moment ago may have taken others
         # with it: look at all of them before one is named.
         self.host.loop.run_posted()
@@ -257,15 +265,22 @@ class RunningJob:
             self._collect(other)
         if self.outcome is not None or not any(other.blame for other in self.ranks):
             return
-        if chances and any(other.alive and other.lost for other in self.ranks):
+        if chances > 0 and any(other.alive and other.lost for other in self.ranks):
             # The others have heard that its connection is gone before the system tells that it is.
             self._unjudged = True
             self.host.loop.later(POLL, lambda: self._judge(chances - 1))
             return
-        self._unjudged = False
-        culprit = max(self.ranks, key=lambda each: each.blame)
+        culprit = max(self.ranks, key=lambda each: (each.blame, not each.follows))
+        self._unjudged = chances >= 0 and culprit.follows and any(other.leaves for other in self.ranks)
+        if self._unjudged:
+            # It has missed one that has left, and may be about to tell why; the end of that one is judged again.
+            if not self._awaits_cause:
+                self._awaits_cause = True
+                self.host.loop.later(CAUSE, lambda: self._judge(-1))
+            return
         code = culprit.exit_code or 1
         if not self.terms.keep_going:
+            self._culprit = culprit
             self.end(code, culprit.end() + self.others(culprit))
         else:
             self.decide(code, f"{culprit.end()}; the others went on")
@@ -391,7 +406,32 @@ class RunningJob:
 
     def finish_output(self) -> None:
         """Pass on the last of the output and read no more."""
-        _finish_output((*self._former, *self.ranks))
+        ranks = (*self._former, *self.ranks)
+        for rank in ranks:
+            for stream in rank.streams.values():
+                stream.finish()
+        self._fold([rank for rank in ranks if rank.holds])
+        _finish_output(ranks)
+
+    def is_cascade(self, rank: Rank) -> bool:
+        """Tell whether a rank has failed since another one had, or was ended with the job."""
+        ended = self.outcome is not None and rank.signum in (signal.SIGTERM, signal.SIGKILL)
+        return bool(rank.blame) and (rank.follows or ended)
+
+    def _fold(self, ranks: Sequence[Rank]) -> None:
+        """Show a line instead of the tracebacks that are held of ranks; all of one where nothing else tells why."""
+        first = self._culprit or next(iter(ranks), None)
+        rest = [rank for rank in ranks if rank is not first]
+        if first is None or not rest:
+            return
+        caused = not first.holds
+        for stream in first.streams.values():
+            stream.let_go()
+        text = summary([rank.proc.rank for rank in rest], first.proc.rank, caused=caused)
+        self.host.sink(NUMBERS[STDERR]).write(None, f"pypmix run: {text}\n".encode())
+        for rank in rest:
+            for stream in rank.streams.values():
+                stream.drop()
 
     def close(self) -> None:
         """Let go of all that the job holds; processes that are left only after an error of our own are killed."""
@@ -405,6 +445,7 @@ class RunningJob:
                 self.release(rank)
             for stream in rank.streams.values():
                 stream.close()
+                stream.let_go()
             if rank.input is not None:
                 rank.input.close()
         for copy in self._open_files:
@@ -570,7 +611,16 @@ class Launch:
             sink = self.host.sink(number) if terms.shown[number - 1] else None
             where = f"{job.mark}:" if job.mark else ""
             tag = f"[{where}{rank.proc.rank}]<{NAMES[kind]}>: " if terms.tagged else ""
-            stream = Stream(self.host.loop, read(kind, sink), sink, tag.encode(), stamped=terms.stamped, copy=copy)
+            stream = Stream(
+                self.host.loop,
+                read(kind, sink),
+                sink,
+                tag.encode(),
+                stamped=terms.stamped,
+                copy=copy,
+                reader=Reader() if kind == STDERR and job.job.size > 1 and not job.terms.keep_going else None,
+                folds=terms.folds,
+            )
             rank.streams[kind] = stream
             if terms.kept:
                 stream.tap = self.host.delivery(rank.proc, kind, STDERR if terms.merged else 0)
@@ -584,6 +634,9 @@ class Launch:
         self._running -= 1
         for stream in rank.streams.values():
             stream.finish()
+        cascade = self.job.is_cascade(rank)
+        for stream in rank.streams.values():
+            stream.keep() if cascade else stream.let_go()
         if rank.input is not None:
             rank.input.close()
         if not self._running:
@@ -638,6 +691,7 @@ def _finish_output(ranks: Iterable[Rank]) -> None:
         for stream in rank.streams.values():
             stream.finish()
             stream.close()
+            stream.let_go()
 
 
 def patience(grace: float, spent: Callable[[], bool]) -> Callable[[], bool]:

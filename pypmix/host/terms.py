@@ -28,6 +28,7 @@ class Terms(Record):
         tell_job: The parent is told when the job starts and ends.
         tell_ranks: The parent is told of each rank's end.
         tell_failures: The parent is told of each rank that fails.
+        folded: Of ranks that fail since another one has failed, a line is shown instead of their tracebacks.
         silent: The job's end is not told if it is a success.
     """
 
@@ -50,4 +51,10 @@ class Terms(Record):
     tell_job: bool = False
     tell_ranks: bool = False
     tell_failures: bool = False
+    folded: bool = False
     silent: bool = False
+
+    @property
+    def folds(self) -> bool:
+        """Whether tracebacks are held back: lines that are tagged tell by themselves whose they are."""
+        return self.folded and not (self.tagged or self.stamped)
