@@ -56,6 +56,7 @@ class Promises(Directive):
         for reason in notes:
             listed += nodes.list_item("", text(f"{reason[:1].upper()}{reason[1:]}."))
         found_table = table(titles, [40, 20, *([6] * len(promises.COLUMNS))], content)
+        found_table["classes"].append("promises")
         return [found_table, listed] if notes else [found_table]
 
 

@@ -4,7 +4,8 @@ Usage: python tests/site/browser.py FOLDER [--shots FOLDER] [PAGE...]
 
 It needs Chromium: `apt-get install chromium-headless-shell`, or PYPMIX_TEST_BROWSER with the path of one. It prints
 each page that is wider than its window, each table and code block that is wider than its page, links without text,
-pictures that are missing, and text of pictures that is hard to read, and exits with 1 if there are any.
+words that are cut off, pictures that are missing, and text of pictures that is too small or hard to read, and exits with
+1 if there are any.
 """
 
 from __future__ import annotations
@@ -48,6 +49,12 @@ LOOK = """
     for (const link of document.querySelectorAll('article a[href]'))
         if (!link.textContent.trim() && !link.querySelector('img[alt], svg') && !link.ariaLabel)
             found.push(`a link without text: ${link.getAttribute('href')}`);
+    const scrolls = element => element && (getComputedStyle(element).overflowX === 'auto' || scrolls(element.parentElement));
+    for (const words of document.querySelectorAll('article a, article p, article code'))
+        if (words.getBoundingClientRect().right > innerWidth + 1 && !scrolls(words)) {
+            found.push(`words are cut off: ${short(words)}`);
+            break;
+        }
     for (const image of document.querySelectorAll('img'))
         if (!image.complete || !image.naturalWidth)
             found.push(`a picture is missing: ${image.getAttribute('src')}`);
@@ -61,6 +68,10 @@ LOOK = """
             found.push(`a picture has text of contrast ${contrast.toFixed(1)}: ${words.textContent}`);
             break;
         }
+        if (words.getBoundingClientRect().height < 8) {
+            found.push(`a picture has text that is too small: ${words.textContent}`);
+            break;
+        }
     }
     return found;
 })()
@@ -71,7 +82,8 @@ class Browser:
     """A browser without a window, spoken to by Chromium's debugging protocol over a pair of pipes."""
 
     def __init__(self, program: str) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="pypmix-browser-")
+        # its children may still write there when it has ended
+        self._folder = tempfile.TemporaryDirectory(prefix="pypmix-browser-", ignore_cleanup_errors=True)
         requests, self._out = os.pipe()
         self._in, answers = os.pipe()
         # the protocol is on descriptors 3 and 4
