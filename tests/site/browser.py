@@ -4,8 +4,8 @@ Usage: python tests/site/browser.py FOLDER [--shots FOLDER] [PAGE...]
 
 It needs Chromium: `apt-get install chromium-headless-shell`, or PYPMIX_TEST_BROWSER with the path of one. It prints
 each page that is wider than its window, each table and code block that is wider than its page, links without text,
-words that are cut off, pictures that are missing, and text of pictures that is too small or hard to read, and exits with
-1 if there are any.
+words that are cut off, pictures that are missing, and text of pictures that is too small or hard to read, and exits
+with 1 if there are any.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ LOOK = """
     for (const link of document.querySelectorAll('article a[href]'))
         if (!link.textContent.trim() && !link.querySelector('img[alt], svg') && !link.ariaLabel)
             found.push(`a link without text: ${link.getAttribute('href')}`);
-    const scrolls = element => element && (getComputedStyle(element).overflowX === 'auto' || scrolls(element.parentElement));
+    const scrolls = element =>
+        element && (getComputedStyle(element).overflowX === 'auto' || scrolls(element.parentElement));
     for (const words of document.querySelectorAll('article a, article p, article code'))
         if (words.getBoundingClientRect().right > innerWidth + 1 && !scrolls(words)) {
             found.push(`words are cut off: ${short(words)}`);
