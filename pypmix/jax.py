@@ -35,7 +35,7 @@ import threading
 import time
 
 from pypmix.client import Client
-from pypmix.host.addresses import ANYWHERE, REACH_SECONDS, all_addresses, listen
+from pypmix.host.addresses import ANYWHERE, REACH_SECONDS, all_addresses, listen, with_port
 from pypmix.lazy import missing
 from pypmix.requests.exchanging import seconds_left
 from pypmix.standard.enums import EventCode
@@ -145,7 +145,7 @@ class PMIxCluster(ClusterEnv):  # type: ignore[misc]
             cls._held = offer.held
         else:
             _wait(found, told["port"], deadline, seconds, cls._lost)
-        return f"[{found}]:{told['port']}" if ":" in found else f"{found}:{told['port']}"
+        return with_port(found, told["port"])
 
     @classmethod
     def get_process_count(cls) -> int:

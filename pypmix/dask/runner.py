@@ -27,7 +27,7 @@ from functools import partial
 
 from pypmix.client import Client
 from pypmix.dask.threads import elsewhere
-from pypmix.host.addresses import REACH_SECONDS, all_addresses, is_loopback
+from pypmix.host.addresses import REACH_SECONDS, all_addresses, is_loopback, with_port
 from pypmix.lazy import missing
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import NotSupported, PMIxError, Unreachable
@@ -139,7 +139,7 @@ class PMIxRunner(BaseRunner):  # type: ignore[misc]
             # Dask's own choice is the one that leads to the internet, if any does.
             host, _, port = place.rpartition(":")
             hosts = dict.fromkeys([host.strip("[]"), *all_addresses()])
-            found = [f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in hosts if not is_loopback(each)]
+            found = [with_port(each, port) for each in hosts if not is_loopback(each)]
         await self._watching
         await elsewhere(partial(self._me.bcast, [protocol, *found], codec=json, timeout=self._timeout))
 

@@ -158,6 +158,11 @@ def is_loopback(address: str) -> bool:
     return address == "::1" or address.startswith("127.")
 
 
+def with_port(host: str, port: object) -> str:
+    """Return an address as it stands in a URL."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def own_addresses(other: str) -> list[str]:
     """Return by which addresses this machine may be reached from another, the likeliest first."""
     found = _source(other, 9)
