@@ -1,13 +1,11 @@
 """Rank 0 starts a job, reads what it writes, and waits for its end."""
 
-import sys
-
 import pypmix
 
 with pypmix.Client() as me:
     if me.rank == 0:
         try:
-            job = me.spawn([sys.executable, "-c", "print('some text')"], n=2)
+            job = me.spawn(["echo", "some text"], n=2)
             with me.output(job) as output:
                 for piece in output:
                     print(f"{piece.source.rank} writes to {pypmix.IOFChannel(piece.channel).name}: {piece.text!r}")
