@@ -92,6 +92,8 @@ class Owners:
             self._netlink = _socket.socket(_socket.AF_NETLINK, kind, NETLINK_SOCK_DIAG)
         except OSError as error:
             self.trouble = f"a netlink socket of the kind sock_diag cannot be opened: {error.strerror}"
+        except AttributeError:
+            self.trouble = "this Python was built without netlink sockets"
 
     @property
     def doubt(self) -> str:
