@@ -57,7 +57,7 @@ def root(folder: Path) -> Path:
         folder.mkdir(parents=True)
         _fetch(folder)
         _build(folder, Path(os.path.realpath(python)), made)
-        asked = "import zlib, _socket, select, _posixsubprocess"
+        asked = "import zlib, _socket, select, _posixsubprocess; _socket.AF_NETLINK"
         _run(["chroot", made, "/usr/bin/python3", "-c", asked], folder)
         shutil.rmtree(folder / "sources")
         (made / "done").touch()
@@ -122,6 +122,9 @@ def _build(folder: Path, python: Path, made: Path) -> None:
     link = musl / "usr" / "lib" / f"{MACHINE}-linux-musl" / "libc.so"
     link.unlink(missing_ok=True)
     link.symlink_to(library)
+    # musl has no headers of Linux, whose sockets Python would then lack
+    for name, place in (("linux", ""), ("asm-generic", ""), ("asm", f"{MACHINE}-linux-gnu")):
+        (musl / "usr" / "include" / f"{MACHINE}-linux-musl" / name).symlink_to(Path("/usr/include", place, name))
     jobs = f"-j{len(os.sched_getaffinity(0))}"
     compiler = folder / "musl-gcc"
     compiler.write_text(COMPILER.format(machine=MACHINE, specs=specs))
