@@ -140,9 +140,10 @@ def summary(ranks: Sequence[int], first: int, *, caused: bool) -> str:
         first: The rank whose failure is shown.
         caused: Whether that one has not failed for the same reason.
     """
-    several = len(ranks) > 1
-    found = f"{len(ranks)} other rank{'s' if several else ''} failed {'after' if caused else 'like'} rank {first}"
-    return f"{found} (rank{'s' if several else ''} {listed(spans(ranks))}); --all-tracebacks shows theirs"
+    plural = "s" if len(ranks) > 1 else ""
+    how = "failed after rank" if caused else "failed like rank"
+    found = f"{len(ranks)} other rank{plural} {how} {first} (rank{plural} {listed(spans(ranks))})"
+    return f"{found}; --all-tracebacks shows theirs"
 
 
 def spans(numbers: Iterable[int]) -> list[str]:
