@@ -1040,6 +1040,32 @@ def test_other_servers_are_told_of_members_that_end():
     assert cluster.nodes[0].server.store.groups["g"] == job(0, 3)
 
 
+def test_what_a_member_has_told_before_its_end_counts_though_its_end_was_heard_of_first():
+    cluster = Several((0, 1), (2, 3))
+    zero, one = cluster.member(0), cluster.member(1)
+    stand(cluster, zero, one)
+    server = cluster.nodes[0].server
+    range = talk.procs(keys.EVENT_CUSTOM_RANGE, job(0, 1))
+    other, (ended, stranger) = Proc("other", 0), job(2, 9)
+
+    def hear(code, *infos, source=ended):
+        server.events.notify(Notification(code, source, Range.CUSTOM, (talk.text(keys.GROUP_ID, "g"), range, *infos)))
+
+    gone = talk.text(talk.SAYS, "gone"), talk.proc(keys.EVENT_AFFECTED_PROC, ended), range
+    server.events.notify(Notification(statuses.TALK, Proc("server1", 0), Range.CUSTOM, gone))
+    assert server.store.groups["g"] == job(0, 1, 3)
+    members = talk.procs(keys.GROUP_MEMBERSHIP, (*job(0, 1, 2, 3), other))
+    hear(statuses.GROUP_MEMBERSHIP_UPDATE, members, talk.proc(talk.ADDED, other), source=stranger)
+    assert server.store.groups["g"] == job(0, 1, 3)
+    hear(statuses.GROUP_MEMBERSHIP_UPDATE, members, talk.proc(talk.ADDED, other))
+    assert server.store.groups["g"] == (*job(0, 1, 3), other)
+    hear(statuses.GROUP_LEADER_SELECTED, talk.proc(keys.GROUP_LEADER, other))
+    assert server.groups.records.get("g").leader == other
+    # As libraries tell it, which name all members.
+    hear(statuses.GROUP_MEMBERSHIP_UPDATE, talk.procs(keys.GROUP_MEMBERSHIP, job(0, 1, 2, 3)))
+    assert server.store.groups["g"] == job(0, 1, 3)
+
+
 def test_a_proc_that_a_group_of_other_servers_takes_in():
     cluster = Several((0, 1), (2, 3))
     zero = cluster.member(0)

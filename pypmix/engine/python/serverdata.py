@@ -33,9 +33,10 @@ class Group:
         context_id: Its context id.
         formed: Its members when it was formed.
         kept: The values of members that are kept under its context id.
+        lost: The members that have ended; their events may come later than that news.
     """
 
-    __slots__ = ("context_id", "formed", "ft", "kept", "leader", "notify")
+    __slots__ = ("context_id", "formed", "ft", "kept", "leader", "lost", "notify")
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class Group:
         self.context_id = context_id
         self.formed: tuple[Proc, ...] = ()
         self.kept: list[tuple[Process, Name]] = []
+        self.lost: set[Proc] = set()
 
     def titles(self, name: str) -> tuple[Info, ...]:
         """Return what an event about it calls it."""

@@ -155,6 +155,7 @@ class Records:
     def _lose(self, name: str, gone: Proc) -> None:
         """A member has ended without leaving."""
         group = self.get(name)
+        group.lost.add(gone)
         rest = tuple([member for member in self._server.store.groups[name] if member != gone])
         # Deaths end what is under way by themselves.
         self._change(name, rest)
@@ -310,8 +311,15 @@ class Records:
         else:
             self._is_early(name, event)
 
+    def _key(self, name: str, source: Proc) -> str | None:
+        """Return where the group of a name is that a proc is in, or was in when it ended: clients believe both."""
+        key = self._server.store.key_of(name, source)
+        if key is None:
+            key = next((each for each in self._server.store.keys_of(name) if source in self.get(each).lost), None)
+        return key
+
     def _updated(self, name: str, event: Notification) -> None:
-        key = self._server.store.key_of(name, event.source)
+        key = self._key(name, event.source)
         members = tuple(dict.fromkeys(listed(event.infos, keys.GROUP_MEMBERSHIP)))
         if not members or any(member.rank > RANK_VALID for member in members):
             return
@@ -319,18 +327,19 @@ class Records:
             self._learn(name, event, members)
             self._is_early(name, event)
             return
-        name, known = key, self._server.store.groups[key]
+        name, known, lost = key, self._server.store.groups[key], self.get(key).lost
         added = listed(event.infos, ADDED)
         if added:
             # Who else is a member may have changed since: others tell of that.
             new = [member for member in added if member not in known and not self._has_ended(member)]
+            lost.difference_update(new)
             self._change(name, (*known, *new))
             return
         for member in known:
             if member not in members and name in self._server.store.groups:
                 self._leave(name, member)
         if name in self._server.store.groups:
-            self._change(name, members)
+            self._change(name, tuple([member for member in members if member not in lost]))
 
     def _learn(self, name: str, event: Notification, members: tuple[Proc, ...]) -> None:
         """A group of which nobody here was a member has taken in a proc of this server."""
@@ -343,7 +352,7 @@ class Records:
 
     def _selected(self, name: str, event: Notification) -> None:
         leader = next(iter(listed(event.infos, keys.GROUP_LEADER)), None)
-        key = self._server.store.key_of(name, event.source)
+        key = self._key(name, event.source)
         if key is None:
             self._is_early(name, event)
         elif leader in self._server.store.groups[key]:
