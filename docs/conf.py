@@ -23,8 +23,10 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "sphinx_copybutton",
     "differences",
     "drawings",
+    "examples",
     "promises",
     "site_files",
     "standard_links",
@@ -38,6 +40,11 @@ html_title = f"pypmix {release}"
 html_baseurl = _project["urls"]["Documentation"]
 html_static_path = ["_static"]
 html_css_files = ["pypmix.css"]
+
+# What is copied are commands, without their prompts and without what they print.
+copybutton_prompt_text = r"(n\d)?\$ |# "
+copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3

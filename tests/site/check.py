@@ -54,6 +54,15 @@ def wrong(page: Path) -> list[str]:
     return found
 
 
+def offered(folder: Path, name: str) -> list[str]:
+    """Return what is wrong with the examples that a page shows: they can be saved, and commands can be copied."""
+    shown = re.findall(r"^```\{literalinclude\} \S*examples/\S*?(\w+\.py)$", (ROOT / "docs" / name).read_text(), re.M)
+    text = (folder / name).with_suffix(".html").read_text()
+    saved = re.findall(r'href="[^"]*_downloads/[^"/]*/([^"]*)"', text)
+    found = [f"{each} cannot be saved" for each in shown if each not in saved]
+    return found if "copybutton.js" in text else [*found, "nothing can be copied"]
+
+
 def main() -> int:
     folder = Path(sys.argv[1])
     problems = [f"{name} is missing" for name in FILES if not (folder / name).exists()]
@@ -63,6 +72,9 @@ def main() -> int:
     for page in sorted(folder.rglob("*.html")):
         if "_static" not in page.parts:
             problems += [f"{page.relative_to(folder)}: {each}" for each in wrong(page)]
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        name = str(path.relative_to(ROOT / "docs"))
+        problems += [f"{name}: {each}" for each in offered(folder, name)]
     for problem in problems:
         print(problem)
     return 1 if problems else 0
