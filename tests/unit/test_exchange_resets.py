@@ -68,6 +68,7 @@ class Firewall:
         self._ends = []
         self._made = []
         self._forgotten = set()
+        self._closed = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = self._listener.getsockname()
         threading.Thread(target=self._run, daemon=True).start()
@@ -86,6 +87,11 @@ class Firewall:
             with self._lock:
                 self._ends += (one, other)
                 self._made += (one, other)
+                closed = self._closed
+            if closed:
+                _reset(one)
+                _reset(other)
+                return
             for source, target in ((one, other), (other, one)):
                 threading.Thread(target=self._pass_on, args=(source, target), daemon=True).start()
 
@@ -118,6 +124,7 @@ class Firewall:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
+            self._closed = True
             for end in self._made:
                 _reset(end)
 

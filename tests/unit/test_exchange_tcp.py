@@ -848,23 +848,30 @@ class Between:
 
     def _run(self):
         while True:
+            ends = []
             try:
-                one = self._listener.accept()[0]
-                ends = [self._turn(one, "dialed"), self._turn(socket.create_connection(self._address), "dials")]
+                ends.append(self._turn(self._listener.accept()[0], "dialed"))
+                ends.append(self._turn(socket.create_connection(self._address), "dials"))
             except OSError:
+                for end in ends:
+                    end.close()
                 if self._listener.fileno() < 0:
                     return
                 continue
+            over = []
             for source, target in (ends, ends[::-1]):
-                threading.Thread(target=self._pass_on, args=(source, target), daemon=True).start()
+                threading.Thread(target=self._pass_on, args=(source, target, over), daemon=True).start()
 
-    def _pass_on(self, source, target):
+    def _pass_on(self, source, target, over):
         try:
             while data := source.recv(65536):
                 self.seen += data
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)
         except OSError:
+            over.append(target)
+        over.append(source)
+        if len(over) > 1:
             source.close()
             target.close()
 
