@@ -42,7 +42,7 @@ html_static_path = ["_static"]
 html_css_files = ["pypmix.css"]
 
 # What is copied are commands, without their prompts and without what they print.
-copybutton_prompt_text = r"(n\d)?\$ |# "
+copybutton_prompt_text = r"(n\d)?\$ "
 copybutton_prompt_is_regexp = True
 copybutton_line_continuation_character = "\\"
 
