@@ -9,6 +9,7 @@ from pypmix.engine.python import serverdata
 from pypmix.standard import attrs, codes, keys, ops, statuses
 from pypmix.standard.enums import Range
 from pypmix.standard.errors import NotSupported, PMIxError
+from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import Notification
 from pypmix.standard.ops.hosting import (
     GROUP_CLAIMS,
@@ -1051,8 +1052,11 @@ def test_what_a_member_has_told_before_its_end_counts_though_its_end_was_heard_o
     def hear(code, *infos, source=ended):
         server.events.notify(Notification(code, source, Range.CUSTOM, (talk.text(keys.GROUP_ID, "g"), range, *infos)))
 
-    gone = talk.text(talk.SAYS, "gone"), talk.proc(keys.EVENT_AFFECTED_PROC, ended), range
-    server.events.notify(Notification(statuses.TALK, Proc("server1", 0), Range.CUSTOM, gone))
+    def lose(proc):
+        gone = talk.text(talk.SAYS, "gone"), talk.proc(keys.EVENT_AFFECTED_PROC, proc), range
+        server.events.notify(Notification(statuses.TALK, Proc("server1", 0), Range.CUSTOM, gone))
+
+    lose(ended)
     assert server.store.groups["g"] == job(0, 1, 3)
     members = talk.procs(keys.GROUP_MEMBERSHIP, (*job(0, 1, 2, 3), other))
     hear(statuses.GROUP_MEMBERSHIP_UPDATE, members, talk.proc(talk.ADDED, other), source=stranger)
@@ -1064,6 +1068,13 @@ def test_what_a_member_has_told_before_its_end_counts_though_its_end_was_heard_o
     # As libraries tell it, which name all members.
     hear(statuses.GROUP_MEMBERSHIP_UPDATE, talk.procs(keys.GROUP_MEMBERSHIP, job(0, 1, 2, 3)))
     assert server.store.groups["g"] == job(0, 1, 3)
+    # Of a job that is forgotten nothing stays.
+    hear(statuses.GROUP_MEMBERSHIP_UPDATE, members, talk.proc(talk.ADDED, other))
+    lose(other)
+    server.register_nspace(JobInfo("other", (attrs.JOB_SIZE(1),)), ())
+    assert server.groups.records.get("g").lost == {ended, other}
+    server.deregister_nspace("other")
+    assert server.groups.records.get("g").lost == {ended}
 
 
 def test_a_proc_that_a_group_of_other_servers_takes_in():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pypmix.engine.collective.machine import ABOVE, Collective, Kind, Life
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, combined
-from pypmix.engine.groups.talk import flag, text
+from pypmix.engine.groups.talk import ABSENT, flag, procs, text
 from pypmix.engine.python.modex import seconds
 from pypmix.engine.python.node import answer_failure, reason_of, status_of
 from pypmix.standard import codes, keys, statuses
@@ -86,6 +86,10 @@ class NodeCollective(Collective["Process", "Call"]):
         if self.status != statuses.SUCCESS:
             infos = (*[i for i in infos if i.key != keys.LOCAL_COLLECTIVE_STATUS], status_info(self.status))
         return infos
+
+    def directives_and_gone(self) -> tuple[Info, ...]:
+        """Return the directives of all callers, with the procs of this server that do not come any more."""
+        return (*self.directives(), procs(ABSENT, self.gone_procs())) if self.lost else self.directives()
 
     def gone_procs(self) -> tuple[Proc, ...]:
         """Return which procs of this server do not come any more."""

@@ -17,7 +17,6 @@ that it does not ask once for each proc.
 from __future__ import annotations
 
 from pypmix.engine.collective.rules import FENCE, is_ft
-from pypmix.engine.groups.talk import ABSENT, procs
 from pypmix.engine.python.collectives import DESTRUCTS, NodeCollective, NodeKind, address_of, timeout_of, with_ft
 from pypmix.engine.python.modex import is_true
 from pypmix.engine.python.node import Plan
@@ -133,10 +132,7 @@ class Fence(NodeCollective):
             here, all = len(members), len(members) + len(self.membership.others)
             # All servers together send what one of them may be sent.
             data = data_of(members, max(1, self.server.limits.collected * here // all))
-        directives = self.directives()
-        if self.lost:
-            directives += (procs(ABSENT, self.gone_procs()),)
-        self.submit(FenceUpcall(self.procs(), directives, data))
+        self.submit(FenceUpcall(self.procs(), self.directives_and_gone(), data))
 
     def take(self, result: Any) -> int:
         """Take in the data of the other servers' procs."""

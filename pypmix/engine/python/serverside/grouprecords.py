@@ -195,6 +195,7 @@ class Records:
         self._kept = deque([entry for entry in self._kept if entry[0].namespace is not namespace])
         for group in self._groups.values():
             group.kept = [entry for entry in group.kept if entry[0].namespace is not namespace]
+            group.lost = {member for member in group.lost if member.nspace != namespace.name}
 
     # Events
 

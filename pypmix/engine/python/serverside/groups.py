@@ -7,7 +7,7 @@ from operator import itemgetter
 from pypmix.engine.collective.machine import Life, Membership
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, is_ft
 from pypmix.engine.common import Pending
-from pypmix.engine.groups.talk import ABSENT, REACTION, SAYS, VERDICT, flag, found, procs
+from pypmix.engine.groups.talk import REACTION, SAYS, VERDICT, flag, found, procs
 from pypmix.engine.python.collectives import NodeCollective, NodeKind, timeout_of
 from pypmix.engine.python.serverside.constructs import Construct, Constructing
 from pypmix.engine.python.serverside.forming import told_as
@@ -103,9 +103,7 @@ class _Destruct(NodeCollective):
         """All members of this server have come: ask the host."""
         directives: tuple[Info, ...] = ()
         if self.lost or any(map(_INFOS, self.said.values())):
-            directives = self.directives()
-        if self.lost:
-            directives += (procs(ABSENT, self.gone_procs()),)
+            directives = self.directives_and_gone()
         members = self._groups.everyone(self)
         self.submit(GroupUpcall(GROUP_DESTRUCT, self.membership.group.partition("\0")[0], members, directives))
 
