@@ -162,6 +162,9 @@ class ServerSession(Protocol):
         Not from an upcall, nor where somebody has attached.
         """
 
+    def settle(self) -> bool:
+        """Take in the losses of clients up to now; tell whether they have to come one at a time."""
+
     def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:
         """Ask what a proc of this server has committed for others (`PMIx_server_dmodex_request`).
 

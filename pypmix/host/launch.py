@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 
 TYPE_CHECKING = False
@@ -140,6 +141,18 @@ def open_pidfd(pid: int) -> int:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
         return -1
+
+
+def wait_for_end(pid: int, seconds: float) -> None:
+    """Wait for the end of a process, or for so long; not at all where the kernel does not tell."""
+    pidfd = open_pidfd(pid)
+    if pidfd >= 0:
+        try:
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            poll.poll(seconds * 1000)
+        finally:
+            os.close(pidfd)
 
 
 def explain(error: OSError, path: str) -> str:

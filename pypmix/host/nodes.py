@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import time
 
 from pypmix.host import launch
 from pypmix.host.folders import remove_job
@@ -33,6 +34,12 @@ if TYPE_CHECKING:
     Wrap = Callable[[OnUpcall, str], OnUpcall]
 
 MAX_NODES = 256
+
+PACE = 0.03
+"""Seconds that a rank which was told to end is waited for where the losses of clients come one at a time."""
+
+MOST_PACED = 0.5
+"""Seconds after which the rest of the ranks is ended at once."""
 
 CGROUPS = "/sys/fs/cgroup"
 
@@ -206,12 +213,20 @@ class LocalNode(HostNode):
         return self.server.pending()
 
     def signal(self, ranks: Sequence[Process], signum: int) -> None:
-        """Send a signal to the process groups of ranks."""
+        """Send a signal to the process groups of ranks.
+
+        Where the server takes losses of clients one at a time only, each rank gets a moment to end before the next one.
+        """
+        ending = signum in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
+        end = time.monotonic() + MOST_PACED
         for rank in ranks:
+            paced = ending and time.monotonic() < end and self.server.session.settle()
             launch.signal_group(rank.pid, signum)
             if signum in (signal.SIGTERM, signal.SIGINT):
                 # A stopped process does not see it before it goes on.
                 launch.signal_group(rank.pid, signal.SIGCONT)
+            if paced:
+                launch.wait_for_end(rank.pid, PACE)
 
     def remove_folder(self, job: int) -> None:
         """Remove the folder of a job that is over."""

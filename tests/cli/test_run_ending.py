@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cli.command import LIMIT, Command
 
-from harness import processes
+from harness import machine, processes
 
 SH = ("sh", "-c")
 
@@ -545,3 +545,17 @@ def test_ending_the_outer_job_ends_the_inner_one(command: Command) -> None:
     process.send_signal(signal.SIGTERM)
     assert command.end(process).code == 143
     assert command.left() == []
+
+
+@pytest.mark.parametrize("release", [lib.release for lib in machine.libraries()] or ["none"])
+def test_a_server_of_libpmix_survives_ranks_that_end_together(command: Command, release: str) -> None:
+    """Two losses at once end a fence twice that waits for one of them, and libpmix does not survive that."""
+    lib = machine.library(release)
+    if lib is None or not machine.extension():
+        machine.lacking("a libpmix or the native engine's extension")
+    assert lib is not None
+    line = ["run", "--server-engine", "native", "--timeout", "1", "-n", 4, *client("if rank: me.fence()\nhang()")]
+    # Without the care of `LocalNode.signal` every third run ended by a signal.
+    for _ in range(5):
+        ended = command(*line, env={"PYPMIX_LIBPMIX": lib.path})
+        assert ended.code == 124, ended

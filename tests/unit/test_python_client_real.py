@@ -104,6 +104,7 @@ def test_ranks_exchange_values(launcher: list[str], size: int, tmp_path: Path) -
     well = tmp_path / "well"
     well.mkdir()
     env["WELL"] = str(well)
+    env["TMPDIR"] = str(tmp_path)
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     ended = subprocess.run(
         [*launcher, *root, "-n", str(size), sys.executable, str(program)],

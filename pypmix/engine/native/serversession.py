@@ -22,6 +22,7 @@ and `STUCK` for calls after one that has not come back. libpmix is one per proce
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -89,6 +90,9 @@ RENDEZVOUS = "PMIX_LAUNCHER_RNDZ_FILE"
 
 MOST_AT_ONCE = 64
 """The most upcalls that one `poll` takes."""
+
+NO_PROC = Proc.unchecked("pypmix.nothing", 0)
+"""A proc that there is not: the library answers what concerns it once its thread has been through its queue."""
 
 FINALIZE = 10.0
 """Seconds that the library has to finalize; one that does not come back is left behind."""
@@ -235,6 +239,18 @@ class NativeServer:
         lib.pypmix_queue_wake(self._queue)
         if not self._closed:
             mark.wait(LIMIT)
+
+    def settle(self) -> bool:
+        """See `ServerSession.settle`: of clients that are lost at once, the library may use a collective after its end.
+
+        The first loss ends a collective that all other procs of this node have come to; the second one ends it again
+        unless the library's thread has been there in between (openpmix #4112), and heap and process are lost.
+        """
+        for _ in range(2):
+            # The first may be answered in the turn of the loop that has been waiting for sockets all along.
+            with contextlib.suppress(PMIxError):
+                self._call(lib.PYPMIX_DEREGISTER_CLIENT, "deregister_client", Parts(_proc(NO_PROC)), STUCK)
+        return True
 
     def _completions(self) -> None:
         while call := lib.pypmix_queue_pop(self._queue):
@@ -558,15 +574,15 @@ class NativeServer:
         if lib.pypmix_ask_submit(self._queue, 0, what, self._given(operation, parts)):
             raise MemoryError("no memory for an operation")
 
-    def _call(self, what: int, operation: str, parts: Parts) -> tuple[Info, ...]:
-        """Put a call to the library, wait for its end, and return the infos that it has for an answer."""
+    def _call(self, what: int, operation: str, parts: Parts, most: float = LIMIT) -> tuple[Info, ...]:
+        """Put a call to the library, wait for its end, `most` seconds long, and return the infos of its answer."""
         given = self._given(operation, parts)
         call = lib.pypmix_call_new()
         if not call:
             lib.pypmix_given_free(given)
             raise MemoryError("no memory for an operation")
         try:
-            limit = self._limit
+            limit = min(self._limit, most)
             end = time.monotonic() + limit
             lib.pypmix_ask(call, self._queue, what, given, limit)
             while call.status == PENDING:
@@ -575,8 +591,9 @@ class NativeServer:
             if call.status == statuses.ERR_TIMEOUT and end <= time.monotonic():
                 if limit == LIMIT:
                     self.log(f"{self.info} does not come back from {operation}: it hangs, and so do its clients")
-                # Whoever calls it from a loop is not to wait as long for each of the calls that follow.
-                self._limit = STUCK
+                if limit == self._limit:
+                    # Whoever calls it from a loop is not to wait as long for each of the calls that follow.
+                    self._limit = STUCK
                 raise OperationTimeout("the library does not come back", operation=operation, engine=str(self.info))
             self._limit = LIMIT
             self._raise_for(call.status, operation)

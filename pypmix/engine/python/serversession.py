@@ -366,6 +366,10 @@ class ServerSession:
     def catch_up(self) -> None:
         """Nothing is answered before the host."""
 
+    def settle(self) -> bool:
+        """See `ServerSession.settle`: losses may come in any number."""
+        return False
+
     def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:
         """`PMIx_server_dmodex_request`: ask what a proc of this server has committed for others, once there is some.
 
