@@ -513,6 +513,11 @@ pmix_status_t pypmix_fence_submit(
     return PMIX_SUCCESS;
 }
 
+/*
+ * The last call that has ended takes the wake-up with it: one that ends while the others are taken leaves a byte in the
+ * pipe, by which whoever watches the descriptor would look for more in vain. The pipe of a queue that is woken by other
+ * means is not about calls, and is drained by its reader.
+ */
 pypmix_call *pypmix_queue_pop(pypmix_queue *queue)
 {
     pypmix_call *call;
@@ -523,6 +528,8 @@ pypmix_call *pypmix_queue_pop(pypmix_queue *queue)
         queue->ready = call->next;
         call->next = NULL;
         call->status = call->result;
+    } else if (NULL == queue->wake) {
+        pypmix_queue_drain(queue);
     }
     pthread_mutex_unlock(&lock);
     return call;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,8 +47,10 @@ def environment() -> dict[str, str]:
 
 
 def run(*command: str, check: bool = True, **more: str) -> str:
-    """Run a command to its end; return what it has printed."""
-    done = subprocess.run(command, env={**environment(), **more}, capture_output=True, text=True, timeout=SECONDS)
+    """Run a command to its end, with a TMPDIR of its own, as launchers need it; return what it has printed."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        env = {**environment(), "TMPDIR": folder, **more}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS)
     assert not check or done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return f"{done.stdout}\n{done.stderr}"
 

@@ -7,9 +7,10 @@ event loop); without one, the thread "pypmix-completions" sleeps on the descript
 first operation that needs it, ends when somebody attaches, and starts again after `detach` if anything is left to
 complete.
 
-`poll` does these in order: it takes ended calls from the queue; has the listeners (the inboxes) take in what came
-unasked; makes the calls that were requested by `tell`; tells the ends of operations; and makes the calls that these
-have led to. So what came unasked before an operation ended is handed on before that end is told. It may also come
+`poll` does these in order: it takes ended calls from the queue, and with the last one what makes the descriptor
+readable (the rest is looked at after that, so that no wake-up is lost); has the listeners (the inboxes) take in what
+came unasked; makes the calls that were requested by `tell`; tells the ends of operations; and makes the calls that
+these have led to. So what came unasked before an operation ended is handed on before that end is told. It may also come
 before the end of what was over earlier, which its readers allow for: they know a registration by the time it is asked
 for.
 
@@ -123,7 +124,6 @@ class Background:
 
     def poll(self) -> None:
         """Report everything that has ended."""
-        lib.pypmix_queue_drain(self._queue)
         ended = self._ended
         while call := lib.pypmix_queue_pop(self._queue):
             ended.append((None, call, None))
