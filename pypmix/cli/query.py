@@ -55,8 +55,7 @@ def attribute(text: str) -> Attr[object] | str:
     found = getattr(attrs, name, None)
     if isinstance(found, Attr):
         return found
-    names = [each for each in dir(attrs) if isinstance(getattr(attrs, each), Attr)]
-    near = difflib.get_close_matches(name, names, 3)
+    near = difflib.get_close_matches(name, attrs.__all__, 3)
     raise UsageError(f"there is no attribute {text}" + (f"; is it {' or '.join(near)}?" if near else ""))
 
 

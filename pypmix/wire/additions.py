@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from pypmix.standard.types import Proc
 
+SOCKET_VARIABLE = "PYPMIX_SERVER_SOCKET"
+"""Where servers of this engine leave their address once more, a space, and the path of their Unix-domain socket."""
+
 VERSION = "pypmix.version"
 
 MAX_MISSING = 4096

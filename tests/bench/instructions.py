@@ -70,6 +70,7 @@ def counted(python: str, kind: str, ranks: int, rounds: int, side: str) -> int:
         if side == "server":
             command = [*count, *command]
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYPMIX_ENGINE": "python"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a start finds compiled modules where they were installed
         # `python -m` looks into the working directory first: from a checkout, both would run the code of that checkout.
         done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
         if done.returncode:

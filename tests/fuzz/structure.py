@@ -24,7 +24,7 @@ from pypmix.wire.messages import COMMAND_NAMES, Layout, reply_layout, request_la
 Release = tuple[int, int, int]
 
 RELEASES: tuple[Release, ...] = ((4, 1, 5), (4, 2, 2), (5, 0, 0), (5, 0, 11), (6, 1, 0), (7, 0, 0))
-KNOWN = {each.key: each for each in vars(attrs).values() if isinstance(each, Attr)}
+KNOWN = {each.key: each for name in attrs.__all__ if isinstance(each := getattr(attrs, name), Attr)}
 KEYS = sorted(KNOWN)
 
 

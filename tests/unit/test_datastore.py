@@ -44,8 +44,8 @@ def found(store: DataStore, proc: Proc, key: str, *directives: Info) -> object:
 
 
 def test_levels_are_of_keys_of_the_vocabulary() -> None:
-    known = {attr.key for attr in vars(attrs).values() if isinstance(attr, Attr)}
-    spellings = known | {other for attr in vars(attrs).values() if isinstance(attr, Attr) for _, other in attr.other}
+    every = [attr for name in attrs.__all__ if isinstance(attr := getattr(attrs, name), Attr)]
+    spellings = {attr.key for attr in every} | {other for attr in every for _, other in attr.other}
     assert spellings >= NODE_KEYS | APP_KEYS | SESSION_KEYS
     assert len(LEVEL_OF) == len(NODE_KEYS) + len(APP_KEYS) + len(SESSION_KEYS)
 

@@ -56,7 +56,7 @@ def test_literals_are_seen() -> None:
 
 
 def test_plain_names_are_the_typed_ones() -> None:
-    typed = {name: attr.key for name, attr in vars(attrs).items() if isinstance(attr, Attr)}
+    typed = {name: attr.key for name in attrs.__all__ if isinstance(attr := getattr(attrs, name), Attr)}
     assert len(typed) > 600
     assert typed == {name: getattr(keys, name) for name in typed}
     for enum, module in ((enums.Status, statuses), (enums.EventCode, statuses), (enums.DataType, codes)):

@@ -16,12 +16,12 @@ from pypmix.engine.python.provision import Provision, harvested
 from pypmix.engine.python.reactor import BACKLOG, Reactor
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
 from pypmix.engine.python.server import Server
-from pypmix.engine.python.session import SOCKET_VARIABLE
 from pypmix.standard.errors import NotInitialized, PMIxError
 from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.logtext import Limit, printable_lines
 from pypmix.standard.ops.core import check_key
 from pypmix.standard.types import MAX_NSLEN, Proc, check_name
+from pypmix.wire.additions import SOCKET_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

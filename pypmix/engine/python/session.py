@@ -13,7 +13,7 @@ from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotSupported, Unreachable
 from pypmix.standard.releases import parse_release, release_text
 from pypmix.standard.types import MAX_NSLEN, Info, Proc, Value, decimal
-from pypmix.wire.additions import greeting
+from pypmix.wire.additions import SOCKET_VARIABLE, greeting
 from pypmix.wire.handshake import FLAG_CLIENT, Hello, native_credential
 
 TYPE_CHECKING = False
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 URI_VARIABLES = tuple("PMIX_SERVER_URI" + generation for generation in ("61", "51", "41", "4", "3", "21", "20", "2"))
 """Where servers leave their address, newest first; the text is the same in each."""
-
-SOCKET_VARIABLE = "PYPMIX_SERVER_SOCKET"
-"""Where servers of this engine leave their address once more, a space, and the path of their Unix-domain socket."""
 
 OLDEST = (4, 1, 0)
 """The first release with the encoding `v41`, which all later ones take."""
