@@ -414,8 +414,10 @@ def test_connections_without_a_name_come_after_those_of_clients(loop):
     known.link.known = True
     for _, owner in pairs:
         owner.received = lambda data, owner=owner: order.append(owner)
-    held = threading.Event()
-    loop.reactor.post(lambda: held.wait(WAIT))
+    holds, held = threading.Event(), threading.Event()
+    loop.reactor.post(lambda: (holds.set(), held.wait(WAIT)))
+    # Else the loop may wake up for that and the first of these at once.
+    assert holds.wait(WAIT)
     for client, _ in pairs:
         client.sendall(b"x")
     held.set()
