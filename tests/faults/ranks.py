@@ -200,7 +200,11 @@ def server_state(pid):
         "threads": int(status["Threads"]),
         "rss": int(status["VmRSS"].split()[0]),
         "zombies": zombies,
-        "files": sorted(str(path) for path in Path(os.environ["TMPDIR"]).rglob("*")),
+        "files": sorted(
+            f"{parent}/{name}"
+            for parent, folders, files in os.walk(os.environ["TMPDIR"])
+            for name in (*folders, *files)
+        ),
     }
 
 

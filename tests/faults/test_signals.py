@@ -19,6 +19,7 @@ import pytest
 
 from harness import machine
 from harness.job import Job
+from harness.leftovers import paths_in
 
 PROGRAM = str(Path(__file__).parent / "ranks.py")
 ROUNDS = min(500, max(18, int(os.environ.get("PYPMIX_FAULT_ROUNDS", "0"))))
@@ -81,7 +82,7 @@ def command_of(pid: int) -> str:
 
 def left_files(folder: Path, seconds: float) -> list[Path]:
     deadline = time.monotonic() + seconds
-    while (found := list(folder.rglob("*"))) and time.monotonic() < deadline:
+    while (found := paths_in(folder)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return found
 

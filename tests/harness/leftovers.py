@@ -1,4 +1,4 @@
-"""Whether code leaves threads or descriptors behind, in a process where those of earlier tests may go meanwhile."""
+"""Whether code leaves threads, descriptors or files behind, where those of others may go meanwhile."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 SETTLE = 20.0
 """Seconds that what was told to end has for it."""
@@ -21,6 +22,11 @@ def descriptors() -> Counter[str]:
         with contextlib.suppress(OSError):
             found[os.readlink(f"/proc/self/fd/{name}")] += 1
     return found
+
+
+def paths_in(folder: Path) -> list[Path]:
+    """Return all that is in a folder, at any depth, while others may delete it: `Path.rglob` fails then."""
+    return sorted(Path(parent, name) for parent, folders, files in os.walk(folder) for name in (*folders, *files))
 
 
 def tasks() -> set[str]:

@@ -24,6 +24,7 @@ import pytest
 from harness import machine, processes
 from harness.cluster import Cluster, Node
 from harness.job import Job
+from harness.leftovers import paths_in
 from harness.processes import Process
 
 PROGRAM = Path(__file__).with_name("shaken.py")
@@ -321,7 +322,7 @@ class Shaken:
     def _files(self) -> list[str]:
         deadline = time.monotonic() + GONE
         while True:
-            found = [f"{node.name}: {path}" for node in self.cluster for path in node.tmp.rglob("*") if _is_file(path)]
+            found = [f"{node.name}: {path}" for node in self.cluster for path in paths_in(node.tmp) if _is_file(path)]
             found = [each for each in found if "pypmix" in each]
             if not found or time.monotonic() > deadline:
                 return found
