@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from functools import cache, partial
+from functools import cache
 
-from pypmix.standard import keys
+from pypmix.standard import attrs
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.record import Record
-from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Info, Proc, check_name, info
+from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Info, Proc, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class Job(Record):
             job=tuple(self._job()),
             nodes=tuple([tuple(self._node(number, node)) for number, node in enumerate(self.nodes)]),
             apps=tuple(self._apps()),
-            sessions=((info(keys.SESSION_ID, self.session), info(keys.UNIV_SIZE, self.size + self.others)),),
+            sessions=((attrs.SESSION_ID(self.session), attrs.UNIV_SIZE(self.size + self.others)),),
             procs=self._procs(),
         )
 
@@ -236,38 +236,38 @@ class Job(Record):
         # Libraries file the lone keys of the session under the id that they have read by then: it comes
         # first.
         found = [
-            info(keys.SESSION_ID, self.session),
-            info(keys.UNIV_SIZE, self.size + self.others),
-            info(keys.JOB_SIZE, self.size),
-            info(keys.MAX_PROCS, self.size),
-            info(keys.JOBID, self.nspace),
-            info(keys.NUM_NODES, len(self.nodes)),
-            info(keys.JOB_NUM_APPS, len(self.apps)),
-            info(keys.NODE_LIST, ",".join([node.hostname for node in self.nodes])),
+            attrs.SESSION_ID(self.session),
+            attrs.UNIV_SIZE(self.size + self.others),
+            attrs.JOB_SIZE(self.size),
+            attrs.MAX_PROCS(self.size),
+            attrs.JOBID(self.nspace),
+            attrs.NUM_NODES(len(self.nodes)),
+            attrs.JOB_NUM_APPS(len(self.apps)),
+            attrs.NODE_LIST(",".join([node.hostname for node in self.nodes])),
         ]
         if self.cluster:
-            found.append(info(keys.CLUSTER_ID, self.cluster))
+            found.append(attrs.CLUSTER_ID(self.cluster))
         if self.tmpdir:
-            found += [info(keys.TMPDIR, self.tmpdir), info(keys.NSDIR, self.tmpdir), info(keys.TDIR_RMCLEAN, True)]
+            found += [attrs.TMPDIR(self.tmpdir), attrs.NSDIR(self.tmpdir), attrs.TDIR_RMCLEAN(True)]
         if self.parent is not None:
-            found += [info(keys.PARENT_ID, self.parent), info(keys.SPAWNED, True)]
+            found += [attrs.PARENT_ID(self.parent), attrs.SPAWNED(True)]
         return found
 
     def _node(self, number: int, node: Node) -> list[Info]:
         ranks = sorted(node.ranks)
         found = [
-            info(keys.NODEID, number if node.number is None else node.number),
-            info(keys.HOSTNAME, node.hostname),
-            info(keys.LOCAL_SIZE, len(ranks)),
-            info(keys.NODE_SIZE, len(ranks) + (self.others if node.others is None else node.others)),
-            info(keys.LOCAL_PEERS, ",".join(map(str, ranks))),
-            info(keys.LOCAL_PROCS, [self.proc(rank) for rank in ranks]),
+            attrs.NODEID(number if node.number is None else node.number),
+            attrs.HOSTNAME(node.hostname),
+            attrs.LOCAL_SIZE(len(ranks)),
+            attrs.NODE_SIZE(len(ranks) + (self.others if node.others is None else node.others)),
+            attrs.LOCAL_PEERS(",".join(map(str, ranks))),
+            attrs.LOCAL_PROCS([self.proc(rank) for rank in ranks]),
         ]
         if ranks:
-            found.append(info(keys.LOCALLDR, ranks[0]))
+            found.append(attrs.LOCALLDR(ranks[0]))
         if node.oversubscribed:
             # Only where it is so: Open MPI looks whether the key is there, and not at its value.
-            found.append(info(keys.NODE_OVERSUBSCRIBED, True))
+            found.append(attrs.NODE_OVERSUBSCRIBED(True))
         return found
 
     def _apps(self) -> list[tuple[Info, ...]]:
@@ -278,42 +278,42 @@ class Job(Record):
         first = 0
         for number, app in enumerate(self.apps):
             infos = [
-                info(keys.APPNUM, number),
-                info(keys.APP_SIZE, app.np),
-                info(keys.APPLDR, first),
-                info(keys.APP_ARGV, " ".join(app.argv)),
-                info(keys.NUM_NODES, len(nodes_of[number])),
+                attrs.APPNUM(number),
+                attrs.APP_SIZE(app.np),
+                attrs.APPLDR(first),
+                attrs.APP_ARGV(" ".join(app.argv)),
+                attrs.NUM_NODES(len(nodes_of[number])),
             ]
             if app.pset:
-                infos.append(info(keys.PSET_NAME, app.pset))
+                infos.append(attrs.PSET_NAME(app.pset))
             if app.wdir or self.wdir:
-                infos.append(info(keys.WDIR, app.wdir or self.wdir))
+                infos.append(attrs.WDIR(app.wdir or self.wdir))
             found.append(tuple(infos))
             first += app.np
         return found
 
     def _procs(self) -> tuple[tuple[int, tuple[Info, ...]], ...]:
         # There may be 100,000 of them: what is the same for several is made once, and takes memory once.
-        apps = [info(keys.APPNUM, number) for number in range(len(self.apps))]
+        apps = [attrs.APPNUM(number) for number in range(len(self.apps))]
         nodes = [
-            (info(keys.NODEID, number if node.number is None else node.number), info(keys.HOSTNAME, node.hostname))
+            (attrs.NODEID(number if node.number is None else node.number), attrs.HOSTNAME(node.hostname))
             for number, node in enumerate(self.nodes)
         ]
         firsts = [self.first if node.first is None else node.first for node in self.nodes]
-        local_rank, node_rank = cache(partial(info, keys.LOCAL_RANK)), cache(partial(info, keys.NODE_RANK))
+        local_rank, node_rank = cache(attrs.LOCAL_RANK), cache(attrs.NODE_RANK)
         # Of a proc by the Standard, of a job to those who look there: both find it.
-        spawned = () if self.parent is None else (info(keys.PARENT_ID, self.parent), info(keys.SPAWNED, True))
+        spawned = () if self.parent is None else (attrs.PARENT_ID(self.parent), attrs.SPAWNED(True))
         found: list[tuple[int, tuple[Info, ...]]] = []
         for slot in self.slots():
             infos = (
-                info(keys.RANK, slot.rank),
+                attrs.RANK(slot.rank),
                 apps[slot.app],
                 local_rank(slot.local_rank),
                 node_rank(firsts[slot.node] + slot.local_rank),
                 *nodes[slot.node],
-                info(keys.GLOBAL_RANK, self.first + slot.rank),
-                info(keys.APP_RANK, slot.app_rank),
-                *((info(keys.PROCDIR, self.procdir(slot.rank)),) if self.tmpdir else ()),
+                attrs.GLOBAL_RANK(self.first + slot.rank),
+                attrs.APP_RANK(slot.app_rank),
+                *((attrs.PROCDIR(self.procdir(slot.rank)),) if self.tmpdir else ()),
                 *spawned,
             )
             found.append((slot.rank, infos))

@@ -1,7 +1,7 @@
 """The Standard's attributes as typed keys: `TIMEOUT(5)` makes an info of the right wire type.
 
-Names are the Standard's without `PMIX_`. An attribute is made when it is first asked for, since all of them together
-would take each program 10 ms. Type checkers and editors find them, with their meanings, in `attrs.pyi`.
+Names are the Standard's without `PMIX_`. They stand in the table of `dictionary`; an attribute is made when it is first
+asked for. Type checkers and editors find them, with their meanings, in the generated `attrs.pyi`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,10 @@ def _attribute(name: str) -> Attr[Any] | None:
     known = globals()
     if name in known:
         return known[name]
-    arguments = dictionary.by_name(name)
-    if arguments is None:
+    found = dictionary.by_name(name)
+    if found is None:
         return None
-    if arguments["name"] != name:
-        made = _attribute(arguments["name"])
-    else:
-        made = Attr(**arguments)
+    made = Attr(*found) if found[0] == name else _attribute(found[0])  # an old name stands for the same object
     # Two threads that ask at once are given one and the same.
     return known.setdefault(name, made)
 

@@ -24,17 +24,17 @@ def by_key(key: str) -> tuple[str, str, tuple[int, ...], int | None] | None:
     return None if row is None else _described(row)
 
 
-def by_name(name: str) -> dict[str, Any] | None:
-    """Return the arguments of the attribute that has a name, without `PMIX_`; None if there is none."""
+def by_name(name: str) -> tuple[Any, ...] | None:
+    """Return the arguments of the `Attr` that has a name, without `PMIX_`; None if there is none."""
     if not _by_key:
         _read()
     row = _by_name.get(_ALIASES.get(name, name))
     if row is None:
         return None
-    described = dict(zip(("name", "key", "types", "element"), _described(row), strict=True))
+    own, key, types, element = _described(row)
     since, until, changes = row[5:]
-    other = tuple([tuple(change.split("=")) for change in changes.split(";")]) if changes != "-" else ()
-    return {**described, "since": since, "until": None if until == "-" else until, "other": other}
+    other = () if changes == "-" else tuple([tuple(change.split("=")) for change in changes.split(";")])
+    return own, key, types, since, element, None if until == "-" else until, other
 
 
 def names() -> Iterable[str]:

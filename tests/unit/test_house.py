@@ -14,7 +14,7 @@ from pypmix.standard.attr import Attr
 PACKAGE = Path(__file__).resolve().parents[2] / "pypmix"
 GENERATED = {
     PACKAGE / "standard" / f"{name}.py"
-    for name in ["attrs", "codes", "dictionary", "enums", "features", "keys", "names", "statuses"]
+    for name in ["codes", "dictionary", "enums", "features", "keys", "names", "statuses"]
 }
 SOURCES = sorted({*PACKAGE.rglob("*.py")} - GENERATED)
 

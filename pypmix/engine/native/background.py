@@ -7,12 +7,11 @@ event loop); without one, the thread "pypmix-completions" sleeps on the descript
 first operation that needs it, ends when somebody attaches, and starts again after `detach` if anything is left to
 complete.
 
-`poll` does these in order: it takes ended calls from the queue, and with the last one what makes the descriptor
-readable (the rest is looked at after that, so that no wake-up is lost); has the listeners (the inboxes) take in what
-came unasked; makes the calls that were requested by `tell`; tells the ends of operations; and makes the calls that
-these have led to. So what came unasked before an operation ended is handed on before that end is told. It may also come
-before the end of what was over earlier, which its readers allow for: they know a registration by the time it is asked
-for.
+`poll` does these in order: it takes ended calls from the queue, and the wake-up with the last one (all that follows is
+looked at after that, so none is lost); has the listeners (the inboxes) take in what came unasked; makes the calls that
+were requested by `tell`; tells the ends of operations; and makes the calls that these have led to. So what came unasked
+before an operation ended is handed on before that end is told. It may also come before the end of what was over
+earlier, which its readers allow for: they know a registration by the time it is asked for.
 
 Two more threads start when they are needed: "pypmix-calls" carries out, one after the other, operations that the
 library has in a blocking form only, and the alarms end operations whose time is over where the library does not. All
