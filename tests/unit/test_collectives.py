@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from functools import partial
 from itertools import count
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypmix.engine.collective.machine import Collective, Collectives, Kind, Life
-from pypmix.engine.groups.states import IllegalStep
+from pypmix.engine.collective.machine import Collectives, Kind, Life, Meaning
+from pypmix.engine.states import IllegalStep
 from pypmix.standard import statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.limits import DEFAULTS
@@ -50,19 +51,19 @@ class Clock:
         self.time = end
 
 
-class Probe(Collective):
-    """An operation that tells the world what happens to it."""
+class Probe(Meaning):
+    """Tells the world what happens to an operation."""
 
-    def __init__(self, world, *opening):
-        super().__init__(*opening)
+    def __init__(self, world, collective):
+        super().__init__(collective)
         self.world = world
 
     def ask(self):
-        self.step(Life.SUBMITS)
-        self.world.asked.append(self)
+        self.collective.step(Life.SUBMITS)
+        self.world.asked.append(self.collective)
 
     def ended(self, status):
-        self.world.done(self, status)
+        self.world.done(self.collective, status)
 
 
 class World:
@@ -73,7 +74,7 @@ class World:
         self.asked = []
         self.members = [Member(rank) for rank in range(size)]
         self.tracker = Collectives(self.clock)
-        self.kinds = {name: Kind(name, lambda *opening: Probe(self, *opening)) for name in ("fence", "connect")}
+        self.kinds = {name: Kind(name, partial(Probe, self)) for name in ("fence", "connect")}
 
     def done(self, collective, status):
         self.ended.append((status, dict(collective.arrived)))

@@ -1,10 +1,9 @@
 """The state machine of collective operations: one text for fence, connect, disconnect, group construct and destruct.
 
 **Rooms.** `Collectives` is all that is under way at one place: a server, whose participants are its processes. A
-`Membership` is a set of participants that do the same kind of operation, and a `Collective` is one such operation. What
-an operation means is a subclass of `Collective`: it says how the contributions are combined (`ask`) and how the
-decision is told (`ended`). Nothing here reads a clock or a socket, and all calls come on one thread, that of the
-server.
+`Membership` is a set of participants that do the same kind of operation, and a `Collective` is one such operation. It
+has a `Meaning`, which says how the contributions are combined (`ask`) and how the decision is told (`ended`). Nothing
+here reads a clock or a socket, and all calls come on one thread, that of the server.
 
 **The way up and the way down.** Each participant contributes once (`Collectives.join`). When all who may come have
 come, `ask` gives the combined contribution to the level above: the host, behind which other servers may be, and so on
@@ -27,7 +26,7 @@ other servers take part, which may have begun them before. `lost` and `ft` toget
 operation that is not fault tolerant ends with a partial success if members are missing.
 
 **Order of events.** A call may complete an operation, whose end answers callers, whose next calls begin the next one.
-So after any call of a subclass's method the operation may be over: `is_running` tells.
+So after any call of a meaning's method the operation may be over: `is_running` tells.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ import weakref
 
 from pypmix.engine.collective.rules import DESTRUCT
 from pypmix.engine.common import Pending
-from pypmix.engine.groups.states import Machine, Row
+from pypmix.engine.states import Machine, Row
 from pypmix.engine.times import HOST_GRACE
 from pypmix.standard import statuses
 from pypmix.standard._typing import Generic, TypeVar
@@ -129,8 +128,8 @@ class Life(Machine):
     )
 
 
-_NEXT = Life.NEXT
-_GATHERS, _ENDS, _OVER = Life.GATHERS, Life.ENDS, Life.OVER
+_GATHERS, _WAITS, _OVER = Life.GATHERS, Life.WAITS, Life.OVER
+_COMPLETES, _ENDS = Life.AFTER[Life.COMPLETES], Life.AFTER[Life.ENDS]
 
 ABOVE = (Life.ASKS, Life.CLOSES)
 """The states in which the level above has an operation before it."""
@@ -141,14 +140,45 @@ class Kind(Generic[M, T]):
 
     Args:
         name: Its name, one of those of `rules`.
-        make: Begins an operation of it: called with the membership, the member that comes first, and the time.
+        means: Gives an operation its meaning when it begins.
     """
 
-    __slots__ = ("make", "name")
+    __slots__ = ("means", "name")
 
-    def __init__(self, name: str, make: Callable[[Membership[M, T], M, float], Collective[M, T]]) -> None:
+    def __init__(self, name: str, means: Callable[[Collective[M, T]], Meaning[M, T]]) -> None:
         self.name = name
-        self.make = make
+        self.means = means
+
+
+class Meaning(Generic[M, T]):
+    """The meaning of one operation, which a subclass gives it.
+
+    Args:
+        collective: The operation.
+    """
+
+    __slots__ = ("collective",)
+
+    def __init__(self, collective: Collective[M, T]) -> None:
+        self.collective = collective
+
+    def ask(self) -> None:
+        """All have come: give what they say together to the level above, which decides; `finish` ends it.
+
+        Called again for a construct after everything that may let it go on.
+        """
+        raise NotImplementedError
+
+    def ended(self, status: int) -> None:
+        """It is over: answer those who have come."""
+        raise NotImplementedError
+
+    def late(self) -> bool:
+        """Its time has run out; return whether it goes on nevertheless."""
+        return False
+
+    def dropped(self) -> None:
+        """It is over because nobody is left of those who had called it."""
 
 
 class Membership(Generic[M, T]):
@@ -216,9 +246,13 @@ class Membership(Generic[M, T]):
 
 
 class Collective(Generic[M, T]):
-    """One operation under way; a subclass says what the operation means.
+    """One operation under way.
+
+    Not for subclasses: its methods are the hot path of a server, and the interpreter is quick where all that they see
+    is of one class.
 
     Attributes:
+        meaning: What it means; not there any more once it is over.
         state: One of the states of `Life`.
         ended_in: The state in which it has ended.
         arrived: Who has called it, with what its owner needs for the answer.
@@ -244,6 +278,7 @@ class Collective(Generic[M, T]):
         "ft",
         "gone",
         "lost",
+        "meaning",
         "membership",
         "opener",
         "reason",
@@ -267,28 +302,7 @@ class Collective(Generic[M, T]):
         self.opener = opener
         self.since = since
         self._timer: Timer | None = None
-
-    # What an operation means
-
-    def ask(self) -> None:
-        """All have come: give what they say together to the level above, which decides; `finish` ends it.
-
-        Called again for a construct after everything that may let it go on.
-        """
-        raise NotImplementedError
-
-    def ended(self, status: int) -> None:
-        """It is over: answer those who have come."""
-        raise NotImplementedError
-
-    def late(self) -> bool:
-        """Its time has run out; return whether it goes on nevertheless."""
-        return False
-
-    def dropped(self) -> None:
-        """It is over because nobody is left of those who had called it."""
-
-    # What happens to it
+        self.meaning: Meaning[M, T] = membership.kind.means(self)
 
     def step(self, what: str) -> None:
         """Something happens.
@@ -296,18 +310,17 @@ class Collective(Generic[M, T]):
         Raises:
             IllegalStep: It cannot happen in this state.
         """
-        after = _NEXT.get((self.state, what))
-        self.state = Life.step(self.state, what) if after is None else after
+        self.state = Life.step(self.state, what)
 
     @property
     def is_running(self) -> bool:
         """Whether it has not ended yet."""
-        return self.state != _OVER
+        return self.state is not _OVER
 
     @property
     def asked(self) -> bool:
         """Whether the level above has it before it, or had when it ended."""
-        return (self.state if self.state != _OVER else self.ended_in) in ABOVE
+        return (self.state if self.state is not _OVER else self.ended_in) in ABOVE
 
     @property
     def status(self) -> int:
@@ -391,26 +404,39 @@ class Collective(Generic[M, T]):
     def settle(self) -> None:
         """Go on, or end where nobody is left."""
         if not self.arrived:
-            self.drop()
+            self.finish(None)
         elif not self.awaited:
             self._complete()
 
-    def finish(self, status: int) -> bool:
-        """End it with what the level above says; return False if it has ended already."""
-        if self.state == _OVER:
+    def finish(self, status: int | None) -> bool:
+        """End it with what the level above says; return False if it has ended already.
+
+        Args:
+            status: Its status; None where no caller is left.
+        """
+        state, membership = self.state, self.membership
+        if state is _OVER:
             return False
-        self._close()
-        self.ended(status)
-        if self.membership.asking:
+        meaning = self.meaning
+        (membership.running if state is _GATHERS else membership.asking).remove(self)
+        self.ended_in = state
+        self.state = _ENDS[state]
+        tracker = membership.tracker
+        del tracker.running[self]
+        opened = tracker.opened.pop(self.opener) - 1
+        if opened:
+            tracker.opened[self.opener] = opened
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        del self.meaning  # which refers to this one: no garbage for the collector
+        if status is None:
+            meaning.dropped()
+        else:
+            meaning.ended(status)
+        if membership.asking:
             self._ask_next()
         return True
-
-    def drop(self) -> None:
-        """End it where nobody is left who would be answered."""
-        self._close()
-        self.dropped()
-        if self.membership.asking:
-            self._ask_next()
 
     def _complete(self) -> None:
         """All members that may come have come."""
@@ -423,36 +449,23 @@ class Collective(Generic[M, T]):
         if len(membership.asking) > 1:
             self.step(Life.QUEUES)
         else:
-            self.step(Life.COMPLETES)
-            self.ask()
+            self.state = _COMPLETES[self.state]
+            self.meaning.ask()
 
     def _ask_next(self) -> None:
         following = self.membership.asking[0]
-        if following.state == Life.WAITS:
+        if following.state is _WAITS:
             following.step(Life.IS_NEXT)
-            following.ask()
+            following.meaning.ask()
 
     def _overdue(self) -> None:
-        if self.late():
+        if self.meaning.late():
             return
         if self.asked:
             # The host knows that time too, and who is missing elsewhere: it is given a moment to say so.
             self.expire(HOST_GRACE, statuses.ERR_TIMEOUT)
         else:
             self.finish(statuses.ERR_TIMEOUT)
-
-    def _close(self) -> None:
-        membership, tracker = self.membership, self.membership.tracker
-        (membership.running if self.state == _GATHERS else membership.asking).remove(self)
-        self.ended_in = self.state
-        self.step(_ENDS)
-        del tracker.running[self]
-        opened = tracker.opened.pop(self.opener) - 1
-        if opened:
-            tracker.opened[self.opener] = opened
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 class Collectives(Generic[M, T]):
@@ -696,7 +709,7 @@ class Collectives(Generic[M, T]):
             if lost and not collective.asked:
                 collective.lost = True
             if not collective.arrived:
-                collective.drop()
+                collective.finish(None)
 
     def back(self, member: M) -> None:
         """A member that had left is there again, and will be waited for from the next operation on."""
@@ -742,7 +755,7 @@ class Collectives(Generic[M, T]):
             what = f"{member.proc} has begun {opened} operations that have not ended"
             raise self._limits.reached("collectives", what, membership.operation)
         self.opened[member] = opened + 1
-        collective = membership.kind.make(membership, member, self.clock.now())
+        collective = Collective(membership, member, self.clock.now())
         if self._gone or (self._finalized and membership.others):
             gone = set(membership.members & self._gone)
             if membership.others:

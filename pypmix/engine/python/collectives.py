@@ -1,13 +1,13 @@
 """Collective operations of procs of one node: how they put a question to the host, and answer their callers.
 
-Fence, connect, disconnect, construct and destruct are subclasses of `NodeCollective`, which see. Each consists of a
-topic that decodes a request and contributes it (`Fences`, `Connecting`, `Groups`), and of the subclass, which combines
-the contributions into one upcall and turns the host's decision into replies.
+Fence, connect, disconnect, construct and destruct are subclasses of `NodeMeaning`, which see. Each consists of a topic
+that decodes a request and contributes it (`Fences`, `Connecting`, `Groups`), and of the subclass, which combines the
+contributions into one upcall and turns the host's decision into replies.
 """
 
 from __future__ import annotations
 
-from pypmix.engine.collective.machine import ABOVE, Collective, Kind, Life
+from pypmix.engine.collective.machine import ABOVE, Life, Meaning
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, combined
 from pypmix.engine.groups.talk import ABSENT, flag, procs, text
 from pypmix.engine.python.modex import seconds
@@ -20,47 +20,39 @@ from pypmix.wire.messages import encode_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from typing import Any
 
-    from pypmix.engine.collective.machine import Membership
+    from pypmix.engine.collective.machine import Collective
     from pypmix.engine.python.node import Call, Node
     from pypmix.engine.python.processes import Process
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Proc
 
-    Make = Callable[[Membership[Process, Call], Process, float], Collective[Process, Call]]
-
 DESTRUCTS = "pypmix.grp.destruct"
 
 
-class NodeKind(Kind["Process", "Call"]):
-    """A kind of operation on a server."""
-
-    __slots__ = ("server",)
-
-    def __init__(self, name: str, make: Make, server: Node) -> None:
-        super().__init__(name, make)
-        self.server = server
+_SUBMITS, _DECIDES = Life.AFTER[Life.SUBMITS], Life.AFTER[Life.DECIDES]
 
 
-class NodeCollective(Collective["Process", "Call"]):
-    """A collective operation of procs of this server.
+class NodeMeaning(Meaning["Process", "Call"]):
+    """The meaning of a collective operation of procs of this server.
 
     A subclass has `ask`, which gives the host an upcall by `submit`, and may have `take`, which reads its result.
+
+    Args:
+        server: The server.
+        collective: The operation.
     """
 
-    __slots__ = ()
+    __slots__ = ("server",)
 
     host_is_optional = False
     """Whether it succeeds without a host that supports it, as long as all of its procs are of this server."""
 
-    @property
-    def server(self) -> Node:
-        """The machine."""
-        kind = self.membership.kind
-        assert isinstance(kind, NodeKind)
-        return kind.server
+    def __init__(self, server: Node, collective: Collective[Process, Call]) -> None:
+        self.server = server
+        self.collective = collective
 
     # The way up
 
@@ -69,77 +61,84 @@ class NodeCollective(Collective["Process", "Call"]):
 
         Those of groups have their own names: no host knows groups by theirs.
         """
-        membership = self.membership
+        membership = self.collective.membership
         if membership.group:
             # Each caller means those who were in the group when it called.
             return tuple(sorted([*[process.proc for process in membership.members], *membership.others]))
-        return tuple(sorted(set(next(iter(self.said.values()))[0])))
+        return tuple(sorted(set(next(iter(self.collective.said.values()))[0])))
 
     def directives(self, without: frozenset[str] = frozenset()) -> tuple[Info, ...]:
         """Return the directives of all callers as one list, with what the host has to know of this server's procs."""
-        infos = combined([infos for _, infos in self.said.values()], without)
-        if self.membership.group and self.membership.kind.name not in (CONSTRUCT, DESTRUCT):
-            infos = (
-                *[i for i in infos if i.key != keys.GROUP_ID],
-                text(keys.GROUP_ID, self.membership.group.partition("\0")[0]),
-            )
-        if self.status != statuses.SUCCESS:
-            infos = (*[i for i in infos if i.key != keys.LOCAL_COLLECTIVE_STATUS], status_info(self.status))
+        collective, membership = self.collective, self.collective.membership
+        infos = combined([infos for _, infos in collective.said.values()], without)
+        if membership.group and membership.kind.name not in (CONSTRUCT, DESTRUCT):
+            name = text(keys.GROUP_ID, membership.group.partition("\0")[0])
+            infos = (*[i for i in infos if i.key != keys.GROUP_ID], name)
+        if collective.status != statuses.SUCCESS:
+            infos = (*[i for i in infos if i.key != keys.LOCAL_COLLECTIVE_STATUS], status_info(collective.status))
         return infos
 
     def directives_and_gone(self) -> tuple[Info, ...]:
         """Return the directives of all callers, with the procs of this server that do not come any more."""
-        return (*self.directives(), procs(ABSENT, self.gone_procs())) if self.lost else self.directives()
+        return (*self.directives(), procs(ABSENT, self.gone_procs())) if self.collective.lost else self.directives()
 
     def gone_procs(self) -> tuple[Proc, ...]:
         """Return which procs of this server do not come any more."""
-        return tuple(sorted([process.proc for process in self.gone if process not in self.arrived]))
+        gone, arrived = self.collective.gone, self.collective.arrived
+        return tuple(sorted([process.proc for process in gone if process not in arrived])) if gone else ()
 
     def submit(self, op: Op[Any]) -> None:
         """Give the host what the callers say together."""
-        self.step(Life.SUBMITS)
+        collective = self.collective
+        collective.state = _SUBMITS[collective.state]
         self.server.host.upcall(op, self.decided)
 
     # The way down
 
     def decided(self, result: Any, error: BaseException | None) -> None:
         """The host has decided."""
-        if self.state not in ABOVE:
+        collective = self.collective
+        if collective.state not in ABOVE:
             return
-        self.step(Life.DECIDES)
-        self.absent, self.reason = None, ""
+        collective.state = _DECIDES[collective.state]
+        collective.absent, collective.reason = None, ""
         if error is None:
             status = self.take(result)
-        elif self.host_is_optional and not self.membership.others and status_of(error) == statuses.ERR_NOT_SUPPORTED:
+        elif (
+            self.host_is_optional
+            and not collective.membership.others
+            and status_of(error) == statuses.ERR_NOT_SUPPORTED
+        ):
             status = self.take(None)
         else:
-            self.absent, self.reason = absent_of(error), reason_of(error)
+            collective.absent, collective.reason = absent_of(error), reason_of(error)
             status = status_of(error)
         if status is not None:
-            self.finish(status)
+            collective.finish(status)
 
     def take(self, _result: Any) -> int | None:
         """Take in what the host has returned; return the status that it ends with, None where it goes on."""
-        return self.status
+        return self.collective.status
 
     def name_gone(self, status: int) -> None:
         """Name those of this server that have not come, where the host names nobody."""
-        if status == statuses.ERR_PARTIAL_SUCCESS and self.absent is None:
-            self.absent = self.gone_procs() or None
+        if status == statuses.ERR_PARTIAL_SUCCESS and self.collective.absent is None:
+            self.collective.absent = self.gone_procs() or None
 
     def fail(self, status: int) -> None:
         """Answer those who have come that it has failed, and because of whom, if that is known."""
-        absent = self.absent
-        if absent is None and status == statuses.ERR_TIMEOUT and self.awaited:
-            absent = tuple(sorted([process.proc for process in self.missing()]))
-        for peer, tag in self.arrived.values():
-            answer_failure(peer, tag, status, absent, self.reason)
+        collective = self.collective
+        absent = collective.absent
+        if absent is None and status == statuses.ERR_TIMEOUT and collective.awaited:
+            absent = tuple(sorted([process.proc for process in collective.missing()]))
+        for peer, tag in collective.arrived.values():
+            answer_failure(peer, tag, status, absent, collective.reason)
 
     def succeed(self, status: int = statuses.SUCCESS) -> None:
         """Answer those who have come with a status: the same bytes for all who wait alike."""
         kind = last = 0
         data = b""
-        for peer, tag in self.calls():
+        for peer, tag in self.collective.calls():
             if peer.denied:
                 peer.status(tag, peer.denied)
                 peer.denied = 0

@@ -16,8 +16,11 @@ that it does not ask once for each proc.
 
 from __future__ import annotations
 
+from functools import partial
+
+from pypmix.engine.collective.machine import Kind
 from pypmix.engine.collective.rules import FENCE, is_ft
-from pypmix.engine.python.collectives import DESTRUCTS, NodeCollective, NodeKind, address_of, timeout_of, with_ft
+from pypmix.engine.python.collectives import DESTRUCTS, NodeMeaning, address_of, timeout_of, with_ft
 from pypmix.engine.python.modex import is_true
 from pypmix.engine.python.node import Plan
 from pypmix.engine.python.sharing import data_of
@@ -31,8 +34,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from pypmix.engine.collective.machine import Collective
     from pypmix.engine.python.modex import Modex
-    from pypmix.engine.python.node import Node, Peer
+    from pypmix.engine.python.node import Call, Node, Peer
+    from pypmix.engine.python.processes import Process
     from pypmix.engine.python.serverdata import Cache
     from pypmix.standard.releases import Release
 
@@ -53,7 +58,7 @@ class Fences:
 
     def __init__(self, server: Node, modex: Modex) -> None:
         self._server = server
-        self._kind = _FenceKind(server, modex)
+        self._kind: Kind[Process, Call] = Kind(FENCE, partial(Fence, server, modex))
         self._plans: Cache[tuple[bytes, int, Release], Plan] = server.store.cache(MAX_PLANS, Plan.forgotten)
 
     def fence(self, peer: Peer, tag: int, payload: bytes) -> None:
@@ -111,43 +116,42 @@ class Fences:
 _ANSWERED_ALIKE = (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS)
 
 
-class _FenceKind(NodeKind):
-    __slots__ = ("modex",)
-
-    def __init__(self, server: Node, modex: Modex) -> None:
-        super().__init__(FENCE, Fence, server)
-        self.modex = modex
-
-
-class Fence(NodeCollective):
+class Fence(NodeMeaning):
     """One fence."""
 
-    __slots__ = ()
+    __slots__ = ("_modex",)
+
+    def __init__(self, server: Node, modex: Modex, collective: Collective[Process, Call]) -> None:
+        self.server = server
+        self.collective = collective
+        self._modex = modex
 
     def ask(self) -> None:
         """All procs of this server have called a fence in which others take part: hand it to the host."""
         data = b""
-        if self.collect:
-            members = sorted(self.membership.members, key=lambda process: process.proc)
-            here, all = len(members), len(members) + len(self.membership.others)
+        collective = self.collective
+        if collective.collect:
+            membership = collective.membership
+            members = sorted(membership.members, key=lambda process: process.proc)
+            here, all = len(members), len(members) + len(membership.others)
             # All servers together send what one of them may be sent.
             data = data_of(members, max(1, self.server.limits.collected * here // all))
         self.submit(FenceUpcall(self.procs(), self.directives_and_gone(), data))
 
     def take(self, result: Any) -> int:
         """Take in the data of the other servers' procs."""
-        kind = self.membership.kind
-        assert isinstance(kind, _FenceKind)
-        return kind.modex.take_in(result, self.membership.others, "the data of a fence") or self.status
+        collective = self.collective
+        return self._modex.take_in(result, collective.membership.others, "the data of a fence") or collective.status
 
     def ended(self, status: int) -> None:
         """Answer all who have called it."""
+        collective = self.collective
         if status == statuses.ERR_PARTIAL_SUCCESS:
             self.name_gone(status)
-        if self.absent is not None or status not in _ANSWERED_ALIKE:
+        if collective.absent is not None or status not in _ANSWERED_ALIKE:
             self.fail(status)
             return
         self.succeed(status)
-        if self.collect:
-            for peer, _ in self.arrived.values():
-                peer.bundle = self.membership
+        if collective.collect:
+            for peer, _ in collective.arrived.values():
+                peer.bundle = collective.membership

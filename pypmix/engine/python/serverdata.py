@@ -9,7 +9,7 @@ from __future__ import annotations
 from pypmix.engine.groups.talk import text
 from pypmix.engine.python.processes import Namespace, Process
 from pypmix.standard import codes, keys, statuses
-from pypmix.standard._typing import Generic, TypeVar
+from pypmix.standard._typing import TypeVar
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops.connecting import CONNECT_ID, CONNECT_NAME
 from pypmix.standard.types import RANK_LOCAL_PEERS, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
@@ -112,7 +112,7 @@ MAX_ADDRESSES = 1 << 16
 """Of how many groups it is remembered which processes their members are."""
 
 
-class Cache(Generic[K, V]):
+class Cache(dict[K, V]):
     """Results that hold as long as no nspace comes or goes; see `Store.cache`.
 
     Args:
@@ -120,36 +120,25 @@ class Cache(Generic[K, V]):
         forgotten: Called with each value that is forgotten.
     """
 
-    __slots__ = ("_forgotten", "_known", "_size")
+    __slots__ = ("_forgotten", "_size")
 
     def __init__(self, size: int, forgotten: Callable[[V], None] | None) -> None:
-        self._known: dict[K, V] = {}
+        super().__init__()
         self._size = size
         self._forgotten = forgotten
 
-    def __bool__(self) -> bool:
-        return bool(self._known)
-
-    def get(self, key: K) -> V | None:
-        """Return what is remembered."""
-        return self._known.get(key)
-
     def put(self, key: K, value: V) -> None:
         """Remember something."""
-        if len(self._known) >= self._size:
+        if len(self) >= self._size:
             self.clear()
-        self._known[key] = value
-
-    def pop(self, key: K) -> None:
-        """Forget something."""
-        self._known.pop(key, None)
+        self[key] = value
 
     def clear(self) -> None:
         """Forget everything."""
         if self._forgotten is not None:
-            for value in self._known.values():
+            for value in self.values():
                 self._forgotten(value)
-        self._known.clear()
+        super().clear()
 
 
 class Store:
@@ -299,7 +288,7 @@ class Store:
         """A group is no more."""
         self.groups.pop(key, None)
         self.connections.pop(key, None)
-        self._addresses.pop(key)
+        self._addresses.pop(key, None)
         if not self.namesakes:
             return
         name = key.partition("\0")[0]

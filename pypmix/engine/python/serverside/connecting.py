@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from weakref import WeakSet
 
+from pypmix.engine.collective.machine import Kind
 from pypmix.engine.collective.rules import CONNECT, DISCONNECT, is_ft
 from pypmix.engine.common import ignore
 from pypmix.engine.connects import id_of
 from pypmix.engine.groups.talk import ABSENT, flag, found, listed, proc, text
 from pypmix.engine.groups.talk import procs as listing
-from pypmix.engine.python.collectives import NodeCollective, NodeKind, address_of, timeout_of, with_ft
+from pypmix.engine.python.collectives import NodeMeaning, address_of, timeout_of, with_ft
 from pypmix.engine.python.node import Topic, fields_of
 from pypmix.engine.python.serverdata import Connection
 from pypmix.engine.python.serverside.grouprecords import MAX_GROUPS
@@ -67,8 +69,8 @@ class Connecting(Topic):
         super().__init__(server)
         self.records = records
         self.handlers = {Command.CONNECTNB: self._connect, Command.DISCONNECTNB: self._disconnect}
-        self._connects = NodeKind(CONNECT, lambda *opening: _Connect(self, *opening), server)
-        self._disconnects = NodeKind(DISCONNECT, lambda *opening: _Disconnect(self, *opening), server)
+        self._connects: Kind[Process, Call] = Kind(CONNECT, partial(_Connect, self))
+        self._disconnects: Kind[Process, Call] = Kind(DISCONNECT, partial(_Disconnect, self))
         self._awaited: dict[Title, None] = {}
         """Those that a caller of another server wants to hear of each from."""
         self._requested: dict[Title, None] = {}
@@ -86,9 +88,9 @@ class Connecting(Topic):
         if len(self.server.store.groups) >= MAX_GROUPS:
             raise PMIxError(f"{MAX_GROUPS} groups and connections stand", status=statuses.ERR_OUT_OF_RESOURCE)
         group, membership = self._meeting(self._connects, procs, peer.process, id)
-        connect = next((each for each in membership.running if peer.process not in each.arrived), None)
-        arrived = () if connect is None else tuple(connect.arrived)
-        loud = (isinstance(connect, _Connect) and connect.loud) or (
+        under_way = next((each for each in membership.running if peer.process not in each.arrived), None)
+        arrived = () if under_way is None else tuple(under_way.arrived)
+        loud = (under_way is not None and _of(under_way).loud) or (
             bool(self._awaited) and _title(membership) in self._awaited
         )
         each, requests = is_set(infos, CONNECT_NOTIFY_EACH), is_set(infos, CONNECT_NOTIFY_REQ)
@@ -102,8 +104,8 @@ class Connecting(Topic):
                 self.tell_of_comer(membership, process, titles, beyond)
                 beyond = ()
         connect = self._join(membership, group, procs, infos, (peer, tag), timeout)
-        if isinstance(connect, _Connect):
-            connect.loud = connect.loud or loud or each
+        if connect.is_running:
+            _of(connect).loud |= loud or each
 
     def _disconnect(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = fields_of(peer, Command.DISCONNECTNB, payload)
@@ -139,7 +141,7 @@ class Connecting(Topic):
         return (Proc.unchecked(name, RANK_WILDCARD),), rest
 
     def _meeting(
-        self, kind: NodeKind, procs: tuple[Proc, ...], caller: Process, id: str = ""
+        self, kind: Kind[Process, Call], procs: tuple[Proc, ...], caller: Process, id: str = ""
     ) -> tuple[str, Membership[Process, Call]]:
         """Return whom a request means, and by which name if they have one.
 
@@ -231,9 +233,8 @@ class Connecting(Topic):
         if under_way or title not in [(each.id, frozenset(each.formed)) for each in connections]:
             _note(self._awaited, title)
         for connect in under_way:
-            assert isinstance(connect, _Connect)
-            connect.tell_of_all()
-            connect.loud = True
+            _of(connect).tell_of_all()
+            _of(connect).loud = True
         return event
 
     def requested(self, event: Notification) -> Notification | None:
@@ -352,23 +353,22 @@ class Connecting(Topic):
             self._tokens.pop(process, None)
 
 
-class _Joint(NodeCollective):
+class _Joint(NodeMeaning):
     """A connect or a disconnect."""
 
     __slots__ = ("connecting",)
 
-    def __init__(
-        self, connecting: Connecting, membership: Membership[Process, Call], opener: Process, since: float
-    ) -> None:
-        super().__init__(membership, opener, since)
+    def __init__(self, connecting: Connecting, collective: Collective[Process, Call]) -> None:
+        super().__init__(connecting.server, collective)
         self.connecting = connecting
 
     def lacks(self) -> bool:
         """End it where it lacks procs of this server and nobody elsewhere takes part; tell whether it does."""
-        if self.status == statuses.SUCCESS or self.membership.others:
+        collective = self.collective
+        if collective.status == statuses.SUCCESS or collective.membership.others:
             return False
-        self.absent = self.gone_procs()
-        self.finish(self.status)
+        collective.absent = self.gone_procs()
+        collective.finish(collective.status)
         return True
 
     def submitted(self) -> tuple[tuple[Proc, ...], tuple[Info, ...]]:
@@ -388,10 +388,8 @@ class _Connect(_Joint):
 
     __slots__ = ("loud", "made")
 
-    def __init__(
-        self, connecting: Connecting, membership: Membership[Process, Call], opener: Process, since: float
-    ) -> None:
-        super().__init__(connecting, membership, opener, since)
+    def __init__(self, connecting: Connecting, collective: Collective[Process, Call]) -> None:
+        super().__init__(connecting, collective)
         self.loud = False
         self.made = Connected()
 
@@ -402,14 +400,16 @@ class _Connect(_Joint):
 
     def tell_of_all(self) -> None:
         """Tell of all who have come, where nobody has been told of them."""
-        id = self.membership.id
-        for process in () if self.loud else tuple(self.arrived):
-            self.connecting.tell_of_comer(self.membership, process, (text(CONNECT_ID, id),) if id else ())
+        membership = self.collective.membership
+        infos = (text(CONNECT_ID, membership.id),) if membership.id else ()
+        for process in () if self.loud else tuple(self.collective.arrived):
+            self.connecting.tell_of_comer(membership, process, infos)
 
     def take(self, result: object) -> int:
         """Take in what the host has assigned."""
+        collective = self.collective
         if result is None:
-            return self.status
+            return collective.status
         try:
             self.made = self._read(result)
         except NotFound as problem:
@@ -418,8 +418,8 @@ class _Connect(_Joint):
             self.server.host.log(f"the host answered a connect with nonsense: {problem}")
             return statuses.ERROR
         # Participants elsewhere may have said that it goes on without who has ended.
-        self.ft = self.ft or bool(self.made.nspace) or is_set(self.made.directives, CONNECT_OPTIONAL)
-        return self.status
+        collective.ft = collective.ft or bool(self.made.nspace) or is_set(self.made.directives, CONNECT_OPTIONAL)
+        return collective.status
 
     def _read(self, result: object) -> Connected:
         """Return the nspace that the host has assigned, and who has which rank.
@@ -439,9 +439,9 @@ class _Connect(_Joint):
         store = self.server.store
         if store.get(nspace) is not None or nspace in store.groups:
             raise ValueError(f"there is {nspace!r} already")
-        came = [process.proc for process in self.arrived]
+        came = [process.proc for process in self.collective.arrived]
         if not members:
-            others = self.membership.others
+            others = self.collective.membership.others
             members = tuple(sorted({*came, *(store.expand(others)[1] if others else ())}))
         distinct = set(members)
         if any(type(each) is not Proc or each.rank > RANK_VALID for each in members) or len(distinct) < len(members):
@@ -452,10 +452,11 @@ class _Connect(_Joint):
 
     def ended(self, status: int) -> None:
         """Answer the callers, with the job info of the others' nspaces and what the host has assigned."""
-        made, membership, store = self.made, self.membership, self.server.store
-        given = [*made.directives, *[info for _, infos in self.said.values() for info in infos]]
+        made, store, collective = self.made, self.server.store, self.collective
+        membership = collective.membership
+        given = [*made.directives, *[info for _, infos in collective.said.values() for info in infos]]
         known = self.connecting.over(membership)
-        known = known or any(is_set(infos, CONNECT_NOTIFY_EACH) for _, infos in self.said.values())
+        known = known or any(is_set(infos, CONNECT_NOTIFY_EACH) for _, infos in collective.said.values())
         if not known and is_set(made.directives, CONNECT_NOTIFY_EACH):
             # That somebody elsewhere wants to hear of each one has come to light with the end alone.
             self.tell_of_all()
@@ -474,7 +475,7 @@ class _Connect(_Joint):
             self.fail(statuses.ERR_NOT_FOUND)
             return
         records = self.connecting.records() if made.nspace else None
-        callers, said = dict(self.arrived), dict(self.said)
+        callers, said = dict(collective.arrived), dict(collective.said)
         if records is not None:
             flags = is_set(given, CONNECT_EARLY_TERM), is_set(given, CONNECT_NOTIFY_EACH)
             connection = store.connections[made.nspace] = Connection(made.nspace, membership.id, *flags)
@@ -527,20 +528,27 @@ class _Disconnect(_Joint):
     def ended(self, status: int) -> None:
         """Answer the callers; the connections that they have named are over, unless it has failed."""
         connections = self._connections()
-        if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS) or self.absent is not None:
+        if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS) or self.collective.absent is not None:
             for connection in connections:
                 connection.parting = False
             self.fail(status)
             return
         for connection in connections:
             self.connecting.records().dissolve(connection.nspace)
-        for peer, tag in self.arrived.values():
+        for peer, tag in self.collective.arrived.values():
             peer.status(tag, status)
 
     def _connections(self) -> list[Connection]:
         """Return the connections that it is of."""
         known = self.server.store.connections
-        return [known[name] for name in sorted(self.membership.groups) if name in known]
+        return [known[name] for name in sorted(self.collective.membership.groups) if name in known]
+
+
+def _of(connect: Collective[Process, Call]) -> _Connect:
+    """Return what a connect under way means."""
+    meaning = connect.meaning
+    assert isinstance(meaning, _Connect)
+    return meaning
 
 
 def _title(membership: Membership[Process, Call]) -> Title:

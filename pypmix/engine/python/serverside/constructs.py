@@ -36,7 +36,7 @@ from pypmix.engine.groups.talk import (
     size,
     text,
 )
-from pypmix.engine.python.collectives import NodeCollective, status_info
+from pypmix.engine.python.collectives import NodeMeaning, status_info
 from pypmix.engine.python.node import answer_failure
 from pypmix.engine.python.serverdata import Group
 from pypmix.engine.python.serverside.forming import ABORTED, Forming, Outcome, told, told_as
@@ -60,7 +60,7 @@ from pypmix.standard.types import Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pypmix.engine.collective.machine import Membership
+    from pypmix.engine.collective.machine import Collective
     from pypmix.engine.python.node import Call
     from pypmix.engine.python.processes import Process
     from pypmix.engine.python.serverside.forming import Shared
@@ -72,6 +72,9 @@ OWN = frozenset({keys.GROUP_INFO, keys.GROUP_ENDPT_DATA, REACTS, keys.PROC_INFO_
 
 The last is what it has committed, which others get when they ask.
 """
+
+
+_MAY_ASK = Life.READY, Life.HEARS
 
 
 class Constructing(Forming):
@@ -90,7 +93,7 @@ class Constructing(Forming):
         raise NotImplementedError
 
 
-class Construct(NodeCollective):
+class Construct(NodeMeaning):
     """One construct under way, as its callers of this server see it.
 
     Attributes:
@@ -138,12 +141,11 @@ class Construct(NodeCollective):
 
     host_is_optional = True
 
-    def __init__(
-        self, groups: Constructing, membership: Membership[Process, Call], opener: Process, since: float
-    ) -> None:
-        super().__init__(membership, opener, since)
+    def __init__(self, groups: Constructing, collective: Collective[Process, Call]) -> None:
+        self.server = groups.server
+        self.collective = collective
         self._groups = groups
-        self.name = membership.id
+        self.name = collective.membership.id
         self.plan: Plan | None = None
         self.flags: set[str] = set()
         self.lacking: tuple[Proc, ...] = ()
@@ -166,17 +168,17 @@ class Construct(NodeCollective):
     @property
     def here(self) -> list[Proc]:
         """The procs of this server that take part."""
-        return [process.proc for process in self.membership.members]
+        return [process.proc for process in self.collective.membership.members]
 
     def called(self, process: Process, plan: Plan) -> None:
         """A proc is about to come, and says this."""
         if self.plan is not plan:
-            self.plan = None if self.arrived else plan
+            self.plan = None if self.collective.arrived else plan
         given = plan.given
         if not given:
             return
         self.flags |= given & CONSTRUCT_FT
-        self.ft = self.ft or bool(self.flags)
+        self.collective.ft = self.collective.ft or bool(self.flags)
         if keys.GROUP_LEADER in given and self.declared is None:
             self.declared = process.proc
             if self.leader is None:
@@ -186,7 +188,7 @@ class Construct(NodeCollective):
 
     def added(self) -> tuple[Proc, ...]:
         """Return the procs that its callers add."""
-        infos = [info for _, said in self.said.values() for info in said]
+        infos = [info for _, said in self.collective.said.values() for info in said]
         members = self.here
         return tuple(dict.fromkeys([each for each in listed_all(infos, keys.GROUP_ADD_MEMBERS) if each not in members]))
 
@@ -194,25 +196,29 @@ class Construct(NodeCollective):
 
     def ask(self) -> None:
         """Ask the host, unless callers are still to react, or procs that it adds are to come."""
-        if self.state == Life.ADDS:
-            self.step(Life.LOOKS)
-        elif self.state not in (Life.READY, Life.HEARS):
+        collective = self.collective
+        if collective.state == Life.ADDS:
+            collective.step(Life.LOOKS)
+        elif collective.state not in _MAY_ASK:
             return
-        self.look()
-        if not self.is_running:
-            return
+        if collective.gone:
+            self.look()
+            if not collective.is_running:
+                return
         if self.due:
-            if self.state == Life.READY:
-                self.step(Life.FAILS)
+            if collective.state == Life.READY:
+                collective.step(Life.FAILS)
             return
-        if self.state == Life.HEARS:
-            self.step(Life.HEARD)
-        if not self.membership.others and self._lacks():
-            return
-        plan = self.plan
-        if plan is None or not plan.plain or self.gone or self.round > 1 or self.extended:
+        if collective.state == Life.HEARS:
+            collective.step(Life.HEARD)
+        plan, others = self.plan, collective.membership.others
+        if plan is None or not plan.plain or collective.gone or self.round > 1 or self.extended:
+            if not others and self._lacks():
+                return
             plan = self.plan = None
-        self.alone = not self.membership.others and (plan is not None or not self._adds_others())
+            self.alone = not others and not self._adds_others()
+        else:
+            self.alone = not others
         if plan is not None and plan.question is not None:
             members, directives, self._order = plan.question
         else:
@@ -223,7 +229,8 @@ class Construct(NodeCollective):
 
     def _lacks(self) -> bool:
         """Tell whether a construct of this server's procs alone has to wait for some that it adds, or has failed."""
-        absent = () if self.ft else self.gone_procs()
+        collective = self.collective
+        absent = () if collective.ft else self.gone_procs()
         added = () if absent or (self.plan is not None and self.plan.plain) else self.added()
         if added and not self._adds_others():
             store = self.server.store
@@ -232,13 +239,13 @@ class Construct(NodeCollective):
             living = [each for each in lacking if (process := store.here(each)) is not None and not process.left]
             if living and not self.extended:
                 self._groups.wait(self)
-                self.step(Life.LACKS)
+                collective.step(Life.LACKS)
                 return True
             self.lacking = lacking
-            absent = () if self.ft else lacking
+            absent = () if collective.ft else lacking
         if absent:
-            self.absent = absent
-            self.finish(statuses.ERR_PARTIAL_SUCCESS)
+            collective.absent = absent
+            collective.finish(statuses.ERR_PARTIAL_SUCCESS)
         return bool(absent)
 
     def _adds_others(self) -> bool:
@@ -247,18 +254,18 @@ class Construct(NodeCollective):
 
     def _question(self) -> tuple[tuple[Proc, ...], tuple[Info, ...]]:
         """Return the procs and the directives with which the host is asked; note the order, and what each says."""
-        others, added = self.membership.others, self.added()
-        shared = self._shared = {process.proc: group_info(infos) for process, (_, infos) in self.said.items()}
+        others, said, added = self.collective.membership.others, self.collective.said, self.added()
+        shared = self._shared = {process.proc: group_info(infos) for process, (_, infos) in said.items()}
         guests = {} if others else self._groups.guests(self.name, added)
         shared.update({guest: group_info(infos) for guest, infos in guests.items()})
-        flat = {id(named): self._groups.flat(named) for named, _ in self.said.values()}
+        flat = {id(named): self._groups.flat(named) for named, _ in said.values()}
         order = agreed_order(
             Wish(
                 flat[id(named)],
                 self._groups.flat(listed(infos, keys.GROUP_FINAL_MEMBERSHIP_ORDER)),
                 process.proc == self.leader,
             )
-            for process, (named, infos) in self.said.items()
+            for process, (named, infos) in said.items()
         )
         members = self.procs()
         gone = self.gone_procs()
@@ -290,7 +297,7 @@ class Construct(NodeCollective):
         try:
             infos: tuple[Info, ...] = () if result is None else tuple(result)  # type: ignore[arg-type]
             instances("the answer", infos, Info)
-            stands = not (self.membership.others and listed(infos, ABSENT)) or any(
+            stands = not (self.collective.membership.others and listed(infos, ABSENT)) or any(
                 info.key == keys.GROUP_MEMBERSHIP for info in infos
             )
             if stands:
@@ -305,7 +312,7 @@ class Construct(NodeCollective):
 
     def _again(self, infos: tuple[Info, ...]) -> None:
         """Procs elsewhere have ended, and the callers here have not heard of it: they may react to that."""
-        self.step(Life.AGAIN)
+        self.collective.step(Life.AGAIN)
         self.round += 1
         self.leader = found(infos, GROUP_LEADER_PROC, Proc)
         self.claims.clear()
@@ -317,7 +324,7 @@ class Construct(NodeCollective):
             or self.leader not in absent
         )
         for failed in sorted(absent):
-            if failed not in self.told and self.is_running:
+            if failed not in self.told and self.collective.is_running:
                 self.told.add(failed)
                 if failed == self.leader or notify:
                     self._fail_proc(failed)
@@ -347,7 +354,7 @@ class Construct(NodeCollective):
             TypeError: It is nothing that a host returns.
             ValueError: It makes no sense.
         """
-        membership, plan = self.membership, self.plan
+        collective, membership, plan = self.collective, self.collective.membership, self.plan
         absent = () if membership.others else (*self.gone_procs(), *self.lacking)
         members: tuple[Proc, ...] = ()
         if all(info.key != keys.GROUP_MEMBERSHIP for info in infos):
@@ -362,10 +369,10 @@ class Construct(NodeCollective):
             members = tuple([each for each in members if each not in absent])
         inside = frozenset(members)
         # The host may know of the end of a caller before this server has read its last word.
-        missing = [each.proc for each in self.arrived if each.registered and each.proc not in inside]
+        missing = [each.proc for each in collective.arrived if each.registered and each.proc not in inside]
         if missing:
             raise ValueError(f"{missing[0]} is not among the members")
-        numbered = any(is_set(said, keys.GROUP_ASSIGN_CONTEXT_ID) for _, said in self.said.values())
+        numbered = any(is_set(said, keys.GROUP_ASSIGN_CONTEXT_ID) for _, said in collective.said.values())
         if context_id is None and numbered and not membership.others:
             context_id = self._groups.new_context_id()
         leader = self.leader
@@ -384,25 +391,30 @@ class Construct(NodeCollective):
 
     def ended(self, status: int) -> None:
         """Answer the callers; if it has succeeded, the group stands."""
-        groups, outcome = self._groups, self.outcome
+        groups, outcome, collective = self._groups, self.outcome, self.collective
         groups.over(self, status, outcome if status == statuses.SUCCESS else None)
         if status == statuses.SUCCESS and outcome is not None:
             group = Group(outcome.leader, *self._kept(), outcome.context_id)
-            if not self.as_asked or self.plan is None or not groups.stands_as_asked(self, self.plan, outcome, group):
-                groups.stands(self.name, outcome, group, dict(self.arrived), agreed=not self.alone)
+            plan = self.plan if self.as_asked else None
+            if plan is None or not groups.stands_as_asked(self.name, collective, plan, outcome, group):
+                groups.stands(self.name, outcome, group, dict(collective.arrived), agreed=not self.alone)
             return
-        if self.asked:
+        if collective.asked:
             self._cancel(status)
-        elif status == statuses.ERR_TIMEOUT and self.round > 1 and not self.cancelled and self.ended_in != Life.DECIDED:
+        elif status == statuses.ERR_TIMEOUT and not self.cancelled and self._is_due():
             # Its callers have not said in time what they make of a failure.
             self._withdraw(status)
-        if self.membership.others and self.leader in self.told and not self.aborted:
+        if collective.membership.others and self.leader in self.told and not self.aborted:
             self._select(None)
         if status not in ABORTED:
             self.fail(status or statuses.ERROR)
             return
-        for peer, tag in self.arrived.values():
-            answer_failure(peer, tag, told_as(status, peer), self.absent, self.reason)
+        for peer, tag in collective.arrived.values():
+            answer_failure(peer, tag, told_as(status, peer), collective.absent, collective.reason)
+
+    def _is_due(self) -> bool:
+        """Tell whether the other servers wait for this one, which has asked once and has not asked again."""
+        return self.round > 1 and self.collective.ended_in != Life.DECIDED
 
     def _kept(self) -> tuple[bool, bool]:
         return keys.GROUP_NOTIFY_TERMINATION in self.flags, keys.GROUP_FT_COLLECTIVE in self.flags
@@ -411,17 +423,18 @@ class Construct(NodeCollective):
         """Nobody is left of those who had called."""
         self._groups.over(self, statuses.GROUP_CONSTRUCT_ABORT, None)
         # Where other servers take part, the host learns from deaths that nobody is left.
-        if self.asked and not self.membership.others:
+        if self.collective.asked and not self.collective.membership.others:
             self._cancel()
 
     # Giving up
 
     def give_up(self, status: int) -> None:
         """End it here and now, and have its other servers told."""
-        if self.is_running:
-            if self.membership.others and not self.asked:
+        collective = self.collective
+        if collective.is_running:
+            if collective.membership.others and not collective.asked:
                 self._withdraw(status)
-            self.finish(status)
+            collective.finish(status)
 
     def _withdraw(self, status: int) -> None:
         """Have the other servers told, which wait for this one, that it is over here."""
@@ -440,30 +453,31 @@ class Construct(NodeCollective):
         Args:
             quiet: The procs are not told by an event.
         """
-        if self.cancelled or not self.is_running:
+        collective = self.collective
+        if self.cancelled or not collective.is_running:
             return
         self.aborted = True
-        self._groups.owe(self.name, set(self.missing()), statuses.GROUP_CONSTRUCT_ABORT)
+        self._groups.owe(self.name, set(collective.missing()), statuses.GROUP_CONSTRUCT_ABORT)
         if not quiet:
             self._tell(statuses.GROUP_CONSTRUCT_ABORT, self.here)
-            if self.membership.others:
-                to = procs(keys.EVENT_CUSTOM_RANGE, sorted(self.membership.others))
+            if collective.membership.others:
+                to = procs(keys.EVENT_CUSTOM_RANGE, sorted(collective.membership.others))
                 infos = (to, flag(keys.EVENT_NON_DEFAULT), text(keys.GROUP_ID, self.name))
                 self.server.host.upcall(NotifyEvent(statuses.GROUP_CONSTRUCT_ABORT, RANGE_CUSTOM, infos), ignore)
-        if not self.asked or self.alone:
+        if not collective.asked or self.alone:
             self.give_up(statuses.GROUP_CONSTRUCT_ABORT)
             return
         # All servers must come to the same end: the host knows whether the group stood before this.
         self.cancelled = True
-        self.step(Life.GIVES_UP)
+        collective.step(Life.GIVES_UP)
 
         def over() -> None:
-            self.finish(statuses.GROUP_CONSTRUCT_ABORT)
+            collective.finish(statuses.GROUP_CONSTRUCT_ABORT)
 
         def given_up(_result: object, error: BaseException | None) -> None:
             if error is not None:
                 over()
-            elif self.is_running:
+            elif collective.is_running:
                 self.server.clock.call_later(HOST_PATIENCE, over)
 
         self.server.host.upcall(GroupUpcall(GROUP_CANCEL, self.name), given_up)
@@ -473,14 +487,15 @@ class Construct(NodeCollective):
         if keys.GROUP_OPTIONAL not in self.flags or self.extended:
             return False
         self.extended = True
-        if self.asked:
-            self.step(Life.GIVES_UP)
+        collective = self.collective
+        if collective.asked:
+            collective.step(Life.GIVES_UP)
             self._cancel(statuses.ERR_TIMEOUT)
-            self.expire(HOST_PATIENCE, statuses.ERR_TIMEOUT)
+            collective.expire(HOST_PATIENCE, statuses.ERR_TIMEOUT)
         else:
-            missing = self.missing()
+            missing = collective.missing()
             self._groups.owe(self.name, set(missing), statuses.ERR_TIMEOUT)
-            self.without(missing)
+            collective.without(missing)
             # Where all of them have come, it waits for some that they add.
             self.ask()
         return True
@@ -489,10 +504,11 @@ class Construct(NodeCollective):
 
     def look(self) -> None:
         """Tell of failures here that callers have not heard of, where nobody elsewhere has a say in it."""
-        if self.membership.others or not self.gone:
+        collective = self.collective
+        if collective.membership.others or not collective.gone:
             return
         for failed in self.gone_procs():
-            if failed in self.told or keys.GROUP_OPTIONAL in self.flags or not self.is_running:
+            if failed in self.told or keys.GROUP_OPTIONAL in self.flags or not collective.is_running:
                 continue
             if failed == self.leader or keys.GROUP_NOTIFY_TERMINATION in self.flags:
                 self._fail_proc(failed)
@@ -502,7 +518,8 @@ class Construct(NodeCollective):
         self.told.add(failed)
         leads = failed == self.leader
         targets = self.here if leads or self.leader is None else [self.leader]
-        waiting = {each for each in self.reacting if each in self.arrived and each.proc in targets and not each.left}
+        came = self.reacting.intersection(self.collective.arrived)
+        waiting = {each for each in came if each.proc in targets and not each.left}
         if waiting:
             self.due[failed] = waiting
         self._tell(
@@ -526,10 +543,11 @@ class Construct(NodeCollective):
 
     def departed(self, process: Process, lost: bool) -> None:
         """A proc of its own has ended: it will not react to anything any more."""
-        if self.asked:
-            if lost and process in self.gone and not self.membership.others and not self.ft:
+        collective = self.collective
+        if collective.asked:
+            if lost and process in collective.gone and not collective.membership.others and not collective.ft:
                 if self.alone:
-                    self.finish(statuses.ERR_PARTIAL_SUCCESS)
+                    collective.finish(statuses.ERR_PARTIAL_SUCCESS)
                 else:
                     self.abort(quiet=True)
             return
@@ -537,7 +555,7 @@ class Construct(NodeCollective):
         for failed in list(self.due):
             if process in self.due.get(failed, ()):
                 self._settled(process, failed)
-        if self.is_running:
+        if collective.is_running:
             self.look()
             self.ask()
 
@@ -554,19 +572,19 @@ class Construct(NodeCollective):
 
     def _choose(self) -> None:
         """All have said whether they want to lead: the first of them in the order of procs does."""
-        if self.membership.others:
+        if self.collective.membership.others:
             return
         winner = min(self.claims, default=None)
         self.claims.clear()
         self._select(winner)
-        if winner is None and not self.ft:
+        if winner is None and not self.collective.ft:
             self.abort(quiet=True)
 
     def _select(self, winner: Proc | None) -> None:
         """Tell who leads, or that nobody does."""
         self.leader = winner
         if winner is not None:
-            self.ft = True
+            self.collective.ft = True
             infos: tuple[Info, ...] = (proc(keys.GROUP_LEADER, winner),)
         else:
             infos = (Info(ERROR_STATUS, Value(codes.STATUS, statuses.ERR_NOT_FOUND)),)

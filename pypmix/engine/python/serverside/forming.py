@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from pypmix.engine.python.collectives import NodeCollective
+    from pypmix.engine.collective.machine import Collective
+    from pypmix.engine.python.collectives import NodeMeaning
     from pypmix.engine.python.node import Call, Form, Node, Peer
     from pypmix.engine.python.processes import Process
     from pypmix.engine.python.serverdata import Group
@@ -229,24 +230,26 @@ class Forming(Topic):
                 flat.update(dict.fromkeys([process.proc for process in space.processes.values()]))
         return tuple(flat)
 
-    def everyone(self, collective: NodeCollective) -> tuple[Proc, ...]:
+    def everyone(self, destruct: NodeMeaning) -> tuple[Proc, ...]:
         """Return all procs of a destruct in order; of those that were destructed last it is known."""
         members, others, everyone = self._listed
-        membership = collective.membership
+        membership = destruct.collective.membership
         if members is not membership.members or others is not membership.others:
-            everyone = collective.procs()
+            everyone = destruct.procs()
             self._listed = membership.members, membership.others, everyone
         return everyone
 
     # Ends
 
-    def stands_as_asked(self, construct: NodeCollective, plan: Plan, outcome: Outcome, group: Group) -> bool:
+    def stands_as_asked(
+        self, name: str, collective: Collective[Process, Call], plan: Plan, outcome: Outcome, group: Group
+    ) -> bool:
         """Answer who has constructed a group that is just what all have asked for, and note it; return whether it is.
 
         The answers go first: who has them goes on in the meantime.
         """
-        store, name = self.server.store, construct.membership.id
-        if len(plan.nspaces) > 1 or len(construct.arrived) < len(plan.members):
+        store = self.server.store
+        if len(plan.nspaces) > 1 or len(collective.arrived) < len(plan.members):
             return False
         if name in store.groups or name in store.namesakes:
             return False
@@ -256,7 +259,7 @@ class Forming(Topic):
         form: Form | None = None
         last = 0
         data = b""
-        for peer, tag in construct.calls():
+        for peer, tag in collective.calls():
             if peer.form is not form or tag != last:
                 form, last = peer.form, tag
                 payload = packed.get(form)

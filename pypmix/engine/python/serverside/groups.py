@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from operator import itemgetter
 
-from pypmix.engine.collective.machine import Life, Membership
+from pypmix.engine.collective.machine import Kind, Life, Membership
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, is_ft
 from pypmix.engine.common import Pending
 from pypmix.engine.groups.talk import REACTION, SAYS, VERDICT, flag, found, procs
-from pypmix.engine.python.collectives import NodeCollective, NodeKind, timeout_of
+from pypmix.engine.python.collectives import NodeMeaning, timeout_of
 from pypmix.engine.python.serverside.constructs import Construct, Constructing
 from pypmix.engine.python.serverside.forming import told_as
 from pypmix.engine.python.serverside.grouprecords import GONE, MAX_GROUPS
@@ -35,87 +36,40 @@ if TYPE_CHECKING:
     from pypmix.engine.python.serverside.inviting import Inviting
     from pypmix.standard.ops import Notification
 
-
-class _Repeated:
-    """A request that others may repeat byte by byte, because all of a group send it: it is not read again.
-
-    Args:
-        groups: The groups.
-        payload: Its bytes.
-        form: How the client packs that sent it.
-        plan: What it says.
-        collective: What it is part of.
-        said: The procs and directives that it contributes.
-    """
-
-    __slots__ = ("_collective", "_form", "_groups", "_plan", "_said", "payload")
-
-    def __init__(
-        self,
-        groups: Groups,
-        payload: bytes,
-        form: Form,
-        plan: Plan,
-        collective: Collective[Process, Call],
-        said: Said,
-    ) -> None:
-        self._groups = groups
-        self.payload = payload
-        self._form = form
-        self._plan = plan
-        self._collective = collective
-        self._said = said
-
-    def join(self, peer: Peer, tag: int) -> bool:
-        """Take in that a client repeats it; return False where it has to be read like any other."""
-        collective, plan, process = self._collective, self._plan, peer.process
-        membership = collective.membership
-        if peer.form is not self._form or peer.finalized or collective.state != Life.GATHERS:
-            return False
-        if process in collective.arrived or process not in membership.members:
-            return False
-        store = peer.server.store
-        if not isinstance(collective, Construct):
-            if store.groups.get(membership.group) is not self._said[0]:
-                return False
-        elif plan.version != store.version or self._groups.owed:
-            return False
-        elif plan.given:
-            collective.called(process, plan)
-        collective.come(process, (peer, tag), False, plan.timeout, self._said)
-        if collective.gone and isinstance(collective, Construct) and collective.is_running:
-            collective.look()
-        return True
+    Read = tuple[bytes, Form, Plan, Collective[Process, Call], Said, Construct | None]
+    """A request: its bytes, how its client packs, what it says, what it is part of and contributes, what that means."""
 
 
-class _Destruct(NodeCollective):
+class _Destruct(NodeMeaning):
     """One destruct of a group, by its members."""
 
     __slots__ = ("_groups",)
 
     host_is_optional = True
 
-    def __init__(self, groups: Forming, membership: Membership[Process, Call], opener: Process, since: float) -> None:
-        super().__init__(membership, opener, since)
+    def __init__(self, groups: Forming, collective: Collective[Process, Call]) -> None:
+        self.server = groups.server
+        self.collective = collective
         self._groups = groups
 
     def ask(self) -> None:
         """All members of this server have come: ask the host."""
+        collective = self.collective
         directives: tuple[Info, ...] = ()
-        if self.lost or any(map(_INFOS, self.said.values())):
+        if collective.lost or any(map(_INFOS, collective.said.values())):
             directives = self.directives_and_gone()
-        members = self._groups.everyone(self)
-        self.submit(GroupUpcall(GROUP_DESTRUCT, self.membership.group.partition("\0")[0], members, directives))
+        name, members = collective.membership.group.partition("\0")[0], self._groups.everyone(self)
+        self.submit(GroupUpcall(GROUP_DESTRUCT, name, members, directives))
 
     def ended(self, status: int) -> None:
         """Answer the callers; the group is no more, unless it has failed."""
-        name, records = self.membership.group, self._groups.records
-        if self.asked:
+        name, records = self.collective.membership.group, self._groups.records
+        if self.collective.asked:
             self._groups.cancel(name.partition("\0")[0], status)
         if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS):
             self.fail(status)
             return
-        if self.gone:
+        if self.collective.gone:
             records.mourn(name)
         if status == statuses.SUCCESS:
             # Who has the answer goes on in the meantime.
@@ -144,12 +98,12 @@ class Groups(Constructing):
             Command.GROUP_INVITE: lambda *request: self.inviting.invite(*request),
             Command.GROUP_JOIN: lambda *request: self.inviting.join(*request),
         }
-        self._constructs = NodeKind(CONSTRUCT, lambda *opening: Construct(self, *opening), server)
-        self._destructs = NodeKind(DESTRUCT, lambda *opening: _Destruct(self, *opening), server)
+        self._constructs: Kind[Process, Call] = Kind(CONSTRUCT, partial(Construct, self))
+        self._destructs: Kind[Process, Call] = Kind(DESTRUCT, partial(_Destruct, self))
         self.under_way: dict[str, list[Construct]] = {}
         self._bootstrapping: Bootstrapping | None = None
         self._inviting: Inviting | None = None
-        self._repeated: _Repeated | None = None
+        self._last: Read | None = None
         """The last request, which the others of its group are likely to send in the same bytes."""
         self.plans = Plans(server.store)
 
@@ -174,9 +128,27 @@ class Groups(Constructing):
     # Requests
 
     def _repeats(self, peer: Peer, tag: int, payload: bytes) -> bool:
-        """Tell whether a request repeats the last one, and has joined what that is part of."""
-        repeated = self._repeated
-        return repeated is not None and payload == repeated.payload and repeated.join(peer, tag)
+        """Tell whether a request repeats the last one byte by byte, and has joined what that is part of."""
+        if self._last is None or payload != self._last[0]:
+            return False
+        _, form, plan, collective, said, construct = self._last
+        process, membership = peer.process, collective.membership
+        if peer.form is not form or peer.finalized or collective.state != Life.GATHERS:
+            return False
+        if process in collective.arrived or process not in membership.members:
+            return False
+        store = self.server.store
+        if construct is None:
+            if store.groups.get(membership.group) is not said[0]:
+                return False
+        elif plan.version != store.version or self.owed:
+            return False
+        elif plan.given:
+            construct.called(process, plan)
+        collective.come(process, (peer, tag), False, plan.timeout, said)
+        if construct is not None and collective.gone and collective.is_running:
+            construct.look()
+        return True
 
     def _construct(self, peer: Peer, tag: int, payload: bytes) -> None:
         if self._repeats(peer, tag, payload):
@@ -213,12 +185,12 @@ class Groups(Constructing):
                 raise PMIxError(f"there is a group {name!r} already", status=statuses.ERR_EXISTS)
         construct = self._meeting(name, process, members, others)
         construct.called(process, plan)
-        contribution = plan.named, plan.infos
-        construct.come(process, (peer, tag), False, plan.timeout, contribution)
-        if construct.gone and construct.is_running:
+        collective, contribution = construct.collective, (plan.named, plan.infos)
+        collective.come(process, (peer, tag), False, plan.timeout, contribution)
+        if collective.gone and collective.is_running:
             construct.look()
         if said is plan:
-            self._repeated = _Repeated(self, payload, peer.form, plan, construct, contribution)
+            self._last = payload, peer.form, plan, collective, contribution, construct
 
     def _meeting(self, name: str, process: Process, members: frozenset[Process], others: frozenset[Proc]) -> Construct:
         """Return the construct that a caller means.
@@ -228,9 +200,9 @@ class Groups(Constructing):
                 already, or the others go on without it (`ERR_EXISTS`).
         """
         for construct in self.under_way.get(name, ()):
-            membership = construct.membership
+            collective, membership = construct.collective, construct.collective.membership
             if (membership.members is members or membership.members == members) and _alike(membership.others, others):
-                if process in construct.arrived or construct.state != Life.GATHERS:
+                if process in collective.arrived or collective.state != Life.GATHERS:
                     raise PMIxError(f"{name!r} is constructed already", status=statuses.ERR_EXISTS)
                 return construct
             if membership.members.isdisjoint(members):
@@ -238,14 +210,14 @@ class Groups(Constructing):
             if process in membership.members:
                 # Those who wait for it would wait for ever; and those whom it has named, for the others.
                 self.owe(
-                    name, (membership.members | members) - {process} - set(construct.arrived), statuses.ERR_BAD_PARAM
+                    name, (membership.members | members) - {process} - set(collective.arrived), statuses.ERR_BAD_PARAM
                 )
                 construct.give_up(statuses.ERR_BAD_PARAM)
             raise PMIxError(f"others construct {name!r} of other procs", status=statuses.ERR_BAD_PARAM)
         collectives = self.server.collectives
         begun = collectives.begin(
             Membership(collectives, self._constructs, f"{CONSTRUCT} {name}", members, others), process
-        )
+        ).meaning
         assert isinstance(begun, Construct)
         self.under_way.setdefault(name, []).append(begun)
         return begun
@@ -256,7 +228,7 @@ class Groups(Constructing):
         running.remove(construct)
         if not running:
             del self.under_way[construct.name]
-        if self._bootstrapping is not None and not construct.membership.others:
+        if self._bootstrapping is not None and not construct.collective.membership.others:
             self._bootstrapping.over(construct.name, status, outcome)
 
     def _with_each_added(self, infos: tuple[Info, ...]) -> tuple[Info, ...]:
@@ -271,7 +243,7 @@ class Groups(Constructing):
         collective = self.destruct(peer, tag, name or "", plan.infos, plan.timeout)
         said = collective.said.get(peer.process)
         if said is not None and said[1] is plan.infos:
-            self._repeated = _Repeated(self, payload, peer.form, plan, collective, said)
+            self._last = payload, peer.form, plan, collective, said, None
 
     def destruct(
         self, peer: Peer, tag: int, called: str, infos: tuple[Info, ...], timeout: float | None = None
@@ -317,7 +289,7 @@ class Groups(Constructing):
         named = [
             name
             for name, made in self.under_way.items()
-            if any(other in construct.membership.others for construct in made)
+            if any(other in construct.collective.membership.others for construct in made)
         ]
         return tuple(dict.fromkeys([*named, *self._gathered()]))
 
@@ -336,7 +308,7 @@ class Groups(Constructing):
             return says == GONE
         failed, verdict = found(event.infos, keys.EVENT_AFFECTED_PROC, Proc), found(event.infos, VERDICT, str)
         for construct in self.under_way.get(found(event.infos, keys.GROUP_ID, str) or "", [])[:]:
-            if process in construct.membership.members:
+            if process in construct.collective.membership.members:
                 construct.reacted(process, failed, verdict)
         return True
 
@@ -348,7 +320,7 @@ class Groups(Constructing):
         """An event about groups has been raised, and those in its range know of it."""
         if event.code == statuses.GROUP_CONSTRUCT_ABORT:
             for construct in self.under_way.get(found(event.infos, keys.GROUP_ID, str) or "", [])[:]:
-                if self.server.store.find(event.source) in construct.membership.members:
+                if self.server.store.find(event.source) in construct.collective.membership.members:
                     construct.abort(quiet=True)
         self.records.happened(event)
         if self._inviting is not None:
@@ -358,7 +330,8 @@ class Groups(Constructing):
 
     def departed(self, process: Process, lost: bool) -> None:
         for construct in [each for made in self.under_way.values() for each in made]:
-            if process in construct.membership.members and construct.is_running:
+            collective = construct.collective
+            if process in collective.membership.members and collective.is_running:
                 construct.departed(process, lost)
         for name, owed in list(self.owed.items()):
             owed.pop(process, None)
@@ -375,7 +348,7 @@ class Groups(Constructing):
             self._bootstrapping.disconnected(peer)
 
     def deregistered(self, namespace: Namespace) -> None:
-        self._repeated = None
+        self._last = None
         self._listed = None, None, ()
         self.records.deregistered(namespace)
 
@@ -384,9 +357,10 @@ class Groups(Constructing):
         for construct in [each for made in self.under_way.values() for each in made]:
             if construct.due:
                 due = {process.proc for processes in construct.due.values() for process in processes}
-                arrived = tuple(sorted({each.proc for each in construct.arrived} - due))
-                operation, label = construct.membership.operation, "reactions to a failure"
-                waiting.append(Pending(operation, label, arrived, tuple(sorted(due)), construct.since))
+                collective = construct.collective
+                arrived = tuple(sorted({each.proc for each in collective.arrived} - due))
+                operation, label = collective.membership.operation, "reactions to a failure"
+                waiting.append(Pending(operation, label, arrived, tuple(sorted(due)), collective.since))
         return waiting + ([] if self._bootstrapping is None else self._bootstrapping.pending())
 
 
