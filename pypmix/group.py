@@ -35,13 +35,13 @@ class GroupEvent:
     """The source asks to join a group of the caller's, by `group_request`; `Event.refuse` keeps it out."""
 
     REQUESTED = statuses.REQUESTED
-    """A construct has begun that the caller is to take part in, with `notify_request`."""
+    """The source begins a construct that the caller is to take part in, and has told so by `recipes.draft.announce`."""
 
     LEAVE_REQUEST = statuses.LEAVE_REQUEST
-    """A member is about to leave, by `group_leave` with `confirm`; it waits until the handlers have ended."""
+    """The source wants to leave by `recipes.draft.Consent`, and waits until all have confirmed it."""
 
     HAS_JOINED = statuses.HAS_JOINED
-    """The source has called a construct that is under way, with `notify_each`."""
+    """The source takes part in a construct that is under way, and has told so by `recipes.draft.announce`."""
 
 
 class Change(Record):

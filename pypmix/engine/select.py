@@ -17,7 +17,7 @@ from pypmix.standard.releases import generation, parse_release
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pypmix.engine.base import ClientSession, OnUpcall, ServerSession, ToolSession
     from pypmix.engine.native.library import Availability, Found
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 
 ENGINES = ("auto", "native", "python")
 SERVER_ENGINES = ("native", "python")
+
+
+if TYPE_CHECKING:
+    Opener = Callable[[str | None, Mapping[str, str] | None, tuple[Info, ...]], ClientSession | None]
+
+opener: Opener | None = None
+"""Opens clients in place of `open_client` where it returns a session: those of ranks that a test simulates."""
 
 
 class Launcher(Record):
@@ -202,6 +209,10 @@ def open_client(
         EngineUnavailable: The requested engine cannot be used here.
         Unreachable: There is a server, but it cannot be reached or refuses this process.
     """
+    if opener is not None:
+        session = opener(engine, env, directives)
+        if session is not None:
+            return session
     env = os.environ if env is None else env
     choice = choose(engine, env)
     if choice.engine == "python":

@@ -164,9 +164,9 @@ class Group(GroupView, Exchanging):
                 raise
         self._results = None
 
-    def leave(self, *, confirm: bool = False, timeout: float | None = None, info: Infos = None) -> None:
+    def leave(self, *, info: Infos = None) -> None:
         """`PMIx_Group_leave`: see `group_leave`; afterwards the caller is no member."""
-        op = leave_op(self._name, confirm, timeout, info)
+        op = leave_op(self._name, info)
         self.state()
         self.port.run(op)
         self._results = None
@@ -312,8 +312,6 @@ class Groups(Asks):
         ft: bool = False,
         notify_termination: bool = False,
         local_only: bool = False,
-        notify_request: bool = False,
-        notify_each: bool = False,
         bootstrap: int = 0,
         add: Procs = (),
         timeout: float | None = None,
@@ -333,8 +331,6 @@ class Groups(Asks):
             ft: Go on without members that fail or leave, in the construct, the destruct and the group's own fences.
             notify_termination: Members are told of those who end.
             local_only: All members are on this node.
-            notify_request: Have the others hear `GroupEvent.REQUESTED`; see `group_construct`.
-            notify_each: Have the others hear `GroupEvent.HAS_JOINED`; see `group_construct`.
             bootstrap: How many leaders come, where each knows of itself alone; see `group_construct`.
             add: Further members, who do not know whom they will be with.
             timeout: Seconds to wait for all to come, to the construct and to the destruct; no limit by default.
@@ -364,8 +360,6 @@ class Groups(Asks):
             ft=ft,
             notify_termination=notify_termination,
             local_only=local_only,
-            notify_request=notify_request,
-            notify_each=notify_each,
             bootstrap=bootstrap,
             add=self._procs(add),
             timeout=timeout,
@@ -384,8 +378,6 @@ class Groups(Asks):
         ft: bool = False,
         notify_termination: bool = False,
         local_only: bool = False,
-        notify_request: bool = False,
-        notify_each: bool = False,
         bootstrap: int = 0,
         add: Procs = (),
         timeout: float | None = None,
@@ -410,9 +402,6 @@ class Groups(Asks):
             notify_termination: Tell members of those who end, by `EventCode.GROUP_MEMBER_FAILED`, now and later
                 (`attrs.GROUP_NOTIFY_TERMINATION`).
             local_only: All members are on this node, so that no other node is asked.
-            notify_request: Tell the others that they are wanted, by `GroupEvent.REQUESTED`. This and the next one are
-                opt-in behaviour of pypmix, between its own processes, from the early draft of the RFC.
-            notify_each: Tell the others that the caller has come, by `GroupEvent.HAS_JOINED`.
             bootstrap: How many leaders come, where each of them knows of itself alone (`attrs.GROUP_BOOTSTRAP`). They
                 are members in the order of their nspaces and ranks, those in `add` come behind.
             add: Procs that are to be members as well, which call with the name alone (`attrs.GROUP_ADD_MEMBERS`).
@@ -444,8 +433,6 @@ class Groups(Asks):
             ft=ft,
             notify_termination=notify_termination,
             local_only=local_only,
-            notify_request=notify_request,
-            notify_each=notify_each,
             bootstrap=bootstrap,
             add=self._procs(add),
             timeout=timeout,
@@ -470,9 +457,7 @@ class Groups(Asks):
         """
         self._run(destruct_op(name, timeout, info, ft))
 
-    def group_leave(
-        self, name: str, confirm: bool = False, *, timeout: float | None = None, info: Infos = None
-    ) -> None:
+    def group_leave(self, name: str, *, info: Infos = None) -> None:
         """`PMIx_Group_leave`: leave a group that stands; the others go on without the caller.
 
         They are told by `EventCode.GROUP_LEFT`. The call waits for none of them. Fences of the group that are under way
@@ -480,18 +465,15 @@ class Groups(Asks):
 
         Args:
             name: The group's name.
-            confirm: Ask the others first, and wait until their handlers have agreed: opt-in behaviour of pypmix, from
-                the early draft of the RFC.
-            timeout: Seconds to wait for that.
             info: Further infos or a mapping.
 
         Raises:
             NotFound: The caller is in no group of this name.
-            PMIxError: The group is still being constructed, or a member refuses.
+            PMIxError: The group is still being constructed.
 
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_leave`.
         """
-        self._run(leave_op(name, confirm, timeout, info))
+        self._run(leave_op(name, info))
 
     def group_request(self, name: str, *, timeout: float | None = None, info: Infos = None) -> Group:
         """Ask to join a group that stands; its members' handlers have to agree.

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from pypmix.engine.base import ClientSession
     from pypmix.requests import Infos, Procs
 
-NOTIFY_REQUEST = "pypmix.grp.notreq"
-NOTIFY_EACH = "pypmix.grp.noteach"
-
 _TRUE = Value.unchecked(codes.BOOL, True)
 _REFRESH = Info(keys.QUERY_REFRESH_CACHE, _TRUE)
 
@@ -87,8 +84,6 @@ _KEYS = {
     "ft": keys.GROUP_FT_COLLECTIVE,
     "notify_termination": keys.GROUP_NOTIFY_TERMINATION,
     "local_only": keys.GROUP_LOCAL_ONLY,
-    "notify_request": NOTIFY_REQUEST,
-    "notify_each": NOTIFY_EACH,
 }
 
 
@@ -103,8 +98,6 @@ def construct_op(
     ft: bool = False,
     notify_termination: bool = False,
     local_only: bool = False,
-    notify_request: bool = False,
-    notify_each: bool = False,
     bootstrap: int = 0,
     add: Procs = (),
     timeout: float | None = None,
@@ -118,8 +111,6 @@ def construct_op(
         ft=ft,
         notify_termination=notify_termination,
         local_only=local_only,
-        notify_request=notify_request,
-        notify_each=notify_each,
     )
     if isinstance(leader, bool):
         leader = caller if leader else None
@@ -181,8 +172,8 @@ def join_op(name: str, leader: Proc, accept: bool, timeout: float | None, info: 
     return GroupJoin(name, leader, bool(accept), _flags(info, timeout), reason)
 
 
-def leave_op(name: str, confirm: bool, timeout: float | None, info: Infos) -> GroupLeave:
-    return GroupLeave(name, _flags(info, timeout), bool(confirm))
+def leave_op(name: str, info: Infos) -> GroupLeave:
+    return GroupLeave(name, infos(info))
 
 
 def request_op(name: str, timeout: float | None, info: Infos) -> GroupRequest:

@@ -180,5 +180,9 @@ LEAVE_REQUEST = -3707103
 """A member asks to leave; the others' handlers confirm (early draft of RFC 0033)."""
 HAS_JOINED = -3707104
 """A process has called the construct that is under way (early draft of RFC 0033)."""
+LEAVE_ANSWER = -3707105
+"""A member tells who asks to leave that its program has been asked, or has confirmed (early draft of RFC
+0033).
+"""
 PROC_HAS_DISCONNECTED = -3707111
 """A process has called the disconnect: for all other members of the connection."""

@@ -14,7 +14,8 @@ from faults.test_group_changes import FOUNDERS, NAME, OTHERS, Groups
 from faults.test_invitations import Life, Plan
 from harness.group_world import NSPACE, Ticket, World
 from pypmix.engine.groups import election, requesting, talk
-from pypmix.engine.groups.states import MACHINES, Machine
+from pypmix.engine.groups.states import MACHINES
+from pypmix.engine.states import Machine
 from pypmix.standard import attrs, keys, statuses
 from pypmix.standard.ops import (
     GroupInvite,
@@ -94,14 +95,14 @@ def standing(random: Random) -> None:
     )
     for rank in range(FOUNDERS + OTHERS):
         status = -23 if many(0, 9) == 0 else 0
-        world[rank].on((statuses.JOIN_REQUEST, statuses.LEAVE_REQUEST), lambda event, status=status: status)
+        world[rank].on(statuses.JOIN_REQUEST, lambda event, status=status: status)
         claim = (talk.flag(keys.GROUP_LEADER),) if many(0, 1) else ()
         world[rank].on(statuses.GROUP_LEADER_FAILED, lambda event, claim=claim: (0, claim), within=choice((0.01, 8.0)))
     for _ in range(many(0, 12)):
         at, what, rank = many(0, 40) * 0.005, choice(("leaves", "kill", "asks", "asks", "lost")), many(0, 7)
-        confirm, timeout = bool(many(0, 1)), choice((0, 1))
+        timeout = choice((0, 1))
         call = {
-            "leaves": lambda rank=rank, confirm=confirm: world.leaves(rank, confirm),
+            "leaves": lambda rank=rank: world.leaves(rank),
             "kill": lambda rank=rank: world.kill(rank),
             "asks": lambda rank=rank, timeout=timeout: world.asks(rank, timeout),
             "lost": lambda rank=rank: lose(world, rank),
@@ -369,7 +370,7 @@ def groups() -> None:
     world = stands(0)
     for rank in range(FOUNDERS):
         world[rank].start(GroupWatch(NAME, lambda change: None, elects=True))
-    world.leaves(0, False)
+    world.leaves(0)
     world.run()
 
 

@@ -90,3 +90,9 @@ def test_a_leave_that_is_not_confirmed_in_time(run):
     zero, one, two = run("group_requests.confirmed", ranks=3, timeout=1)
     assert one == (("OperationTimeout", [2], [0, 1, 2]), [])
     assert zero == two == (None, [call])
+
+
+@pytest.mark.promise("confirmed leave")
+@pytest.mark.needs("groups")
+def test_all_leave_with_consent_at_once(run):
+    assert run("group_requests.parted", ranks=4) == [False] * 4

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any, assert_type
 
+import pypmix.aio.recipes.draft as awaited_draft
 import pypmix.aio.recipes.leadership as awaited
 import pypmix.aio.recipes.mpi as awaited_mpi
+import pypmix.recipes.draft as blocking_draft
 import pypmix.recipes.leadership as blocking
 from pypmix import (
     Accepted,
@@ -38,7 +40,7 @@ def used(me: Client) -> None:
         group.fence(ft=False)
         assert_type(group.allgather(1), list[Any])
         assert_type(group.gather({}, codec=json), list[Any] | None)
-        group.leave(confirm=True)
+        group.leave()
         with group.changes(since=group.epoch) as changes:
             assert_type(changes.next(timeout=5), Change)
             for change in changes:
@@ -78,6 +80,20 @@ def led(group: Group) -> None:
             assert_type(term.leader, Proc)
             assert_type(term.over(), bool)
             assert_type(term.over.wait(1.0), bool)
+
+
+def drafted(group: Group) -> None:
+    blocking_draft.announce(group, group.procs, GroupEvent.HAS_JOINED)
+    with blocking_draft.Consent(group, lambda event: event.source, patience=1) as consent:
+        assert_type(consent, blocking_draft.Consent)
+        consent.leave(timeout=5)
+
+
+async def drafted_awaited(group: aio.Group) -> None:
+    await awaited_draft.announce(group, group.procs)
+    async with awaited_draft.Consent(group) as consent:
+        assert_type(consent, awaited_draft.Consent)
+        await consent.leave()
 
 
 def communicating(group: Group, connection: Connection) -> None:

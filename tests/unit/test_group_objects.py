@@ -247,8 +247,6 @@ def test_every_directive(me: Client, session: Groups) -> None:
         ft=True,
         notify_termination=True,
         local_only=True,
-        notify_request=True,
-        notify_each=True,
         bootstrap=2,
         add=THIRD,
         info=[attrs.GROUP_FINAL_MEMBERSHIP_ORDER([ME, PEER])],
@@ -262,8 +260,6 @@ def test_every_directive(me: Client, session: Groups) -> None:
         "pmix.grp.ftcoll": True,
         "pmix.grp.notterm": True,
         "pmix.grp.lcl": True,
-        "pypmix.grp.notreq": True,
-        "pypmix.grp.noteach": True,
         "pmix.grp.ldr": True,
         "pypmix.grp.leader": ME,
         "pmix.grp.btstrp": 2,
@@ -728,8 +724,8 @@ def test_join_by_hand(me: Client, session: Groups) -> None:
 def test_a_request_to_join(me: Client, session: Groups) -> None:
     threading.Timer(0.02, lambda: session.end(GroupRequest, session.form("g", PEER, ME))).start()
     assert me.group_request("g", timeout=5).members == (PEER, ME)
-    me.group_leave("g", confirm=True, timeout=2)
-    assert session.asked(GroupLeave) == [GroupLeave("g", (attrs.TIMEOUT(2),), True)]
+    me.group_leave("g", info=[attrs.GROUP_INFO([attrs.HOSTNAME("n0")])])
+    assert session.asked(GroupLeave) == [GroupLeave("g", (attrs.GROUP_INFO([attrs.HOSTNAME("n0")]),))]
 
 
 # Leadership

@@ -54,7 +54,6 @@ PARTS = {
 
 HEARERS = {
     "admit": ("admitting", "Admitting"),
-    "consent": ("consenting", "Consenting"),
     "election": ("election", "Elections"),
     "request": ("requesting", "Requesting"),
 }
@@ -106,11 +105,6 @@ class Agent:
     def admitting(self) -> Any:
         """The members' side of requests to join."""
         return self.part("admitting", "Admitting")
-
-    @property
-    def consenting(self) -> Any:
-        """Leaving with the consent of the others."""
-        return self.part("consenting", "Consenting")
 
     @property
     def fencing(self) -> Any:

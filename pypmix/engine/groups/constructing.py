@@ -31,8 +31,6 @@ from pypmix.engine.groups.talk import (
     CLAIM,
     DESTRUCTS,
     GO_ON,
-    NOTIFY_EACH,
-    NOTIFY_REQUEST,
     REACTION,
     REACTS,
     SAYS,
@@ -191,8 +189,6 @@ class Constructing:
         self._time(call)
         told = self._ranks(op.procs) if port.adapts else tuple(sorted(given))
         directives = self._directives(op, addresses, given, told)
-        if any(info.key in (NOTIFY_REQUEST, NOTIFY_EACH) for info in op.directives):
-            self._agent.part("requesting", "Requesting").announce(op, given)
         port.submit(
             op.replace(procs=told, directives=directives), lambda result, error: self._constructed(call, result, error)
         )

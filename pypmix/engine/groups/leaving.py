@@ -1,4 +1,4 @@
-"""Leaving a group that stands: at once, or with the consent of the others (`consenting`)."""
+"""Leaving a group that stands."""
 
 from __future__ import annotations
 
@@ -40,17 +40,6 @@ class Leaving:
             done(None, error)
         elif group.leaving:
             done(None, PMIxError(f"the caller is leaving {op.group!r} already", status=statuses.ERR_RESOURCE_BUSY))
-        elif op.confirm:
-            group.leaving = True
-
-            def agreed(_: None, error: BaseException | None) -> None:
-                if error is None:
-                    self._leave(group, op.directives, done)
-                else:
-                    self._stay(group)
-                    done(None, error)
-
-            self._agent.consenting.ask(group, op.directives, agreed)
         else:
             self._leave(group, op.directives, done)
 

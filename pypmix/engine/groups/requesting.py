@@ -1,4 +1,4 @@
-"""Asking to join a group that stands, and telling who is wanted for a construct and who has come: the early draft's.
+"""Asking to join a group that stands: the early draft's.
 
 The server is asked who the members are. It may not know of the group, or its list may be old; then whoever hears it in
 the session is asked. The first living member, the steward, has all others approve (`admitting`). Whoever is asked and
@@ -21,13 +21,10 @@ from pypmix.engine.groups.talk import (
     INFOS,
     LIFE,
     LIVES,
-    NOTIFY_EACH,
-    NOTIFY_REQUEST,
     PLACE,
     REASON,
     SAYS,
     TERM,
-    event,
     flag,
     found,
     listed,
@@ -50,12 +47,10 @@ from pypmix.standard.types import RANK_VALID, DataArray, Info, Query
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pypmix.engine.base import Done
     from pypmix.engine.groups.agent import Agent
     from pypmix.engine.groups.port import Timer
-    from pypmix.standard.ops import GroupConstruct, GroupRequest
+    from pypmix.standard.ops import GroupRequest
     from pypmix.standard.types import Proc
 
 
@@ -348,23 +343,3 @@ class Requesting:
         if error is not None:
             self._agent.standing.abandoned(request.name)
         request.done(results, error)
-
-    # Around a construct
-
-    def announce(self, op: GroupConstruct, procs_of: Iterable[Proc]) -> None:
-        """Send what `NOTIFY_REQUEST` and `NOTIFY_EACH` ask for; to be called as the construct is sent.
-
-        With `NOTIFY_REQUEST`, all others hear that they are wanted (`REQUESTED`); with `NOTIFY_EACH`, all others hear
-        that the caller has come (`HAS_JOINED`). It does nothing without these directives, so that `constructing` need
-        only call it, and import this, where one of them is there.
-
-        Args:
-            op: The construct.
-            procs_of: Its procs, by their own ranks.
-        """
-        members = tuple(procs_of)
-        others = [each for each in members if each != self._me]
-        infos = procs(keys.GROUP_MEMBERSHIP, members), proc(keys.EVENT_AFFECTED_PROC, self._me)
-        for key, code in ((NOTIFY_REQUEST, statuses.REQUESTED), (NOTIFY_EACH, statuses.HAS_JOINED)):
-            if others and is_set(op.directives, key):
-                self._port.submit(event(code, op.group, others, infos), ignore)

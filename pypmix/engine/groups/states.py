@@ -5,61 +5,8 @@ The parts keep the states that stand here, and take each next one from here. The
 
 from __future__ import annotations
 
+from pypmix.engine.states import Machine, Row
 from pypmix.standard.ops.groups import ACCEPTED, DECLINED, FAILED
-from pypmix.standard.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import ClassVar
-
-
-class Row(Record):
-    """A transition.
-
-    Args:
-        state: The state.
-        what: What happens.
-        next: The state after that.
-        said: Who is told of it, and by which event; nothing where nobody is.
-    """
-
-    state: str
-    what: str
-    next: str
-    said: str = ""
-
-
-class IllegalStep(RuntimeError):
-    """Something has happened that cannot happen in a state: a fault of pypmix."""
-
-
-class Machine:
-    """A table of states.
-
-    Attributes:
-        START: The state that all begin in.
-        ROWS: All that may happen. What is not there cannot happen: whoever says that it does has an error.
-        NEXT: The same, by the state and what happens.
-    """
-
-    START: ClassVar[str]
-    ROWS: ClassVar[tuple[Row, ...]]
-    NEXT: ClassVar[dict[tuple[str, str], str]]
-
-    def __init_subclass__(cls) -> None:
-        cls.NEXT = {(row.state, row.what): row.next for row in cls.ROWS}
-
-    @classmethod
-    def step(cls, state: str, what: str) -> str:
-        """Return the state that follows when something happens in a state.
-
-        Raises:
-            IllegalStep: The table has no such row.
-        """
-        after = cls.NEXT.get((state, what))
-        if after is None:
-            raise IllegalStep(f"{cls.__name__.lower()}: {what!r} cannot happen in the state {state!r}")
-        return after
 
 
 class Invitation(Machine):

@@ -63,10 +63,6 @@ ENDED = "pypmix.grp.ended"
 EPOCH = "pypmix.grp.epoch"
 """The number of changes of the membership, a `SIZE`."""
 
-NOTIFY_EACH = "pypmix.grp.noteach"
-NOTIFY_REQUEST = "pypmix.grp.notreq"
-"""Directives of the RFC's early draft: an event for each joining member, and one before a construct."""
-
 DESTRUCTS = "pypmix.grp.destruct"
 """In a fence: the group that it destructs, for members whose library knows of no such group."""
 

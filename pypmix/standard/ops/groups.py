@@ -191,12 +191,10 @@ class GroupLeave(_GroupOp[None]):
 
     Args:
         group: The group's name.
-        directives: What is asked for (`attrs.TIMEOUT` for a leave that is confirmed).
-        confirm: Ask all others first, and wait until they have confirmed (the RFC's early draft).
+        directives: What the others are told as well.
     """
 
     directives: tuple[Info, ...] = ()
-    confirm: bool = False
 
 
 class GroupRequest(_GroupOp[GroupResults]):

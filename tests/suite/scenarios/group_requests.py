@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from harness.aio import hear, sleep, tell
 from pypmix import GroupEvent, OperationTimeout, PMIxError
+from pypmix.aio.recipes.draft import Consent, announce
 
-REQUEST, LEAVE = GroupEvent.JOIN_REQUEST, GroupEvent.LEAVE_REQUEST
-REQUESTED, HAS_JOINED = GroupEvent.REQUESTED, GroupEvent.HAS_JOINED
+REQUEST, REQUESTED, HAS_JOINED = GroupEvent.JOIN_REQUEST, GroupEvent.REQUESTED, GroupEvent.HAS_JOINED
 
 
 def names(procs):
@@ -157,7 +157,10 @@ async def announced(me):
             event = await wanted.get(timeout=20)
             procs = event.info["pmix.grp.mbrs"]
             found = event.source.rank, event.info["pmix.grp.id"], names(procs)
-        team = me.group("acme.called", procs, notify_request=me.rank == 0, notify_each=True, timeout=20)
+        team = me.group("acme.called", procs, timeout=20)
+        if me.rank == 0:
+            await announce(team, procs)
+        await announce(team, procs, HAS_JOINED)
         await team.construct()
         said = await heard(coming), await heard(wanted)
     members = names(team)
@@ -174,25 +177,22 @@ async def unannounced(me):
 
 
 async def confirmed(me, timeout=20):
-    """Rank 1 leaves when the handlers of the others have ended."""
+    """Rank 1 leaves when the others have confirmed it."""
     calls = []
 
-    @me.on(LEAVE)
     async def confirm(event):
         calls.append((event.source.rank, event.info["pmix.grp.id"]))
         if me.rank == 2:
             await (hear("over") if timeout == 1 else sleep(0.3))
         await tell(f"confirmed {me.rank}")
-        return event.done()
 
-    await confirm.ready()
     team = me.group("acme.leaving", me.job.procs, timeout=20)
     await team.construct()
-    async with team.changes() as changes:
+    async with Consent(team, confirm) as consent, team.changes() as changes:
         await me.fence(timeout=20)
         if me.rank == 1:
             try:
-                await team.leave(confirm=True, timeout=timeout)
+                await consent.leave(timeout=timeout)
             except OperationTimeout as error:
                 found = type(error).__name__, names(error.missing), names(team)
                 await tell("over")
@@ -212,3 +212,14 @@ async def confirmed(me, timeout=20):
             await team.destruct(timeout=20)
     await me.fence(timeout=20)
     return found, calls
+
+
+async def parted(me):
+    """All leave at once, each of them asking the others."""
+    team = me.group("acme.parted", me.job.procs, timeout=20)
+    await team.construct()
+    async with Consent(team) as consent:
+        await me.fence(timeout=20)
+        await consent.leave(timeout=20)
+        await me.fence(timeout=20)
+    return team.is_open

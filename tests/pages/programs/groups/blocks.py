@@ -4,7 +4,8 @@ import time
 
 from harness.blocks import Session
 
-from pypmix import Client, EventCode, LeaderSelected, Left, MemberFailed, Proc
+from pypmix import Client, EventCode, GroupEvent, LeaderSelected, Left, MemberFailed, Proc
+from pypmix.recipes.draft import Consent, announce
 
 session = Session("docs/how-to/groups.md", globals())
 
@@ -20,6 +21,19 @@ def leave():
     g.leave()
 
 
+asked = []
+
+
+def finish(event):
+    asked.append(event.source.rank)
+
+
+def work():
+    if me.rank == 0:
+        with team.changes() as changes:
+            assert changes.next(timeout=60).proc == me.job[1]
+
+
 with Client() as me:
     evens = me.job.procs
     me.put("endpoint", me.rank)
@@ -27,3 +41,10 @@ with Client() as me:
     if me.rank == 1:
         threading.Thread(target=leave).start()
     session.run(1)
+    procs = me.job.procs
+    with me.events(GroupEvent.REQUESTED, GroupEvent.HAS_JOINED) as heard:
+        me.fence(timeout=60)
+        session.run(2)
+        codes = {heard.get(timeout=60).code for _ in range(2)}
+    assert codes == {GroupEvent.REQUESTED, GroupEvent.HAS_JOINED}
+    assert asked == ([1] if me.rank == 0 else []) and not team.is_open

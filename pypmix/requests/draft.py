@@ -1,0 +1,110 @@
+"""The events of announced constructs and of leaves that the others confirm, and which members are waited for."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from pypmix.engine.common import ignore
+from pypmix.events import Event
+from pypmix.requests import proc_tuple
+from pypmix.requests.events import notify_op
+from pypmix.requests.groups import expanded
+from pypmix.standard import keys, statuses
+from pypmix.standard.attrs import GROUP_ID, GROUP_MEMBERSHIP
+from pypmix.standard.ops import RegisterEventHandler
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from pypmix.engine.base import Delivery
+    from pypmix.group import GroupView
+    from pypmix.requests import Procs
+    from pypmix.standard.ops import NotifyEvent
+    from pypmix.standard.types import Proc
+
+NUMBER = "pypmix.grp.leave"
+"""Which request of the one that wants to leave it is about."""
+
+CONFIRMED = "pypmix.grp.confirmed"
+"""In an answer: False says that the sender calls its function, True that it has ended."""
+
+NEVER = float("inf")
+
+_numbers = count(1)
+"""Late answers to a former request of this process confirm no other one."""
+
+
+def announcement(group: GroupView, procs: Procs, code: int) -> NotifyEvent | None:
+    """Return the event for the other procs of a construct; None where there are none."""
+    own = group.port.session.proc
+    members = expanded(group.port.session, proc_tuple(procs))
+    others = [proc for proc in members if proc != own]
+    infos = GROUP_ID(group.name), GROUP_MEMBERSHIP(members)
+    return notify_op(code, None, others, own, True, True, infos) if others else None
+
+
+def answer(event: Event, confirmed: bool) -> NotifyEvent:
+    """Return the answer to a request."""
+    infos = {keys.GROUP_ID: event.info[keys.GROUP_ID], NUMBER: event.info.get(NUMBER, 0), CONFIRMED: confirmed}
+    return notify_op(statuses.LEAVE_ANSWER, None, event.source, None, True, False, infos)
+
+
+class Departures:
+    """The requests of members of a group to leave it: that of the caller, and those that it answers.
+
+    Args:
+        group: The group.
+        patience: Seconds until a member that sends nothing is not waited for any more.
+    """
+
+    def __init__(self, group: GroupView, patience: float) -> None:
+        self._group = group
+        self._patience = patience
+        self._number = 0
+        self._until: dict[Proc, float] = {}
+        """Until when each member that was asked is waited for; 0 for one that has confirmed."""
+        self.wake: Callable[[object], None] | None = None
+        """Called when a member has answered, on any thread, while the caller wants to leave."""
+
+    def begin(self, wake: Callable[[object], None]) -> None:
+        """The caller wants to leave."""
+        self.wake = wake
+        self._number = next(_numbers)
+        self._until.clear()
+
+    def request(self, now: float) -> NotifyEvent | None:
+        """Return the request to the members that were not sent it yet; None where there are none."""
+        new = [proc for proc in self._others() if proc not in self._until]
+        self._until.update(dict.fromkeys(new, now + self._patience))
+        infos = {keys.GROUP_ID: self._group.name, NUMBER: self._number}
+        own = self._group.port.session.proc
+        return notify_op(statuses.LEAVE_REQUEST, None, new, own, True, True, infos) if new else None
+
+    def missing(self, now: float) -> dict[Proc, float]:
+        """Return the members that have not confirmed, and until when each is waited for."""
+        return {proc: until for proc in self._others() if (until := self._until.get(proc, NEVER)) > now}
+
+    def listening(self, deliver: Callable[[Delivery], None], ended: Any) -> RegisterEventHandler:
+        """Return the registration of what takes in answers, and has requests delivered."""
+
+        def hears(delivery: Delivery) -> None:
+            event, group = Event(delivery.notification), self._group
+            if event.info.get(keys.GROUP_ID) != group.name or not group.is_open or event.source not in group.procs:
+                delivery.done()
+            elif event.code == statuses.LEAVE_REQUEST:
+                # At once, however long the handlers take that are called before.
+                group.port.session.submit(answer(event, False), ignore)
+                deliver(delivery)
+            else:
+                if self.wake is not None and event.info.get(NUMBER) == self._number and self._until.get(event.source):
+                    self._until[event.source] = 0.0 if event.info.get(CONFIRMED) is True else NEVER
+                    self.wake(None)
+                delivery.done()
+
+        return RegisterEventHandler(hears, (statuses.LEAVE_REQUEST, statuses.LEAVE_ANSWER), (), ended)
+
+    def _others(self) -> list[Proc]:
+        own = self._group.port.session.proc
+        return [proc for proc in self._group.state().members if proc != own]
